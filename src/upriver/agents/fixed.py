@@ -1,0 +1,91 @@
+"""Reference policies that learn nothing: the optimum, uniform play, one action for ever."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from upriver.agents.protocol import Episode
+from upriver.mdp import FiniteMDP, Task
+from upriver.planning import Plan, solve
+
+
+@dataclass(frozen=True)
+class Optimal:
+    """Plays the exact optimum. It is handed the MDP itself, which no learner is."""
+
+    mdp: FiniteMDP
+
+    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {}
+
+    @property
+    def task(self) -> Task:
+        return self.mdp.known
+
+    @cached_property
+    def best(self) -> Plan:
+        return solve(self.mdp)
+
+    def init(self) -> None:
+        return None
+
+    def plan(self, state: None, rng: np.random.Generator) -> Plan:
+        return self.best
+
+    def update(self, state: None, plan: Plan, episode: Episode) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Random:
+    """Uniform play: each episode draws one table of uniform actions.
+
+    An episode visits each (h, s) at most once, so this is the uniformly randomised policy in
+    distribution, and each played table still has an exact value.
+    """
+
+    task: Task
+
+    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {}
+
+    def init(self) -> None:
+        return None
+
+    def plan(self, state: None, rng: np.random.Generator) -> Plan:
+        shape = self.task.horizon, self.task.n_states
+        kind = np.int8 if self.task.n_actions <= 127 else np.int32
+        table = rng.integers(self.task.n_actions, size=shape, dtype=kind)
+        return Plan(table, np.zeros((shape[0] + 1, shape[1])))
+
+    def update(self, state: None, plan: Plan, episode: Episode) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Always:
+    """One action, whatever happens."""
+
+    task: Task
+    action: int = 0
+
+    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {}
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.action < self.task.n_actions:
+            raise ValueError(
+                f"action is {self.action!r}; actions are 0 to {self.task.n_actions - 1}"
+            )
+
+    def init(self) -> None:
+        return None
+
+    def plan(self, state: None, rng: np.random.Generator) -> Plan:
+        shape = self.task.horizon, self.task.n_states
+        kind = np.int8 if self.task.n_actions <= 127 else np.int32
+        return Plan(np.full(shape, self.action, kind), np.zeros((shape[0] + 1, shape[1])))
+
+    def update(self, state: None, plan: Plan, episode: Episode) -> None:
+        return None

@@ -1,0 +1,45 @@
+"""What an agent is: a frozen dataclass of the paper's inputs, with three functions of its state."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from upriver.checks import Array
+from upriver.mdp import Task
+from upriver.planning import Plan
+
+
+class Episode(NamedTuple):
+    """What happened: T steps, T = H unless the environment ended early."""
+
+    states: Array
+    """(T + 1,)"""
+    actions: Array
+    """(T,)"""
+    rewards: Array
+    """(T,)"""
+
+
+class Agent(Protocol):
+    """A learner. No method changes the agent, the state or the plan it is given.
+
+    `plan` goes back to `update` because some learners regress on the values they planned with.
+    Randomness comes only from `rng`.
+    """
+
+    @property
+    def task(self) -> Task: ...
+
+    def init(self) -> Any:
+        """The state before the first episode."""
+        ...
+
+    def plan(self, state: Any, rng: np.random.Generator) -> Plan:
+        """The policy of the next episode."""
+        ...
+
+    def update(self, state: Any, plan: Plan, episode: Episode) -> Any:
+        """The state after an episode."""
+        ...

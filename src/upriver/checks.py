@@ -1,0 +1,198 @@
+"""What valid data is: each check returns it in canonical types or raises one clear sentence.
+
+A sentence names the field, the first offending index, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import index
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from upriver.mdp import Task
+
+Array = NDArray[Any]
+Support = tuple[Array, Array]
+"""Reachable sets as (indptr, successors)."""
+
+ROW_TOLERANCE = 1e-8
+
+
+def initial_distribution(initial_state: Any, n_states: int) -> tuple[Array, Array]:
+    """(states, probabilities) from a state or a distribution (S,)."""
+    given = np.asarray(initial_state)
+    if given.ndim == 0:
+        if not np.issubdtype(given.dtype, np.integer) or not 0 <= given < n_states:
+            raise ValueError(
+                f"initial_state is {initial_state!r}; it must be a state from 0 to {n_states - 1} "
+                f"or a distribution of shape ({n_states},)"
+            )
+        return np.array([int(given)]), np.ones(1)
+    weights = as_float("initial_state", given)
+    if weights.shape != (n_states,):
+        raise ValueError(
+            f"initial_state has shape {weights.shape}; a distribution must be ({n_states},)"
+        )
+    if not (weights >= 0).all():
+        s = int(np.argmin(weights >= 0))
+        raise ValueError(f"initial_state[{s}] is {weights[s]}; probabilities must be >= 0")
+    starts = np.flatnonzero(weights)
+    return starts, weights[starts]
+
+
+def support_from_sets(sets: Iterable[Iterable[int]], n_states: int, n_actions: int) -> Support:
+    """(indptr, successors) from one set of states for each (s, a)."""
+    listed = [sorted(each) for each in sets]
+    if len(listed) != n_states * n_actions:
+        raise ValueError(
+            f"support has {len(listed)} sets; there must be {n_states * n_actions}, one for each "
+            "(s, a) in the order s * n_actions + a"
+        )
+    indptr = np.concatenate([[0], np.cumsum([len(each) for each in listed])])
+    flat = np.array([s for each in listed for s in each], dtype=np.int64)
+    return checked_support((indptr, flat), n_states, n_actions)
+
+
+def checked_support(support: Support, n_states: int, n_actions: int) -> Support:
+    """The support in canonical types, or a ValueError that names the first bad (s, a)."""
+    indptr = np.ascontiguousarray(support[0], dtype=np.int64)
+    wide = np.asarray(support[1])
+    groups = n_states * n_actions
+    if wide.ndim != 1 or (wide.size and not np.issubdtype(wide.dtype, np.integer)):
+        raise ValueError("successors must be a one-dimensional array of whole numbers")
+    if indptr.shape != (groups + 1,) or indptr[0] != 0 or indptr[-1] != len(wide):
+        raise ValueError(
+            f"indptr must have {groups + 1} entries from 0 to {len(wide)}, the number of successors"
+        )
+    sizes = np.diff(indptr)
+    if (sizes <= 0).any():
+        s, a = divmod(int(np.argmax(sizes <= 0)), n_actions)
+        raise ValueError(f"the reachable set of (s={s}, a={a}) is empty; it needs a successor")
+    outside = (wide < 0) | (wide >= n_states)
+    if outside.any():
+        i = int(np.argmax(outside))
+        s, a = divmod(int(np.searchsorted(indptr, i, side="right")) - 1, n_actions)
+        raise ValueError(
+            f"successor {wide[i]} of (s={s}, a={a}) is out of range; "
+            f"states are 0 to {n_states - 1}"
+        )
+    rising = np.diff(wide) > 0
+    rising[indptr[1:-1] - 1] = True
+    if not rising.all():
+        i = int(np.argmin(rising)) + 1
+        s, a = divmod(int(np.searchsorted(indptr, i, side="right")) - 1, n_actions)
+        raise ValueError(
+            f"successor {wide[i]} of (s={s}, a={a}) is repeated or out of order; "
+            "successors must be distinct and ascending"
+        )
+    return indptr, np.ascontiguousarray(wide, dtype=np.int32)
+
+
+def check_covers(support: Support, task: Task, name: str) -> None:
+    """Refuse a support that leaves out a state that can be reached."""
+    indptr, successors = support
+    groups = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    s, a, s2 = task.triples
+    wanted = (s * task.n_actions + a) * task.n_states + s2
+    missing = ~np.isin(wanted, groups * task.n_states + successors)
+    if missing.any():
+        i = int(np.argmax(missing))
+        raise ValueError(
+            f"{name} leaves out successor {s2[i]} of (s={s[i]}, a={a[i]}), which has a positive "
+            "probability"
+        )
+
+
+def check_entries(flat: Array, n_actions: int, group: Array | None = None) -> None:
+    """Refuse negative, infinite or NaN probabilities; flat (steps, groups, S) or (steps, n)."""
+    bad = ~(np.isfinite(flat) & (flat >= 0))
+    if bad.any():
+        where = np.unravel_index(int(np.argmax(bad)), flat.shape)
+        g = int(where[1]) if group is None else int(group[where[1]])
+        s, a = divmod(g, n_actions)
+        raise ValueError(
+            f"transition row (s={s}, a={a}) holds {flat[where]}; probabilities must be between "
+            "0 and 1"
+        )
+
+
+def check_probabilities(probability: Array, task: Task) -> None:
+    check_entries(probability, task.n_actions, task.triples[0] * task.n_actions + task.triples[1])
+    totals = np.add.reduceat(probability, task.indptr[:-1], axis=1)
+    wrong = np.abs(totals - 1.0) > ROW_TOLERANCE
+    if wrong.any():
+        step, g = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+        s, a = divmod(int(g), task.n_actions)
+        at = f"(s={s}, a={a})" if len(probability) == 1 else f"(h={step}, s={s}, a={a})"
+        raise ValueError(f"transition row {at} sums to {totals[step, g]:.9g}; it must sum to 1")
+
+
+def check_initial(states: Array, weights: Array, n_states: int) -> None:
+    if states.shape != weights.shape or states.ndim != 1 or not len(states):
+        raise ValueError("initial_states and initial_probability must be of one and the same length")
+    if ((states < 0) | (states >= n_states)).any():
+        raise ValueError(f"initial_states must lie between 0 and {n_states - 1}")
+    if not (weights >= 0).all() or abs(weights.sum() - 1.0) > ROW_TOLERANCE:
+        raise ValueError(
+            f"initial probabilities sum to {weights.sum():.9g}; they must be >= 0 and sum to 1"
+        )
+
+
+def checked_reward(reward: Any, n_states: int, n_actions: int, horizon: int) -> Array:
+    """(S, A) or (H, S, A) in [0, 1], or a ValueError that names the first bad entry."""
+    table = as_float("reward", reward)
+    shapes = {(n_states, n_actions), (positive_integer("horizon", horizon), n_states, n_actions)}
+    if table.shape not in shapes:
+        raise ValueError(
+            f"reward has shape {table.shape}; it must be ({n_states}, {n_actions}) or "
+            f"({horizon}, {n_states}, {n_actions})"
+        )
+    bad = ~((table >= 0) & (table <= 1))
+    if bad.any():
+        where = np.unravel_index(int(np.argmax(bad)), table.shape)
+        raise ValueError(
+            f"reward[{', '.join(map(str, where))}] is {table[where]}; rewards must lie in [0, 1]: "
+            "rescale them with (r - min) / (max - min)"
+        )
+    return table
+
+
+def as_float(name: str, values: Any) -> Array:
+    try:
+        return np.ascontiguousarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be an array of numbers without gaps") from None
+
+
+def positive_integer(name: str, value: Any) -> int:
+    try:
+        number = index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ValueError(f"{name} is {value!r}; it must be a whole number of at least 1")
+    return number
+
+
+def positive_number(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = 0.0
+    if not (number > 0.0 and np.isfinite(number)):
+        raise ValueError(f"{name} is {value!r}; it must be a finite number above 0")
+    return number
+
+
+def nonnegative_number(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not (number >= 0.0 and np.isfinite(number)):
+        raise ValueError(f"{name} is {value!r}; it must be a finite number of at least 0")
+    return number

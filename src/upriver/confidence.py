@@ -1,0 +1,174 @@
+"""The confidence set around the estimate: Gram matrix (5), elliptical norms, radii beta_k.
+
+The set is {theta : ||theta - theta_hat_k||_{A_k} <= beta_k}. A radius is a function of `Evidence`;
+each one here is a small frozen class whose fields are its constants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, sqrt
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from upriver import kernels
+from upriver.checks import Array, nonnegative_number, positive_number
+from upriver.features import Features
+from upriver.mnl.likelihood import checked_counts, from_blocks
+
+
+class Evidence(NamedTuple):
+    """What a radius may depend on, before episode k is played."""
+
+    k: int
+    """Number of the episode, from 1."""
+    horizon: int
+    n_states: int
+    max_successors: int
+    """U."""
+    dimension: int
+    """d, the formal dimension of the features."""
+    norm_bound: float
+    """L_varphi."""
+    regularization: float
+    """lambda_k."""
+    logdet_ratio: float
+    """log(det A_k / lambda_k^d), the information gathered."""
+
+
+class Radius(Protocol):
+    """beta_k as a function of what has been seen."""
+
+    def __call__(self, evidence: Evidence) -> float: ...
+
+
+@dataclass(frozen=True)
+class scaled_radius:
+    """The practical form: beta_k = c sqrt(d log(1 + k H S / (d lambda_k))).
+
+    No inequality is claimed: c is tuned, or calibrated from simulated coverage. c = 0 is the
+    greedy learner.
+    """
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", nonnegative_number("scale", self.scale))
+
+    def __call__(self, e: Evidence) -> float:
+        d_lam = e.dimension * e.regularization
+        return self.scale * sqrt(e.dimension * log(1.0 + e.k * e.horizon * e.n_states / d_lam))
+
+
+@dataclass(frozen=True)
+class constant_radius:
+    """beta_k = beta."""
+
+    beta: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "beta", nonnegative_number("beta", self.beta))
+
+    def __call__(self, e: Evidence) -> float:
+        return self.beta
+
+
+@dataclass(frozen=True)
+class lemma1_radius:
+    """Lemma 1 (concentration of the transition core), as printed.
+
+    beta_k = kappa^-1 { (L_varphi/4 + L_theta) sqrt(lambda_k) + 4 / (L_varphi sqrt(lambda_k))
+    [ d log(2/L_varphi^2) + (d/2) log(1 + k H U L_varphi^2 / (d lambda_k)) + log(1/delta) ] }.
+    Its claim, ||theta_hat_k - theta*||_{A_k} <= beta_k for all k with probability 1 - delta,
+    is derived for L_varphi = 1 only; see `corrected_radius`.
+    """
+
+    kappa: float
+    theta_bound: float
+    """L_theta."""
+    delta: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_theory(self)
+
+    def __call__(self, e: Evidence) -> float:
+        lam, big, d = e.regularization, e.norm_bound, e.dimension
+        spread = d * log(2.0 / big**2) + 0.5 * d * log(
+            1.0 + e.k * e.horizon * e.max_successors * big**2 / (d * lam)
+        )
+        first = (big / 4.0 + self.theta_bound) * sqrt(lam)
+        return (first + 4.0 / (big * sqrt(lam)) * (spread - log(self.delta))) / self.kappa
+
+
+@dataclass(frozen=True)
+class corrected_radius:
+    """Lemma 1 with the rescaling by L_varphi done right, and the determinant as it is.
+
+    beta_k = kappa^-1 { (1/(4 L_varphi) + L_theta) sqrt(lambda_k) + (4 L_varphi / sqrt(lambda_k))
+    [ d log 2 + (1/2) log(det A_k / lambda_k^d) + log(1/delta) ] }.
+    With probability 1 - delta, ||theta_hat_k - theta*||_{A_k} <= beta_k for all k, where kappa is
+    a lower bound of P(s')P(s'') over the ball of radius L_theta and lambda_k >= L_varphi^2.
+    """
+
+    kappa: float
+    theta_bound: float
+    """L_theta."""
+    delta: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_theory(self)
+
+    def __call__(self, e: Evidence) -> float:
+        lam, big = e.regularization, e.norm_bound
+        spread = e.dimension * log(2.0) + 0.5 * e.logdet_ratio - log(self.delta)
+        first = (1.0 / (4.0 * big) + self.theta_bound) * sqrt(lam)
+        return (first + 4.0 * big / sqrt(lam) * spread) / self.kappa
+
+
+def check_theory(radius: lemma1_radius | corrected_radius) -> None:
+    for name in ("kappa", "delta"):
+        value = getattr(radius, name)
+        if not 0.0 < value < 1.0:
+            raise ValueError(f"{name} is {value!r}; it must lie strictly between 0 and 1")
+    positive_number("theta_bound", radius.theta_bound)
+
+
+@dataclass(frozen=True)
+class theory_regularization:
+    """lambda_k = max(L^2, C L^2 d log(k H U L^2)) of Theorem 1, L the norm bound of the features."""
+
+    features: Features
+    constant: float = 1.0
+
+    def __call__(self, k: int) -> float:
+        task, big = self.features.task, self.features.norm_bound**2
+        growth = log(max(k * task.horizon * task.max_successors * big, 1.0))
+        d = self.features.formal_dimension
+        assert d is not None
+        return max(big, self.constant * big * d * growth)
+
+
+def gram_matrix(features: Features, counts: Array, regularization: float) -> Any:
+    """(d, d) A = lambda I + sum over visits and reachable s' of varphi varphi^T, eq. (5).
+
+    Dense for dense features, scipy.sparse (block diagonal) for sparse ones.
+    """
+    return from_blocks(features, gram_blocks(features, counts, regularization))
+
+
+def elliptical_norms(features: Features, counts: Array, regularization: float) -> Array:
+    """(n,) ||varphi(s, a, s')||_{A^-1} of every triple, by triangular solves block by block."""
+    flat = gram_blocks(features, counts, regularization)
+    norms = np.zeros(features.task.n_triples)
+    kernels.mnl.norms(features.layout, flat, features.matrix_start, norms)
+    return norms
+
+
+def gram_blocks(features: Features, counts: Array, regularization: float) -> Array:
+    flat = np.empty(features.matrix_start[-1])
+    kernels.mnl.gram(
+        features.layout, checked_counts(features, counts),
+        positive_number("regularization", regularization), flat, features.matrix_start,
+    )  # fmt: skip
+    return flat

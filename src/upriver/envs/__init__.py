@@ -1,0 +1,5 @@
+"""Environments: functions that return a FiniteMDP."""
+
+from upriver.envs.riverswim import riverswim
+
+__all__ = ["riverswim"]

@@ -1,0 +1,119 @@
+"""RiverSwim: a chain with a small sure reward upstream-left and a large one far to the right.
+
+Swimming left (action 0) always moves one state left. Swimming right (action 1) fights the current.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from upriver.checks import Array, positive_integer
+from upriver.mdp import FiniteMDP
+
+LEFT, RIGHT = 0, 1
+
+
+class Current(NamedTuple):
+    """Outcome of swimming right: (left, stay, right) at the first, a middle and the last state."""
+
+    first: tuple[float, float, float]
+    middle: tuple[float, float, float]
+    last: tuple[float, float, float]
+    small: float
+    """Reward of swimming left at the first state."""
+    large: float = 1.0
+    """Reward of swimming right at the last state."""
+    slip: float = 0.0
+    """Probability that a move, in either direction, goes the other way."""
+    any_action: bool = False
+    """Whether the end states pay whatever the action."""
+    starts: tuple[int, ...] = (0,)
+    """States where an episode begins, with equal probability."""
+
+
+OSBAND = Current((0, 0.4, 0.6), (0.05, 0.6, 0.35), (0.4, 0.6, 0), small=0.005)
+
+VARIANTS: dict[str, Current] = {
+    "paper": OSBAND,  # the figure of the paper, and what its table was produced with
+    "paper-text": OSBAND._replace(small=0.05),  # the paper's text, at odds with its table
+    "osband": OSBAND,  # Osband et al. 2013; the same numbers
+    "cho": OSBAND,  # Cho et al. 2024; the same numbers
+    "park": OSBAND._replace(small=0.05),  # Park, Kwon and Lee 2024
+    "strehl": Current(
+        (0, 0.7, 0.3), (0.1, 0.6, 0.3), (0.7, 0.3, 0), small=0.0005, starts=(1, 2)
+    ),  # Strehl and Littman 2008, rewards 5 and 10000 divided by 10000
+    "ayoub": Current((0, 0.3, 0.7), (0.1, 0.6, 0.3), (0.1, 0.9, 0), small=0.005),  # Ayoub et al.
+    "chain": Current(
+        (0.1, 0, 0.9), (0.1, 0, 0.9), (0.1, 0, 0.9), small=0.05, slip=0.1, any_action=True
+    ),  # the noisy chain of rlberry: the intended move with probability 0.9, else the opposite
+}
+
+
+def riverswim(
+    n_states: int = 6,
+    horizon: int | None = None,
+    variant: str = "paper",
+    small_reward: float | None = None,
+) -> FiniteMDP:
+    """RiverSwim with `n_states` states; the horizon is 4 * n_states unless given.
+
+    variant: one of VARIANTS. small_reward replaces the variant's reward for swimming left at the
+    first state. The local support is the state itself and its neighbours, for both actions.
+    """
+    n_states = positive_integer("n_states", n_states)
+    if n_states < 2:
+        raise ValueError(f"n_states is {n_states}; a river has at least 2 states")
+    if variant not in VARIANTS:
+        raise ValueError(f"variant {variant!r} is unknown; it must be one of {sorted(VARIANTS)}")
+    current = VARIANTS[variant]
+    if max(current.starts) >= n_states:
+        raise ValueError(
+            f"n_states is {n_states}; variant {variant!r} starts in state {max(current.starts)}"
+        )
+    rows: dict[tuple[int, int], dict[int, float]] = {}
+    for s in range(n_states):
+        rows[s, LEFT] = moves(s, n_states, (1.0 - current.slip, 0.0, current.slip))
+        outcome = (
+            current.first if s == 0 else current.last if s == n_states - 1 else current.middle
+        )
+        rows[s, RIGHT] = moves(s, n_states, outcome)
+    reward = np.zeros((n_states, 2))
+    reward[0, LEFT] = current.small if small_reward is None else small_reward
+    reward[-1, RIGHT] = current.large
+    if current.any_action:
+        reward[0], reward[-1] = reward[0, LEFT], reward[-1, RIGHT]
+    initial = np.zeros(n_states)
+    initial[list(current.starts)] = 1.0 / len(current.starts)
+    suffix = "" if variant == "paper" else f"-{variant}"
+    return FiniteMDP.from_rows(
+        rows,
+        reward,
+        4 * n_states if horizon is None else horizon,
+        initial,
+        local=neighbours(n_states, 2),
+        actions=("left", "right"),
+        name=f"riverswim-{n_states}{suffix}",
+    )
+
+
+def moves(s: int, n_states: int, outcome: tuple[float, float, float]) -> dict[int, float]:
+    """{successor: probability} of moving (left, stay, right) from s, held at the banks."""
+    row: dict[int, float] = {}
+    for step, p in zip((-1, 0, 1), outcome, strict=True):
+        if p > 0.0:
+            s2 = min(max(s + step, 0), n_states - 1)
+            row[s2] = row.get(s2, 0.0) + p
+    return row
+
+
+def neighbours(n_states: int, n_actions: int) -> tuple[Array, Array]:
+    """{s - 1, s, s + 1} for every action, as (indptr, successors)."""
+    sets = [
+        [x for x in (s - 1, s, s + 1) if 0 <= x < n_states]
+        for s in range(n_states)
+        for _ in range(n_actions)
+    ]
+    indptr = np.concatenate([[0], np.cumsum([len(x) for x in sets])])
+    return indptr, np.concatenate(sets)

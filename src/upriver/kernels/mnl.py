@@ -1,0 +1,437 @@
+"""The multinomial-logistic model on packed features: likelihood, Newton, Gram matrix, widths.
+
+`layout` is `features.Layout`: each group (s, a) holds a small dense matrix, one row per successor
+and one column per feature that is not zero somewhere in the group; groups that share features form
+a block, and blocks are independent of each other in the likelihood and in the Gram matrix.
+Matrices of a block are dense, m x m, and kept in their lower triangle.
+"""
+
+import numpy as np
+
+from upriver.kernels.compiled import compiled
+
+DECREMENT = 1e-10  # squared Newton decrement at which the step taken is the last one
+ITERATIONS = 100
+HALVINGS = 40
+
+
+@compiled
+def cholesky(matrix, m):
+    """Lower factor in place of the leading m x m; returns False if it is not positive definite."""
+    for j in range(m):
+        pivot = matrix[j, j]
+        for i in range(j):
+            pivot -= matrix[j, i] * matrix[j, i]
+        if not pivot > 0.0:
+            return False
+        pivot = np.sqrt(pivot)
+        matrix[j, j] = pivot
+        for i in range(j + 1, m):
+            x = matrix[i, j]
+            for l in range(j):
+                x -= matrix[i, l] * matrix[j, l]
+            matrix[i, j] = x / pivot
+    return True
+
+
+@compiled
+def solve_lower(factor, m, x):
+    """x <- L^-1 x in place; returns the squared norm of the result, x^T (L L^T)^-1 x."""
+    total = 0.0
+    for i in range(m):
+        y = x[i]
+        for j in range(i):
+            y -= factor[i, j] * x[j]
+        y /= factor[i, i]
+        x[i] = y
+        total += y * y
+    return total
+
+
+@compiled
+def solve_upper(factor, m, x):
+    """x <- L^-T x in place."""
+    for i in range(m - 1, -1, -1):
+        y = x[i]
+        for j in range(i + 1, m):
+            y -= factor[j, i] * x[j]
+        x[i] = y / factor[i, i]
+
+
+@compiled
+def softmax(layout, g, theta, out):
+    """P_theta(. | g), eq. (1), into out[:U]; returns the log of the normaliser of the logits.
+
+    After the call out[U + u] is the logit of successor u. out has length at least 2 U.
+    """
+    n = layout.indptr[g + 1] - layout.indptr[g]
+    w = layout.width[g]
+    columns = layout.column_start[g]
+    start = layout.value_start[g]
+    top = -np.inf
+    for u in range(n):
+        x = 0.0
+        for j in range(w):
+            x += layout.values[start + u * w + j] * theta[layout.columns[columns + j]]
+        out[n + u] = x
+        if x > top:
+            top = x
+    total = 0.0
+    for u in range(n):
+        out[u] = np.exp(out[n + u] - top)
+        total += out[u]
+    for u in range(n):
+        out[u] /= total
+    return top + np.log(total)
+
+
+@compiled
+def add_group(layout, g, counts, theta, gradient, hessian, with_hessian, out, mean):
+    """Add the loss (2) of group g without penalty to gradient and Hessian; returns the loss."""
+    first = layout.indptr[g]
+    n = layout.indptr[g + 1] - first
+    visits = 0.0
+    for u in range(n):
+        visits += counts[first + u]
+    if visits == 0.0:
+        return 0.0
+    normaliser = softmax(layout, g, theta, out)
+    w = layout.width[g]
+    columns = layout.column_start[g]
+    start = layout.value_start[g]
+    loss = 0.0
+    for u in range(n):
+        c = counts[first + u]
+        if c != 0.0:
+            loss += c * (normaliser - out[n + u])
+        residual = visits * out[u] - c
+        for j in range(w):
+            k = layout.slot[layout.columns[columns + j]]
+            gradient[k] += residual * layout.values[start + u * w + j]
+    if not with_hessian:
+        return loss
+    for j in range(w):
+        x = 0.0
+        for u in range(n):
+            x += out[u] * layout.values[start + u * w + j]
+        mean[j] = x
+    for u in range(n):
+        weight = visits * out[u]
+        row = start + u * w
+        for i in range(w):
+            x = weight * (layout.values[row + i] - mean[i])
+            k = layout.slot[layout.columns[columns + i]]
+            for j in range(i + 1):
+                hessian[k, layout.slot[layout.columns[columns + j]]] += x * (
+                    layout.values[row + j] - mean[j]
+                )
+    return loss
+
+
+@compiled
+def evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out, mean):
+    """Loss (2) over `groups` of block b with its ridge penalty; fills gradient (m,), Hessian."""
+    m = layout.size[b]
+    loss = 0.0
+    for i in range(m):
+        x = theta[layout.features[layout.feature_start[b] + i]]
+        loss += 0.5 * lam * x * x
+        gradient[i] = lam * x
+        for j in range(i):
+            hessian[i, j] = 0.0
+        hessian[i, i] = lam
+    for g in groups:
+        loss += add_group(layout, g, counts, theta, gradient, hessian, True, out, mean)
+    return loss
+
+
+@compiled
+def visited_groups(layout, counts, b):
+    """The groups of block b that have a count."""
+    found = np.empty(layout.group_start[b + 1] - layout.group_start[b], np.int64)
+    n = 0
+    for i in range(layout.group_start[b], layout.group_start[b + 1]):
+        g = layout.groups[i]
+        for row in range(layout.indptr[g], layout.indptr[g + 1]):
+            if counts[row] != 0.0:
+                found[n] = g
+                n += 1
+                break
+    return found[:n]
+
+
+@compiled
+def newton_block(layout, b, counts, theta, lam, hessian, factor, out, mean, scratch):
+    """Minimise (2) over the coordinates of block b, in place in theta, from the theta given.
+
+    Newton with step halving; the step after which the squared decrement is at most DECREMENT is
+    the last. Returns False when the Hessian is singular or no step decreases the loss.
+    """
+    m = layout.size[b]
+    features = layout.feature_start[b]
+    gradient, step, origin = scratch[0], scratch[1], scratch[2]
+    groups = visited_groups(layout, counts, b)
+    loss = evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out, mean)
+    for _ in range(ITERATIONS):
+        for i in range(m):
+            step[i] = gradient[i]
+            origin[i] = theta[layout.features[features + i]]
+            for j in range(i + 1):
+                factor[i, j] = hessian[i, j]
+        if not cholesky(factor, m):
+            return False
+        decrement = solve_lower(factor, m, step)
+        if decrement <= 1e-24:
+            return True
+        solve_upper(factor, m, step)
+        size = 1.0
+        for halving in range(HALVINGS):
+            for i in range(m):
+                theta[layout.features[features + i]] = origin[i] - size * step[i]
+            trial = evaluate_block(
+                layout, groups, counts, theta, b, lam, gradient, hessian, out, mean
+            )
+            # Near the minimum the decrease drowns in rounding, but the full step is right there.
+            if trial <= loss - 1e-4 * size * decrement or decrement <= max(
+                DECREMENT, 1e-12 * loss
+            ):
+                break
+            size *= 0.5
+            if halving == HALVINGS - 1:
+                return False
+        loss = trial
+        if decrement <= DECREMENT:
+            return True
+    return False
+
+
+@compiled
+def gram_block(layout, b, counts, lam, gram):
+    """Gram matrix, eq. (5), of block b: lam I + sum over visits and successors of phi phi^T."""
+    m = layout.size[b]
+    for i in range(m):
+        for j in range(i):
+            gram[i, j] = 0.0
+        gram[i, i] = lam
+    for g in visited_groups(layout, counts, b):
+        first = layout.indptr[g]
+        n = layout.indptr[g + 1] - first
+        visits = 0.0
+        for u in range(n):
+            visits += counts[first + u]
+        w = layout.width[g]
+        columns = layout.column_start[g]
+        for u in range(n):
+            row = layout.value_start[g] + u * w
+            for i in range(w):
+                x = visits * layout.values[row + i]
+                if x != 0.0:
+                    k = layout.slot[layout.columns[columns + i]]
+                    for j in range(i + 1):
+                        gram[k, layout.slot[layout.columns[columns + j]]] += (
+                            x * layout.values[row + j]
+                        )
+
+
+@compiled
+def measure_group(layout, g, factor, m, geometry, geometry_start, rows):
+    """max_u ||phi_u|| in the norm of the inverse of the factored matrix.
+
+    Where geometry is not empty it gets all inner products of the rows, U x U, in that norm.
+    """
+    n = layout.indptr[g + 1] - layout.indptr[g]
+    w = layout.width[g]
+    columns = layout.column_start[g]
+    full = geometry.shape[0] > 0
+    largest = 0.0
+    for u in range(n):
+        x = rows[u] if full else rows[0]
+        x[:m] = 0.0
+        for j in range(w):
+            x[layout.slot[layout.columns[columns + j]]] = layout.values[
+                layout.value_start[g] + u * w + j
+            ]
+        largest = max(largest, solve_lower(factor, m, x))
+    if full:
+        start = geometry_start[g]
+        for u in range(n):
+            for t in range(u + 1):
+                x = 0.0
+                for i in range(m):
+                    x += rows[u, i] * rows[t, i]
+                geometry[start + u * n + t] = x
+                geometry[start + t * n + u] = x
+    return np.sqrt(largest)
+
+
+@compiled
+def refresh(
+    layout, steps, touched, everything, counts, theta, lam,
+    prob, width, geometry, geometry_start, logdet,
+):  # fmt: skip
+    """Bring the estimate (3), the Gram matrix (5) and what planning reads of them up to date.
+
+    `touched` are the groups whose counts changed and `steps` the core of each; with `everything`
+    all blocks of all cores are redone instead. In place: theta (C, d), prob (C, n), width (C, S*A)
+    the largest norm of each group, geometry (C, sum U^2) or (C, 0), logdet (C, B) of the Gram
+    blocks. Returns the number of the first block whose fit failed, or -1.
+    """
+    n_blocks = layout.size.shape[0]
+    n_cores = counts.shape[0]
+    m = layout.max_size
+    hessian = np.empty((m, m))
+    factor = np.empty((m, m))
+    out = np.empty(2 * layout.max_successors)
+    mean = np.empty(m)
+    scratch = np.empty((3, m))
+    rows = np.empty((layout.max_successors if geometry.shape[1] > 0 else 1, m))
+    n_jobs = n_cores * n_blocks if everything else touched.shape[0]
+    for job in range(n_jobs):
+        if everything:
+            c = job // n_blocks
+            b = job % n_blocks
+        else:
+            c = steps[job]
+            b = layout.block[touched[job]]
+            if b < 0:
+                continue
+            done = False
+            for earlier in range(job):
+                if steps[earlier] == c and layout.block[touched[earlier]] == b:
+                    done = True
+                    break
+            if done:
+                continue
+        if not newton_block(
+            layout, b, counts[c], theta[c], lam, hessian, factor, out, mean, scratch
+        ):
+            return b
+        gram_block(layout, b, counts[c], lam, factor)
+        size = layout.size[b]
+        if not cholesky(factor, size):
+            return b
+        total = 0.0
+        for i in range(size):
+            total += 2.0 * np.log(factor[i, i])
+        logdet[c, b] = total
+        for i in range(layout.group_start[b], layout.group_start[b + 1]):
+            g = layout.groups[i]
+            first = layout.indptr[g]
+            softmax(layout, g, theta[c], out)
+            for u in range(layout.indptr[g + 1] - first):
+                prob[c, first + u] = out[u]
+            width[c, g] = measure_group(
+                layout, g, factor, size, geometry[c], geometry_start, rows
+            )
+    return -1
+
+
+@compiled
+def probabilities(layout, theta, prob):
+    """P_theta, eq. (1), for every triple."""
+    out = np.empty(2 * layout.max_successors)
+    for g in range(layout.indptr.shape[0] - 1):
+        softmax(layout, g, theta, out)
+        for u in range(layout.indptr[g + 1] - layout.indptr[g]):
+            prob[layout.indptr[g] + u] = out[u]
+
+
+@compiled
+def log_probabilities(layout, theta, log_prob):
+    """log P_theta for every triple, finite wherever the logits are."""
+    out = np.empty(2 * layout.max_successors)
+    for g in range(layout.indptr.shape[0] - 1):
+        n = layout.indptr[g + 1] - layout.indptr[g]
+        normaliser = softmax(layout, g, theta, out)
+        for u in range(n):
+            log_prob[layout.indptr[g] + u] = out[n + u] - normaliser
+
+
+@compiled
+def likelihood(layout, counts, theta, lam, gradient, hessian, matrix_start):
+    """Loss (2) over all blocks; gradient (d,) and, where hessian is not empty, its blocks (flat)."""
+    m = layout.max_size
+    block_gradient = np.empty(m)
+    block_hessian = np.empty((m, m))
+    out = np.empty(2 * layout.max_successors)
+    mean = np.empty(m)
+    loss = 0.0
+    for b in range(layout.size.shape[0]):
+        size = layout.size[b]
+        groups = visited_groups(layout, counts, b)
+        loss += evaluate_block(
+            layout, groups, counts, theta, b, lam, block_gradient, block_hessian, out, mean
+        )
+        for i in range(size):
+            gradient[layout.features[layout.feature_start[b] + i]] = block_gradient[i]
+            if hessian.shape[0] > 0:
+                for j in range(i + 1):
+                    hessian[matrix_start[b] + i * size + j] = block_hessian[i, j]
+                    hessian[matrix_start[b] + j * size + i] = block_hessian[i, j]
+    for g in range(layout.indptr.shape[0] - 1):
+        if layout.block[g] < 0:  # no features: uniform over the successors, whatever theta
+            n = layout.indptr[g + 1] - layout.indptr[g]
+            for row in range(layout.indptr[g], layout.indptr[g + 1]):
+                loss += counts[row] * np.log(n)
+    return loss
+
+
+@compiled
+def gram(layout, counts, lam, matrix, matrix_start):
+    """Gram matrix (5), all blocks (flat)."""
+    block = np.empty((layout.max_size, layout.max_size))
+    for b in range(layout.size.shape[0]):
+        size = layout.size[b]
+        gram_block(layout, b, counts, lam, block)
+        for i in range(size):
+            for j in range(i + 1):
+                matrix[matrix_start[b] + i * size + j] = block[i, j]
+                matrix[matrix_start[b] + j * size + i] = block[i, j]
+
+
+@compiled
+def norms(layout, matrix, matrix_start, norm):
+    """||phi|| of every triple in the norm of the inverse of a block matrix (flat).
+
+    Returns the number of the first block that is not positive definite, or -1.
+    """
+    m = layout.max_size
+    factor = np.empty((m, m))
+    x = np.empty(m)
+    for b in range(layout.size.shape[0]):
+        size = layout.size[b]
+        for i in range(size):
+            for j in range(i + 1):
+                factor[i, j] = matrix[matrix_start[b] + i * size + j]
+        if not cholesky(factor, size):
+            return b
+        for i in range(layout.group_start[b], layout.group_start[b + 1]):
+            g = layout.groups[i]
+            w = layout.width[g]
+            for u in range(layout.indptr[g + 1] - layout.indptr[g]):
+                x[:size] = 0.0
+                for j in range(w):
+                    x[layout.slot[layout.columns[layout.column_start[g] + j]]] = layout.values[
+                        layout.value_start[g] + u * w + j
+                    ]
+                norm[layout.indptr[g] + u] = np.sqrt(solve_lower(factor, size, x))
+    return -1
+
+
+@compiled
+def inverse(matrix, matrix_start, size):
+    """Invert each block of a block matrix (flat) in place; the first singular block, or -1."""
+    for b in range(size.shape[0]):
+        m = size[b]
+        block = matrix[matrix_start[b] : matrix_start[b] + m * m].copy().reshape(m, m)
+        if not cholesky(block, m):
+            return b
+        x = np.empty(m)
+        for j in range(m):
+            x[:] = 0.0
+            x[j] = 1.0
+            solve_lower(block, m, x)
+            solve_upper(block, m, x)
+            for i in range(m):
+                matrix[matrix_start[b] + i * m + j] = x[i]
+    return -1

@@ -1,0 +1,169 @@
+"""Backward induction, policy evaluation and episodes, over the rows of reachable triples."""
+
+import numpy as np
+
+from upriver.kernels.compiled import compiled
+
+
+@compiled
+def scramble(x):
+    """The splitmix64 finaliser: a random-looking 64-bit word for each word."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@compiled
+def argmax_random_ties(q, start, n_actions, word):
+    """Index of the largest of q[start : start + n_actions], uniform among exact ties."""
+    best = q[start]
+    arg = 0
+    ties = np.uint64(1)
+    for a in range(1, n_actions):
+        x = q[start + a]
+        if x > best:
+            best = x
+            arg = a
+            ties = np.uint64(1)
+        elif x == best:
+            ties += np.uint64(1)
+            word = scramble(word)
+            if word % ties == np.uint64(0):
+                arg = a
+    return arg
+
+
+@compiled
+def sweep(indptr, successors, prob, reward, bonus, scale, low, q_cap, v_cap, seed, v, policy, q):
+    """Q_h = clip(r + P V_{h+1} + scale_h * bonus, low, q_cap_h) and V_h = min(max_a Q_h, v_cap_h).
+
+    prob (1|H, n), reward and bonus (1|H, S*A), scale, q_cap and v_cap (H,), seed uint64 for ties.
+    Writes v (H+1, S), whose last row is given, policy (H, S) and q (S*A,), which ends as Q_1.
+    """
+    horizon, n_states = policy.shape
+    n_actions = q.shape[0] // n_states
+    for h in range(horizon - 1, -1, -1):
+        p = prob[min(h, prob.shape[0] - 1)]
+        r = reward[min(h, reward.shape[0] - 1)]
+        b = bonus[min(h, bonus.shape[0] - 1)]
+        following = v[h + 1]
+        scale_h = scale[h]
+        cap = q_cap[h]
+        for s in range(n_states):
+            for g in range(s * n_actions, (s + 1) * n_actions):
+                expected = 0.0
+                for i in range(indptr[g], indptr[g + 1]):
+                    expected += p[i] * following[successors[i]]
+                q[g] = min(max(r[g] + expected + scale_h * b[g], low), cap)
+            word = seed ^ np.uint64(h * n_states + s)
+            a = argmax_random_ties(q, s * n_actions, n_actions, word)
+            policy[h, s] = a
+            v[h, s] = min(q[s * n_actions + a], v_cap[h])
+
+
+@compiled
+def evaluate(indptr, successors, prob, reward, policy, previous, v):
+    """V^pi (H+1, S) in place; steps after the last one where `policy` and `previous` differ stand.
+
+    Returns whether anything differed.
+    """
+    horizon, n_states = policy.shape
+    n_actions = (indptr.shape[0] - 1) // n_states
+    last = -1
+    for h in range(horizon - 1, -1, -1):
+        for s in range(n_states):
+            if policy[h, s] != previous[h, s]:
+                last = h
+                break
+        if last >= 0:
+            break
+    for h in range(last, -1, -1):
+        p = prob[min(h, prob.shape[0] - 1)]
+        r = reward[min(h, reward.shape[0] - 1)]
+        following = v[h + 1]
+        for s in range(n_states):
+            g = s * n_actions + policy[h, s]
+            total = r[g]
+            for i in range(indptr[g], indptr[g + 1]):
+                total += p[i] * following[successors[i]]
+            v[h, s] = total
+    return last >= 0
+
+
+@compiled
+def evaluate_mixed(indptr, successors, prob, reward, mixture, v):
+    """V^pi (H+1, S) in place for a randomised policy, mixture (1|H, S*A) of action probabilities."""
+    horizon = v.shape[0] - 1
+    n_states = v.shape[1]
+    n_actions = (indptr.shape[0] - 1) // n_states
+    for h in range(horizon - 1, -1, -1):
+        p = prob[min(h, prob.shape[0] - 1)]
+        r = reward[min(h, reward.shape[0] - 1)]
+        m = mixture[min(h, mixture.shape[0] - 1)]
+        for s in range(n_states):
+            total = 0.0
+            for g in range(s * n_actions, (s + 1) * n_actions):
+                if m[g] > 0.0:
+                    expected = r[g]
+                    for i in range(indptr[g], indptr[g + 1]):
+                        expected += p[i] * v[h + 1, successors[i]]
+                    total += m[g] * expected
+            v[h, s] = total
+
+
+@compiled
+def pick(cumulative_from, weights, start, stop, u):
+    """The first i in [start, stop) where the running sum of weights exceeds u; the last if none."""
+    total = cumulative_from
+    for i in range(start, stop - 1):
+        total += weights[i]
+        if u < total:
+            return i
+    return stop - 1
+
+
+@compiled
+def rollout(
+    indptr, successors, prob, reward, starts, start_prob, policy, uniforms, states, actions, rewards
+):
+    """One episode by inverse transform: uniforms (H+1,), the first one draws the start.
+
+    Writes states (H+1,), actions (H,), rewards (H,).
+    """
+    horizon, n_states = policy.shape
+    n_actions = (indptr.shape[0] - 1) // n_states
+    s = starts[pick(0.0, start_prob, 0, starts.shape[0], uniforms[0])]
+    for h in range(horizon):
+        a = policy[h, s]
+        g = s * n_actions + a
+        states[h] = s
+        actions[h] = a
+        rewards[h] = reward[min(h, reward.shape[0] - 1), g]
+        p = prob[min(h, prob.shape[0] - 1)]
+        s = successors[pick(0.0, p, indptr[g], indptr[g + 1], uniforms[h + 1])]
+    states[horizon] = s
+
+
+@compiled
+def count(indptr, successors, n_actions, states, actions, counts, touched):
+    """Add an episode to counts (1|H, n); touched (H,) gets the group of each step.
+
+    Returns the first step whose transition is outside the declared support, or -1.
+    """
+    for h in range(actions.shape[0]):
+        g = states[h] * n_actions + actions[h]
+        target = states[h + 1]
+        low = indptr[g]
+        high = indptr[g + 1]
+        while low < high:  # successors are sorted within a group
+            middle = (low + high) // 2
+            if successors[middle] < target:
+                low = middle + 1
+            else:
+                high = middle
+        if low == indptr[g + 1] or successors[low] != target:
+            return h
+        counts[min(h, counts.shape[0] - 1), low] += 1.0
+        touched[h] = g
+    return -1

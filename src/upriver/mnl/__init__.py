@@ -1,0 +1,1 @@
+"""The multinomial-logistic transition model: its likelihood, its estimate, its running state."""

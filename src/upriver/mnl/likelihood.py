@@ -1,0 +1,101 @@
+"""Eq. (1), the MNL transition probability, and eq. (2), the regularised negative log-likelihood.
+
+Everything is computed from counts n(s, a, s'), which are sufficient: cost does not grow with the
+number of episodes. Log-sum-exp within each group keeps logits of any size stable.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from upriver import kernels
+from upriver.checks import Array
+from upriver.features import Features
+
+
+def probabilities(features: Features, theta: Array) -> Array:
+    """(n,) P_theta(s' | s, a) of every triple, eq. (1)."""
+    prob = np.empty(features.task.n_triples)
+    kernels.mnl.probabilities(features.layout, checked_core(features, theta), prob)
+    return prob
+
+
+def log_probabilities(features: Features, theta: Array) -> Array:
+    """(n,) log P_theta(s' | s, a)."""
+    log_prob = np.empty(features.task.n_triples)
+    kernels.mnl.log_probabilities(features.layout, checked_core(features, theta), log_prob)
+    return log_prob
+
+
+def loss(features: Features, theta: Array, counts: Array, regularization: float) -> float:
+    """Eq. (2): -sum n log P_theta + (lambda / 2) ||theta||^2."""
+    return evaluate(features, theta, counts, regularization, np.empty(0))[0]
+
+
+def gradient(features: Features, theta: Array, counts: Array, regularization: float) -> Array:
+    """(d,) gradient of (2): sum over groups of (N P_theta - n) varphi, plus lambda theta."""
+    return evaluate(features, theta, counts, regularization, np.empty(0))[1]
+
+
+def hessian(features: Features, theta: Array, counts: Array, regularization: float) -> Any:
+    """(d, d) Hessian of (2): sum N P (varphi - mean)(varphi - mean)^T + lambda I.
+
+    Dense for dense features, scipy.sparse (block diagonal) for sparse ones.
+    """
+    flat = np.empty(features.matrix_start[-1])
+    evaluate(features, theta, counts, regularization, flat)
+    return from_blocks(features, flat)
+
+
+def evaluate(
+    features: Features, theta: Array, counts: Array, regularization: float, hessian: Array
+) -> tuple[float, Array]:
+    """(loss, gradient); fills `hessian`, the flat blocks, unless it is empty."""
+    slope = np.empty(features.dimension)
+    value = kernels.mnl.likelihood(
+        features.layout, checked_counts(features, counts), checked_core(features, theta),
+        float(regularization), slope, hessian, features.matrix_start,
+    )  # fmt: skip
+    return float(value), slope
+
+
+def from_blocks(features: Features, flat: Array) -> Any:
+    """The (d, d) matrix of flat blocks: dense for dense features, else scipy.sparse."""
+    layout = features.layout
+    if not sparse.issparse(features.matrix):
+        return flat.reshape(features.dimension, features.dimension).copy()
+    size = layout.size.astype(np.int64)
+    area = size * size
+    place = np.arange(len(flat)) - np.repeat(features.matrix_start[:-1], area)
+    start = np.repeat(layout.feature_start[:-1], area)
+    rows = layout.features[start + place // np.repeat(size, area)]
+    columns = layout.features[start + place % np.repeat(size, area)]
+    return sparse.csr_array((flat, (rows, columns)), shape=(features.dimension,) * 2)
+
+
+def checked_core(features: Features, theta: Array) -> Array:
+    core = np.ascontiguousarray(theta, dtype=np.float64)
+    if core.shape != (features.dimension,):
+        raise ValueError(f"theta has shape {core.shape}; it must be ({features.dimension},)")
+    if not np.isfinite(core).all():
+        i = int(np.argmin(np.isfinite(core)))
+        raise ValueError(f"theta[{i}] is {core[i]}; it must be finite")
+    return core
+
+
+def checked_counts(features: Features, counts: Array) -> Array:
+    n = features.task.n_triples
+    try:
+        weights = np.ascontiguousarray(counts, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"counts must be {n} numbers, one per triple") from None
+    if weights.shape != (n,):
+        raise ValueError(f"counts have shape {weights.shape}; they must be ({n},), one per triple")
+    bad = ~((weights >= 0) & np.isfinite(weights))
+    if bad.any():
+        i = int(np.argmax(bad))
+        raise ValueError(f"counts[{i}] is {weights[i]}; counts must be finite and >= 0")
+    return weights

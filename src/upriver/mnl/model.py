@@ -1,0 +1,114 @@
+"""A running MNL model: counts, the estimate (3), and what planning reads of its ellipsoid.
+
+Pure functions over `Model`. Only the blocks whose counts changed are fitted and factored again,
+unless lambda_k changed, in which case all are.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from upriver import kernels
+from upriver.checks import Array
+from upriver.features import Features
+
+
+class Transitions(Protocol):
+    """The part of an episode that a model learns from; the Episode of the agents is one."""
+
+    @property
+    def states(self) -> Array: ...
+    @property
+    def actions(self) -> Array: ...
+
+
+class Model(NamedTuple):
+    """One or H transition cores (C = 1 or H) and their ellipsoids."""
+
+    counts: Array
+    """(C, n) visits of each triple."""
+    theta: Array
+    """(C, d) theta_hat, the minimiser of (2)."""
+    prob: Array
+    """(C, n) P_theta_hat, eq. (1)."""
+    width: Array
+    """(C, S*A) max over the successors of ||varphi||_{A^-1}."""
+    geometry: Array
+    """(C, sum U^2) inner products of the features of each (s, a) in A^-1; (C, 0) if not kept."""
+    logdet: Array
+    """(C, B) log-determinant of each block of A."""
+    regularization: float
+    """The lambda that all of these were computed with."""
+
+
+def start(features: Features, regularization: float, n_cores: int, with_geometry: bool) -> Model:
+    """theta = 0 and A = lambda I."""
+    task = features.task
+    n = task.n_triples
+    model = Model(
+        counts=np.zeros((n_cores, n)),
+        theta=np.zeros((n_cores, features.dimension)),
+        prob=np.tile(1.0 / np.repeat(task.sizes, task.sizes), (n_cores, 1)),
+        width=np.zeros((n_cores, len(task.sizes))),
+        geometry=np.zeros((n_cores, int(task.square_start[-1]) if with_geometry else 0)),
+        logdet=np.zeros((n_cores, len(features.layout.size))),
+        regularization=regularization,
+    )
+    nothing = np.empty(0, np.int64)
+    bring_up_to_date(features, model, nothing, nothing, everything=True)
+    return model
+
+
+def absorb(
+    features: Features, model: Model, episode: Transitions, regularization: float
+) -> Model:
+    """The model after one more episode, with lambda_{k+1} = regularization."""
+    task = features.task
+    new = Model(
+        model.counts.copy(), model.theta.copy(), model.prob.copy(), model.width.copy(),
+        model.geometry.copy(), model.logdet.copy(), regularization,
+    )  # fmt: skip
+    touched = add_counts(features, new.counts, episode)
+    steps = np.minimum(np.arange(len(touched)), len(new.counts) - 1)
+    bring_up_to_date(features, new, steps, touched, regularization != model.regularization)
+    return new
+
+
+def add_counts(features: Features, counts: Array, episode: Transitions) -> Array:
+    """Add the transitions of an episode to counts in place; (H,) the group of each step."""
+    task = features.task
+    touched = np.empty(len(episode.actions), np.int64)
+    bad = kernels.planning.count(
+        task.indptr, task.successors, task.n_actions, episode.states, episode.actions, counts,
+        touched,
+    )  # fmt: skip
+    if bad >= 0:
+        s, a, s2 = episode.states[bad], episode.actions[bad], episode.states[bad + 1]
+        raise ValueError(
+            f"step {bad} of the episode went from (s={s}, a={a}) to {s2}, which is not among the "
+            f"declared successors {task.successors[task.rows(int(s), int(a))].tolist()}"
+        )
+    return touched
+
+
+def bring_up_to_date(
+    features: Features, model: Model, steps: Array, touched: Array, everything: bool
+) -> None:
+    failed = kernels.mnl.refresh(
+        features.layout, steps, touched, everything, model.counts, model.theta,
+        model.regularization, model.prob, model.width, model.geometry, features.task.square_start,
+        model.logdet,
+    )  # fmt: skip
+    if failed >= 0:
+        raise RuntimeError(
+            f"the maximum-likelihood fit of feature block {failed} did not converge; "
+            "a larger regularization makes it better conditioned"
+        )
+
+
+def logdet_ratio(features: Features, model: Model) -> float:
+    """log(det A / lambda^d), the largest over the cores."""
+    used = int(features.layout.size.sum())
+    return float(model.logdet.sum(axis=1).max()) - used * float(np.log(model.regularization))

@@ -1,0 +1,147 @@
+"""Optimistic plans over a confidence set, each a named function that says what it proves.
+
+All take the same arguments: the task, the running model, the reward (1 | H, S*A), the radius beta
+and 64 random bits for ties. Write m = max_s' ||varphi(s, a, s')||_{A^-1}, and suppose theta* lies in
+the ellipsoid. For V with range B,
+
+    |P_theta V - P_theta* V| <= (B / 2) beta m                                    (first order)
+    |P_theta V - P_theta* V - grad^T(theta - theta*)| <= (B / 2) (beta m)^2        (second order)
+
+so each of `closed_form`, `half_range` and `gradient` is at least Q*; `exact_maximum` is so by
+construction, and is never above `closed_form`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from upriver import kernels
+from upriver.checks import Array
+from upriver.mdp import Task
+from upriver.mnl.model import Model
+from upriver.planning import (
+    Clip,
+    Plan,
+    backward_induction,
+    clip_v,
+    clip_v_remaining,
+    empty_plan,
+    steps_of,
+)
+
+Optimism = Callable[[Task, Model, Array, float, np.uint64], Plan]
+
+
+@lru_cache(maxsize=64)
+def ones(task: Task) -> Array:
+    return np.ones(task.horizon)
+
+
+@lru_cache(maxsize=64)
+def half_remaining(task: Task) -> Array:
+    """(H,) half the range of V_{h+1}, which is the number of steps left after step h."""
+    return 0.5 * np.arange(task.horizon - 1, -1, -1, dtype=np.float64)
+
+
+def closed_form(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
+    """Eq. (6), the paper's: Q = r + P V + 2 H beta m, V clipped at H, Q not clipped.
+
+    Optimistic with a factor 2 to 4 to spare; the bonus is added at the last step too.
+    """
+    scale = (2.0 * task.horizon * beta) * ones(task)
+    return backward_induction(task, model.prob, reward, model.width, scale, clip_v(task), word)
+
+
+def half_range(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
+    """Q_h = r + P V + ((H - h) / 2) beta m, V_h clipped at the steps left: first order, tight.
+
+    h counts from 1, so the last step has no bonus. At least four times smaller than (6).
+    """
+    scale = beta * half_remaining(task)
+    return backward_induction(
+        task, model.prob, reward, model.width, scale, clip_v_remaining(task), word
+    )
+
+
+def gradient(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
+    """Q_h = r + P V + beta ||grad PV||_{A^-1} + ((H - h) / 2) (beta m)^2: second order.
+
+    grad PV = sum_s' p (V - PV) varphi, small where the next values vary little. V_h is clipped at
+    the steps left.
+    """
+    return sweep_gradient(task, model, reward, beta, 1.0, clip_v_remaining(task), word)
+
+
+def pessimistic(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
+    """`gradient` with a minus: Q is at most the true value of the plan; for use offline."""
+    clip = clip_v_remaining(task)._replace(low=0.0)
+    return sweep_gradient(task, model, reward, beta, -1.0, clip, word)
+
+
+def exact_maximum(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
+    """Eq. (4): Q = r + max over the confidence set of P_theta V, V clipped at H.
+
+    The maximum is taken for each (s, a, h) by itself. Between greedy and (6), and never above the
+    steps left, so the clip never acts.
+    """
+    clip = clip_v(task)
+    policy, v, q = empty_plan(task)
+    starts = task.square_start
+
+    def run(prob, reward, geometry, step, word, v, policy, q):
+        kernels.optimism.sweep_exact(
+            task.indptr, task.successors, prob, reward, geometry, starts, beta, clip.low,
+            clip.q_cap[step], clip.v_cap[step], word, v, policy, q,
+        )  # fmt: skip
+
+    run(model.prob, reward, model.geometry, slice(None), word, v, policy, q)
+
+    def backup(h: int) -> Array:
+        q = np.empty(task.n_states * task.n_actions)
+        run(
+            steps_of(model.prob, h), steps_of(reward, h), steps_of(model.geometry, h),
+            slice(h, h + 1), word, v[h : h + 2].copy(), policy[h : h + 1].copy(), q,
+        )  # fmt: skip
+        return q.reshape(task.n_states, task.n_actions)
+
+    return Plan(policy, v, backup)
+
+
+def sweep_gradient(
+    task: Task, model: Model, reward: Array, beta: float, sign: float, clip: Clip, word: np.uint64
+) -> Plan:
+    policy, v, q = empty_plan(task)
+    starts = task.square_start
+    half = half_remaining(task)
+
+    def run(prob, reward, width, geometry, step, v, policy, q):
+        kernels.optimism.sweep_gradient(
+            task.indptr, task.successors, prob, reward, width, geometry, starts, beta, sign,
+            half[step], clip.low, clip.q_cap[step], clip.v_cap[step], word, v, policy, q,
+        )  # fmt: skip
+
+    run(model.prob, reward, model.width, model.geometry, slice(None), v, policy, q)
+
+    def backup(h: int) -> Array:
+        q = np.empty(task.n_states * task.n_actions)
+        run(
+            steps_of(model.prob, h), steps_of(reward, h), steps_of(model.width, h),
+            steps_of(model.geometry, h), slice(h, h + 1), v[h : h + 2].copy(),
+            policy[h : h + 1].copy(), q,
+        )  # fmt: skip
+        return q.reshape(task.n_states, task.n_actions)
+
+    return Plan(policy, v, backup)
+
+
+OPTIMISMS: dict[str, Optimism] = {
+    "closed-form": closed_form,
+    "half-range": half_range,
+    "gradient": gradient,
+    "exact-maximum": exact_maximum,
+    "pessimistic": pessimistic,
+}
+NEEDS_GEOMETRY: frozenset[Optimism] = frozenset({gradient, exact_maximum, pessimistic})

@@ -1,0 +1,180 @@
+"""Plans: backward induction over the triples, the exact optimum, exact policy evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from upriver import kernels
+from upriver.checks import Array
+from upriver.mdp import FiniteMDP, Task
+
+
+class Plan(NamedTuple):
+    """One deterministic policy and the values it was planned with; v[h] belongs to step h + 1."""
+
+    policy: Array
+    """(H, S) the action at each step and state, in the smallest integer type."""
+    v: Array
+    """(H + 1, S) planned values; v[H] is 0."""
+    backup: Callable[[int], Array] | None = None
+    """h -> (S, A), the planned action values of one step."""
+
+    def q(self, h: int) -> Array:
+        """(S, A) planned action values at step h, counted from 0; computed when asked for."""
+        if self.backup is None:
+            raise ValueError("this plan keeps no action values")
+        if not 0 <= h < len(self.policy):
+            raise ValueError(f"h is {h}; it must be between 0 and {len(self.policy) - 1}")
+        return self.backup(h)
+
+
+def empty_plan(task: Task) -> tuple[Array, Array, Array]:
+    """(policy, v, q) for a sweep to write: policy (H, S), v (H + 1, S) of zeros, q (S*A,)."""
+    shape = task.horizon, task.n_states
+    return (
+        np.empty(shape, np.int8 if task.n_actions <= 127 else np.int32),
+        np.zeros((task.horizon + 1, task.n_states)),
+        np.empty(task.n_states * task.n_actions),
+    )
+
+
+def draw_word(rng: np.random.Generator) -> np.uint64:
+    """64 random bits, from which a sweep breaks its ties."""
+    return np.uint64(rng.bit_generator.random_raw())  # type: ignore[attr-defined]
+
+
+def steps_of(array: Array, h: int) -> Array:
+    """The part of a (1 | H, ...) array that belongs to step h, still with a leading axis."""
+    at = min(h, len(array) - 1)
+    return array[at : at + 1]
+
+
+class Clip(NamedTuple):
+    """Where values are cut: Q to [low, q_cap[h]] before the argmax, V to at most v_cap[h]."""
+
+    low: float
+    q_cap: Array
+    v_cap: Array
+
+
+@lru_cache(maxsize=64)  # one per task, not one per plan
+def clip_v(task: Task) -> Clip:
+    """The paper's: V_h is at most H, Q is left alone, so that clipping creates no ties."""
+    free = np.full(task.horizon, np.inf)
+    return Clip(-np.inf, free, np.full(task.horizon, float(task.horizon)))
+
+
+@lru_cache(maxsize=64)
+def clip_v_remaining(task: Task) -> Clip:
+    """V_h is at most the number of steps left, which no true value exceeds."""
+    free = np.full(task.horizon, np.inf)
+    return Clip(-np.inf, free, np.arange(task.horizon, 0, -1, dtype=np.float64))
+
+
+@lru_cache(maxsize=64)
+def clip_q(task: Task) -> Clip:
+    """Q_h is cut to [0, H] before the argmax, as the linear baselines are published."""
+    cap = np.full(task.horizon, float(task.horizon))
+    return Clip(0.0, cap, cap)
+
+
+@lru_cache(maxsize=64)
+def clip_nothing(task: Task) -> Clip:
+    free = np.full(task.horizon, np.inf)
+    return Clip(-np.inf, free, free)
+
+
+def backward_induction(
+    task: Task,
+    prob: Array,
+    reward: Array,
+    bonus: Array,
+    scale: Array,
+    clip: Clip,
+    word: np.uint64,
+) -> Plan:
+    """Q_h = clip(r + P V_{h+1} + scale_h * bonus), V_h = clip(max_a Q_h), ties at random.
+
+    prob (1 | H, n) on the task's triples, need not sum to one; reward and bonus (1 | H, S*A);
+    scale (H,); word: 64 random bits for the ties.
+    """
+    policy, v, q = empty_plan(task)
+    sweep = kernels.planning.sweep
+    sweep(
+        task.indptr, task.successors, prob, reward, bonus, scale, clip.low, clip.q_cap,
+        clip.v_cap, word, v, policy, q,
+    )  # fmt: skip
+
+    def backup(h: int) -> Array:
+        step, value, q = slice(h, h + 1), np.stack([v[h], v[h + 1]]), np.empty(bonus.shape[1])
+        sweep(
+            task.indptr, task.successors, steps_of(prob, h), steps_of(reward, h),
+            steps_of(bonus, h), scale[step], clip.low, clip.q_cap[step], clip.v_cap[step], word,
+            value, policy[step].copy(), q,
+        )  # fmt: skip
+        return q.reshape(task.n_states, task.n_actions)
+
+    return Plan(policy, v, backup)
+
+
+def solve(mdp: FiniteMDP) -> Plan:
+    """The exact optimum; among equally good actions the choice is fixed but arbitrary."""
+    task = mdp.known
+    nothing = np.zeros((1, task.n_states * task.n_actions))
+    return backward_induction(
+        task, mdp.probability, task.reward_rows, nothing, np.zeros(task.horizon),
+        clip_nothing(task), np.uint64(0),
+    )  # fmt: skip
+
+
+def evaluate(mdp: FiniteMDP, policy: ArrayLike) -> Array:
+    """(H + 1, S) the exact value of a policy on the true MDP.
+
+    policy: (H, S) or (S,) whole numbers, or action probabilities (H, S, A) or (S, A).
+    """
+    task = mdp.known
+    table = np.asarray(policy)
+    v = np.zeros((task.horizon + 1, task.n_states))
+    if np.issubdtype(table.dtype, np.integer):
+        actions = np.ascontiguousarray(np.broadcast_to(
+            *checked_table(table, (task.horizon, task.n_states))
+        ))  # fmt: skip
+        bad = (actions < 0) | (actions >= task.n_actions)
+        if bad.any():
+            where = np.unravel_index(int(np.argmax(bad)), actions.shape)
+            raise ValueError(
+                f"policy[{where[0]}, {where[1]}] is {actions[where]}; "
+                f"actions are 0 to {task.n_actions - 1}"
+            )
+        kernels.planning.evaluate(
+            task.indptr, task.successors, mdp.probability, task.reward_rows,
+            actions, np.full_like(actions, -1), v,
+        )  # fmt: skip
+        return v
+    mixture, _ = checked_table(table, (task.horizon, task.n_states, task.n_actions))
+    weights = np.ascontiguousarray(mixture, dtype=np.float64)
+    if not ((weights >= 0).all() and np.allclose(weights.sum(axis=-1), 1.0, atol=1e-8)):
+        raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
+    kernels.planning.evaluate_mixed(
+        task.indptr, task.successors, mdp.probability, task.reward_rows,
+        weights.reshape(-1, task.n_states * task.n_actions), v,
+    )  # fmt: skip
+    return v
+
+
+def checked_table(table: Array, shape: tuple[int, ...]) -> tuple[Array, tuple[int, ...]]:
+    """A policy table of `shape` or of shape[1:], and `shape`."""
+    if table.shape not in {shape, shape[1:]}:
+        raise ValueError(f"policy has shape {table.shape}; it must be {shape} or {shape[1:]}")
+    return table, shape
+
+
+def start_value(mdp: FiniteMDP, v: Array) -> float:
+    """E[v_1(s_1)] under the initial distribution; v is (S,) or (H + 1, S)."""
+    first: Any = v if v.ndim == 1 else v[0]
+    return float(first[mdp.initial_states] @ mdp.initial_probability)

@@ -1,0 +1,63 @@
+"""Rewards that must be learned: an extension, since the paper assumes them known.
+
+Where a task has no reward, agents keep the sum of what they were paid at each (s, a) and plan with
+the mean plus a Hoeffding width, at most 1.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from upriver.checks import Array
+from upriver.mdp import Task
+
+
+class Payments(Protocol):
+    """The part of an episode that pays; the Episode of the agents is one."""
+
+    @property
+    def states(self) -> Array: ...
+    @property
+    def actions(self) -> Array: ...
+    @property
+    def rewards(self) -> Array: ...
+
+
+class RewardSums(NamedTuple):
+    total: Array
+    """(S*A,) reward received at each (s, a)."""
+    visits: Array
+    """(S*A,) how often."""
+
+
+def start(task: Task) -> RewardSums | None:
+    """Nothing seen yet; None where the reward is known and nothing is to be kept."""
+    if task.reward is not None:
+        return None
+    size = task.n_states * task.n_actions
+    return RewardSums(np.zeros(size), np.zeros(size))
+
+
+def observe(task: Task, sums: RewardSums | None, episode: Payments) -> RewardSums | None:
+    if sums is None:
+        return None
+    group = episode.states[: len(episode.actions)] * task.n_actions + episode.actions
+    total, visits = sums.total.copy(), sums.visits.copy()
+    np.add.at(total, group, episode.rewards)
+    np.add.at(visits, group, 1.0)
+    return RewardSums(total, visits)
+
+
+def optimistic_reward(task: Task, sums: RewardSums | None, scale: float) -> Array:
+    """(1 | H, S*A) the known reward, or min(1, mean + scale / sqrt(n)), and 1 where never seen.
+
+    With scale = sqrt(log(2 S A T / delta) / 2) it is at least the true mean everywhere, all the
+    time, with probability 1 - delta (Hoeffding). scale = 0 still tries everything once.
+    """
+    if sums is None:
+        return task.reward_rows
+    seen = np.maximum(sums.visits, 1.0)
+    upper = np.minimum(sums.total / seen + scale / np.sqrt(seen), 1.0)
+    return np.where(sums.visits > 0, upper, 1.0)[None]

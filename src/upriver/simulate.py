@@ -1,0 +1,97 @@
+"""One run of an agent on an MDP; the only place where regret is computed."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from upriver import kernels
+from upriver.agents.protocol import Agent, Episode
+from upriver.checks import Array, positive_integer
+from upriver.mdp import FiniteMDP
+from upriver.planning import Plan, solve
+
+CHUNK = 4096  # episodes' worth of uniforms drawn at a time
+
+
+class Run(NamedTuple):
+    """K episodes of one agent. All arrays have length K."""
+
+    returns: Array
+    """Sum of rewards received in each episode."""
+    values: Array
+    """Exact value V^{pi_k}_1(s_{k,1}) of the policy played."""
+    optimal_values: Array
+    """V*_1(s_{k,1}), the best possible from where the episode began."""
+    seconds: Array
+    """Time that planning and learning took, environment and evaluation not counted."""
+    plan: Plan
+    """The last plan played."""
+    state: Any
+    """The agent's state after the last episode."""
+
+    @property
+    def regret(self) -> Array:
+        """V*_1 - V^{pi_k}_1 at the start of each episode, exact."""
+        return self.optimal_values - self.values
+
+
+def streams(seed: int) -> tuple[np.random.Generator, np.random.Generator]:
+    """(environment, agent) generators of a seed; every agent meets the same environment stream."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed is {seed!r}; it must be a whole number of at least 0")
+    environment, agent = np.random.SeedSequence(int(seed)).spawn(2)
+    return np.random.default_rng(environment), np.random.default_rng(agent)
+
+
+def simulate(mdp: FiniteMDP, agent: Agent, n_episodes: int, seed: int = 0) -> Run:
+    """Play `n_episodes` episodes; every played policy is evaluated exactly on the true MDP.
+
+    The result depends on (mdp, agent, seed) alone, and its first episodes do not depend on how
+    many follow.
+    """
+    n_episodes = positive_integer("n_episodes", n_episodes)
+    task = mdp.known
+    if (agent.task.n_states, agent.task.n_actions, agent.task.horizon) != (
+        task.n_states, task.n_actions, task.horizon,
+    ):  # fmt: skip
+        raise ValueError(
+            f"the agent's task has {agent.task.describe()}, the MDP has {task.describe()}; "
+            "build the agent from a task of this MDP"
+        )
+    environment, randomness = streams(seed)
+    best = solve(mdp).v[0]
+    horizon = task.horizon
+    returns, values, optimal, seconds = np.empty((4, n_episodes))
+    played = np.full((horizon, task.n_states), -1, np.int8 if task.n_actions <= 127 else np.int32)
+    v = np.zeros((horizon + 1, task.n_states))
+    prob, reward = mdp.probability, task.reward_rows
+    starts, start_prob = mdp.initial_states, mdp.initial_probability
+    rollout, evaluate = kernels.planning.rollout, kernels.planning.evaluate
+    plan: Any = None
+    state = agent.init()
+    for k in range(n_episodes):
+        if k % CHUNK == 0:
+            uniforms = environment.random((min(CHUNK, n_episodes - k), horizon + 1))
+        began = perf_counter()
+        plan = agent.plan(state, randomness)
+        planned = perf_counter()
+        episode = Episode(
+            np.empty(horizon + 1, np.int64), np.empty(horizon, np.int64), np.empty(horizon)
+        )
+        rollout(
+            task.indptr, task.successors, prob, reward, starts, start_prob, plan.policy,
+            uniforms[k % CHUNK], *episode,
+        )  # fmt: skip
+        if evaluate(task.indptr, task.successors, prob, reward, plan.policy, played, v):
+            played = plan.policy
+        first = episode.states[0]
+        returns[k] = episode.rewards.sum()
+        values[k] = v[0, first]
+        optimal[k] = best[first]
+        resumed = perf_counter()
+        state = agent.update(state, plan, episode)
+        seconds[k] = perf_counter() - resumed + planned - began
+    return Run(returns, values, optimal, seconds, plan, state)
