@@ -317,3 +317,10 @@ def recentre(features: Features, reference: Array | None = None) -> Features:
     return Features(
         task, features.matrix - features.matrix[rows], features.names, features.formal_dimension
     )
+
+
+FEATURES: dict[str, Callable[[Task], Features]] = {
+    "one-hot": one_hot,
+    "one-hot-indicator": one_hot_indicator,
+}
+"""Feature maps that any task has; a spec's "shared" means the environment's own."""

@@ -1,5 +1,51 @@
-"""Environments: functions that return a FiniteMDP."""
+"""Environments: functions that return a FiniteMDP, and the plain table of those with a name."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from upriver import features
 from upriver.envs.riverswim import riverswim
+from upriver.features import Features
+from upriver.mdp import FiniteMDP, Task
 
-__all__ = ["riverswim"]
+
+class Environment(NamedTuple):
+    """An environment of the catalogue."""
+
+    make: Callable[..., FiniteMDP]
+    size: str
+    """The argument of `make` that the number in a name such as riverswim-6 stands for."""
+    shared: Callable[[Task], Features]
+    """Its natural features, whose dimension does not grow with the number of states."""
+
+
+ENVIRONMENTS: dict[str, Environment] = {
+    "riverswim": Environment(riverswim, "n_states", features.shared),
+}
+
+
+def make(name: str, **numbers: Any) -> FiniteMDP:
+    """The environment of that name: "riverswim", or "riverswim-6" for n_states=6.
+
+    `numbers` are further arguments of its function.
+    """
+    base, _, number = name.rpartition("-")
+    if base in ENVIRONMENTS and number.isdigit():
+        return ENVIRONMENTS[base].make(**{ENVIRONMENTS[base].size: int(number)}, **numbers)
+    return find(name).make(**numbers)
+
+
+def find(name: str) -> Environment:
+    """The entry of a name, with or without a size."""
+    base, _, number = name.rpartition("-")
+    key = base if base in ENVIRONMENTS and number.isdigit() else name
+    if key not in ENVIRONMENTS:
+        near = get_close_matches(name, ENVIRONMENTS, n=1, cutoff=0.4)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(
+            f"environment {name!r} is unknown{hint} (known: {', '.join(sorted(ENVIRONMENTS))})"
+        )
+    return ENVIRONMENTS[key]
