@@ -435,3 +435,18 @@ def inverse(matrix, matrix_start, size):
             for i in range(m):
                 matrix[matrix_start[b] + i * m + j] = x[i]
     return -1
+
+
+@compiled
+def fit_blocks(layout, counts, theta, lam):
+    """Minimise (2) over every block from the theta given; the first block that failed, or -1."""
+    m = layout.max_size
+    hessian = np.empty((m, m))
+    factor = np.empty((m, m))
+    out = np.empty(2 * layout.max_successors)
+    mean = np.empty(m)
+    scratch = np.empty((3, m))
+    for b in range(layout.size.shape[0]):
+        if not newton_block(layout, b, counts, theta, lam, hessian, factor, out, mean, scratch):
+            return b
+    return -1
