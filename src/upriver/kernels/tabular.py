@@ -1,0 +1,149 @@
+"""Counting visits, and backward induction with what counts alone can promise."""
+
+import numpy as np
+
+from upriver.kernels.compiled import compiled
+from upriver.kernels.planning import argmax_random_ties, count
+
+
+@compiled
+def absorb(indptr, successors, n_actions, states, actions, counts, visits, prob, touched):
+    """Add an episode to counts (1, n) and visits (S*A,), and bring the frequencies up to date.
+
+    prob (1, n) is counts / visits; only the pairs of the episode are computed again. touched (H,)
+    is scratch. Returns the first step outside the declared support, or -1.
+    """
+    bad = count(indptr, successors, n_actions, states, actions, counts, touched)
+    if bad >= 0:
+        return bad
+    for g in touched:
+        visits[g] += 1.0
+    for g in touched:
+        for i in range(indptr[g], indptr[g + 1]):
+            prob[0, i] = counts[0, i] / visits[g]
+    return -1
+
+
+@compiled
+def largest_in_l1_ball(values, p, order, n, radius):
+    """max of p' . values over distributions p' with ||p' - p||_1 <= radius.
+
+    Half the radius of mass goes to the best successor and is taken from the worst ones first.
+    values and p (n,), whose sum is one; order (n,) ranks the successors, worst first.
+    """
+    best = order[n - 1]
+    expected = 0.0
+    for u in range(n):
+        expected += p[u] * values[u]
+    left = min(0.5 * radius, 1.0 - p[best])
+    for i in range(n - 1):
+        if left <= 0.0:
+            break
+        u = order[i]
+        moved = min(left, p[u])
+        expected += moved * (values[best] - values[u])
+        left -= moved
+    return expected
+
+
+@compiled
+def rank(values, n, order):
+    """order[:n] such that values[order] ascends; an insertion sort, since n is small."""
+    for i in range(n):
+        j = i
+        while j > 0 and values[order[j - 1]] > values[i]:
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = i
+
+
+@compiled
+def sweep_l1(indptr, successors, prob, reward, radius, low, q_cap, v_cap, seed, v, policy, q):
+    """Q_h = clip(r + max of p V_{h+1} over ||p - prob||_1 <= radius), V_h = min(max_a Q_h, v_cap).
+
+    p is a distribution over the successors of (s, a). prob (1|H, n) sums to one in each pair,
+    radius (1|H, S*A); a radius of 2 or more allows every distribution. The rest is as in
+    `planning.sweep`: reward (1|H, S*A), q_cap and v_cap (H,), seed uint64; writes v (H+1, S),
+    policy (H, S) and q (S*A,), which ends as Q_1.
+    """
+    horizon, n_states = policy.shape
+    n_actions = q.shape[0] // n_states
+    values = np.empty(n_states)
+    order = np.empty(n_states, np.int64)
+    for h in range(horizon - 1, -1, -1):
+        p = prob[min(h, prob.shape[0] - 1)]
+        r = reward[min(h, reward.shape[0] - 1)]
+        size = radius[min(h, radius.shape[0] - 1)]
+        following = v[h + 1]
+        overall = np.argsort(following)  # serves every pair that may reach all states
+        for s in range(n_states):
+            for g in range(s * n_actions, (s + 1) * n_actions):
+                first = indptr[g]
+                n = indptr[g + 1] - first
+                if n == n_states:
+                    best = largest_in_l1_ball(following, p[first:], overall, n, size[g])
+                else:
+                    for u in range(n):
+                        values[u] = following[successors[first + u]]
+                    rank(values, n, order)
+                    best = largest_in_l1_ball(values, p[first:], order, n, size[g])
+                q[g] = min(max(r[g] + best, low), q_cap[h])
+            word = seed ^ np.uint64(h * n_states + s)
+            a = argmax_random_ties(q, s * n_actions, n_actions, word)
+            policy[h, s] = a
+            v[h, s] = min(q[s * n_actions + a], v_cap[h])
+
+
+@compiled
+def sweep_visits(
+    indptr, successors, prob, reward, visits, flat, variance, linear, doubt, optimistic, v_cap,
+    seed, v, policy, q,
+):  # fmt: skip
+    """Q_h = r + P V + flat_h / sqrt(n) + sqrt(variance Var_P V / n) + linear_h / n + sqrt(P D / n).
+
+    n = visits (S*A,); flat and linear (H,); variance a number; D = doubt (1|H, S) belongs to the
+    next state, and is read at the step of (s, a). Where n = 0 and `optimistic`, the pair counts as
+    seen once with the best and the most uncertain outcome at a time, so no seen pair is above it;
+    otherwise it is P V without bonus. V_h = min(max_a Q_h, v_cap_h). The rest is as in
+    `planning.sweep`.
+    """
+    horizon, n_states = policy.shape
+    n_actions = q.shape[0] // n_states
+    for h in range(horizon - 1, -1, -1):
+        p = prob[min(h, prob.shape[0] - 1)]
+        r = reward[min(h, reward.shape[0] - 1)]
+        d = doubt[min(h, doubt.shape[0] - 1)]
+        following = v[h + 1]
+        ahead = v_cap[h + 1] if h + 1 < horizon else 0.0
+        most = 0.0
+        for s in range(n_states):
+            most = max(most, d[s])
+        for s in range(n_states):
+            for g in range(s * n_actions, (s + 1) * n_actions):
+                n = visits[g]
+                mean = 0.0
+                square = 0.0
+                doubts = 0.0
+                for i in range(indptr[g], indptr[g + 1]):
+                    x = following[successors[i]]
+                    mean += p[i] * x
+                    square += p[i] * x * x
+                    doubts += p[i] * d[successors[i]]
+                spread = max(square - mean * mean, 0.0)
+                if n == 0.0 and optimistic:
+                    n = 1.0
+                    mean = ahead
+                    spread = 0.25 * ahead * ahead
+                    doubts = most
+                q[g] = r[g] + mean
+                if n > 0.0:
+                    q[g] += (
+                        flat[h] / np.sqrt(n)
+                        + np.sqrt(variance * spread / n)
+                        + linear[h] / n
+                        + np.sqrt(doubts / n)
+                    )
+            word = seed ^ np.uint64(h * n_states + s)
+            a = argmax_random_ties(q, s * n_actions, n_actions, word)
+            policy[h, s] = a
+            v[h, s] = min(q[s * n_actions + a], v_cap[h])
