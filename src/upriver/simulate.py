@@ -10,10 +10,22 @@ import numpy as np
 from upriver import kernels
 from upriver.agents.protocol import Agent, Episode
 from upriver.checks import Array, positive_integer
-from upriver.mdp import FiniteMDP
+from upriver.mdp import FiniteMDP, Task
 from upriver.planning import Plan, solve
 
 CHUNK = 4096  # episodes' worth of uniforms drawn at a time
+
+
+class Checkpoint(NamedTuple):
+    """All that a run needs to go on exactly as if it had not stopped."""
+
+    state: Any
+    """The agent's state."""
+    episodes: int
+    """How many episodes have been played."""
+    seed: int
+    stream: dict[str, Any]
+    """State of the agent's generator; the environment's follows from seed and episodes."""
 
 
 class Run(NamedTuple):
@@ -31,6 +43,10 @@ class Run(NamedTuple):
     """The last plan played."""
     state: Any
     """The agent's state after the last episode."""
+    task: Task | None = None
+    """The agent's view of the MDP, which knows the names of states and actions."""
+    checkpoint: Checkpoint | None = None
+    """Where to go on, see `simulate`."""
 
     @property
     def regret(self) -> Array:
@@ -46,11 +62,36 @@ def streams(seed: int) -> tuple[np.random.Generator, np.random.Generator]:
     return np.random.default_rng(environment), np.random.default_rng(agent)
 
 
-def simulate(mdp: FiniteMDP, agent: Agent, n_episodes: int, seed: int = 0) -> Run:
+def begin(
+    agent: Agent, seed: int | None, resume: Checkpoint | None, draws: int
+) -> tuple[Any, Checkpoint, np.random.Generator, np.random.Generator]:
+    """(agent's state, where we are, environment, agent generators), from the start or later on.
+
+    draws: how many uniforms an episode takes from the environment's generator.
+    """
+    if resume is None:
+        environment, randomness = streams(0 if seed is None else seed)
+        return agent.init(), Checkpoint(None, 0, seed or 0, {}), environment, randomness
+    if seed not in (None, resume.seed):
+        raise ValueError(f"seed is {seed!r}; the run to resume has seed {resume.seed}")
+    environment, randomness = streams(resume.seed)
+    environment.bit_generator.advance(resume.episodes * draws)  # type: ignore[attr-defined]
+    randomness.bit_generator.state = resume.stream
+    return resume.state, resume, environment, randomness
+
+
+def simulate(
+    mdp: FiniteMDP,
+    agent: Agent,
+    n_episodes: int,
+    seed: int | None = None,
+    resume: Checkpoint | None = None,
+) -> Run:
     """Play `n_episodes` episodes; every played policy is evaluated exactly on the true MDP.
 
     The result depends on (mdp, agent, seed) alone, and its first episodes do not depend on how
-    many follow.
+    many follow. The seed is 0 unless given. resume: the checkpoint of an earlier run of the same
+    agent; its episodes and these together are, byte for byte, one uninterrupted run.
     """
     n_episodes = positive_integer("n_episodes", n_episodes)
     task = mdp.known
@@ -61,7 +102,7 @@ def simulate(mdp: FiniteMDP, agent: Agent, n_episodes: int, seed: int = 0) -> Ru
             f"the agent's task has {agent.task.describe()}, the MDP has {task.describe()}; "
             "build the agent from a task of this MDP"
         )
-    environment, randomness = streams(seed)
+    state, since, environment, randomness = begin(agent, seed, resume, task.horizon + 1)
     best = solve(mdp).v[0]
     horizon = task.horizon
     returns, values, optimal, seconds = np.empty((4, n_episodes))
@@ -71,7 +112,6 @@ def simulate(mdp: FiniteMDP, agent: Agent, n_episodes: int, seed: int = 0) -> Ru
     starts, start_prob = mdp.initial_states, mdp.initial_probability
     rollout, evaluate = kernels.planning.rollout, kernels.planning.evaluate
     plan: Any = None
-    state = agent.init()
     for k in range(n_episodes):
         if k % CHUNK == 0:
             uniforms = environment.random((min(CHUNK, n_episodes - k), horizon + 1))
@@ -94,4 +134,7 @@ def simulate(mdp: FiniteMDP, agent: Agent, n_episodes: int, seed: int = 0) -> Ru
         resumed = perf_counter()
         state = agent.update(state, plan, episode)
         seconds[k] = perf_counter() - resumed + planned - began
-    return Run(returns, values, optimal, seconds, plan, state)
+    stopped = Checkpoint(
+        state, since.episodes + n_episodes, since.seed, randomness.bit_generator.state
+    )
+    return Run(returns, values, optimal, seconds, plan, state, agent.task, stopped)
