@@ -206,6 +206,21 @@ def newton_block(layout, b, counts, theta, lam, hessian, factor, out, mean, scra
 
 
 @compiled
+def add_outer(layout, g, weight, gram):
+    """Add weight * sum over the successors of phi phi^T to the block matrix of group g."""
+    w = layout.width[g]
+    columns = layout.column_start[g]
+    for u in range(layout.indptr[g + 1] - layout.indptr[g]):
+        row = layout.value_start[g] + u * w
+        for i in range(w):
+            x = weight * layout.values[row + i]
+            if x != 0.0:
+                k = layout.slot[layout.columns[columns + i]]
+                for j in range(i + 1):
+                    gram[k, layout.slot[layout.columns[columns + j]]] += x * layout.values[row + j]
+
+
+@compiled
 def gram_block(layout, b, counts, lam, gram):
     """Gram matrix, eq. (5), of block b: lam I + sum over visits and successors of phi phi^T."""
     m = layout.size[b]
@@ -219,18 +234,7 @@ def gram_block(layout, b, counts, lam, gram):
         visits = 0.0
         for u in range(n):
             visits += counts[first + u]
-        w = layout.width[g]
-        columns = layout.column_start[g]
-        for u in range(n):
-            row = layout.value_start[g] + u * w
-            for i in range(w):
-                x = visits * layout.values[row + i]
-                if x != 0.0:
-                    k = layout.slot[layout.columns[columns + i]]
-                    for j in range(i + 1):
-                        gram[k, layout.slot[layout.columns[columns + j]]] += (
-                            x * layout.values[row + j]
-                        )
+        add_outer(layout, g, visits, gram)
 
 
 @compiled
@@ -266,14 +270,15 @@ def measure_group(layout, g, factor, m, geometry, geometry_start, rows):
 
 @compiled
 def refresh(
-    layout, steps, touched, everything, counts, theta, lam,
+    layout, steps, touched, everything, local, counts, theta, lam,
     prob, width, geometry, geometry_start, logdet,
 ):  # fmt: skip
     """Bring the estimate (3), the Gram matrix (5) and what planning reads of them up to date.
 
-    `touched` are the groups whose counts changed and `steps` the core of each; with `everything`
-    all blocks of all cores are redone instead. In place: theta (C, d), prob (C, n), width (C, S*A)
-    the largest norm of each group, geometry (C, sum U^2) or (C, 0), logdet (C, B) of the Gram
+    With `local` the Hessian of (2) at the estimate takes the place of the Gram matrix. `touched`
+    are the groups whose counts changed and `steps` the core of each; with `everything` all blocks
+    of all cores are redone instead. In place: theta (C, d), prob (C, n), width (C, S*A) the
+    largest norm of each group, geometry (C, sum U^2) or (C, 0), logdet (C, B) of the matrix's
     blocks. Returns the number of the first block whose fit failed, or -1.
     """
     n_blocks = layout.size.shape[0]
@@ -306,8 +311,11 @@ def refresh(
             layout, b, counts[c], theta[c], lam, hessian, factor, out, mean, scratch
         ):
             return b
-        gram_block(layout, b, counts[c], lam, factor)
         size = layout.size[b]
+        if local:  # newton_block leaves the Hessian at the estimate behind
+            factor[:size, :size] = hessian[:size, :size]
+        else:
+            gram_block(layout, b, counts[c], lam, factor)
         if not cholesky(factor, size):
             return b
         total = 0.0

@@ -43,8 +43,26 @@ class Model(NamedTuple):
     """The lambda that all of these were computed with."""
 
 
-def start(features: Features, regularization: float, n_cores: int, with_geometry: bool) -> Model:
-    """theta = 0 and A = lambda I."""
+class Ellipsoid(Protocol):
+    """The part of a model that a radius looks at; the online models have it too."""
+
+    @property
+    def logdet(self) -> Array: ...
+    @property
+    def regularization(self) -> float: ...
+
+
+def start(
+    features: Features,
+    regularization: float,
+    n_cores: int,
+    with_geometry: bool,
+    local: bool = False,
+) -> Model:
+    """theta = 0 and A = lambda I.
+
+    With `local`, here and in `absorb`, the Hessian of (2) at theta_hat stands in for A.
+    """
     task = features.task
     n = task.n_triples
     model = Model(
@@ -57,12 +75,16 @@ def start(features: Features, regularization: float, n_cores: int, with_geometry
         regularization=regularization,
     )
     nothing = np.empty(0, np.int64)
-    bring_up_to_date(features, model, nothing, nothing, everything=True)
+    bring_up_to_date(features, model, nothing, nothing, everything=True, local=local)
     return model
 
 
 def absorb(
-    features: Features, model: Model, episode: Transitions, regularization: float
+    features: Features,
+    model: Model,
+    episode: Transitions,
+    regularization: float,
+    local: bool = False,
 ) -> Model:
     """The model after one more episode, with lambda_{k+1} = regularization."""
     task = features.task
@@ -72,7 +94,7 @@ def absorb(
     )  # fmt: skip
     touched = add_counts(features, new.counts, episode)
     steps = np.minimum(np.arange(len(touched)), len(new.counts) - 1)
-    bring_up_to_date(features, new, steps, touched, regularization != model.regularization)
+    bring_up_to_date(features, new, steps, touched, regularization != model.regularization, local)
     return new
 
 
@@ -84,20 +106,26 @@ def add_counts(features: Features, counts: Array, episode: Transitions) -> Array
         task.indptr, task.successors, task.n_actions, episode.states, episode.actions, counts,
         touched,
     )  # fmt: skip
+    check_transitions(features, episode, bad)
+    return touched
+
+
+def check_transitions(features: Features, episode: Transitions, bad: int) -> None:
+    """Refuse an episode whose step `bad`, unless it is -1, left the declared support."""
     if bad >= 0:
+        task = features.task
         s, a, s2 = episode.states[bad], episode.actions[bad], episode.states[bad + 1]
         raise ValueError(
             f"step {bad} of the episode went from (s={s}, a={a}) to {s2}, which is not among the "
             f"declared successors {task.successors[task.rows(int(s), int(a))].tolist()}"
         )
-    return touched
 
 
 def bring_up_to_date(
-    features: Features, model: Model, steps: Array, touched: Array, everything: bool
+    features: Features, model: Model, steps: Array, touched: Array, everything: bool, local: bool
 ) -> None:
     failed = kernels.mnl.refresh(
-        features.layout, steps, touched, everything, model.counts, model.theta,
+        features.layout, steps, touched, everything, local, model.counts, model.theta,
         model.regularization, model.prob, model.width, model.geometry, features.task.square_start,
         model.logdet,
     )  # fmt: skip
@@ -108,7 +136,7 @@ def bring_up_to_date(
         )
 
 
-def logdet_ratio(features: Features, model: Model) -> float:
+def logdet_ratio(features: Features, model: Ellipsoid) -> float:
     """log(det A / lambda^d), the largest over the cores."""
     used = int(features.layout.size.sum())
     return float(model.logdet.sum(axis=1).max()) - used * float(np.log(model.regularization))
