@@ -59,100 +59,89 @@ def solve_upper(factor, m, x):
 
 
 @compiled
-def softmax(layout, g, theta, out):
-    """P_theta(. | g), eq. (1), into out[:U]; returns the log of the normaliser of the logits.
+def softmax(n, w, values, start, columns, first_column, theta, out):
+    """P_theta of one group, eq. (1), into out[:n]; returns the log of the normaliser.
 
-    After the call out[U + u] is the logit of successor u. out has length at least 2 U.
+    The group's features are values[start : start + n * w], row by row; column j is the feature
+    columns[first_column + j]. After the call out[n + u] is the logit of successor u.
     """
-    n = layout.indptr[g + 1] - layout.indptr[g]
-    w = layout.width[g]
-    columns = layout.column_start[g]
-    start = layout.value_start[g]
     top = -np.inf
     for u in range(n):
         x = 0.0
         for j in range(w):
-            x += layout.values[start + u * w + j] * theta[layout.columns[columns + j]]
+            x += values[start + u * w + j] * theta[columns[first_column + j]]
         out[n + u] = x
         if x > top:
             top = x
     total = 0.0
     for u in range(n):
-        out[u] = np.exp(out[n + u] - top)
-        total += out[u]
+        e = np.exp(out[n + u] - top)
+        out[u] = e
+        total += e
     for u in range(n):
         out[u] /= total
     return top + np.log(total)
 
 
 @compiled
-def add_group(layout, g, counts, theta, gradient, hessian, with_hessian, out, mean):
-    """Add the loss (2) of group g without penalty to gradient and Hessian; returns the loss."""
-    first = layout.indptr[g]
-    n = layout.indptr[g + 1] - first
-    visits = 0.0
-    for u in range(n):
-        visits += counts[first + u]
-    if visits == 0.0:
-        return 0.0
-    normaliser = softmax(layout, g, theta, out)
-    w = layout.width[g]
-    columns = layout.column_start[g]
-    start = layout.value_start[g]
-    loss = 0.0
-    for u in range(n):
-        c = counts[first + u]
-        if c != 0.0:
-            loss += c * (normaliser - out[n + u])
-        residual = visits * out[u] - c
-        for j in range(w):
-            k = layout.slot[layout.columns[columns + j]]
-            gradient[k] += residual * layout.values[start + u * w + j]
-    if not with_hessian:
-        return loss
-    for j in range(w):
-        x = 0.0
-        for u in range(n):
-            x += out[u] * layout.values[start + u * w + j]
-        mean[j] = x
-    for u in range(n):
-        weight = visits * out[u]
-        row = start + u * w
-        for i in range(w):
-            x = weight * (layout.values[row + i] - mean[i])
-            k = layout.slot[layout.columns[columns + i]]
-            for j in range(i + 1):
-                hessian[k, layout.slot[layout.columns[columns + j]]] += x * (
-                    layout.values[row + j] - mean[j]
-                )
-    return loss
-
-
-@compiled
 def evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out, mean):
     """Loss (2) over `groups` of block b with its ridge penalty; fills gradient (m,), Hessian."""
+    # Arrays are taken out of the tuple once: each access inside a loop would cost a reference.
+    indptr, width, slot = layout.indptr, layout.width, layout.slot
+    columns, column_start = layout.columns, layout.column_start
+    values, value_start = layout.values, layout.value_start
+    features, origin = layout.features, layout.feature_start[b]
     m = layout.size[b]
     loss = 0.0
     for i in range(m):
-        x = theta[layout.features[layout.feature_start[b] + i]]
+        x = theta[features[origin + i]]
         loss += 0.5 * lam * x * x
         gradient[i] = lam * x
         for j in range(i):
             hessian[i, j] = 0.0
         hessian[i, i] = lam
     for g in groups:
-        loss += add_group(layout, g, counts, theta, gradient, hessian, True, out, mean)
+        first = indptr[g]
+        n = indptr[g + 1] - first
+        w = width[g]
+        place = column_start[g]
+        start = value_start[g]
+        normaliser = softmax(n, w, values, start, columns, place, theta, out)
+        visits = 0.0
+        for u in range(n):
+            visits += counts[first + u]
+        for j in range(w):
+            mean[j] = 0.0
+        for u in range(n):
+            c = counts[first + u]
+            if c != 0.0:
+                loss += c * (normaliser - out[n + u])
+            residual = visits * out[u] - c
+            for j in range(w):
+                x = values[start + u * w + j]
+                gradient[slot[columns[place + j]]] += residual * x
+                mean[j] += out[u] * x
+        for u in range(n):
+            weight = visits * out[u]
+            row = start + u * w
+            for i in range(w):
+                x = weight * (values[row + i] - mean[i])
+                k = slot[columns[place + i]]
+                for j in range(i + 1):
+                    hessian[k, slot[columns[place + j]]] += x * (values[row + j] - mean[j])
     return loss
 
 
 @compiled
 def visited_groups(layout, counts, b):
     """The groups of block b that have a count."""
-    found = np.empty(layout.group_start[b + 1] - layout.group_start[b], np.int64)
+    indptr, groups = layout.indptr, layout.groups
+    low, high = layout.group_start[b], layout.group_start[b + 1]
+    found = np.empty(high - low, np.int64)
     n = 0
-    for i in range(layout.group_start[b], layout.group_start[b + 1]):
-        g = layout.groups[i]
-        for row in range(layout.indptr[g], layout.indptr[g + 1]):
+    for i in range(low, high):
+        g = groups[i]
+        for row in range(indptr[g], indptr[g + 1]):
             if counts[row] != 0.0:
                 found[n] = g
                 n += 1
@@ -161,21 +150,24 @@ def visited_groups(layout, counts, b):
 
 
 @compiled
-def newton_block(layout, b, counts, theta, lam, hessian, factor, out, mean, scratch):
+def newton_block(
+    layout, b, groups, counts, theta, lam, keep, hessian, factor, out, mean, scratch
+):
     """Minimise (2) over the coordinates of block b, in place in theta, from the theta given.
 
-    Newton with step halving; the step after which the squared decrement is at most DECREMENT is
-    the last. Returns False when the Hessian is singular or no step decreases the loss.
+    `groups` are those of the block that have a count. Newton with step halving; the step whose
+    squared decrement is at most DECREMENT is the last, and what it leaves is of that order squared.
+    With `keep` the Hessian at the result is left in `hessian`. Returns False when the Hessian is
+    singular or no step decreases the loss.
     """
     m = layout.size[b]
-    features = layout.feature_start[b]
+    features, place = layout.features, layout.feature_start[b]
     gradient, step, origin = scratch[0], scratch[1], scratch[2]
-    groups = visited_groups(layout, counts, b)
     loss = evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out, mean)
     for _ in range(ITERATIONS):
         for i in range(m):
             step[i] = gradient[i]
-            origin[i] = theta[layout.features[features + i]]
+            origin[i] = theta[features[place + i]]
             for j in range(i + 1):
                 factor[i, j] = hessian[i, j]
         if not cholesky(factor, m):
@@ -184,10 +176,14 @@ def newton_block(layout, b, counts, theta, lam, hessian, factor, out, mean, scra
         if decrement <= 1e-24:
             return True
         solve_upper(factor, m, step)
+        if decrement <= DECREMENT and not keep:
+            for i in range(m):
+                theta[features[place + i]] -= step[i]
+            return True
         size = 1.0
         for halving in range(HALVINGS):
             for i in range(m):
-                theta[layout.features[features + i]] = origin[i] - size * step[i]
+                theta[features[place + i]] = origin[i] - size * step[i]
             trial = evaluate_block(
                 layout, groups, counts, theta, b, lam, gradient, hessian, out, mean
             )
@@ -208,32 +204,31 @@ def newton_block(layout, b, counts, theta, lam, hessian, factor, out, mean, scra
 @compiled
 def add_outer(layout, g, weight, gram):
     """Add weight * sum over the successors of phi phi^T to the block matrix of group g."""
+    slot, columns, values = layout.slot, layout.columns, layout.values
     w = layout.width[g]
-    columns = layout.column_start[g]
+    place = layout.column_start[g]
     for u in range(layout.indptr[g + 1] - layout.indptr[g]):
         row = layout.value_start[g] + u * w
         for i in range(w):
-            x = weight * layout.values[row + i]
+            x = weight * values[row + i]
             if x != 0.0:
-                k = layout.slot[layout.columns[columns + i]]
+                k = slot[columns[place + i]]
                 for j in range(i + 1):
-                    gram[k, layout.slot[layout.columns[columns + j]]] += x * layout.values[row + j]
+                    gram[k, slot[columns[place + j]]] += x * values[row + j]
 
 
 @compiled
-def gram_block(layout, b, counts, lam, gram):
+def gram_block(layout, b, groups, counts, lam, gram):
     """Gram matrix, eq. (5), of block b: lam I + sum over visits and successors of phi phi^T."""
-    m = layout.size[b]
-    for i in range(m):
+    indptr = layout.indptr
+    for i in range(layout.size[b]):
         for j in range(i):
             gram[i, j] = 0.0
         gram[i, i] = lam
-    for g in visited_groups(layout, counts, b):
-        first = layout.indptr[g]
-        n = layout.indptr[g + 1] - first
+    for g in groups:
         visits = 0.0
-        for u in range(n):
-            visits += counts[first + u]
+        for row in range(indptr[g], indptr[g + 1]):
+            visits += counts[row]
         add_outer(layout, g, visits, gram)
 
 
@@ -243,18 +238,18 @@ def measure_group(layout, g, factor, m, geometry, geometry_start, rows):
 
     Where geometry is not empty it gets all inner products of the rows, U x U, in that norm.
     """
+    slot, columns, values = layout.slot, layout.columns, layout.values
     n = layout.indptr[g + 1] - layout.indptr[g]
     w = layout.width[g]
-    columns = layout.column_start[g]
+    place = layout.column_start[g]
+    start = layout.value_start[g]
     full = geometry.shape[0] > 0
     largest = 0.0
     for u in range(n):
         x = rows[u] if full else rows[0]
         x[:m] = 0.0
         for j in range(w):
-            x[layout.slot[layout.columns[columns + j]]] = layout.values[
-                layout.value_start[g] + u * w + j
-            ]
+            x[slot[columns[place + j]]] = values[start + u * w + j]
         largest = max(largest, solve_lower(factor, m, x))
     if full:
         start = geometry_start[g]
@@ -307,15 +302,16 @@ def refresh(
                     break
             if done:
                 continue
+        groups = visited_groups(layout, counts[c], b)
         if not newton_block(
-            layout, b, counts[c], theta[c], lam, hessian, factor, out, mean, scratch
+            layout, b, groups, counts[c], theta[c], lam, local, hessian, factor, out, mean, scratch
         ):
             return b
         size = layout.size[b]
         if local:  # newton_block leaves the Hessian at the estimate behind
             factor[:size, :size] = hessian[:size, :size]
         else:
-            gram_block(layout, b, counts[c], lam, factor)
+            gram_block(layout, b, groups, counts[c], lam, factor)
         if not cholesky(factor, size):
             return b
         total = 0.0
@@ -325,8 +321,12 @@ def refresh(
         for i in range(layout.group_start[b], layout.group_start[b + 1]):
             g = layout.groups[i]
             first = layout.indptr[g]
-            softmax(layout, g, theta[c], out)
-            for u in range(layout.indptr[g + 1] - first):
+            n = layout.indptr[g + 1] - first
+            softmax(
+                n, layout.width[g], layout.values, layout.value_start[g], layout.columns,
+                layout.column_start[g], theta[c], out,
+            )
+            for u in range(n):
                 prob[c, first + u] = out[u]
             width[c, g] = measure_group(
                 layout, g, factor, size, geometry[c], geometry_start, rows
@@ -335,24 +335,18 @@ def refresh(
 
 
 @compiled
-def probabilities(layout, theta, prob):
-    """P_theta, eq. (1), for every triple."""
-    out = np.empty(2 * layout.max_successors)
-    for g in range(layout.indptr.shape[0] - 1):
-        softmax(layout, g, theta, out)
-        for u in range(layout.indptr[g + 1] - layout.indptr[g]):
-            prob[layout.indptr[g] + u] = out[u]
-
-
-@compiled
 def log_probabilities(layout, theta, log_prob):
-    """log P_theta for every triple, finite wherever the logits are."""
+    """log P_theta, eq. (1), for every triple; finite wherever the logits are."""
+    indptr, width, columns, values = layout.indptr, layout.width, layout.columns, layout.values
+    column_start, value_start = layout.column_start, layout.value_start
     out = np.empty(2 * layout.max_successors)
-    for g in range(layout.indptr.shape[0] - 1):
-        n = layout.indptr[g + 1] - layout.indptr[g]
-        normaliser = softmax(layout, g, theta, out)
+    for g in range(indptr.shape[0] - 1):
+        n = indptr[g + 1] - indptr[g]
+        normaliser = softmax(
+            n, width[g], values, value_start[g], columns, column_start[g], theta, out
+        )
         for u in range(n):
-            log_prob[layout.indptr[g] + u] = out[n + u] - normaliser
+            log_prob[indptr[g] + u] = out[n + u] - normaliser
 
 
 @compiled
@@ -390,7 +384,7 @@ def gram(layout, counts, lam, matrix, matrix_start):
     block = np.empty((layout.max_size, layout.max_size))
     for b in range(layout.size.shape[0]):
         size = layout.size[b]
-        gram_block(layout, b, counts, lam, block)
+        gram_block(layout, b, visited_groups(layout, counts, b), counts, lam, block)
         for i in range(size):
             for j in range(i + 1):
                 matrix[matrix_start[b] + i * size + j] = block[i, j]
@@ -455,6 +449,9 @@ def fit_blocks(layout, counts, theta, lam):
     mean = np.empty(m)
     scratch = np.empty((3, m))
     for b in range(layout.size.shape[0]):
-        if not newton_block(layout, b, counts, theta, lam, hessian, factor, out, mean, scratch):
+        groups = visited_groups(layout, counts, b)
+        if not newton_block(
+            layout, b, groups, counts, theta, lam, False, hessian, factor, out, mean, scratch
+        ):
             return b
     return -1

@@ -18,9 +18,7 @@ from upriver.features import Features
 
 def probabilities(features: Features, theta: Array) -> Array:
     """(n,) P_theta(s' | s, a) of every triple, eq. (1)."""
-    prob = np.empty(features.task.n_triples)
-    kernels.mnl.probabilities(features.layout, checked_core(features, theta), prob)
-    return prob
+    return np.exp(log_probabilities(features, theta))
 
 
 def log_probabilities(features: Features, theta: Array) -> Array:

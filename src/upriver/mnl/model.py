@@ -6,6 +6,7 @@ unless lambda_k changed, in which case all are.
 
 from __future__ import annotations
 
+from math import log
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -87,13 +88,12 @@ def absorb(
     local: bool = False,
 ) -> Model:
     """The model after one more episode, with lambda_{k+1} = regularization."""
-    task = features.task
     new = Model(
         model.counts.copy(), model.theta.copy(), model.prob.copy(), model.width.copy(),
         model.geometry.copy(), model.logdet.copy(), regularization,
     )  # fmt: skip
     touched = add_counts(features, new.counts, episode)
-    steps = np.minimum(np.arange(len(touched)), len(new.counts) - 1)
+    steps = np.arange(len(touched)) if len(new.counts) > 1 else np.zeros(len(touched), np.int64)
     bring_up_to_date(features, new, steps, touched, regularization != model.regularization, local)
     return new
 
@@ -138,5 +138,5 @@ def bring_up_to_date(
 
 def logdet_ratio(features: Features, model: Ellipsoid) -> float:
     """log(det A / lambda^d), the largest over the cores."""
-    used = int(features.layout.size.sum())
-    return float(model.logdet.sum(axis=1).max()) - used * float(np.log(model.regularization))
+    total = model.logdet.sum() if len(model.logdet) == 1 else model.logdet.sum(axis=1).max()
+    return float(total) - features.dimension * log(model.regularization)
