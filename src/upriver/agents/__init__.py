@@ -3,11 +3,30 @@
 from typing import Any
 
 from upriver.agents.fixed import Always, Optimal, Random
+from upriver.agents.lsvi_phe import LSVIPHE
+from upriver.agents.lsvi_ucb import LSVIUCB
+from upriver.agents.orrl_mnl import ORRLMNL
+from upriver.agents.rrl_mnl import RRLMNL
+from upriver.agents.uc_matrix_rl import UCMatrixRL
 from upriver.agents.ucrl_mnl import UCRLMNL
+from upriver.agents.ucrl_mnl_l1 import UCRLMNLL1
+from upriver.agents.ucrl_mnl_ll import UCRLMNLLL
+from upriver.agents.ucrl_mnl_plus import UCRLMNLOL, UCRLMNLPlus
+from upriver.agents.ucrl_vtr import UCRLVTR
 
 AGENTS: dict[str, type[Any]] = {
     "always": Always,
+    "lsvi-phe": LSVIPHE,
+    "lsvi-ucb": LSVIUCB,
     "optimal": Optimal,
+    "orrl-mnl": ORRLMNL,
     "random": Random,
+    "rrl-mnl": RRLMNL,
+    "uc-matrix-rl": UCMatrixRL,
     "ucrl-mnl": UCRLMNL,
+    "ucrl-mnl-l1": UCRLMNLL1,
+    "ucrl-mnl-ll": UCRLMNLLL,
+    "ucrl-mnl-ol": UCRLMNLOL,
+    "ucrl-mnl-plus": UCRLMNLPlus,
+    "ucrl-vtr": UCRLVTR,
 }

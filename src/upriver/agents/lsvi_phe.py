@@ -1,0 +1,116 @@
+"""LSVI-PHE: least-squares value iteration with perturbed histories.
+
+Ishfaq et al., "Randomized Exploration for Reinforcement Learning with General Value Function
+Approximation" (2021), the linear case. M times over, Gaussian noise is added to the regression
+targets and to the prior; the largest of the M predictions is optimistic often enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, log, sqrt
+from typing import Any, ClassVar
+
+import numpy as np
+
+from upriver import kernels, linear
+from upriver.agents.protocol import Episode
+from upriver.checks import Array, nonnegative_number, positive_integer, positive_number
+from upriver.linear import Visits
+from upriver.mdp import Task
+from upriver.planning import Plan, draw_word
+
+
+@dataclass(frozen=True, eq=False)
+class LSVIPHE:
+    """Q_h = max(0, min(H - h + 1, max_m phi^T theta_h^m)), Lambda_h = lambda I + sum phi phi^T and
+    theta_h^m = Lambda_h^-1 (sum phi (r + V_{h+1}(s') + eps) + lambda xi), m = 1..M, with fresh
+    eps ~ N(0, sigma^2) for each past visit and xi ~ N(0, sigma^2 I / lambda).
+
+    Given the past, theta_h^m ~ N(w_h, sigma^2 Lambda_h^-1) with w_h as in LSVI-UCB, and that is what
+    is drawn: perturbing the targets one by one would cost a pass over the history.
+
+    Inputs of the paper: phi is `phi`, lambda `regularization`, sigma is `noise` H, M `ensemble`; the
+    theory's are `lsvi_phe_theory_noise` and `lsvi_phe_theory_ensemble`.
+
+    With one-hot phi the perturbation of Q_h(s, a) is sigma / sqrt(N_h + lambda) times the largest of
+    M independent standard normals.
+
+    Deviations: the sums are kept as counts, which changes the cost and nothing else. Ties are
+    broken uniformly at random.
+    """
+
+    task: Task
+    noise: float = 0.01
+    """sigma / H: constant and tuned; 0 is the greedy learner."""
+    regularization: float = 1e-3
+    """lambda; the paper has 1."""
+    ensemble: int = 10
+    """M, how many perturbations the maximum is taken over."""
+    phi: Any = None
+    """(S*A, d) or (S, A, d) features of pairs; one-hot unless given."""
+
+    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "noise": (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
+        "regularization": (1e-6, 1e-3, 1e-1, 1.0),
+    }
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noise", nonnegative_number("noise", self.noise))
+        lam = positive_number("regularization", self.regularization)
+        object.__setattr__(self, "regularization", lam)
+        object.__setattr__(self, "ensemble", positive_integer("ensemble", self.ensemble))
+        object.__setattr__(self, "phi", linear.checked_pairs(self.task, self.phi))
+
+    def init(self) -> Visits:
+        return linear.no_visits(self.task)
+
+    def plan(self, state: Visits, rng: np.random.Generator) -> Plan:
+        task, lam = self.task, self.regularization
+        sigma, clip = self.noise * task.horizon, linear.clip_q_remaining(task)
+        shape = task.horizon, len(task.sizes)
+        if self.phi is None:
+            prob, weight = linear.one_hot_ridge(task, state.counts, lam)
+            noise = sigma * np.sqrt(weight) * largest_normal(shape, self.ensemble, rng)
+            return linear.regress_one_hot(task, state, prob, weight, noise, clip, draw_word(rng))
+        factor = linear.step_factors(task, state, self.phi, lam)
+        normals = rng.standard_normal((task.horizon, self.ensemble, self.phi.shape[1]))
+        noise = np.empty(shape)
+        kernels.linear.largest_projection(self.phi, factor, normals, noise)
+        return linear.regress(task, state, self.phi, factor, sigma * noise, clip, draw_word(rng))
+
+    def update(self, state: Visits, plan: Plan, episode: Episode) -> Visits:
+        return linear.observe(self.task, state, episode)
+
+
+def largest_normal(shape: tuple[int, ...], size: int, rng: np.random.Generator) -> Array:
+    """The largest of `size` independent standard normals, by inversion: one draw whatever the size.
+
+    It is Phi^-1(U^(1/size)) with -log U exponential; 1 - U^(1/size) keeps its digits near 0.
+    """
+    from scipy.special import ndtri
+
+    return -ndtri(-np.expm1(rng.standard_exponential(shape) / -size))
+
+
+def lsvi_phe_theory_noise(
+    task: Task,
+    n_episodes: int,
+    delta: float = 0.05,
+    dimension: int | None = None,
+    constant: float = 1.0,
+) -> float:
+    """sigma / H, of order sqrt(d) up to logarithms: constant sqrt(d log(2 d K H / delta)).
+
+    The paper gives the order, for lambda = 1; constant and logarithm are chosen here. d is S*A
+    unless given.
+    """
+    d = len(task.sizes) if dimension is None else dimension
+    steps = positive_integer("n_episodes", n_episodes) * task.horizon
+    return constant * sqrt(d * log(2.0 * d * steps / delta))
+
+
+def lsvi_phe_theory_ensemble(task: Task, delta: float = 0.05, dimension: int | None = None) -> int:
+    """M = d log(delta / 9) / log Phi(1), Phi the normal distribution; d is S*A unless given."""
+    d = len(task.sizes) if dimension is None else dimension
+    return ceil(d * log(delta / 9.0) / log(0.8413447460685429))

@@ -1,0 +1,149 @@
+"""UC-MatrixRL: optimistic RL with a bilinear transition model.
+
+Yang and Wang, "Reinforcement Learning in Feature Space: Matrix Bandit, Kernels, and Regret Bound"
+(2020). The model is P(s'|s,a) = phi(s,a)^T M* psi(s'). In each episode: estimate M* by ridge
+regression, widen by ||phi||_{A^-1}, plan, play the greedy policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, sqrt
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from upriver import linear, rewards
+from upriver.agents.protocol import Episode
+from upriver.checks import Array, nonnegative_number, positive_integer, positive_number
+from upriver.mdp import Task
+from upriver.optimism import ones
+from upriver.planning import Plan, backward_induction, clip_q, draw_word
+
+
+class UCMatrixRLState(NamedTuple):
+    counts: Array
+    """(1, n) visits of each triple: A_n and the regression are functions of them."""
+    rewards: rewards.RewardSums | None
+    """Only where the task's reward is unknown."""
+
+
+@dataclass(frozen=True, eq=False)
+class UCMatrixRL:
+    """Q_h = clip_[0,H](r + phi^T M_n Psi^T V_{h+1} + bonus H ||phi||_{A_n^-1}), with
+    A_n = lambda I + sum phi phi^T and M_n = A_n^-1 (sum phi psi(s')^T) K_psi^-1, K_psi = Psi^T Psi.
+
+    Inputs of the paper: phi and psi are the fields of these names, 2 C_psi sqrt(beta_n) is `bonus`
+    (see `uc_matrix_rl_theory_bonus`), and the identity in A_n is multiplied by `regularization`.
+
+    With one-hot features P_hat(s'|s,a) = N(s,a,s') / (N(s,a) + lambda), whose rows sum to less than
+    one, and the width is (N(s,a) + lambda)^-1/2.
+
+    Deviations: the sum over next states runs over the task's successors of (s, a), which are all
+    states, as published, with support "full". Ties are broken uniformly at random.
+    """
+
+    task: Task
+    bonus: float = 0.03
+    """c in c H ||phi||: constant and tuned; 0 is the greedy learner."""
+    regularization: float = 1e-3
+    """lambda; the paper has 1."""
+    phi: Any = None
+    """(S*A, d) or (S, A, d) features of pairs; one-hot unless given."""
+    psi: Any = None
+    """(S, d') features of next states; one-hot unless given."""
+    reward_bonus: float = 1.0
+    """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
+
+    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "bonus": (0.0, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0),
+        "regularization": (1e-6, 1e-3, 1e-1, 1.0),
+    }
+
+    def __post_init__(self) -> None:
+        for name, check in (
+            ("bonus", nonnegative_number),
+            ("regularization", positive_number),
+            ("reward_bonus", nonnegative_number),
+        ):
+            object.__setattr__(self, name, check(name, getattr(self, name)))
+        object.__setattr__(self, "phi", linear.checked_pairs(self.task, self.phi))
+        object.__setattr__(self, "psi", linear.checked_next(self.task, self.psi))
+
+    def init(self) -> UCMatrixRLState:
+        return UCMatrixRLState(np.zeros((1, self.task.n_triples)), rewards.start(self.task))
+
+    def plan(self, state: UCMatrixRLState, rng: np.random.Generator) -> Plan:
+        task = self.task
+        prob, width = self.estimate(state)
+        reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
+        scale = (self.bonus * task.horizon) * ones(task)
+        return backward_induction(task, prob, reward, width, scale, clip_q(task), draw_word(rng))
+
+    def update(self, state: UCMatrixRLState, plan: Plan, episode: Episode) -> UCMatrixRLState:
+        counts = state.counts.copy()
+        linear.count_visits(self.task, counts, episode)
+        return UCMatrixRLState(counts, rewards.observe(self.task, state.rewards, episode))
+
+    def estimate(self, state: UCMatrixRLState) -> tuple[Array, Array]:
+        """(phi^T M_n psi(s') of every triple, ||phi||_{A_n^-1}), shapes (1, n) and (1, S*A)."""
+        if self.phi is None and self.psi is None:
+            prob, weight = linear.one_hot_ridge(self.task, state.counts, self.regularization)
+            return prob, np.sqrt(weight)
+        return bilinear(self.task, state.counts[0], self.regularization, self.phi, self.psi)
+
+
+def bilinear(
+    task: Task, counts: Array, lam: float, phi: Array | None, psi: Array | None
+) -> tuple[Array, Array]:
+    """`UCMatrixRL.estimate` for features given as arrays, from counts (n,)."""
+    from scipy import linalg
+
+    phi = np.eye(len(task.sizes)) if phi is None else phi
+    psi = np.eye(task.n_states) if psi is None else psi
+    following = psi[task.successors]
+    first = task.indptr[:-1]
+    visits = np.add.reduceat(counts, first)
+    sums = phi.T @ np.add.reduceat(counts[:, None] * following, first)
+    gram = phi.T @ (visits[:, None] * phi) + lam * np.eye(phi.shape[1])
+    factor = linalg.cholesky(gram, lower=True)
+    core = linalg.cho_solve((factor, True), sums)
+    core = linalg.cho_solve(linalg.cho_factor(psi.T @ psi), core.T).T
+    rows = np.repeat(phi @ core, task.sizes, axis=0)
+    prob = np.einsum("ij,ij->i", rows, following)
+    width = np.sqrt(np.square(linalg.solve_triangular(factor, phi.T, lower=True)).sum(axis=0))
+    return prob[None], width[None]
+
+
+def uc_matrix_rl_theory_bonus(
+    task: Task,
+    n_episodes: int,
+    delta: float = 0.05,
+    regularization: float = 1.0,
+    phi: Any = None,
+    psi: Any = None,
+    core_bound: float | None = None,
+) -> float:
+    """2 C_psi sqrt(beta) with which every Q_h is at least Q*_h, with probability 1 - delta.
+
+    sqrt(beta) = sqrt(lambda) ||M*||_F + C'_psi sqrt(d' (d log(1 + K H C_phi / lambda)
+    + 2 log(d' / delta))), where C_phi = max ||phi||^2, C'_psi = max ||K_psi^-1 psi(s')||, and C_psi
+    is such that ||Psi^T V|| <= C_psi max|V|. The paper leaves the constant in beta open; this one
+    is the self-normalised bound for each column of M, the columns added up. `core_bound` is an
+    upper bound of ||M*||_F, by default sqrt(S A), which is right for one-hot features.
+    """
+    phi = linear.checked_pairs(task, phi)
+    psi = linear.checked_next(task, psi)
+    d = len(task.sizes) if phi is None else phi.shape[1]
+    d2 = task.n_states if psi is None else psi.shape[1]
+    c_phi = 1.0 if phi is None else float(np.square(phi).sum(axis=1).max())
+    c_psi, c_psi2 = sqrt(task.n_states), 1.0
+    if psi is not None:
+        c_psi = float(np.sqrt(np.square(np.abs(psi).sum(axis=0)).sum()))
+        dual = np.linalg.solve(psi.T @ psi, psi.T)
+        c_psi2 = float(np.sqrt(np.square(dual).sum(axis=0).max()))
+    lam = positive_number("regularization", regularization)
+    steps = positive_integer("n_episodes", n_episodes) * task.horizon
+    noise = d2 * (d * log(1.0 + steps * c_phi / lam) + 2.0 * log(d2 / delta))
+    core = sqrt(len(task.sizes)) if core_bound is None else core_bound
+    return 2.0 * c_psi * (sqrt(lam) * core + c_psi2 * sqrt(noise))

@@ -1,0 +1,167 @@
+"""UCRL-VTR: value-targeted regression for linear mixture models.
+
+Jia, Yang, Szepesvari and Wang, "Model-Based Reinforcement Learning with Value-Targeted Regression"
+(2020), and Ayoub, Jia, Szepesvari, Wang and Yang (2020). The model is P = sum_j theta_j P_j. What is
+regressed is not the next state but its planned value, on X_V(s,a)_j = sum_s' V(s') P_j(s'|s,a).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log, sqrt
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from upriver import kernels, linear, rewards
+from upriver.agents.protocol import Episode
+from upriver.checks import Array, nonnegative_number, positive_number
+from upriver.features import Features
+from upriver.mdp import Task
+from upriver.planning import Plan, clip_q, draw_word, empty_plan, steps_of
+
+
+class UCRLVTRState(NamedTuple):
+    k: int
+    """Number of the next episode, from 1."""
+    gram: Array
+    """Flat blocks of the sum of X X^T, without lambda I."""
+    target: Array
+    """(d,) sum of X V_{h+1}(s_{h+1})."""
+    root: Array
+    """Flat inverses of the Cholesky factors of the blocks of M = lambda I + gram."""
+    theta: Array
+    """(d,) M^-1 target."""
+    rewards: rewards.RewardSums | None
+    """Only where the task's reward is unknown."""
+
+
+@dataclass(frozen=True, eq=False)
+class UCRLVTR:
+    """Q_h = clip_[0,H](r + X_h^T theta_k + sqrt(beta_k) ||X_h||_{M_k^-1}), X_h = X_{V_{h+1}}(s, a).
+
+    Inputs of the paper: the P_j are the columns of `features`, sqrt(beta_k) is `bonus` and
+    M_1 = `regularization` I; the theory's constants are `ucrl_vtr_theory_bonus` and
+    `ucrl_vtr_theory_regularization`.
+
+    With the default, one-hot, theta is the table of probabilities and X_h(s, a) holds V_{h+1} on
+    the successors of (s, a): one small ridge for each (s, a).
+
+    Deviations: the next states are the task's successors of (s, a), which are all states, as
+    published, with support "full". Ties are broken uniformly at random.
+    """
+
+    task: Task
+    features: Features | None = None
+    """P_j(s'|s,a), one row per triple and one column per j; one-hot unless given."""
+    bonus: float | Callable[[int], float] = 1.0
+    """sqrt(beta_k): a number, or a function of k; 0 is the greedy learner."""
+    regularization: float = 1.0
+    """lambda."""
+    reward_bonus: float = 1.0
+    """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
+
+    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "bonus": (0.0, 1e-2, 1e-1, 0.3, 1.0, 3.0, 10.0),
+        "regularization": (1e-6, 1e-3, 1e-1, 1.0),
+    }
+
+    def __post_init__(self) -> None:
+        if self.features is None:
+            object.__setattr__(self, "features", linear.one_hot_mixture(self.task))
+        self.mixture.check_task(self.task)
+        if not callable(self.bonus):
+            object.__setattr__(self, "bonus", nonnegative_number("bonus", self.bonus))
+        for name, check in (
+            ("regularization", positive_number), ("reward_bonus", nonnegative_number),
+        ):  # fmt: skip
+            object.__setattr__(self, name, check(name, getattr(self, name)))
+
+    @property
+    def mixture(self) -> Features:
+        assert self.features is not None
+        return self.features
+
+    @property
+    def one_hot(self) -> bool:
+        return self.features is linear.one_hot_mixture(self.task)
+
+    def init(self) -> UCRLVTRState:
+        features = self.mixture
+        sizes = features.layout.size
+        eyes = [np.eye(m).ravel() for m in sizes]
+        root = np.concatenate(eyes) / sqrt(self.regularization)
+        d = features.dimension
+        return UCRLVTRState(
+            1, np.zeros_like(root), np.zeros(d), root, np.zeros(d), rewards.start(self.task)
+        )
+
+    def plan(self, state: UCRLVTRState, rng: np.random.Generator) -> Plan:
+        task, features, clip = self.task, self.mixture, clip_q(self.task)
+        reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
+        beta, word = self.radius(state.k), draw_word(rng)
+        policy, v, q = empty_plan(task)
+
+        def run(reward, step, v, policy, q):
+            kernels.linear.sweep_targets(
+                features.layout, self.one_hot, features.matrix_start, task.successors,
+                state.root, state.theta, reward, beta, clip.low, clip.q_cap[step], clip.v_cap[step], word,
+                v, policy, q,
+            )  # fmt: skip
+
+        run(reward, slice(None), v, policy, q)
+
+        def backup(h: int) -> Array:
+            q, step = np.empty(len(task.sizes)), slice(h, h + 1)
+            run(steps_of(reward, h), step, v[h : h + 2].copy(), policy[step].copy(), q)
+            return q.reshape(task.n_states, task.n_actions)
+
+        return Plan(policy, v, backup)
+
+    def update(self, state: UCRLVTRState, plan: Plan, episode: Episode) -> UCRLVTRState:
+        """Regress V_{h+1}(s_{h+1}) on X_h, with the values that the episode was planned with."""
+        task, features = self.task, self.mixture
+        visited = linear.count_visits(task, np.zeros((1, task.n_triples)), episode)
+        gram, target = state.gram.copy(), state.target.copy()
+        root, theta = state.root.copy(), state.theta.copy()
+        kernels.linear.absorb_targets(
+            features.layout, self.one_hot, features.matrix_start, task.successors,
+            self.regularization, visited, episode.states, plan.v, gram, target, root, theta,
+        )  # fmt: skip
+        paid = rewards.observe(task, state.rewards, episode)
+        return UCRLVTRState(state.k + 1, gram, target, root, theta, paid)
+
+    def radius(self, k: int) -> float:
+        """sqrt(beta_k)."""
+        rule: Any = self.bonus
+        return nonnegative_number("bonus", rule(k)) if callable(rule) else rule
+
+
+@dataclass(frozen=True)
+class ucrl_vtr_theory_bonus:
+    """sqrt(beta_k), beta_k = 16 C^2 H^2 d log(1 + H k) log^2((k + 1)^2 H / delta).
+
+    C is at least 1 and at least ||theta*||; by default sqrt(S A), which holds for one-hot features.
+    To be used with lambda = H^2 d.
+    """
+
+    task: Task
+    delta: float = 0.05
+    dimension: int | None = None
+    """d; by default S*A*S."""
+    theta_bound: float | None = None
+    """C."""
+
+    def __call__(self, k: int) -> float:
+        task, big = self.task, self.theta_bound
+        c = sqrt(len(task.sizes)) if big is None else max(big, 1.0)
+        d = len(task.sizes) * task.n_states if self.dimension is None else self.dimension
+        spread = log((k + 1) ** 2 * task.horizon / self.delta)
+        return 4.0 * c * task.horizon * sqrt(d * log(1.0 + task.horizon * k)) * spread
+
+
+def ucrl_vtr_theory_regularization(task: Task, dimension: int | None = None) -> float:
+    """lambda = H^2 d; d is S*A*S unless given."""
+    d = len(task.sizes) * task.n_states if dimension is None else dimension
+    return float(task.horizon**2 * d)

@@ -1,0 +1,257 @@
+"""Ridge regression for the linear baselines, and the sweeps whose backup is a regression.
+
+Matrices are kept in their lower triangle. `layout` is `features.Layout`, see `kernels.mnl`.
+"""
+
+import numpy as np
+
+from upriver.kernels.compiled import compiled
+from upriver.kernels.mnl import solve_lower, solve_upper
+from upriver.kernels.planning import argmax_random_ties
+
+
+@compiled
+def ridge_cholesky(matrix, m, lam):
+    """Lower factor, in place, of the leading m x m of a matrix that is at least lam I.
+
+    Every exact pivot is then at least lam; rounding may lose it, so pivots are held there.
+    """
+    for j in range(m):
+        pivot = matrix[j, j]
+        for i in range(j):
+            pivot -= matrix[j, i] * matrix[j, i]
+        pivot = np.sqrt(max(pivot, lam))
+        matrix[j, j] = pivot
+        for i in range(j + 1, m):
+            x = matrix[i, j]
+            for l in range(j):
+                x -= matrix[i, l] * matrix[j, l]
+            matrix[i, j] = x / pivot
+
+
+@compiled
+def invert_lower(factor, m, root, start):
+    """The inverse of a lower factor, into the flat m x m at root[start:]; zero above the diagonal.
+
+    Many norms against one factor are quicker with it: products have no divisions to wait for.
+    """
+    for j in range(m):
+        for i in range(m):
+            x = 1.0 if i == j else 0.0
+            for l in range(j, i):
+                x -= factor[i, l] * root[start + l * m + j]
+            root[start + i * m + j] = x / factor[i, i] if i >= j else 0.0
+
+
+@compiled
+def squared_norm(root, start, m, x):
+    """x^T M^-1 x, with the inverse factor of M at root[start:]."""
+    total = 0.0
+    for i in range(m):
+        y = 0.0
+        for j in range(i + 1):
+            y += root[start + i * m + j] * x[j]
+        total += y * y
+    return total
+
+
+@compiled
+def shrink(indptr, counts, lam, prob, weight):
+    """One-hot ridge: prob = N(s,a,s') / (N(s,a) + lam) and weight = 1 / (N(s,a) + lam).
+
+    counts and prob (C, n), weight (C, S*A).
+    """
+    for c in range(counts.shape[0]):
+        for g in range(indptr.shape[0] - 1):
+            visits = 0.0
+            for i in range(indptr[g], indptr[g + 1]):
+                visits += counts[c, i]
+            weight[c, g] = 1.0 / (visits + lam)
+            for i in range(indptr[g], indptr[g + 1]):
+                prob[c, i] = counts[c, i] * weight[c, g]
+
+
+@compiled
+def factor_steps(indptr, counts, phi, lam, factor):
+    """Factors (H, d, d) of Lambda_h = lam I + sum over visits at step h of phi phi^T.
+
+    counts (H, n), phi (S*A, d).
+    """
+    d = phi.shape[1]
+    for h in range(counts.shape[0]):
+        matrix = factor[h]
+        for i in range(d):
+            for j in range(i):
+                matrix[i, j] = 0.0
+            matrix[i, i] = lam
+        for g in range(phi.shape[0]):
+            visits = 0.0
+            for i in range(indptr[g], indptr[g + 1]):
+                visits += counts[h, i]
+            if visits > 0.0:
+                for i in range(d):
+                    x = visits * phi[g, i]
+                    if x != 0.0:
+                        for j in range(i + 1):
+                            matrix[i, j] += x * phi[g, j]
+        ridge_cholesky(matrix, d, lam)
+
+
+@compiled
+def norms(phi, factor, norm):
+    """||phi(s, a)|| in the inverse of each factored matrix: norm (H, S*A), factor (H, d, d)."""
+    d = phi.shape[1]
+    x = np.empty(d)
+    for h in range(factor.shape[0]):
+        for g in range(phi.shape[0]):
+            for i in range(d):
+                x[i] = phi[g, i]
+            norm[h, g] = np.sqrt(solve_lower(factor[h], d, x))
+
+
+@compiled
+def largest_projection(phi, factor, normals, largest):
+    """max over m of phi(s, a)^T L_h^-T z_{h,m}, into largest (H, S*A).
+
+    With z standard normal, L^-T z has covariance (L L^T)^-1. normals (H, M, d) is overwritten.
+    """
+    d = phi.shape[1]
+    largest[:] = -np.inf
+    for h in range(factor.shape[0]):
+        for m in range(normals.shape[1]):
+            z = normals[h, m]
+            solve_upper(factor[h], d, z)
+            for g in range(phi.shape[0]):
+                x = 0.0
+                for i in range(d):
+                    x += phi[g, i] * z[i]
+                largest[h, g] = max(largest[h, g], x)
+
+
+@compiled
+def sweep_regression(
+    indptr, successors, counts, paid, phi, factor, noise, low, q_cap, v_cap, seed, v, policy, q
+):  # fmt: skip
+    """LSVI: w_h = Lambda_h^-1 sum phi (r + V_{h+1}(s')), Q_h = clip(phi^T w_h + noise_h).
+
+    The sum runs over the visits at step h, through counts (H, n) and the rewards paid (H, S*A).
+    phi (S*A, d), factor (H, d, d) of Lambda_h, noise (H, S*A); the rest as in `planning.sweep`.
+    """
+    horizon, n_states = policy.shape
+    n_actions = q.shape[0] // n_states
+    d = phi.shape[1]
+    w = np.empty(d)
+    for h in range(horizon - 1, -1, -1):
+        w[:] = 0.0
+        for g in range(q.shape[0]):
+            target = paid[h, g]
+            for i in range(indptr[g], indptr[g + 1]):
+                target += counts[h, i] * v[h + 1, successors[i]]
+            if target != 0.0:
+                for i in range(d):
+                    w[i] += target * phi[g, i]
+        solve_lower(factor[h], d, w)
+        solve_upper(factor[h], d, w)
+        for s in range(n_states):
+            for g in range(s * n_actions, (s + 1) * n_actions):
+                x = noise[h, g]
+                for i in range(d):
+                    x += phi[g, i] * w[i]
+                q[g] = min(max(x, low), q_cap[h])
+            word = seed ^ np.uint64(h * n_states + s)
+            a = argmax_random_ties(q, s * n_actions, n_actions, word)
+            policy[h, s] = a
+            v[h, s] = min(q[s * n_actions + a], v_cap[h])
+
+
+@compiled
+def mix(layout, one_hot, g, m, successors, following, x):
+    """X_V(g) = sum_s' V(s') x(g, s'), into x[:m], the coordinates of the block of g."""
+    if one_hot:  # the block is the group, and X is V on its successors
+        for u in range(m):
+            x[u] = following[successors[layout.indptr[g] + u]]
+        return
+    w = layout.width[g]
+    columns = layout.column_start[g]
+    x[:m] = 0.0
+    row = layout.value_start[g]
+    for i in range(layout.indptr[g], layout.indptr[g + 1]):
+        value = following[successors[i]]
+        if value != 0.0:
+            for j in range(w):
+                x[layout.slot[layout.columns[columns + j]]] += value * layout.values[row + j]
+        row += w
+
+
+@compiled
+def absorb_targets(
+    layout, one_hot, matrix_start, successors, lam, groups, states, v, gram, target, root, theta
+):  # fmt: skip
+    """Value-targeted regression: add (X_{h}, V_{h+1}(s_{h+1})) of each step, solve what changed.
+
+    groups (T,) are the pairs visited, states (T + 1,), v (H + 1, S) the values planned with. In
+    place: gram and root (flat blocks), target and theta (d,); root is the inverse of the factor of
+    M = lam I + gram.
+    """
+    changed = np.zeros(layout.size.shape[0], np.bool_)
+    x = np.empty(layout.max_size)
+    factor = np.empty((layout.max_size, layout.max_size))
+    for h in range(groups.shape[0]):
+        g = groups[h]
+        b = layout.block[g]
+        if b < 0:
+            continue
+        m = layout.size[b]
+        mix(layout, one_hot, g, m, successors, v[h + 1], x)
+        y = v[h + 1, states[h + 1]]
+        changed[b] = True
+        for i in range(m):
+            if x[i] != 0.0:
+                target[layout.features[layout.feature_start[b] + i]] += y * x[i]
+                for j in range(i + 1):
+                    gram[matrix_start[b] + i * m + j] += x[i] * x[j]
+    for b in range(changed.shape[0]):
+        if changed[b]:
+            m = layout.size[b]
+            for i in range(m):
+                x[i] = target[layout.features[layout.feature_start[b] + i]]
+                for j in range(i + 1):
+                    factor[i, j] = gram[matrix_start[b] + i * m + j]
+                factor[i, i] += lam
+            ridge_cholesky(factor, m, lam)
+            invert_lower(factor, m, root, matrix_start[b])
+            solve_lower(factor, m, x)
+            solve_upper(factor, m, x)
+            for i in range(m):
+                theta[layout.features[layout.feature_start[b] + i]] = x[i]
+
+
+@compiled
+def sweep_targets(
+    layout, one_hot, matrix_start, successors, root, theta, reward, beta, low, q_cap, v_cap,
+    seed, v, policy, q,
+):  # fmt: skip
+    """Q_h = clip(r + X^T theta + beta ||X||_{M^-1}), X = X_{V_{h+1}}(s, a).
+
+    root is the inverse of the factor of M, see `invert_lower`. The rest as in `planning.sweep`.
+    """
+    horizon, n_states = policy.shape
+    n_actions = q.shape[0] // n_states
+    x = np.empty(layout.max_size)
+    for h in range(horizon - 1, -1, -1):
+        r = reward[min(h, reward.shape[0] - 1)]
+        for s in range(n_states):
+            for g in range(s * n_actions, (s + 1) * n_actions):
+                b = layout.block[g]
+                total = r[g]
+                if b >= 0:
+                    m = layout.size[b]
+                    mix(layout, one_hot, g, m, successors, v[h + 1], x)
+                    for i in range(m):
+                        total += x[i] * theta[layout.features[layout.feature_start[b] + i]]
+                    total += beta * np.sqrt(squared_norm(root, matrix_start[b], m, x))
+                q[g] = min(max(total, low), q_cap[h])
+            word = seed ^ np.uint64(h * n_states + s)
+            a = argmax_random_ties(q, s * n_actions, n_actions, word)
+            policy[h, s] = a
+            v[h, s] = min(q[s * n_actions + a], v_cap[h])
