@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse import csgraph
 
 from upriver.checks import Array
 from upriver.mdp import Task
@@ -195,6 +194,8 @@ def connect(width: Array, column_start: Array, columns: Array, d: int, dense: bo
     """(d,) component of each feature when features that share a group are joined."""
     if dense:
         return np.zeros(d, np.int64)
+    from scipy.sparse import csgraph  # slow to import, and dense features do without
+
     first = np.repeat(columns[column_start[width > 0]], width[width > 0])
     edges = sparse.coo_array((np.ones(len(first), np.int8), (first, columns)), shape=(d, d))
     return csgraph.connected_components(edges, directed=False)[1]
