@@ -7,6 +7,14 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from upriver import features
+from upriver.envs.bus_engine import bus_engine
+from upriver.envs.bus_engine import features as bus_engine_features
+from upriver.envs.deep_sea import deep_sea
+from upriver.envs.deep_sea import features as deep_sea_features
+from upriver.envs.random_mnl import features as random_mnl_features
+from upriver.envs.random_mnl import misspecified_mnl, random_mnl
+from upriver.envs.river_grid import features as river_grid_features
+from upriver.envs.river_grid import river_grid
 from upriver.envs.riverswim import riverswim
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
@@ -23,6 +31,11 @@ class Environment(NamedTuple):
 
 
 ENVIRONMENTS: dict[str, Environment] = {
+    "bus-engine": Environment(bus_engine, "n_bins", bus_engine_features),
+    "deep-sea": Environment(deep_sea, "size", deep_sea_features),
+    "misspecified-mnl": Environment(misspecified_mnl, "n_states", random_mnl_features),
+    "random-mnl": Environment(random_mnl, "n_states", random_mnl_features),
+    "river-grid": Environment(river_grid, "length", river_grid_features),
     "riverswim": Environment(riverswim, "n_states", features.shared),
 }
 
@@ -49,3 +62,17 @@ def find(name: str) -> Environment:
             f"environment {name!r} is unknown{hint} (known: {', '.join(sorted(ENVIRONMENTS))})"
         )
     return ENVIRONMENTS[key]
+
+
+def from_gymnasium(env: Any, horizon: int | None = None, **arguments: Any) -> FiniteMDP:
+    """The FiniteMDP of a Gymnasium environment with a transition table, see `envs.gymnasium`."""
+    from upriver.envs import gymnasium
+
+    return gymnasium.from_gymnasium(env, horizon, **arguments)
+
+
+def to_gymnasium(mdp: FiniteMDP, render_mode: str | None = None) -> Any:
+    """A FiniteMDP as a Gymnasium environment, see `envs.gymnasium`."""
+    from upriver.envs import gymnasium
+
+    return gymnasium.to_gymnasium(mdp, render_mode)

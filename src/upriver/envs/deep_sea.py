@@ -1,0 +1,76 @@
+"""Deep sea: a grid where only diving right all the way, against a sure income, finds the treasure.
+
+A finite-horizon form of the deep sea of Osband et al. (bsuite). An episode falls one row a step,
+from the top left cell to the bottom, so H = size; a step goes one column left or right.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from upriver.checks import nonnegative_number, positive_integer, support_from_sets
+from upriver.envs.indicators import indicators
+from upriver.features import Features
+from upriver.mdp import FiniteMDP, Task
+
+LEFT, RIGHT = "left", "right"
+
+
+def deep_sea(size: int = 10, slip: float | None = None, income: float = 0.05) -> FiniteMDP:
+    """Deep sea of size x size cells, named (row, column); S = size^2 and H = size.
+
+    Action right goes one column right with probability 1 - slip, else left; action left always
+    goes left. Columns are held at the banks, the last row at itself. slip is 1 / size unless given.
+    Going left pays income / size at every step, so `income` an episode; going right pays nothing,
+    except 1 at the bottom right cell. The local support holds both cells below, for both actions.
+    """
+    size = positive_integer("size", size)
+    if size < 2:
+        raise ValueError(f"size is {size}; the sea has at least 2 rows")
+    slip = 1.0 / size if slip is None else nonnegative_number("slip", slip)
+    if not slip < 1.0:
+        raise ValueError(f"slip is {slip}; it must be less than 1")
+    cells = [(row, column) for row in range(size) for column in range(size)]
+    rows: dict[tuple[int, int], dict[int, float]] = {}
+    local = []
+    for s, cell in enumerate(cells):
+        left, right = (row * size + column for row, column in below(cell, size))
+        rows[s, 0] = {left: 1.0}
+        rows[s, 1] = {left: slip, right: 1.0 - slip} if left != right else {left: 1.0}
+        local += [{left, right}] * 2
+    reward = np.zeros((size * size, 2))
+    reward[:, 0] = nonnegative_number("income", income) / size
+    reward[-1, 1] = 1.0
+    return FiniteMDP.from_rows(
+        rows,
+        reward,
+        size,
+        local=support_from_sets(local, size * size, 2),
+        states=cells,
+        actions=(LEFT, RIGHT),
+        name=f"deep-sea-{size}",
+    )
+
+
+def features(task: Task) -> Features:
+    """Indicators of (action, went right), and of going anywhere else: d = 2 with local support.
+
+    The right action is exactly of this form; the left one, which never slips, in the limit.
+    """
+    size = 1 + max(column for _, column in task.states or [(0, 0)])
+
+    def labels(s: tuple[int, int], a: str, s2: tuple[int, int]) -> tuple[str, ...]:
+        left, right = below(s, size)
+        if s2 == left:
+            return ()
+        return (f"{a}: goes right",) if s2 == right else (f"{a}: elsewhere",)
+
+    return indicators(task, labels)
+
+
+def below(cell: tuple[int, int], size: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The cells to the left and right in the next row, held at the banks; the last row stays."""
+    row, column = cell
+    if row == size - 1:
+        return cell, cell
+    return (row + 1, max(column - 1, 0)), (row + 1, min(column + 1, size - 1))

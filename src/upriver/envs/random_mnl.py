@@ -1,0 +1,111 @@
+"""A drawn MNL-MDP, exactly realizable, and one that leaves the family by a chosen distance.
+
+Everything about it is a function of a seed. The features of a triple are drawn from the names of
+its states, which carry the seed and the dimension, so that they can be drawn again from a task.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from upriver.checks import Array, nonnegative_number, positive_integer
+from upriver.features import Features, from_function
+from upriver.mdp import FiniteMDP, Task
+
+CORE, SUPPORT, REWARD, NOISE = range(4)  # the streams of one seed
+
+
+class Drawn(NamedTuple):
+    """The name of a drawn state: which one, of which draw."""
+
+    number: int
+    dimension: int
+    seed: int
+
+
+def random_mnl(
+    n_states: int = 10,
+    n_actions: int = 2,
+    dimension: int = 5,
+    max_successors: int = 3,
+    seed: int = 0,
+    theta_norm: float = 3.0,
+    horizon: int = 20,
+) -> FiniteMDP:
+    """An MDP whose transitions are (1) with drawn features of norm 1 and a drawn core theta*.
+
+    Each (s, a) has max_successors successors, drawn without repetition. theta* is uniform on the
+    sphere of radius theta_norm, see `core`. Rewards are cubes of uniform numbers, so few pairs pay
+    well. It declares no local support: nothing about a drawn set is natural.
+    """
+    return misspecified_mnl(
+        n_states, n_actions, dimension, max_successors, seed, theta_norm, horizon, distance=0.0
+    )
+
+
+def misspecified_mnl(
+    n_states: int = 10,
+    n_actions: int = 2,
+    dimension: int = 5,
+    max_successors: int = 3,
+    seed: int = 0,
+    theta_norm: float = 3.0,
+    horizon: int = 20,
+    distance: float = 0.1,
+) -> FiniteMDP:
+    """`random_mnl` mixed with drawn distributions R on the same sets: (1 - distance) P + distance R.
+
+    R is uniform on the simplex for each (s, a). The total variation from the MNL family is then at
+    most `distance`; 0 is `random_mnl` itself.
+    """
+    n_states = positive_integer("n_states", n_states)
+    n_actions = positive_integer("n_actions", n_actions)
+    dimension = positive_integer("dimension", dimension)
+    size = positive_integer("max_successors", max_successors)
+    if size > n_states:
+        raise ValueError(f"max_successors is {size}; there are {n_states} states")
+    if not 0.0 <= distance <= 1.0:
+        raise ValueError(f"distance is {distance!r}; it must lie between 0 and 1")
+    groups = n_states * n_actions
+    order = stream(seed, SUPPORT).permuted(np.tile(np.arange(n_states), (groups, 1)), axis=1)
+    task = Task(
+        n_states,
+        n_actions,
+        horizon,
+        indptr=np.arange(groups + 1) * size,
+        successors=np.sort(order[:, :size], axis=1).ravel(),
+        reward=stream(seed, REWARD).random((n_states, n_actions)) ** 3,
+        support="known",
+        states=[Drawn(s, dimension, seed) for s in range(n_states)],
+    )
+    logits = (features(task).matrix @ core(dimension, theta_norm, seed)).reshape(groups, size)
+    prob = np.exp(logits - logits.max(axis=1, keepdims=True))
+    prob /= prob.sum(axis=1, keepdims=True)
+    other = stream(seed, NOISE).dirichlet(np.ones(size), groups)
+    prob = (1.0 - distance) * prob + distance * other
+    name = f"misspecified-mnl-{n_states}" if distance else f"random-mnl-{n_states}"
+    return FiniteMDP(task, prob.reshape(1, -1), np.zeros(1, np.int64), np.ones(1), name=name)
+
+
+def core(dimension: int, theta_norm: float, seed: int) -> Array:
+    """(d,) theta* of `random_mnl`, uniform on the sphere of radius theta_norm."""
+    direction = stream(seed, CORE).standard_normal(dimension)
+    return nonnegative_number("theta_norm", theta_norm) * direction / np.linalg.norm(direction)
+
+
+def features(task: Task) -> Features:
+    """The drawn features of norm 1 of every triple of a task of `random_mnl`, with any support."""
+
+    def draw(s: Drawn, a: int, s2: Drawn) -> Array:
+        x = np.random.default_rng([s.seed, s.number, a, s2.number]).standard_normal(s.dimension)
+        return x / np.linalg.norm(x)
+
+    return from_function(task, draw)
+
+
+def stream(seed: int, which: int) -> np.random.Generator:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed is {seed!r}; it must be a whole number of at least 0")
+    return np.random.default_rng([int(seed), which])

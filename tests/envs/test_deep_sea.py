@@ -1,0 +1,71 @@
+"""Deep sea: its numbers by hand, and that it needs exploration."""
+
+import numpy as np
+import pytest
+
+import upriver as up
+from upriver import envs
+from upriver.envs.deep_sea import deep_sea, features
+from upriver.mnl.likelihood import probabilities
+
+
+def test_two_by_two_by_hand():
+    mdp = deep_sea(2, slip=0.25, income=0.2)
+    assert mdp.horizon == 2 and mdp.n_states == 4
+    # Right twice: 3/4 reach the treasure, and 1/4 land on the left, where going left pays 0.1.
+    assert up.solve(mdp).v[0, 0] == pytest.approx(0.75 + 0.25 * 0.1)
+    assert up.evaluate(mdp, np.zeros(4, int))[0, 0] == pytest.approx(0.2)
+
+
+def test_deterministic_sea_pays_one():
+    assert up.solve(deep_sea(7, slip=0.0)).v[0, 0] == pytest.approx(1.0)
+
+
+def test_rows_fall_and_local_support_is_both_cells_below():
+    task = deep_sea(5).task("local")
+    s, _, s2 = (np.asarray(task.states)[x] if i != 1 else x for i, x in enumerate(task.triples))
+    falls = s[:, 0] < 4
+    assert (s2[falls, 0] == s[falls, 0] + 1).all() and (s2[~falls] == s[~falls]).all()
+    assert (np.abs(s2 - s)[:, 1] <= 1).all()
+    assert task.sizes[: 4 * 5 * 2].tolist() == [2] * 40 and task.max_successors == 2
+
+
+@pytest.mark.parametrize("size", [3, 8])
+def test_shared_features_hold_the_model_at_every_size(size):
+    mdp = deep_sea(size)
+    phi = features(mdp.task("local"))
+    assert phi.dimension == 2
+    # Left never goes right: exact in the limit of a large negative weight.
+    theta = np.array([-40.0, np.log((1 - 1 / size) * size)])
+    expected = np.zeros(phi.task.n_triples)
+    rows = {t: i for i, t in enumerate(zip(*map(tuple, phi.task.triples), strict=True))}
+    for triple, p in zip(zip(*mdp.known.triples, strict=True), mdp.probability[0], strict=True):
+        expected[rows[triple]] = p
+    assert probabilities(phi, theta) == pytest.approx(expected, abs=1e-12)
+    assert features(mdp.task("full")).dimension == 4
+    assert features(mdp.task("known")).dimension == 1
+
+
+def test_greedy_stays_left_and_a_bonus_dives():
+    mdp = envs.make("deep-sea-10")
+    task = mdp.task("local")
+    runs = {
+        c: up.simulate(mdp, up.UCRLMNL(task, features(task), radius=c), 50, seed=0)
+        for c in (0.0, 1e-3)
+    }
+    best = up.solve(mdp).v[0, 0]
+    assert runs[0.0].values.max() == pytest.approx(0.05)
+    assert runs[1e-3].values[-25:].mean() > 0.9 * best
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ({"size": 1}, "size is 1; the sea has at least 2 rows"),
+        ({"slip": 1.0}, "slip is 1.0; it must be less than 1"),
+        ({"income": -1}, "income is -1"),
+    ],
+)
+def test_bad_numbers_are_named(numbers, message):
+    with pytest.raises(ValueError, match=message):
+        deep_sea(**numbers)
