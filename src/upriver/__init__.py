@@ -22,8 +22,11 @@ from upriver.confidence import (
     theory_regularization,
 )
 from upriver.features import Features
+from upriver.learn import Learning, learn
 from upriver.mdp import FiniteMDP, Task
 from upriver.planning import Plan, evaluate, solve
+from upriver.policy import Policy, load_policy
+from upriver.saving import load_agent, save_agent
 from upriver.simulate import Run, simulate
 
 __version__ = "0.1.0"

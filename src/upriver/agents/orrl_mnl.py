@@ -1,0 +1,109 @@
+"""ORRL-MNL: randomised exploration with an online mirror descent estimate and local curvature.
+
+Cho, Hwang, Lee and Oh, "Randomized Exploration for Reinforcement Learning with Multinomial Logistic
+Function Approximation" (2024), Algorithm 2. Time and memory per episode do not grow with k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from upriver import rewards
+from upriver.agents.protocol import Episode
+from upriver.agents.ucrl_mnl import evidence
+from upriver.checks import nonnegative_number, positive_integer, positive_number
+from upriver.confidence import Radius, scaled_radius
+from upriver.features import Features
+from upriver.mdp import Task
+from upriver.mnl import online
+from upriver.optimism import ones
+from upriver.planning import Plan, backward_induction, clip_q_above, draw_word
+
+
+class ORRLMNLState(NamedTuple):
+    k: int
+    """Number of the next episode, from 1."""
+    model: online.Online
+    rewards: rewards.RewardSums | None
+    """Only where the task's reward is unknown."""
+
+
+@dataclass(frozen=True)
+class ORRLMNL:
+    """Algorithm 2. Inputs of the paper: beta_k is `radius` and sigma_k is H beta_k, M `n_samples`,
+    eta `step_size`, lambda `regularization`, L_theta `theta_bound`.
+
+    Q_h = min(r + P V_{h+1} + sum_s' P max_m (varphi - mean)^T xi_h^(m)
+    + 3 H beta_k^2 max_s' ||varphi||^2_{B_h^-1}, H), xi_h^(m) ~ N(0, sigma_k^2 B_h^-1), mean the
+    expected feature under P. The samples of a step are shared by all (s, a); the maximum is taken
+    for each s' by itself.
+
+    Deviations: the default radius is the practical form, with no ball; for the constants of the
+    theory use `mnl.online.mirror_radius`, `theory_step` and `mirror_regularization` and a finite
+    `theta_bound`. Ties are broken uniformly at random when the plan is made.
+    """
+
+    task: Task
+    features: Features
+    radius: Radius | float = scaled_radius(1e-3)
+    """beta_k; a number c stands for scaled_radius(c)."""
+    step_size: float = 1.0
+    """eta."""
+    regularization: float = 1.0
+    """lambda."""
+    n_samples: int | None = None
+    """M; None is the theory's, ceil(1 - log(H U) / log Phi(1))."""
+    theta_bound: float = inf
+    """L_theta; infinity is no ball."""
+    per_step: bool = True
+    """One transition core for each step h, as published, instead of one for all."""
+    reward_bonus: float = 1.0
+    """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
+
+    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "radius": (0.0, 1e-4, 1e-3, 1e-2),
+        "step_size": (0.5, 1.0),
+        "regularization": (0.1, 1.0, 10.0),
+    }
+
+    def __post_init__(self) -> None:
+        online.settle(
+            self, radius=online.radius, step_size=positive_number, regularization=positive_number,
+            theta_bound=online.bound, reward_bonus=nonnegative_number,
+        )  # fmt: skip
+        n_samples = online.orrl_samples(self.task) if self.n_samples is None else self.n_samples
+        object.__setattr__(self, "n_samples", positive_integer("n_samples", n_samples))
+
+    def init(self) -> ORRLMNLState:
+        """theta_1 = 0, B_1 = lambda I."""
+        n_cores = self.task.horizon if self.per_step else 1
+        model = online.start(self.features, self.regularization, n_cores)
+        return ORRLMNLState(1, model, rewards.start(self.task))
+
+    def plan(self, state: ORRLMNLState, rng: np.random.Generator) -> Plan:
+        """Perturbed values with theta_k, sigma_k and beta_k."""
+        assert self.n_samples is not None
+        beta, horizon, model = self.beta(state), self.task.horizon, state.model
+        reward = rewards.optimistic_reward(self.task, state.rewards, self.reward_bonus)
+        noise = online.centred_noise(self.features, model, self.n_samples, rng)
+        bonus = horizon * beta * noise + 3.0 * horizon * (beta * model.width) ** 2
+        return backward_induction(
+            self.task, model.prob, reward, bonus, ones(self.task), clip_q_above(self.task),
+            draw_word(rng),
+        )  # fmt: skip
+
+    def update(self, state: ORRLMNLState, plan: Plan, episode: Episode) -> ORRLMNLState:
+        """The mirror descent steps of the episode."""
+        model = online.mirror_descent(
+            self.features, state.model, episode, self.step_size, self.theta_bound
+        )
+        return ORRLMNLState(state.k + 1, model, rewards.observe(self.task, state.rewards, episode))
+
+    def beta(self, state: ORRLMNLState) -> float:
+        """beta_k, the radius used to plan from `state`."""
+        radius: Any = self.radius
+        return radius(evidence(self.features, state.k, state.model))

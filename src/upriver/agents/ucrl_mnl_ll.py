@@ -1,0 +1,99 @@
+"""UCRL-MNL-LL: maximum likelihood with a confidence set in the local norm.
+
+Li, Zhang, Zhao and Zhou, "Provably Efficient Reinforcement Learning with Multinomial Logit Function
+Approximation" (2024), the algorithm that its third version calls LL, in the form with a closed
+bonus. The estimate uses all data at once; from counts, so that its cost does not grow with k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from upriver import rewards
+from upriver.agents.protocol import Episode
+from upriver.agents.ucrl_mnl import evidence
+from upriver.checks import nonnegative_number, positive_number
+from upriver.confidence import Radius, scaled_radius
+from upriver.features import Features
+from upriver.mdp import Task
+from upriver.mnl import model as mnl
+from upriver.mnl import online
+from upriver.optimism import ones
+from upriver.planning import Plan, backward_induction, clip_q, draw_word
+
+
+class UCRLMNLLLState(NamedTuple):
+    k: int
+    """Number of the next episode, from 1."""
+    model: mnl.Model
+    """Its ellipsoid is that of the local Hessian."""
+    rewards: rewards.RewardSums | None
+    """Only where the task's reward is unknown."""
+
+
+@dataclass(frozen=True)
+class UCRLMNLLL:
+    """theta_hat minimises (2) over all data; with its Hessian there, B = lambda I
+    + sum Hess l(theta_hat), Q_h = clip(r + P V_{h+1} + H beta_k sum_s' P ||varphi - mean||_{B^-1}
+    + (5/2) H beta_k^2 max_s' ||varphi||^2_{B^-1}) to [0, H], mean the expected feature under P.
+
+    Deviations: the paper maximises over a set of theta that is not convex; the bonus here is the
+    one that it bounds this maximum by. The default radius is the practical form. Ties are broken
+    uniformly at random when the plan is made.
+    """
+
+    task: Task
+    features: Features
+    radius: Radius | float = scaled_radius(1e-3)
+    """beta_k; a number c stands for scaled_radius(c); 0 is the greedy learner."""
+    regularization: float = 1.0
+    """lambda."""
+    per_step: bool = True
+    """One transition core for each step h, as published, instead of one for all."""
+    reward_bonus: float = 1.0
+    """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
+
+    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "radius": (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
+        "regularization": (1e-2, 1e-1, 1.0, 10.0),
+    }
+
+    def __post_init__(self) -> None:
+        online.settle(
+            self, radius=online.radius, regularization=positive_number,
+            reward_bonus=nonnegative_number,
+        )  # fmt: skip
+
+    def init(self) -> UCRLMNLLLState:
+        """theta_hat = 0, B = lambda I."""
+        n_cores = self.task.horizon if self.per_step else 1
+        model = mnl.start(
+            self.features, self.regularization, n_cores, with_geometry=True, local=True
+        )
+        return UCRLMNLLLState(1, model, rewards.start(self.task))
+
+    def plan(self, state: UCRLMNLLLState, rng: np.random.Generator) -> Plan:
+        """The optimistic values with theta_hat and beta_k."""
+        beta, horizon = self.beta(state), self.task.horizon
+        reward = rewards.optimistic_reward(self.task, state.rewards, self.reward_bonus)
+        second = 2.5 * horizon * beta**2
+        bonus = online.local_bonus(self.task, state.model, horizon * beta, second)
+        return backward_induction(
+            self.task, state.model.prob, reward, bonus, ones(self.task), clip_q(self.task),
+            draw_word(rng),
+        )  # fmt: skip
+
+    def update(self, state: UCRLMNLLLState, plan: Plan, episode: Episode) -> UCRLMNLLLState:
+        """theta_hat and B with one more episode."""
+        model = mnl.absorb(self.features, state.model, episode, self.regularization, local=True)
+        return UCRLMNLLLState(
+            state.k + 1, model, rewards.observe(self.task, state.rewards, episode)
+        )
+
+    def beta(self, state: UCRLMNLLLState) -> float:
+        """beta_k, the radius used to plan from `state`."""
+        radius: Any = self.radius
+        return radius(evidence(self.features, state.k, state.model))

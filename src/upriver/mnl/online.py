@@ -1,0 +1,295 @@
+"""Online estimates of the MNL model: one pass over the data, constant time and memory per episode.
+
+Write l for the loss -log P_theta(s' | s, a) of one transition. Two estimators of Cho, Hwang, Lee
+and Oh, "Randomized Exploration for Reinforcement Learning with Multinomial Logistic Function
+Approximation" (2024), both projected onto the ball ||theta|| <= L_theta in the norm of the matrix:
+
+    online Newton step      A <- A + (kappa/2) sum_s' varphi varphi^T
+    (RRL-MNL)               theta <- Proj_A(theta - A^-1 grad l(theta))
+
+    online mirror descent   M = B + eta Hess l(theta)
+    (ORRL-MNL, UCRL-MNL+)   theta <- Proj_M(theta - eta M^-1 grad l(theta))
+                            B <- B + Hess l(theta), at the new theta
+
+The Hessian is the centred sum_s' P (varphi - mean)(varphi - mean)^T, so B is local information and
+needs no kappa. Neither couples two feature blocks; only the ball does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, erf, inf, log, log2, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from upriver import kernels
+from upriver.checks import Array, nonnegative_number, positive_number
+from upriver.confidence import Evidence, Radius, scaled_radius
+from upriver.features import Features
+from upriver.mdp import Task
+from upriver.mnl.model import Transitions, check_transitions
+
+
+class Online(NamedTuple):
+    """One or H transition cores (C = 1 or H), their matrices, and what planning reads of them."""
+
+    theta: Array
+    """(C, d) the running estimate."""
+    matrix: Array
+    """(C, sum m^2) A or B, the flat blocks; `likelihood.from_blocks` makes a (d, d) matrix."""
+    prob: Array
+    """(C, n) P_theta, eq. (1)."""
+    width: Array
+    """(C, S*A) max over the successors of ||varphi|| in the inverse of the matrix."""
+    geometry: Array
+    """(C, sum U^2) inner products of the features of each (s, a) in that inverse."""
+    logdet: Array
+    """(C, B) log-determinant of each block of the matrix."""
+    regularization: float
+    """lambda; the matrix began as lambda I."""
+
+
+def start(features: Features, regularization: float, n_cores: int) -> Online:
+    """theta = 0 and a matrix of lambda I."""
+    task = features.task
+    blocks = [regularization * np.eye(m).ravel() for m in features.layout.size]
+    model = Online(
+        theta=np.zeros((n_cores, features.dimension)),
+        matrix=np.tile(np.concatenate(blocks), (n_cores, 1)),
+        prob=np.tile(1.0 / np.repeat(task.sizes, task.sizes), (n_cores, 1)),
+        width=np.zeros((n_cores, len(task.sizes))),
+        geometry=np.zeros((n_cores, int(task.square_start[-1]))),
+        logdet=np.zeros((n_cores, len(features.layout.size))),
+        regularization=regularization,
+    )
+    refresh(features, model, np.empty(0, np.int64), np.zeros(n_cores, np.bool_), everything=True)
+    return model
+
+
+def newton_step(
+    features: Features, model: Online, episode: Transitions, kappa: float, theta_bound: float
+) -> Online:
+    """The model after the online Newton steps of an episode."""
+    return learn(kernels.online.newton, features, model, episode, kappa / 2.0, theta_bound)
+
+
+def mirror_descent(
+    features: Features, model: Online, episode: Transitions, step_size: float, theta_bound: float
+) -> Online:
+    """The model after the online mirror descent steps of an episode; step_size is eta."""
+    return learn(kernels.online.mirror, features, model, episode, step_size, theta_bound)
+
+
+def learn(
+    kernel: Callable[..., int],
+    features: Features,
+    model: Online,
+    episode: Transitions,
+    rate: float,
+    theta_bound: float,
+) -> Online:
+    task = features.task
+    groups, rows = np.empty((2, len(episode.actions)), np.int64)
+    bad = kernels.online.locate(
+        task.indptr, task.successors, task.n_actions, episode.states, episode.actions, groups, rows
+    )
+    check_transitions(features, episode, bad)
+    new = Online(*(x.copy() for x in model[:-1]), model.regularization)
+    moved = np.zeros(len(new.theta), np.bool_)
+    failed = kernel(
+        features.layout, features.matrix_start, groups, rows, rate, theta_bound, new.theta,
+        new.matrix, moved,
+    )  # fmt: skip
+    if failed >= 0:
+        raise RuntimeError(
+            f"the matrix of step {failed} of the episode is not positive definite; "
+            "a larger regularization makes it better conditioned"
+        )
+    refresh(features, new, groups, moved, everything=False)
+    return new
+
+
+def refresh(
+    features: Features, model: Online, groups: Array, moved: Array, everything: bool
+) -> None:
+    failed = kernels.online.refresh(
+        features.layout, features.matrix_start, groups, moved, everything, model.theta,
+        model.matrix, model.prob, model.width, model.geometry, features.task.square_start,
+        model.logdet,
+    )  # fmt: skip
+    if failed >= 0:
+        raise RuntimeError(
+            f"the matrix of feature block {failed} is not positive definite; "
+            "a larger regularization makes it better conditioned"
+        )
+
+
+def local_bonus(task: Task, model: Any, first: float, second: float) -> Array:
+    """(C, S*A) first * sum_s' P ||varphi - mean|| + second * max_s' ||varphi||^2.
+
+    Norms are those of the inverse of the model's matrix. `model` is an `Online` one, or one of
+    `mnl.model` that keeps its geometry.
+    """
+    bonus = np.empty_like(model.width)
+    kernels.online.local_bonus(
+        task.indptr, model.prob, model.width, model.geometry, task.square_start, first, second,
+        bonus,
+    )  # fmt: skip
+    return bonus
+
+
+def peak_noise(
+    features: Features, model: Online, n_samples: int, rng: np.random.Generator
+) -> Array:
+    """(H, S*A) max over the samples of varphi_hat^T xi, xi ~ N(0, matrix^-1) at each step.
+
+    varphi_hat is the feature of (s, a) with the largest norm in the inverse of the matrix.
+    """
+    return noise(features, model, n_samples, rng, centred=False)
+
+
+def centred_noise(
+    features: Features, model: Online, n_samples: int, rng: np.random.Generator
+) -> Array:
+    """(H, S*A) sum_s' P max over the samples of (varphi - mean)^T xi, xi ~ N(0, matrix^-1).
+
+    The maximum is taken for each successor by itself: with one sample the sum is zero.
+    """
+    return noise(features, model, n_samples, rng, centred=True)
+
+
+def noise(
+    features: Features, model: Online, n_samples: int, rng: np.random.Generator, centred: bool
+) -> Array:
+    """One set of samples for each step, shared by all (s, a), as published."""
+    task = features.task
+    normals = rng.standard_normal((task.horizon, features.dimension, n_samples))
+    bonus = np.zeros((task.horizon, model.width.shape[1]))
+    kernels.online.random_bonus(
+        features.layout, features.matrix_start, model.matrix, model.prob, model.geometry,
+        task.square_start, normals, centred, bonus,
+    )  # fmt: skip
+    return bonus
+
+
+PHI_1 = 0.5 * (1.0 + erf(sqrt(0.5)))  # the standard normal distribution function at 1
+
+
+def rrl_samples(task: Task) -> int:
+    """M = ceil(1 - log H / log Phi(1)) of RRL-MNL: 16 at H = 12, 20 at H = 24."""
+    return ceil(1.0 - log(task.horizon) / log(PHI_1))
+
+
+def orrl_samples(task: Task) -> int:
+    """M = ceil(1 - log(H U) / log Phi(1)) of ORRL-MNL: 22 at H = 12, U = 3."""
+    return ceil(1.0 - log(task.horizon * task.max_successors) / log(PHI_1))
+
+
+@dataclass(frozen=True)
+class newton_radius:
+    """alpha_k of RRL-MNL for the online Newton step, lambda >= L_varphi^2.
+
+    alpha_k^2 = (8 d / kappa) log(1 + k U L_varphi^2 / (d lambda)) + (32 L_varphi L_theta / 3
+    + 16 / kappa) log((1 + ceil(2 log2(k U L_varphi L_theta))) k^2 / delta) + 2 sqrt(2)
+    + 2 lambda L_theta^2. With probability 1 - delta, ||theta_k - theta*||_{A_k} <= alpha_k.
+    """
+
+    kappa: float
+    theta_bound: float
+    """L_theta."""
+    delta: float = 0.05
+    rounds: int = 1
+    """Transitions per core and episode: 1 with per-step cores, H with one shared core."""
+
+    def __post_init__(self) -> None:
+        check_theory(self)
+        fraction("kappa", self.kappa)
+
+    def __call__(self, e: Evidence) -> float:
+        k, d, size = e.k * self.rounds, e.dimension, e.norm_bound * self.theta_bound
+        covers = 1.0 + max(ceil(2.0 * log2(k * e.max_successors * size)), 0)
+        gathered = k * e.max_successors * e.norm_bound**2 / (d * e.regularization)
+        return sqrt(
+            8.0 * d / self.kappa * log(1.0 + gathered)
+            + (32.0 * size / 3.0 + 16.0 / self.kappa) * log(covers * k**2 / self.delta)
+            + 2.0 * sqrt(2.0)
+            + 2.0 * e.regularization * self.theta_bound**2
+        )
+
+
+@dataclass(frozen=True)
+class mirror_radius:
+    """beta_k of ORRL-MNL and UCRL-MNL+ for online mirror descent, from their Lemmas 13 to 15.
+
+    beta_k^2 = alpha (G_A + G_B) + lambda L_theta^2, alpha = log U + 2 (1 + L_varphi L_theta),
+    G_A = (3 log(U k) + L_varphi L_theta) (5/4 lambda + 4 log(H sqrt(1 + 2 k) / delta)) + 2,
+    G_B = sqrt(6) (2 alpha / 3) d log(1 + 2 k L_varphi^2 / (d lambda)). With eta of `theory_step`
+    and lambda of `mirror_regularization`, ||theta_k - theta*||_{B_k} <= beta_k for all k and h
+    with probability 1 - delta.
+    """
+
+    theta_bound: float
+    """L_theta."""
+    delta: float = 0.05
+    rounds: int = 1
+    """Transitions per core and episode: 1 with per-step cores, H with one shared core."""
+
+    def __post_init__(self) -> None:
+        check_theory(self)
+
+    def __call__(self, e: Evidence) -> float:
+        k, d, lam = e.k * self.rounds, e.dimension, e.regularization
+        size = e.norm_bound * self.theta_bound
+        alpha = log(e.max_successors) + 2.0 * (1.0 + size)
+        spread = 3.0 * log(e.max_successors * k) + size
+        chance = log(e.horizon * sqrt(1.0 + 2.0 * k) / self.delta)
+        first = spread * (1.25 * lam + 4.0 * chance) + 2.0
+        second = sqrt(6.0) * (2.0 * alpha / 3.0) * d * log(
+            1.0 + 2.0 * k * e.norm_bound**2 / (d * lam)
+        )  # fmt: skip
+        return sqrt(alpha * (first + second) + lam * self.theta_bound**2)
+
+
+def theory_step(features: Features, theta_bound: float) -> float:
+    """eta = alpha / 2, alpha = log U + 2 (1 + L_varphi L_theta), of online mirror descent."""
+    size = features.norm_bound * positive_number("theta_bound", theta_bound)
+    return 0.5 * log(features.task.max_successors) + 1.0 + size
+
+
+def mirror_regularization(features: Features, theta_bound: float) -> float:
+    """lambda = max(12 sqrt(2) L^3 alpha, 48 L^2 d alpha), L the norm bound of the features."""
+    alpha, big = 2.0 * theory_step(features, theta_bound), features.norm_bound
+    assert features.formal_dimension is not None
+    return max(12.0 * sqrt(2.0) * big**3, 48.0 * big**2 * features.formal_dimension) * alpha
+
+
+def check_theory(radius: newton_radius | mirror_radius) -> None:
+    positive_number("theta_bound", radius.theta_bound)
+    fraction("delta", radius.delta)
+    if radius.rounds < 1:
+        raise ValueError(f"rounds is {radius.rounds!r}; it must be a whole number of at least 1")
+
+
+def fraction(name: str, value: float) -> float:
+    if not 0.0 < value < 1.0:
+        raise ValueError(f"{name} is {value!r}; it must lie strictly between 0 and 1")
+    return value
+
+
+def bound(name: str, value: Any) -> float:
+    """A positive number; infinity means no ball."""
+    return inf if value == inf else positive_number(name, value)
+
+
+def radius(name: str, value: Any) -> Radius:
+    """A radius as it is; a number c is scaled_radius(c)."""
+    return value if callable(value) else scaled_radius(nonnegative_number(name, value))
+
+
+def settle(agent: Any, **checks: Callable[[str, Any], Any]) -> None:
+    """Check the named fields of a frozen agent and keep them in canonical form."""
+    agent.features.check_task(agent.task)
+    for name, check in checks.items():
+        object.__setattr__(agent, name, check(name, getattr(agent, name)))
