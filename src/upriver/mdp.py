@@ -126,6 +126,42 @@ class Task:
         """The same task with its rewards hidden."""
         return replace(self, reward=None)
 
+    @staticmethod
+    def from_successors(
+        states: Iterable[Hashable],
+        actions: Iterable[Hashable],
+        successors: Callable[[Any, Any], Iterable[Any]],
+        horizon: int,
+        reward: Callable[[Any, Any], float] | None = None,
+    ) -> Task:
+        """What is known of a simulator: its states, its actions and where each pair may lead.
+
+        reward: a function (s, a) -> [0, 1]; None when the rewards must be learned. A state where
+        episodes end is its own only successor and pays nothing.
+        """
+        states, actions = list(states), list(actions)
+        number = {s: i for i, s in enumerate(states)}
+        for name, given in (("states", states), ("actions", actions)):
+            if len(set(given)) != len(given) or not given:
+                raise ValueError(f"{name} must be distinct, and at least one")
+        sets = []
+        for s in states:
+            for a in actions:
+                reached = list(successors(s, a))
+                for s2 in reached:
+                    if s2 not in number:
+                        raise ValueError(
+                            f"successors({s!r}, {a!r}) names {s2!r}, which is not among the states"
+                        )
+                sets.append({number[s2] for s2 in reached})
+        indptr, flat = support_from_sets(sets, len(states), len(actions))
+        table = None
+        if reward is not None:
+            table = np.array([[reward(s, a) for a in actions] for s in states])
+        return Task(
+            len(states), len(actions), horizon, indptr, flat, table, states=states, actions=actions
+        )
+
     def describe(self) -> str:
         return (
             f"{self.n_states} states, {self.n_actions} actions, horizon {self.horizon}, "
@@ -148,6 +184,8 @@ class FiniteMDP:
     local: Support | None = None
     """The reachable sets a person would write down, a superset of the true ones."""
     name: str = "mdp"
+    reward_range: tuple[float, float] = (0.0, 1.0)
+    """What the rewards 0 and 1 are in the user's own units, see `in_units`."""
 
     def __post_init__(self) -> None:
         task = self.known
@@ -169,6 +207,10 @@ class FiniteMDP:
             local = checked_support(self.local, task.n_states, task.n_actions)
             check_covers(local, task, "local")
             object.__setattr__(self, "local", local)
+        low, high = map(float, self.reward_range)
+        if not (np.isfinite([low, high]).all() and low < high):
+            raise ValueError(f"reward_range is {self.reward_range!r}; it must be (low, high)")
+        object.__setattr__(self, "reward_range", (low, high))
 
     @property
     def n_states(self) -> int:
@@ -220,6 +262,24 @@ class FiniteMDP:
             f"support {support!r} is unknown; it must be 'known', 'local', 'full' or explicit sets"
         )
 
+    def in_units(self, total: ArrayLike) -> Any:
+        """Sums of the H rewards of an episode, such as returns and values, in the user's units."""
+        low, high = self.reward_range
+        return self.horizon * low + (high - low) * np.asarray(total)
+
+    def save(self, path: Any) -> None:
+        """Write the MDP to a file: .npz, or .toml with a .csv of its transitions beside it."""
+        from upriver.saving import save_mdp
+
+        save_mdp(self, path)
+
+    @staticmethod
+    def load(path: Any) -> FiniteMDP:
+        """Read what `save` wrote, or what a person wrote in the same .toml and .csv form."""
+        from upriver.saving import load_mdp
+
+        return load_mdp(path)
+
     @staticmethod
     def from_arrays(
         transition: ArrayLike,
@@ -230,8 +290,8 @@ class FiniteMDP:
     ) -> FiniteMDP:
         """From dense probabilities, (S, A, S) or (H, S, A, S); zeros are not reachable.
 
-        initial_state is a state, or a distribution (S,). `names` are `local`, `name`, `states` and
-        `actions` of the fields.
+        initial_state is a state, or a distribution (S,). `names` are `local`, `name`, `states`,
+        `actions` and `reward_range` of the fields.
         """
         dense = as_float("transition", transition)
         if dense.ndim not in (3, 4) or dense.shape[-1] != dense.shape[-3]:
@@ -441,8 +501,8 @@ def assemble(
     initial_state: Any,
     names: dict[str, Any],
 ) -> FiniteMDP:
-    """A FiniteMDP from sorted triples; `names` may hold local, name, states, actions."""
-    allowed = {"local", "name", "states", "actions"}
+    """A FiniteMDP from sorted triples; `names` may hold further fields."""
+    allowed = {"local", "name", "states", "actions", "reward_range"}
     if extra := set(names) - allowed:
         raise TypeError(f"unknown argument {min(extra)!r}; allowed are {sorted(allowed)}")
     sizes = np.bincount(group, minlength=n_states * n_actions)
@@ -462,5 +522,6 @@ def assemble(
     )
     starts, weights = initial_distribution(initial_state, n_states)
     return FiniteMDP(
-        task, probability, starts, weights, names.get("local"), names.get("name", "mdp")
-    )
+        task, probability, starts, weights, names.get("local"), names.get("name", "mdp"),
+        names.get("reward_range", (0.0, 1.0)),
+    )  # fmt: skip

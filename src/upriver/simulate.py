@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from upriver.agents.protocol import Agent, Episode
 from upriver.checks import Array, positive_integer
 from upriver.mdp import FiniteMDP, Task
 from upriver.planning import Plan, solve
+
+if TYPE_CHECKING:
+    from upriver.policy import Policy
 
 CHUNK = 4096  # episodes' worth of uniforms drawn at a time
 
@@ -24,7 +28,7 @@ class Checkpoint(NamedTuple):
     episodes: int
     """How many episodes have been played."""
     seed: int
-    stream: dict[str, Any]
+    stream: Mapping[str, Any]
     """State of the agent's generator; the environment's follows from seed and episodes."""
 
 
@@ -53,6 +57,13 @@ class Run(NamedTuple):
         """V*_1 - V^{pi_k}_1 at the start of each episode, exact."""
         return self.optimal_values - self.values
 
+    @property
+    def policy(self) -> Policy:
+        """The last policy played, to keep, save and use."""
+        from upriver.policy import from_plan
+
+        return from_plan(self.plan, self.task)
+
 
 def streams(seed: int) -> tuple[np.random.Generator, np.random.Generator]:
     """(environment, agent) generators of a seed; every agent meets the same environment stream."""
@@ -71,7 +82,9 @@ def begin(
     """
     if resume is None:
         environment, randomness = streams(0 if seed is None else seed)
-        return agent.init(), Checkpoint(None, 0, seed or 0, {}), environment, randomness
+        return agent.init(), Checkpoint(None, 0, int(seed or 0), {}), environment, randomness
+    if not isinstance(resume, Checkpoint):
+        raise TypeError(f"resume is a {type(resume).__name__}; it must be a run's checkpoint")
     if seed not in (None, resume.seed):
         raise ValueError(f"seed is {seed!r}; the run to resume has seed {resume.seed}")
     environment, randomness = streams(resume.seed)

@@ -1,0 +1,280 @@
+"""Gymnasium, both ways: toy-text tables become FiniteMDPs, FiniteMDPs become environments.
+
+Importing this module registers every environment of the catalogue, `upriver/RiverSwim-v0` and so
+on; `gymnasium.make("upriver.envs.gymnasium:upriver/RiverSwim-v0")` imports and makes in one call.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import ArrayLike
+
+from upriver import envs
+from upriver.checks import Array
+from upriver.mdp import FiniteMDP
+
+SPELLING = {"riverswim": "RiverSwim", "mnl": "MNL", "mdp": "MDP"}
+"""Words whose capitals are not just the first letter."""
+
+Outcomes = list[tuple[float, int, float, bool]]
+"""(probability, next state, reward, terminated) of every outcome of a state and an action."""
+
+
+def from_gymnasium(
+    env: Any,
+    horizon: int | None = None,
+    initial_state: int | ArrayLike | None = None,
+    **arguments: Any,
+) -> FiniteMDP:
+    """The FiniteMDP of an environment with a transition table `P`, such as those of toy_text.
+
+    env: an environment or an id, made with `arguments`. horizon: the environment's own time limit
+    unless given. initial_state: the environment's `initial_state_distrib` unless given.
+
+    Outcomes with the same next state are merged and the reward is E[r | s, a], rescaled to [0, 1]
+    where it lies outside; `mdp.in_units` maps returns back. A state that is only ever entered as
+    the end of an episode absorbs and pays nothing, under its own number; where a state is both an
+    end and a place to go on, one more state called "end" takes the endings.
+    """
+    made = gymnasium.make(env, **arguments) if isinstance(env, str) else env
+    base = getattr(made, "unwrapped", made)
+    spec = getattr(made, "spec", None)
+    name = spec.id if spec is not None else type(base).__name__
+    table = getattr(base, "P", None)
+    if table is None:
+        raise ValueError(
+            f"{name} has no transition table P, it is a black box: describe what is known with "
+            "Task.from_successors and learn through reset and step with upriver.learn"
+        )
+    if horizon is None:
+        horizon = spec.max_episode_steps if spec is not None else None
+        if horizon is None:
+            raise ValueError(f"horizon is None and {name} has no time limit; give a horizon")
+    rows = read_table(table, name)
+    if initial_state is None:
+        initial_state = getattr(base, "initial_state_distrib", None)
+        if initial_state is None:
+            raise ValueError(f"{name} has no initial_state_distrib; give initial_state")
+    mdp = close_ends(rows, initial_state, horizon, name)
+    if mdp.known.max_successors == 1:
+        warnings.warn(
+            f"every state and action of {name} has one successor: nothing is left to learn about "
+            "its transitions",
+            stacklevel=3,  # the caller of envs.from_gymnasium
+        )
+    return mdp
+
+
+def read_table(table: Any, name: str) -> list[list[Outcomes]]:
+    """P[s][a] as lists in the order of states and actions."""
+
+    def ordered(x: Any, what: str) -> list[Any]:
+        if not isinstance(x, Mapping):
+            return list(x)
+        if sorted(x) != list(range(len(x))):
+            raise ValueError(f"P of {name} has the {what} {sorted(x)}; they must count from 0")
+        return [x[i] for i in range(len(x))]
+
+    rows = [ordered(actions, "actions") for actions in ordered(table, "states")]
+    n_actions = len(rows[0]) if rows else 0
+    for s, actions in enumerate(rows):
+        if len(actions) != n_actions or not n_actions:
+            raise ValueError(f"P[{s}] of {name} has {len(actions)} actions; P[0] has {n_actions}")
+        for a, outcomes in enumerate(actions):
+            for outcome in outcomes:
+                if len(outcome) != 4 or not 0 <= outcome[1] < len(rows):
+                    raise ValueError(
+                        f"P[{s}][{a}] of {name} holds {outcome!r}; it must be (probability, next "
+                        f"state below {len(rows)}, reward, terminated)"
+                    )
+            actions[a] = [
+                (float(p), int(s2), float(r), bool(end)) for p, s2, r, end in outcomes if p != 0
+            ]
+    return rows
+
+
+def close_ends(rows: list[list[Outcomes]], initial: Any, horizon: int, name: str) -> FiniteMDP:
+    """The MDP of a table: endings lead to where nothing more is paid."""
+    n_states, n_actions = len(rows), len(rows[0])
+    given = np.asarray(initial)
+    starts = {int(given)} if given.ndim == 0 else set(np.flatnonzero(given).tolist())
+    goes_on, ends, queue = set(starts), set(), list(starts)
+    while queue:
+        for outcomes in rows[queue.pop()]:
+            for _, s2, _, end in outcomes:
+                if end:
+                    ends.add(s2)
+                elif s2 not in goes_on:
+                    goes_on.add(s2)
+                    queue.append(s2)
+    absorbing = ends - goes_on
+    extra = bool(ends & goes_on)
+    paid = [
+        r for s, actions in enumerate(rows) if s not in absorbing
+        for outcomes in actions for _, _, r, _ in outcomes
+    ]  # fmt: skip
+    low, high = min(paid, default=0.0), max(paid, default=0.0)
+    if ends:  # after the end the user is paid 0, in the user's own units
+        low, high = min(low, 0.0), max(high, 0.0)
+    if low >= 0.0 and high <= 1.0:
+        low, high = 0.0, 1.0
+    elif low == high:
+        high = low + 1.0
+    nothing = (0.0 - low) / (high - low)
+    total = n_states + extra
+    transition: dict[tuple[int, int], dict[int, float]] = {}
+    reward = np.full((total, n_actions), nothing if ends else 0.0)
+    for s in range(total):
+        for a in range(n_actions):
+            if s in absorbing or s == n_states:
+                transition[s, a] = {s: 1.0}
+                continue
+            row = transition[s, a] = {}
+            for p, s2, _, end in rows[s][a]:
+                to = n_states if end and s2 in goes_on and s in goes_on else s2
+                row[to] = row.get(to, 0.0) + p
+            mean = sum(p * r for p, _, r, _ in rows[s][a])
+            reward[s, a] = min(max((mean - low) / (high - low), 0.0), 1.0)
+    if extra and given.ndim:
+        initial = np.append(given, 0.0)
+    return FiniteMDP.from_rows(
+        transition,
+        reward,
+        horizon,
+        initial,
+        name=name,
+        reward_range=(low, high),
+        states=[*range(n_states), "end"] if extra else None,
+    )
+
+
+class FiniteMDPEnv(gymnasium.Env):
+    """A FiniteMDP as a Gymnasium environment, in the user's units of reward.
+
+    An episode is truncated after the horizon, and ends before it in a state that no action leaves
+    and that pays nothing.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
+
+    def __init__(self, mdp: FiniteMDP, render_mode: str | None = None) -> None:
+        if not isinstance(mdp, FiniteMDP):
+            raise TypeError(f"mdp is a {type(mdp).__name__}; it must be a FiniteMDP")
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(
+                f"render_mode is {render_mode!r}; it must be one of {self.metadata['render_modes']}"
+            )
+        self.mdp = mdp
+        self.render_mode = render_mode
+        self.observation_space = spaces.Discrete(mdp.n_states)
+        self.action_space = spaces.Discrete(mdp.n_actions)
+        low, high = mdp.reward_range
+        self.paid = low + (high - low) * mdp.known.reward_rows
+        """(1 | H, S*A) rewards in the user's units."""
+        task = mdp.known
+        s, _, s2 = task.triples
+        stays = np.logical_and.reduceat(s == s2, task.indptr[:-1]).reshape(mdp.n_states, -1)
+        free = (np.abs(self.paid) < 1e-12).all(axis=0).reshape(mdp.n_states, -1)
+        self.ends = stays.all(axis=1) & free.all(axis=1)
+        """(S,) where an episode is over."""
+        self.state, self.step_number = 0, 0
+        self.last: str = ""
+
+    @property
+    def P(self) -> dict[int, dict[int, Outcomes]]:
+        """P[s][a] = [(probability, next state, reward, terminated), ...], as in toy_text."""
+        mdp, task = self.mdp, self.mdp.known
+        if len(mdp.probability) > 1 or len(self.paid) > 1:
+            raise AttributeError(f"{mdp.name} changes with the step, which a table P cannot say")
+        table: dict[int, dict[int, Outcomes]] = {s: {} for s in range(mdp.n_states)}
+        for s in range(mdp.n_states):
+            for a in range(mdp.n_actions):
+                at = task.rows(s, a)
+                r = float(self.paid[0, s * mdp.n_actions + a])
+                table[s][a] = [
+                    (float(p), int(s2), r, bool(self.ends[s2]))
+                    for p, s2 in zip(mdp.probability[0, at], task.successors[at], strict=True)
+                ]
+        return table
+
+    @property
+    def initial_state_distrib(self) -> Array:
+        """(S,) where episodes begin."""
+        weights = np.zeros(self.mdp.n_states)
+        weights[self.mdp.initial_states] = self.mdp.initial_probability
+        return weights
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.state = self.draw(self.mdp.initial_states, self.mdp.initial_probability)
+        self.step_number, self.last = 0, ""
+        return self.state, {"step": 0}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        mdp, task, h = self.mdp, self.mdp.known, self.step_number
+        if h >= mdp.horizon:
+            raise ValueError(f"the episode has had its {mdp.horizon} steps; call reset first")
+        if not self.action_space.contains(action):
+            raise ValueError(f"action is {action!r}; actions are 0 to {mdp.n_actions - 1}")
+        group = self.state * mdp.n_actions + int(action)
+        reward = float(self.paid[min(h, len(self.paid) - 1), group])
+        at = task.rows(self.state, int(action))
+        weights = mdp.probability[min(h, len(mdp.probability) - 1), at]
+        self.state = self.draw(task.successors[at], weights)
+        self.step_number = h + 1
+        named = task.actions[int(action)] if task.actions is not None else int(action)
+        self.last = f"action {named}, reward {reward:g}"
+        ended = bool(self.ends[self.state])
+        return self.state, reward, ended, self.step_number == mdp.horizon, {"step": h + 1}
+
+    def draw(self, states: Array, weights: Array) -> int:
+        i = np.searchsorted(np.cumsum(weights), self.np_random.random(), side="right")
+        return int(states[min(i, len(states) - 1)])
+
+    def render(self) -> Any:
+        from upriver.envs.drawing import picture, text
+
+        if self.render_mode == "ansi":
+            return text(self.mdp, self.state, self.step_number, self.last)
+        if self.render_mode == "rgb_array":
+            return picture(self.mdp, self.state)
+        gymnasium.logger.warn("render was called without a render_mode; use 'ansi' or 'rgb_array'")
+        return None
+
+
+def to_gymnasium(mdp: FiniteMDP, render_mode: str | None = None) -> FiniteMDPEnv:
+    """A FiniteMDP as a Gymnasium environment."""
+    return FiniteMDPEnv(mdp, render_mode)
+
+
+def catalogue_env(name: str, render_mode: str | None = None, **arguments: Any) -> FiniteMDPEnv:
+    """The environment of a name in the catalogue; what the registered ids call."""
+    return FiniteMDPEnv(envs.make(name, **arguments), render_mode)
+
+
+def id_of(name: str) -> str:
+    """The Gymnasium id of a name in the catalogue: upriver/RiverSwim-v0 for riverswim."""
+    words = [SPELLING.get(w) or w[:1].upper() + w[1:] for w in name.split("-")]
+    return f"upriver/{''.join(words)}-v0"
+
+
+def register() -> None:
+    """Register every environment of the catalogue that is not yet known to Gymnasium."""
+    for name in envs.ENVIRONMENTS:
+        if id_of(name) not in gymnasium.registry:
+            gymnasium.register(
+                id_of(name),
+                entry_point="upriver.envs.gymnasium:catalogue_env",
+                kwargs={"name": name},
+            )
+
+
+register()
