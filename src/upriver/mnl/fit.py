@@ -8,6 +8,7 @@ choice data, go through BLAS in chunks that fit the cache; the independent block
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,9 +22,11 @@ from upriver.checks import Array, as_float, nonnegative_number
 from upriver.features import Features
 from upriver.mnl import likelihood
 
-CHUNK_ROWS = 1024
+CHUNK_NUMBERS = 32_768  # features per chunk of rows, so that a chunk stays in the cache
+SAMPLE = 16  # a first fit on every 16th chunk gives the full fit its start
 LARGE = 1500
 DECREMENT = 1e-12
+SETTLED = 1e-2  # decrement below which the last Hessian is good enough to go on with
 ITERATIONS = 100
 NORMAL_95 = 1.959963984540054
 
@@ -34,17 +37,22 @@ class FittedMNL:
 
     theta: Array
     """(d,) the estimate."""
-    information: Any
-    """(d, d) Hessian of (2) at the estimate, dense or block-diagonal sparse."""
     log_likelihood: float
     """At the estimate, without the penalty."""
     null_log_likelihood: float
     """At theta = 0: all alternatives alike."""
     n_observations: float
     regularization: float
+    hessian: Callable[[], Any]
+    """Computes `information`; standard errors cost nothing until they are asked for."""
     names: Sequence[str] | None = None
     features: Features | None = None
     """The features it was fitted on, where it is a transition model."""
+
+    @cached_property
+    def information(self) -> Any:
+        """(d, d) Hessian of (2) at the estimate, dense or block-diagonal sparse."""
+        return self.hessian()
 
     @cached_property
     def covariance(self) -> Any:
@@ -119,17 +127,15 @@ def fit_mnl(features: Features, counts: ArrayLike, regularization: float = 1.0) 
                 features.names,
                 int(features.layout.features[features.layout.feature_start[failed]]),
             )
-        information = likelihood.hessian(features, theta, n, lam)
     else:
-        data = Choices(features.task.indptr, features.matrix, n, lam)
-        theta, information = maximise(data, features.names)
+        theta = maximise(Choices(features.task.indptr, features.matrix, n, lam), features.names)
     return FittedMNL(
         theta=theta,
-        information=information,
         log_likelihood=-likelihood.loss(features, theta, n, 0.0),
         null_log_likelihood=-likelihood.loss(features, np.zeros_like(theta), n, 0.0),
         n_observations=float(n.sum()),
         regularization=lam,
+        hessian=lambda: likelihood.hessian(features, theta, n, lam),
         names=features.names,
         features=features,
     )
@@ -179,14 +185,14 @@ def fit_choices(
             "alternatives; it must have exactly one"
         )
     data = Choices(indptr, x, counts, lam)
-    theta, information = maximise(data, names)
+    theta = maximise(data, names)
     return FittedMNL(
         theta=theta,
-        information=information,
         log_likelihood=-(data.loss(theta) - 0.5 * lam * float(theta @ theta)),
         null_log_likelihood=-float(np.log(np.diff(indptr)).sum()),
         n_observations=float(len(starts)),
         regularization=lam,
+        hessian=lambda: data.hessian(theta),
         names=names,
     )
 
@@ -196,14 +202,22 @@ class Choices:
 
     def __init__(self, indptr: Array, x: Array, counts: Array, lam: float) -> None:
         self.indptr, self.x, self.counts, self.lam = indptr, x, counts, lam
-        rows = max(CHUNK_ROWS, int(np.diff(indptr).max()))
+        rows = max(CHUNK_NUMBERS // x.shape[1], int(np.diff(indptr).max()))
         edges = [0]
         while edges[-1] < len(indptr) - 1:
             stop = np.searchsorted(indptr, indptr[edges[-1]] + rows, side="right") - 1
             edges.append(int(stop))
-        self.edges = edges
+        self.chunks = list(zip(edges, edges[1:], strict=False))
         self.residual = np.empty(rows)
         self.rows = np.empty((rows, x.shape[1]))
+
+    def sample(self) -> Choices | None:
+        """Every SAMPLE-th chunk, on the same arrays; None where that would be too little."""
+        if len(self.chunks) < 4 * SAMPLE:
+            return None
+        part = copy(self)
+        part.chunks = self.chunks[::SAMPLE]
+        return part
 
     def loss(self, theta: Array) -> float:
         return self.evaluate(theta, False)[0]
@@ -212,9 +226,9 @@ class Choices:
         """(loss, gradient (d,), Hessian (d, d) in its lower triangle, or None)."""
         loss = 0.5 * self.lam * float(theta @ theta)
         gradient = self.lam * theta
-        hessian = np.diag(np.full(len(theta), self.lam)).T if with_hessian else None
-        centre = kernels.choices.centre_chunk
-        for first, last in zip(self.edges, self.edges[1:], strict=False):
+        hessian = np.asfortranarray(np.diag(np.full(len(theta), self.lam)))
+        centre, syrk = kernels.choices.centre_chunk, linalg.blas.dsyrk
+        for first, last in self.chunks:
             low, high = self.indptr[first], self.indptr[last]
             block = self.x[low:high]
             residual = self.residual[: high - low]
@@ -223,77 +237,98 @@ class Choices:
                 self.indptr, first, last, self.x, self.counts, block @ theta, residual, rows,
                 with_hessian,
             )  # fmt: skip
-            gradient = gradient + residual @ block
+            gradient += residual @ block
             if with_hessian:
                 # rows is C-ordered, so its transpose is a Fortran view and nothing is copied.
-                hessian = linalg.blas.dsyrk(1.0, rows.T, beta=1.0, c=hessian, overwrite_c=1, lower=1)
-        return loss, gradient, hessian
+                hessian = syrk(1.0, rows.T, beta=1.0, c=hessian, overwrite_c=1, lower=1)
+        return loss, gradient, hessian if with_hessian else None
+
+    def hessian(self, theta: Array) -> Array:
+        """(d, d), both triangles."""
+        half = self.evaluate(theta, True)[2]
+        return np.tril(half) + np.tril(half, -1).T
 
     def product(self, theta: Array, vector: Array) -> Array:
         """Hessian times a vector, without the Hessian."""
         result = self.lam * vector
-        for first, last in zip(self.edges, self.edges[1:], strict=False):
+        for first, last in self.chunks:
             low, high = self.indptr[first], self.indptr[last]
             rows = self.rows[: high - low]
             kernels.choices.centre_chunk(
                 self.indptr, first, last, self.x, self.counts, self.x[low:high] @ theta,
                 self.residual[: high - low], rows, True,
             )  # fmt: skip
-            result = result + (rows @ vector) @ rows
+            result += (rows @ vector) @ rows
         return result
 
 
-def maximise(data: Choices, names: Sequence[str] | None) -> tuple[Array, Array]:
-    """(theta, information) at the maximum of the penalised likelihood."""
-    d = data.x.shape[1]
-    theta = np.zeros(d)
-    if d > LARGE:
-        theta = newton_cg(data, theta)
-    theta = newton(data.evaluate, theta, names) if d <= LARGE else theta
-    hessian = data.evaluate(theta, True)[2]
-    return theta, np.tril(hessian) + np.tril(hessian, -1).T
+def maximise(data: Choices, names: Sequence[str] | None) -> Array:
+    """theta at the maximum of the penalised likelihood."""
+    theta = np.zeros(data.x.shape[1])
+    if len(theta) > LARGE:
+        return newton_cg(data, theta)
+    part = data.sample()
+    if part is not None:
+        try:
+            theta = newton(part.evaluate, theta, names, SETTLED)
+        except (ValueError, RuntimeError):  # the sample identifies less than the whole
+            theta = np.zeros_like(theta)
+    return newton(data.evaluate, theta, names, DECREMENT)
 
 
 def newton(
     evaluate: Callable[[Array, bool], tuple[float, Array, Any]],
     theta: Array,
     names: Sequence[str] | None,
+    tolerance: float,
 ) -> Array:
     """Minimise by Newton with step halving; raises where the information is singular.
 
-    The Hessian is scaled to a unit diagonal before it is factored, so that badly scaled columns
-    cost nothing.
+    Once the squared decrement is below SETTLED the Hessian is kept: the steps that remain shrink
+    fast with it too, and each costs a gradient only. The step whose squared decrement is at most
+    `tolerance` is the last. The Hessian is scaled to a unit diagonal before it is factored, so
+    that badly scaled columns cost nothing.
     """
     loss, gradient, hessian = evaluate(theta, True)
+    before = np.inf
     for _ in range(ITERATIONS):
-        diagonal = np.diag(hessian)
-        if not (diagonal > 0).all():
-            raise singular(names, int(np.argmin(diagonal > 0)))
-        scale = 1.0 / np.sqrt(diagonal)
-        factor, info = linalg.lapack.dpotrf(hessian * scale[:, None] * scale, lower=1)
-        if info > 0 or (np.diag(factor) < 1e-8).any():
-            raise singular(names, info - 1 if info > 0 else int(np.argmin(np.diag(factor))))
+        if hessian is not None:
+            scale, factor = factorise(hessian, names)
         step = scale * linalg.lapack.dpotrs(factor, gradient * scale, lower=1)[0]
         decrement = float(gradient @ step)
+        if decrement <= max(tolerance, 1e-15 * abs(loss)):
+            return theta - step
+        fresh = decrement > SETTLED or (hessian is None and decrement > 0.25 * before)
+        before = decrement
         size = 1.0
         while True:
             trial = theta - size * step
-            loss_trial, gradient, hessian = evaluate(trial, True)
-            near = decrement <= max(DECREMENT, 1e-11 * abs(loss))
-            if loss_trial <= loss - 1e-4 * size * decrement or near:
+            trial_loss, gradient, hessian = evaluate(trial, fresh)
+            near = decrement <= 1e-11 * abs(loss)  # the decrease drowns in rounding
+            if trial_loss <= loss - 1e-4 * size * decrement or near:
                 break
             size *= 0.5
             if size < 1e-10:
                 raise RuntimeError("the maximum-likelihood fit found no step that improves it")
-        theta, loss = trial, loss_trial
-        if decrement <= max(DECREMENT, 1e-15 * abs(loss)):
-            return theta
-        if np.abs(theta).max() > 1e8 * max(1.0, float(scale.max())):
+        theta, loss = trial, trial_loss
+        if np.abs(theta / scale).max() > 1e10:
             break
     raise RuntimeError(
         "the maximum-likelihood fit did not converge: some choices may be predicted perfectly, so "
         "that no finite estimate exists; a positive regularization mends that"
     )
+
+
+def factorise(hessian: Array, names: Sequence[str] | None) -> tuple[Array, Array]:
+    """(scale, factor): the Cholesky factor of the Hessian scaled to a unit diagonal."""
+    diagonal = np.diag(hessian)
+    if not (diagonal > 0).all():
+        raise singular(names, int(np.argmin(diagonal > 0)))
+    scale = 1.0 / np.sqrt(diagonal)
+    factor, info = linalg.lapack.dpotrf(hessian * scale[:, None] * scale, lower=1)
+    if info > 0 or (np.diag(factor) < 1e-8).any():
+        raise singular(names, info - 1 if info > 0 else int(np.argmin(np.diag(factor))))
+    return scale, factor
 
 
 def newton_cg(data: Choices, theta: Array) -> Array:
