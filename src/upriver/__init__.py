@@ -2,16 +2,22 @@
 
 from upriver import envs, features, optimism
 from upriver.agents import Always, Optimal, Random
+from upriver.agents.epsilon_greedy import EpsilonGreedy
 from upriver.agents.lsvi_phe import LSVIPHE
 from upriver.agents.lsvi_ucb import LSVIUCB
+from upriver.agents.psrl import PSRL
+from upriver.agents.rlsvi import RLSVI
 from upriver.agents.uc_matrix_rl import UCMatrixRL
 from upriver.agents.orrl_mnl import ORRLMNL
 from upriver.agents.rrl_mnl import RRLMNL
+from upriver.agents.ucbvi import UCBVI, UCBVIBF
+from upriver.agents.ucrl2 import UCRL2
 from upriver.agents.ucrl_mnl import UCRLMNL
 from upriver.agents.ucrl_mnl_l1 import UCRLMNLL1
 from upriver.agents.ucrl_mnl_ll import UCRLMNLLL
 from upriver.agents.ucrl_mnl_plus import UCRLMNLOL, UCRLMNLPlus
 from upriver.agents.ucrl_vtr import UCRLVTR
+from upriver.analysis import load_runs
 from upriver.confidence import (
     constant_radius,
     corrected_radius,

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import sys
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "run": "upriver.cli.run:run",
+    "table": "upriver.cli.table:table",
+    "list": "upriver.cli.list:list_names",
+}
 """Name of each command and where its function lives; loaded when it is called."""
 
 

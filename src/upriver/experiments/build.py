@@ -1,0 +1,90 @@
+"""A run's data to the run itself: `run_one` is a pure function of its spec."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from upriver.experiments import names
+from upriver.experiments.spec import RunSpec
+from upriver.mdp import FiniteMDP
+from upriver.simulate import Run, simulate
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def run_one(run: RunSpec) -> pa.Table:
+    """Play one run and return its rows, one per episode.
+
+    Columns: setting and seed (the same in every row), episode (from 1), return (rewards received),
+    value (exact value of the policy played), optimal_value, seconds (planning and learning). All
+    but seconds depend on `run` alone.
+    """
+    return to_table(run, play(run))
+
+
+def play(run: RunSpec) -> Run:
+    """The run with its last plan and state, for those who want more than the rows."""
+    mdp, agent = build(run)
+    return simulate(mdp, agent, run.episodes, run.seed)
+
+
+def build(run: RunSpec) -> tuple[FiniteMDP, Any]:
+    """(mdp, agent) of a run; the last few are kept, so that seeds of one setting share them."""
+    environment = json.dumps(run.environment, sort_keys=True)
+    numbers = json.dumps(run.numbers, sort_keys=True)
+    return cached_agent(environment, run.agent, numbers, run.support, run.features, run.reward)
+
+
+@lru_cache(maxsize=4)
+def cached_mdp(environment: str) -> FiniteMDP:
+    data = json.loads(environment)
+    if "path" in data:
+        return FiniteMDP.load(data["path"])
+    return names.environment_word(data["name"]).make(**data["numbers"])
+
+
+@lru_cache(maxsize=4)
+def cached_agent(
+    environment: str,
+    agent: str,
+    numbers: str,
+    support: str | None,
+    features: str | None,
+    reward: str | None,
+) -> tuple[FiniteMDP, Any]:
+    mdp = cached_mdp(environment)
+    cls = names.agent_class(agent)
+    given: dict[str, Any] = {}
+    varphi = None
+    if names.takes(cls, "mdp"):
+        given["mdp"] = mdp
+    else:
+        task = mdp.task(support or "known")
+        if features is not None:
+            varphi = names.feature_function(features, json.loads(environment).get("name"))(task)
+            given["features"] = varphi
+        given["task"] = task.with_unknown_reward() if reward == "unknown" else task
+    own = {k: names.resolved(k, v, varphi) for k, v in json.loads(numbers).items()}
+    return mdp, cls(**given, **own)
+
+
+def to_table(run: RunSpec, result: Run) -> pa.Table:
+    import pyarrow as pa
+
+    k = len(result.returns)
+    return pa.table(
+        {
+            "setting": pa.array([run.setting]).dictionary_encode().take(pa.array(np.zeros(k, int))),
+            "seed": np.full(k, run.seed, np.int64),
+            "episode": np.arange(1, k + 1, dtype=np.int32),
+            "return": result.returns,
+            "value": result.values,
+            "optimal_value": result.optimal_values,
+            "seconds": result.seconds,
+        }
+    )

@@ -1,0 +1,135 @@
+"""How a sweep is going: live bars on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from typing import Any, TextIO
+
+from upriver.experiments.spec import RunSpec
+
+
+def reporter(quiet: bool = False) -> PlainLines | Bars:
+    """Bars where a person is watching, else lines."""
+    return PlainLines(sys.stderr) if quiet or not sys.stderr.isatty() else Bars()
+
+
+class PlainLines:
+    """One line when it starts, every `interval` seconds, for each failure, and at the end."""
+
+    def __init__(self, stream: TextIO, interval: float = 10.0) -> None:
+        self.stream = stream
+        self.interval = interval
+        self.total = self.finished = self.failures = 0
+        self.began = self.spoke = time.monotonic()
+
+    def begin(self, pending: list[RunSpec], stored: int) -> None:
+        self.total = len(pending)
+        self.began = self.spoke = time.monotonic()
+        self.say(f"{len(pending)} runs to do, {stored} already stored")
+
+    def running(self, run: RunSpec) -> None: ...
+
+    def done(self, run: RunSpec) -> None:
+        self.finished += 1
+        self.tick()
+
+    def failed(self, run: RunSpec, error: str) -> None:
+        self.finished += 1
+        self.failures += 1
+        if self.failures <= 5:
+            self.say(f"failed: {run.env}, {run.label}, seed {run.seed}: {error}")
+        self.tick()
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        if now - self.spoke >= self.interval:
+            self.spoke = now
+            left = ""
+            if self.finished:
+                seconds = (now - self.began) / self.finished * (self.total - self.finished)
+                left = f", about {seconds:.0f} s left"
+            self.say(f"{self.finished}/{self.total} runs, {self.failures} failed{left}")
+
+    def end(self) -> None:
+        seconds = time.monotonic() - self.began
+        if self.total:
+            failed = f", {self.failures} failed" if self.failures else ""
+            self.say(f"{self.finished}/{self.total} runs{failed}, {seconds:.1f} s")
+
+    def say(self, text: str) -> None:
+        print(text, file=self.stream, flush=True)
+
+
+class Bars:
+    """A bar for everything and one for each (environment, agent) that is under way."""
+
+    VISIBLE = 20  # lines; finished groups make room where there are more
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
+        self.all: Any = None
+        self.lines: dict[tuple[str, str], Any] = {}
+        self.left: Counter[tuple[str, str]] = Counter()
+        self.failures: Counter[Any] = Counter()
+        self.crowded = False
+
+    def begin(self, pending: list[RunSpec], stored: int) -> None:
+        self.left = Counter((r.env, r.label) for r in pending)
+        self.crowded = len(self.left) > self.VISIBLE
+        note = f"{stored} stored before" if stored else ""
+        self.all = self.progress.add_task("all runs", total=len(pending), note=note)
+        for group, count in self.left.items():
+            self.lines[group] = self.progress.add_task(
+                f"{group[0]} · {group[1]}", total=count, note="", start=False,
+                visible=not self.crowded,
+            )  # fmt: skip
+        self.progress.start()
+
+    def running(self, run: RunSpec) -> None:
+        line = self.lines[run.env, run.label]
+        self.progress.start_task(line)
+        self.progress.update(line, visible=True)
+
+    def done(self, run: RunSpec) -> None:
+        group = run.env, run.label
+        self.left[group] -= 1
+        self.progress.advance(self.lines[group])
+        self.progress.advance(self.all)
+        if self.crowded and not self.left[group]:
+            self.progress.update(self.lines[group], visible=False)
+
+    def failed(self, run: RunSpec, error: str) -> None:
+        for line in (self.lines[run.env, run.label], self.all):
+            self.failures[line] += 1
+            self.progress.update(line, note=f"[red]{self.failures[line]} failed[/red]")
+        if self.failures[self.all] <= 5:
+            self.progress.console.print(
+                f"failed: {run.env}, {run.label}, seed {run.seed}: {error}",
+                markup=False, style="red",
+            )  # fmt: skip
+        self.done(run)
+
+    def tick(self) -> None: ...
+
+    def end(self) -> None:
+        self.progress.stop()
