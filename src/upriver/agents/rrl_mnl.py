@@ -16,7 +16,7 @@ from upriver import rewards
 from upriver.agents.protocol import Episode
 from upriver.agents.ucrl_mnl import evidence
 from upriver.checks import nonnegative_number, positive_integer, positive_number
-from upriver.confidence import Radius, scaled_radius
+from upriver.confidence import Radius
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import online
@@ -48,7 +48,7 @@ class RRLMNL:
 
     task: Task
     features: Features
-    radius: Radius | float = scaled_radius(1e-3)
+    radius: Radius | float = 1e-3
     """alpha_k = sigma_k / H; a number c stands for scaled_radius(c)."""
     kappa: float = 0.1
     """Curvature of the loss that the Newton step counts on: smaller is bolder."""

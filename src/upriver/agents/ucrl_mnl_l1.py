@@ -1,9 +1,8 @@
 """UCRL-MNL-L1: plans over distributions near the estimate in the L1 norm.
 
 The confidence set of Park, Kwon and Lee, "Infinite-Horizon Reinforcement Learning with Multinomial
-Logistic Function Approximation" (2024), and their online mirror descent estimate, in episodes with a
-finite horizon. Each optimistic model is a distribution over the reachable states, so values need no
-clipping and saturated bonuses create no ties.
+Logistic Function Approximation" (2024), and their online mirror descent estimate, for episodes.
+Each optimistic model is a distribution over the reachable states, so values need no clipping.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from upriver import kernels, rewards
 from upriver.agents.protocol import Episode
 from upriver.agents.ucrl_mnl import evidence
 from upriver.checks import Array, nonnegative_number, positive_number
-from upriver.confidence import Radius, scaled_radius
+from upriver.confidence import Radius
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import online
@@ -49,7 +48,7 @@ class UCRLMNLL1:
 
     task: Task
     features: Features
-    radius: Radius | float = scaled_radius(1e-2)
+    radius: Radius | float = 1e-2
     """beta_k; a number c stands for scaled_radius(c); 0 is the greedy learner."""
     step_size: float = 1.0
     """eta."""

@@ -16,7 +16,7 @@ from upriver import rewards
 from upriver.agents.protocol import Episode
 from upriver.agents.ucrl_mnl import evidence
 from upriver.checks import nonnegative_number, positive_number
-from upriver.confidence import Radius, scaled_radius
+from upriver.confidence import Radius
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
@@ -47,7 +47,7 @@ class UCRLMNLLL:
 
     task: Task
     features: Features
-    radius: Radius | float = scaled_radius(1e-3)
+    radius: Radius | float = 1e-3
     """beta_k; a number c stands for scaled_radius(c); 0 is the greedy learner."""
     regularization: float = 1.0
     """lambda."""

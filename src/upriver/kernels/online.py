@@ -267,15 +267,12 @@ def local_bonus(indptr, prob, width, geometry, geometry_start, first, second, bo
 
 
 @compiled
-def perturb(layout, b, factor, normals, xi):
-    """xi (m, M) <- L^-T z for the coordinates of block b of normals (d, M): covariance (LL^T)^-1."""
-    m = layout.size[b]
+def perturb(factor, m, normals, first, xi):
+    """xi (m, M) <- L^-T z, of covariance (L L^T)^-1; z is m rows of normals from `first` on."""
     n_samples = normals.shape[1]
-    features, origin = layout.features, layout.feature_start[b]
     for i in range(m - 1, -1, -1):
-        row = features[origin + i]
         for l in range(n_samples):
-            xi[i, l] = normals[row, l]
+            xi[i, l] = normals[first + i, l]
         for j in range(i + 1, m):
             weight = factor[j, i]
             for l in range(n_samples):
@@ -302,13 +299,15 @@ def project_noise(layout, g, u, xi, x):
 
 @compiled
 def random_bonus(
-    layout, matrix_start, matrix, prob, geometry, geometry_start, normals, centred, bonus
-):
-    """Perturbations xi ~ N(0, M^-1) of each step as bonuses (H, S*A), from normals (H, d, samples).
+    layout, matrix_start, matrix, prob, width, geometry, geometry_start,
+    normals, normal_start, centred, bonus,
+):  # fmt: skip
+    """Perturbations xi ~ N(0, matrix^-1) of each step as bonuses (H, S*A).
 
     Centred: sum_u p_u max_l (phi_u - mean)^T xi_l, a maximum for each successor. Otherwise
     max_l phi_u^T xi_l for the successor with the largest norm. The samples of a step are shared by
-    all (s, a). Groups without features keep the bonus they have.
+    all (s, a). Block b uses normals (H, rows, samples) from row normal_start[b] on, one for each of
+    its features, or just one. Groups without features keep the bonus they have.
     """
     m = layout.max_size
     horizon, _, n_samples = normals.shape
@@ -317,13 +316,20 @@ def random_bonus(
     x = np.empty((layout.max_successors, n_samples))
     mean = np.empty(n_samples)
     for b in range(layout.size.shape[0]):
+        size = layout.size[b]
+        place = normal_start[b]
         last = -1
         for h in range(horizon):
             c = min(h, matrix.shape[0] - 1)
+            if not centred and layout.group_start[b + 1] - layout.group_start[b] == 1:
+                # A group that shares no feature: varphi_hat^T xi is width times a standard normal.
+                g = layout.groups[layout.group_start[b]]
+                bonus[h, g] = width[c, g] * np.max(normals[h, place])
+                continue
             if c != last:
-                factored(view(layout, matrix[c], matrix_start, b), layout.size[b], 0.0, factor)
+                factored(view(layout, matrix[c], matrix_start, b), size, 0.0, factor)
                 last = c
-            perturb(layout, b, factor, normals[h], xi)
+            perturb(factor, size, normals[h], place, xi)
             for i in range(layout.group_start[b], layout.group_start[b + 1]):
                 g = layout.groups[i]
                 n = layout.indptr[g + 1] - layout.indptr[g]

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, erf, inf, log, log2, sqrt
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array, nonnegative_number, positive_number
-from upriver.confidence import Evidence, Radius, scaled_radius
+from upriver.confidence import Evidence, scaled_radius
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl.model import Transitions, check_transitions
@@ -96,7 +97,10 @@ def learn(
         task.indptr, task.successors, task.n_actions, episode.states, episode.actions, groups, rows
     )
     check_transitions(features, episode, bad)
-    new = Online(*(x.copy() for x in model[:-1]), model.regularization)
+    new = Online(
+        model.theta.copy(), model.matrix.copy(), model.prob.copy(), model.width.copy(),
+        model.geometry.copy(), model.logdet.copy(), model.regularization,
+    )  # fmt: skip
     moved = np.zeros(len(new.theta), np.bool_)
     failed = kernel(
         features.layout, features.matrix_start, groups, rows, rate, theta_bound, new.theta,
@@ -165,13 +169,25 @@ def noise(
 ) -> Array:
     """One set of samples for each step, shared by all (s, a), as published."""
     task = features.task
-    normals = rng.standard_normal((task.horizon, features.dimension, n_samples))
+    rows = normal_start(features, centred)
+    normals = rng.standard_normal((task.horizon, int(rows[-1]), n_samples))
     bonus = np.zeros((task.horizon, model.width.shape[1]))
     kernels.online.random_bonus(
-        features.layout, features.matrix_start, model.matrix, model.prob, model.geometry,
-        task.square_start, normals, centred, bonus,
+        features.layout, features.matrix_start, model.matrix, model.prob, model.width,
+        model.geometry, task.square_start, normals, rows, centred, bonus,
     )  # fmt: skip
     return bonus
+
+
+@lru_cache(maxsize=64)
+def normal_start(features: Features, centred: bool) -> Array:
+    """(B + 1,) where the normals of each block begin: as many as it has features.
+
+    One is enough for varphi_hat^T xi where no other (s, a) shares the features, as if one-hot.
+    """
+    layout = features.layout
+    alone = (np.diff(layout.group_start) == 1) & (not centred)
+    return np.concatenate([[0], np.cumsum(np.where(alone, 1, layout.size))])
 
 
 PHI_1 = 0.5 * (1.0 + erf(sqrt(0.5)))  # the standard normal distribution function at 1
@@ -283,7 +299,7 @@ def bound(name: str, value: Any) -> float:
     return inf if value == inf else positive_number(name, value)
 
 
-def radius(name: str, value: Any) -> Radius:
+def radius(name: str, value: Any) -> Any:
     """A radius as it is; a number c is scaled_radius(c)."""
     return value if callable(value) else scaled_radius(nonnegative_number(name, value))
 
