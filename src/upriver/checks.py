@@ -53,7 +53,7 @@ def support_from_sets(sets: Iterable[Iterable[int]], n_states: int, n_actions: i
             "(s, a) in the order s * n_actions + a"
         )
     indptr = np.concatenate([[0], np.cumsum([len(each) for each in listed])])
-    flat = np.array([s for each in listed for s in each], dtype=np.int64)
+    flat = np.array([s for each in listed for s in each])
     return checked_support((indptr, flat), n_states, n_actions)
 
 
@@ -77,8 +77,7 @@ def checked_support(support: Support, n_states: int, n_actions: int) -> Support:
         i = int(np.argmax(outside))
         s, a = divmod(int(np.searchsorted(indptr, i, side="right")) - 1, n_actions)
         raise ValueError(
-            f"successor {wide[i]} of (s={s}, a={a}) is out of range; "
-            f"states are 0 to {n_states - 1}"
+            f"successor {wide[i]} of (s={s}, a={a}) is out of range; states are 0 to {n_states - 1}"
         )
     rising = np.diff(wide) > 0
     rising[indptr[1:-1] - 1] = True
@@ -133,7 +132,9 @@ def check_probabilities(probability: Array, task: Task) -> None:
 
 def check_initial(states: Array, weights: Array, n_states: int) -> None:
     if states.shape != weights.shape or states.ndim != 1 or not len(states):
-        raise ValueError("initial_states and initial_probability must be of one and the same length")
+        raise ValueError(
+            "initial_states and initial_probability must be of one and the same length"
+        )
     if ((states < 0) | (states >= n_states)).any():
         raise ValueError(f"initial_states must lie between 0 and {n_states - 1}")
     if not (weights >= 0).all() or abs(weights.sum() - 1.0) > ROW_TOLERANCE:
