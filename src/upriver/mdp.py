@@ -515,7 +515,7 @@ def assemble(
         horizon=horizon,
         indptr=np.concatenate([[0], np.cumsum(sizes)]),
         successors=successors,
-        reward=checked_reward(reward, n_states, n_actions, horizon),
+        reward=checked_reward(reward, n_states, n_actions, horizon).copy(),
         support="known",
         states=names.get("states"),
         actions=names.get("actions"),
