@@ -246,12 +246,10 @@ def largest_on_ellipse(logits, geometry, values, beta, work):
     for i in range(ANGLES):
         if seen[i] >= seen[i - 1] and seen[i] >= seen[(i + 1) % ANGLES]:
             angle = i * STEP
-            best = max(
-                best,
-                climb(
-                    logits, a, b, values, 3, angle - STEP, angle, angle + STEP, seen[i - 1], out
-                )[1],
+            _, found = climb(
+                logits, a, b, values, 3, angle - STEP, angle, angle + STEP, seen[i - 1], out
             )
+            best = max(best, found)
     return best
 
 
@@ -326,7 +324,7 @@ def sweep_exact(
     indptr, successors, prob, reward, geometry, geometry_start, beta, low, q_cap, v_cap, seed,
     v, policy, q,
 ):  # fmt: skip
-    """Q_h = r + max over the confidence set of P_theta V_{h+1}, eq. (4), separately by (s, a, h)."""
+    """Q_h = r + max over the confidence set of P_theta V_{h+1}, eq. (4), for each (s, a, h)."""
     horizon, n_states = policy.shape
     n_actions = q.shape[0] // n_states
     most = 0
