@@ -63,9 +63,7 @@ def optimal_q(p: np.ndarray, r: np.ndarray) -> np.ndarray:
     for h in reversed(range(horizon)):
         for s in range(n_states):
             for a in range(n_actions):
-                q[h, s, a] = r[h, s, a] + sum(
-                    p[h, s, a, t] * following[t] for t in range(n_states)
-                )
+                q[h, s, a] = r[h, s, a] + sum(p[h, s, a, t] * following[t] for t in range(n_states))
         following = q[h].max(axis=1)
     return q
 
