@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from upriver.experiments import names
+from upriver.experiments.detail import Recorded, detail_of, keeps_detail
 from upriver.experiments.spec import RunSpec
 from upriver.mdp import FiniteMDP
 from upriver.simulate import Run, simulate
@@ -22,9 +23,16 @@ def run_one(run: RunSpec) -> pa.Table:
 
     Columns: setting and seed (the same in every row), episode (from 1), return (rewards received),
     value (exact value of the policy played), optimal_value, seconds (planning and learning). All
-    but seconds depend on `run` alone.
+    but seconds depend on `run` alone. Some runs keep more, in the table's metadata: see `detail`.
     """
-    return to_table(run, play(run))
+    mdp, agent = build(run)
+    if not keeps_detail(run, agent.task):
+        return to_table(run, simulate(mdp, agent, run.episodes, run.seed))
+    recorded = Recorded.of(agent, run.episodes)
+    result = simulate(mdp, recorded, run.episodes, run.seed)
+    return to_table(run, result).replace_schema_metadata(
+        {"detail": detail_of(mdp, recorded, result)}
+    )
 
 
 def play(run: RunSpec) -> Run:

@@ -218,8 +218,8 @@ def to_bytes(run: RunSpec, table: pa.Table) -> bytes:
         "seconds": float(np.sum(table["seconds"].to_numpy())),
     }
     sink = pa.BufferOutputStream()
-    text = json.dumps(about, sort_keys=True)
-    pq.write_table(table.replace_schema_metadata({"upriver": text}), sink, compression="zstd")
+    metadata = {**(table.schema.metadata or {}), b"upriver": json.dumps(about, sort_keys=True)}
+    pq.write_table(table.replace_schema_metadata(metadata), sink, compression="zstd")
     return sink.getvalue().to_pybytes()
 
 

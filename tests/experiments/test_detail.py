@@ -1,0 +1,89 @@
+"""What every tenth seed keeps for the report."""
+
+import json
+
+import numpy as np
+import pytest
+
+from upriver.experiments import run_one
+from upriver.experiments.build import play
+from upriver.experiments.detail import keeps_detail
+from upriver.experiments.spec import TUNING_SEEDS, parse
+from upriver.experiments.store import to_bytes
+
+
+def one_run(agent="ucrl-mnl", seed=0, episodes=60, **numbers):
+    experiment = parse(
+        {
+            "name": "one",
+            "episodes": episodes,
+            "seeds": {"first": 0, "count": 1},
+            "environments": [{"name": "riverswim-4", "horizon": 9}],
+            "agents": [{"agent": agent, **numbers}],
+        }
+    )
+    return experiment.runs_with(range(seed, seed + 1))[0]
+
+
+def detail(run):
+    return json.loads(run_one(run).schema.metadata[b"detail"])
+
+
+def test_the_detail_is_that_of_the_undisturbed_run():
+    run = one_run()
+    plain = play(run)
+    table, kept = run_one(run), detail(run)
+    assert np.array_equal(table["return"], plain.returns)
+    assert np.array_equal(kept["policy"], plain.plan.policy)
+    assert np.allclose(kept["planned"], plain.plan.v[:-1], rtol=1e-3, atol=1e-12)
+    assert np.allclose(kept["best"][0][0], plain.optimal_values[0], rtol=1e-3)
+
+
+def test_visits_count_every_step_once():
+    kept = detail(one_run(episodes=601))  # more than are waited for, and no multiple of the blocks
+    visits = np.array(kept["visits"])
+    assert visits.sum() == 601 * 9
+    lengths = np.diff([0, *kept["until"]])
+    assert np.array_equal(visits.sum(axis=1), lengths * 9)
+    assert kept["until"][-1] == 601
+
+
+@pytest.mark.parametrize("agent", ["ucrl-mnl", "uc-matrix-rl", "rrl-mnl"])
+def test_estimates_come_with_the_truth(agent):
+    rows = detail(one_run(agent, support="local"))["triples"]
+    by_pair: dict = {}
+    for s, a, truth in zip(rows["s"], rows["a"], rows["truth"], strict=True):
+        by_pair[s, a] = by_pair.get((s, a), 0.0) + truth
+    assert all(abs(total - 1) < 1e-3 for total in by_pair.values())
+    assert len(by_pair) == 8
+    # swimming left goes one to the left, and the support named three places
+    left = [
+        (s, t, truth)
+        for s, a, t, truth in zip(rows["s"], rows["a"], rows["next"], rows["truth"], strict=True)
+        if a == 0 and s == 2
+    ]
+    assert left == [(2, 1, 1.0), (2, 2, 0.0), (2, 3, 0.0)]
+
+
+def test_a_learner_without_an_estimate_has_none():
+    assert detail(one_run("random"))["triples"] is None
+
+
+def test_which_runs_keep_it_follows_from_the_run_alone():
+    from upriver.experiments.build import build
+
+    for seed, kept in ((0, True), (10, True), (3, False), (TUNING_SEEDS, False)):
+        run = one_run(seed=seed)
+        assert keeps_detail(run, build(run)[1].task) is kept
+        assert (b"detail" in (run_one(run).schema.metadata or {})) is kept
+
+
+def test_the_file_holds_both_the_detail_and_the_spec(tmp_path):
+    import pyarrow.parquet as pq
+
+    run = one_run()
+    path = tmp_path / "run.parquet"
+    path.write_bytes(to_bytes(run, run_one(run)))
+    found = pq.read_schema(path).metadata
+    assert json.loads(found[b"upriver"])["run"]["agent"] == "ucrl-mnl"
+    assert json.loads(found[b"detail"])["horizon"] == 9
