@@ -33,11 +33,16 @@ class Plan(NamedTuple):
         return self.backup(h)
 
 
+def policy_type(task: Task) -> type[np.signedinteger[Any]]:
+    """The smallest integer type that holds every action and -1."""
+    return np.int8 if task.n_actions <= 127 else np.int32
+
+
 def empty_plan(task: Task) -> tuple[Array, Array, Array]:
     """(policy, v, q) for a sweep to write: policy (H, S), v (H + 1, S) of zeros, q (S*A,)."""
     shape = task.horizon, task.n_states
     return (
-        np.empty(shape, np.int8 if task.n_actions <= 127 else np.int32),
+        np.empty(shape, policy_type(task)),
         np.zeros((task.horizon + 1, task.n_states)),
         np.empty(task.n_states * task.n_actions),
     )
@@ -158,6 +163,7 @@ def evaluate(mdp: FiniteMDP, policy: ArrayLike) -> Array:
                 f"policy[{where[0]}, {where[1]}] is {actions[where]}; "
                 f"actions are 0 to {task.n_actions - 1}"
             )
+        actions = actions.astype(policy_type(task))  # the one type that the kernel knows
         kernels.planning.evaluate(
             task.indptr, task.successors, mdp.probability, task.reward_rows,
             actions, np.full_like(actions, -1), v,
