@@ -158,7 +158,7 @@ def brute_force_maximum(
     points: int = 4000,
     polish: int = 3,
 ) -> float:
-    """max of E[values] over shifts {L w : |w| <= beta}, L L^T = geometry: dense search, polished."""
+    """max of E[values] over the shifts {L w : |w| <= beta}, L L^T = geometry: search, polish."""
     eigenvalues, vectors = np.linalg.eigh(geometry)
     keep = eigenvalues > 1e-13 * max(eigenvalues.max(), 1e-300)
     root = vectors[:, keep] * np.sqrt(eigenvalues[keep])

@@ -293,7 +293,7 @@ def test_broken_input_gets_one_clear_sentence(name):
 
 
 def test_kinds_and_misspelt_arguments_are_type_errors():
-    with pytest.raises(TypeError, match="must be a scipy.sparse"):
+    with pytest.raises(TypeError, match=r"must be a scipy\.sparse"):
         FiniteMDP.from_sparse(TWO.reshape(4, 2), PAY, 3)
     with pytest.raises(TypeError, match="unknown argument 'lokal'"):
         FiniteMDP.from_arrays(TWO, PAY, 3, lokal=None)
