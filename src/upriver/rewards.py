@@ -1,7 +1,7 @@
 """Rewards that must be learned: an extension, since the paper assumes them known.
 
-Where a task has no reward, agents keep the sum of what they were paid at each (s, a) and plan with
-the mean plus a Hoeffding width, at most 1.
+Where a task has no reward, agents keep the sum of what they were paid at each (s, a), all steps h
+together, and plan with the mean plus a Hoeffding width, at most 1, or with a posterior draw.
 """
 
 from __future__ import annotations
@@ -61,3 +61,13 @@ def optimistic_reward(task: Task, sums: RewardSums | None, scale: float) -> Arra
     seen = np.maximum(sums.visits, 1.0)
     upper = np.minimum(sums.total / seen + scale / np.sqrt(seen), 1.0)
     return np.where(sums.visits > 0, upper, 1.0)[None]
+
+
+def posterior_reward(task: Task, sums: RewardSums | None, rng: np.random.Generator) -> Array:
+    """(1 | H, S*A) the known reward, or a draw of each mean from Beta(1 + sum, 1 + n - sum).
+
+    The posterior of a uniform prior for rewards of 0 or 1, and its usual stand-in for others.
+    """
+    if sums is None:
+        return task.reward_rows
+    return rng.beta(1.0 + sums.total, 1.0 + np.maximum(sums.visits - sums.total, 0.0))[None]

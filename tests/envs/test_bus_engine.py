@@ -52,5 +52,5 @@ def test_bad_numbers_are_named():
         bus_engine(2)
     with pytest.raises(ValueError, match="increments has 2 entries; there must be 3"):
         bus_engine(increments=(0.5, 0.5))
-    with pytest.raises(ValueError, match="sums to 0.9; it must sum to 1"):
+    with pytest.raises(ValueError, match=r"sums to 0\.9; it must sum to 1"):
         bus_engine(increments=(0.5, 0.3, 0.1))

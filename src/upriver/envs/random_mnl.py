@@ -55,9 +55,9 @@ def misspecified_mnl(
     horizon: int = 20,
     distance: float = 0.1,
 ) -> FiniteMDP:
-    """`random_mnl` mixed with drawn distributions R on the same sets: (1 - distance) P + distance R.
+    """`random_mnl` mixed with drawn R on the same sets: (1 - distance) P + distance R.
 
-    R is uniform on the simplex for each (s, a). The total variation from the MNL family is then at
+    R(. | s, a) is uniform on the simplex. The total variation from the MNL family is then at
     most `distance`; 0 is `random_mnl` itself.
     """
     n_states = positive_integer("n_states", n_states)

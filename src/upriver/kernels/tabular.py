@@ -70,12 +70,17 @@ def sweep_l1(indptr, successors, prob, reward, radius, low, q_cap, v_cap, seed, 
     n_actions = q.shape[0] // n_states
     values = np.empty(n_states)
     order = np.empty(n_states, np.int64)
+    overall = order
+    anywhere = False
+    for g in range(indptr.shape[0] - 1):
+        anywhere = anywhere or indptr[g + 1] - indptr[g] == n_states
     for h in range(horizon - 1, -1, -1):
         p = prob[min(h, prob.shape[0] - 1)]
         r = reward[min(h, reward.shape[0] - 1)]
         size = radius[min(h, radius.shape[0] - 1)]
         following = v[h + 1]
-        overall = np.argsort(following)  # serves every pair that may reach all states
+        if anywhere:  # one order serves all pairs that may reach every state
+            overall = np.argsort(following)
         for s in range(n_states):
             for g in range(s * n_actions, (s + 1) * n_actions):
                 first = indptr[g]
@@ -96,16 +101,16 @@ def sweep_l1(indptr, successors, prob, reward, radius, low, q_cap, v_cap, seed, 
 
 @compiled
 def sweep_visits(
-    indptr, successors, prob, reward, visits, flat, variance, linear, doubt, optimistic, v_cap,
-    seed, v, policy, q,
+    indptr, successors, prob, reward, visits, flat, variance, linear, doubt, ahead, optimistic,
+    v_cap, seed, v, policy, q,
 ):  # fmt: skip
     """Q_h = r + P V + flat_h / sqrt(n) + sqrt(variance Var_P V / n) + linear_h / n + sqrt(P D / n).
 
     n = visits (S*A,); flat and linear (H,); variance a number; D = doubt (1|H, S) belongs to the
-    next state, and is read at the step of (s, a). Where n = 0 and `optimistic`, the pair counts as
-    seen once with the best and the most uncertain outcome at a time, so no seen pair is above it;
-    otherwise it is P V without bonus. V_h = min(max_a Q_h, v_cap_h). The rest is as in
-    `planning.sweep`.
+    next state, and is read at the step of (s, a). A pair with one successor has no bonus: there is
+    nothing to learn. Where n = 0 and `optimistic`, the largest next value stands for P V, and the
+    bonus is that of one visit with the largest variance, ahead_h^2 / 4; else n = 0 has no bonus.
+    V_h = min(max_a Q_h, v_cap_h). The rest is as in `planning.sweep`.
     """
     horizon, n_states = policy.shape
     n_actions = q.shape[0] // n_states
@@ -114,29 +119,30 @@ def sweep_visits(
         r = reward[min(h, reward.shape[0] - 1)]
         d = doubt[min(h, doubt.shape[0] - 1)]
         following = v[h + 1]
-        ahead = v_cap[h + 1] if h + 1 < horizon else 0.0
-        most = 0.0
-        for s in range(n_states):
-            most = max(most, d[s])
         for s in range(n_states):
             for g in range(s * n_actions, (s + 1) * n_actions):
                 n = visits[g]
                 mean = 0.0
                 square = 0.0
                 doubts = 0.0
+                top = 0.0
+                most = 0.0
                 for i in range(indptr[g], indptr[g + 1]):
                     x = following[successors[i]]
+                    y = d[successors[i]]
                     mean += p[i] * x
                     square += p[i] * x * x
-                    doubts += p[i] * d[successors[i]]
+                    doubts += p[i] * y
+                    top = max(top, x)
+                    most = max(most, y)
                 spread = max(square - mean * mean, 0.0)
                 if n == 0.0 and optimistic:
                     n = 1.0
-                    mean = ahead
-                    spread = 0.25 * ahead * ahead
+                    mean = top
+                    spread = 0.25 * ahead[h] ** 2
                     doubts = most
                 q[g] = r[g] + mean
-                if n > 0.0:
+                if n > 0.0 and indptr[g + 1] - indptr[g] > 1:
                     q[g] += (
                         flat[h] / np.sqrt(n)
                         + np.sqrt(variance * spread / n)
@@ -147,3 +153,14 @@ def sweep_visits(
             a = argmax_random_ties(q, s * n_actions, n_actions, word)
             policy[h, s] = a
             v[h, s] = min(q[s * n_actions + a], v_cap[h])
+
+
+@compiled
+def normalise(indptr, weights, prob):
+    """prob (1, n) <- weights (n,) divided by their sum in each pair; uniform where the sum is 0."""
+    for g in range(indptr.shape[0] - 1):
+        total = 0.0
+        for i in range(indptr[g], indptr[g + 1]):
+            total += weights[i]
+        for i in range(indptr[g], indptr[g + 1]):
+            prob[0, i] = weights[i] / total if total > 0.0 else 1.0 / (indptr[g + 1] - indptr[g])

@@ -1,0 +1,246 @@
+"""UCBVI: value iteration on the frequencies of transitions, with an exploration bonus.
+
+Azar, Osband and Munos, "Minimax Regret Bounds for Reinforcement Learning", ICML 2017. Two bonuses,
+two classes: `UCBVI` with a Chernoff-Hoeffding bonus (the paper's UCBVI-CH), and `UCBVIBF` with a
+Bernstein-Freedman one, which is small where the next values vary little. A bonus is a function of
+the task; each one here is a small frozen class whose fields are its constants. N is the number of
+visits of (s, a), h counts from 1, S is the number of states and L = log(5 S A T / delta).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from upriver import kernels, rewards, tabular
+from upriver.agents.protocol import Episode
+from upriver.checks import Array, nonnegative_number, positive_integer
+from upriver.mdp import Task
+from upriver.planning import Plan, clip_v_remaining, draw_word, empty_plan, steps_of
+
+
+@dataclass(frozen=True)
+class scaled_hoeffding:
+    """The practical form: c (H - h) / sqrt(N), H - h the range of V_{h+1}; c = 0 is greedy."""
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", nonnegative_number("scale", self.scale))
+
+    def __call__(self, task: Task) -> Array:
+        return self.scale * tabular.steps_left(task)
+
+
+@dataclass(frozen=True)
+class theory_hoeffding:
+    """7 H L / sqrt(N) of UCBVI-CH: optimistic in all T = n_episodes * H steps at once, with
+    probability 1 - delta."""
+
+    n_episodes: int
+    delta: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_theory(self.n_episodes, self.delta)
+
+    def __call__(self, task: Task) -> Array:
+        return np.full(task.horizon, 7.0 * task.horizon * log_term(task, self))
+
+
+class Bernstein(NamedTuple):
+    """sqrt(variance Var_P V / N) + linear_h / N + sqrt(P doubt_h / N)."""
+
+    variance: float
+    linear: Array
+    """(H,)"""
+    doubt: Array
+    """(1 | H, S) how unsure V_{h+1} is at each next state."""
+
+
+@dataclass(frozen=True)
+class scaled_bernstein:
+    """The practical form: c sqrt(Var_P V_{h+1} / N) + c (H - h) / N; c = 0 is greedy."""
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", nonnegative_number("scale", self.scale))
+
+    def __call__(self, task: Task, arrivals: Array) -> Bernstein:
+        return Bernstein(
+            self.scale**2, self.scale * tabular.steps_left(task), np.zeros((1, task.n_states))
+        )
+
+
+@dataclass(frozen=True)
+class theory_bernstein:
+    """sqrt(8 L Var_P V / N) + 14 H L / (3 N) + sqrt(8 sum_y P(y) min(D(y), H^2) / N) of UCBVI-BF,
+    where D(y) = 100^2 H^3 S^2 A L^2 / N_{h+1}(y) and N_{h+1}(y) counts the visits of y at step h+1.
+    """
+
+    n_episodes: int
+    delta: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_theory(self.n_episodes, self.delta)
+
+    def __call__(self, task: Task, arrivals: Array) -> Bernstein:
+        horizon, size = task.horizon, log_term(task, self)
+        doubt = 1e4 * horizon**3 * task.n_states**2 * task.n_actions * size**2
+        with np.errstate(divide="ignore"):
+            squares = np.minimum(doubt / arrivals[1:], horizon**2)
+        return Bernstein(8.0 * size, np.full(horizon, 14.0 * horizon * size / 3.0), 8.0 * squares)
+
+
+def log_term(task: Task, bonus: theory_hoeffding | theory_bernstein) -> float:
+    """L = log(5 S A T / delta)."""
+    steps = bonus.n_episodes * task.horizon
+    return log(5.0 * task.n_states * task.n_actions * steps / bonus.delta)
+
+
+def check_theory(n_episodes: int, delta: float) -> None:
+    positive_integer("n_episodes", n_episodes)
+    if not 0.0 < delta < 1.0:
+        raise ValueError(f"delta is {delta!r}; it must lie strictly between 0 and 1")
+
+
+class UCBVIState(NamedTuple):
+    counts: tabular.Counts
+    rewards: rewards.RewardSums | None
+    """Only where the task's reward is unknown."""
+
+
+@dataclass(frozen=True)
+class UCBVI:
+    """UCBVI with a Hoeffding bonus: Q_h = r + P V_{h+1} + b_h / sqrt(N), V_h at most H - h + 1.
+
+    P are the frequencies over the task's support. A pair never seen may lead to the best of its
+    successors and has the bonus of one visit; with c = 0 it is planned with a uniform P.
+
+    Deviations: the support is used: a pair with one successor has no bonus, and one never seen is
+    not worth H, unless the support is full. V is clipped at the steps left and Q is not, so that
+    clipping creates no ties. The minimum with the Q of the last episode is left out: with a bonus
+    that is not a valid bound, a value that was once too low would stay. Rewards are known unless
+    the task says otherwise.
+    """
+
+    task: Task
+    bonus: Callable[[Task], Array] | float = scaled_hoeffding(0.03)
+    """(H,) b_h as a function of the task; a number c stands for scaled_hoeffding(c)."""
+    reward_bonus: float = 1.0
+    """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
+
+    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "bonus": (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0),
+    }
+
+    def __post_init__(self) -> None:
+        if not callable(self.bonus):
+            object.__setattr__(
+                self, "bonus", scaled_hoeffding(nonnegative_number("bonus", self.bonus))
+            )
+        nonnegative_number("reward_bonus", self.reward_bonus)
+
+    def init(self) -> UCBVIState:
+        return UCBVIState(tabular.start(self.task), rewards.start(self.task))
+
+    def plan(self, state: UCBVIState, rng: np.random.Generator) -> Plan:
+        rule: Any = self.bonus
+        task = self.task
+        reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
+        nothing = Bernstein(0.0, np.zeros(task.horizon), np.zeros((1, task.n_states)))
+        return optimistic_plan(task, state.counts, reward, rule(task), nothing, draw_word(rng))
+
+    def update(self, state: UCBVIState, plan: Plan, episode: Episode) -> UCBVIState:
+        return UCBVIState(
+            tabular.absorb(self.task, state.counts, episode),
+            rewards.observe(self.task, state.rewards, episode),
+        )
+
+
+class UCBVIBFState(NamedTuple):
+    counts: tabular.Counts
+    arrivals: Array
+    """(H + 1, S) visits N_h(s) of each state at each step."""
+    rewards: rewards.RewardSums | None
+    """Only where the task's reward is unknown."""
+
+
+@dataclass(frozen=True)
+class UCBVIBF:
+    """UCBVI with a Bernstein bonus: Q_h = r + P V + sqrt(c^2 Var_P V / N) + c (H - h) / N, or the
+    paper's. Everything else, and the deviations, are as in `UCBVI`.
+    """
+
+    task: Task
+    bonus: Callable[[Task, Array], Bernstein] | float = scaled_bernstein(0.1)
+    """The three terms as a function of the task and the arrivals; a number c stands for
+    scaled_bernstein(c)."""
+    reward_bonus: float = 1.0
+    """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
+
+    GRID: ClassVar[dict[str, tuple[Any, ...]]] = UCBVI.GRID
+
+    def __post_init__(self) -> None:
+        if not callable(self.bonus):
+            object.__setattr__(
+                self, "bonus", scaled_bernstein(nonnegative_number("bonus", self.bonus))
+            )
+        nonnegative_number("reward_bonus", self.reward_bonus)
+
+    def init(self) -> UCBVIBFState:
+        arrivals = np.zeros((self.task.horizon + 1, self.task.n_states))
+        return UCBVIBFState(tabular.start(self.task), arrivals, rewards.start(self.task))
+
+    def plan(self, state: UCBVIBFState, rng: np.random.Generator) -> Plan:
+        rule: Any = self.bonus
+        task = self.task
+        reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
+        return optimistic_plan(
+            task, state.counts, reward, np.zeros(task.horizon), rule(task, state.arrivals),
+            draw_word(rng),
+        )  # fmt: skip
+
+    def update(self, state: UCBVIBFState, plan: Plan, episode: Episode) -> UCBVIBFState:
+        arrivals = state.arrivals.copy()
+        arrivals[np.arange(len(episode.states)), episode.states] += 1.0
+        return UCBVIBFState(
+            tabular.absorb(self.task, state.counts, episode),
+            arrivals,
+            rewards.observe(self.task, state.rewards, episode),
+        )
+
+
+def optimistic_plan(
+    task: Task,
+    counts: tabular.Counts,
+    reward: Array,
+    flat: Array,
+    bernstein: Bernstein,
+    word: np.uint64,
+) -> Plan:
+    """Backward induction with flat_h / sqrt(N) and the Bernstein terms; see kernels.tabular."""
+    policy, v, q = empty_plan(task)
+    variance, linear, doubt = bernstein
+    ahead, v_cap = tabular.steps_left(task), clip_v_remaining(task).v_cap
+    optimistic = bool(variance > 0.0 or flat.any() or linear.any())
+    sweep = kernels.tabular.sweep_visits
+    sweep(
+        task.indptr, task.successors, counts.prob, reward, counts.visits, flat, variance, linear,
+        doubt, ahead, optimistic, v_cap, word, v, policy, q,
+    )  # fmt: skip
+
+    def backup(h: int) -> Array:
+        step, q = slice(h, h + 1), np.empty(len(task.sizes))
+        sweep(
+            task.indptr, task.successors, counts.prob, steps_of(reward, h), counts.visits,
+            flat[step], variance, linear[step], steps_of(doubt, h), ahead[step], optimistic,
+            v_cap[step], word, v[h : h + 2].copy(), policy[step].copy(), q,
+        )  # fmt: skip
+        return q.reshape(task.n_states, task.n_actions)
+
+    return Plan(policy, v, backup)

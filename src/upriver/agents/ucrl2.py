@@ -1,0 +1,133 @@
+"""UCRL2 for a finite horizon: the best transition probabilities in an L1 ball around frequencies.
+
+Jaksch, Ortner and Auer, "Near-optimal Regret Bounds for Reinforcement Learning", JMLR 2010, with
+extended value iteration over H steps. A radius is a function of the task, the visits and k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from upriver import kernels, rewards, tabular
+from upriver.agents.protocol import Episode
+from upriver.checks import Array, nonnegative_number
+from upriver.mdp import Task
+from upriver.planning import Plan, clip_v_remaining, draw_word, empty_plan, steps_of
+
+EVERYTHING = 2.0  # the L1 diameter of the simplex
+
+
+@dataclass(frozen=True)
+class scaled_l1:
+    """The practical form: c sqrt(U / N), U the successors of (s, a); c = 0 is greedy."""
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", nonnegative_number("scale", self.scale))
+
+    def __call__(self, task: Task, visits: Array, k: int) -> Array:
+        if self.scale == 0.0:
+            return np.zeros(len(visits))
+        return shrink(task, visits, self.scale**2)
+
+
+@dataclass(frozen=True)
+class jaksch_l1:
+    """sqrt(14 U log(2 S A t / delta) / N) at time t, with the U successors of (s, a) for S.
+
+    The ball holds the true probabilities at all times with probability 1 - delta. With full
+    support U = S, and the radius is the published one.
+    """
+
+    delta: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.delta < 1.0:
+            raise ValueError(f"delta is {self.delta!r}; it must lie strictly between 0 and 1")
+
+    def __call__(self, task: Task, visits: Array, k: int) -> Array:
+        time = max(1, (k - 1) * task.horizon)
+        size = log(2.0 * task.n_states * task.n_actions * time / self.delta)
+        return shrink(task, visits, 14.0 * size)
+
+
+def shrink(task: Task, visits: Array, factor: float) -> Array:
+    """(S*A,) sqrt(factor U / N), and everything where N = 0."""
+    radius = np.sqrt(factor * task.sizes / np.maximum(visits, 1.0))
+    return np.where(visits > 0.0, radius, EVERYTHING)
+
+
+class UCRL2State(NamedTuple):
+    k: int
+    """Number of the next episode, from 1."""
+    counts: tabular.Counts
+    rewards: rewards.RewardSums | None
+    """Only where the task's reward is unknown."""
+
+
+@dataclass(frozen=True)
+class UCRL2:
+    """Q_h = r + max of p V_{h+1} over ||p - P||_1 <= radius, p on the task's support.
+
+    The maximum moves half the radius of probability to the best successor, from the worst ones.
+    A pair never seen may lead to the best of its successors with certainty.
+
+    Deviations: a plan is made in every episode, not when a count has doubled, since an episode
+    starts anew anyway. Rewards are known unless the task says otherwise.
+    """
+
+    task: Task
+    radius: Callable[[Task, Array, int], Array] | float = scaled_l1(0.1)
+    """(S*A,) as a function of the task, the visits (S*A,) and k; a number c stands for
+    scaled_l1(c)."""
+    reward_bonus: float = 1.0
+    """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
+
+    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "radius": (0.0, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0),
+    }
+
+    def __post_init__(self) -> None:
+        if not callable(self.radius):
+            object.__setattr__(self, "radius", scaled_l1(nonnegative_number("radius", self.radius)))
+        nonnegative_number("reward_bonus", self.reward_bonus)
+
+    def init(self) -> UCRL2State:
+        return UCRL2State(1, tabular.start(self.task), rewards.start(self.task))
+
+    def plan(self, state: UCRL2State, rng: np.random.Generator) -> Plan:
+        rule: Any = self.radius
+        task, prob, word = self.task, state.counts.prob, draw_word(rng)
+        reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
+        radius = rule(task, state.counts.visits, state.k)[None]
+        clip = clip_v_remaining(task)
+        policy, v, q = empty_plan(task)
+        sweep = kernels.tabular.sweep_l1
+        sweep(
+            task.indptr, task.successors, prob, reward, radius, clip.low, clip.q_cap, clip.v_cap,
+            word, v, policy, q,
+        )  # fmt: skip
+
+        def backup(h: int) -> Array:
+            step, q = slice(h, h + 1), np.empty(len(task.sizes))
+            sweep(
+                task.indptr, task.successors, prob, steps_of(reward, h), radius, clip.low,
+                clip.q_cap[step], clip.v_cap[step], word, v[h : h + 2].copy(),
+                policy[step].copy(), q,
+            )  # fmt: skip
+            return q.reshape(task.n_states, task.n_actions)
+
+        return Plan(policy, v, backup)
+
+    def update(self, state: UCRL2State, plan: Plan, episode: Episode) -> UCRL2State:
+        return UCRL2State(
+            state.k + 1,
+            tabular.absorb(self.task, state.counts, episode),
+            rewards.observe(self.task, state.rewards, episode),
+        )

@@ -1,0 +1,60 @@
+"""What a tabular learner keeps: visits, and the frequencies of the successors they led to."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from upriver import kernels
+from upriver.checks import Array
+from upriver.mdp import Task
+from upriver.mnl.model import Transitions
+
+
+class Counts(NamedTuple):
+    """Counts over the task's support; all steps h count together."""
+
+    triples: Array
+    """(1, n) visits N(s, a, s') of each triple."""
+    visits: Array
+    """(S*A,) visits N(s, a) of each pair."""
+    prob: Array
+    """(1, n) N(s, a, s') / N(s, a), uniform over the support where N(s, a) = 0."""
+
+
+def start(task: Task) -> Counts:
+    """Nothing seen."""
+    return Counts(
+        np.zeros((1, task.n_triples)), np.zeros(len(task.sizes)), uniform(task)[None].copy()
+    )
+
+
+@lru_cache(maxsize=64)
+def uniform(task: Task) -> Array:
+    """(n,) the uniform distribution over the successors of each (s, a)."""
+    return 1.0 / np.repeat(task.sizes, task.sizes)
+
+
+@lru_cache(maxsize=64)
+def steps_left(task: Task) -> Array:
+    """(H,) H - h with h counted from 1: the steps after step h, and the range of V_{h+1}."""
+    return np.arange(task.horizon - 1, -1, -1, dtype=np.float64)
+
+
+def absorb(task: Task, counts: Counts, episode: Transitions) -> Counts:
+    """The counts after one more episode."""
+    new = Counts(counts.triples.copy(), counts.visits.copy(), counts.prob.copy())
+    bad = kernels.tabular.absorb(
+        task.indptr, task.successors, task.n_actions, episode.states, episode.actions, *new,
+        np.empty(len(episode.actions), np.int64),
+    )  # fmt: skip
+    if bad >= 0:
+        s, s2 = (int(x) for x in episode.states[bad : bad + 2])
+        a = int(episode.actions[bad])
+        raise ValueError(
+            f"step {bad} of the episode went from (s={s}, a={a}) to {s2}, which is not among the "
+            f"declared successors {task.successors[task.rows(s, a)].tolist()}"
+        )
+    return new
