@@ -52,7 +52,7 @@ def load_runs(
         try:
             schema = pq.read_schema(path)
             about(schema, path)
-            part = pq.ParquetFile(path).read(columns=columns)
+            part = pq.ParquetFile(path).read(columns=columns).replace_schema_metadata(None)
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             named = isinstance(error, ValueError) and str(path) in str(error)
             sentence = str(error) if named else f"{path} is damaged or not a run file: {error}"

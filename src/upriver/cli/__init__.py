@@ -10,6 +10,7 @@ import sys
 
 COMMANDS: dict[str, str] = {
     "run": "upriver.cli.run:run",
+    "tune": "upriver.cli.tune:tune",
     "table": "upriver.cli.table:table",
     "list": "upriver.cli.list:list_names",
 }

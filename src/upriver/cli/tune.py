@@ -1,0 +1,65 @@
+"""`upriver tune`: the declared grids, on tuning seeds."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def tune(
+    experiment: str,
+    *,
+    out: Path | None = None,
+    runs: int = 10,
+    shared: bool = False,
+    jobs: int | None = None,
+    cluster: str | None = None,
+    shared_store: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Choose each agent's numbers over its grid; writes tuned.toml, which `run` accepts.
+
+    Tuning seeds never overlap the seeds of an experiment. The best mean cumulative exact value
+    wins; every grid point, with its interval, is kept in grid.csv.
+
+    Parameters
+    ----------
+    experiment
+        A name of the catalogue (see `upriver list`), or a TOML file.
+    out
+        Where to write; tuning/NAME if absent.
+    runs
+        Tuning seeds for each grid point.
+    shared
+        One choice for all environments instead of one for each.
+    jobs
+        Worker processes; one for each processor if absent.
+    cluster
+        The address of a running Dask scheduler, or `local`.
+    shared_store
+        Let the workers of the cluster write the results; all must see the folder.
+    quiet
+        Plain lines instead of bars.
+    """
+    from upriver.cli.run import guarded, summarise
+    from upriver.experiments import load, tuning
+    from upriver.experiments.progress import reporter
+
+    spec = load(experiment)
+    folder = out or Path("tuning") / spec.name
+    tuned = guarded(
+        lambda: tuning.tune(
+            spec, folder, runs, shared, jobs, cluster, shared_store, reporter(quiet)
+        ),
+        folder,
+    )
+    code = summarise(tuned.outcome, folder / "runs")
+    for p in tuned.points:
+        if p.chosen:
+            numbers = ", ".join(f"{k} = {v}" for k, v in p.numbers.items()) or "nothing to tune"
+            print(f"{p.env}  {p.agent}: {numbers}  ({p.mean:.6g}, {p.low:.6g} to {p.high:.6g})")
+    for sentence in tuned.warnings:
+        print(f"warning: {sentence}", file=sys.stderr)
+    if code == 0:
+        print(f"chosen numbers: {folder / 'tuned.toml'}; every point: {folder / 'grid.csv'}")
+    return code
