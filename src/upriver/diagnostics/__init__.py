@@ -1,0 +1,53 @@
+"""The paper's assumptions and lemmas as measurements: kappa, bounds, realizability, coverage."""
+
+from upriver.diagnostics.bounds import Bounds, potential_bound, theorem1
+from upriver.diagnostics.coverage import (
+    Coverage,
+    calibrated_radius,
+    coverage,
+    coverage_over,
+    draw_core,
+    mnl_mdp,
+)
+from upriver.diagnostics.curvature import curvature_at, kappa_at, kappa_over_ball
+from upriver.diagnostics.linear_models import (
+    COUNTEREXAMPLES,
+    bilinear_model,
+    linear_model,
+    matrix_rl_constant,
+    mean_features,
+    represent,
+    with_constant,
+)
+from upriver.diagnostics.realizability import (
+    find_core,
+    shape_of,
+    theta_star,
+    true_probabilities,
+)
+
+__all__ = [
+    "COUNTEREXAMPLES",
+    "Bounds",
+    "Coverage",
+    "bilinear_model",
+    "calibrated_radius",
+    "coverage",
+    "coverage_over",
+    "curvature_at",
+    "draw_core",
+    "find_core",
+    "kappa_at",
+    "kappa_over_ball",
+    "linear_model",
+    "matrix_rl_constant",
+    "mean_features",
+    "mnl_mdp",
+    "potential_bound",
+    "represent",
+    "shape_of",
+    "theorem1",
+    "theta_star",
+    "true_probabilities",
+    "with_constant",
+]

@@ -1,0 +1,131 @@
+"""lambda_k, beta_k and the regret bound of Theorem 1 with every constant written out.
+
+The proof bounds the regret by c_Q H beta_K sqrt(T Sigma) + H sqrt(2 T log(2/delta)), where T = K H
+and Sigma bounds the sum of max ||varphi||^2_{A_k^-1} over all steps. As printed: c_Q = 2, beta_K of
+Lemma 1 at level delta/(2K), Sigma = 2 H d log(1 + K H U L_varphi^2). Corrected, for the closed form
+(6): c_Q = 3 (Lemma 3 was proved for the exact maximum), the radius with the rescaling by L_varphi
+done right and at level delta/2, since Lemma 1 already holds for all k at once, and
+Sigma = 2 H d log(1 + K H U L_varphi^2 / (d lambda_1)).
+"""
+
+from __future__ import annotations
+
+from math import inf, log, sqrt
+from typing import NamedTuple
+
+from upriver.confidence import Evidence, corrected_radius, lemma1_radius, theory_regularization
+from upriver.features import Features
+
+SMALLEST_KAPPA = 1e-300
+LARGEST_KAPPA = 1.0 - 1e-12
+
+
+class Bounds(NamedTuple):
+    """What Lemma 1 and Theorem 1 say about K episodes, for one value of kappa."""
+
+    kappa: float
+    regularization: float
+    """lambda_K."""
+    radius_printed: float
+    """beta_K(delta) of Lemma 1."""
+    radius_corrected: float
+    """The same with the rescaling by L_varphi done right."""
+    regret_printed: float
+    regret_corrected: float
+    trivial: float
+    """K H, which no regret exceeds."""
+    vacuous: bool
+    """Whether the corrected bound says no more than the trivial one."""
+    first_useful: float
+    """The least number of episodes at which the corrected bound is below K H."""
+
+
+def theorem1(
+    features: Features, kappa: float, theta_bound: float, n_episodes: int, delta: float
+) -> Bounds:
+    """lambda_K, beta_K and the regret bound for K = n_episodes at level delta."""
+    if not 0.0 < delta < 1.0:
+        raise ValueError(f"delta is {delta!r}; it must lie strictly between 0 and 1")
+    kappa = min(max(kappa, SMALLEST_KAPPA), LARGEST_KAPPA)
+    horizon = features.task.horizon
+    printed = lemma1_radius(kappa, theta_bound, delta)
+    corrected = corrected_radius(kappa, theta_bound, delta)
+    evidence = worst_evidence(features, n_episodes)
+    bound = corrected_regret(features, kappa, theta_bound, n_episodes, delta)
+    return Bounds(
+        kappa=kappa,
+        regularization=evidence.regularization,
+        radius_printed=printed(evidence),
+        radius_corrected=corrected(evidence),
+        regret_printed=printed_regret(features, kappa, theta_bound, n_episodes, delta),
+        regret_corrected=bound,
+        trivial=float(n_episodes) * horizon,
+        vacuous=bound >= float(n_episodes) * horizon,
+        first_useful=first_useful(features, kappa, theta_bound, delta),
+    )
+
+
+def worst_evidence(features: Features, k: int) -> Evidence:
+    """What a radius sees before episode k with lambda_k of Theorem 1 and the largest determinant."""
+    task, d, big = features.task, features.formal_dimension, features.norm_bound
+    assert d is not None
+    lam = theory_regularization(features)(k)
+    ratio = d * log(1.0 + (k - 1.0) * task.horizon * task.max_successors * big**2 / (d * lam))
+    return Evidence(
+        k, task.horizon, task.n_states, task.max_successors, d, big, lam, ratio
+    )  # fmt: skip
+
+
+def potential_bound(features: Features, n_episodes: float, regularization: float) -> float:
+    """2 H d log(1 + K H U L_varphi^2 / (d lambda)), which the elliptical potential stays below."""
+    task, d = features.task, features.dimension
+    total = n_episodes * task.horizon * task.max_successors * features.norm_bound**2
+    return 2.0 * task.horizon * d * log(1.0 + total / (d * regularization))
+
+
+def printed_regret(
+    features: Features, kappa: float, theta_bound: float, k: int, delta: float
+) -> float:
+    """2 H beta_K(delta/2K) sqrt(2 T H d log(1 + K H U L^2)) + H sqrt(2 T log(2/delta))."""
+    task, d = features.task, features.formal_dimension
+    assert d is not None
+    horizon, steps = task.horizon, float(k) * task.horizon
+    beta = lemma1_radius(kappa, theta_bound, delta / (2.0 * k))(worst_evidence(features, k))
+    spread = log(1.0 + steps * task.max_successors * features.norm_bound**2)
+    return 2.0 * horizon * beta * sqrt(2.0 * steps * horizon * d * spread) + horizon * sqrt(
+        2.0 * steps * log(2.0 / delta)
+    )
+
+
+def corrected_regret(
+    features: Features, kappa: float, theta_bound: float, k: int, delta: float
+) -> float:
+    """3 H max_k beta_k(delta/2) sqrt(T Sigma) + H sqrt(2 T log(2/delta))."""
+    horizon, steps = features.task.horizon, float(k) * features.task.horizon
+    radius = corrected_radius(kappa, theta_bound, delta / 2.0)
+    # beta_k need not grow with k while lambda_k does, so it is looked at all along the way
+    along = {1, k, *(min(2**i, k) for i in range(k.bit_length()))}
+    beta = max(radius(worst_evidence(features, i)) for i in along)
+    potential = potential_bound(features, float(k), theory_regularization(features)(1))
+    return 3.0 * horizon * beta * sqrt(steps * potential) + horizon * sqrt(
+        2.0 * steps * log(2.0 / delta)
+    )
+
+
+def first_useful(features: Features, kappa: float, theta_bound: float, delta: float) -> float:
+    """The least K with corrected_regret(K) < K H, to three digits; inf beyond 2^900."""
+    if features.norm_bound == 0.0:
+        return inf
+    horizon = features.task.horizon
+
+    def useful(k: int) -> bool:
+        return corrected_regret(features, kappa, theta_bound, k, delta) < float(k) * horizon
+
+    exponent = next((i for i in range(0, 900, 4) if useful(2**i)), None)
+    if exponent is None:
+        return inf
+    low, high = 2**exponent >> 4, 2**exponent
+    while high - low > max(high // 1000, 1):
+        middle = (low + high) // 2
+        low, high = (low, middle) if useful(middle) else (middle, high)
+    return float(high)

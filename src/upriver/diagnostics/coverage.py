@@ -1,0 +1,343 @@
+"""The lemmas, measured: is theta* in the confidence set, are plans optimistic, what clips, what ties.
+
+`coverage` plays UCRL-MNL many times on a known MDP and looks on. Lemma 1 (theta* in C_k for all k)
+and the elliptical potential hold for any way of acting, so several radii are judged on the same
+runs. `calibrated_radius` turns the measured distances into the scale c of `scaled_radius(c)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from upriver import optimism as optimistic
+from upriver.agents.protocol import Episode
+from upriver.agents.ucrl_mnl import UCRLMNL, UCRLMNLState, evidence
+from upriver.checks import Array, positive_integer, positive_number
+from upriver.confidence import Radius, corrected_radius, lemma1_radius, scaled_radius
+from upriver.diagnostics.bounds import LARGEST_KAPPA, SMALLEST_KAPPA, potential_bound
+from upriver.diagnostics.curvature import kappa_over_ball
+from upriver.diagnostics.realizability import (
+    differences,
+    least_squares,
+    softmax_rows,
+    theta_star,
+)
+from upriver.features import Features
+from upriver.mdp import FiniteMDP, Task
+from upriver.planning import Plan, clip_v, clip_v_remaining, solve
+from upriver.simulate import simulate
+
+AT_THE_STEPS_LEFT = frozenset(
+    {optimistic.half_range, optimistic.gradient, optimistic.pessimistic}
+)  # plans that clip V at the steps left; the others clip it at H
+
+
+@dataclass(frozen=True, eq=False)
+class Coverage:
+    """R runs of K episodes, looked at before each episode; arrays are (R, K)."""
+
+    delta: float
+    distance: Array
+    """||theta_hat_k - theta*||_{A_k}; the largest over the cores where there are several."""
+    radii: Mapping[str, Array]
+    """beta_k of each radius judged."""
+    optimistic: Array
+    """Whether the planned V_1(s_1) is at least V*_1(s_1)."""
+    clipped: Array
+    """Share of (h, s) whose V is at the cap."""
+    tied: Array
+    """Share of s where two actions have exactly the same, largest Q; episode k looks at one step,
+    each in its turn."""
+    potential: Array
+    """Sum over the steps so far of max ||varphi||^2_{A_k^-1}."""
+    potential_bound: Array
+    """2 H d log(1 + k H U L_varphi^2 / (d lambda_1)), valid where lambda_k >= L_varphi^2."""
+
+    def ratio(self, name: str) -> Array:
+        """(R,) max over k of distance / radius; at most 1 exactly where theta* was always inside."""
+        radius = self.radius(name)
+        inside = np.where(self.distance <= 0.0, 0.0, np.inf)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            each = np.where(radius > 0.0, self.distance / radius, inside)
+        return each.max(axis=1)
+
+    def share(self, name: str) -> float:
+        """Share of the runs with theta* in C_k for all k; Lemma 1 claims at least 1 - delta."""
+        return float((self.distance <= self.radius(name)).all(axis=1).mean())
+
+    def scale(self, name: str) -> float:
+        """The factor on the radius at which one more run is covered with probability 1 - delta.
+
+        An order statistic of the runs' ratios, so the claim holds for exchangeable runs whatever
+        their distribution.
+        """
+        ratios = np.sort(self.ratio(name))
+        rank = ceil((len(ratios) + 1) * (1.0 - self.delta) - 1e-9)
+        if rank > len(ratios):
+            raise ValueError(
+                f"n_runs is {len(ratios)}; level 1 - {self.delta:g} needs at least "
+                f"{ceil(1.0 / self.delta - 1e-9) - 1} runs"
+            )
+        return float(ratios[rank - 1])
+
+    def radius(self, name: str) -> Array:
+        if name not in self.radii:
+            raise ValueError(f"radius {name!r} was not judged; there are {sorted(self.radii)}")
+        return self.radii[name]
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers of a table, in plain types."""
+        return {
+            "n_runs": self.distance.shape[0],
+            "n_episodes": self.distance.shape[1],
+            "delta": self.delta,
+            "covered": {name: self.share(name) for name in self.radii},
+            "largest_ratio": {name: float(self.ratio(name).max()) for name in self.radii},
+            "optimism_rate": float(self.optimistic.mean()),
+            "clip_rate": float(self.clipped.mean()),
+            "tie_rate": float(self.tied.mean()),
+            "potential": float(self.potential[:, -1].max()),
+            "potential_bound": float(self.potential_bound[:, -1].min()),
+        }
+
+
+class Sight(NamedTuple):
+    """A learner's state, and the chain of what was seen of it before each episode."""
+
+    inner: UCRLMNLState
+    seen: tuple[Any, tuple[float, ...]] | None
+
+
+@dataclass(frozen=True)
+class Watched:
+    """An agent that plays as UCRL-MNL does while its ellipsoid is compared with the truth."""
+
+    agent: UCRLMNL
+    theta: Array
+    best: Array
+    """(S,) V*_1."""
+    radii: tuple[Radius, ...]
+
+    @property
+    def task(self) -> Task:
+        return self.agent.task
+
+    def init(self) -> Sight:
+        return Sight(self.agent.init(), None)
+
+    def plan(self, state: Sight, rng: np.random.Generator) -> Plan:
+        return self.agent.plan(state.inner, rng)
+
+    def update(self, state: Sight, plan: Plan, episode: Episode) -> Sight:
+        inner = self.agent.update(state.inner, plan, episode)
+        return Sight(inner, (state.seen, self.look(state.inner, plan, episode)))
+
+    def look(self, state: UCRLMNLState, plan: Plan, episode: Episode) -> tuple[float, ...]:
+        """(distance, optimistic, clipped, tied, potential added, lambda, *radii)."""
+        task, model = self.task, state.model
+        remaining = self.agent.optimism in AT_THE_STEPS_LEFT
+        cap = (clip_v_remaining if remaining else clip_v)(task).v_cap
+        values = plan.v[:-1]
+        first = int(episode.states[0])
+        steps = np.minimum(np.arange(len(episode.actions)), len(model.width) - 1)
+        group = episode.states[:-1] * task.n_actions + episode.actions
+        about = evidence(self.agent.features, state.k, model)
+        return (
+            distance(self.agent.features, model, self.theta),
+            float(plan.v[0, first] >= self.best[first] - 1e-9),
+            float((values >= cap[:, None]).mean()),
+            tie_share(plan, (state.k - 1) % task.horizon),
+            float(np.sum(model.width[steps, group] ** 2)),
+            model.regularization,
+            *(radius(about) for radius in self.radii),
+        )
+
+
+def distance(features: Features, model: Any, theta: Array) -> float:
+    """||theta_hat - theta||_A, A = lambda I + sum over visits and successors of varphi varphi^T.
+
+    Computed as lambda |x|^2 + sum N(s, a) (varphi^T x)^2 with x the difference.
+    """
+    task = features.task
+    gap = model.theta - theta
+    along = np.asarray(features.matrix @ gap.T).T
+    visits = np.repeat(np.add.reduceat(model.counts, task.indptr[:-1], axis=1), task.sizes, axis=1)
+    square = model.regularization * np.sum(gap**2, axis=1) + np.sum(visits * along**2, axis=1)
+    return float(np.sqrt(square.max()))
+
+
+def tie_share(plan: Plan, h: int) -> float:
+    """Share of the states where, at step h, the largest Q belongs to more than one action."""
+    q = plan.q(h)
+    return float(((q == q.max(axis=1, keepdims=True)).sum(axis=1) > 1).mean())
+
+
+def coverage(
+    mdp: FiniteMDP,
+    features: Features,
+    agent: UCRLMNL | None = None,
+    radii: Mapping[str, Radius] | None = None,
+    n_episodes: int = 100,
+    n_runs: int = 100,
+    delta: float = 0.05,
+    seed: int = 0,
+) -> Coverage:
+    """Play `n_runs` runs and see how often theta* was in the confidence set, and the rest.
+
+    agent: how to act, UCRL-MNL with its defaults unless given. radii: the radii to judge; unless
+    given, Lemma 1 as printed and corrected, with L_theta = ||theta*|| and the certified kappa of
+    that ball, and the radius that the agent acts with ("acting").
+    """
+    problem = mdp, features, agent
+    return coverage_over([problem] * positive_integer("n_runs", n_runs), radii, n_episodes, delta, seed)
+
+
+def coverage_over(
+    problems: Iterable[tuple[FiniteMDP, Features, UCRLMNL | None]],
+    radii: Mapping[str, Radius] | Callable[..., Mapping[str, Radius]] | None = None,
+    n_episodes: int = 100,
+    delta: float = 0.05,
+    seed: int = 0,
+) -> Coverage:
+    """`coverage` with one run for each problem (mdp, features, agent).
+
+    radii may be a function (features, theta*, agent) -> {name: radius}; they must have one set of
+    names.
+    """
+    if not 0.0 < delta < 1.0:
+        raise ValueError(f"delta is {delta!r}; it must lie strictly between 0 and 1")
+    positive_integer("n_episodes", n_episodes)
+    rows, bounds, names = [], [], ()
+    known: dict[Any, tuple[Array, Array, Mapping[str, Radius], UCRLMNL]] = {}
+    for i, (mdp, features, agent) in enumerate(problems):
+        key = id(mdp), id(features), id(agent)
+        if key not in known:
+            known.clear()  # problems come once, or all alike
+            player = UCRLMNL(features.task, features) if agent is None else agent
+            theta = theta_star(mdp, features)
+            if len(theta) > 1 and not player.per_step:
+                raise ValueError(
+                    "the transitions change with the step, so there is no single theta*; "
+                    "use an agent with per_step=True"
+                )
+            rule = radii if radii is not None else lambda f, t, a: lemma_radii(f, t, a, delta)
+            judged = rule(features, theta, player) if callable(rule) else rule
+            known[key] = theta, solve(mdp).v[0], judged, player
+        theta, best, judged, player = known[key]
+        names = tuple(judged)
+        watched = Watched(player, theta, best, tuple(judged.values()))
+        rows.append(unroll(simulate(mdp, watched, n_episodes, seed + i).state.seen))
+        lam = rows[-1][0, 5]
+        bounds.append([potential_bound(features, k, lam) for k in range(1, n_episodes + 1)])
+    if not rows:
+        raise ValueError("there are no problems; coverage needs at least one run")
+    table = np.array(rows)
+    return Coverage(
+        delta=delta,
+        distance=table[:, :, 0],
+        radii={name: table[:, :, 6 + j] for j, name in enumerate(names)},
+        optimistic=table[:, :, 1] > 0.5,
+        clipped=table[:, :, 2],
+        tied=table[:, :, 3],
+        potential=np.cumsum(table[:, :, 4], axis=1),
+        potential_bound=np.array(bounds),
+    )
+
+
+def unroll(seen: Any) -> Array:
+    """(K, ...) the rows of a chain, first one first."""
+    rows = []
+    while seen is not None:
+        seen, row = seen
+        rows.append(row)
+    return np.array(rows[::-1])
+
+
+def lemma_radii(
+    features: Features, theta: Array, agent: UCRLMNL, delta: float
+) -> dict[str, Radius]:
+    """Lemma 1 as printed and corrected with what is true of theta*, and the agent's own radius."""
+    bound = max(float(np.linalg.norm(theta, axis=1).max()), 1e-12)
+    ball = kappa_over_ball(features, bound)
+    kappa = min(max(ball.certified if ball else 0.25, SMALLEST_KAPPA), LARGEST_KAPPA)
+    acting: Any = agent.radius
+    return {
+        "printed": lemma1_radius(kappa, bound, delta),
+        "corrected": corrected_radius(kappa, bound, delta),
+        "acting": acting,
+    }
+
+
+def calibrated_radius(
+    problem: Task | FiniteMDP,
+    features: Features,
+    theta_bound: float | None = None,
+    regularization: float = 1.0,
+    optimism: optimistic.Optimism = optimistic.closed_form,
+    n_episodes: int = 100,
+    n_runs: int = 100,
+    delta: float = 0.05,
+    seed: int = 0,
+    rounds: int = 2,
+) -> float:
+    """A scale c for `scaled_radius(c)`, from simulated coverage.
+
+    For a task, whose core nobody knows, each run draws its own core, uniform on the sphere
+    ||theta|| = theta_bound within the directions that the features can tell apart; by default the
+    log-odds are of order one. For an MDP its own theta* is used. c is the smallest scale that
+    would have covered theta* for all k in a share 1 - delta of the runs (see `Coverage.scale`).
+    How the agent acts depends on c in turn, hence the rounds, each with fresh runs.
+    """
+    rng = np.random.default_rng(np.random.SeedSequence((positive_integer("n_runs", n_runs), seed)))
+    task = problem.known if isinstance(problem, FiniteMDP) else problem
+    if not isinstance(problem, FiniteMDP):
+        features.check_task(task)
+    c = 1e-3
+    for turn in range(positive_integer("rounds", rounds)):
+        agent = UCRLMNL(features.task, features, scaled_radius(c), regularization, optimism)
+        if isinstance(problem, FiniteMDP):
+            problems = [(problem, features, agent)] * n_runs
+        else:
+            problems = (
+                (mnl_mdp(features, draw_core(features, rng, theta_bound), rng), features, agent)
+                for _ in range(n_runs)
+            )
+        seen = coverage_over(
+            problems, {"unit": scaled_radius(1.0)}, n_episodes, delta, seed + turn * n_runs
+        )
+        c = seen.scale("unit")
+    return c
+
+
+def draw_core(features: Features, rng: np.random.Generator, norm: float | None = None) -> Array:
+    """(d,) a core of the given norm, uniform among the directions that change a probability.
+
+    The default norm makes the log-odds of order one: sqrt(rank) / L_varphi.
+    """
+    free = rng.standard_normal((1, features.dimension))
+    core, rank = least_squares(features, differences(features, free))
+    length = float(np.linalg.norm(core))
+    if length == 0.0:
+        return core[0]
+    if norm is None:
+        norm = np.sqrt(rank or features.dimension) / features.norm_bound
+    return core[0] * (positive_number("theta_bound", norm) / length)
+
+
+def mnl_mdp(features: Features, theta: Array, rng: np.random.Generator | None = None) -> FiniteMDP:
+    """The MDP whose transitions are P_theta on the features' task, starting in state 0.
+
+    A task without known rewards gets uniform ones from `rng`.
+    """
+    task = features.task
+    if task.reward is None:
+        if rng is None:
+            raise ValueError("this task has no known reward, and there is no rng to draw one")
+        task = replace(task, reward=rng.random((task.n_states, task.n_actions)))
+    prob = softmax_rows(task, differences(features, np.atleast_2d(theta)))
+    return FiniteMDP(replace(task, support="known"), prob, np.zeros(1, int), np.ones(1))

@@ -1,0 +1,255 @@
+"""Is the true MDP an MNL model of these features (Assumption 1), and with which core theta*?
+
+Within a group (s, a) the model says log P(s')/P(ref) = (varphi(s') - varphi(ref))^T theta*, linear
+equations of which theta* is the minimum-norm solution. They are solved block by block, so nothing
+larger than a block of features is ever dense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from upriver.checks import Array, check_covers
+from upriver.features import Features
+from upriver.mdp import FiniteMDP, Task
+from upriver.mnl.fit import fit_mnl
+
+TOLERANCE = 1e-8  # largest error of a log-odds, relative, at which the equations count as solved
+RIDGES = (1e-8, 1e-6, 1e-4)  # the least ridge at which the projection is found
+DENSE_LIMIT = 40_000_000  # entries of dense blocks beyond which an iterative solver takes over
+
+
+class Shape(NamedTuple):
+    """What features are like, whatever the truth: U, d, rank and norms."""
+
+    max_successors: int
+    """U, the largest reachable set."""
+    dimension: int
+    """Columns that are stored, those a triple can reach."""
+    formal_dimension: int
+    """d as the formulas count it."""
+    rank: int | None
+    """Rank of the differences within groups: how many directions can be learned; None if unknown."""
+    norm_bound: float
+    """L_varphi as given."""
+    best_norm_bound: float
+    """L_varphi after subtracting the best successor's row in each group (Remark 1)."""
+    best_reference: Array
+    """(S*A,) position of that successor within each group, as `features.recentre` takes it."""
+    zero_successor: bool
+    """Whether every group has a successor with the zero vector, as Lemma 1 needs."""
+
+
+class Core(NamedTuple):
+    """The transition core: theta* where the MDP is realizable, else its projection."""
+
+    theta: Array
+    """(1 | H, d) theta*, the one of least norm; or the minimiser of the mean KL divergence."""
+    realizable: bool
+    residual: float
+    """Largest error of a log-odds at the least-squares solution; inf with a forbidden successor."""
+    error: float
+    """Largest total variation between P(. | s, a) and P_theta(. | s, a)."""
+    where: tuple[int, int, int]
+    """(h, s, a) of that largest error."""
+    forbidden: tuple[int, int, int] | None
+    """The first declared successor (s, a, s') of probability 0, which makes theta* infinite."""
+
+    @property
+    def norm(self) -> float:
+        """||theta*||, the least L_theta; the largest over the steps."""
+        return float(np.linalg.norm(self.theta, axis=1).max())
+
+
+def true_probabilities(mdp: FiniteMDP, task: Task) -> Array:
+    """(1 | H, n) the true probability of every triple of `task`, 0 where it cannot happen."""
+    known = mdp.known
+    if (task.n_states, task.n_actions) != (known.n_states, known.n_actions):
+        raise ValueError(
+            f"features were made for a task with {task.describe()}, the MDP has "
+            f"{known.describe()}; build the features from a task of this MDP"
+        )
+    check_covers((task.indptr, task.successors), known, "the task of the features")
+    prob = np.zeros((len(mdp.probability), task.n_triples))
+    prob[:, np.searchsorted(triple_keys(task), triple_keys(known))] = mdp.probability
+    return prob
+
+
+def triple_keys(task: Task) -> Array:
+    """(n,) one ascending number per triple."""
+    s, a, s2 = task.triples
+    return (s * task.n_actions + a) * task.n_states + s2
+
+
+def forbidden_successor(task: Task, prob: Array) -> tuple[int, int, int] | None:
+    """The first declared successor that has probability 0 at some step, as (s, a, s')."""
+    zero = (prob <= 0.0).any(axis=0)
+    if not zero.any():
+        return None
+    i = int(np.argmax(zero))
+    s, a, s2 = (int(x[i]) for x in task.triples)
+    return s, a, s2
+
+
+def softmax_rows(task: Task, logits: Array) -> Array:
+    """(..., n) logits to probabilities within each group; eq. (1)."""
+    starts = task.indptr[:-1]
+    top = np.repeat(np.maximum.reduceat(logits, starts, axis=-1), task.sizes, axis=-1)
+    weights = np.exp(logits - top)
+    return weights / np.repeat(np.add.reduceat(weights, starts, axis=-1), task.sizes, axis=-1)
+
+
+def stacks(features: Features) -> Iterator[tuple[Array, Array]]:
+    """(groups (m,), rows (m, U, w)) for each shape of group: their features, w columns used."""
+    layout, sizes = features.layout, features.task.sizes
+    shapes = np.stack([sizes, layout.width], axis=1)
+    for u, w in np.unique(shapes, axis=0):
+        groups = np.flatnonzero((sizes == u) & (layout.width == w))
+        cells = layout.value_start[groups, None] + np.arange(u * w)
+        yield groups, layout.values[cells].reshape(len(groups), u, w)
+
+
+def shape_of(features: Features) -> Shape:
+    """U, d, rank and L_varphi before and after the best recentring."""
+    task = features.task
+    best = 0.0
+    reference = np.zeros(len(task.sizes), np.int64)
+    zero = True
+    for groups, rows in stacks(features):
+        gram = rows @ rows.transpose(0, 2, 1)
+        square = np.einsum("gii->gi", gram)
+        distance = square[:, :, None] + square[:, None, :] - 2.0 * gram
+        reach = distance.max(axis=2)
+        reference[groups] = reach.argmin(axis=1)
+        best = max(best, float(reach.min(axis=1).max()))
+        zero = zero and bool((square.min(axis=1) <= 0.0).all())
+    assert features.formal_dimension is not None
+    return Shape(
+        task.max_successors, features.dimension, features.formal_dimension,
+        least_squares(features, np.zeros((1, task.n_triples)))[1], features.norm_bound,
+        float(np.sqrt(max(best, 0.0))), reference, zero,
+    )  # fmt: skip
+
+
+def find_core(mdp: FiniteMDP, features: Features) -> Core:
+    """theta* by minimum-norm least squares; the KL projection where that is not the truth.
+
+    The projection minimises the mean over (s, a) of KL(P(. | s, a), P_theta(. | s, a)), with a
+    ridge just large enough for a minimiser to exist.
+    """
+    task = features.task
+    prob = true_probabilities(mdp, task)
+    forbidden = forbidden_successor(task, prob)
+    residual = np.inf
+    theta = np.zeros((len(prob), features.dimension))
+    if forbidden is None:
+        odds = np.log(prob)
+        odds -= odds[:, first_rows(task)]
+        theta, _ = least_squares(features, odds)
+        residual = float(np.abs(differences(features, theta) - odds).max())
+        if residual <= TOLERANCE * max(1.0, float(np.abs(odds).max())):
+            return Core(theta, True, residual, *largest_error(task, prob, features, theta), None)
+    theta = project(features, prob)
+    return Core(theta, False, residual, *largest_error(task, prob, features, theta), forbidden)
+
+
+def theta_star(mdp: FiniteMDP, features: Features) -> Array:
+    """(1 | H, d) theta*, or one sentence on why there is none."""
+    core = find_core(mdp, features)
+    if core.forbidden is not None:
+        s, a, s2 = core.forbidden
+        raise ValueError(
+            f"successor {s2} of (s={s}, a={a}) is declared reachable and has probability 0, so "
+            "theta* is infinite; declare only reachable successors, as support='known' does"
+        )
+    if not core.realizable:
+        h, s, a = core.where
+        raise ValueError(
+            f"no theta* gives these transitions: the best core is off by {core.error:.3g} in total "
+            f"variation at (h={h}, s={s}, a={a}); use richer features, such as one-hot"
+        )
+    return core.theta
+
+
+def first_rows(task: Task) -> Array:
+    """(n,) the first row of each triple's group."""
+    return np.repeat(task.indptr[:-1], task.sizes)
+
+
+def differences(features: Features, theta: Array) -> Array:
+    """(C, n) (varphi(s') - varphi(ref))^T theta for each of C cores."""
+    logits = np.asarray(features.matrix @ theta.T).T
+    return logits - logits[:, first_rows(features.task)]
+
+
+def largest_error(
+    task: Task, prob: Array, features: Features, theta: Array
+) -> tuple[float, tuple[int, int, int]]:
+    """The largest total-variation error over (h, s, a), and where it is."""
+    gap = np.abs(prob - softmax_rows(task, differences(features, theta)))
+    error = 0.5 * np.add.reduceat(gap, task.indptr[:-1], axis=1)
+    h, g = np.unravel_index(int(np.argmax(error)), error.shape)
+    return float(error[h, g]), (int(h), int(g) // task.n_actions, int(g) % task.n_actions)
+
+
+def least_squares(features: Features, odds: Array) -> tuple[Array, int | None]:
+    """(theta (C, d), rank): minimum-norm solution of differences(theta) = odds (C, n)."""
+    task, layout = features.task, features.layout
+    matrix = features.matrix - features.matrix[first_rows(task)]
+    if not sparse.issparse(matrix):
+        solution, rank = pseudo_solve(matrix[None], odds.T[None])
+        return np.ascontiguousarray(solution[0].T), int(rank[0])
+    row_block = np.repeat(layout.block, task.sizes)
+    n_rows = np.bincount(row_block[row_block >= 0], minlength=len(layout.size))
+    area = n_rows * layout.size.astype(np.int64)
+    if area.sum() > DENSE_LIMIT:
+        from scipy.sparse.linalg import lsqr
+
+        theta = [lsqr(matrix, y, atol=1e-14, btol=1e-14, iter_lim=20_000)[0] for y in odds]
+        return np.array(theta), None
+    by_block = np.argsort(row_block, kind="stable")[int((row_block < 0).sum()) :]
+    row_start = np.concatenate([[0], np.cumsum(n_rows)])
+    local = np.empty(task.n_triples, np.int64)
+    local[by_block] = np.arange(len(by_block)) - np.repeat(row_start[:-1], n_rows)
+    start = np.concatenate([[0], np.cumsum(area)])
+    entries = sparse.coo_array(matrix)
+    b = row_block[entries.row]
+    flat = np.zeros(start[-1])
+    flat[start[b] + local[entries.row] * layout.size[b] + layout.slot[entries.col]] = entries.data
+    theta = np.zeros((len(odds), features.dimension))
+    rank = 0
+    for r, m in np.unique(np.stack([n_rows, layout.size], axis=1), axis=0):
+        chosen = np.flatnonzero((n_rows == r) & (layout.size == m))
+        system = flat[start[chosen, None] + np.arange(r * m)].reshape(len(chosen), r, m)
+        rows = by_block[row_start[chosen, None] + np.arange(r)]
+        solution, ranks = pseudo_solve(system, odds[:, rows].transpose(1, 2, 0))
+        columns = layout.features[layout.feature_start[chosen, None] + np.arange(m)]
+        theta[:, columns] = solution.transpose(2, 0, 1)
+        rank += int(ranks.sum())
+    return theta, rank
+
+
+def pseudo_solve(system: Array, target: Array) -> tuple[Array, Array]:
+    """Minimum-norm x (B, m, C) of system (B, r, m) x = target (B, r, C), and the ranks (B,)."""
+    if 0 in system.shape:
+        return np.zeros((len(system), system.shape[2], target.shape[2])), np.zeros(len(system), int)
+    left, size, right = np.linalg.svd(system, full_matrices=False)
+    floor = size[:, :1] * max(system.shape[1:]) * np.finfo(float).eps
+    kept = (size > floor) & (size > 0.0)
+    weight = np.where(kept, 1.0 / np.where(kept, size, 1.0), 0.0)
+    along = weight[:, :, None] * (left.transpose(0, 2, 1) @ target)
+    return right.transpose(0, 2, 1) @ along, kept.sum(axis=1)
+
+
+def project(features: Features, prob: Array) -> Array:
+    """(C, d) argmin over theta of the mean KL(P, P_theta), by maximum likelihood on P as counts."""
+    for ridge in RIDGES:
+        try:
+            return np.array([fit_mnl(features, p, ridge).theta for p in prob])
+        except (RuntimeError, ValueError):
+            continue
+    raise RuntimeError("the KL projection did not converge; rescale the features")
