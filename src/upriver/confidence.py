@@ -94,6 +94,8 @@ class lemma1_radius:
 
     def __call__(self, e: Evidence) -> float:
         lam, big, d = e.regularization, e.norm_bound, e.dimension
+        if big == 0.0:  # no feature anywhere: the model is known
+            return 0.0
         spread = d * log(2.0 / big**2) + 0.5 * d * log(
             1.0 + e.k * e.horizon * e.max_successors * big**2 / (d * lam)
         )
@@ -121,6 +123,8 @@ class corrected_radius:
 
     def __call__(self, e: Evidence) -> float:
         lam, big = e.regularization, e.norm_bound
+        if big == 0.0:  # no feature anywhere: the model is known
+            return 0.0
         spread = e.dimension * log(2.0) + 0.5 * e.logdet_ratio - log(self.delta)
         first = (1.0 / (4.0 * big) + self.theta_bound) * sqrt(lam)
         return (first + 4.0 * big / sqrt(lam) * spread) / self.kappa
@@ -143,6 +147,8 @@ class theory_regularization:
 
     def __call__(self, k: int) -> float:
         task, big = self.features.task, self.features.norm_bound**2
+        if big == 0.0:  # no feature anywhere: any lambda will do
+            return 1.0
         growth = log(max(k * task.horizon * task.max_successors * big, 1.0))
         d = self.features.formal_dimension
         assert d is not None
