@@ -139,7 +139,7 @@ def test_ties_are_uniform_and_independent_across_states_and_steps():
     share = np.stack([(flat == a).mean(axis=0) for a in range(n_actions)])
     deviation = np.sqrt(2 / 9 / draws)
     assert np.abs(share - 1 / 3).max() < 4.5 * deviation
-    joint = np.array([np.mean((flat[:, i] == flat[:, j])) for i in range(20) for j in range(i)])
+    joint = np.array([np.mean(flat[:, i] == flat[:, j]) for i in range(20) for j in range(i)])
     assert np.abs(joint - 1 / 3).max() < 4.5 * deviation
 
 
