@@ -29,6 +29,7 @@ from upriver.confidence import (
 )
 from upriver.features import Features
 from upriver.learn import Learning, learn
+from upriver.logs import fit_from_log, plan_with
 from upriver.mdp import FiniteMDP, Task
 from upriver.planning import Plan, evaluate, solve
 from upriver.policy import Policy, load_policy

@@ -16,7 +16,7 @@ from upriver.agents.protocol import Agent, Episode
 from upriver.checks import Array, positive_integer
 from upriver.mdp import Task
 from upriver.planning import Plan
-from upriver.policy import Policy, from_plan
+from upriver.policy import Policy
 from upriver.simulate import Checkpoint, begin
 
 
@@ -54,7 +54,7 @@ class Learning(NamedTuple):
     @property
     def policy(self) -> Policy:
         """The last policy played, to keep, save and use."""
-        return from_plan(self.plan, self.task)
+        return Policy.from_plan(self.plan, self.task)
 
     def summary(self, last: int = 100) -> str:
         """What was earned in the last episodes, with its standard error."""

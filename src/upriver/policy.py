@@ -50,6 +50,13 @@ class Policy:
             if given is not None and len(given) != size:
                 raise ValueError(f"{name} has {len(given)} names; there must be {size}")
 
+    @staticmethod
+    def from_plan(plan: Plan, task: Task | None = None) -> Policy:
+        """The policy of a plan, with the names of its task."""
+        if task is None:
+            return Policy(plan.policy, int(plan.policy.max()) + 1)
+        return Policy(plan.policy, task.n_actions, task.states, task.actions)
+
     @property
     def horizon(self) -> int:
         return len(self.actions)
@@ -123,13 +130,6 @@ class Policy:
         """Write the policy to `path`, an .npz file that `load_policy` reads."""
         arrays: dict[str, Array] = {}
         write_archive(path, "policy", encode(self, arrays), arrays)
-
-
-def from_plan(plan: Plan, task: Task | None) -> Policy:
-    """The policy of a plan, with the names of its task."""
-    if task is None:
-        return Policy(plan.policy, int(plan.policy.max()) + 1)
-    return Policy(plan.policy, task.n_actions, task.states, task.actions)
 
 
 def load_policy(path: Any) -> Policy:

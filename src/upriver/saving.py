@@ -161,7 +161,7 @@ def encode(value: Any, arrays: dict[str, Array], seen: dict[int, Any] | None = N
     if isinstance(value, np.ndarray):
         return {"array": add_array(value, arrays), "id": number}
     if sparse.issparse(value):
-        parts = sparse.csr_array(value)
+        parts: Any = sparse.csr_array(value)
         data = [add_array(x, arrays) for x in (parts.data, parts.indices, parts.indptr)]
         return {"sparse": data, "shape": list(parts.shape), "id": number}
     if is_dataclass(value):

@@ -60,9 +60,9 @@ class Run(NamedTuple):
     @property
     def policy(self) -> Policy:
         """The last policy played, to keep, save and use."""
-        from upriver.policy import from_plan
+        from upriver.policy import Policy
 
-        return from_plan(self.plan, self.task)
+        return Policy.from_plan(self.plan, self.task)
 
 
 def streams(seed: int) -> tuple[np.random.Generator, np.random.Generator]:

@@ -298,7 +298,7 @@ def write_text(path: Path, text: str) -> None:
 
 def toml(value: Any) -> str:
     """A TOML literal of names: text, whole numbers, truth values, and tuples of them."""
-    if isinstance(value, list | tuple):
+    if type(value) in (list, tuple):  # not a named tuple, which would come back as a plain one
         return f"[{', '.join(map(toml, value))}]"
     if isinstance(value, str):
         return json.dumps(value)

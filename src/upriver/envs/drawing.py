@@ -35,10 +35,10 @@ def pay(mdp: FiniteMDP) -> Array:
 
 
 def text(mdp: FiniteMDP, state: int, step: int, last: str) -> str:
-    """The states as dots, those that pay as +, the present one as @."""
+    """The states as dots, those that pay most as +, the present one as @."""
     at, best = places(mdp), pay(mdp)
     board = np.full(at.max(axis=0) + 1, " ")
-    board[*at.T] = np.where(best > 0, "+", ".")
+    board[*at.T] = np.where(best > best.max() / 2, "+", ".")
     board[*at[state]] = "@"
     name = mdp.known.states[state] if mdp.known.states is not None else state
     head = f"{mdp.name}  step {step}/{mdp.horizon}  state {name}"

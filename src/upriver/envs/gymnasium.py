@@ -179,9 +179,9 @@ class FiniteMDPEnv(gymnasium.Env):
         """(1 | H, S*A) rewards in the user's units."""
         task = mdp.known
         s, _, s2 = task.triples
-        stays = np.logical_and.reduceat(s == s2, task.indptr[:-1]).reshape(mdp.n_states, -1)
-        free = (np.abs(self.paid) < 1e-12).all(axis=0).reshape(mdp.n_states, -1)
-        self.ends = stays.all(axis=1) & free.all(axis=1)
+        leaves = np.bincount(s[s != s2], minlength=mdp.n_states) > 0
+        pays = (np.abs(self.paid) > 1e-12).reshape(-1, mdp.n_states, mdp.n_actions).any((0, 2))
+        self.ends = np.asarray(~(leaves | pays))
         """(S,) where an episode is over."""
         self.state, self.step_number = 0, 0
         self.last: str = ""
