@@ -1,0 +1,171 @@
+import subprocess
+import sys
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+import upriver as up
+from gymnasium.utils.env_checker import check_env
+from gymnasium.wrappers import RecordEpisodeStatistics
+from upriver.envs.gymnasium import FiniteMDPEnv, close_ends, id_of
+from upriver.planning import start_value
+
+IDS = [id_of(name) for name in up.envs.ENVIRONMENTS]
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def test_upriver_alone_imports_no_gymnasium():
+    code = (
+        "import sys, upriver; "
+        "print([m for m in ('gymnasium', 'pyarrow', 'pandas') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_every_environment_passes_the_official_check(name):
+    check_env(gymnasium.make(name).unwrapped)
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_text_and_picture(name):
+    env = gymnasium.make(name, render_mode="ansi")
+    env.reset(seed=0)
+    env.step(0)
+    assert "step 1/" in env.render() and "@" in env.render()
+    env = gymnasium.make(name, render_mode="rgb_array")
+    state, _ = env.reset(seed=0)
+    image = env.render()
+    assert image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3
+    moved = False
+    for _ in range(50):  # the picture follows the state
+        following, _, ended, truncated, _ = env.step(env.action_space.sample())
+        moved |= following != state and not np.array_equal(env.render(), image)
+        if ended or truncated:
+            break
+    assert moved
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_vector_environments_and_statistics(mode):
+    envs = gymnasium.make_vec("upriver/RiverSwim-v0", num_envs=3, vectorization_mode=mode)
+    envs = gymnasium.wrappers.vector.RecordEpisodeStatistics(envs)
+    envs.reset(seed=1)
+    for _ in range(24):
+        *_, truncated, info = envs.step(np.ones(3, np.int64))
+    assert truncated.all() and (info["episode"]["l"] == 24).all()
+    envs.close()
+
+
+def test_record_episode_statistics():
+    env = RecordEpisodeStatistics(gymnasium.make("upriver/RiverSwim-v0", n_states=4, horizon=7))
+    env.reset(seed=0)
+    total = 0.0
+    for _ in range(7):
+        _, reward, ended, truncated, info = env.step(0)
+        total += reward
+    assert truncated and not ended
+    assert info["episode"]["l"] == 7 and info["episode"]["r"] == pytest.approx(total)
+    assert total == pytest.approx(7 * 0.005)
+
+
+def test_steps_follow_the_probabilities():
+    mdp = up.envs.riverswim(3, 4)
+    env = up.envs.to_gymnasium(mdp)
+    env.reset(seed=0)
+    seen = np.zeros(3)
+    for _ in range(4000):
+        env.reset()
+        env.state = 1
+        seen[env.step(1)[0]] += 1
+    # 5 standard errors of a frequency near one half
+    assert np.abs(seen / 4000 - [0.05, 0.6, 0.35]).max() < 5 * 0.5 / np.sqrt(4000)
+
+
+def test_there_and_back_again():
+    mdp = up.envs.riverswim(5, 11, variant="strehl")
+    back = up.envs.from_gymnasium(FiniteMDPEnv(mdp), horizon=11)
+    assert back.known.same_support(mdp.known)
+    np.testing.assert_allclose(back.probability, mdp.probability, rtol=1e-15)
+    np.testing.assert_array_equal(back.reward, mdp.reward)
+    np.testing.assert_array_equal(back.initial_probability, mdp.initial_probability)
+
+
+def test_frozen_lake_by_hand():
+    mdp = up.envs.from_gymnasium("FrozenLake-v1", success_rate=0.8)
+    assert mdp.horizon == 100  # its own time limit
+    task = mdp.known
+    at = task.rows(14, 2)  # left of the goal, going right: down and up slips stay and go up
+    assert dict(zip(task.successors[at], mdp.probability[0, at], strict=True)) == pytest.approx(
+        {10: 0.1, 14: 0.1, 15: 0.8}
+    )
+    assert mdp.reward[14, 2] == pytest.approx(0.8)
+    for over in (5, 7, 11, 12, 15):
+        assert [task.successors[task.rows(over, a)].tolist() for a in range(4)] == [[over]] * 4
+        assert (mdp.reward[over] == 0).all()
+    at = task.rows(0, 0)  # a corner: two of the three outcomes stay
+    assert mdp.probability[0, at] == pytest.approx([0.9, 0.1])
+
+
+@pytest.mark.parametrize("name", ["FrozenLake-v1", "CliffWalkingSlippery-v1", "Taxi-v4"])
+def test_values_in_the_users_units(name):
+    """V* equals value iteration on the raw table, with its rewards and endings as they are."""
+    horizon = 30
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        mdp = up.envs.from_gymnasium(name, horizon=horizon)
+    env = gymnasium.make(name).unwrapped
+    n = len(env.P)
+    v = np.zeros(n)
+    for _ in range(horizon):
+        v = np.array([
+            max(
+                sum(p * (r + (0.0 if end else v[s2])) for p, s2, r, end in env.P[s][a])
+                for a in env.P[s]
+            )
+            for s in range(n)
+        ])  # fmt: skip
+    expected = float(env.initial_state_distrib @ v)
+    got = mdp.in_units(start_value(mdp, up.solve(mdp).v))
+    assert got == pytest.approx(expected, abs=1e-9)
+    assert mdp.reward.min() >= 0 and mdp.reward.max() <= 1
+
+
+def test_nothing_to_learn_is_said():
+    with pytest.warns(UserWarning, match="one successor"):
+        up.envs.from_gymnasium("CliffWalking-v1", horizon=20)
+
+
+def test_a_state_that_ends_and_goes_on_gets_an_end_beside_it():
+    rows = [
+        [[(0.5, 1, 0.0, False), (0.5, 1, 2.0, True)]],
+        [[(1.0, 0, -2.0, False)]],
+    ]
+    mdp = close_ends(rows, 0, 3, "two")
+    assert mdp.known.states == [0, 1, "end"]
+    assert mdp.reward_range == (-2.0, 2.0)
+    # 1 for the first step; half go on, pay -2, and are back for another 1
+    assert mdp.in_units(up.solve(mdp).v[0, 0]) == pytest.approx(1 + 0.5 * (-2 + 1))
+
+
+def test_an_environment_without_a_table_is_a_black_box():
+    with pytest.raises(ValueError, match=r"CartPole-v1 has no transition table P.*upriver.learn"):
+        up.envs.from_gymnasium("CartPole-v1")
+
+
+def test_step_dependent_mdps_have_no_table():
+    mdp = up.FiniteMDP.from_arrays(np.full((2, 2, 1, 2), 0.5), np.zeros((2, 1)), 2)
+    env = FiniteMDPEnv(mdp)
+    assert not hasattr(env, "P")
+    env.reset(seed=0)
+    env.step(0)
+    with pytest.raises(ValueError, match="call reset first"):
+        env.step(0), env.step(0)
