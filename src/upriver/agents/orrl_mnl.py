@@ -49,7 +49,7 @@ class ORRLMNL:
 
     task: Task
     features: Features
-    radius: Radius | float = 1e-3
+    radius: Radius | float = 1e-4
     """beta_k; a number c stands for scaled_radius(c)."""
     step_size: float = 1.0
     """eta."""
@@ -65,7 +65,7 @@ class ORRLMNL:
     """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (0.0, 1e-4, 1e-3, 1e-2),
+        "radius": (0.0, 1e-5, 1e-4, 1e-3),
         "step_size": (0.5, 1.0),
         "regularization": (0.1, 1.0, 10.0),
     }

@@ -48,7 +48,7 @@ class RRLMNL:
 
     task: Task
     features: Features
-    radius: Radius | float = 1e-3
+    radius: Radius | float = 3e-5
     """alpha_k = sigma_k / H; a number c stands for scaled_radius(c)."""
     kappa: float = 0.1
     """Curvature of the loss that the Newton step counts on: smaller is bolder."""
@@ -64,7 +64,7 @@ class RRLMNL:
     """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (0.0, 1e-4, 1e-3, 1e-2),
+        "radius": (0.0, 1e-5, 1e-4, 1e-3),
         "kappa": (0.03, 0.1, 0.3),
         "regularization": (0.1, 1.0),
     }

@@ -47,7 +47,7 @@ class UCRLMNLLL:
 
     task: Task
     features: Features
-    radius: Radius | float = 1e-3
+    radius: Radius | float = 3e-4
     """beta_k; a number c stands for scaled_radius(c); 0 is the greedy learner."""
     regularization: float = 1.0
     """lambda."""

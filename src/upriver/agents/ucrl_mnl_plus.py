@@ -52,7 +52,7 @@ class UCRLMNLPlus:
 
     task: Task
     features: Features
-    radius: Radius | float = 1e-3
+    radius: Radius | float = 3e-4
     """beta_k; a number c stands for scaled_radius(c); 0 is the greedy learner."""
     step_size: float = 1.0
     """eta."""
