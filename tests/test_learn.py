@@ -1,0 +1,142 @@
+import warnings
+
+import numpy as np
+import pytest
+import upriver as up
+from upriver.planning import start_value
+
+
+class Walk:
+    """A line of cells named by what is seen there; stepping right of the last ends the episode.
+
+    Observations are arrays, actions are words, and no seed is needed: moves fail every third time.
+    """
+
+    def __init__(self, length=3, limit=None, pay=2.0):
+        self.length, self.limit, self.pay = length, limit, pay
+        self.seeds = []
+
+    def reset(self, seed=None):
+        self.seeds.append(seed)
+        self.at, self.t = 0, 0
+        self.rng = np.random.default_rng(seed)
+        return np.array([self.at, -self.at]), {}
+
+    def step(self, action):
+        assert action in ("back", "on")
+        self.t += 1
+        if self.rng.random() < 0.75:
+            self.at = max(self.at + (1 if action == "on" else -1), 0)
+        done = self.at == self.length
+        reward = self.pay if done else 0.0
+        return np.array([self.at, -self.at]), reward, done, self.t == self.limit, {}
+
+
+def walk_task(length=3, horizon=12, reward=None):
+    cells = [(i, -i) for i in range(length + 1)]
+
+    def successors(cell, action):
+        i = cell[0]
+        if i == length:
+            return [cell]
+        return {cell, cells[i + 1] if action == "on" else cells[max(i - 1, 0)]}
+
+    return up.Task.from_successors(cells, ["back", "on"], successors, horizon, reward)
+
+
+def test_arrays_as_states_and_words_as_actions():
+    task = walk_task()
+    agent = up.UCRLMNL(task, up.features.one_hot(task), radius=1e-3)
+    run = up.learn(Walk(), agent, 60, seed=1, reward_range=(0.0, 2.0))
+    assert run.policy.act((0, 0), 0) == "on"
+    assert run.returns[-30:].mean() > 1.9  # reached in 12 steps almost always, and paid 2
+    assert run.lengths.max() <= 12 and run.lengths.min() >= 3
+    # whatever the environment did, it ended itself exactly when it paid
+    np.testing.assert_array_equal(run.ended, run.returns == 2.0)
+
+
+def test_regret_is_unknown_and_says_so():
+    run = up.learn(Walk(), up.Random(walk_task()), 3, reward_range=(0.0, 2.0))
+    with pytest.raises(ValueError, match="regret is not known"):
+        _ = run.regret
+    with pytest.raises(ValueError, match="not known"):
+        _ = run.values
+    assert "regret unknown" in run.summary()
+
+
+def test_observations_through_a_function():
+    task = up.Task.from_successors(range(4), ["back", "on"], lambda s, a: range(4), 12)
+    run = up.learn(
+        Walk(limit=2), up.Random(task), 5, state_of=lambda x: int(x[0]), reward_range=(0, 2)
+    )
+    assert (run.lengths == 2).all() and not run.ended.any()  # truncated early, and no end claimed
+
+
+def test_one_state_for_the_end():
+    """The environment's last observation need not be a state at all."""
+    cells = [(0, 0), (1, -1), (2, -2), "over"]
+    task = up.Task.from_successors(
+        cells, ["back", "on"], lambda s, a: [s] if s == "over" else cells, 12, lambda s, a: 0.0
+    )
+    run = up.learn(Walk(), up.Random(task), 30, end="over", reward_range=(0, 2))
+    assert run.ended.any()
+    with pytest.raises(ValueError, match=r"observation \(3, -3\) is no state of the task"):
+        up.learn(Walk(), up.Random(task), 30, reward_range=(0, 2))
+
+
+def test_an_end_where_the_task_goes_on_is_refused():
+    task = up.Task.from_successors(range(4), ["back", "on"], lambda s, a: range(4), 12)
+    with pytest.raises(ValueError, match="ended in state 3, where the task goes on"):
+        up.learn(Walk(), up.Random(task), 30, state_of=lambda x: int(x[0]), reward_range=(0, 2))
+    pays = walk_task(reward=lambda s, a: 0.5)
+    with pytest.raises(ValueError, match=r"ended in state \(3, -3\), where the task pays"):
+        up.learn(Walk(), up.Random(pays), 30, reward_range=(0, 2))
+
+
+def test_unknown_rewards_hope_for_nothing_after_the_end():
+    """After learning, the planned value of the end is 0: nobody is paid there."""
+    task = walk_task()
+    agent = up.UCRLMNL(task, up.features.one_hot(task), reward_bonus=0.0)
+    run = up.learn(Walk(), agent, 40, reward_range=(0.0, 2.0))
+    assert run.plan.v[0, 3] == pytest.approx(0.0, abs=1e-6 + 12 * 1e-2)
+    assert run.state.rewards.visits[3 * 2 : 3 * 2 + 2].min() > 0
+
+
+def test_continued_equals_uninterrupted():
+    task = walk_task()
+    agent = up.UCRLMNL(task, up.features.one_hot(task), radius=1e-2)
+    options = {"reward_range": (0.0, 2.0)}
+    whole = up.learn(Walk(), agent, 30, seed=5, **options)
+    first = up.learn(Walk(), agent, 13, seed=5, **options)
+    rest = up.learn(Walk(), agent, 17, resume=first.checkpoint, **options)
+    for name in ("returns", "lengths", "ended"):
+        joined = np.concatenate([getattr(first, name), getattr(rest, name)])
+        assert joined.tobytes() == getattr(whole, name).tobytes()
+    assert whole.plan.policy.tobytes() == rest.plan.policy.tobytes()
+
+
+def test_every_episode_has_its_own_seed():
+    env = Walk()
+    up.learn(env, up.Random(walk_task()), 6, seed=2, reward_range=(0, 2))
+    assert len(set(env.seeds)) == 6
+    other = Walk()
+    up.learn(other, up.Always(walk_task()), 6, seed=2, reward_range=(0, 2))
+    assert env.seeds == other.seeds  # every agent meets the same environment
+
+
+def test_a_black_box_and_its_table_agree():
+    """Learning through reset and step reaches the value that the table says is best."""
+    import gymnasium
+
+    mdp = up.envs.riverswim(5, 15)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        import upriver.envs.gymnasium as registered
+
+        assert registered.id_of("riverswim") in gymnasium.registry
+        env = gymnasium.make("upriver/RiverSwim-v0", n_states=5, horizon=15)
+    task = mdp.task("local")
+    agent = up.UCRLMNL(task, up.features.shared(task), radius=1e-3)
+    run = up.learn(env, agent, 150, seed=0)
+    value = start_value(mdp, up.evaluate(mdp, run.plan.policy))
+    assert value >= 0.95 * start_value(mdp, up.solve(mdp).v)

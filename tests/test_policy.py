@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+import upriver as up
+
+
+def learned():
+    mdp = up.envs.riverswim(4, 8)
+    task = mdp.task("local")
+    return mdp, up.simulate(mdp, up.UCRLMNL(task, up.features.one_hot(task)), 20, seed=1)
+
+
+def test_acts_as_the_plan_says():
+    mdp, run = learned()
+    for h in range(mdp.horizon):
+        for s in range(mdp.n_states):
+            assert run.policy.act(s, h) == ("left", "right")[run.plan.policy[h, s]]
+
+
+def test_a_policy_without_names_acts_by_number():
+    policy = up.Policy(np.array([[0, 1], [1, 0]]), 2)
+    assert policy.act(1, 0) == 1 and isinstance(policy.act(1, 0), int)
+
+
+def test_the_table_holds_the_whole_policy():
+    mdp, run = learned()
+    rebuilt = np.full(run.plan.policy.shape, -1)
+    for row in run.policy.table():
+        steps = slice(row["first step"], row["last step"] + 1)
+        assert (rebuilt[steps, row["state"]] == -1).all()
+        rebuilt[steps, row["state"]] = ("left", "right").index(row["action"])
+    np.testing.assert_array_equal(rebuilt, run.plan.policy)
+    for a, b in zip(run.policy.table(), run.policy.table()[1:], strict=False):
+        assert a["state"] != b["state"] or a["action"] != b["action"]  # as few rows as possible
+
+
+def test_randomised_policies_draw(rng):
+    policy = up.Policy(np.full((1, 1, 4), 0.25) + [[[0.5, -0.25, -0.25, 0.0]]], 4)
+    drawn = [policy.act(0, 0, rng) for _ in range(2000)]
+    assert set(drawn) == {0, 3}
+    assert np.mean(np.array(drawn) == 0) == pytest.approx(0.75, abs=0.05)
+    assert [r["probability"] for r in policy.table()] == [0.75, 0.25]
+    with pytest.raises(ValueError, match="needs a generator"):
+        policy.act(0, 0)
+
+
+def test_saved_and_loaded(tmp_path):
+    states = ["bank", ("deep", 1), 3.5]
+    policy = up.Policy(np.array([[0, 1, 1], [1, 0, 1]], np.int8), 2, states, ["wait", "swim"])
+    policy.save(tmp_path / "p.npz")
+    again = up.load_policy(tmp_path / "p.npz")
+    assert again.actions.dtype == np.int8
+    assert again.state_names == states and again.action_names == ["wait", "swim"]
+    assert again.table() == policy.table()
+    assert again.act(("deep", 1), 0) == "swim"
+
+
+def test_black_boxes_have_policies_too(tmp_path):
+    import gymnasium
+    import upriver.envs.gymnasium  # noqa: F401, registers
+
+    env = gymnasium.make("upriver/RiverSwim-v0")
+    run = up.learn(env, up.Always(up.envs.riverswim().task(), 1), 2)
+    run.policy.save(tmp_path / "p.npz")
+    assert up.load_policy(tmp_path / "p.npz").act(3, 23) == "right"
