@@ -20,6 +20,8 @@ from upriver.experiments.store import StorageFailed, Store, to_bytes
 
 ATTEMPTS = 3
 """How often a run may be lost with the connection before it counts as failed."""
+TIMEOUT = 10
+"""Seconds that a scheduler has to answer."""
 AHEAD = 4
 """Runs under way for each thread of the cluster, so that no thread waits for this process."""
 
@@ -144,7 +146,7 @@ def connected(address: str, jobs: int):
             yield client
         return
     try:
-        client = Client(address, timeout=10)
+        client = Client(address, timeout=TIMEOUT)
     except (OSError, ValueError) as error:
         raise ConnectionError(f"no Dask scheduler answers at {address}: {error}") from error
     with client:

@@ -1,0 +1,70 @@
+"""Starting real sweeps in real processes, for the tests of this folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from upriver.analysis import load_runs, samples_of, summary
+from upriver.cli.table import as_csv
+from upriver.experiments.spec import Experiment, parse
+
+ROOT = Path(__file__).parents[2]
+AGENTS = "tests.experiments.sweep_agents"
+
+
+def sweep(agents: list[dict], seeds: int, episodes: int = 3, **environment) -> Experiment:
+    return parse(
+        {
+            "name": "sweep",
+            "episodes": episodes,
+            "seeds": {"count": seeds},
+            "environments": [{"name": "riverswim-3", "horizon": 5, **environment}],
+            "agents": agents,
+        }
+    )
+
+
+TWO_HUNDRED = sweep([{"agent": "ucrl-mnl"}, {"agent": f"{AGENTS}:Logged"}], seeds=100)
+
+
+def command(*words: object) -> list[str]:
+    return [sys.executable, "-m", "upriver", *map(str, words)]
+
+
+def environment(**extra: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), **extra}
+
+
+def start(*words: object, **extra: str) -> subprocess.Popen[str]:
+    """A sweep as a process group of its own, so that all of it can be killed at once."""
+    return subprocess.Popen(
+        command(*words),
+        env=environment(**extra),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], timeout: float = 120.0) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=timeout)
+    return process.returncode, out, err
+
+
+def stored(folder: Path) -> list[Path]:
+    return sorted(folder.glob("env=*/agent=*/*.parquet"))
+
+
+def table_bytes(folder: Path) -> bytes:
+    """Everything deterministic in a folder: every row of every run, and the printed table."""
+    table = load_runs(folder)
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    return sink.getvalue().to_pybytes() + as_csv(summary(samples_of(table))).encode()
