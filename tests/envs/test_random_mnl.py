@@ -10,7 +10,9 @@ from upriver.mnl.likelihood import probabilities
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_core_gives_the_probabilities_exactly(seed):
-    mdp = random_mnl(n_states=7, n_actions=3, dimension=4, max_successors=5, seed=seed)
+    mdp = random_mnl(
+        n_states=7, n_actions=3, dimension=4, max_successors=5, seed=seed, theta_norm=3.0
+    )
     phi, theta = features(mdp.known), core(4, 3.0, seed)
     assert np.linalg.norm(theta) == pytest.approx(3.0)
     assert phi.dimension == 4 and mdp.known.sizes.tolist() == [5] * 21

@@ -39,7 +39,7 @@ class EpsilonGreedy:
 
     task: Task
     features: Features
-    epsilon: float = 0.1
+    epsilon: float = 0.03
     decay: float = 0.5
     """0 keeps epsilon for ever."""
     regularization: float = 1.0
@@ -47,7 +47,7 @@ class EpsilonGreedy:
     """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "epsilon": (1e-2, 3e-2, 1e-1, 3e-1, 1.0),
+        "epsilon": (3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0),
         "decay": (0.0, 0.5),
         "regularization": (1e-2, 1.0),
     }

@@ -40,8 +40,8 @@ class PSRL:
     bound, and less draws them closer to its mean."""
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "prior": (1e-2, 1e-1, 1.0, 3.0, 10.0),
-        "inflation": (0.03, 0.1, 0.3, 1.0, 3.0),
+        "prior": (1e-1, 1.0, 3.0, 10.0),
+        "inflation": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
     }
 
     def __post_init__(self) -> None:

@@ -65,9 +65,9 @@ class RLSVI:
     """
 
     task: Task
-    noise: Callable[[Task, int], Array] | float = scaled_noise(0.03)
+    noise: Callable[[Task, int], Array] | float = 0.01
     """(H,) sigma_h as a function of the task and k; a number c stands for scaled_noise(c)."""
-    regularization: float = 0.1
+    regularization: float = 0.01
     """lambda: the ridge, which pulls the values of rarely seen pairs to their rewards."""
     reward_bonus: float = 1.0
     """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""

@@ -129,7 +129,7 @@ class UCBVI:
     """
 
     task: Task
-    bonus: Callable[[Task], Array] | float = scaled_hoeffding(0.03)
+    bonus: Callable[[Task], Array] | float = 0.01
     """(H,) b_h as a function of the task; a number c stands for scaled_hoeffding(c)."""
     reward_bonus: float = 1.0
     """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
@@ -177,7 +177,7 @@ class UCBVIBF:
     """
 
     task: Task
-    bonus: Callable[[Task, Array], Bernstein] | float = scaled_bernstein(0.1)
+    bonus: Callable[[Task, Array], Bernstein] | float = 0.01
     """The three terms as a function of the task and the arrivals; a number c stands for
     scaled_bernstein(c)."""
     reward_bonus: float = 1.0

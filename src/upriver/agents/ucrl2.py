@@ -83,7 +83,7 @@ class UCRL2:
     """
 
     task: Task
-    radius: Callable[[Task, Array, int], Array] | float = scaled_l1(0.1)
+    radius: Callable[[Task, Array, int], Array] | float = 0.3
     """(S*A,) as a function of the task, the visits (S*A,) and k; a number c stands for
     scaled_l1(c)."""
     reward_bonus: float = 1.0

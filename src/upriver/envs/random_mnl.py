@@ -31,7 +31,7 @@ def random_mnl(
     dimension: int = 5,
     max_successors: int = 3,
     seed: int = 0,
-    theta_norm: float = 3.0,
+    theta_norm: float = 8.0,
     horizon: int = 20,
 ) -> FiniteMDP:
     """An MDP whose transitions are (1) with drawn features of norm 1 and a drawn core theta*.
@@ -51,7 +51,7 @@ def misspecified_mnl(
     dimension: int = 5,
     max_successors: int = 3,
     seed: int = 0,
-    theta_norm: float = 3.0,
+    theta_norm: float = 8.0,
     horizon: int = 20,
     distance: float = 0.1,
 ) -> FiniteMDP:
