@@ -173,6 +173,6 @@ def regress_one_hot(
     clip: Clip,
     word: np.uint64,
 ) -> Plan:
-    """`regress` for phi = e_(s,a): (N_h r + sum N_h(s,a,s') V_{h+1}(s')) / (N_h + lam) + noise_h."""
+    """`regress` for phi = e_(s,a): (N_h r + sum N_h(s,a,s') V_{h+1}(s')) / (N_h + lam) + noise."""
     mean = visits.paid * weight
     return backward_induction(task, prob, mean, noise, ones(task), clip, word)

@@ -27,23 +27,23 @@ class LSVIPHE:
     theta_h^m = Lambda_h^-1 (sum phi (r + V_{h+1}(s') + eps) + lambda xi), m = 1..M, with fresh
     eps ~ N(0, sigma^2) for each past visit and xi ~ N(0, sigma^2 I / lambda).
 
-    Given the past, theta_h^m ~ N(w_h, sigma^2 Lambda_h^-1) with w_h as in LSVI-UCB, and that is what
-    is drawn: perturbing the targets one by one would cost a pass over the history.
+    Given the past, theta_h^m ~ N(w_h, sigma^2 Lambda_h^-1) with w_h as in LSVI-UCB, and that is
+    what is drawn: perturbing the targets one by one would cost a pass over the history.
 
-    Inputs of the paper: phi is `phi`, lambda `regularization`, sigma is `noise` H, M `ensemble`; the
-    theory's are `lsvi_phe_theory_noise` and `lsvi_phe_theory_ensemble`.
+    Inputs of the paper: phi is `phi`, lambda `regularization`, sigma is `noise` H, M `ensemble`;
+    the theory's are `lsvi_phe_theory_noise` and `lsvi_phe_theory_ensemble`.
 
-    With one-hot phi the perturbation of Q_h(s, a) is sigma / sqrt(N_h + lambda) times the largest of
-    M independent standard normals.
+    With one-hot phi the perturbation of Q_h(s, a) is sigma / sqrt(N_h + lambda) times the largest
+    of M independent standard normals.
 
     Deviations: the sums are kept as counts, which changes the cost and nothing else. Ties are
     broken uniformly at random.
     """
 
     task: Task
-    noise: float = 0.01
+    noise: float = 1e-3
     """sigma / H: constant and tuned; 0 is the greedy learner."""
-    regularization: float = 1e-3
+    regularization: float = 1e-6
     """lambda; the paper has 1."""
     ensemble: int = 10
     """M, how many perturbations the maximum is taken over."""
@@ -51,7 +51,7 @@ class LSVIPHE:
     """(S*A, d) or (S, A, d) features of pairs; one-hot unless given."""
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "noise": (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
+        "noise": (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0),
         "regularization": (1e-6, 1e-3, 1e-1, 1.0),
     }
 

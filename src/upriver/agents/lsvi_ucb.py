@@ -39,15 +39,15 @@ class LSVIUCB:
     """
 
     task: Task
-    bonus: float = 0.01
+    bonus: float = 1e-3
     """beta / H: constant and tuned; 0 is the greedy learner."""
-    regularization: float = 1e-3
+    regularization: float = 1e-6
     """lambda; the paper has 1."""
     phi: Any = None
     """(S*A, d) or (S, A, d) features of pairs; one-hot unless given."""
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "bonus": (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
+        "bonus": (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0),
         "regularization": (1e-6, 1e-3, 1e-1, 1.0),
     }
 

@@ -44,9 +44,9 @@ class UCMatrixRL:
     """
 
     task: Task
-    bonus: float = 0.03
+    bonus: float = 0.01
     """c in c H ||phi||: constant and tuned; 0 is the greedy learner."""
-    regularization: float = 1e-3
+    regularization: float = 1e-6
     """lambda; the paper has 1."""
     phi: Any = None
     """(S*A, d) or (S, A, d) features of pairs; one-hot unless given."""

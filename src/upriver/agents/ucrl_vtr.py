@@ -1,8 +1,8 @@
 """UCRL-VTR: value-targeted regression for linear mixture models.
 
 Jia, Yang, Szepesvari and Wang, "Model-Based Reinforcement Learning with Value-Targeted Regression"
-(2020), and Ayoub, Jia, Szepesvari, Wang and Yang (2020). The model is P = sum_j theta_j P_j. What is
-regressed is not the next state but its planned value, on X_V(s,a)_j = sum_s' V(s') P_j(s'|s,a).
+(2020), and Ayoub, Jia, Szepesvari, Wang and Yang (2020). The model is P = sum_j theta_j P_j; the
+planned value of the next state is regressed, on X_V(s,a)_j = sum_s' V(s') P_j(s'|s,a).
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ class UCRLVTR:
     task: Task
     features: Features | None = None
     """P_j(s'|s,a), one row per triple and one column per j; one-hot unless given."""
-    bonus: float | Callable[[int], float] = 1.0
+    bonus: float | Callable[[int], float] = 3.0
     """sqrt(beta_k): a number, or a function of k; 0 is the greedy learner."""
-    regularization: float = 1.0
-    """lambda."""
+    regularization: float = 30.0
+    """lambda. Smaller ones lock some runs in before the far end is found."""
     reward_bonus: float = 1.0
     """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "bonus": (0.0, 1e-2, 1e-1, 0.3, 1.0, 3.0, 10.0),
-        "regularization": (1e-6, 1e-3, 1e-1, 1.0),
+        "bonus": (0.0, 0.3, 1.0, 2.0, 3.0),
+        "regularization": (0.1, 1.0, 3.0, 10.0, 30.0),
     }
 
     def __post_init__(self) -> None:
@@ -106,8 +106,8 @@ class UCRLVTR:
         def run(reward, step, v, policy, q):
             kernels.linear.sweep_targets(
                 features.layout, self.one_hot, features.matrix_start, task.successors,
-                state.root, state.theta, reward, beta, clip.low, clip.q_cap[step], clip.v_cap[step], word,
-                v, policy, q,
+                state.root, state.theta, reward, beta, clip.low, clip.q_cap[step],
+                clip.v_cap[step], word, v, policy, q,
             )  # fmt: skip
 
         run(reward, slice(None), v, policy, q)
