@@ -5,9 +5,10 @@ import warnings
 import gymnasium
 import numpy as np
 import pytest
-import upriver as up
 from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import RecordEpisodeStatistics
+
+import upriver as up
 from upriver.envs.gymnasium import FiniteMDPEnv, close_ends, id_of
 from upriver.planning import start_value
 

@@ -2,6 +2,7 @@ import warnings
 
 import numpy as np
 import pytest
+
 import upriver as up
 from upriver.planning import start_value
 

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 import upriver as up
 
 
@@ -22,7 +23,7 @@ def test_a_policy_without_names_acts_by_number():
 
 
 def test_the_table_holds_the_whole_policy():
-    mdp, run = learned()
+    _, run = learned()
     rebuilt = np.full(run.plan.policy.shape, -1)
     for row in run.policy.table():
         steps = slice(row["first step"], row["last step"] + 1)
@@ -34,7 +35,7 @@ def test_the_table_holds_the_whole_policy():
 
 
 def test_randomised_policies_draw(rng):
-    policy = up.Policy(np.full((1, 1, 4), 0.25) + [[[0.5, -0.25, -0.25, 0.0]]], 4)
+    policy = up.Policy(np.array([[[0.75, 0.0, 0.0, 0.25]]]), 4)
     drawn = [policy.act(0, 0, rng) for _ in range(2000)]
     assert set(drawn) == {0, 3}
     assert np.mean(np.array(drawn) == 0) == pytest.approx(0.75, abs=0.05)
@@ -56,6 +57,7 @@ def test_saved_and_loaded(tmp_path):
 
 def test_black_boxes_have_policies_too(tmp_path):
     import gymnasium
+
     import upriver.envs.gymnasium  # noqa: F401, registers
 
     env = gymnasium.make("upriver/RiverSwim-v0")
