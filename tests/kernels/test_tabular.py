@@ -32,14 +32,14 @@ def test_inner_maximum_is_the_linear_program(radius):
         order = np.empty(n, np.int64)
         kernels.tabular.rank(values, n, order)
         assert sorted(order) == list(range(n)) and (np.diff(values[order]) >= 0).all()
-        got = kernels.tabular.largest_in_l1_ball(values, p, order, n, radius)
+        got = kernels.tabular.largest_in_l1_ball(values, p, 0, order, n, radius)
         assert got == pytest.approx(l1_maximum(values, p, radius), abs=1e-8)
 
 
 def test_inner_maximum_by_hand():
     # 0.1 of mass moves from value 0 to value 2, as far as it is there; the rest from value 1.
     values, p, order = np.array([0.0, 1.0, 2.0]), np.array([0.05, 0.5, 0.45]), np.arange(3)
-    got = kernels.tabular.largest_in_l1_ball(values, p, order, 3, 0.2)
+    got = kernels.tabular.largest_in_l1_ball(values, p, 0, order, 3, 0.2)
     assert got == pytest.approx(0.45 * 1.0 + 0.55 * 2.0)
 
 

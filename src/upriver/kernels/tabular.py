@@ -25,22 +25,23 @@ def absorb(indptr, successors, n_actions, states, actions, counts, visits, prob,
 
 
 @compiled
-def largest_in_l1_ball(values, p, order, n, radius):
+def largest_in_l1_ball(values, p, first, order, n, radius):
     """max of p' . values over distributions p' with ||p' - p||_1 <= radius.
 
     Half the radius of mass goes to the best successor and is taken from the worst ones first.
-    values and p (n,), whose sum is one; order (n,) ranks the successors, worst first.
+    values (n,); p sums to one over its n entries from `first` on; order (n,) ranks the successors,
+    worst first.
     """
     best = order[n - 1]
     expected = 0.0
     for u in range(n):
-        expected += p[u] * values[u]
-    left = min(0.5 * radius, 1.0 - p[best])
+        expected += p[first + u] * values[u]
+    left = min(0.5 * radius, 1.0 - p[first + best])
     for i in range(n - 1):
         if left <= 0.0:
             break
         u = order[i]
-        moved = min(left, p[u])
+        moved = min(left, p[first + u])
         expected += moved * (values[best] - values[u])
         left -= moved
     return expected
@@ -86,12 +87,12 @@ def sweep_l1(indptr, successors, prob, reward, radius, low, q_cap, v_cap, seed, 
                 first = indptr[g]
                 n = indptr[g + 1] - first
                 if n == n_states:
-                    best = largest_in_l1_ball(following, p[first:], overall, n, size[g])
+                    best = largest_in_l1_ball(following, p, first, overall, n, size[g])
                 else:
                     for u in range(n):
                         values[u] = following[successors[first + u]]
                     rank(values, n, order)
-                    best = largest_in_l1_ball(values, p[first:], order, n, size[g])
+                    best = largest_in_l1_ball(values, p, first, order, n, size[g])
                 q[g] = min(max(r[g] + best, low), q_cap[h])
             word = seed ^ np.uint64(h * n_states + s)
             a = argmax_random_ties(q, s * n_actions, n_actions, word)
