@@ -1,0 +1,274 @@
+"""A spec says what is run: round trips, identities, and one sentence for each mistake."""
+
+from __future__ import annotations
+
+import tomllib
+
+import numpy as np
+import pytest
+
+from upriver.agents import AGENTS
+from upriver.experiments import catalogue, load, toml
+from upriver.experiments.build import build
+from upriver.experiments.spec import Experiment, RunSpec, loads, parse, read
+
+BASE = {
+    "name": "base",
+    "episodes": 4,
+    "seeds": {"count": 2},
+    "environments": [{"name": "riverswim-4"}],
+    "agents": [{"agent": "ucrl-mnl", "radius": 0.01}],
+}
+
+
+def changed(**changes) -> Experiment:
+    return parse({**BASE, **changes})
+
+
+def only_run(**changes) -> RunSpec:
+    return changed(seeds={"count": 1}, **changes).runs()[0]
+
+
+def agent(**numbers) -> list[dict]:
+    return [{"agent": "ucrl-mnl", **numbers}]
+
+
+def test_every_experiment_of_the_catalogue_is_valid_and_survives_toml():
+    assert "quick" in catalogue()
+    for name in catalogue():
+        experiment = load(name)
+        assert experiment.name == name
+        assert experiment.description
+        assert loads(experiment.to_toml()) == experiment
+        assert loads(experiment.to_toml()).runs() == experiment.runs()
+
+
+def test_a_spec_with_everything_in_it_survives_toml():
+    experiment = changed(
+        seeds={"first": 7, "count": 3},
+        environments=[{"name": "riverswim", "n_states": 4, "episodes": 2}, {"name": "deep-sea-5"}],
+        agents=[
+            {
+                "agent": "ucrl-mnl",
+                "label": 'Said "x" (y)'.replace('"', ""),
+                "support": ["known", "full"],
+                "features": ["one-hot", "shared"],
+                "radius": {"corrected": {"kappa": 0.02, "theta_bound": 4}},
+                "regularization": {"theory": {}},
+                "optimism": "gradient",
+                "per_step": True,
+                "at": {"riverswim-4": {"radius": 0.5, "optimism": "closed-form"}},
+                "grid": {"radius": [0, 1e-3], "per_step": [True, False]},
+            },
+            {"agent": "optimal"},
+        ],
+    )
+    again = loads(experiment.to_toml())
+    assert again == experiment and again.runs() == experiment.runs()
+    assert len(experiment.runs()) == 2 * (4 + 1) * 3
+    for run in experiment.runs():
+        assert RunSpec.from_json(run.to_json()) == run
+        build(run)
+
+
+def test_toml_text_is_what_the_standard_library_reads():
+    data = {
+        "a": 'quote " backslash \\ tab \t accent é del \x7f',
+        "b": [1, 2.5, True, "x"],
+        "c": {"x": 1},
+        "deep": {"one two": {"y": {"z": {"w": 1e-300}}}, "three": {"k": []}},
+        "list": [{"p": {"q": {"r": -1}}}, {"s": {}}],
+        "big": float("inf"),
+    }
+    assert tomllib.loads(toml.dumps(data)) == data
+
+
+def test_the_identity_covers_what_changes_a_result_and_nothing_else():
+    base = only_run()
+    assert only_run().setting == base.setting
+    same = [
+        only_run(agents=agent(radius=0.01, label="other")),
+        only_run(environments=[{"name": "riverswim", "n_states": 4}]),
+        only_run(environments=[{"name": "riverswim-4", "label": "river", "episodes": 4}]),
+        only_run(agents=agent(radius=0.01, regularization=1)),
+        only_run(agents=agent(radius=0.01, support="known", reward="known", features="one-hot")),
+        only_run(agents=agent(radius=9.0, at={"riverswim-4": {"radius": 0.01}})),
+        only_run(name="renamed"),
+    ]
+    assert {run.setting for run in same} == {base.setting}
+    different = [
+        only_run(episodes=5),
+        only_run(environments=[{"name": "riverswim-5"}]),
+        only_run(environments=[{"name": "riverswim-4", "horizon": 9}]),
+        only_run(environments=[{"name": "riverswim-4", "variant": "ayoub"}]),
+        only_run(agents=agent(radius=0.02)),
+        only_run(agents=agent(radius=0.01, per_step=True)),
+        only_run(agents=agent(radius=0.01, optimism="gradient")),
+        only_run(agents=agent(radius=0.01, support="local")),
+        only_run(agents=agent(radius=0.01, features="shared")),
+        only_run(agents=agent(radius=0.01, reward="unknown")),
+        only_run(agents=[{"agent": "ucrl-mnl-ll", "radius": 0.01}]),
+    ]
+    settings = [run.setting for run in different]
+    assert len({*settings, base.setting}) == len(different) + 1
+
+
+def test_a_changed_default_is_a_changed_identity(monkeypatch):
+    from dataclasses import make_dataclass
+
+    old = only_run(agents=[{"agent": "always"}])
+    cls = AGENTS["always"]
+    other = make_dataclass("Other", [("action", int, 1)], bases=(cls,), frozen=True)
+    monkeypatch.setitem(AGENTS, "always", other)
+    assert only_run(agents=[{"agent": "always"}]).setting != old.setting
+
+
+def test_every_agent_can_be_named_and_built_with_its_defaults():
+    for name in AGENTS:
+        run = only_run(agents=[{"agent": name}])
+        mdp, built = build(run)
+        assert type(built) is AGENTS[name]
+        assert build(run)[1] is built  # seeds of one setting share it
+        assert built.task.n_states == mdp.n_states
+
+
+def test_what_a_spec_says_is_what_the_agent_gets():
+    entry = agent(
+        support="local",
+        features="shared",
+        reward="unknown",
+        radius={"constant": {"beta": 0.25}},
+        optimism="exact-maximum",
+        per_step=True,
+    )
+    mdp, built = build(only_run(environments=[{"name": "riverswim-5"}], agents=entry))
+    assert mdp.n_states == 5
+    assert built.task.support == "local" and built.task.reward is None
+    assert built.features.dimension == 8
+    assert built.radius.beta == 0.25 and built.per_step
+    assert built.optimism.__name__ == "exact_maximum"
+
+
+def test_an_environment_may_be_a_saved_mdp_known_by_its_numbers(tmp_path):
+    import upriver as up
+
+    for name, n_states in (("one", 4), ("copy", 4), ("other", 5)):
+        up.envs.riverswim(n_states).save(tmp_path / f"{name}.npz")
+    (tmp_path / "spec.toml").write_text(
+        'name = "files"\nepisodes = 3\nseeds = { count = 1 }\nagents = [{ agent = "random" }]\n'
+        + "".join(f'[[environments]]\npath = "{n}.npz"\n' for n in ("one", "copy", "other"))
+    )
+    one, copy, other = read(tmp_path / "spec.toml").runs()
+    assert (one.env, copy.env, other.env) == ("one", "copy", "other")
+    assert one.setting == copy.setting != other.setting
+    assert build(other)[0].n_states == 5
+    with pytest.raises((ValueError, OSError), match="missing"):
+        parse({**BASE, "environments": [{"path": str(tmp_path / "missing.npz")}]}).runs()
+
+
+MISTAKES = {
+    "a misspelt key": ({"episodez": 3}, "key 'episodez' is unknown; did you mean 'episodes'?"),
+    "a misspelt key of seeds": (
+        {"seeds": {"first": 0, "cuont": 3}},
+        "did you mean 'count'?|seeds.count is missing",
+    ),
+    "a misspelt number": ({"agents": agent(raduis=1.0)}, r"agents\[0\].*did you mean 'radius'"),
+    "a misspelt argument": (
+        {"environments": [{"name": "riverswim", "n_state": 4}]},
+        r"environments\[0\].*did you mean 'n_states'",
+    ),
+    "a misspelt number in at": (
+        {"agents": agent(at={"riverswim-4": {"radus": 1.0}})},
+        "did you mean 'radius'",
+    ),
+    "a misspelt place in at": (
+        {"agents": agent(at={"riverswim-44": {"radius": 1.0}})},
+        "did you mean 'riverswim-4'",
+    ),
+    "a misspelt number in the grid": (
+        {"agents": agent(grid={"regularisation": [1.0]})},
+        "did you mean 'regularization'",
+    ),
+    "an unknown agent": ({"agents": [{"agent": "ucrl-mln"}]}, "did you mean 'ucrl-mnl'"),
+    "an unknown environment": ({"environments": [{"name": "riverswin-6"}]}, "mean 'riverswim'"),
+    "unknown features": ({"agents": agent(features="onehot")}, "did you mean 'one-hot'"),
+    "an unknown support": ({"agents": agent(support="all")}, "support.*'known', 'local' or 'full'"),
+    "an unknown optimism": ({"agents": agent(optimism="gradual")}, "did you mean 'gradient'"),
+    "an unknown rule": ({"agents": agent(radius={"fixed": {}})}, "radius rule 'fixed' is unknown"),
+    "a rule without its constant": (
+        {"agents": agent(radius={"constant": {}})},
+        "radius.constant lacks its constant 'beta'",
+    ),
+    "a constant in words": (
+        {"agents": agent(radius={"constant": {"beta": "much"}})},
+        "beta is 'much'; it must be a number",
+    ),
+    "a negative seed": ({"seeds": {"first": -1, "count": 3}}, "seeds.first is -1; it should be"),
+    "no seed": ({"seeds": {"count": 0}}, "seeds.count is 0; it should be"),
+    "half a seed": ({"seeds": {"count": 1.5}}, "seeds.count is 1.5; it should be a valid integer"),
+    "a seed kept for tuning": ({"seeds": {"first": 999_999, "count": 2}}, "kept for tuning"),
+    "zero episodes": ({"episodes": 0}, "episodes is 0; it should be"),
+    "zero episodes on one environment": (
+        {"environments": [{"name": "riverswim-4", "episodes": 0}]},
+        r"environments\[0\].episodes is 0",
+    ),
+    "no agents": ({"agents": []}, "agents is .*at least 1"),
+    "no environments": ({"environments": []}, "environments is .*at least 1"),
+    "one label twice": ({"agents": [*agent(), *agent(radius=0.0)]}, "label 'ucrl-mnl'; give"),
+    "a number in words": ({"agents": agent(regularization="big")}, "regularization is 'big'; it"),
+    "a yes in numbers": ({"agents": agent(per_step=1)}, "per_step is 1; it must be true or false"),
+    "a number as a yes": ({"agents": agent(radius=True)}, "radius is True; it must be a number"),
+    "half an action": ({"agents": [{"agent": "always", "action": 0.5}]}, "must be a whole number"),
+    "features for nobody": (
+        {"agents": [{"agent": "random", "features": "one-hot"}]},
+        "takes no features",
+    ),
+    "a size given twice": (
+        {"environments": [{"name": "riverswim-4", "n_states": 4}]},
+        "n_states is given twice",
+    ),
+    "neither name nor path": ({"environments": [{"episodes": 3}]}, "either a name or a path"),
+    "a module that is not there": (
+        {"agents": [{"agent": "no_such_module:Agent"}]},
+        "'no_such_module:Agent' cannot be imported",
+    ),
+    "a label that is a path": ({"agents": agent(label="../x")}, "label is '../x'"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_sentence_that_names_it(mistake):
+    changes, sentence = MISTAKES[mistake]
+    with pytest.raises(ValueError, match=sentence) as caught:
+        changed(**changes)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("experiment: ")
+
+
+def test_a_file_that_is_not_toml_or_not_there_is_named(tmp_path):
+    (tmp_path / "bad.toml").write_text("name = \n")
+    with pytest.raises(ValueError, match=r"bad.toml is not TOML"):
+        read(tmp_path / "bad.toml")
+    with pytest.raises(ValueError, match=r"missing.toml': No such file"):
+        load(tmp_path / "missing.toml")
+    with pytest.raises(ValueError, match="experiment 'quik' is unknown; did you mean 'quick'"):
+        load("quik")
+
+
+def test_seeds_and_episodes_can_be_replaced():
+    experiment = changed(environments=[{"name": "riverswim-4", "episodes": 2}])
+    assert {r.seed for r in experiment.with_seeds(3, first=5).runs()} == {5, 6, 7}
+    assert {r.episodes for r in experiment.runs()} == {2}
+    assert {r.episodes for r in experiment.with_episodes(9).runs()} == {9}
+    with pytest.raises(ValueError, match=r"seeds\.count is 0"):
+        experiment.with_seeds(0)
+
+
+def test_a_run_is_a_function_of_its_spec():
+    from upriver.experiments import run_one
+
+    run = only_run()
+    first, second = run_one(run).drop(["seconds"]), run_one(run).drop(["seconds"])
+    assert first.equals(second)
+    assert first.column_names == ["setting", "seed", "episode", "return", "value", "optimal_value"]
+    np.testing.assert_array_equal(first["episode"].to_numpy(), [1, 2, 3, 4])
