@@ -6,10 +6,12 @@ from the top left cell to the bottom, so H = size; a step goes one column left o
 
 from __future__ import annotations
 
+from math import isqrt
+
 import numpy as np
 
 from upriver.checks import nonnegative_number, positive_integer, support_from_sets
-from upriver.envs.indicators import indicators
+from upriver.envs.indicators import check_named, indicators
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
@@ -57,7 +59,8 @@ def features(task: Task) -> Features:
 
     The right action is exactly of this form; the left one, which never slips, in the limit.
     """
-    size = 1 + max(column for _, column in task.states or [(0, 0)])
+    check_named(task, tuple, "deep_sea")
+    size = isqrt(task.n_states)
 
     def labels(s: tuple[int, int], a: str, s2: tuple[int, int]) -> tuple[str, ...]:
         left, right = below(s, size)

@@ -28,3 +28,12 @@ def indicators(task: Task, labels: Callable[[Any, Any, Any], Sequence[str]]) -> 
     for i, each in enumerate(found):
         matrix[i, [column[name] for name in each]] = 1.0
     return Features(task, matrix, names=names or ["nothing to learn"])
+
+
+def check_named(task: Task, kind: type, environment: str) -> None:
+    """Refuse a task whose states are not named as the environment of the features names them."""
+    if task.states is None or not all(isinstance(s, kind) for s in task.states):
+        raise ValueError(
+            f"these features are made for the states of {environment}; the task's are "
+            f"{'numbers' if task.states is None else f'named {task.states[0]!r} and so on'}"
+        )

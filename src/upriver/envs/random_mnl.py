@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from upriver.checks import Array, nonnegative_number, positive_integer
+from upriver.envs.indicators import check_named
 from upriver.features import Features, from_function
 from upriver.mdp import FiniteMDP, Task
 
@@ -97,6 +98,7 @@ def core(dimension: int, theta_norm: float, seed: int) -> Array:
 
 def features(task: Task) -> Features:
     """The drawn features of norm 1 of every triple of a task of `random_mnl`, with any support."""
+    check_named(task, Drawn, "random_mnl")
 
     def draw(s: Drawn, a: int, s2: Drawn) -> Array:
         x = np.random.default_rng([s.seed, s.number, a, s2.number]).standard_normal(s.dimension)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from upriver.checks import positive_integer, positive_number, support_from_sets
-from upriver.envs.indicators import indicators
+from upriver.envs.indicators import check_named, indicators
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
@@ -87,6 +87,7 @@ def features(task: Task) -> Features:
 
     Anywhere else is a fifth feature, which occurs with full support only.
     """
+    check_named(task, tuple, "river_grid")
     direction = {move: name for name, move in MOVES.items()}
 
     def labels(s: tuple[int, int], a: str, s2: tuple[int, int]) -> tuple[str, ...]:
