@@ -25,16 +25,19 @@ from upriver.diagnostics.realizability import (
     theta_star,
     true_probabilities,
 )
+from upriver.diagnostics.report import Diagnosis, diagnose
 
 __all__ = [
     "COUNTEREXAMPLES",
     "Bounds",
     "Coverage",
+    "Diagnosis",
     "bilinear_model",
     "calibrated_radius",
     "coverage",
     "coverage_over",
     "curvature_at",
+    "diagnose",
     "draw_core",
     "find_core",
     "kappa_at",

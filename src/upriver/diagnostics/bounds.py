@@ -66,7 +66,7 @@ def theorem1(
 
 
 def worst_evidence(features: Features, k: int) -> Evidence:
-    """What a radius sees before episode k with lambda_k of Theorem 1 and the largest determinant."""
+    """What a radius sees before episode k, with lambda_k of Theorem 1 and the largest det A_k."""
     task, d, big = features.task, features.formal_dimension, features.norm_bound
     assert d is not None
     lam = theory_regularization(features)(k)

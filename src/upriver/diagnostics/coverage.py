@@ -1,4 +1,4 @@
-"""The lemmas, measured: is theta* in the confidence set, are plans optimistic, what clips, what ties.
+"""The lemmas, measured: is theta* in the confidence set, are plans optimistic, what clips and ties.
 
 `coverage` plays UCRL-MNL many times on a known MDP and looks on. Lemma 1 (theta* in C_k for all k)
 and the elliptical potential hold for any way of acting, so several radii are judged on the same
@@ -18,7 +18,7 @@ from upriver import optimism as optimistic
 from upriver.agents.protocol import Episode
 from upriver.agents.ucrl_mnl import UCRLMNL, UCRLMNLState, evidence
 from upriver.checks import Array, positive_integer, positive_number
-from upriver.confidence import Radius, corrected_radius, lemma1_radius, scaled_radius
+from upriver.confidence import corrected_radius, lemma1_radius, scaled_radius
 from upriver.diagnostics.bounds import LARGEST_KAPPA, SMALLEST_KAPPA, potential_bound
 from upriver.diagnostics.curvature import kappa_over_ball
 from upriver.diagnostics.realizability import (
@@ -59,7 +59,7 @@ class Coverage:
     """2 H d log(1 + k H U L_varphi^2 / (d lambda_1)), valid where lambda_k >= L_varphi^2."""
 
     def ratio(self, name: str) -> Array:
-        """(R,) max over k of distance / radius; at most 1 exactly where theta* was always inside."""
+        """(R,) max over k of distance / radius; at most 1 where theta* was inside all the time."""
         radius = self.radius(name)
         inside = np.where(self.distance <= 0.0, 0.0, np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -121,7 +121,7 @@ class Watched:
     theta: Array
     best: Array
     """(S,) V*_1."""
-    radii: tuple[Radius, ...]
+    radii: tuple[Any, ...]
 
     @property
     def task(self) -> Task:
@@ -181,7 +181,7 @@ def coverage(
     mdp: FiniteMDP,
     features: Features,
     agent: UCRLMNL | None = None,
-    radii: Mapping[str, Radius] | None = None,
+    radii: Mapping[str, Any] | None = None,
     n_episodes: int = 100,
     n_runs: int = 100,
     delta: float = 0.05,
@@ -194,12 +194,14 @@ def coverage(
     that ball, and the radius that the agent acts with ("acting").
     """
     problem = mdp, features, agent
-    return coverage_over([problem] * positive_integer("n_runs", n_runs), radii, n_episodes, delta, seed)
+    return coverage_over(
+        [problem] * positive_integer("n_runs", n_runs), radii, n_episodes, delta, seed
+    )
 
 
 def coverage_over(
     problems: Iterable[tuple[FiniteMDP, Features, UCRLMNL | None]],
-    radii: Mapping[str, Radius] | Callable[..., Mapping[str, Radius]] | None = None,
+    radii: Mapping[str, Any] | Callable[..., Mapping[str, Any]] | None = None,
     n_episodes: int = 100,
     delta: float = 0.05,
     seed: int = 0,
@@ -213,7 +215,7 @@ def coverage_over(
         raise ValueError(f"delta is {delta!r}; it must lie strictly between 0 and 1")
     positive_integer("n_episodes", n_episodes)
     rows, bounds, names = [], [], ()
-    known: dict[Any, tuple[Array, Array, Mapping[str, Radius], UCRLMNL]] = {}
+    known: dict[Any, tuple[Array, Array, Mapping[str, Any], UCRLMNL]] = {}
     for i, (mdp, features, agent) in enumerate(problems):
         key = id(mdp), id(features), id(agent)
         if key not in known:
@@ -258,9 +260,7 @@ def unroll(seen: Any) -> Array:
     return np.array(rows[::-1])
 
 
-def lemma_radii(
-    features: Features, theta: Array, agent: UCRLMNL, delta: float
-) -> dict[str, Radius]:
+def lemma_radii(features: Features, theta: Array, agent: UCRLMNL, delta: float) -> dict[str, Any]:
     """Lemma 1 as printed and corrected with what is true of theta*, and the agent's own radius."""
     bound = max(float(np.linalg.norm(theta, axis=1).max()), 1e-12)
     ball = kappa_over_ball(features, bound)
@@ -299,7 +299,7 @@ def calibrated_radius(
         features.check_task(task)
     c = 1e-3
     for turn in range(positive_integer("rounds", rounds)):
-        agent = UCRLMNL(features.task, features, scaled_radius(c), regularization, optimism)
+        agent = UCRLMNL(features.task, features, c, regularization, optimism)
         if isinstance(problem, FiniteMDP):
             problems = [(problem, features, agent)] * n_runs
         else:

@@ -1,8 +1,8 @@
 """kappa of Assumption 3: how flat the likelihood can be, at theta* and over a ball.
 
 For z = varphi theta within a group, P_i P_j = exp(z_i + z_j - 2 log sum exp z). Its logarithm is
-concave in theta, so over the ball ||theta|| <= L_theta the infimum lies on the sphere, and moving to
-the minimiser of the linearisation never makes it larger. Over all of R^d, which is what the
+concave in theta, so over the ball ||theta|| <= L_theta the infimum lies on the sphere, and moving
+to the minimiser of the linearisation never makes it larger. Over all of R^d, which is what the
 assumption is printed with, the infimum is 0 as soon as two successors differ in their features.
 """
 
@@ -95,7 +95,7 @@ def kappa_over_ball(features: Features, theta_bound: float) -> BallKappa | None:
 
 
 def curvature_at(features: Features, prob: Array) -> Kappa | None:
-    """The largest c with Hessian >= c times Gram increment at every (s, a), on the increment's range.
+    """The largest c with Hessian >= c (Gram increment) at every (s, a), on the increment's range.
 
     With varphi = A S B^T its singular value decomposition, that is the smallest eigenvalue of
     A^T (diag P - P P^T) A. It takes the place of kappa at a given theta, is never below it where a
@@ -142,7 +142,7 @@ def pieces(gram: Array) -> int:
 
 
 def starting_points(u: int) -> Array:
-    """(p, U) coefficients of the first directions: raise or lower one, and pairs where they are few."""
+    """(p, U) coefficients of the first directions: one successor up or down, then pairs if few."""
     one = np.eye(u) - 1.0 / u
     points = [one, -one]
     if u <= PAIRS_UP_TO:

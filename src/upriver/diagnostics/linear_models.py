@@ -2,12 +2,13 @@
 
 With state-action features Phi (S*A, d) and next-state features Psi (S, d'), exactly:
 
-    linear (low rank), P = Phi mu:      possible  <=>  1 is in the range of Phi
-    bilinear, P = Phi M Psi^T:          possible  <=>  that, and Psi v >= 0, 1^T Psi v = 1 for some v
+    linear (low rank), P = Phi mu:   possible  <=>  1 is in the range of Phi
+    bilinear, P = Phi M Psi^T:       possible  <=>  that, and some v has Psi v >= 0, 1^T Psi v = 1
 
-If Phi w = 1, then mu = w q^T for any distribution q, and M = w v^T, are models. If not, the residual
-r of the least-squares problem has Phi^T r = 0 and 1^T r > 0, which no w survives. And if there is
-no v, some y > 0 has Psi^T y = 0 (Stiemke). So Proposition 1 holds for some features, not for all.
+If Phi w = 1, then mu = w q^T for any distribution q, and M = w v^T, are models. If not, the
+residual r of the least-squares problem has Phi^T r = 0 and 1^T r > 0, which no w survives. And if
+there is no v, some y > 0 has Psi^T y = 0 (Stiemke). So Proposition 1 holds for some features, not
+for all.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def linear_model(phi: Any) -> ProperModel:
 
 
 def bilinear_model(phi: Any, psi: Any) -> ProperBilinear:
-    """The exact test for P = Phi M Psi^T; the condition on Psi (S, d') is a small linear program."""
+    """The exact test for P = Phi M Psi^T; what it asks of Psi (S, d') is a small linear program."""
     rows = linear_model(phi)
     following = dense(checked("next-state features", psi))
     direction = nonnegative_direction(following)
@@ -190,7 +191,11 @@ def components(matrix: Any) -> list[tuple[Array, Array]]:
 
 
 def dense(matrix: Any, rows: Array | None = None, columns: Array | None = None) -> Array:
-    if rows is not None and columns is not None and len(rows) * len(columns) != np.prod(matrix.shape):
+    if (
+        rows is not None
+        and columns is not None
+        and len(rows) * len(columns) != np.prod(matrix.shape)
+    ):
         matrix = matrix[rows][:, columns]
     return matrix.toarray() if sparse.issparse(matrix) else np.asarray(matrix)
 
@@ -202,12 +207,12 @@ def range_basis(matrix: Array) -> Array:
 
 
 def checked(name: str, values: Any) -> Any:
-    matrix = sparse.csr_array(values) if sparse.issparse(values) else as_float(name, values)
+    matrix: Any = sparse.csr_array(values) if sparse.issparse(values) else as_float(name, values)
     if matrix.ndim == 1:
         matrix = matrix[:, None]
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise ValueError(f"{name} have shape {matrix.shape}; they must be a matrix with a column")
-    data = matrix.data if sparse.issparse(matrix) else matrix
+    data: Any = matrix.data if sparse.issparse(matrix) else matrix
     if not np.isfinite(data).all():
         raise ValueError(f"{name} hold {data[~np.isfinite(data)][0]}; they must be finite")
     return matrix

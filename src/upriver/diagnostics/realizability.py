@@ -33,7 +33,7 @@ class Shape(NamedTuple):
     formal_dimension: int
     """d as the formulas count it."""
     rank: int | None
-    """Rank of the differences within groups: how many directions can be learned; None if unknown."""
+    """Rank of the differences within groups: directions that can be learned; None if unknown."""
     norm_bound: float
     """L_varphi as given."""
     best_norm_bound: float
