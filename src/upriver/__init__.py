@@ -27,6 +27,7 @@ from upriver.confidence import (
     scaled_radius,
     theory_regularization,
 )
+from upriver.diagnostics import calibrated_radius, coverage, diagnose
 from upriver.features import Features
 from upriver.learn import Learning, learn
 from upriver.logs import fit_from_log, plan_with
