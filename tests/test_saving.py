@@ -302,3 +302,61 @@ def test_features_from_a_file(tmp_path):
     path.write_text("state,action,next_state,up,product\n" + "\n".join(rows[1:]))
     with pytest.raises(ValueError, match=r"no line for \(s=0, a='left', s'=0\)"):
         read_features(task, path)
+
+
+def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
+    """The runs of a spec of files equal those of the same things named."""
+    from upriver.cli import main
+    from upriver.experiments import Store, load
+    from upriver.experiments.build import run_one
+
+    mdp = up.envs.riverswim(4, 8)
+    mdp.save(tmp_path / "river.toml")
+    task = mdp.task("local")
+    phi = up.features.shared(task)
+    rows = [
+        ",".join(map(str, (s, ("left", "right")[a], s2, *row)))
+        for s, a, s2, row in zip(*task.triples, phi.matrix, strict=True)
+    ]
+    head = ",".join(["state", "action", "next_state", *phi.names])
+    (tmp_path / "phi.csv").write_text("\n".join([head, *rows]))
+    (tmp_path / "own_features.py").write_text(
+        "import upriver as up\n\ndef same(task):\n    return up.features.shared(task)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    spec = """
+    name = "files"
+    episodes = 12
+    seeds = {{ count = 2 }}
+    [[environments]]
+    {}
+    [[agents]]
+    agent = "ucrl-mnl"
+    support = "local"
+    features = "{}"
+    """
+    tables = []
+    for environment, features in (
+        ('path = "river.toml"', "phi.csv"),
+        ('path = "river.toml"', "own_features:same"),
+        ('name = "riverswim"\nn_states = 4\nhorizon = 8', "shared"),
+    ):
+        (tmp_path / "spec.toml").write_text(spec.format(environment, features))
+        runs = load("spec.toml").runs()
+        tables.append([run_one(r).drop_columns(["setting", "seconds"]) for r in runs])
+    for other in tables[1:]:
+        for a, b in zip(tables[0], other, strict=True):
+            assert a.equals(b)
+    (tmp_path / "spec.toml").write_text(spec.format('path = "river.toml"', "phi.csv"))
+    assert main(["run", "spec.toml", "--out", "results", "--jobs", "1", "--quiet"]) == 0
+    assert len(list((tmp_path / "results").rglob("*.parquet"))) == 2
+    assert Store.open("results")
+    # what the file holds is part of what the run is; where it lies is not
+    before = load("spec.toml").runs()[0]
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "phi.csv").rename(tmp_path / "moved" / "phi.csv")
+    (tmp_path / "spec.toml").write_text(spec.format('path = "river.toml"', "moved/phi.csv"))
+    assert load("spec.toml").runs()[0].setting == before.setting
+    text = (tmp_path / "moved" / "phi.csv").read_text()
+    (tmp_path / "moved" / "phi.csv").write_text(text.replace("1.0", "2.0", 1))
+    assert load("spec.toml").runs()[0].setting != before.setting

@@ -1,18 +1,21 @@
 """The words of a spec and what they stand for: agents, environments, features, named functions.
 
 Any of the first three may also be `module:name`, found on the import path or in the current
-folder. Only importing is done: nothing in a spec is evaluated.
+folder, and features may be a .csv file. Only importing is done: nothing in a spec is evaluated.
 """
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from upriver import confidence
@@ -97,6 +100,13 @@ def environment_word(name: str) -> EnvironmentWord:
 
 def feature_function(name: str, environment: str | None) -> Callable[[Task], Features]:
     """The feature map of a name; "shared" means the environment's own."""
+    if is_file(name):
+        from upriver.textfiles import read_features
+
+        path, _, digest = name.partition("#")
+        if digest and with_digest(path) != name:
+            raise ValueError(f"features {path!r} were changed after the experiment was read")
+        return partial(read_features, path=path)
     if ":" in name:
         return imported(name, "features")
     if name == "shared":
@@ -106,6 +116,27 @@ def feature_function(name: str, environment: str | None) -> Callable[[Task], Fea
     if name not in FEATURES:
         raise unknown("features", name, [*FEATURES, "shared"])
     return FEATURES[name]
+
+
+def is_file(features: str) -> bool:
+    """Whether the features of a spec are a .csv file, with or without its digest."""
+    return features.partition("#")[0].endswith(".csv")
+
+
+def features_label(features: str | None) -> str:
+    """How labels call features: a file by its name alone."""
+    return Path(features).stem if features and is_file(features) else str(features)
+
+
+def with_digest(features: str | None) -> str | None:
+    """The features of a run: of a file also what it holds, since that decides the result."""
+    if features is None or not is_file(features):
+        return features
+    try:
+        data = Path(features).read_bytes()
+    except OSError as error:
+        raise ValueError(f"features {features!r} cannot be read: {error.strerror}") from error
+    return f"{features}#{hashlib.sha256(data).hexdigest()[:16]}"
 
 
 def agent_numbers(cls: type[Any]) -> dict[str, Any]:

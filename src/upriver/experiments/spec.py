@@ -5,7 +5,7 @@
     seeds = { first = 0, count = 10 }
 
     [[environments]]
-    name = "riverswim-6"             # or "riverswim" and n_states = 6, or path = "river.npz"
+    name = "riverswim-6"             # or "riverswim" and n_states = 6, or path = "river.toml"
     horizon = 24                     # any argument of the environment's function
     episodes = 50                    # instead of the experiment's own
 
@@ -13,7 +13,8 @@
     agent = "ucrl-mnl"
     label = "UCRL-MNL"               # how tables call it; the agent's name if absent
     support = "known"                # or "local", "full", or a list of them
-    features = "one-hot"             # or "one-hot-indicator", "shared", "module:function", a list
+    features = "one-hot"             # or "one-hot-indicator", "shared", "module:function",
+                                     # "file.csv", or a list of them
     reward = "known"                 # or "unknown": the agent must learn it
     radius = 1e-3                    # any field of the agent's dataclass
     [agents.at."riverswim-6"]        # numbers for one environment only
@@ -73,6 +74,8 @@ class RunSpec:
         for key in ("env", "label", "seed"):
             del identity[key]
         identity["environment"].pop("path", None)  # a file is what it holds, not where it lies
+        if self.features is not None and names.is_file(self.features):
+            identity["features"] = self.features.partition("#")[2]
         text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -234,7 +237,7 @@ class AgentSpec(BaseModel):
                         [
                             self.full_label,
                             *([support] if len(supports) > 1 else []),
-                            *([str(features)] if len(maps) > 1 else []),
+                            *([names.features_label(features)] if len(maps) > 1 else []),
                         ]
                     ),
                 }
@@ -293,6 +296,7 @@ class Experiment(Frozen):
             for agent in (v for a in self.agents for v in a.variants()):
                 sees_task = not names.takes(agent.cls, "mdp")
                 numbers = agent.numbers_at(env)
+                features = names.with_digest(one(agent.features))
                 runs += [
                     RunSpec(
                         env=env,
@@ -301,7 +305,7 @@ class Experiment(Frozen):
                         agent=agent.agent,
                         numbers=numbers,
                         support=one(agent.support) if sees_task else None,
-                        features=one(agent.features) or names.default_features(agent.cls),
+                        features=features or names.default_features(agent.cls),
                         reward=agent.reward if sees_task else None,
                         episodes=environment.episodes or self.episodes,
                         seed=seed,
@@ -362,7 +366,7 @@ def read(path: str | Path) -> Experiment:
 
 
 def loads(text: str, source: str = "experiment", folder: Path | None = None) -> Experiment:
-    """The experiment of a TOML text; `source` names it in errors, `path`s start at `folder`."""
+    """The experiment of a TOML text; `source` names it in errors, files start at `folder`."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -371,7 +375,19 @@ def loads(text: str, source: str = "experiment", folder: Path | None = None) -> 
     for entry in entries if folder and isinstance(entries, list) else ():
         if isinstance(entry, dict) and isinstance(entry.get("path"), str):
             entry["path"] = str(folder / entry["path"])
+    agents = data.get("agents")
+    for entry in agents if folder and isinstance(agents, list) else ():
+        if folder and isinstance(entry, dict) and "features" in entry:
+            entry["features"] = placed(entry["features"], folder)
     return parse(data, source)
+
+
+def placed(features: Any, folder: Path) -> Any:
+    """Features with the files among them under `folder`."""
+    if isinstance(features, list):
+        return [placed(x, folder) for x in features]
+    is_file = isinstance(features, str) and names.is_file(features)
+    return str(folder / features) if is_file else features
 
 
 def parse(data: Mapping[str, Any], source: str = "experiment") -> Experiment:
