@@ -58,7 +58,10 @@ KNOWN: dict[str, Style] = {
     "ucrl2": Style(*BROWN, "dashdot", "v"),
     "epsilon-greedy": Style(*GREY, "solid", "*"),
 }
-"""Agents by name; a label is compared in small letters with hyphens."""
+"""Agents by name; labels are compared in small letters, without hyphens and spaces."""
+
+TUNED = " (tuned)"
+"""A label that ends so has the colour of the agent before it and a dash of its own."""
 
 SPARE = tuple(
     Style(*colour, dash, marker)
@@ -70,8 +73,19 @@ SPARE = tuple(
 
 
 def plain(label: str) -> str:
-    """A label as the table of known agents writes it."""
-    return re.sub(r"[^a-z0-9+]+", "-", label.lower()).strip("-").replace("mnl+", "mnl-plus")
+    """A label as the table of known agents is looked up."""
+    return re.sub(r"[^a-z0-9+]+", "", label.lower()).replace("mnl+", "mnlplus")
+
+
+BY_PLAIN = {plain(name): style for name, style in KNOWN.items()}
+
+
+def known(label: str) -> Style | None:
+    """The style of an agent of the table, or of its tuned form."""
+    style = BY_PLAIN.get(plain(label.removesuffix(TUNED)))
+    if style is not None and label.endswith(TUNED):
+        return style._replace(dash="dash" if style.dash == "solid" else "dot")
+    return style
 
 
 def styles(labels: Iterable[str]) -> dict[str, Style]:
@@ -81,7 +95,8 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     them meet in one figure the later in the alphabet moves on to the next free one, of a colour
     that nobody has if there is one.
     """
-    found = {label: KNOWN[plain(label)] for label in labels if plain(label) in KNOWN}
+    labels = list(labels)
+    found = {label: style for label in labels if (style := known(label)) is not None}
     taken = set(found.values())
     for label in sorted(set(labels) - set(found)):
         digest = hashlib.sha256(plain(label).encode()).digest()

@@ -57,7 +57,7 @@ class UCRLMNL:
     """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
+        "radius": (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
         "regularization": (1e-3, 1e-2, 1e-1, 1.0),
     }
 

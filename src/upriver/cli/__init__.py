@@ -6,12 +6,18 @@ stderr; `--debug` shows the traceback.
 
 from __future__ import annotations
 
+import os
 import sys
 
 COMMANDS: dict[str, str] = {
+    "reproduce": "upriver.cli.reproduce:reproduce",
     "run": "upriver.cli.run:run",
     "tune": "upriver.cli.tune:tune",
     "table": "upriver.cli.table:table",
+    "plot": "upriver.cli.plot:plot",
+    "report": "upriver.cli.report:report",
+    "watch": "upriver.cli.watch:watch",
+    "diagnose": "upriver.cli.diagnose:diagnose",
     "list": "upriver.cli.list:list_names",
 }
 """Name of each command and where its function lives; loaded when it is called."""
@@ -43,6 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         app.command(where, name=name)
     try:
         code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except CycloptsError as error:
         return complain(errors, error, debug, 2)
@@ -50,6 +57,9 @@ def main(arguments: list[str] | None = None) -> int:
         return complain(errors, error, debug, 1)
     except (ValueError, TypeError, FileNotFoundError, NotADirectoryError) as error:
         return complain(errors, error, debug, 2)
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except OSError as error:
         return complain(errors, error, debug, 1)
     except KeyboardInterrupt:

@@ -12,3 +12,15 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         return numba.njit(cache=True, error_model="numpy")(function)
     except RuntimeError:  # numba found no folder to cache in: a read-only install
         return numba.njit(error_model="numpy")(function)
+
+
+def inner(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function that only kernels call: without the wrapper that Python would need.
+
+    Unpacking a layout of a dozen arrays takes longer to compile than most loops.
+    """
+    options = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    try:
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError:
+        return numba.njit(**options)(function)

@@ -8,14 +8,14 @@ Matrices of a block are dense, m x m, and kept in their lower triangle.
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled
+from upriver.kernels.compiled import compiled, inner
 
 DECREMENT = 1e-10  # squared Newton decrement at which the step taken is the last one
 ITERATIONS = 100
 HALVINGS = 40
 
 
-@compiled
+@inner
 def cholesky(matrix, m):
     """Lower factor in place of the leading m x m; returns False if it is not positive definite."""
     for j in range(m):
@@ -34,7 +34,7 @@ def cholesky(matrix, m):
     return True
 
 
-@compiled
+@inner
 def solve_lower(factor, m, x):
     """x <- L^-1 x in place; returns the squared norm of the result, x^T (L L^T)^-1 x."""
     total = 0.0
@@ -48,7 +48,7 @@ def solve_lower(factor, m, x):
     return total
 
 
-@compiled
+@inner
 def solve_upper(factor, m, x):
     """x <- L^-T x in place."""
     for i in range(m - 1, -1, -1):
@@ -58,7 +58,7 @@ def solve_upper(factor, m, x):
         x[i] = y / factor[i, i]
 
 
-@compiled
+@inner
 def softmax(n, w, values, start, columns, first_column, theta, out):
     """P_theta of one group, eq. (1), into out[:n]; returns the log of the normaliser.
 
@@ -83,7 +83,7 @@ def softmax(n, w, values, start, columns, first_column, theta, out):
     return top + np.log(total)
 
 
-@compiled
+@inner
 def evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out, mean):
     """Loss (2) over `groups` of block b with its ridge penalty; fills gradient (m,), Hessian."""
     # Arrays are taken out of the tuple once: each access inside a loop would cost a reference.
@@ -132,7 +132,7 @@ def evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out
     return loss
 
 
-@compiled
+@inner
 def visited_groups(layout, counts, b):
     """The groups of block b that have a count."""
     indptr, groups = layout.indptr, layout.groups
@@ -149,7 +149,7 @@ def visited_groups(layout, counts, b):
     return found[:n]
 
 
-@compiled
+@inner
 def newton_block(
     layout, b, groups, counts, theta, lam, keep, hessian, factor, out, mean, scratch
 ):
@@ -201,7 +201,7 @@ def newton_block(
     return False
 
 
-@compiled
+@inner
 def add_outer(layout, g, weight, gram):
     """Add weight * sum over the successors of phi phi^T to the block matrix of group g."""
     slot, columns, values = layout.slot, layout.columns, layout.values
@@ -217,7 +217,7 @@ def add_outer(layout, g, weight, gram):
                     gram[k, slot[columns[place + j]]] += x * values[row + j]
 
 
-@compiled
+@inner
 def gram_block(layout, b, groups, counts, lam, gram):
     """Gram matrix, eq. (5), of block b: lam I + sum over visits and successors of phi phi^T."""
     indptr = layout.indptr
@@ -232,7 +232,7 @@ def gram_block(layout, b, groups, counts, lam, gram):
         add_outer(layout, g, visits, gram)
 
 
-@compiled
+@inner
 def measure_group(layout, g, factor, m, geometry, geometry_start, rows):
     """max_u ||phi_u|| in the norm of the inverse of the factored matrix.
 
@@ -276,7 +276,10 @@ def refresh(
     largest norm of each group, geometry (C, sum U^2) or (C, 0), logdet (C, B) of the matrix's
     blocks. Returns the number of the first block whose fit failed, or -1.
     """
-    n_blocks = layout.size.shape[0]
+    indptr, block, sizes = layout.indptr, layout.block, layout.size
+    group_start, members = layout.group_start, layout.groups
+    value_start, column_start, columns = layout.value_start, layout.column_start, layout.columns
+    n_blocks = sizes.shape[0]
     n_cores = counts.shape[0]
     m = layout.max_size
     hessian = np.empty((m, m))
@@ -292,12 +295,12 @@ def refresh(
             b = job % n_blocks
         else:
             c = steps[job]
-            b = layout.block[touched[job]]
+            b = block[touched[job]]
             if b < 0:
                 continue
             done = False
             for earlier in range(job):
-                if steps[earlier] == c and layout.block[touched[earlier]] == b:
+                if steps[earlier] == c and block[touched[earlier]] == b:
                     done = True
                     break
             if done:
@@ -307,7 +310,7 @@ def refresh(
             layout, b, groups, counts[c], theta[c], lam, local, hessian, factor, out, mean, scratch
         ):
             return b
-        size = layout.size[b]
+        size = sizes[b]
         if local:  # newton_block leaves the Hessian at the estimate behind
             factor[:size, :size] = hessian[:size, :size]
         else:
@@ -318,13 +321,13 @@ def refresh(
         for i in range(size):
             total += 2.0 * np.log(factor[i, i])
         logdet[c, b] = total
-        for i in range(layout.group_start[b], layout.group_start[b + 1]):
-            g = layout.groups[i]
-            first = layout.indptr[g]
-            n = layout.indptr[g + 1] - first
+        for i in range(group_start[b], group_start[b + 1]):
+            g = members[i]
+            first = indptr[g]
+            n = indptr[g + 1] - first
             softmax(
-                n, layout.width[g], layout.values, layout.value_start[g], layout.columns,
-                layout.column_start[g], theta[c], out,
+                n, layout.width[g], layout.values, value_start[g], columns,
+                column_start[g], theta[c], out,
             )
             for u in range(n):
                 prob[c, first + u] = out[u]
