@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from math import log, sqrt
 from typing import Any, ClassVar, NamedTuple
 
@@ -68,8 +69,6 @@ class UCRLVTR:
     }
 
     def __post_init__(self) -> None:
-        if self.features is None:
-            object.__setattr__(self, "features", linear.one_hot_mixture(self.task))
         self.mixture.check_task(self.task)
         if not callable(self.bonus):
             object.__setattr__(self, "bonus", nonnegative_number("bonus", self.bonus))
@@ -78,14 +77,9 @@ class UCRLVTR:
         ):  # fmt: skip
             object.__setattr__(self, name, check(name, getattr(self, name)))
 
-    @property
+    @cached_property
     def mixture(self) -> Features:
-        assert self.features is not None
-        return self.features
-
-    @property
-    def one_hot(self) -> bool:
-        return self.features is linear.one_hot_mixture(self.task)
+        return linear.one_hot_mixture(self.task) if self.features is None else self.features
 
     def init(self) -> UCRLVTRState:
         features = self.mixture
@@ -105,7 +99,7 @@ class UCRLVTR:
 
         def run(reward, step, v, policy, q):
             kernels.linear.sweep_targets(
-                features.layout, self.one_hot, features.matrix_start, task.successors,
+                features.layout, self.features is None, features.matrix_start, task.successors,
                 state.root, state.theta, reward, beta, clip.low, clip.q_cap[step],
                 clip.v_cap[step], word, v, policy, q,
             )  # fmt: skip
@@ -126,7 +120,7 @@ class UCRLVTR:
         gram, target = state.gram.copy(), state.target.copy()
         root, theta = state.root.copy(), state.theta.copy()
         kernels.linear.absorb_targets(
-            features.layout, self.one_hot, features.matrix_start, task.successors,
+            features.layout, self.features is None, features.matrix_start, task.successors,
             self.regularization, visited, episode.states, plan.v, gram, target, root, theta,
         )  # fmt: skip
         paid = rewards.observe(task, state.rewards, episode)
