@@ -55,7 +55,8 @@ class UCRLVTR:
 
     task: Task
     features: Features | None = None
-    """P_j(s'|s,a), one row per triple and one column per j; one-hot unless given."""
+    """P_j(s'|s,a), one row per triple and one column per j; one-hot, e_(s,a,s'), unless given. The
+    difference features of the MNL model are no such mixture."""
     bonus: float | Callable[[int], float] = 3.0
     """sqrt(beta_k): a number, or a function of k; 0 is the greedy learner."""
     regularization: float = 30.0
