@@ -148,6 +148,7 @@ def ascend(logits, geometry, values, beta, n, enough, gain, work):
     lift = np.sqrt(max(beta * beta - length2, 0.0))
     lift_step = 0.0
     previous = 0.0
+    restart = False
     value = expected_value(logits, z, values, n, out)
     for iteration in range(ASCENT_STEPS):
         inward = 0.0
@@ -172,13 +173,15 @@ def ascend(logits, geometry, values, beta, n, enough, gain, work):
         if norm2 <= 1e-15 * (whole + norm2) or value >= enough:
             break
         # Polak-Ribiere, restarted from the gradient every n steps and when it stops helping.
-        mix = max((norm2 - turn) / previous, 0.0) if iteration % n else 0.0
-        along = norm2
-        for u in range(n):
-            along += mix * gz[u] * dx[u]
-        along += mix * lift_slope * lift_step
-        if along <= 0.0:
-            mix = 0.0
+        mix = 0.0
+        if not restart and iteration % n:
+            mix = max((norm2 - turn) / previous, 0.0)
+            along = norm2 + mix * lift_slope * lift_step
+            for u in range(n):
+                along += mix * gz[u] * dx[u]
+            if along <= 0.0:
+                mix = 0.0
+        restart = False
         size2 = 0.0
         for u in range(n):
             dx[u] = gx[u] + mix * dx[u] if mix > 0.0 else gx[u]
@@ -194,7 +197,11 @@ def ascend(logits, geometry, values, beta, n, enough, gain, work):
         lift_step *= scale
         _, first, second = on_circle(logits, z, dz, 0.0, values, n, out)
         if second < 0.0 and first * first <= -gain * second:
-            break
+            if mix == 0.0:
+                break
+            restart = True  # nothing to be had this way; the gradient has the last word
+            expected_value(logits, z, values, n, out)
+            continue
         guess = min(-first / second, 1.5) if second < 0.0 else 1.0
         angle, _ = climb(logits, z, dz, values, n, 0.0, guess, np.pi, value, out)
         cos = np.cos(angle)
@@ -217,7 +224,7 @@ def ascend(logits, geometry, values, beta, n, enough, gain, work):
 @compiled
 def largest_on_ellipse(logits, geometry, values, beta, work):
     """Three successors: the boundary is one circle, scanned and then refined at every local top."""
-    out, a, b, seen = work[0], work[1], work[2], work[3]
+    out, a, b, seen = work[0], work[1], work[2], work[3, :ANGLES]
     # Logit differences against successor 0 span the plane; a and b are their Cholesky factor.
     # Where the plane is only a line the circle runs along it and back, the inside included.
     ga = geometry[4] - 2.0 * geometry[1] + geometry[0]
