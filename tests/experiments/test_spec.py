@@ -170,7 +170,7 @@ MISTAKES = {
     "a misspelt key": ({"episodez": 3}, "key 'episodez' is unknown; did you mean 'episodes'?"),
     "a misspelt key of seeds": (
         {"seeds": {"first": 0, "cuont": 3}},
-        "did you mean 'count'?|seeds.count is missing",
+        "seeds: key .cuont. is unknown; did you mean .count.",
     ),
     "a misspelt number": ({"agents": agent(raduis=1.0)}, r"agents\[0\].*did you mean 'radius'"),
     "a misspelt argument": (

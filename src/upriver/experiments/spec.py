@@ -399,8 +399,12 @@ def parse(data: Mapping[str, Any], source: str = "experiment") -> Experiment:
 
 
 def sentence(error: ValidationError) -> str:
-    """The first problem as one sentence: where, what, and what is allowed."""
-    first = error.errors(include_url=False)[0]
+    """The first problem as one sentence: where, what, and what is allowed.
+
+    A misspelt key comes first: it may be why another one is missing.
+    """
+    problems = error.errors(include_url=False)
+    first = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
     where = ""
     for part in first["loc"]:
         where += f"[{part}]" if isinstance(part, int) else f".{part}" if where else str(part)

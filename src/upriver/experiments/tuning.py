@@ -92,10 +92,10 @@ def tune(
     chosen numbers, for `upriver run`. runs: tuning seeds for each grid point. shared: one choice
     for all environments instead of one for each.
     """
-    if not any(tunable(agent) for agent in experiment.agents):
-        raise ValueError(f"no agent of {experiment.name!r} has a grid with a number left to tune")
     if runs < 2:
         raise ValueError(f"runs is {runs}; tuning needs at least 2 for an interval")
+    if not any(tunable(agent) for agent in experiment.agents):
+        raise ValueError(f"no agent of {experiment.name!r} has a grid with a number left to tune")
     candidates = list_candidates(experiment, range(TUNING_SEEDS, TUNING_SEEDS + runs))
     every = [run for c in candidates for run in c.runs]
     folder = Path(out)
