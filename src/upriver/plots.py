@@ -44,7 +44,7 @@ DASHES: dict[str, Any] = {
     "dashdot": (0, (5, 1.4, 1.2, 1.4)),
 }
 
-RC = {
+RC: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same figure on every machine
     "font.size": 7.5,
     "axes.titlesize": 8,
@@ -93,7 +93,13 @@ def learning_curves(
 
 
 def regret_curves(panels: Mapping[str, Panel], log: bool = False, width: str = "two") -> Figure:
-    """Cumulative regret against the episode: one panel per environment; log: both axes."""
+    """Cumulative regret against the episode: one panel per environment; log: both axes.
+
+    On log axes a line begins where its mean is first positive, and one that never is, such as that
+    of the optimal policy, is left out.
+    """
+    if log:
+        panels = {title: positive_part(panel) for title, panel in panels.items()}
     return curves(panels, "episode", "cumulative regret", width, {}, "log" if log else "linear")
 
 
@@ -245,8 +251,8 @@ def draw(
     drawn = {}
     for order, (label, band) in enumerate(panel.items()):
         style = look[label]
-        # what comes first in the panel lies on top
-        above = 3 + (len(panel) - order) / len(panel)
+        # what comes first in the panel lies on top, but the optimum hides nobody
+        above = 3 + (len(panel) - order) / len(panel) if label != "optimal" else 2.5
         axes.fill_between(
             band.x, band.low, band.high, color=style.light, alpha=0.16, linewidth=0, zorder=2
         )
@@ -284,6 +290,16 @@ def finish(
 def replaced(band: Any, zero: float) -> Band:
     x = np.asarray(band.x, float)
     return Band(np.where(x > 0, x, zero), band.mean, band.low, band.high)
+
+
+def positive_part(panel: Panel) -> dict[str, Band]:
+    """Means that a log axis can show; the others are gaps."""
+    means = {label: np.asarray(band.mean, float) for label, band in panel.items()}
+    return {
+        label: Band(band.x, np.where(means[label] > 0, means[label], np.nan), band.low, band.high)
+        for label, band in panel.items()
+        if (means[label] > 0).any()
+    }
 
 
 def look_of(label: str) -> Style:

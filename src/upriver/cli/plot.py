@@ -1,0 +1,141 @@
+"""`upriver plot`: the figures of a results folder, for a paper."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from upriver.analysis import Sample
+
+Kind = Literal["learning", "regret", "regret-log", "scaling"]
+Labelled = list[tuple[str, "Sample"]]
+"""Samples with the label that figures give their agent."""
+
+
+def plot(
+    folder: Path,
+    *kinds: Kind,
+    out: Path | None = None,
+    columns: Literal["one", "two"] = "two",
+    of: Literal["value", "return"] = "value",
+    window: int = 1,
+    env: list[str] | None = None,
+    agent: list[str] | None = None,
+) -> int:
+    """Draw figures as PNG and PDF, fonts embedded, the same colour for an agent everywhere.
+
+    **Example:** `upriver plot results/quick learning regret --columns one`
+
+    Parameters
+    ----------
+    folder
+        A results folder.
+    kinds
+        learning, regret, regret-log or scaling (episodes lost against the size in the
+        environments' names); the first three if absent.
+    out
+        The folder to write to; `figures` inside the results folder if absent.
+    columns
+        Width for one column of a paper or two.
+    of
+        What learning curves show: the exact value of the policy played, or the return received.
+    window
+        Average learning curves over so many episodes; the figure says so.
+    env
+        Only this environment; may be given several times.
+    agent
+        Only this agent; may be given several times.
+    """
+    from upriver import plots
+    from upriver.report.data import labels_of, read, store_of, without_crowds
+
+    if window < 1:
+        raise ValueError(f"window is {window}; it must be at least 1")
+    results = read(store_of(folder))
+    samples, _ = without_crowds(results.samples)
+    labelled = list(zip(labels_of(samples), samples, strict=True))
+    labelled = chosen(chosen(labelled, env, "environment"), agent, "agent")
+    if not labelled:
+        raise ValueError(f"{folder} holds no runs to draw")
+    target = out or folder / "figures"
+    for kind in kinds or ("learning", "regret", "regret-log"):
+        figure = draw(kind, labelled, columns, of, window)
+        for file in plots.save(figure, target / kind):
+            print(file)
+    for sentence in results.problems:
+        print(f"upriver: {sentence}; it was left alone and left out", file=sys.stderr)
+    return 1 if results.problems else 0
+
+
+def draw(kind: str, labelled: Labelled, columns: str, of: str, window: int) -> Any:
+    from upriver import plots
+
+    if kind == "learning":
+        best = {s.env: float(s.optimal_values.mean()) for _, s in labelled}
+        name = "exact value" if of == "value" else "return"
+        panels = panels_of(labelled, of, False, window)
+        return plots.learning_curves(panels, best, window, columns, f"{name} of an episode")
+    if kind == "scaling":
+        return plots.scaling_figure(by_size(labelled), width=columns)
+    return plots.regret_curves(panels_of(labelled, "regret", True), kind == "regret-log", columns)
+
+
+def panels_of(labelled: Labelled, quantity: str, cumulative: bool, window: int = 1) -> Any:
+    """{environment: {agent: band}}, thinned to what a page can show, in a reader's order."""
+    from upriver.analysis import curve_of
+    from upriver.plots import Band
+    from upriver.report.data import natural, order_of, positions
+
+    labels, samples = zip(*labelled, strict=True)
+    panels: dict[str, dict[str, Band]] = {}
+    for env in sorted({s.env for s in samples}, key=natural):
+        inside = {label: s for label, s in labelled if s.env == env}
+        for label in order_of(samples, labels):
+            if label in inside:
+                curve = curve_of(inside[label], quantity, cumulative, window)
+                at = positions(len(curve.episodes), 400)
+                band = Band(curve.episodes[at], curve.mean[at], curve.low[at], curve.high[at])
+                panels.setdefault(env, {})[label] = band
+    return panels
+
+
+def by_size(labelled: Labelled) -> Any:
+    """{agent: band of episodes lost over the number in the environments' names}."""
+    from upriver.analysis import bootstrap
+    from upriver.plots import Band
+
+    found: dict[str, dict[int, tuple[float, float, float]]] = {}
+    for label, sample in labelled:
+        size = re.search(r"-(\d+)(?:-|$)", sample.env)
+        if size is None:
+            raise ValueError(f"environment {sample.env!r} has no size in its name to scale with")
+        lost = sample.totals("episodes lost")
+        if label != "optimal":
+            found.setdefault(label, {})[int(size[1])] = (float(lost.mean()), *bootstrap(lost))
+    if max(map(len, found.values()), default=0) < 2:
+        raise ValueError("a scaling figure needs an environment in at least two sizes")
+    return {
+        label: Band(sorted(rows), *zip(*(rows[n] for n in sorted(rows)), strict=True))
+        for label, rows in found.items()
+    }
+
+
+def chosen(labelled: Labelled, names: Sequence[str] | None, kind: str) -> Labelled:
+    """The samples of the environments or agents named; a name that is not there is an error."""
+    if not names:
+        return labelled
+
+    def name_of(label: str, sample: Sample) -> str:
+        return sample.env if kind == "environment" else label
+
+    there = sorted({name_of(*pair) for pair in labelled})
+    for name in names:
+        if name not in there:
+            from upriver.experiments.names import unknown
+
+            raise unknown(kind, name, there)
+    return [pair for pair in labelled if name_of(*pair) in names]

@@ -1,0 +1,318 @@
+"""Runs to the numbers of the page: plain dicts and lists, rounded and thinned. Plays nothing."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from upriver.analysis import Sample, curve_of, summary
+from upriver.checks import Array
+from upriver.report.tuning import tuning_curves
+from upriver.styles import styles
+
+POINTS = 300
+"""Points of a curve, at most; fewer where there are very many curves."""
+SETTINGS = 6
+"""Settings of one agent on one environment, at most: the best of a grid."""
+SEED_POINTS = 80
+SEED_LINES = 20
+"""Single runs shown of one agent on one environment, at most."""
+BUDGET = {"points": 60_000, "seed_points": 80_000, "detail": 3_000_000}
+"""What all curves, all single runs (points) and all details (characters) may take together."""
+
+
+class Results(NamedTuple):
+    """A results folder, read once."""
+
+    samples: list[Sample]
+    about: dict[str, dict[str, Any]]
+    """{setting: what the first file of the sample says about itself}."""
+    seconds: dict[tuple[str, str, str], float]
+    """{(env, agent, setting): mean seconds of a run}."""
+    detail: dict[tuple[str, str, str], str]
+    """{(env, agent, setting): JSON of the first run that kept it}."""
+    problems: list[str]
+
+
+def read(folder: str | Path) -> Results:
+    """All runs, grouped; a damaged file is a sentence in `problems` and is left out."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from upriver.experiments.store import Store, about
+
+    columns = ["seed", "return", "value", "optimal_value"]
+    groups: dict[tuple[str, str, str], list[tuple[int, Array, Array, Array]]] = {}
+    results = Results([], {}, {}, {}, [])
+    seconds: dict[tuple[str, str, str], list[float]] = {}
+    for path in Store.open(folder).files():
+        try:
+            file = pq.ParquetFile(path)
+            said = about(file.schema_arrow, path)
+            part = file.read(columns=columns)
+            seed, setting = part["seed"][0].as_py(), path.name.rpartition("-")[0]
+        except (pa.ArrowException, OSError, ValueError, KeyError, IndexError) as error:
+            named = str(path) in str(error)
+            results.problems.append(str(error) if named else f"{path} is damaged: {error}")
+            continue
+        env, agent = (p.name.partition("=")[2] for p in (path.parent.parent, path.parent))
+        key = env, agent, setting
+        arrays = (part[c].to_numpy() for c in columns[1:])
+        groups.setdefault(key, []).append((seed, *arrays))
+        seconds.setdefault(key, []).append(said["seconds"])
+        results.about.setdefault(setting, said)
+        kept = (file.schema_arrow.metadata or {}).get(b"detail")
+        if kept is not None and key not in results.detail:
+            results.detail[key] = kept.decode()
+    for key in sorted(groups):
+        runs = sorted(groups[key], key=lambda run: run[0])
+        seeds, returns, values, optimal = zip(*runs, strict=True)
+        stacked = (np.stack(x) for x in (returns, values, optimal))
+        results.samples.append(Sample(*key, np.array(seeds), *stacked))
+        results.seconds[key] = float(np.mean(seconds[key]))
+    return results
+
+
+def store_of(folder: str | Path) -> Path:
+    """The folder with the runs: the one named, or the `runs` inside the folder of a tuning."""
+    root = Path(folder)
+    inner = root / "runs"
+    return inner if not (root / "_upriver.json").exists() and inner.is_dir() else root
+
+
+def without_crowds(samples: list[Sample]) -> tuple[list[Sample], list[str]]:
+    """At most SETTINGS settings of an agent on an environment, the best ones; what was left out."""
+    groups: dict[tuple[str, str], list[Sample]] = {}
+    for s in samples:
+        groups.setdefault((s.env, s.agent), []).append(s)
+    kept, left = [], 0
+    for group in groups.values():
+        best = sorted(group, key=lambda s: -float(s.values.mean()))[:SETTINGS]
+        kept += sorted(best, key=lambda s: s.setting)
+        left += len(group) - len(best)
+    note = f"Only the {SETTINGS} best settings of an agent are shown; {left} others are left out."
+    return kept, [note] if left else []
+
+
+def labels_of(samples: Sequence[Sample]) -> list[str]:
+    """The agent of each sample, with its setting where that is needed to tell two apart."""
+    seen = Counter((s.env, s.agent) for s in samples)
+    doubtful = {agent for (_, agent), n in seen.items() if n > 1}
+    return [f"{s.agent} [{s.setting[:6]}]" if s.agent in doubtful else s.agent for s in samples]
+
+
+def collect(folder: str | Path) -> dict[str, Any]:
+    """Everything that the page shows of a results folder."""
+    from upriver import __version__
+
+    results = read(store_of(folder))
+    if not results.samples:
+        more = f"; {results.problems[0]}" if results.problems else ""
+        raise ValueError(f"{folder} holds no runs to report{more}")
+    kept, notes = without_crowds(results.samples)
+    results = results._replace(samples=kept)
+    labels = labels_of(results.samples)
+    look = styles(order_of(results.samples, labels))
+    root = Path(folder)
+    return {
+        "title": root.resolve().name,
+        "folder": str(folder),
+        "version": __version__,
+        "runs": int(sum(len(s.seeds) for s in results.samples)),
+        "platforms": sorted({said["platform"] for said in results.about.values()}),
+        "agents": [{"name": name, **style._asdict()} for name, style in look.items()],
+        "environments": environments_of(results.samples),
+        "curves": curves_of(results.samples, labels),
+        "table": rows_of(results, labels),
+        "paper": paper_rows(root / "table1.csv"),
+        "detail": details_of(results, labels),
+        "tuning": tuning_curves(root),
+        "specs": [
+            {"file": f.name, "text": f.read_text(encoding="utf-8")}
+            for f in sorted((store_of(folder) / "_specs").glob("*.toml"))
+        ],
+        "failures": failures_of(store_of(folder)),
+        "problems": results.problems,
+        "notes": notes,
+    }
+
+
+def order_of(samples: Sequence[Sample], labels: Sequence[str]) -> list[str]:
+    """Agents from the least regret to the most, averaged over environments; the optimum first."""
+    lost: dict[str, list[float]] = {}
+    for sample, label in zip(samples, labels, strict=True):
+        share = sample.regret.sum(axis=1) / sample.optimal_values.sum(axis=1)
+        lost.setdefault(label, []).append(float(share.mean()))
+    return sorted(lost, key=lambda name: (name != "optimal", round(np.mean(lost[name]), 9), name))
+
+
+def environments_of(samples: Sequence[Sample]) -> list[dict[str, Any]]:
+    """Name, V* and longest number of episodes, in the order of size."""
+    found: dict[str, dict[str, Any]] = {}
+    for s in samples:
+        entry = found.setdefault(s.env, {"name": s.env, "episodes": 0})
+        entry["episodes"] = max(entry["episodes"], s.returns.shape[1])
+        entry["optimal"] = number(s.optimal_values.mean())
+    return sorted(found.values(), key=lambda e: natural(e["name"]))
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """A key by which river-6 comes before river-10."""
+    parts = name.replace("-", " ").split()
+    return [(int(p), "") if p.isdigit() else (-1, p) for p in parts]
+
+
+def curves_of(samples: Sequence[Sample], labels: Sequence[str]) -> dict[str, Any]:
+    """{env: {label: the three curves with bands, and single runs}}."""
+    points = int(np.clip(BUDGET["points"] // len(samples), 40, POINTS))
+    shown = [min(len(s.seeds), SEED_LINES) for s in samples]
+    seed_points = int(np.clip(BUDGET["seed_points"] // sum(shown), 10, SEED_POINTS))
+    found: dict[str, Any] = {}
+    for sample, label, lines in zip(samples, labels, shown, strict=True):
+        k = sample.returns.shape[1]
+        window = smoothing_of(k)
+        series = {
+            "value": sample.values,
+            "return": trailing_mean(sample.returns, window),
+            "regret": np.cumsum(sample.regret, axis=1),
+        }
+        at, at_seed = positions(k, points), positions(k, seed_points)
+        entry: dict[str, Any] = {
+            "runs": len(sample.seeds),
+            "window": window,
+            "x": (at + 1).tolist(),
+            "seeds": {"x": (at_seed + 1).tolist(), "names": sample.seeds[:lines].tolist()},
+        }
+        for name, array in series.items():
+            thin = sample._replace(values=array[:, at])
+            curve = curve_of(thin, "value", cumulative=False)
+            entry[name] = {b: numbers(getattr(curve, b)) for b in ("mean", "low", "high")}
+            entry["seeds"][name] = [numbers(row) for row in array[:lines, at_seed]]
+        found.setdefault(sample.env, {})[label] = entry
+    return found
+
+
+def smoothing_of(n_episodes: int) -> int:
+    """Over how many episodes returns are averaged: a twentieth, in round numbers."""
+    for window in (500, 200, 100, 50, 20, 10, 5):
+        if window * 20 <= n_episodes:
+            return window
+    return 1
+
+
+def trailing_mean(x: Array, window: int) -> Array:
+    """(R, K) the mean over the last `window` columns, over those there are at the start."""
+    total = np.cumsum(x, axis=1)
+    if window > 1:
+        total[:, window:] -= total[:, :-window].copy()
+    return total / np.minimum(np.arange(1, x.shape[1] + 1), window)
+
+
+def positions(length: int, points: int) -> Array:
+    """At most `points` places, half of them evenly spread and half by ratio, both ends included."""
+    if length <= points:
+        return np.arange(length)
+    even = np.linspace(0, length - 1, points // 2)
+    ratio = np.geomspace(1, length, points // 2) - 1
+    return np.unique(np.round(np.concatenate([even, ratio])).astype(int))
+
+
+def rows_of(results: Results, labels: Sequence[str]) -> list[dict[str, Any]]:
+    """The table: totals over all episodes, the share of the optimum, time, the agent's numbers."""
+    rows = []
+    for sample, label, row in zip(
+        results.samples, labels, summary(results.samples), strict=True
+    ):
+        spec = results.about[sample.setting]["run"]
+        best = sample.optimal_values.sum(axis=1).mean()
+        share = sample.values.sum(axis=1).mean() / best if best else float("nan")
+        seconds = results.seconds[sample.env, sample.agent, sample.setting]
+        rows.append(
+            {
+                "env": sample.env,
+                "agent": label,
+                "runs": row.runs,
+                "episodes": row.episodes,
+                **{k: number(getattr(row, k), 6) for k in ("mean", "sd", "iqm", "low", "high")},
+                "share": number(share, 5),
+                "lost": number(row.episodes_lost),
+                "seconds": number(1000 * seconds / row.episodes, 3),
+                "settings": settings_of(spec),
+            }
+        )
+    order = {name: i for i, name in enumerate(order_of(results.samples, labels))}
+    return sorted(rows, key=lambda r: (natural(r["env"]), order[r["agent"]]))
+
+
+def settings_of(spec: dict[str, Any]) -> str:
+    """The agent's numbers on one line."""
+    given = {k: spec.get(k) for k in ("support", "features", "reward")}
+    shown = [f"{k} {v}" for k, v in given.items() if v and (k, v) != ("reward", "known")]
+    for key, value in spec["numbers"].items():
+        if isinstance(value, dict):
+            ((rule, constants),) = value.items()
+            inside = ", ".join(f"{k} {plain(v)}" for k, v in constants.items())
+            value = f"{rule}({inside})"
+        shown.append(f"{key} {plain(value)}")
+    return " · ".join(shown)
+
+
+def plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def details_of(results: Results, labels: Sequence[str]) -> dict[str, Any]:
+    """{env: {label: detail}}, as many as fit."""
+    found: dict[str, Any] = {}
+    left = BUDGET["detail"]
+    for sample, label in zip(results.samples, labels, strict=True):
+        text = results.detail.get((sample.env, sample.agent, sample.setting))
+        if text is not None and len(text) <= left:
+            left -= len(text)
+            found.setdefault(sample.env, {})[label] = json.loads(text)
+    return found
+
+
+def paper_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table1.csv beside the runs: ours and the printed values."""
+    if not path.exists():
+        return []
+    texts = ("method", "hyperparameters")
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    try:
+        return [
+            {k: v if k in texts else float(v) if v else None for k, v in row.items() if k}
+            for row in rows
+        ]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not a table of numbers: {error}") from error
+
+
+def failures_of(root: Path) -> list[dict[str, Any]]:
+    """Runs that raised and have not succeeded since."""
+    found = []
+    for path in sorted((root / "_failed").rglob("*.json")):
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            run = record["run"]
+            row = {"env": run["env"], "agent": run["label"], "seed": run["seed"]}
+            found.append({**row, "error": record["error"]})
+        except (OSError, ValueError, KeyError, TypeError):
+            found.append({"env": "", "agent": "", "seed": "", "error": f"{path} is damaged"})
+    return found
+
+
+def number(x: Any, digits: int = 4) -> float | None:
+    """A number to so many significant digits; None, which JSON has, for those it has not."""
+    return float(f"{float(x):.{digits}g}") if np.isfinite(x) else None
+
+
+def numbers(x: Array, digits: int = 4) -> list[float | None]:
+    return [number(v, digits) for v in x]
