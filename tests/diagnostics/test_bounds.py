@@ -1,0 +1,62 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import upriver as up
+from tests.diagnostics.problems import random_features
+from upriver.diagnostics import bounds, theorem1
+
+
+@pytest.mark.parametrize(
+    ("n_states", "n_episodes", "lam", "beta"), [(6, 100, 1379, 1.35e4), (20, 200, 1.8e4, 4.9e4)]
+)
+def test_known_magnitudes_on_riverswim(n_states, n_episodes, lam, beta):
+    features = up.features.one_hot(up.envs.riverswim(n_states).task())
+    found = theorem1(features, 0.0175, 6.0, n_episodes, 0.05)
+    assert found.regularization == pytest.approx(lam, rel=0.02)
+    assert found.radius_printed == pytest.approx(beta, rel=0.02)
+    assert found.vacuous and found.trivial == n_episodes * features.task.horizon
+
+
+def test_printed_bound_by_hand():
+    features = up.features.one_hot(up.envs.riverswim(6).task())
+    kappa, big, k, delta = 0.0175, 3.7193, 100, 0.05
+    h, u, d, l2 = 24, 3, 72, 2.0
+    t, lam = k * h, l2 * d * np.log(k * h * u * l2)
+    spread = d * np.log(2 / l2) + d / 2 * np.log(1 + k * h * u * l2 / (d * lam))
+    beta = (np.sqrt(l2) / 4 + big) * np.sqrt(lam)
+    beta += 4 / np.sqrt(l2 * lam) * (spread + np.log(2 * k / delta))
+    value = 2 * h * beta / kappa * np.sqrt(2 * t * h * d * np.log(1 + k * h * u * l2))
+    value += h * np.sqrt(2 * t * np.log(2 / delta))
+    assert theorem1(features, kappa, big, k, delta).regret_printed == pytest.approx(value)
+
+
+def test_first_useful_is_where_the_bound_crosses_the_trivial_one(rng):
+    features = random_features(rng, dimension=2)
+    found = theorem1(features, 0.1, 1.0, 10, 0.05)
+    k, h = int(found.first_useful), features.task.horizon
+    assert bounds.corrected_regret(features, 0.1, 1.0, k, 0.05) < k * h
+    assert bounds.corrected_regret(features, 0.1, 1.0, int(0.99 * k), 0.05) >= int(0.99 * k) * h
+    assert found.vacuous and not theorem1(features, 0.1, 1.0, 2 * k, 0.05).vacuous
+
+
+def test_bound_grows_like_the_square_root_of_the_episodes(rng):
+    features = random_features(rng)
+    many = np.array([2**40, 2**60, 2**80], dtype=object)
+    values = [bounds.corrected_regret(features, 0.1, 1.0, int(k), 0.05) for k in many]
+    slopes = np.diff(np.log(values)) / (20 * np.log(2.0))
+    assert (slopes > 0.5).all() and slopes[1] < slopes[0] < 0.56  # the rest is logarithms
+
+
+def test_bound_scales_with_kappa_and_horizon(rng):
+    features = random_features(rng)
+    base = bounds.corrected_regret(features, 0.1, 1.0, 1000, 0.05)
+    assert bounds.corrected_regret(features, 0.01, 1.0, 1000, 0.05) > 9 * base
+    longer = up.Features(replace(features.task, horizon=10), features.matrix)
+    assert bounds.corrected_regret(longer, 0.1, 1.0, 1000, 0.05) > 4 * base
+
+
+def test_delta_is_checked(rng):
+    with pytest.raises(ValueError, match="delta is 1.5; it must lie strictly between 0 and 1"):
+        theorem1(random_features(rng), 0.1, 1.0, 10, 1.5)

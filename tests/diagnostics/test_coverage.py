@@ -1,0 +1,156 @@
+import numpy as np
+import pytest
+
+import upriver as up
+from tests.diagnostics.problems import random_features, random_problem
+from upriver.diagnostics import coverage_over, draw_core, mnl_mdp, theta_star
+from upriver.diagnostics.coverage import Coverage, distance, tie_share
+from upriver.diagnostics.figures import coverage_curves, coverage_figure
+from upriver.mnl import likelihood
+
+
+def made_up(distances, radius, delta=0.1):
+    d = np.asarray(distances, float)
+    r = np.broadcast_to(np.asarray(radius, float), d.shape)
+    return Coverage(delta, d, {"r": r}, d > 0, d, d, d, d + 1)
+
+
+@pytest.mark.parametrize("name", ["one_hot", "shared"])
+def test_distance_is_the_norm_in_the_gram_matrix(name):
+    mdp = up.envs.riverswim(5)
+    features = getattr(up.features, name)(mdp.task())
+    agent = up.UCRLMNL(mdp.task(), features, regularization=0.7)
+    model = up.simulate(mdp, agent, 20, seed=3).state.model
+    gap = model.theta[0] - theta_star(mdp, features)[0]
+    gram = up.gram_matrix(features, model.counts[0], 0.7)
+    found = distance(features, model, theta_star(mdp, features))
+    assert found == pytest.approx(np.sqrt(gap @ (gram @ gap)))
+
+
+def test_watching_changes_nothing():
+    mdp = up.envs.riverswim(5)
+    features = up.features.one_hot(mdp.task())
+    agent = up.UCRLMNL(mdp.task(), features, radius=0.01)
+    seen = up.coverage(mdp, features, agent, n_episodes=15, n_runs=2, seed=4)
+    radii = []
+    for seed in (4, 5):
+        run = up.simulate(mdp, agent, 15, seed=seed)
+        radii.append(agent.beta(run.state))
+        one = up.simulate(mdp, agent, 14, seed=seed).state
+        assert seen.distance[seed - 4, 14] == pytest.approx(
+            distance(features, one.model, theta_star(mdp, features))
+        )
+    assert seen.distance[0, 0] == pytest.approx(np.linalg.norm(theta_star(mdp, features)))
+    assert (seen.radii["acting"][:, 14] < radii).all()
+
+
+def test_share_ratio_and_scale():
+    seen = made_up([[1.0, 2.0], [3.0, 1.0], [0.5, 0.5]], [[2.0, 2.0]] * 3)
+    assert seen.ratio("r").tolist() == [1.0, 1.5, 0.25]
+    assert seen.share("r") == pytest.approx(2 / 3)
+    many = made_up(np.arange(1.0, 20.0)[:, None], 1.0)
+    assert many.scale("r") == 18.0  # the 18th of 19, since 20 * 0.9 = 18
+    with pytest.raises(ValueError, match=r"n_runs is 3; level 1 - 0.1 needs at least 9 runs"):
+        seen.scale("r")
+    with pytest.raises(ValueError, match=r"radius 'x' was not judged; there are \['r'\]"):
+        seen.share("x")
+
+
+def test_a_negative_radius_covers_nothing():
+    seen = made_up([[1.0]] * 12, -1.0)
+    assert seen.share("r") == 0.0 and seen.scale("r") == np.inf
+
+
+def test_scale_covers_the_next_run(rng):
+    """The order statistic covers a fresh draw with probability at least 1 - delta."""
+    hits = []
+    for _ in range(2000):
+        draws = rng.standard_exponential((20, 1))
+        hits.append(draws[-1, 0] <= made_up(draws[:-1], 1.0).scale("r"))
+    assert np.mean(hits) >= 0.9 - 3 * np.sqrt(0.09 / 2000)
+
+
+def test_optimism_clips_and_ties_on_riverswim():
+    mdp = up.envs.riverswim(5)
+    features = up.features.one_hot(mdp.task())
+    huge = up.UCRLMNL(mdp.task(), features, radius=100.0)
+    seen = up.coverage(mdp, features, huge, n_episodes=10, n_runs=2)
+    assert seen.optimistic.all() and seen.clipped[:, 0].min() > 0.7
+    assert seen.share("acting") == 1.0
+    greedy = up.UCRLMNL(mdp.task(), features, radius=0.0)
+    none = up.coverage(mdp, features, greedy, n_episodes=10, n_runs=2)
+    assert none.clipped.max() == 0.0 and none.share("acting") == 0.0
+
+
+def test_ties_are_counted():
+    mdp = up.FiniteMDP.from_arrays(np.full((2, 2, 2), 0.5), np.array([[1.0, 1.0], [0.0, 1.0]]), 3)
+    assert tie_share(up.solve(mdp), 0) == 0.5
+
+
+def test_potential_is_below_its_bound_and_is_the_sum_of_widths(rng):
+    mdp, features, _ = random_problem(rng, norm=1.3)
+    agent = up.UCRLMNL(features.task, features, regularization=1.7)  # at least L_varphi^2
+    seen = up.coverage(mdp, features, agent, n_episodes=60, n_runs=3)
+    assert (seen.potential <= seen.potential_bound).all()
+    assert (np.diff(seen.potential, axis=1) >= 0).all()
+    first = up.elliptical_norms(features, np.zeros(features.task.n_triples), 1.7).max() ** 2
+    assert 0 < seen.potential[0, 0] <= features.task.horizon * first
+
+
+def test_calibrated_scale_covers_fresh_runs(rng):
+    """c from one set of random cores covers cores drawn anew about as often as it promises."""
+    features = random_features(rng)
+    c = up.calibrated_radius(features.task, features, n_episodes=20, n_runs=79, delta=0.2, seed=1)
+    agent = up.UCRLMNL(features.task, features, radius=c)
+    problems = [(mnl_mdp(features, draw_core(features, rng)), features, agent) for _ in range(80)]
+    seen = coverage_over(problems, {"c": up.scaled_radius(c)}, 20, 0.2, seed=1000)
+    assert seen.share("c") >= 0.8 - 3 * np.sqrt(0.8 * 0.2 / 80 * 2)
+    assert seen.share("c") <= 0.97  # and it is not absurdly wide
+
+
+def test_calibrated_scale_of_an_mdp():
+    mdp = up.envs.riverswim(5)
+    features = up.features.one_hot(mdp.task())
+    c = up.calibrated_radius(mdp, features, n_episodes=20, n_runs=9, delta=0.1)
+    assert 0.1 < c < 10.0
+    assert c == up.calibrated_radius(mdp, features, n_episodes=20, n_runs=9, delta=0.1)
+
+
+def test_drawn_cores_have_the_asked_norm_and_no_idle_part(rng):
+    features = up.features.one_hot(up.envs.riverswim(5).task())
+    theta = draw_core(features, rng, 2.5)
+    assert np.linalg.norm(theta) == pytest.approx(2.5)
+    mdp = mnl_mdp(features, theta)
+    np.testing.assert_allclose(mdp.probability[0], likelihood.probabilities(features, theta))
+    np.testing.assert_allclose(theta_star(mdp, features)[0], theta, atol=1e-10)
+
+
+def test_per_step_cores(rng):
+    transition = rng.dirichlet(np.ones(3), size=(4, 3, 2))
+    mdp = up.FiniteMDP.from_arrays(transition, rng.random((3, 2)), 4)
+    features = up.features.one_hot(mdp.task())
+    with pytest.raises(ValueError, match="per_step=True"):
+        up.coverage(mdp, features, n_episodes=2, n_runs=1)
+    agent = up.UCRLMNL(mdp.task(), features, per_step=True)
+    seen = up.coverage(mdp, features, agent, n_episodes=5, n_runs=1)
+    assert np.isfinite(seen.distance).all()
+
+
+def test_support_that_promises_too_much():
+    mdp = up.envs.riverswim(5)
+    with pytest.raises(ValueError, match=r"theta\* is infinite"):
+        up.coverage(mdp, up.features.one_hot(mdp.task("local")), n_episodes=2, n_runs=1)
+
+
+def test_curves_and_figure(tmp_path):
+    mdp = up.envs.riverswim(4)
+    features = up.features.one_hot(mdp.task())
+    seen = up.coverage(mdp, features, n_episodes=6, n_runs=3)
+    curves = coverage_curves(seen)
+    assert set(curves) == {"distance", "optimism", "clips and ties", "elliptical potential"}
+    assert all(y.shape == (6,) for panel in curves.values() for y in panel.values())
+    np.testing.assert_allclose(
+        curves["distance"]["median distance"], np.median(seen.distance, axis=0)
+    )
+    coverage_figure(seen).savefig(tmp_path / "coverage.png")
+    assert (tmp_path / "coverage.png").stat().st_size > 5000

@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+from scipy import linalg
+
+import upriver as up
+from tests.diagnostics.problems import random_features, random_problem
+from upriver.diagnostics import curvature_at, kappa_at, kappa_over_ball
+from upriver.mnl import likelihood
+
+
+def test_kappa_of_riverswim():
+    mdp = up.envs.riverswim(6)
+    found = kappa_at(mdp.known, mdp.probability)
+    assert found.value == pytest.approx(0.05 * 0.35)
+    assert found.where == (1, 1, 0, 2)
+
+
+def test_kappa_is_the_smallest_product_of_any_pair(rng):
+    mdp, features, _ = random_problem(rng)
+    task, prob = features.task, mdp.probability[0]
+    pairs = [
+        prob[i] * prob[j]
+        for g in range(len(task.sizes))
+        for i in range(task.indptr[g], task.indptr[g + 1])
+        for j in range(i)
+        if j >= task.indptr[g]
+    ]
+    assert kappa_at(task, mdp.probability).value == pytest.approx(min(pairs))
+
+
+@pytest.mark.parametrize("radius", [0.3, 1.0, 3.0])
+def test_ball_found_is_attained_and_certified_holds(rng, radius):
+    features = random_features(rng, n_states=5, max_successors=4, dimension=3, zero=False)
+    ball = kappa_over_ball(features, radius)
+    assert ball.crude <= ball.certified <= ball.found
+    assert np.linalg.norm(ball.theta) == pytest.approx(radius)
+    there = kappa_at(features.task, likelihood.probabilities(features, ball.theta)[None])
+    assert there.value == pytest.approx(ball.found)
+    draws = rng.standard_normal((4000, features.dimension))
+    draws *= radius / np.linalg.norm(draws, axis=1, keepdims=True)
+    values = [
+        kappa_at(features.task, likelihood.probabilities(features, theta)[None]).value
+        for theta in draws
+    ]
+    assert min(values) >= ball.found * (1 - 1e-9)
+    assert min(values) <= ball.found * (1.0 + radius)  # 4000 draws come near, so the search is sane
+
+
+def test_two_successors_have_a_closed_form(rng):
+    features = random_features(rng, n_states=3, max_successors=2, dimension=2, norm=1.7)
+    ball = kappa_over_ball(features, 2.0)
+    x = 1.7 * 2.0
+    exact = np.exp(x) / (1.0 + np.exp(x)) ** 2
+    assert ball.found == pytest.approx(exact)
+    assert ball.certified <= exact
+
+
+def test_a_zero_ball_is_the_uniform_model():
+    features = up.features.one_hot(up.envs.riverswim(5).task())
+    ball = kappa_over_ball(features, 0.0)
+    assert ball.found == pytest.approx(1 / 9) == pytest.approx(ball.certified)
+
+
+def test_nothing_to_learn():
+    sets = [[0], [0], [1], [1]]
+    task = up.Task(2, 2, 3, np.arange(5), np.array([x[0] for x in sets]), np.zeros((2, 2)))
+    features = up.features.one_hot(task)
+    assert kappa_at(task, np.ones((1, 4))) is None
+    assert kappa_over_ball(features, 1.0) is None
+    assert curvature_at(features, np.ones((1, 4))) is None
+
+
+def test_curvature_is_the_generalised_eigenvalue(rng):
+    mdp, features, theta = random_problem(rng, dimension=2, max_successors=4, n_states=5)
+    values = []
+    for g in range(len(features.task.sizes)):
+        rows = slice(*features.task.indptr[g : g + 2])
+        x, p = features.matrix[rows], mdp.probability[0, rows]
+        gram = x.T @ x
+        if np.linalg.matrix_rank(gram) < 2:  # one direction: the ratio along it
+            hessian = x.T @ (np.diag(p) - np.outer(p, p)) @ x
+            values.append(np.trace(hessian) / np.trace(gram))
+        else:
+            hessian = x.T @ (np.diag(p) - np.outer(p, p)) @ x
+            values.append(linalg.eigh(hessian, gram, eigvals_only=True)[0])
+    assert curvature_at(features, mdp.probability).value == pytest.approx(min(values))
+
+
+def test_curvature_is_at_least_kappa_with_a_zero_successor(rng):
+    for _ in range(20):
+        mdp, features, _ = random_problem(rng, max_successors=4)
+        kappa = kappa_at(features.task, mdp.probability).value
+        assert curvature_at(features, mdp.probability).value >= kappa * (1 - 1e-9)
+
+
+def test_without_a_zero_successor_there_may_be_no_curvature():
+    """All rows alike: the Gram matrix grows, the Hessian does not."""
+    mdp = up.envs.riverswim(5)
+    features = up.Features(mdp.task(), np.ones((mdp.known.n_triples, 1)))
+    assert curvature_at(features, mdp.probability).value == pytest.approx(0.0, abs=1e-12)

@@ -1,0 +1,123 @@
+import numpy as np
+import pytest
+
+import upriver as up
+from tests.diagnostics.problems import random_features, random_problem
+from upriver.diagnostics import find_core, shape_of, theta_star, true_probabilities
+from upriver.mnl import likelihood
+
+
+@pytest.mark.parametrize(
+    ("n_states", "norm"), [(4, 2.6456), (6, 3.7193), (8, 4.5462), (10, 5.2443), (20, 7.8534)]
+)
+def test_norm_of_the_riverswim_core(n_states, norm):
+    mdp = up.envs.riverswim(n_states)
+    core = find_core(mdp, up.features.one_hot(mdp.task()))
+    assert core.realizable
+    assert core.norm == pytest.approx(norm, abs=5e-5)
+    assert core.error < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("n_states", "norm"), [(4, 4.5002), (6, 6.3383), (8, 7.7522), (10, 8.9454), (20, 13.4027)]
+)
+def test_norm_of_the_indicator_core(n_states, norm):
+    mdp = up.envs.riverswim(n_states)
+    features = up.features.one_hot_indicator(mdp.task())
+    assert find_core(mdp, features).norm == pytest.approx(norm, abs=5e-5)
+
+
+def test_core_gives_back_the_transitions():
+    mdp = up.envs.riverswim(7)
+    for features in (up.features.one_hot(mdp.task()), up.features.shared(mdp.task())):
+        prob = likelihood.probabilities(features, theta_star(mdp, features)[0])
+        np.testing.assert_allclose(prob, mdp.probability[0], atol=1e-12)
+
+
+def test_core_is_of_minimum_norm_and_blocks_agree_with_dense(rng):
+    mdp = up.envs.riverswim(5)
+    sparse = up.features.one_hot(mdp.task())
+    dense = up.Features(mdp.task(), sparse.matrix.toarray())
+    np.testing.assert_allclose(theta_star(mdp, sparse), theta_star(mdp, dense), atol=1e-12)
+    assert shape_of(sparse).rank == shape_of(dense).rank == 8
+    # a repeated column leaves many solutions; the least one splits the weight
+    doubled = up.Features(mdp.task(), np.hstack([dense.matrix, dense.matrix]))
+    np.testing.assert_allclose(
+        theta_star(mdp, doubled)[0], np.tile(theta_star(mdp, dense)[0] / 2, 2), atol=1e-12
+    )
+
+
+def test_recentring_keeps_the_core(rng):
+    mdp, features, theta = random_problem(rng)
+    place = rng.integers(features.task.sizes)
+    np.testing.assert_allclose(theta_star(mdp, features)[0], theta, atol=1e-10)
+    np.testing.assert_allclose(
+        theta_star(mdp, up.features.recentre(features, place))[0], theta, atol=1e-10
+    )
+
+
+def test_best_recentring_is_the_best_of_all_choices(rng):
+    features = random_features(rng, n_states=3, n_actions=1, zero=False, norm=2.0)
+    found = shape_of(features)
+    assert not found.zero_successor
+    assert up.features.recentre(features, found.best_reference).norm_bound == pytest.approx(
+        found.best_norm_bound
+    )
+    choices = np.array(np.meshgrid(*[np.arange(n) for n in features.task.sizes])).reshape(3, -1).T
+    bounds = [up.features.recentre(features, place).norm_bound for place in choices]
+    assert min(bounds) == pytest.approx(found.best_norm_bound)
+
+
+def test_unrealizable_gets_the_kl_projection(rng):
+    mdp = up.envs.riverswim(6)
+    features = up.Features(mdp.task(), rng.standard_normal((mdp.known.n_triples, 2)))
+    core = find_core(mdp, features)
+    assert not core.realizable and core.forbidden is None and core.residual > 0.1
+    slope = likelihood.gradient(features, core.theta[0], mdp.probability[0], 0.0)
+    assert np.abs(slope).max() < 1e-6
+    prob = likelihood.probabilities(features, core.theta[0])
+    h, s, a = core.where
+    rows = mdp.known.rows(s, a)
+    here = 0.5 * np.abs(prob[rows] - mdp.probability[0, rows]).sum()
+    assert h == 0 and core.error == pytest.approx(here)
+    with pytest.raises(ValueError, match=r"no theta\* gives these transitions.*s=\d"):
+        theta_star(mdp, features)
+
+
+@pytest.mark.parametrize("support", ["local", "full"])
+def test_declared_successor_that_never_happens(support):
+    mdp = up.envs.riverswim(6)
+    features = up.features.one_hot(mdp.task(support))
+    core = find_core(mdp, features)
+    assert core.forbidden == (0, 0, 1) and core.residual == np.inf
+    assert core.error < 1e-5  # the projection comes as close as one likes
+    with pytest.raises(ValueError, match=r"successor 1 of \(s=0, a=0\).*theta\* is infinite"):
+        theta_star(mdp, features)
+
+
+def test_transitions_that_change_with_the_step(rng):
+    transition = rng.dirichlet(np.ones(3), size=(2, 3, 2))
+    mdp = up.FiniteMDP.from_arrays(transition, np.zeros((3, 2)), 2)
+    features = up.features.one_hot(mdp.task())
+    core = find_core(mdp, features)
+    assert core.realizable and core.theta.shape == (2, features.dimension)
+    for h in range(2):
+        prob = likelihood.probabilities(features, core.theta[h])
+        np.testing.assert_allclose(prob, transition[h].ravel(), atol=1e-12)
+
+
+def test_true_probabilities_on_a_larger_support():
+    mdp = up.envs.riverswim(4)
+    task = mdp.task("full")
+    dense = true_probabilities(mdp, task).reshape(4, 2, 4)
+    np.testing.assert_allclose(dense.sum(axis=2), 1.0)
+    assert dense[1, 1].tolist() == [0.05, 0.6, 0.35, 0.0]
+
+
+def test_features_of_another_task():
+    six, eight = up.envs.riverswim(6), up.envs.riverswim(8)
+    with pytest.raises(ValueError, match="8 states.*the MDP has 6 states"):
+        find_core(six, up.features.one_hot(eight.task()))
+    narrow = up.FiniteMDP.from_arrays(np.eye(6)[:, None].repeat(2, 1), np.zeros((6, 2)), 24)
+    with pytest.raises(ValueError, match="leaves out successor"):
+        find_core(six, up.features.one_hot(narrow.task()))

@@ -1,0 +1,134 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import upriver as up
+from upriver.cli import main
+from upriver.cli.diagnose import sections
+
+
+def keys(value, prefix=""):
+    if not isinstance(value, dict):
+        return {prefix}
+    return {k for name, item in value.items() for k in keys(item, f"{prefix}.{name}".lstrip("."))}
+
+
+def test_diagnosis_of_riverswim():
+    found = up.diagnose(up.envs.riverswim(6))
+    assert found.core.realizable and found.core.norm == pytest.approx(3.7193, abs=5e-5)
+    assert found.kappa.value == pytest.approx(0.0175)
+    assert found.ball.certified <= found.ball.found <= found.kappa.value
+    assert found.shape[:4] == (3, 16, 72, 10)
+    assert found.bounds.vacuous and found.bounds.regret_corrected > found.bounds.trivial == 2400
+
+
+def test_theta_bound_replaces_the_norm():
+    mdp = up.envs.riverswim(6)
+    wide = up.diagnose(mdp, theta_bound=6.0)
+    assert wide.theta_bound == 6.0 and wide.ball.radius == 6.0
+    assert wide.ball.found < up.diagnose(mdp).ball.found
+
+
+def test_every_support_and_feature_map_gives_an_answer():
+    mdp = up.envs.riverswim(4)
+    for support in ("known", "local", "full"):
+        for make in (up.features.one_hot, up.features.one_hot_indicator, up.features.shared):
+            found = up.diagnose(mdp, make(mdp.task(support)))
+            assert (found.core.forbidden is None) == (support == "known")
+            json.dumps(found.as_dict(), allow_nan=False)
+            assert all(lines for _, lines in sections(found))
+
+
+def test_features_without_a_zero_successor_are_recentred_for_the_bounds(rng):
+    mdp = up.envs.riverswim(4)
+    features = up.features.one_hot(mdp.task())
+    shifted = up.Features(
+        mdp.task(), features.matrix.toarray() + 3.0, formal_dimension=features.formal_dimension
+    )
+    plain, moved = up.diagnose(mdp, features), up.diagnose(mdp, shifted)
+    assert not moved.shape.zero_successor
+    assert moved.curvature.value < plain.curvature.value
+    assert moved.bounds.radius_corrected == pytest.approx(plain.bounds.radius_corrected)
+
+
+def test_given_linear_features():
+    mdp = up.envs.riverswim(4)
+    found = up.diagnose(
+        mdp, state_action_features=np.eye(8), next_state_features=np.eye(4)
+    ).linear_models
+    assert not found.derived and found.linear.possible and found.bilinear.possible
+    assert found.representation.exact and found.matrix_rl_constant == 1.0
+
+
+def test_nothing_to_learn_is_said():
+    transition = np.zeros((2, 1, 2))
+    transition[:, 0, 1] = 1.0
+    found = up.diagnose(up.FiniteMDP.from_arrays(transition, np.zeros((2, 1)), 3))
+    assert found.kappa is None and found.bounds is None
+    assert "nothing to learn" in str(sections(found))
+
+
+def test_json_has_the_documented_keys(capsys):
+    page = (Path(__file__).parents[2] / "docs" / "diagnose.md").read_text()
+    assert main(["diagnose", "riverswim-4", "--json", "--runs", "2", "--episodes", "3"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["schema"] == 1
+    for name in {part for path in keys(answer) for part in path.split(".")}:
+        assert f"`{name}`" in page, f"{name} is not documented"
+
+
+def test_json_without_runs(capsys):
+    assert main(["diagnose", "riverswim-4", "--json", "--support", "local"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["measured"] is None and answer["theorem1"] is None
+    assert answer["core"]["forbidden_successor"] == {"s": 0, "a": 0, "next": 1}
+
+
+def test_screen_is_one_screen(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["diagnose", "riverswim-6"]) == 0
+    text = capsys.readouterr().out
+    assert "3.719" in text and "0.0175" in text and "vacuous" in text
+    assert len(text.splitlines()) <= 40
+
+
+def test_screen_with_a_support_that_promises_too_much(capsys):
+    assert main(["diagnose", "riverswim-6", "--support", "local"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "infinite because successor 1 of (s=0, a=0)" in text and "KL projection instead" in text
+
+
+def test_saved_and_gymnasium_environments(tmp_path, capsys):
+    up.envs.riverswim(4).save(tmp_path / "river.npz")
+    assert main(["diagnose", str(tmp_path / "river.npz"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["core"]["norm"] == pytest.approx(2.6456, abs=5e-5)
+    assert main(["diagnose", "gym:FrozenLake-v1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["environment"]["n_actions"] == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["riverswam-6"], "did you mean 'riverswim'"),
+        (["riverswim-6", "--features", "onehot"], "use one of one-hot"),
+        (["riverswim-6", "--support", "some"], "support 'some' is unknown"),
+        (["riverswim-6", "--delta", "2"], "strictly between 0 and 1"),
+        (["riverswim-6", "--episodes", "0"], "at least 1"),
+        (["riverswim-6", "--theta-bound", "-1"], "finite number above 0"),
+        (["riverswim-6", "--figure", "x.png"], "give --runs as well"),
+        (["missing.npz"], "missing.npz"),
+    ],
+)
+def test_wrong_input_is_one_sentence(capsys, words, sentence):
+    assert main(["diagnose", *words]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error and error.count("\n") == 1
+
+
+def test_coverage_of_a_non_distribution():
+    with pytest.raises(ValueError, match=r"transition row \(s=0, a=0\) sums to 0.9"):
+        up.diagnose(up.FiniteMDP.from_arrays([[[0.9]]], [[0.0]], 1))
+    with pytest.raises(ValueError, match="holds nan"):
+        up.diagnose(up.FiniteMDP.from_arrays([[[np.nan]]], [[0.0]], 1))
