@@ -30,7 +30,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass
+from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -70,10 +70,11 @@ class RunSpec:
     @cached_property
     def setting(self) -> str:
         """Short hash of everything but the seed that can change the result."""
-        identity = asdict(self)
+        identity = self.to_data()
         for key in ("env", "label", "seed"):
             del identity[key]
-        identity["environment"].pop("path", None)  # a file is what it holds, not where it lies
+        # a file is what it holds, not where it lies
+        identity["environment"] = {k: v for k, v in self.environment.items() if k != "path"}
         if self.features is not None and names.is_file(self.features):
             identity["features"] = self.features.partition("#")[2]
         text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
@@ -83,8 +84,11 @@ class RunSpec:
     def key(self) -> str:
         return f"{self.setting}-{self.seed}"
 
+    def to_data(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
     def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        return json.dumps(self.to_data(), sort_keys=True, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str) -> RunSpec:
