@@ -32,6 +32,7 @@ from upriver.features import Features
 from upriver.learn import Learning, learn
 from upriver.logs import fit_from_log, plan_with
 from upriver.mdp import FiniteMDP, Task
+from upriver.mnl.fit import FittedMNL, fit_choices, fit_mnl
 from upriver.planning import Plan, evaluate, solve
 from upriver.policy import Policy, load_policy
 from upriver.saving import load_agent, save_agent

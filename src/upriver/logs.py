@@ -17,21 +17,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse, special
 
-from upriver import optimism
+from upriver import kernels, optimism
 from upriver.checks import Array, checked_reward
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import likelihood
 from upriver.mnl.fit import FittedMNL, fit_mnl
 from upriver.mnl.model import Model
-from upriver.planning import Plan
+from upriver.planning import Plan, empty_plan, steps_of
 
 COLUMNS = ("state", "action", "next_state")
-PLANS = {
-    "greedy": None,
-    "optimistic": optimism.gradient,
-    "pessimistic": optimism.pessimistic,
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,8 +345,9 @@ def plan_with(
     greedy takes the estimate for the truth. The others allow for every core in the ellipsoid
     (theta - theta_hat)^T I (theta - theta_hat) <= chi-squared quantile, I the observed information:
     asymptotically it holds the true core with probability `confidence`, and then an optimistic
-    plan's values are at least V*, a pessimistic plan's at most what the plan really earns. how may
-    also be a function of `upriver.optimism`. reward (S, A) or (H, S, A) in [0, 1]: the task's own
+    plan's values are at least V*, a pessimistic plan's at most what the plan really earns: they
+    take the largest and the smallest expectation in the ellipsoid. how may also be a function of
+    `upriver.optimism`. reward (S, A) or (H, S, A) in [0, 1]: the task's own
     unless given.
     """
     if not isinstance(model, LogModel):
@@ -371,6 +367,38 @@ def plan_with(
     if rule is None:
         rule, beta = optimism.closed_form, 0.0
     return rule(task, ellipsoid(model), paid, beta, np.uint64(0))
+
+
+def exact_minimum(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
+    """Q = r + min over the confidence set of P_theta V: eq. (4) with a minus.
+
+    The minimum is c - max P_theta (c - V), with c the largest V, so the exact maximum gives it.
+    """
+    policy, v, _ = empty_plan(task)
+    free, nothing = np.full(1, np.inf), np.zeros((1, len(task.sizes)))
+
+    def backup(h: int) -> Array:
+        top = v[h + 1].max()
+        turned = np.stack([np.zeros(task.n_states), top - v[h + 1]])
+        most = np.empty(len(task.sizes))
+        kernels.optimism.sweep_exact(
+            task.indptr, task.successors, steps_of(model.prob, h), nothing,
+            steps_of(model.geometry, h), task.square_start, beta, -np.inf, free, free, word,
+            turned, np.empty_like(policy[:1]), most,
+        )  # fmt: skip
+        return (steps_of(reward, h)[0] + top - most).reshape(task.n_states, task.n_actions)
+
+    for h in reversed(range(task.horizon)):
+        q = backup(h)
+        policy[h], v[h] = q.argmax(axis=1), q.max(axis=1)
+    return Plan(policy, v, backup)
+
+
+PLANS = {
+    "greedy": None,
+    "optimistic": optimism.exact_maximum,
+    "pessimistic": exact_minimum,
+}
 
 
 def ellipsoid(model: LogModel) -> Model:
