@@ -1,0 +1,171 @@
+# ruff: noqa: E501  (a table reads best with one line per case)
+"""Wrong inputs over the public functions: one sentence that names the argument, raised by us.
+
+Never a traceback from inside numpy or numba, a hang, or a silent wrong answer.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import upriver as up
+
+MDP = up.envs.riverswim(4, 6)
+TASK = MDP.task("known")
+PHI = up.features.one_hot(TASK)
+OTHER = up.envs.riverswim(5, 6).task()
+AGENT = up.UCRLMNL(TASK, PHI)
+P = np.full((2, 1, 2), 0.5)
+R = np.zeros((2, 1))
+ROWS = {(0, 0): {0: 0.5, 1: 0.5}, (1, 0): {1: 1.0}}
+COUNTS = np.ones(TASK.n_triples)
+LOG = ([0, 1], ["left", "left"], [0, 0])
+X = np.array([[0.0], [1.0], [0.5], [2.0]])
+
+
+def river(**changed):
+    return up.FiniteMDP.from_rows(ROWS, np.zeros((2, 1)), 3, **changed)
+
+
+def put(array, at, value):
+    changed = np.array(array, dtype=float)
+    changed[at] = value
+    return changed
+
+
+def fitted(**changed):
+    return up.fit_from_log(TASK, PHI, LOG, regularization=1.0, **changed)
+
+
+class Plain:
+    """An environment that answers, whatever it is told."""
+
+    def __init__(self, state=0, reward=0.0):
+        self.state, self.reward = state, reward
+
+    def reset(self, seed=None):
+        return self.state, {}
+
+    def step(self, action):
+        return self.state, self.reward, False, False, {}
+
+
+CASES = {
+    # MDPs
+    "a row that sums to 0.9": (lambda: up.FiniteMDP.from_arrays(put(P, (1, 0, 0), 0.4), R, 3), r"transition row \(s=1, a=0\) sums to 0.9"),
+    "a negative probability": (lambda: up.FiniteMDP.from_arrays(put(P, (0, 0), [-0.5, 1.5]), R, 3), r"transition row \(s=0, a=0\) holds -0.5"),
+    "a NaN probability": (lambda: up.FiniteMDP.from_arrays(put(P, (0, 0, 1), np.nan), R, 3), r"transition row \(s=0, a=0\) holds nan"),
+    "an oblong transition": (lambda: up.FiniteMDP.from_arrays(np.ones((2, 1, 3)) / 3, R, 3), r"transition has shape \(2, 1, 3\)"),
+    "ragged transitions": (lambda: up.FiniteMDP.from_arrays([[[1.0]], [[1.0, 0.0]]], R, 3), "transition must be an array"),
+    "words for transitions": (lambda: up.FiniteMDP.from_arrays("abc", R, 3), "transition must be an array"),
+    "a step too few": (lambda: up.FiniteMDP.from_arrays(np.stack([P, P]), R, 3), "transition has 2 steps"),
+    "a reward above 1": (lambda: up.FiniteMDP.from_arrays(P, R + 2, 3), r"reward\[0, 0\] is 2.0"),
+    "a NaN reward": (lambda: up.FiniteMDP.from_arrays(P, put(R, (1, 0), np.nan), 3), r"reward\[1, 0\] is nan"),
+    "a reward of another shape": (lambda: up.FiniteMDP.from_arrays(P, np.zeros(2), 3), r"reward has shape \(2,\)"),
+    "no horizon": (lambda: up.FiniteMDP.from_arrays(P, R, 0), "horizon is 0"),
+    "half a step": (lambda: up.FiniteMDP.from_arrays(P, R, 2.5), "horizon is 2.5"),
+    "a start outside": (lambda: river(initial_state=2), "initial_state is 2"),
+    "a start that sums to 2": (lambda: river(initial_state=[1.0, 1.0]), "initial probabilities sum to 2"),
+    "an unknown argument": (lambda: river(nane="x"), "unknown argument 'nane'"),
+    "an empty reward range": (lambda: river(reward_range=(1.0, 1.0)), r"reward_range is \(1.0, 1.0\)"),
+    "a dense matrix as sparse": (lambda: up.FiniteMDP.from_sparse(np.eye(2), R, 3), "transition is a ndarray"),
+    "rows that are no mapping": (lambda: up.FiniteMDP.from_rows([], R, 3), "rows must be a non-empty mapping"),
+    "a missing row": (lambda: up.FiniteMDP.from_rows({(0, 0): {1: 1.0}}, R, 3), r"row \(s=1, a=0\) is missing"),
+    "too many states": (lambda: up.FiniteMDP.from_functions(0, [1], lambda s, a: [s + 1], lambda s, a, t: 1.0, lambda s, a: 0.0, 99, max_states=9), "max_states=9"),
+    "a dead end": (lambda: up.FiniteMDP.from_functions(0, [1], lambda s, a: [], lambda s, a, t: 1.0, lambda s, a: 0.0, 3), r"successors\(0, 1\) is empty"),
+    "an unknown support": (lambda: MDP.task("locl"), "support 'locl' is unknown"),
+    "a support that leaves out": (lambda: MDP.task([[0]] * 8), "support leaves out successor"),
+    "a river of one state": (lambda: up.envs.riverswim(1), "n_states is 1"),
+    "an unknown variant": (lambda: up.envs.riverswim(6, variant="x"), "variant 'x' is unknown"),
+    "an unknown environment": (lambda: up.envs.make("riverswin"), "'riverswin' is unknown; did you mean 'riverswim'"),
+    "a successor that is no state": (lambda: up.Task.from_successors([0], [0], lambda s, a: [1], 3), r"successors\(0, 0\) names 1"),
+    "states twice": (lambda: up.Task.from_successors([0, 0], [0], lambda s, a: [0], 3), "states must be distinct"),
+    "rows outside a task": (lambda: TASK.rows(9, 0), r"\(s=9, a=0\) is not in a task"),
+    # features
+    "a feature row too few": (lambda: up.Features(TASK, np.ones((3, 2))), r"features have shape \(3, 2\)"),
+    "an infinite feature": (lambda: up.Features(TASK, put(np.ones((TASK.n_triples, 1)), (2, 0), np.inf)), "features of row 2"),
+    "words as features": (lambda: up.Features(TASK, [["a"]] * TASK.n_triples), "features must be an array"),
+    "a name too few": (lambda: up.Features(TASK, np.ones((TASK.n_triples, 2)), names=["x"]), "names has 1 entries"),
+    "features of changing length": (lambda: up.features.from_function(TASK, lambda s, a, t: [1.0] * (1 + s)), r"features of \(s=1"),
+    # agents
+    "features of another task": (lambda: up.UCRLMNL(OTHER, PHI), "features were made for a task with 4 states"),
+    "a negative radius": (lambda: up.UCRLMNL(TASK, PHI, radius=-1.0), "radius is -1.0"),
+    "no regularization": (lambda: up.UCRLMNL(TASK, PHI, regularization=0.0), "regularization is 0.0"),
+    "a word for optimism": (lambda: up.UCRLMNL(TASK, PHI, optimism="exact"), "optimism is 'exact'"),
+    "an action outside": (lambda: up.Always(TASK, 2), "action is 2"),
+    # running, planning
+    "no episodes": (lambda: up.simulate(MDP, AGENT, 0), "n_episodes is 0"),
+    "a negative seed": (lambda: up.simulate(MDP, AGENT, 1, seed=-1), "seed is -1"),
+    "a word for a seed": (lambda: up.simulate(MDP, AGENT, 1, seed="0"), "seed is '0'"),
+    "an agent of another task": (lambda: up.simulate(MDP, up.Random(OTHER), 1), "the agent's task has 5 states"),
+    "a run to resume": (lambda: up.simulate(MDP, AGENT, 1, resume=up.simulate(MDP, AGENT, 1)), "resume is a Run"),
+    "another seed to resume": (lambda: up.simulate(MDP, AGENT, 1, seed=4, resume=up.simulate(MDP, AGENT, 1).checkpoint), "seed is 4; the run to resume has seed 0"),
+    "a policy of another shape": (lambda: up.evaluate(MDP, np.zeros((2, 2), int)), r"policy has shape \(2, 2\)"),
+    "a policy with a third action": (lambda: up.evaluate(MDP, np.full((6, 4), 2)), r"policy\[0, 0\] is 2"),
+    "a policy that sums to 2": (lambda: up.evaluate(MDP, np.ones((4, 2))), "policy must hold whole numbers, or probabilities"),
+    "a step after the last": (lambda: up.solve(MDP).q(6), "h is 6"),
+    # estimates
+    "a count too few": (lambda: up.fit_mnl(PHI, COUNTS[1:]), "counts have shape"),
+    "a negative count": (lambda: up.fit_mnl(PHI, put(COUNTS, 3, -1)), r"counts\[3\] is -1.0"),
+    "a NaN count": (lambda: up.fit_mnl(PHI, put(COUNTS, 3, np.nan)), r"counts\[3\] is nan"),
+    "negative regularization": (lambda: up.fit_mnl(PHI, COUNTS, -1.0), "regularization is -1.0"),
+    "data that say nothing": (lambda: up.fit_mnl(PHI, 0 * COUNTS, 0.0), "regularization"),
+    "no choice taken": (lambda: up.fit_choices(X, [1, 0, 0, 0], [0, 0, 1, 1]), "choice situation .*1.* has 0 chosen"),
+    "half a choice": (lambda: up.fit_choices(X, [0.5, 0.5, 1, 0], [0, 0, 1, 1]), r"chosen\[0\]"),
+    "flat X": (lambda: up.fit_choices(X[:, 0], [1, 0, 1, 0], [0, 0, 1, 1]), r"X has shape \(4,\)"),
+    "NaN in X": (lambda: up.fit_choices(put(X, (2, 0), np.nan), [1, 0, 1, 0], [0, 0, 1, 1]), r"X\[2, 0\] is nan"),
+    "a group too few": (lambda: up.fit_choices(X, [1, 0, 1, 0], [0, 0, 1]), r"groups has shape \(3,\)"),
+    "a Gram matrix without ridge": (lambda: up.gram_matrix(PHI, COUNTS, 0.0), "regularization is 0.0"),
+    "a negative scale": (lambda: up.scaled_radius(-1.0), "scale is -1.0"),
+    # policies and files
+    "an unknown state": (lambda: up.Policy(np.zeros((1, 2), int), 1).act(2, 0), "state is 2"),
+    "a state without a name": (lambda: up.Policy(np.zeros((1, 1), int), 1, ["a"]).act("b", 0), "state 'b' is unknown"),
+    "an unhashable state": (lambda: up.Policy(np.zeros((1, 1), int), 1, ["a"]).act([], 0), r"state \[\] is unknown"),
+    "a step too late": (lambda: up.Policy(np.zeros((1, 2), int), 1).act(0, 1), "h is 1"),
+    "a policy of words": (lambda: up.Policy(np.array([["a"]]), 1), "actions are <U1"),
+    "saving no run": (lambda: up.save_agent("x.npz", AGENT, None), "run is a NoneType"),
+    "saving no agent": (lambda: up.save_agent("x.npz", 3, up.simulate(MDP, AGENT, 1)), "agent is a int"),
+    "an MDP of another suffix": (lambda: MDP.save("mdp.json"), "path is 'mdp.json'"),
+    "reading another suffix": (lambda: up.FiniteMDP.load("mdp.json"), "path is 'mdp.json'"),
+    # black boxes
+    "no environment": (lambda: up.learn(3, AGENT, 1), "env is a int"),
+    "an observation that is no state": (lambda: up.learn(Plain(9), AGENT, 1), "observation 9 is no state"),
+    "an unhashable observation": (lambda: up.learn(Plain({}), AGENT, 1), "observation {} is no state"),
+    "a reward out of range": (lambda: up.learn(Plain(0, 7.0), up.Always(TASK), 1), "paid 7.0, outside reward_range"),
+    "a range upside down": (lambda: up.learn(Plain(), AGENT, 1, reward_range=(1, 0)), r"reward_range is \(1, 0\)"),
+    "an end that is no state": (lambda: up.learn(Plain(), AGENT, 1, end="over"), "end 'over' is no state"),
+    "state_of that is no function": (lambda: up.learn(Plain(), AGENT, 1, state_of=3), "state_of is a int"),
+    "a black box as a table": (lambda: up.envs.from_gymnasium(Plain(), 3), "has no transition table P"),
+    "a jump out of the support": (lambda: up.learn(Plain(2), up.UCRLMNL(TASK, PHI, radius=0.0), 3), r"went from \(s=2, a=0\) to 2"),
+    # logs
+    "a log of two columns": (lambda: up.fit_from_log(TASK, PHI, np.zeros((5, 2), int)), r"transitions have shape \(5, 2\)"),
+    "a log that is a number": (lambda: up.fit_from_log(TASK, PHI, 3), "transitions is a int"),
+    "columns of two lengths": (lambda: up.fit_from_log(TASK, PHI, ([0], ["left"], [0, 0])), "columns of transitions have shapes"),
+    "an empty log": (lambda: up.fit_from_log(TASK, PHI, ([], [], [])), "columns of transitions have shapes"),
+    "a column that is not there": (lambda: up.fit_from_log(TASK, PHI, {"state": [0]}), "transitions has no column 'action'"),
+    "a negative weight": (lambda: fitted(weights=[1.0, -1.0]), "row 1 of the log has the weight -1.0"),
+    "a weight too few": (lambda: fitted(weights=[1.0]), r"weights have shape \(1,\)"),
+    "half a state": (lambda: up.fit_from_log(TASK, PHI, ([0.5], ["left"], [0])), "row 0 of the log has the state 0.5"),
+    "a log of another suffix": (lambda: up.fit_from_log(TASK, PHI, Path(__file__)), "must end in .csv or .parquet"),
+    "an unknown plan": (lambda: up.plan_with(fitted(), "careful"), "how is 'careful'"),
+    "confidence in percent": (lambda: up.plan_with(fitted(), confidence=95.0), "confidence is 95.0"),
+    "a plan with no model": (lambda: up.plan_with(AGENT), "model is a UCRLMNL"),
+    "a plan with a wrong reward": (lambda: up.plan_with(fitted(), reward=np.ones(3)), r"reward has shape \(3,\)"),
+}  # fmt: skip
+
+
+def test_there_are_many():
+    assert len(CASES) >= 40
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_sentence_that_names_the_argument(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    call, message = CASES[name]
+    with pytest.raises((ValueError, TypeError), match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    raised = str(caught.traceback[-1].path)
+    assert "upriver" in Path(raised).parts, f"raised inside {raised}"
+    assert not list(tmp_path.iterdir())  # and nothing was written
