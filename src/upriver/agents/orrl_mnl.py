@@ -7,7 +7,6 @@ Function Approximation" (2024), Algorithm 2. Time and memory per episode do not 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -49,7 +48,7 @@ class ORRLMNL:
 
     task: Task
     features: Features
-    radius: Radius | float = 1e-4
+    radius: Radius | float = 3e-5
     """beta_k; a number c stands for scaled_radius(c)."""
     step_size: float = 1.0
     """eta."""
@@ -57,8 +56,8 @@ class ORRLMNL:
     """lambda."""
     n_samples: int | None = None
     """M; None is the theory's, ceil(1 - log(H U) / log Phi(1))."""
-    theta_bound: float = inf
-    """L_theta; infinity is no ball."""
+    theta_bound: float | None = None
+    """L_theta; None is no ball."""
     per_step: bool = True
     """One transition core for each step h, as published, instead of one for all."""
     reward_bonus: float = 1.0

@@ -7,7 +7,6 @@ Function Approximation" (2024), Algorithm 1. Time and memory per episode do not 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -48,7 +47,7 @@ class RRLMNL:
 
     task: Task
     features: Features
-    radius: Radius | float = 3e-5
+    radius: Radius | float = 1e-5
     """alpha_k = sigma_k / H; a number c stands for scaled_radius(c)."""
     kappa: float = 0.1
     """Curvature of the loss that the Newton step counts on: smaller is bolder."""
@@ -56,15 +55,15 @@ class RRLMNL:
     """lambda."""
     n_samples: int | None = None
     """M; None is the theory's, ceil(1 - log H / log Phi(1))."""
-    theta_bound: float = inf
-    """L_theta; infinity is no ball."""
+    theta_bound: float | None = None
+    """L_theta; None is no ball."""
     per_step: bool = True
     """One transition core for each step h, as published, instead of one for all."""
     reward_bonus: float = 1.0
     """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (0.0, 1e-5, 1e-4, 1e-3),
+        "radius": (0.0, 1e-6, 1e-5, 1e-4),
         "kappa": (0.03, 0.1, 0.3),
         "regularization": (0.1, 1.0),
     }

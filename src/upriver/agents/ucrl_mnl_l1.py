@@ -8,7 +8,6 @@ Each optimistic model is a distribution over the reachable states, so values nee
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -48,21 +47,21 @@ class UCRLMNLL1:
 
     task: Task
     features: Features
-    radius: Radius | float = 1e-2
+    radius: Radius | float = 3e-3
     """beta_k; a number c stands for scaled_radius(c); 0 is the greedy learner."""
     step_size: float = 1.0
     """eta."""
     regularization: float = 1.0
     """lambda."""
-    theta_bound: float = inf
-    """L_theta; infinity is no ball."""
+    theta_bound: float | None = None
+    """L_theta; None is no ball."""
     per_step: bool = False
     """One transition core for each step h instead of one for all."""
     reward_bonus: float = 1.0
     """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (0.0, 1e-3, 1e-2, 1e-1),
+        "radius": (0.0, 1e-4, 1e-3, 1e-2),
         "step_size": (0.5, 1.0),
         "regularization": (0.1, 1.0, 10.0),
     }

@@ -47,7 +47,7 @@ class UCRLMNLLL:
 
     task: Task
     features: Features
-    radius: Radius | float = 3e-4
+    radius: Radius | float = 3e-5
     """beta_k; a number c stands for scaled_radius(c); 0 is the greedy learner."""
     regularization: float = 1.0
     """lambda."""
@@ -57,7 +57,7 @@ class UCRLMNLLL:
     """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
+        "radius": (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2),
         "regularization": (1e-2, 1e-1, 1.0, 10.0),
     }
 

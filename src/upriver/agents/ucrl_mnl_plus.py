@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -52,21 +51,21 @@ class UCRLMNLPlus:
 
     task: Task
     features: Features
-    radius: Radius | float = 3e-4
+    radius: Radius | float = 3e-5
     """beta_k; a number c stands for scaled_radius(c); 0 is the greedy learner."""
     step_size: float = 1.0
     """eta."""
     regularization: float = 1.0
     """lambda."""
-    theta_bound: float = inf
-    """L_theta; infinity is no ball."""
+    theta_bound: float | None = None
+    """L_theta; None is no ball."""
     per_step: bool = True
     """One transition core for each step h, as published, instead of one for all."""
     reward_bonus: float = 1.0
     """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (0.0, 1e-4, 1e-3, 1e-2),
+        "radius": (0.0, 1e-5, 1e-4, 1e-3),
         "step_size": (0.5, 1.0),
         "regularization": (0.1, 1.0, 10.0),
     }

@@ -70,14 +70,22 @@ def start(features: Features, regularization: float, n_cores: int) -> Online:
 
 
 def newton_step(
-    features: Features, model: Online, episode: Transitions, kappa: float, theta_bound: float
+    features: Features,
+    model: Online,
+    episode: Transitions,
+    kappa: float,
+    theta_bound: float | None = None,
 ) -> Online:
-    """The model after the online Newton steps of an episode."""
+    """The model after the online Newton steps of an episode; theta_bound is L_theta."""
     return learn(kernels.online.newton, features, model, episode, kappa / 2.0, theta_bound)
 
 
 def mirror_descent(
-    features: Features, model: Online, episode: Transitions, step_size: float, theta_bound: float
+    features: Features,
+    model: Online,
+    episode: Transitions,
+    step_size: float,
+    theta_bound: float | None = None,
 ) -> Online:
     """The model after the online mirror descent steps of an episode; step_size is eta."""
     return learn(kernels.online.mirror, features, model, episode, step_size, theta_bound)
@@ -89,7 +97,7 @@ def learn(
     model: Online,
     episode: Transitions,
     rate: float,
-    theta_bound: float,
+    theta_bound: float | None,
 ) -> Online:
     task = features.task
     groups, rows = np.empty((2, len(episode.actions)), np.int64)
@@ -103,8 +111,8 @@ def learn(
     )  # fmt: skip
     moved = np.zeros(len(new.theta), np.bool_)
     failed = kernel(
-        features.layout, features.matrix_start, groups, rows, rate, theta_bound, new.theta,
-        new.matrix, moved,
+        features.layout, features.matrix_start, groups, rows, rate,
+        inf if theta_bound is None else theta_bound, new.theta, new.matrix, moved,
     )  # fmt: skip
     if failed >= 0:
         raise RuntimeError(
@@ -294,9 +302,9 @@ def fraction(name: str, value: float) -> float:
     return value
 
 
-def bound(name: str, value: Any) -> float:
-    """A positive number; infinity means no ball."""
-    return inf if value == inf else positive_number(name, value)
+def bound(name: str, value: Any) -> float | None:
+    """A positive number; None, like infinity, means no ball."""
+    return None if value is None or value == inf else positive_number(name, value)
 
 
 def radius(name: str, value: Any) -> Any:
