@@ -18,7 +18,7 @@ def random_features(
     horizon: int = 5,
     zero: bool = True,
 ) -> up.Features:
-    """Gaussian features whose largest norm is `norm`; the first successor of each (s, a) has zero."""
+    """Gaussian features of largest norm `norm`; the first successor of each (s, a) has zero."""
     sets = [
         sorted(rng.choice(n_states, size=rng.integers(2, max_successors + 1), replace=False))
         for _ in range(n_states * n_actions)
@@ -39,7 +39,7 @@ def random_features(
 
 
 def random_problem(rng: np.random.Generator, reach: float | None = None, **shape: float):
-    """(mdp, features, theta*) with L_varphi ||theta*|| = reach, uniform in [0.5, 2] unless given."""
+    """(mdp, features, theta*) with L_varphi ||theta*|| = reach, uniform in [0.5, 2] by default."""
     features = random_features(rng, **shape)  # type: ignore[arg-type]
     reach = rng.uniform(0.5, 2.0) if reach is None else reach
     theta = draw_core(features, rng, reach / features.norm_bound)

@@ -58,5 +58,5 @@ def test_bound_scales_with_kappa_and_horizon(rng):
 
 
 def test_delta_is_checked(rng):
-    with pytest.raises(ValueError, match="delta is 1.5; it must lie strictly between 0 and 1"):
+    with pytest.raises(ValueError, match=r"delta is 1\.5; it must lie strictly between 0 and 1"):
         theorem1(random_features(rng), 0.1, 1.0, 10, 1.5)

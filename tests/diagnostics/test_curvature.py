@@ -71,7 +71,7 @@ def test_nothing_to_learn():
 
 
 def test_curvature_is_the_generalised_eigenvalue(rng):
-    mdp, features, theta = random_problem(rng, dimension=2, max_successors=4, n_states=5)
+    mdp, features, _ = random_problem(rng, dimension=2, max_successors=4, n_states=5)
     values = []
     for g in range(len(features.task.sizes)):
         rows = slice(*features.task.indptr[g : g + 2])

@@ -116,7 +116,7 @@ def test_true_probabilities_on_a_larger_support():
 
 def test_features_of_another_task():
     six, eight = up.envs.riverswim(6), up.envs.riverswim(8)
-    with pytest.raises(ValueError, match="8 states.*the MDP has 6 states"):
+    with pytest.raises(ValueError, match=r"8 states.*the MDP has 6 states"):
         find_core(six, up.features.one_hot(eight.task()))
     narrow = up.FiniteMDP.from_arrays(np.eye(6)[:, None].repeat(2, 1), np.zeros((6, 2)), 24)
     with pytest.raises(ValueError, match="leaves out successor"):

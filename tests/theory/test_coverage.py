@@ -32,7 +32,7 @@ def radii_at_the_core(features, theta, agent):
 
 
 def family(n_problems: int, norm: float, theory: bool, seed: int = 0):
-    """(mdp, features, agent): S = 3..5, U = 2..3, d = 2..3, lambda_k of the theorem or L_varphi^2."""
+    """(mdp, features, agent): S = 3..5, U = 2..3, d = 2..3; lambda of the theorem or L_varphi^2."""
     rng = np.random.default_rng([seed, int(norm * 1000)])
     for _ in range(n_problems):
         n_states = int(rng.integers(3, 6))
@@ -72,7 +72,7 @@ def measure_noise(problems, n_episodes: int = EPISODES) -> Noise:
         task, rng = features.task, np.random.default_rng([i, 77])
         state = agent.init()
         row = []
-        for seed in range(n_episodes):
+        for _ in range(n_episodes):
             counts = state.model.counts[0]
             visits = np.repeat(np.add.reduceat(counts, task.indptr[:-1]), task.sizes)
             s = features.matrix.T @ (counts - visits * mdp.probability[0])
@@ -116,12 +116,13 @@ def test_corrected_noise_bound_covers(norm):
 
 def test_units_change_nothing_but_the_printed_radius():
     """varphi -> 3 varphi with lambda = L_varphi^2 is a change of units (E4)."""
-    problems = list(family(3, 1.0, theory=False))
-    longer = []
-    for mdp, features, _ in problems:
+    act: Any = up.constant_radius(0.1)
+    short, long = [], []
+    for mdp, features, _ in family(3, 1.0, theory=False):
         scaled = up.Features(features.task, 3.0 * features.matrix)
-        longer.append((mdp, scaled, up.UCRLMNL(features.task, scaled, 0.1, 9.0)))
-    one, three = measure_noise(problems, 8), measure_noise(longer, 8)
+        short.append((mdp, features, up.UCRLMNL(features.task, features, act, 1.0)))
+        long.append((mdp, scaled, up.UCRLMNL(features.task, scaled, act, 9.0)))
+    one, three = measure_noise(short, 8), measure_noise(long, 8)
     np.testing.assert_allclose(one.norm, three.norm, atol=1e-9)
     np.testing.assert_allclose(one.corrected, three.corrected)
     assert (np.abs(three.printed / one.printed - 1.0) > 0.1).all()
