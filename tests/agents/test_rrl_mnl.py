@@ -9,24 +9,25 @@ from tests.mnl import plain_online as plain
 
 
 @pytest.mark.parametrize("per_step", [True, False])
-def test_plans_as_the_formulas_say(per_step):
+@pytest.mark.parametrize(("n_samples", "alpha"), [(4, 0.03), (1, 2.0)])  # the latter clips
+def test_plans_as_the_formulas_say(n_samples, alpha, per_step):
     mdp = up.envs.riverswim(4, horizon=5)
     task = mdp.task("local")
     features = up.features.shared(task)  # one block: samples are shared by all (s, a)
     phi = plain.dense(features)
     agent = up.RRLMNL(
-        task, features, radius=up.constant_radius(0.03), kappa=0.3, n_samples=4, theta_bound=1.5,
-        per_step=per_step,
+        task, features, radius=up.constant_radius(alpha), kappa=0.3, n_samples=n_samples,
+        theta_bound=1.5, per_step=per_step,
     )  # fmt: skip
     cap = np.full(5, 5.0)
     for episodes, state, _ in play(agent, mdp, 6):
         plan = agent.plan(state, np.random.default_rng(7))
-        normals = np.random.default_rng(7).standard_normal((5, features.dimension, 4))
+        normals = np.random.default_rng(7).standard_normal((5, features.dimension, n_samples))
         cores = plain.run(plain.newton, features, episodes, 5 if per_step else 1, 1.0, 0.3, 1.5)
 
         def action_values(h, v, cores=cores, normals=normals):
             theta, matrix = cores[min(h, len(cores) - 1)]
-            xi = 5 * 0.03 * np.linalg.solve(np.linalg.cholesky(matrix).T, normals[h])
+            xi = 5 * alpha * np.linalg.solve(np.linalg.cholesky(matrix).T, normals[h])
             noise = np.zeros((4, 2))
             for s in range(4):
                 for a in range(2):
