@@ -234,7 +234,7 @@ def grid(n: int, width: str, ratio: float = 0.62) -> tuple[Figure, list[Axes]]:
     columns = columns_of(n, width)
     rows = ceil(n / columns)
     inches = WIDTHS[width]
-    tall = inches / columns * ratio + 0.35
+    tall = min(inches / columns * ratio, 3.0) + 0.35
     figure = Figure(figsize=(inches, rows * tall), layout="constrained")
     FigureCanvasAgg(figure)
     cells = figure.subplots(rows, columns, squeeze=False).ravel()

@@ -46,8 +46,8 @@ KNOWN: dict[str, Style] = {
     "ucrl-mnl-ll": Style(*BLUE, "dot", "<"),
     "ucrl-mnl-plus": Style(*PURPLE, "dash", ">"),
     "ucrl-mnl-ol": Style(*PURPLE, "dashdot", "p"),
-    "rrl-mnl": Style(*SKY, "solid", "h"),
-    "orrl-mnl": Style(*SKY, "dashdot", "d"),
+    "rrl-mnl": Style(*GREEN, "dash", "h"),
+    "orrl-mnl": Style(*ORANGE, "dash", "d"),
     "uc-matrix-rl": Style(*VERMILION, "solid", "s"),
     "ucrl-vtr": Style(*GREEN, "solid", "^"),
     "lsvi-ucb": Style(*PURPLE, "solid", "P"),
@@ -70,6 +70,9 @@ SPARE = tuple(
     if (*colour, dash) not in {style[:3] for style in KNOWN.values()}
 )
 """What is left for labels that are not in the table."""
+
+LENT = tuple(style for name, style in KNOWN.items() if name != "optimal")
+"""Looks of known agents, for a figure with more strangers than there are spare ones."""
 
 
 def plain(label: str) -> str:
@@ -101,7 +104,7 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     for label in sorted(set(labels) - set(found)):
         digest = hashlib.sha256(plain(label).encode()).digest()
         first = int.from_bytes(digest[:8], "big") % len(SPARE)
-        order = SPARE[first:] + SPARE[:first]
+        order = SPARE[first:] + SPARE[:first] + LENT
         free = [s for s in order if s not in taken] or order
         colours = {s.light for s in taken}
         found[label] = next((s for s in free if s.light not in colours), free[0])

@@ -226,9 +226,7 @@ def positions(length: int, points: int) -> Array:
 def rows_of(results: Results, labels: Sequence[str]) -> list[dict[str, Any]]:
     """The table: totals over all episodes, the share of the optimum, time, the agent's numbers."""
     rows = []
-    for sample, label, row in zip(
-        results.samples, labels, summary(results.samples), strict=True
-    ):
+    for sample, label, row in zip(results.samples, labels, summary(results.samples), strict=True):
         spec = results.about[sample.setting]["run"]
         best = sample.optimal_values.sum(axis=1).mean()
         share = sample.values.sum(axis=1).mean() / best if best else float("nan")
