@@ -103,8 +103,18 @@ def compare(samples: Sequence[Sample], hyperparameters: dict[tuple[str, str], st
             mean, sd = printed[column] if printed else (None, None)
             lines.append(
                 Line(
-                    method, n_states, horizon, row.episodes, row.runs, row.mean, row.sd, row.low,
-                    row.high, mean, sd, hyperparameters.get((env, method), ""),
+                    method,
+                    n_states,
+                    horizon,
+                    row.episodes,
+                    row.runs,
+                    row.mean,
+                    row.sd,
+                    row.low,
+                    row.high,
+                    mean,
+                    sd,
+                    hyperparameters.get((env, method), ""),
                 )  # fmt: skip
             )
     return lines

@@ -150,9 +150,7 @@ def visited_groups(layout, counts, b):
 
 
 @inner
-def newton_block(
-    layout, b, groups, counts, theta, lam, keep, hessian, factor, out, mean, scratch
-):
+def newton_block(layout, b, groups, counts, theta, lam, keep, hessian, factor, out, mean, scratch):
     """Minimise (2) over the coordinates of block b, in place in theta, from the theta given.
 
     `groups` are those of the block that have a count. Newton with step halving; the step whose
@@ -188,9 +186,7 @@ def newton_block(
                 layout, groups, counts, theta, b, lam, gradient, hessian, out, mean
             )
             # Near the minimum the decrease drowns in rounding, but the full step is right there.
-            if trial <= loss - 1e-4 * size * decrement or decrement <= max(
-                DECREMENT, 1e-12 * loss
-            ):
+            if trial <= loss - 1e-4 * size * decrement or decrement <= max(DECREMENT, 1e-12 * loss):
                 break
             size *= 0.5
             if halving == HALVINGS - 1:
@@ -326,14 +322,18 @@ def refresh(
             first = indptr[g]
             n = indptr[g + 1] - first
             softmax(
-                n, layout.width[g], layout.values, value_start[g], columns,
-                column_start[g], theta[c], out,
+                n,
+                layout.width[g],
+                layout.values,
+                value_start[g],
+                columns,
+                column_start[g],
+                theta[c],
+                out,
             )
             for u in range(n):
                 prob[c, first + u] = out[u]
-            width[c, g] = measure_group(
-                layout, g, factor, size, geometry[c], geometry_start, rows
-            )
+            width[c, g] = measure_group(layout, g, factor, size, geometry[c], geometry_start, rows)
     return -1
 
 

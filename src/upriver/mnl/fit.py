@@ -27,6 +27,7 @@ SAMPLE = 16  # a first fit on every 16th chunk gives the full fit its start
 LARGE = 1500
 DECREMENT = 1e-12
 SETTLED = 1e-2  # decrement below which the last Hessian is good enough to go on with
+VANISHED = 1e-6  # share of its first information at which a coefficient is on its way to infinity
 ITERATIONS = 100
 NORMAL_95 = 1.959963984540054
 
@@ -290,10 +291,13 @@ def newton(
     that badly scaled columns cost nothing.
     """
     loss, gradient, hessian = evaluate(theta, True)
+    begun = np.diag(hessian).copy()
     before = np.inf
     for _ in range(ITERATIONS):
         if hessian is not None:
             scale, factor = factorise(hessian, names)
+            if (np.diag(hessian) < VANISHED * begun).any():
+                break
         step = scale * linalg.lapack.dpotrs(factor, gradient * scale, lower=1)[0]
         decrement = float(gradient @ step)
         if decrement <= max(tolerance, 1e-15 * abs(loss)):
@@ -311,8 +315,6 @@ def newton(
             if size < 1e-10:
                 raise RuntimeError("the maximum-likelihood fit found no step that improves it")
         theta, loss = trial, trial_loss
-        if np.abs(theta / scale).max() > 1e10:
-            break
     raise RuntimeError(
         "the maximum-likelihood fit did not converge: some choices may be predicted perfectly, so "
         "that no finite estimate exists; a positive regularization mends that"

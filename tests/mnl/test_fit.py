@@ -1,0 +1,158 @@
+"""The estimate (3) and its standard errors, against an independent minimiser and closed forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import optimize, sparse
+
+import upriver as up
+from upriver.mnl import fit as fitting
+from upriver.mnl import likelihood
+
+
+def choices(n_situations: int, most: int, d: int, seed: int, scale: float | np.ndarray = 1.0):
+    """Choice data with 2 to `most` alternatives, drawn from a conditional logit."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, most + 1, n_situations)
+    groups = np.repeat(np.arange(n_situations), sizes)
+    x = rng.standard_normal((len(groups), d)) * scale
+    utility = x @ (rng.standard_normal(d) / scale) * 0.7 + rng.gumbel(size=len(groups))
+    starts = np.r_[0, np.cumsum(sizes)[:-1]]
+    best = np.maximum.reduceat(utility, starts)[groups]
+    return x, utility == best, groups
+
+
+def plain_loss(x, chosen, groups, lam):
+    """Loss and gradient of the conditional logit, written out with NumPy."""
+    starts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])
+    place = np.repeat(np.arange(len(starts)), np.diff(np.r_[starts, len(groups)]))
+
+    def evaluate(theta):
+        z = x @ theta
+        z = z - np.maximum.reduceat(z, starts)[place]
+        total = np.add.reduceat(np.exp(z), starts)
+        p = np.exp(z) / total[place]
+        loss = np.log(total).sum() - z[chosen].sum() + 0.5 * lam * theta @ theta
+        return loss, x.T @ (p - chosen) + lam * theta
+
+    return evaluate
+
+
+@pytest.mark.parametrize("lam", [0.0, 2.5])
+def test_choices_agree_with_an_independent_minimiser(lam):
+    x, chosen, groups = choices(100_000, 10, 6, seed=1)
+    ours = up.fit_choices(x, chosen, groups, regularization=lam)
+    evaluate = plain_loss(x, chosen, groups, lam)
+    theirs = optimize.minimize(
+        evaluate, np.zeros(6), jac=True, method="BFGS", options={"gtol": 1e-6}
+    )
+    assert np.abs(evaluate(ours.theta)[1]).max() < 1e-6
+    np.testing.assert_allclose(ours.theta, theirs.x, atol=1e-6)
+    assert ours.log_likelihood == pytest.approx(
+        0.5 * lam * ours.theta @ ours.theta - evaluate(ours.theta)[0], rel=1e-10
+    )
+
+
+def test_standard_errors_are_those_of_the_observed_information():
+    x, chosen, groups = choices(2_000, 5, 4, seed=2)
+    ours = up.fit_choices(x, chosen, groups)
+    evaluate = plain_loss(x, chosen, groups, 0.0)
+    step = 1e-5
+    information = np.array(
+        [
+            (evaluate(ours.theta + step * e)[1] - evaluate(ours.theta - step * e)[1]) / (2 * step)
+            for e in np.eye(4)
+        ]
+    )
+    np.testing.assert_allclose(ours.information, information, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        ours.standard_errors, np.sqrt(np.diag(np.linalg.inv(information))), rtol=1e-6
+    )
+
+
+def test_badly_scaled_columns_change_nothing_but_units():
+    scale = 10.0 ** np.linspace(-3, 3, 5)
+    x, chosen, groups = choices(3_000, 4, 5, seed=3)
+    plain = up.fit_choices(x, chosen, groups)
+    scaled = up.fit_choices(x * scale, chosen, groups)
+    np.testing.assert_allclose(scaled.theta * scale, plain.theta, rtol=1e-7)
+    np.testing.assert_allclose(scaled.standard_errors * scale, plain.standard_errors, rtol=1e-6)
+
+
+def test_the_order_of_rows_and_the_names_of_situations_do_not_matter():
+    x, chosen, groups = choices(500, 4, 3, seed=4)
+    plain = up.fit_choices(x, chosen, groups)
+    order = np.random.default_rng(0).permutation(len(x))
+    words = np.array([f"person {g}" for g in groups])
+    mixed = up.fit_choices(x[order], chosen[order], words[order])
+    np.testing.assert_allclose(mixed.theta, plain.theta, atol=1e-9)
+
+
+def test_two_alternatives_by_hand():
+    """One feature, 30 choices of it against 10 of the other: the log-odds, se^2 = 1/30 + 1/10."""
+    x = np.tile([[1.0], [0.0]], (40, 1))
+    chosen = np.concatenate([[True, False]] * 30 + [[False, True]] * 10)
+    fitted = up.fit_choices(x, chosen, np.repeat(np.arange(40), 2))
+    assert fitted.theta[0] == pytest.approx(np.log(3.0), abs=1e-9)
+    assert fitted.standard_errors[0] == pytest.approx(np.sqrt(1 / 30 + 1 / 10), rel=1e-9)
+    assert fitted.null_log_likelihood == pytest.approx(-40 * np.log(2))
+
+
+@pytest.mark.parametrize("make", [up.features.one_hot, up.features.one_hot_indicator])
+def test_blocks_and_dense_features_give_one_answer(make, rng):
+    task = up.envs.riverswim(5).task("local")
+    features = make(task)
+    counts = rng.integers(0, 30, task.n_triples)
+    dense = up.Features(task, features.matrix.toarray(), names=features.names)
+    a, b = up.fit_mnl(features, counts, 0.3), up.fit_mnl(dense, counts, 0.3)
+    np.testing.assert_allclose(a.theta, b.theta, atol=1e-8)
+    np.testing.assert_allclose(a.standard_errors, b.standard_errors, rtol=1e-7)
+    assert sparse.issparse(a.covariance)
+    np.testing.assert_allclose(a.covariance.toarray(), b.covariance, atol=1e-9)
+    assert np.abs(likelihood.gradient(features, a.theta, counts, 0.3)).max() < 1e-7
+    assert a.log_likelihood == pytest.approx(b.log_likelihood)
+
+
+def test_many_features_go_without_a_hessian(monkeypatch):
+    x, chosen, groups = choices(3_000, 4, 20, seed=5)
+    newton = up.fit_choices(x, chosen, groups, regularization=0.1)
+    monkeypatch.setattr(fitting, "LARGE", 10)
+    gradients = up.fit_choices(x, chosen, groups, regularization=0.1)
+    np.testing.assert_allclose(gradients.theta, newton.theta, atol=1e-7)
+
+
+def test_summary_reads_as_a_table():
+    x, chosen, groups = choices(200, 3, 2, seed=6)
+    fitted = up.fit_choices(x, chosen, groups, names=["price", "time"])
+    text = fitted.summary()
+    assert "price" in text and "time" in text and "200 observations" in text
+    row = fitted.table()[0]
+    assert row["low"] < row["estimate"] < row["high"]
+    assert row["z"] == pytest.approx(row["estimate"] / row["standard_error"])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d | {"X": [[1.0], [np.nan], [0.0], [1.0]]}, r"X\[1, 0\] is nan"),
+        (lambda d: d | {"chosen": [1, 1, 1, 0]}, "exactly one"),
+        (lambda d: d | {"chosen": [1, 0, 2, 0]}, r"chosen\[2\]"),
+        (lambda d: d | {"groups": [0, 0, 1]}, "groups has shape"),
+        (lambda d: d | {"regularization": -1.0}, "regularization is -1.0"),
+        (lambda d: d | {"X": [[1.0], [1.0], [2.0], [2.0]]}, "singular"),
+        (lambda d: d | {"names": ["a", "b"]}, "names has 2"),
+    ],
+)
+def test_wrong_input_is_one_sentence(change, words):
+    data = {"X": [[1.0], [0.0], [0.0], [1.0]], "chosen": [1, 0, 1, 0], "groups": [0, 0, 1, 1]}
+    with pytest.raises(ValueError, match=words):
+        up.fit_choices(**change(data))
+
+
+def test_a_perfectly_predicted_choice_is_an_error_and_ridge_mends_it():
+    x, chosen = np.array([[1.0], [0.0]] * 5), np.array([1, 0] * 5, bool)
+    groups = np.repeat(np.arange(5), 2)
+    with pytest.raises((RuntimeError, ValueError)):
+        up.fit_choices(x, chosen, groups)
+    assert up.fit_choices(x, chosen, groups, regularization=0.1).theta[0] > 0
