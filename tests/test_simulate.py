@@ -157,7 +157,8 @@ def test_interleaved_equals_separate():
         np.testing.assert_array_equal(separate[i].returns, parts[i])
 
 
-def test_every_agent_meets_the_same_environment_stream(rng):
+def test_every_agent_meets_the_same_environment_stream(rng, monkeypatch):
+    monkeypatch.setattr(module, "CHUNK", 4)  # so that both generators are drawn from in turn
     mdp = random_mdp(rng, 6, 2, 8, random_start=True)
     task = mdp.task()
     table = rng.integers(0, 2, (8, 6)).astype(np.int8)

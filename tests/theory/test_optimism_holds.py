@@ -66,6 +66,34 @@ def test_theta_star_inside_means_optimism(rng, rule):
 
 
 @pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("shift", [1e-3, 0.1, 1.0])
+def test_the_tightest_case(rule, shift):
+    """A fair coin between all and nothing, theta* a push towards all: no bonus has room to spare.
+
+    P V moves by B tanh(shift) / 2 where the first-order bound says B shift / 2.
+    """
+    horizon, lam = 6, 0.5
+    p = np.zeros((3, 1, 3))
+    p[0, 0, 1] = 1.0 / (1.0 + np.exp(-2.0 * shift))
+    p[0, 0, 2] = 1.0 - p[0, 0, 1]
+    p[1, 0, 1] = p[2, 0, 2] = 1.0
+    mdp = FiniteMDP.from_arrays(p, [[0.0], [1.0], [0.0]], horizon)
+    made = Features(mdp.task(), [[1.0], [-1.0], [0.0], [0.0]])
+    agent = UCRLMNL(
+        made.task, made, constant_radius(np.sqrt(lam) * shift * (1 + 1e-12)), lam,
+        optimism=optimism.OPTIMISMS[rule],
+    )  # fmt: skip
+    plan = agent.plan(agent.init(), np.random.default_rng(0))
+    excess = np.array([plan.q(h)[0, 0] for h in range(horizon)]) - optimal_q(*dense(mdp))[:, 0, 0]
+    assert excess.min() >= -1e-10
+    room = (horizon - 1) / 2 * (shift - np.tanh(shift))
+    if rule == "exact-maximum":
+        assert excess.max() <= 1e-9
+    elif rule == "half-range":
+        assert excess[0] == pytest.approx(room, abs=1e-9)
+
+
+@pytest.mark.parametrize("rule", RULES)
 def test_without_a_radius_there_is_no_optimism(rng, rule):
     """The test above can fail: greedy plans fall below Q* on these problems."""
     fell = 0

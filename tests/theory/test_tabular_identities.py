@@ -20,7 +20,7 @@ def counted(task, rng, visits=8):
 
 @pytest.mark.parametrize("lam", [1e-3, 1.0, 30.0])
 def test_the_width_of_an_indicator_is_one_over_visits_plus_lambda(rng, lam):
-    """Indicator features: ||varphi(s, a, s')||^2 = 1 / (N(s, a) + lambda), zero at the reference."""
+    """||varphi(s, a, s')||^2 = 1 / (N(s, a) + lambda), and zero at the reference."""
     task = random_mdp(rng, 5, 2).task()
     counts = counted(task, rng)
     squares = elliptical_norms(features.one_hot_indicator(task), counts, lam) ** 2
