@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -208,7 +209,7 @@ class Choices:
         while edges[-1] < len(indptr) - 1:
             stop = np.searchsorted(indptr, indptr[edges[-1]] + rows, side="right") - 1
             edges.append(int(stop))
-        self.chunks = list(zip(edges, edges[1:], strict=False))
+        self.chunks = list(pairwise(edges))
         self.residual = np.empty(rows)
         self.rows = np.empty((rows, x.shape[1]))
 
