@@ -115,7 +115,7 @@ def compare(samples: Sequence[Sample], hyperparameters: dict[tuple[str, str], st
                     mean,
                     sd,
                     hyperparameters.get((env, method), ""),
-                )  # fmt: skip
+                )
             )
     return lines
 
