@@ -60,3 +60,20 @@ def test_bound_scales_with_kappa_and_horizon(rng):
 def test_delta_is_checked(rng):
     with pytest.raises(ValueError, match=r"delta is 1\.5; it must lie strictly between 0 and 1"):
         theorem1(random_features(rng), 0.1, 1.0, 10, 1.5)
+
+
+def test_corrected_bound_by_hand(rng):
+    """L_varphi = 1: the largest beta_k along the way, three widths, the range form of Azuma."""
+    features = random_features(rng, dimension=3, horizon=5, max_successors=3)
+    kappa, big, k, delta = 0.1, 1.2, 64, 0.1
+    h, u, d = 5, features.task.max_successors, 3
+
+    def beta(i):
+        lam = max(1.0, d * np.log(i * h * u))
+        spread = d * np.log(2) + d / 2 * np.log(1 + (i - 1) * h * u / (d * lam)) + np.log(2 / delta)
+        return ((1 / 4 + big) * np.sqrt(lam) + 4 / np.sqrt(lam) * spread) / kappa
+
+    potential = 2 * h * d * np.log(1 + k * h * u / (d * max(1.0, d * np.log(h * u))))
+    value = 3 * h * max(beta(i) for i in (1, 2, 4, 8, 16, 32, 64)) * np.sqrt(k * h * potential)
+    value += h * np.sqrt(2 * k * h * np.log(2 / delta))
+    assert bounds.corrected_regret(features, kappa, big, k, delta) == pytest.approx(value)
