@@ -89,13 +89,6 @@ def clip_q(task: Task) -> Clip:
 
 
 @lru_cache(maxsize=64)
-def clip_q_above(task: Task) -> Clip:
-    """Q_h is at most H before the argmax and may be negative, as in randomised exploration."""
-    cap = np.full(task.horizon, float(task.horizon))
-    return Clip(-np.inf, cap, cap)
-
-
-@lru_cache(maxsize=64)
 def clip_nothing(task: Task) -> Clip:
     free = np.full(task.horizon, np.inf)
     return Clip(-np.inf, free, free)

@@ -13,6 +13,7 @@ import numpy as np
 
 from upriver import rewards
 from upriver.agents.protocol import Episode
+from upriver.agents.rrl_mnl import clip_q_above
 from upriver.agents.ucrl_mnl import evidence
 from upriver.checks import nonnegative_number, positive_integer, positive_number
 from upriver.confidence import Radius
@@ -20,7 +21,7 @@ from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import online
 from upriver.optimism import ones
-from upriver.planning import Plan, backward_induction, clip_q_above, draw_word
+from upriver.planning import Plan, backward_induction, draw_word
 
 
 class ORRLMNLState(NamedTuple):
@@ -105,4 +106,5 @@ class ORRLMNL:
     def beta(self, state: ORRLMNLState) -> float:
         """beta_k, the radius used to plan from `state`."""
         radius: Any = self.radius
-        return radius(evidence(self.features, state.k, state.model))
+        model: Any = state.model
+        return radius(evidence(self.features, state.k, model))

@@ -7,6 +7,7 @@ Function Approximation" (2024), Algorithm 1. Time and memory per episode do not 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import online
 from upriver.optimism import ones
-from upriver.planning import Plan, backward_induction, clip_q_above, draw_word
+from upriver.planning import Clip, Plan, backward_induction, draw_word
 
 
 class RRLMNLState(NamedTuple):
@@ -102,4 +103,12 @@ class RRLMNL:
     def sigma(self, state: RRLMNLState) -> float:
         """sigma_k = H alpha_k, the scale of the perturbation."""
         radius: Any = self.radius
-        return self.task.horizon * radius(evidence(self.features, state.k, state.model))
+        model: Any = state.model
+        return self.task.horizon * radius(evidence(self.features, state.k, model))
+
+
+@lru_cache(maxsize=64)
+def clip_q_above(task: Task) -> Clip:
+    """Q_h is at most H before the argmax and may be negative."""
+    cap = np.full(task.horizon, float(task.horizon))
+    return Clip(-np.inf, cap, cap)

@@ -107,7 +107,7 @@ class UCRLMNL:
         return radius(evidence(self.features, state.k, state.model))
 
 
-def evidence(features: Features, k: int, model: mnl.Ellipsoid) -> Evidence:
+def evidence(features: Features, k: int, model: mnl.Model) -> Evidence:
     """What a radius may look at before episode k."""
     task = features.task
     assert features.formal_dimension is not None

@@ -96,7 +96,8 @@ class UCRLMNLL1:
     def beta(self, state: UCRLMNLL1State) -> float:
         """beta_k, the radius used to plan from `state`."""
         radius: Any = self.radius
-        return radius(evidence(self.features, state.k, state.model))
+        model: Any = state.model
+        return radius(evidence(self.features, state.k, model))
 
 
 def polytope_plan(task: Task, prob: Array, reward: Array, size: Array, word: np.uint64) -> Plan:

@@ -109,7 +109,8 @@ class UCRLMNLPlus:
     def beta(self, state: UCRLMNLPlusState) -> float:
         """beta_k, the radius used to plan from `state`."""
         radius: Any = self.radius
-        return radius(evidence(self.features, state.k, state.model))
+        model: Any = state.model
+        return radius(evidence(self.features, state.k, model))
 
 
 @dataclass(frozen=True)

@@ -17,21 +17,9 @@ from upriver.kernels.mnl import (
     solve_lower,
     solve_upper,
 )
-from upriver.kernels.planning import row_of
 
 ROOT_STEPS = 100
 ROOT_TOLERANCE = 1e-13
-
-
-@compiled
-def locate(indptr, successors, n_actions, states, actions, groups, rows):
-    """groups (T,) and rows (T,) of an episode's transitions; the first one outside, or -1."""
-    for t in range(actions.shape[0]):
-        groups[t] = states[t] * n_actions + actions[t]
-        rows[t] = row_of(indptr, successors, groups[t], states[t + 1])
-        if rows[t] < 0:
-            return t
-    return -1
 
 
 @compiled
@@ -110,18 +98,18 @@ def descend(layout, block, b, step_size, gradient, theta, factor):
 
 
 @compiled
-def newton(layout, matrix_start, groups, rows, weight, bound, theta, matrix, moved):
+def newton(layout, matrix_start, groups, samples, weight, bound, theta, matrix, moved):
     """The online Newton step, for each transition in turn; in place.
 
-    A <- A + weight * sum_u phi_u phi_u^T, theta <- Proj_A(theta - A^-1 grad l(theta)). moved (C,)
-    becomes True where a projection touched all blocks. Returns the step that failed, or -1.
+    A <- A + weight * sum_u phi_u phi_u^T, theta <- Proj_A(theta - A^-1 grad l(theta)). The episode
+    is groups (T,) and samples (T, n), the counts of each transition by itself. moved (C,) becomes
+    True where a projection touched all blocks. Returns the step that failed, or -1.
     """
     m = layout.max_size
     factor = np.empty((m, m))
     gradient = np.empty(m)
     out = np.empty(2 * layout.max_successors)
     mean = np.empty(m)
-    sample = np.zeros(layout.indptr[-1])  # counts with one transition at a time
     here = np.empty(1, np.int64)
     for t in range(groups.shape[0]):
         g = groups[t]
@@ -132,9 +120,7 @@ def newton(layout, matrix_start, groups, rows, weight, bound, theta, matrix, mov
         block = view(layout, matrix[c], matrix_start, b)
         add_outer(layout, g, weight, block)
         here[0] = g
-        sample[rows[t]] = 1.0
-        evaluate_block(layout, here, sample, theta[c], b, 0.0, gradient, factor, out, mean)
-        sample[rows[t]] = 0.0
+        evaluate_block(layout, here, samples[t], theta[c], b, 0.0, gradient, factor, out, mean)
         if not descend(layout, block, b, 1.0, gradient, theta[c], factor):
             return t
         moved[c] |= project(layout, matrix[c], matrix_start, bound, theta[c], factor)
@@ -142,7 +128,7 @@ def newton(layout, matrix_start, groups, rows, weight, bound, theta, matrix, mov
 
 
 @compiled
-def mirror(layout, matrix_start, groups, rows, step_size, bound, theta, matrix, moved):
+def mirror(layout, matrix_start, groups, samples, step_size, bound, theta, matrix, moved):
     """The online mirror descent step, for each transition in turn; in place.
 
     With M = B + eta Hess l(theta): theta' = Proj_M(theta - eta M^-1 grad l(theta)) and
@@ -155,7 +141,6 @@ def mirror(layout, matrix_start, groups, rows, step_size, bound, theta, matrix, 
     gradient = np.empty(m)
     out = np.empty(2 * layout.max_successors)
     mean = np.empty(m)
-    sample = np.zeros(layout.indptr[-1])  # counts with one transition at a time
     here = np.empty(1, np.int64)
     for t in range(groups.shape[0]):
         g = groups[t]
@@ -166,8 +151,7 @@ def mirror(layout, matrix_start, groups, rows, step_size, bound, theta, matrix, 
         size = layout.size[b]
         block = view(layout, matrix[c], matrix_start, b)
         here[0] = g
-        sample[rows[t]] = 1.0
-        evaluate_block(layout, here, sample, theta[c], b, 0.0, gradient, hessian, out, mean)
+        evaluate_block(layout, here, samples[t], theta[c], b, 0.0, gradient, hessian, out, mean)
         for i in range(size):
             for j in range(i + 1):
                 before[i, j] = block[i, j]
@@ -175,8 +159,7 @@ def mirror(layout, matrix_start, groups, rows, step_size, bound, theta, matrix, 
         if not descend(layout, block, b, step_size, gradient, theta[c], factor):
             return t
         moved[c] |= project(layout, matrix[c], matrix_start, bound, theta[c], factor)
-        evaluate_block(layout, here, sample, theta[c], b, 0.0, gradient, hessian, out, mean)
-        sample[rows[t]] = 0.0
+        evaluate_block(layout, here, samples[t], theta[c], b, 0.0, gradient, hessian, out, mean)
         for i in range(size):
             for j in range(i + 1):
                 block[i, j] = before[i, j] + hessian[i, j]

@@ -146,20 +146,6 @@ def rollout(
 
 
 @compiled
-def row_of(indptr, successors, g, target):
-    """The row of the triple (g, target), or -1 where target is not a declared successor."""
-    low = indptr[g]
-    high = indptr[g + 1]
-    while low < high:  # successors are sorted within a group
-        middle = (low + high) // 2
-        if successors[middle] < target:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < indptr[g + 1] and successors[low] == target else -1
-
-
-@compiled
 def count(indptr, successors, n_actions, states, actions, counts, touched):
     """Add an episode to counts (1|H, n); touched (H,) gets the group of each step.
 
@@ -167,9 +153,17 @@ def count(indptr, successors, n_actions, states, actions, counts, touched):
     """
     for h in range(actions.shape[0]):
         g = states[h] * n_actions + actions[h]
-        row = row_of(indptr, successors, g, states[h + 1])
-        if row < 0:
+        target = states[h + 1]
+        low = indptr[g]
+        high = indptr[g + 1]
+        while low < high:  # successors are sorted within a group
+            middle = (low + high) // 2
+            if successors[middle] < target:
+                low = middle + 1
+            else:
+                high = middle
+        if low == indptr[g + 1] or successors[low] != target:
             return h
-        counts[min(h, counts.shape[0] - 1), row] += 1.0
+        counts[min(h, counts.shape[0] - 1), low] += 1.0
         touched[h] = g
     return -1

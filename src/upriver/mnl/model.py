@@ -44,15 +44,6 @@ class Model(NamedTuple):
     """The lambda that all of these were computed with."""
 
 
-class Ellipsoid(Protocol):
-    """The part of a model that a radius looks at; the online models have it too."""
-
-    @property
-    def logdet(self) -> Array: ...
-    @property
-    def regularization(self) -> float: ...
-
-
 def start(
     features: Features,
     regularization: float,
@@ -106,19 +97,13 @@ def add_counts(features: Features, counts: Array, episode: Transitions) -> Array
         task.indptr, task.successors, task.n_actions, episode.states, episode.actions, counts,
         touched,
     )  # fmt: skip
-    check_transitions(features, episode, bad)
-    return touched
-
-
-def check_transitions(features: Features, episode: Transitions, bad: int) -> None:
-    """Refuse an episode whose step `bad`, unless it is -1, left the declared support."""
     if bad >= 0:
-        task = features.task
         s, a, s2 = episode.states[bad], episode.actions[bad], episode.states[bad + 1]
         raise ValueError(
             f"step {bad} of the episode went from (s={s}, a={a}) to {s2}, which is not among the "
             f"declared successors {task.successors[task.rows(int(s), int(a))].tolist()}"
         )
+    return touched
 
 
 def bring_up_to_date(
@@ -136,7 +121,7 @@ def bring_up_to_date(
         )
 
 
-def logdet_ratio(features: Features, model: Ellipsoid) -> float:
+def logdet_ratio(features: Features, model: Model) -> float:
     """log(det A / lambda^d), the largest over the cores."""
     total = model.logdet.sum() if len(model.logdet) == 1 else model.logdet.sum(axis=1).max()
     return float(total) - features.dimension * log(model.regularization)

@@ -30,7 +30,7 @@ from upriver.checks import Array, nonnegative_number, positive_number
 from upriver.confidence import Evidence, scaled_radius
 from upriver.features import Features
 from upriver.mdp import Task
-from upriver.mnl.model import Transitions, check_transitions
+from upriver.mnl.model import Transitions, add_counts
 
 
 class Online(NamedTuple):
@@ -99,19 +99,15 @@ def learn(
     rate: float,
     theta_bound: float | None,
 ) -> Online:
-    task = features.task
-    groups, rows = np.empty((2, len(episode.actions)), np.int64)
-    bad = kernels.online.locate(
-        task.indptr, task.successors, task.n_actions, episode.states, episode.actions, groups, rows
-    )
-    check_transitions(features, episode, bad)
+    samples = np.zeros((len(episode.actions), features.task.n_triples))  # one row per transition
+    groups = add_counts(features, samples, episode)
     new = Online(
         model.theta.copy(), model.matrix.copy(), model.prob.copy(), model.width.copy(),
         model.geometry.copy(), model.logdet.copy(), model.regularization,
     )  # fmt: skip
     moved = np.zeros(len(new.theta), np.bool_)
     failed = kernel(
-        features.layout, features.matrix_start, groups, rows, rate,
+        features.layout, features.matrix_start, groups, samples, rate,
         inf if theta_bound is None else theta_bound, new.theta, new.matrix, moved,
     )  # fmt: skip
     if failed >= 0:
