@@ -1,14 +1,8 @@
 """The paper's assumptions and lemmas as measurements: kappa, bounds, realizability, coverage."""
 
 from upriver.diagnostics.bounds import Bounds, potential_bound, theorem1
-from upriver.diagnostics.coverage import (
-    Coverage,
-    calibrated_radius,
-    coverage,
-    coverage_over,
-    draw_core,
-    mnl_mdp,
-)
+from upriver.diagnostics.calibration import calibrated_radius, draw_core, mnl_mdp
+from upriver.diagnostics.coverage import Coverage, coverage, coverage_over
 from upriver.diagnostics.curvature import curvature_at, kappa_at, kappa_over_ball
 from upriver.diagnostics.linear_models import (
     COUNTEREXAMPLES,
