@@ -13,10 +13,11 @@ TASK = MDP.task("known")
 def draw(rng, m, task=TASK, mdp=MDP):
     """m logged transitions of uniform play from uniform states."""
     s, a = rng.integers(task.n_states, size=m), rng.integers(task.n_actions, size=m)
-    s2 = np.empty(m, np.int64)
-    for i in range(m):
-        at = mdp.known.rows(s[i], a[i])
-        s2[i] = rng.choice(mdp.known.successors[at], p=mdp.probability[0, at])
+    dense = np.zeros((task.n_states * task.n_actions, task.n_states))
+    i, j, k = mdp.known.triples
+    dense[i * task.n_actions + j, k] = mdp.probability[0]
+    below = np.cumsum(dense, axis=1)[s * task.n_actions + a] < rng.random(m)[:, None]
+    s2 = np.minimum(below.sum(axis=1), task.n_states - 1)
     return s, a, s2
 
 
@@ -96,7 +97,7 @@ def test_likelihood_ratio_is_calibrated_and_has_power(rng):
     large = up.Features(TASK, np.hstack([small.matrix, extra]), [*small.names, "extra"])
     p_values = []
     for _ in range(150):
-        logged = named(draw(rng, 400))
+        logged = named(draw(rng, 1000))
         models = [up.fit_from_log(TASK, phi, logged) for phi in (small, large)]
         test = models[1].likelihood_ratio(models[0])
         assert test.degrees == 1
@@ -151,7 +152,7 @@ def test_plans_are_ordered_and_pessimism_is_honest(rng):
     kept = 0
     for _ in range(60):
         model = up.fit_from_log(
-            TASK, up.features.shared(TASK), named(draw(rng, 200)), regularization=1e-3
+            TASK, up.features.shared(TASK), named(draw(rng, 300)), regularization=1e-3
         )
         low, middle, high = (
             up.plan_with(model, how) for how in ("pessimistic", "greedy", "optimistic")

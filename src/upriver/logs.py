@@ -8,10 +8,9 @@ plan = plan_with(model, "pessimistic")
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,13 +19,12 @@ from scipy import sparse, special
 from upriver import kernels, optimism
 from upriver.checks import Array, checked_reward
 from upriver.features import Features
+from upriver.logfiles import COLUMNS, count_log, read_log
 from upriver.mdp import Task
 from upriver.mnl import likelihood
 from upriver.mnl.fit import FittedMNL, fit_mnl
 from upriver.mnl.model import Model
 from upriver.planning import Plan, empty_plan, steps_of
-
-COLUMNS = ("state", "action", "next_state")
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,146 +117,8 @@ def fit_from_log(
     unless given; or the name of a column.
     """
     features.check_task(task)
-    log = read_log(transitions, tuple(columns), weights)
-    s = numbers(log, 0, task.states, task.n_states, "state")
-    a = numbers(log, 1, task.actions, task.n_actions, "action")
-    s2 = numbers(log, 2, task.states, task.n_states, "next state")
-    group = s * task.n_actions + a
-    listed = np.repeat(np.arange(len(task.sizes)), task.sizes) * task.n_states + task.successors
-    wanted = group * task.n_states + s2
-    row = np.minimum(np.searchsorted(listed, wanted), len(listed) - 1)
-    outside = listed[row] != wanted
-    if outside.any():
-        i = int(np.argmax(outside))
-        state, action, following = (log.cells[j][i] for j in range(3))
-        allowed = task.successors[task.rows(int(s[i]), int(a[i]))].tolist()
-        names = [task.states[x] for x in allowed] if task.states is not None else allowed
-        raise ValueError(
-            f"{log.place(i)} goes from ({state!s}, {action!s}) to {following!s}, which is outside "
-            f"the declared support {names}"
-        )
-    counts = np.bincount(row, checked_weights(log, len(row)), minlength=task.n_triples)
+    counts = count_log(task, read_log(transitions, tuple(columns), weights))
     return LogModel(task, features, counts, fit_mnl(features, counts, regularization))
-
-
-class Log(NamedTuple):
-    cells: list[Array]
-    weights: Any
-    source: str | None
-    """The file it came from."""
-
-    def place(self, i: int) -> str:
-        """How to find row i."""
-        if self.source is None:
-            return f"row {i} of the log"
-        return (
-            f"{self.source}:{i + 2}" if self.source.endswith(".csv") else f"{self.source} row {i}"
-        )
-
-
-def read_log(transitions: Any, columns: tuple[str, ...], weights: Any) -> Log:
-    """The three columns of a log, and its weights."""
-    if len(columns) != 3:
-        raise ValueError(f"columns is {columns!r}; it must name the state, action and next state")
-    source = None
-    if isinstance(transitions, str | Path):
-        source = str(transitions)
-        transitions = read_file(Path(transitions))
-    named = isinstance(transitions, Mapping) or hasattr(transitions, "columns")
-    if named:
-        present = list(transitions) if isinstance(transitions, Mapping) else transitions.columns
-        wanted = [*columns, weights] if isinstance(weights, str) else columns
-        for name in wanted:
-            if name not in present:
-                raise ValueError(
-                    f"{source or 'transitions'} has no column {name!r}; it has {list(present)}"
-                )
-        cells = [np.asarray(transitions[c]) for c in columns]
-        if isinstance(weights, str):
-            weights = np.asarray(transitions[weights])
-    elif isinstance(weights, str):
-        raise ValueError(f"weights is {weights!r}, but transitions have no named columns")
-    elif isinstance(transitions, np.ndarray):
-        if transitions.ndim != 2 or transitions.shape[1] != 3:
-            raise ValueError(f"transitions have shape {transitions.shape}; an array must be (m, 3)")
-        cells = list(transitions.T)
-    elif isinstance(transitions, tuple | list) and len(transitions) == 3:
-        cells = [np.asarray(x) for x in transitions]
-    else:
-        raise TypeError(
-            f"transitions is a {type(transitions).__name__}; it must be three arrays, an array "
-            "(m, 3), a frame, a mapping of columns, or the path of a .csv or .parquet file"
-        )
-    if len({c.shape for c in cells}) != 1 or cells[0].ndim != 1 or not len(cells[0]):
-        raise ValueError(
-            f"the columns of transitions have shapes {[c.shape for c in cells]}; they must be of "
-            "one length of at least 1"
-        )
-    return Log(cells, weights, source)
-
-
-def read_file(path: Path) -> Mapping[str, Array]:
-    """The columns of a .csv or .parquet file."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist, or is not a file")
-    import pyarrow as pa
-
-    try:
-        if path.suffix == ".csv":
-            from pyarrow import csv
-
-            table = csv.read_csv(path)
-        elif path.suffix == ".parquet":
-            from pyarrow import parquet
-
-            table = parquet.read_table(path)
-        else:
-            raise ValueError(f"transitions is {str(path)!r}; it must end in .csv or .parquet")
-    except pa.ArrowInvalid as error:
-        first = str(error).splitlines()[0]
-        raise ValueError(f"{path} cannot be read as {path.suffix}: {first}") from None
-    return {name: table[name].to_numpy() for name in table.column_names}
-
-
-def numbers(log: Log, column: int, names: Any, size: int, what: str) -> Array:
-    """(m,) the numbers of named or numbered states or actions."""
-    cells = log.cells[column]
-    if names is None and np.issubdtype(cells.dtype, np.integer):
-        found = cells.astype(np.int64)
-    else:
-        number = {x: i for i, x in enumerate(range(size) if names is None else names)}
-        found = np.array([lookup(number, x) for x in cells.tolist()], np.int64)
-    bad = (found < 0) | (found >= size)
-    if bad.any():
-        i = int(np.argmax(bad))
-        allowed = f"0 to {size - 1}" if names is None else f"{names[0]!r} to {names[size - 1]!r}"
-        raise ValueError(f"{log.place(i)} has the {what} {cells[i]!s}; it must be {allowed}")
-    return found
-
-
-def lookup(number: dict[Any, int], name: Any) -> int:
-    try:
-        return number.get(name, -1)
-    except TypeError:
-        return -1
-
-
-def checked_weights(log: Log, size: int) -> Array:
-    if log.weights is None:
-        return np.ones(size)
-    try:
-        weights = np.asarray(log.weights, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"weights must be {size} numbers, one per row") from None
-    if weights.shape != (size,):
-        raise ValueError(f"weights have shape {weights.shape}; they must be ({size},)")
-    bad = ~(np.isfinite(weights) & (weights >= 0))
-    if bad.any():
-        i = int(np.argmax(bad))
-        raise ValueError(
-            f"{log.place(i)} has the weight {weights[i]}; weights must be finite and at least 0"
-        )
-    return weights
 
 
 def check_nested(larger: LogModel, smaller: LogModel) -> None:
