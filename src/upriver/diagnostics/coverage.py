@@ -21,9 +21,7 @@ from upriver.checks import Array, positive_integer
 from upriver.confidence import corrected_radius, lemma1_radius
 from upriver.diagnostics.bounds import LARGEST_KAPPA, SMALLEST_KAPPA, potential_bound
 from upriver.diagnostics.curvature import kappa_over_ball
-from upriver.diagnostics.realizability import (
-    theta_star,
-)
+from upriver.diagnostics.realizability import theta_star
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 from upriver.planning import Plan, clip_v, clip_v_remaining, solve
