@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 needs_browser = pytest.mark.skipif(
     CHROMIUM is None, reason="no chromium on this machine; install the system's chromium package"
 )
@@ -25,18 +29,33 @@ FLAGS = (
 )  # fmt: skip
 
 
+# the browser reads commands from descriptor 3 and answers on 4
+LAUNCH = """import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.dup2(int(sys.argv[2]), 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
+def high_pipe() -> tuple[int, int]:
+    """A pipe whose descriptors are out of the way of 3 and 4."""
+    ends = os.pipe()
+    high = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends]
+    for end in ends:
+        os.close(end)
+    return high[0], high[1]
+
+
 class Browser:
     """One Chromium with its own profile; `open` gives a page."""
 
     def __init__(self) -> None:
         self.profile = tempfile.mkdtemp(prefix="upriver-browser-")
-        read_here, write_there = os.pipe()
-        read_there, write_here = os.pipe()
+        read_here, write_there = high_pipe()
+        read_there, write_here = high_pipe()
         words = [str(CHROMIUM), *FLAGS, f"--user-data-dir={self.profile}", "about:blank"]
-        # the browser reads commands from descriptor 3 and answers on 4
-        script = f'exec "$@" 3<&{read_there} 4>&{write_there}'
         self.process = subprocess.Popen(
-            ["/bin/sh", "-c", script, "sh", *words],
+            [sys.executable, "-c", LAUNCH, str(read_there), str(write_there), *words],
             pass_fds=(read_there, write_there),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -133,7 +152,11 @@ class Page:
     def hear(self, method: str, event: dict) -> None:
         if method == "Runtime.exceptionThrown":
             self.errors.append(str(event["exceptionDetails"].get("exception", event)))
-        elif method == "Runtime.consoleAPICalled" and event["type"] in ("error", "warning", "assert"):
+        elif method == "Runtime.consoleAPICalled" and event["type"] in (
+            "error",
+            "warning",
+            "assert",
+        ):
             self.errors.append(str([a.get("value") for a in event["args"]]))
         elif method == "Log.entryAdded" and event["entry"]["level"] in ("error", "warning"):
             self.errors.append(event["entry"]["text"])

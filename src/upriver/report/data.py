@@ -190,7 +190,7 @@ def curves_of(samples: Sequence[Sample], labels: Sequence[str]) -> dict[str, Any
             "seeds": {"x": (at_seed + 1).tolist(), "names": sample.seeds[:lines].tolist()},
         }
         for name, array in series.items():
-            thin = sample._replace(values=array[:, at])
+            thin = sample._replace(values=array[:, at], optimal_values=sample.optimal_values[:, at])
             curve = curve_of(thin, "value", cumulative=False)
             entry[name] = {b: numbers(getattr(curve, b)) for b in ("mean", "low", "high")}
             entry["seeds"][name] = [numbers(row) for row in array[:lines, at_seed]]
@@ -208,9 +208,10 @@ def smoothing_of(n_episodes: int) -> int:
 
 def trailing_mean(x: Array, window: int) -> Array:
     """(R, K) the mean over the last `window` columns, over those there are at the start."""
+    if window == 1:
+        return x
     total = np.cumsum(x, axis=1)
-    if window > 1:
-        total[:, window:] -= total[:, :-window].copy()
+    total[:, window:] -= total[:, :-window].copy()
     return total / np.minimum(np.arange(1, x.shape[1] + 1), window)
 
 
@@ -313,4 +314,11 @@ def number(x: Any, digits: int = 4) -> float | None:
 
 
 def numbers(x: Array, digits: int = 4) -> list[float | None]:
-    return [number(v, digits) for v in x]
+    """`number` of each entry; powers of ten stay whole, so that few digits are few characters."""
+    finite = np.isfinite(x) & (x != 0)
+    places = digits - 1 - np.floor(np.log10(np.abs(x, where=finite, out=np.ones_like(x))))
+    up, down = 10.0 ** np.clip(places, 0, 22), 10.0 ** np.clip(-places, 0, 22)
+    rounded = np.where(places > 22, 0.0, np.round(x * up / down) * down / up).tolist()
+    if np.isfinite(x).all():
+        return rounded
+    return [v if np.isfinite(v) else None for v in rounded]

@@ -1,0 +1,53 @@
+"""One small sweep for all tests of the report."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from upriver.experiments import execute
+from upriver.experiments.spec import parse
+
+SPEC = {
+    "name": "small",
+    "description": "two rivers",
+    "episodes": 60,
+    "seeds": {"first": 0, "count": 3},
+    "environments": [
+        {"name": "riverswim-4", "horizon": 12, "label": "river-4"},
+        {"name": "riverswim-10", "horizon": 12, "label": "river-10", "episodes": 400},
+    ],
+    "agents": [
+        {"agent": "ucrl-mnl", "radius": 1e-3},
+        {"agent": "ucrl-mnl", "label": "greedy", "radius": 0.0},
+        {"agent": "random"},
+        {"agent": "optimal"},
+    ],
+}
+
+COLUMNS = [
+    "method", "n_states", "horizon", "episodes", "runs", "mean", "sd", "ci_low", "ci_high",
+    "paper_mean", "paper_sd", "hyperparameters",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def sweep(tmp_path_factory) -> Path:
+    """A finished folder: 2 environments, 4 agents, 3 seeds, a printed table and a grid."""
+    folder = tmp_path_factory.mktemp("results") / "small sweep"
+    outcome = execute(parse(SPEC), folder, jobs=1)
+    assert outcome.complete
+    with (folder / "table1.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(COLUMNS)
+        rows.writerow(["UCRL-MNL", 4, 12, 60, 3, 110.0, 3.25, 108, 113, 100.0, 4.5, "c = 1"])
+        rows.writerow(["greedy", 4, 12, 60, 3, 90.5, 3.25, 88, 93, "", "", ""])
+    (folder / "grid.csv").write_text(
+        "env,agent,numbers,runs,mean,ci_low,ci_high,chosen,tied\n"
+        + "".join(
+            f'river-4,ucrl-mnl,"{{""radius"": {c}, ""regularization"": {lam}}}",3,'
+            f"{100 + i},{99 + i},{101 + i},{int((c, lam) == (0.01, 1.0))},0\n"
+            for i, (c, lam) in enumerate((c, lam) for c in (0.0, 1e-4, 0.01) for lam in (0.1, 1.0))
+        )
+    )
+    return folder

@@ -1,0 +1,146 @@
+"""The report in a real browser: every control, at desktop and phone width."""
+
+import pytest
+
+from tests.browser import Browser, needs_browser
+from upriver.cli import main
+
+pytestmark = needs_browser
+
+
+@pytest.fixture(scope="module")
+def report(sweep, tmp_path_factory):
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    assert main(["report", str(sweep), "--out", str(file)]) == 0
+    return file.as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as started:
+        yield started
+
+
+def lines(page, chart):
+    """{agent: last y} of the lines that a chart draws now."""
+    return page.run(
+        f"Object.fromEntries(document.getElementById({chart!r}).data"
+        ".filter((t) => t.name).map((t) => [t.name, t.y.at(-1)]))"
+    )
+
+
+def cells(page, table):
+    return page.run(
+        f"[...document.querySelectorAll('#{table} tbody tr')]"
+        ".map((r) => [...r.children].map((c) => c.textContent))"
+    )
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)], ids=["desktop", "phone"])
+def test_everything_answers(browser, report, width, height):
+    page = browser.open(report, width, height)
+    page.wait("document.querySelector('#regret .main-svg')")
+    assert page.text("#summary") == "24 runs of 4 agents on 2 environments"
+    assert page.run("document.documentElement.scrollWidth") <= width
+
+    # the table and the printed values
+    rows = {row[0]: row for row in cells(page, "totals")}
+    assert set(rows) == {"optimal", "ucrl-mnl", "greedy", "random"}
+    assert rows["random"][1:3] == ["3", "60"]
+    assert rows["optimal"][6] == "100.0%"
+    assert cells(page, "printed")[0][-2:] == ["100.00 ± 4.50", "1.10"]
+    assert cells(page, "printed")[1][-2:] == ["not printed", "–"]
+
+    # another environment, and back to fewer agents
+    before = lines(page, "regret")
+    page.choose("#env", "river-10")
+    after = lines(page, "regret")
+    assert set(before) == set(after) and 0 < after["random"] != before["random"] > 0
+    assert "river-10" in page.text("#totals caption")
+    assert cells(page, "totals")[0][2] == "400"
+    page.click('[data-agent="random"]')
+    page.wait("document.querySelector('[data-agent=random]').ariaPressed === 'false'")
+    assert "random" not in lines(page, "regret") and "random" not in lines(page, "learning")
+
+    # log scale, single runs, returns instead of values
+    axis = "document.getElementById('regret').layout.yaxis.type"
+    assert page.run(axis) != "log"
+    page.click("#log + span")
+    page.wait(f"{axis} === 'log'")
+    count = page.run("document.getElementById('learning').data.length")
+    page.click("#seeds + span")
+    page.wait("document.getElementById('learning-text').textContent.includes('single runs')")
+    assert page.run("document.getElementById('learning').data.length") <= count
+    page.choose("#measure", "return")
+    assert "mean of the last 20 episodes" in page.text("#learning-text")
+    page.choose("#measure", "value")
+    page.click("#seeds + span")
+    page.click("#log + span")
+    page.wait(f"{axis} !== 'log'")
+
+    # a hover with the mouse reads the value that was drawn
+    x, y, w, h = page.place("#regret")
+    page.move(x + 0.6 * w, y + 0.5 * h)
+    page.wait("document.querySelector('#regret .hoverlayer').textContent.includes('greedy')")
+    shown = page.text("#regret .hoverlayer")
+    assert "episode" in shown
+    near = page.run(
+        "(() => { const all = document.getElementById('regret').data;"
+        "const t = all.find((t) => t.name === 'greedy');"
+        "const k = Number(document.querySelector('#regret .hoverlayer').textContent"
+        ".match(/episode ([0-9,]+)/)[1].replaceAll(',', ''));"
+        "return t.y[t.x.indexOf(k)]; })()"
+    )
+    said = float(shown.split("greedy : ")[1].split()[0].replace(",", "").replace("−", "-"))
+    assert said == pytest.approx(near, rel=1e-3)
+
+    # inside a run, and the grid
+    page.choose("#inside-agent", "greedy")
+    assert page.run("document.getElementById('policy').data[0].z.length") == 10
+    page.choose("#against", "best")
+    assert page.run("document.getElementById('values').data[0].z[9].length") == 12
+    assert page.run("document.getElementById('visits').data[0].z.length") == 10
+    assert "Mean error" in page.text("#triples-text")
+    assert "radius 0.01, regularization 1" in page.text("#grid-text")
+
+    # dark and back, and nothing was complained about or asked for
+    page.click("#theme")
+    assert page.run("document.documentElement.dataset.theme") == "dark"
+    assert page.errors == []
+    assert page.network == []
+
+
+def test_names_for_a_screen_reader(browser, report):
+    """Every figure, control and table has a name, as the browser itself tells assistive tools."""
+    page = browser.open(report)
+    page.wait("document.querySelector('#seconds .main-svg')")
+    nodes = page.call("Accessibility.getFullAXTree")["nodes"]
+    seen = {}
+    for node in nodes:
+        role = node.get("role", {}).get("value")
+        if node.get("ignored") or role not in ("image", "combobox", "checkbox", "button", "table"):
+            continue
+        seen.setdefault(role, []).append(node.get("name", {}).get("value", ""))
+    assert len(seen["image"]) >= 8
+    assert all(all(names) for role, names in seen.items() if role != "table"), seen
+    assert any(name.startswith("Cumulative regret") for name in seen["image"])
+    headings = page.run("[...document.querySelectorAll('h1,h2,h3')].map((h) => h.tagName)")
+    assert headings[0] == "H1" and headings.count("H1") == 1
+
+
+def test_dark_where_the_system_is_dark(browser, report):
+    page = browser.open(report, dark=True)
+    page.wait("document.querySelector('#regret .main-svg')")
+    assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(18, 21, 23)"
+    colour = "document.getElementById('regret').data.find((t) => t.name === 'ucrl-mnl').line.color"
+    assert page.run(colour) == "#56a8e0"
+
+
+def test_it_prints(browser, report, tmp_path):
+    page = browser.open(report, dark=True)
+    page.wait("document.querySelector('#regret .main-svg')")
+    page.print(tmp_path / "page.pdf")
+    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
+    page.call("Emulation.setEmulatedMedia", media="print")
+    assert page.run("getComputedStyle(document.querySelector('nav')).display") == "none"
+    assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
