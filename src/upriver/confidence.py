@@ -40,7 +40,7 @@ class Evidence(NamedTuple):
 class Radius(Protocol):
     """beta_k as a function of what has been seen."""
 
-    def __call__(self, evidence: Evidence) -> float: ...
+    def __call__(self, evidence: Evidence, /) -> float: ...
 
 
 @dataclass(frozen=True)
