@@ -50,7 +50,7 @@ def start(*words: object, **extra: str) -> subprocess.Popen[str]:
     )
 
 
-def finish(process: subprocess.Popen[str], timeout: float = 120.0) -> tuple[int, str, str]:
+def finish(process: subprocess.Popen[str], timeout: float = 300.0) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=timeout)
     return process.returncode, out, err
 

@@ -70,8 +70,9 @@ def kill_and_go_on(folder: Path, spec_file: Path, rng: np.random.Generator, whol
     assert not alive
     before = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in stored(folder)}
     played = log.read_text().split() if log.exists() else []
+    jobs = 1 if whole else 2  # going on need not look like before
     code, out, err = finish(
-        start("run", spec_file, "--out", folder, "--jobs", 2, **{LOG: str(log)})
+        start("run", spec_file, "--out", folder, "--jobs", jobs, **{LOG: str(log)})
     )
     assert code == 0, err
     assert f"{len(before)} were stored, {200 - len(before)} ran, 0 failed" in out

@@ -15,6 +15,17 @@ def reporter(quiet: bool = False) -> PlainLines | Bars:
     return PlainLines(sys.stderr) if quiet or not sys.stderr.isatty() else Bars()
 
 
+SPOKEN = 5  # failures told one by one; the rest are counted
+
+
+def failure(run: RunSpec, error: str) -> str:
+    return f"failed: {run.env}, {run.label}, seed {run.seed}: {error}"
+
+
+def key_of(run: RunSpec) -> tuple[str, str, str]:
+    return run.env, run.label, run.key
+
+
 class PlainLines:
     """One line when it starts, every `interval` seconds, for each failure, and at the end."""
 
@@ -22,6 +33,7 @@ class PlainLines:
         self.stream = stream
         self.interval = interval
         self.total = self.finished = self.failures = 0
+        self.under_way: set[tuple[str, str, str]] = set()
         self.began = self.spoke = time.monotonic()
 
     def begin(self, pending: list[RunSpec], stored: int) -> None:
@@ -29,17 +41,20 @@ class PlainLines:
         self.began = self.spoke = time.monotonic()
         self.say(f"{len(pending)} runs to do, {stored} already stored")
 
-    def running(self, run: RunSpec) -> None: ...
+    def running(self, run: RunSpec) -> None:
+        self.under_way.add(key_of(run))
 
     def done(self, run: RunSpec) -> None:
         self.finished += 1
+        self.under_way.discard(key_of(run))
         self.tick()
 
     def failed(self, run: RunSpec, error: str) -> None:
         self.finished += 1
         self.failures += 1
-        if self.failures <= 5:
-            self.say(f"failed: {run.env}, {run.label}, seed {run.seed}: {error}")
+        self.under_way.discard(key_of(run))
+        if self.failures <= SPOKEN:
+            self.say(failure(run, error))
         self.tick()
 
     def tick(self) -> None:
@@ -50,7 +65,10 @@ class PlainLines:
             if self.finished:
                 seconds = (now - self.began) / self.finished * (self.total - self.finished)
                 left = f", about {seconds:.0f} s left"
-            self.say(f"{self.finished}/{self.total} runs, {self.failures} failed{left}")
+            self.say(
+                f"{self.finished}/{self.total} runs, {len(self.under_way)} running, "
+                f"{self.failures} failed{left}"
+            )
 
     def end(self) -> None:
         seconds = time.monotonic() - self.began
@@ -91,13 +109,15 @@ class Bars:
         self.lines: dict[tuple[str, str], Any] = {}
         self.left: Counter[tuple[str, str]] = Counter()
         self.failures: Counter[Any] = Counter()
+        self.under_way: dict[tuple[str, str, str], Any] = {}
+        self.before = ""
         self.crowded = False
 
     def begin(self, pending: list[RunSpec], stored: int) -> None:
         self.left = Counter((r.env, r.label) for r in pending)
         self.crowded = len(self.left) > self.VISIBLE
-        note = f"{stored} stored before" if stored else ""
-        self.all = self.progress.add_task("all runs", total=len(pending), note=note)
+        self.before = f"{stored} stored before" if stored else ""
+        self.all = self.progress.add_task("all runs", total=len(pending), note=self.before)
         for group, count in self.left.items():
             self.lines[group] = self.progress.add_task(
                 f"{group[0]} · {group[1]}", total=count, note="", start=False,
@@ -107,27 +127,39 @@ class Bars:
 
     def running(self, run: RunSpec) -> None:
         line = self.lines[run.env, run.label]
+        self.under_way[key_of(run)] = line
         self.progress.start_task(line)
         self.progress.update(line, visible=True)
+        self.annotate(line)
 
     def done(self, run: RunSpec) -> None:
         group = run.env, run.label
         self.left[group] -= 1
+        self.under_way.pop(key_of(run), None)
         self.progress.advance(self.lines[group])
         self.progress.advance(self.all)
+        self.annotate(self.lines[group])
         if self.crowded and not self.left[group]:
             self.progress.update(self.lines[group], visible=False)
 
     def failed(self, run: RunSpec, error: str) -> None:
         for line in (self.lines[run.env, run.label], self.all):
             self.failures[line] += 1
-            self.progress.update(line, note=f"[red]{self.failures[line]} failed[/red]")
-        if self.failures[self.all] <= 5:
-            self.progress.console.print(
-                f"failed: {run.env}, {run.label}, seed {run.seed}: {error}",
-                markup=False, style="red",
-            )  # fmt: skip
+        if self.failures[self.all] <= SPOKEN:
+            self.progress.console.print(failure(run, error), markup=False, style="red")
         self.done(run)
+
+    def annotate(self, line: Any) -> None:
+        """Say on a line, and on that of all runs, how many run and how many failed."""
+        at = list(self.under_way.values())
+        for each, running in ((line, at.count(line)), (self.all, len(at))):
+            failed = self.failures[each]
+            notes = [
+                f"{running} running" if running else "",
+                f"[red]{failed} failed[/red]" if failed else "",
+                self.before if each == self.all else "",
+            ]
+            self.progress.update(each, note=", ".join(filter(None, notes)))
 
     def tick(self) -> None: ...
 

@@ -124,6 +124,7 @@ def run_in_workers(runs: list[RunSpec], store: Store, jobs: int, progress: Tally
             for worker in workers:
                 if not worker.assigned and waiting.left:
                     worker.send(waiting.batch(worker, {w.group for w in workers - {worker}}))
+                    progress.reporter.running(worker.assigned[0])
             try:
                 worker, reply = inbox.get(timeout=0.5)
             except queue.Empty:
@@ -138,8 +139,8 @@ def run_in_workers(runs: list[RunSpec], store: Store, jobs: int, progress: Tally
                 raise OSError(reply["storage"])
             else:
                 progress.settle(worker.assigned.popleft(), reply["error"])
-            if worker.assigned and reply is not None:
-                progress.reporter.running(worker.assigned[0])
+                if worker.assigned:
+                    progress.reporter.running(worker.assigned[0])
         finished = True
     finally:
         for worker in workers:
