@@ -205,3 +205,31 @@ def test_leaving_the_declared_support_is_an_error_not_a_wrong_count():
     with pytest.raises(ValueError, match=r"step 0 .* \(s=0, a=0\) to 3, .* successors \[0\]"):
         agent.update(state, agent.plan(state, np.random.default_rng(0)), jump)
     assert not state.model.counts.any()
+
+
+def test_a_table_that_is_no_policy_is_refused_before_anything_is_read():
+    """Compiled loops do not check their indices; a wrong table of a new agent must not crash."""
+    mdp = envs.riverswim(5, 12)
+    table = np.zeros((12, 5), np.int8)
+    for wrong, sentence in (
+        (np.where(np.arange(5) == 3, 2, table), r"policy\[0, 3\] is 2; actions are 0 to 1"),
+        (table - 1, r"policy\[0, 0\] is -1"),
+        (table[:-1], r"shape \(11, 5\); it must be whole numbers of shape \(12, 5\)"),
+        (table.astype(float), "policy is float64"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            simulate(mdp, Scripted(mdp.task(), [wrong]), 3)
+
+
+def test_an_agent_that_writes_into_one_table_is_evaluated_anew():
+    mdp = envs.riverswim(5, 12)
+    shared = np.zeros((12, 5), np.int8)
+
+    class Rewriting(Scripted):
+        def plan(self, state, rng):
+            shared[:] = state[0] % 2
+            return Plan(shared, np.zeros((13, 5)))
+
+    run = simulate(mdp, Rewriting(mdp.task(), None), 4)
+    left, right = (evaluate(mdp, np.full(5, a))[0, 0] for a in (0, 1))
+    np.testing.assert_allclose(run.values, [left, right, left, right])

@@ -93,6 +93,22 @@ def begin(
     return resume.state, resume, environment, randomness
 
 
+def check_policy(policy: Array, task: Task) -> None:
+    """Refuse a table that is no policy: the kernels would read past the end of their arrays."""
+    shape = task.horizon, task.n_states
+    if policy.shape != shape or policy.dtype.kind not in "iu":
+        raise ValueError(
+            f"the agent's policy is {policy.dtype} of shape {policy.shape}; "
+            f"it must be whole numbers of shape {shape}"
+        )
+    if policy.min() < 0 or policy.max() >= task.n_actions:
+        bad = (policy < 0) | (policy >= task.n_actions)
+        h, s = np.unravel_index(int(np.argmax(bad)), shape)
+        raise ValueError(
+            f"the agent's policy[{h}, {s}] is {policy[h, s]}; actions are 0 to {task.n_actions - 1}"
+        )
+
+
 def simulate(
     mdp: FiniteMDP,
     agent: Agent,
@@ -131,6 +147,7 @@ def simulate(
         began = perf_counter()
         plan = agent.plan(state, randomness)
         planned = perf_counter()
+        check_policy(plan.policy, task)
         episode = Episode(
             np.empty(horizon + 1, np.int64), np.empty(horizon, np.int64), np.empty(horizon)
         )
@@ -139,7 +156,7 @@ def simulate(
             uniforms[k % CHUNK], *episode,
         )  # fmt: skip
         if evaluate(task.indptr, task.successors, prob, reward, plan.policy, played, v):
-            played = plan.policy
+            played = plan.policy.copy()  # an agent may write its next table into the same array
         first = episode.states[0]
         returns[k] = episode.rewards.sum()
         values[k] = v[0, first]
