@@ -18,6 +18,14 @@ def found(sweep):
     return collect(sweep)
 
 
+def test_commands_can_be_pasted(sweep, found):
+    import shlex
+
+    words = shlex.split(found["commands"][0])
+    assert words[:2] == ["upriver", "run"] and words[3:] == ["--out", str(sweep)]
+    assert words[2] == str(sweep / "_specs" / found["specs"][0]["file"])
+
+
 def test_it_is_json_without_surprises(found):
     json.dumps(found, allow_nan=False)
     assert found["runs"] == 24

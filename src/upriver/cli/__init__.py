@@ -8,6 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cyclopts import App
 
 COMMANDS: dict[str, str] = {
     "reproduce": "upriver.cli.reproduce:reproduce",
@@ -22,6 +27,10 @@ COMMANDS: dict[str, str] = {
 }
 """Name of each command and where its function lives; loaded when it is called."""
 
+HELP = """Reinforcement learning with multinomial-logistic transition models.
+
+**Example:** `upriver run quick`, then `upriver report results/quick`"""
+
 
 class CommandFailed(Exception):
     """The work was understood and failed: one sentence on stderr, exit code 1."""
@@ -29,24 +38,16 @@ class CommandFailed(Exception):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    from cyclopts import App, CycloptsError
+    from cyclopts import CycloptsError
     from rich.console import Console
-
-    from upriver import __version__
 
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [w for w in words if w != "--debug"]
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
-    app = App(
-        name="upriver",
-        help="Reinforcement learning with multinomial-logistic transition models.",
-        version=__version__,
-        error_console=errors,
-        help_format="markdown",
-    )
-    for name, where in COMMANDS.items():
-        app.command(where, name=name)
+    # a page about all commands needs their first lines; otherwise only the one that is called
+    everything = not words or words[0] in ("--help", "-h", "--install-completion")
+    app = application(errors, everything)
     try:
         code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
@@ -64,6 +65,32 @@ def main(arguments: list[str] | None = None) -> int:
         return complain(errors, error, debug, 1)
     except KeyboardInterrupt:
         return 130
+
+
+def application(errors: Any, everything: bool = True) -> App:
+    """The parser of all commands; they are loaded now with `everything`, else when called."""
+    from cyclopts import App, Parameter
+
+    from upriver import __version__
+
+    app = App(
+        name="upriver",
+        help=HELP,
+        version=__version__,
+        error_console=errors,
+        help_format="markdown",
+        # a switch is off unless given: no second word for that
+        default_parameter=Parameter(negative=()),
+    )
+    for name, where in COMMANDS.items():
+        app.command(loaded(where) if everything else where, name=name)
+    app.register_install_completion_command(help="Let the shell complete commands and options.")
+    return app
+
+
+def loaded(where: str) -> Any:
+    module, _, function = where.partition(":")
+    return getattr(import_module(module), function)
 
 
 def complain(console, error: BaseException, debug: bool, code: int) -> int:

@@ -38,7 +38,9 @@ def diagnose(
     figure: Path | None = None,
     json: bool = False,
 ) -> int:
-    """Whether the assumptions hold, what the constants are, and what the bounds are worth.
+    """Measure whether the assumptions hold, the constants, and what the bounds are worth.
+
+    **Example:** `upriver diagnose riverswim-6 --support local`
 
     Parameters
     ----------

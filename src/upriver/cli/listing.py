@@ -6,7 +6,10 @@ import inspect
 
 
 def list_names() -> int:
-    """Environments, features, agents with the grids that `tune` tries, and experiments."""
+    """List environments, features, agents with the grids that `tune` tries, and experiments.
+
+    **Example:** `upriver list`
+    """
     from upriver.agents import AGENTS
     from upriver.envs import ENVIRONMENTS
     from upriver.experiments.catalogue import catalogue, load

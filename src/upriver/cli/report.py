@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -22,24 +21,11 @@ def report(folder: Path, *, out: Path | None = None) -> int:
     out
         The file to write; report.html in the folder if absent.
     """
-    from upriver.report import collect, page
+    from upriver.report import collect, page, write_page
 
     data = collect(folder)
-    file = out or folder / "report.html"
-    size = write(file, page(data))
-    print(f"{file} ({size / 1e6:.1f} MB, {data['runs']} runs)")
+    file = write_page(page(data), out or folder / "report.html")
+    print(f"{file} ({file.stat().st_size / 1e6:.1f} MB, {data['runs']} runs)")
     for sentence in data["problems"]:
         print(f"upriver: {sentence}; it was left alone and left out", file=sys.stderr)
     return 1 if data["problems"] else 0
-
-
-def write(file: Path, text: str) -> int:
-    """Under another name first, so that somebody who has the page open never reads half of it."""
-    data = text.encode()
-    part = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        part.write_bytes(data)
-        os.replace(part, file)
-    finally:
-        part.unlink(missing_ok=True)
-    return len(data)

@@ -22,6 +22,8 @@ def run(
 ) -> int:
     """Run an experiment; what is stored already is not run again.
 
+    **Example:** `upriver run quick --out results/quick --jobs 2`
+
     Parameters
     ----------
     experiment

@@ -26,7 +26,9 @@ def table(
     format: Format = "text",
     out: Path | None = None,
 ) -> int:
-    """Totals over all episodes: mean, sd, standard error, interquartile mean, 95% interval.
+    """Print totals over all episodes: mean, sd, interquartile mean, 95% interval.
+
+    **Example:** `upriver table results/quick --of regret --format markdown`
 
     Parameters
     ----------

@@ -22,6 +22,8 @@ def tune(
     Tuning seeds never overlap the seeds of an experiment. The best mean cumulative exact value
     wins; every grid point, with its interval, is kept in grid.csv.
 
+    **Example:** `upriver tune quick --runs 5`, then `upriver run tuning/quick/tuned.toml`
+
     Parameters
     ----------
     experiment

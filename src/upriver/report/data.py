@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -137,6 +138,7 @@ def collect(folder: str | Path) -> dict[str, Any]:
             {"file": f.name, "text": f.read_text(encoding="utf-8")}
             for f in sorted((store_of(folder) / "_specs").glob("*.toml"))
         ],
+        "commands": commands_of(folder),
         "failures": failures_of(store_of(folder)),
         "problems": results.problems,
         "notes": notes,
@@ -292,6 +294,14 @@ def paper_rows(path: Path) -> list[dict[str, Any]]:
         ]
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a table of numbers: {error}") from error
+
+
+def commands_of(folder: str | Path) -> list[str]:
+    """What makes the runs, the table and this page again."""
+    store, here = store_of(folder), str(folder)
+    specs = sorted(str(f) for f in (store / "_specs").glob("*.toml"))
+    runs = [["upriver", "run", spec, "--out", str(store)] for spec in specs]
+    return [shlex.join(c) for c in [*runs, ["upriver", "table", here], ["upriver", "report", here]]]
 
 
 def failures_of(root: Path) -> list[dict[str, Any]]:

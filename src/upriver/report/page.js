@@ -187,8 +187,7 @@ function once() {
   if (DATA.failures.length) notice(`${DATA.failures.length} runs failed and are not shown.`, DATA.failures.map((f) => `${f.env}, ${f.agent}, seed ${f.seed}: ${f.error}`));
   for (const note of DATA.notes) $("notices").append(element("p", { class: "note" }, note));
   if (DATA.problems.length) notice(`${DATA.problems.length} files could not be read and were left out.`, DATA.problems);
-  const commands = DATA.specs.map((s) => `upriver run ${DATA.folder}/_specs/${s.file} --out ${DATA.folder}`);
-  $("commands").append(element("pre", {}, [...commands, `upriver table ${DATA.folder}`, `upriver report ${DATA.folder}`].join("\n")));
+  $("commands").append(element("pre", {}, DATA.commands.join("\n")));
   $("specs").append(...DATA.specs.map((s) => element("details", {}, element("summary", {}, s.file), element("pre", {}, s.text))));
   $("settings").append(head(["environment", "agent", "numbers"], 3), element("tbody", {}, ...DATA.table.map((r) => element("tr", {}, element("th", { scope: "row" }, r.env), cell(r.agent, "words"), cell(r.settings, "words")))));
   $("foot").textContent = `Upriver ${DATA.version} · runs made on ${DATA.platforms.join("; ")}`;

@@ -1,0 +1,59 @@
+"""`upriver --help` and every sub-command: one screen, an example, options that exist."""
+
+import re
+import shlex
+
+import pytest
+
+from upriver.cli import COMMANDS, application, main
+
+
+@pytest.fixture(autouse=True)
+def screen(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def help_of(capsys, *words):
+    assert main([*words, "--help"]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_first_page_says_what_each_command_does(capsys):
+    text = help_of(capsys)
+    assert len(text.splitlines()) <= 40
+    for name in COMMANDS:
+        assert re.search(rf"│ {name} +[A-Z]\w+", text), name
+    assert "Example: upriver run quick" in text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_one_screen_with_an_example_that_parses(name, capsys):
+    text = help_of(capsys, name)
+    assert len(text.splitlines()) <= 40, "more than one screen"
+    example = re.search(rf"Example: upriver ({name}.*)", text)
+    assert example, "no example"
+    words = shlex.split(example[1].partition(",")[0])
+    application(None).parse_args(words, exit_on_error=False, print_error=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["reprot", "x"], '"report"'),
+        (["table", "x", "--fromat", "csv"], "--format"),
+        (["plot", "x", "lerning"], '"learning"'),
+        (["run", "quik"], "'quick'"),
+        (["diagnose", "riverswum-6"], "'riverswim'"),
+    ],
+)
+def test_errors_name_the_nearest_word(words, hint, capsys):
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert hint in error and error.startswith("upriver: ")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_can_complete(shell):
+    script = application(None).generate_completion(shell=shell)
+    for word in ("report", "watch", "columns", "regret-log"):
+        assert word in script
