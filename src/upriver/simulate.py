@@ -93,20 +93,22 @@ def begin(
     return resume.state, resume, environment, randomness
 
 
-def check_policy(policy: Array, task: Task) -> None:
-    """Refuse a table that is no policy: the kernels would read past the end of their arrays."""
+def check_table(policy: Array, task: Task) -> None:
+    """Refuse a table of another shape or kind: the kernels would read past its end."""
     shape = task.horizon, task.n_states
     if policy.shape != shape or policy.dtype.kind not in "iu":
         raise ValueError(
             f"the agent's policy is {policy.dtype} of shape {policy.shape}; "
             f"it must be whole numbers of shape {shape}"
         )
-    if policy.min() < 0 or policy.max() >= task.n_actions:
-        bad = (policy < 0) | (policy >= task.n_actions)
-        h, s = np.unravel_index(int(np.argmax(bad)), shape)
-        raise ValueError(
-            f"the agent's policy[{h}, {s}] is {policy[h, s]}; actions are 0 to {task.n_actions - 1}"
-        )
+
+
+def out_of_range(policy: Array, task: Task) -> ValueError:
+    bad = (policy < 0) | (policy >= task.n_actions)
+    h, s = np.unravel_index(int(np.argmax(bad)), policy.shape)
+    return ValueError(
+        f"the agent's policy[{h}, {s}] is {policy[h, s]}; actions are 0 to {task.n_actions - 1}"
+    )
 
 
 def simulate(
@@ -135,9 +137,14 @@ def simulate(
     best = solve(mdp).v[0]
     horizon = task.horizon
     returns, values, optimal, seconds = np.empty((4, n_episodes))
-    played = np.full((horizon, task.n_states), -1, np.int8 if task.n_actions <= 127 else np.int32)
+    played: Any = None
     v = np.zeros((horizon + 1, task.n_states))
-    prob, reward = mdp.probability, task.reward_rows
+    indptr, successors, prob, reward = (
+        task.indptr,
+        task.successors,
+        mdp.probability,
+        task.reward_rows,
+    )
     starts, start_prob = mdp.initial_states, mdp.initial_probability
     rollout, evaluate = kernels.planning.rollout, kernels.planning.evaluate
     plan: Any = None
@@ -147,16 +154,28 @@ def simulate(
         began = perf_counter()
         plan = agent.plan(state, randomness)
         planned = perf_counter()
-        check_policy(plan.policy, task)
+        policy = plan.policy
+        check_table(policy, task)
+        played = ~policy if played is None else played  # at first everything is new
+        changed = evaluate(indptr, successors, prob, reward, policy, played, v)
+        if changed < 0:
+            raise out_of_range(policy, task)
+        if changed:
+            played = policy.copy()  # an agent may write its next table into the same array
         episode = Episode(
             np.empty(horizon + 1, np.int64), np.empty(horizon, np.int64), np.empty(horizon)
         )
         rollout(
-            task.indptr, task.successors, prob, reward, starts, start_prob, plan.policy,
-            uniforms[k % CHUNK], *episode,
-        )  # fmt: skip
-        if evaluate(task.indptr, task.successors, prob, reward, plan.policy, played, v):
-            played = plan.policy.copy()  # an agent may write its next table into the same array
+            indptr,
+            successors,
+            prob,
+            reward,
+            starts,
+            start_prob,
+            policy,
+            uniforms[k % CHUNK],
+            *episode,
+        )
         first = episode.states[0]
         returns[k] = episode.rewards.sum()
         values[k] = v[0, first]

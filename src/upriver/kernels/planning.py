@@ -41,32 +41,51 @@ def sweep(indptr, successors, prob, reward, bonus, scale, low, q_cap, v_cap, see
     prob (1|H, n), reward and bonus (1|H, S*A), scale, q_cap and v_cap (H,), seed uint64 for ties.
     Writes v (H+1, S), whose last row is given, policy (H, S) and q (S*A,), which ends as Q_1.
     """
+    # Rows are read with unsigned counters: a signed index is tested for wrap-around every time,
+    # which costs a third of the whole loop.
+    one = np.uint64(1)
     horizon, n_states = policy.shape
     n_actions = q.shape[0] // n_states
     for h in range(horizon - 1, -1, -1):
         p = prob[min(h, prob.shape[0] - 1)]
         r = reward[min(h, reward.shape[0] - 1)]
         b = bonus[min(h, bonus.shape[0] - 1)]
-        following = v[h + 1]
-        scale_h = scale[h]
-        cap = q_cap[h]
+        following, values, actions = v[h + 1], v[h], policy[h]
+        scale_h, q_most, v_most = scale[h], q_cap[h], v_cap[h]
+        g = np.uint64(0)
+        i = np.uint64(0)
         for s in range(n_states):
-            for g in range(s * n_actions, (s + 1) * n_actions):
-                expected = 0.0
-                for i in range(indptr[g], indptr[g + 1]):
-                    expected += p[i] * following[successors[i]]
-                q[g] = min(max(r[g] + expected + scale_h * b[g], low), cap)
+            best = -np.inf
+            arg = 0
+            ties = one
             word = seed ^ np.uint64(h * n_states + s)
-            a = argmax_random_ties(q, s * n_actions, n_actions, word)
-            policy[h, s] = a
-            v[h, s] = min(q[s * n_actions + a], v_cap[h])
+            for a in range(n_actions):
+                stop = np.uint64(indptr[g + one])
+                expected = 0.0
+                while i < stop:
+                    expected += p[i] * following[np.uint32(successors[i])]
+                    i += one
+                x = min(max(r[g] + expected + scale_h * b[g], low), q_most)
+                q[g] = x
+                g += one
+                if x > best:
+                    best = x
+                    arg = a
+                    ties = one
+                elif x == best:
+                    ties += one
+                    word = scramble(word)
+                    if word % ties == np.uint64(0):
+                        arg = a
+            actions[s] = arg
+            values[s] = min(best, v_most)
 
 
 @compiled
 def evaluate(indptr, successors, prob, reward, policy, previous, v):
     """V^pi (H+1, S) in place; steps after the last one where `policy` and `previous` differ stand.
 
-    Returns whether anything differed.
+    Returns how many steps were evaluated, or -1 where an action is out of range; then v is void.
     """
     horizon, n_states = policy.shape
     n_actions = (indptr.shape[0] - 1) // n_states
@@ -83,17 +102,20 @@ def evaluate(indptr, successors, prob, reward, policy, previous, v):
         r = reward[min(h, reward.shape[0] - 1)]
         following = v[h + 1]
         for s in range(n_states):
-            g = s * n_actions + policy[h, s]
+            a = policy[h, s]
+            if a < 0 or a >= n_actions:
+                return -1
+            g = s * n_actions + a
             total = r[g]
             for i in range(indptr[g], indptr[g + 1]):
                 total += p[i] * following[successors[i]]
             v[h, s] = total
-    return last >= 0
+    return last + 1
 
 
 @compiled
 def evaluate_mixed(indptr, successors, prob, reward, mixture, v):
-    """V^pi (H+1, S) in place for a randomised policy, mixture (1|H, S*A) of action probabilities."""
+    """V^pi (H+1, S) in place of a randomised policy: mixture (1|H, S*A) of probabilities."""
     horizon = v.shape[0] - 1
     n_states = v.shape[1]
     n_actions = (indptr.shape[0] - 1) // n_states
