@@ -136,11 +136,13 @@ function endings(curves, agents, measure, seeds) {
     return [a.name, c[measure].mean.at(-1), c.x.at(-1), c];
   });
   const best = last.reduce((a, b) => ((measure === "regret" ? b[1] < a[1] : b[1] > a[1]) ? b : a));
+  const equal = last.filter((l) => short(l[1]) === short(best[1])).map((l) => l[0]);
+  const who = equal.length === 1 ? `${equal[0]} is` : `${equal.slice(0, -1).join(", ")} and ${equal.at(-1)} are`;
   const runs = new Set(last.map((l) => l[3].runs));
   const many = runs.size === 1 ? `${[...runs][0]} runs each` : `${Math.min(...runs)} to ${Math.max(...runs)} runs`;
   const how = measure === "return" && best[3].window > 1 ? `, each point the mean of the last ${best[3].window} episodes` : "";
   const shown = seeds ? "Mean (thick) and single runs (thin, at most 20 of an agent)" : "Mean and pointwise 95% band";
-  return `${shown}, ${many}${how}. After ${best[2].toLocaleString("en")} episodes ${best[0]} is ${measure === "regret" ? "lowest" : "highest"} with ${short(best[1])}.`;
+  return `${shown}, ${many}${how}. After ${best[2].toLocaleString("en")} episodes ${who} ${measure === "regret" ? "lowest" : "highest"} with ${short(best[1])}.`;
 }
 
 function heat(z, x, y, xTitle, yTitle, extra) {
