@@ -251,8 +251,10 @@ def draw(
     drawn = {}
     for order, (label, band) in enumerate(panel.items()):
         style = look[label]
-        # what comes first in the panel lies on top, but the optimum hides nobody
-        above = 3 + (len(panel) - order) / len(panel) if label != "optimal" else 2.5
+        # What comes first in the panel lies on top, and broken lines above whole ones, so that two
+        # that coincide are both seen; the optimum hides nobody.
+        above = 3 + (style.dash != "solid") + (len(panel) - order) / len(panel)
+        above = above if label != "optimal" else 2.5
         axes.fill_between(
             band.x, band.low, band.high, color=style.light, alpha=0.16, linewidth=0, zorder=2
         )
