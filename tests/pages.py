@@ -3,7 +3,7 @@
 In a page, in order and with one memory for the whole page:
 
     ```python               is executed; a ```text block right after it is what it prints
-    ```pycon                is a doctest
+    ```pycon                is Python at its prompt, with what it prints
     ```console              lines with `$ upriver ...` are commands, the others what they print
     ```{code-block} toml    with a :caption: is written to a file of that name
 
@@ -119,12 +119,15 @@ def run(path: Path, folder: Path, fill: bool = False) -> str:
                 code = compile("\n" * block.line + block.body, str(path), "exec")
                 with contextlib.redirect_stdout(printed):
                     exec(code, memory)
-                if after and after.kind == "text" and text[: after.start].count("\n") - 1 <= (
-                    block.line + block.body.count("\n") + 4
+                if (
+                    after
+                    and after.kind == "text"
+                    and text[: after.start].count("\n") - 1
+                    <= (block.line + block.body.count("\n") + 4)
                 ):
                     check(after, after.body, printed.getvalue(), printed.getvalue())
             elif block.kind == "pycon":
-                doctests(path, block, memory)
+                prompts(block, memory, check)
             elif block.kind == "console":
                 commands(block, check)
     for block, new in reversed(changes):
@@ -147,14 +150,27 @@ def importable(folder: Path):
                 del sys.modules[name]
 
 
-def doctests(path: Path, block: Block, memory: dict[str, object]) -> None:
-    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    test = doctest.DocTestParser().get_doctest(block.body, {}, path.name, str(path), block.line)
-    test.globs = memory
-    said = io.StringIO()
-    result = doctest.DocTestRunner(optionflags=flags).run(test, out=said.write, clear_globs=False)
-    if result.failed:
-        raise AssertionError(said.getvalue())
+def prompts(block: Block, memory: dict[str, object], check) -> None:
+    """Python at its prompt: each example with what it prints, or the error it ends with."""
+    lines, at, new = block.body.splitlines(keepends=True), 0, ""
+    for example in doctest.DocTestParser().get_examples(block.body):
+        source = example.lineno + example.source.count("\n")
+        new += "".join(lines[at:source])
+        at = source + example.want.count("\n")
+        printed = answer(example.source, memory)
+        new += example.want if agrees(example.want, printed) else printed
+    new += "".join(lines[at:])
+    check(block, block.body, new, new)
+
+
+def answer(source: str, memory: dict[str, object]) -> str:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        try:
+            exec(compile(source, "<page>", "single"), memory)
+        except Exception as error:
+            print(f"Traceback (most recent call last):\n...\n{type(error).__name__}: {error}")
+    return printed.getvalue()
 
 
 def commands(block: Block, check) -> None:
