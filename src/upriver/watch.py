@@ -34,7 +34,7 @@ class Watcher:
     """Looks at a results folder again and again; every run file is read once."""
 
     def __init__(self, folder: str | Path) -> None:
-        from upriver.report.data import store_of
+        from upriver.report.runs import store_of
 
         self.root = store_of(folder)
         if not self.root.is_dir():
@@ -44,7 +44,7 @@ class Watcher:
 
     def look(self) -> dict[str, Any]:
         """The state of the sweep as plain dicts and lists."""
-        from upriver.report.data import failures_of, natural
+        from upriver.report.runs import failures_of, natural
 
         for path in self.root.glob("env=*/agent=*/*.parquet"):
             if path not in self.runs:
@@ -188,7 +188,9 @@ def terminal_view(found: dict[str, Any]) -> Any:
             "" if row["lost"] is None else f"{row['lost']:.1f}{' *' if row['best'] else '  '}",
             style="green" if row["best"] else "",
         )
-    table.caption = "lost: episodes of optimal play forgone; * the fewest so far" if found["groups"] else None
+    table.caption = (
+        "lost: episodes of optimal play forgone; * the fewest so far" if found["groups"] else None
+    )
     notes = [Text(f"and {found['more']} more", style="dim")] if found["more"] else []
     notes += [
         Text(f"failed: {f['env']}, {f['agent']}, seed {f['seed']}: {f['error']}", style="red")

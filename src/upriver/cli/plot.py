@@ -51,7 +51,7 @@ def plot(
         Only this agent; may be given several times.
     """
     from upriver import plots
-    from upriver.report.data import labels_of, read, store_of, without_crowds
+    from upriver.report.runs import labels_of, read, store_of, without_crowds
 
     if window < 1:
         raise ValueError(f"window is {window}; it must be at least 1")
@@ -88,7 +88,8 @@ def panels_of(labelled: Labelled, quantity: str, cumulative: bool, window: int =
     """{environment: {agent: band}}, thinned to what a page can show, in a reader's order."""
     from upriver.analysis import curve_of
     from upriver.plots import Band
-    from upriver.report.data import natural, order_of, positions
+    from upriver.report.data import positions
+    from upriver.report.runs import natural, order_of
 
     labels, samples = zip(*labelled, strict=True)
     panels: dict[str, dict[str, Band]] = {}

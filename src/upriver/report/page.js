@@ -167,7 +167,7 @@ function drawChips() {
     });
     return made;
   };
-  $("agents").replaceChildren(...chips, all("all", false), all("none", true));
+  $("agents").replaceChildren(...chips, element("span", { class: "together" }, all("all", false), all("none", true)));
 }
 
 function drawAll() {
