@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "reproduce": "upriver.cli.reproduce:reproduce",
     "run": "upriver.cli.run:run",
     "tune": "upriver.cli.tune:tune",
+    "findings": "upriver.cli.findings:findings",
     "table": "upriver.cli.table:table",
     "plot": "upriver.cli.plot:plot",
     "report": "upriver.cli.report:report",

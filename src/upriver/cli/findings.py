@@ -1,0 +1,64 @@
+"""`upriver findings`: an experiment of the findings page with its table and figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def findings(
+    experiment: str,
+    *,
+    out: Path | None = None,
+    runs: int | None = None,
+    jobs: int | None = None,
+    quiet: bool = False,
+) -> int:
+    """Run an experiment of the findings page and write its table and figures.
+
+    Example: upriver findings scaling --out results/scaling
+
+    Parameters
+    ----------
+    experiment
+        scaling, equal-information, how-much-bonus, misspecification, regret-rate, unknown-reward
+        or exploration-needed; or a TOML file of one of these names.
+    out
+        The results folder: one file per run, table.csv, table.md and the figures (PNG and PDF);
+        results/NAME if absent. What is stored already is not run again.
+    runs
+        Runs of each agent on each environment; those of the experiment if absent.
+    jobs
+        Worker processes; one for each processor if absent.
+    quiet
+        Plain lines instead of bars.
+    """
+    from upriver.analysis import load_runs
+    from upriver.cli.run import guarded, summarise
+    from upriver.experiments import execute, load
+    from upriver.experiments.progress import reporter
+    from upriver.findings import FINDINGS, find
+    from upriver.findings.measured import as_csv
+    from upriver.plots import save
+
+    spec = load(experiment)
+    if spec.name not in FINDINGS:
+        raise ValueError(
+            f"experiment {spec.name!r} has no finding (allowed: {', '.join(FINDINGS)})"
+        )
+    if runs is not None:
+        spec = spec.with_seeds(runs, spec.seeds.first)
+    folder = out or Path("results") / spec.name
+    outcome = guarded(lambda: execute(spec, folder, jobs, reporter=reporter(quiet)), folder)
+    if code := summarise(outcome, folder):
+        return code
+    found = find(spec, load_runs(folder))
+    (folder / "table.csv").write_text(as_csv(found.cells), encoding="utf-8")
+    (folder / "table.md").write_text(found.table, encoding="utf-8")
+    files = [folder / "table.csv", folder / "table.md"]
+    for name, figure in found.figures.items():
+        files += save(figure, folder / name)
+    print(found.table)
+    print("written:")
+    for path in files:
+        print(f"  {path}")
+    return code
