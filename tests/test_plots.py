@@ -73,6 +73,15 @@ def test_learning_curves_draw_the_means_and_the_optimum():
     assert legend == ["ucrl-mnl", "random", "optimal"]
 
 
+def test_the_optimum_is_a_line_and_not_its_runs():
+    panels = {"river": {"optimal": band(0.2), "random": band(0.01)}}
+    figure = plots.learning_curves(panels, {"river": 3.0})
+    heights = [np.asarray(line.get_ydata()).max() for line in figure.axes[0].get_lines()]
+    assert sorted(heights) == pytest.approx([0.3, 3.0])
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["random", "optimal"]
+
+
 def test_a_log_scale_leaves_out_what_it_cannot_show():
     nothing = plots.Band(X, 0 * X, 0 * X, 0 * X)
     late = plots.Band(X, np.maximum(X - 3.0, 0), 0 * X, X)

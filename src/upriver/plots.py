@@ -190,8 +190,10 @@ def curves(
         legend: dict[str, Any] = {}
         columns = columns_of(len(panels), width)
         for i, (axes, (title, panel)) in enumerate(zip(every, panels.items(), strict=True)):
+            if title in optimal:  # its value is known: no need to draw how lucky its runs were
+                panel = {label: band for label, band in panel.items() if label != "optimal"}
             drawn = draw(axes, panel, look)
-            if title in optimal and "optimal" not in map(str.lower, panel):
+            if title in optimal:
                 best = look_of("optimal")
                 drawn["optimal"] = axes.axhline(
                     optimal[title], color=best.light, linestyle=DASHES[best.dash], linewidth=1.0
