@@ -134,7 +134,7 @@ def simulate(
             "build the agent from a task of this MDP"
         )
     state, since, environment, randomness = begin(agent, seed, resume, task.horizon + 1)
-    best = solve(mdp).v[0]
+    best = solve(mdp).v[0].copy()  # a view would keep all H + 1 rows alive
     horizon = task.horizon
     returns, values, optimal, seconds = np.empty((4, n_episodes))
     played: Any = None

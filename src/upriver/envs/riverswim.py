@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from upriver.checks import Array, positive_integer
-from upriver.mdp import FiniteMDP
+from upriver.mdp import FiniteMDP, assemble
 
 LEFT, RIGHT = 0, 1
 
@@ -72,13 +72,10 @@ def riverswim(
         raise ValueError(
             f"n_states is {n_states}; variant {variant!r} starts in state {max(current.starts)}"
         )
-    rows: dict[tuple[int, int], dict[int, float]] = {}
-    for s in range(n_states):
-        rows[s, LEFT] = moves(s, n_states, (1.0 - current.slip, 0.0, current.slip))
-        outcome = (
-            current.first if s == 0 else current.last if s == n_states - 1 else current.middle
-        )
-        rows[s, RIGHT] = moves(s, n_states, outcome)
+    outcomes = np.empty((n_states, 2, 3))
+    outcomes[:, LEFT] = 1.0 - current.slip, 0.0, current.slip
+    outcomes[:, RIGHT] = current.middle
+    outcomes[0, RIGHT], outcomes[-1, RIGHT] = current.first, current.last
     reward = np.zeros((n_states, 2))
     reward[0, LEFT] = current.small if small_reward is None else small_reward
     reward[-1, RIGHT] = current.large
@@ -87,33 +84,33 @@ def riverswim(
     initial = np.zeros(n_states)
     initial[list(current.starts)] = 1.0 / len(current.starts)
     suffix = "" if variant == "paper" else f"-{variant}"
-    return FiniteMDP.from_rows(
-        rows,
-        reward,
-        4 * n_states if horizon is None else horizon,
-        initial,
-        local=neighbours(n_states, 2),
-        actions=("left", "right"),
-        name=f"riverswim-{n_states}{suffix}",
+    group, successors, probability = moves(outcomes)
+    names = {
+        "local": neighbours(n_states, 2),
+        "actions": ("left", "right"),
+        "name": f"riverswim-{n_states}{suffix}",
+    }
+    horizon = 4 * n_states if horizon is None else horizon
+    return assemble(
+        group, successors, probability[None], n_states, 2, reward, horizon, initial, names
     )
 
 
-def moves(s: int, n_states: int, outcome: tuple[float, float, float]) -> dict[int, float]:
-    """{successor: probability} of moving (left, stay, right) from s, held at the banks."""
-    row: dict[int, float] = {}
-    for step, p in zip((-1, 0, 1), outcome, strict=True):
-        if p > 0.0:
-            s2 = min(max(s + step, 0), n_states - 1)
-            row[s2] = row.get(s2, 0.0) + p
-    return row
+def moves(outcomes: Array) -> tuple[Array, Array, Array]:
+    """(s * A + a, successor, probability) of every triple from outcomes (S, A, 3).
+
+    The outcomes of an action are to move left, stay, move right; the banks hold.
+    """
+    held = outcomes.copy()
+    held[0, :, 1] += held[0, :, 0]
+    held[-1, :, 1] += held[-1, :, 2]
+    held[0, :, 0] = held[-1, :, 2] = 0.0
+    s, a, step = np.nonzero(held > 0.0)
+    return s * outcomes.shape[1] + a, s + step - 1, held[s, a, step]
 
 
 def neighbours(n_states: int, n_actions: int) -> tuple[Array, Array]:
     """{s - 1, s, s + 1} for every action, as (indptr, successors)."""
-    sets = [
-        [x for x in (s - 1, s, s + 1) if 0 <= x < n_states]
-        for s in range(n_states)
-        for _ in range(n_actions)
-    ]
-    indptr = np.concatenate([[0], np.cumsum([len(x) for x in sets])])
-    return indptr, np.concatenate(sets)
+    group, successors, _ = moves(np.ones((n_states, n_actions, 3)))
+    sizes = np.bincount(group, minlength=n_states * n_actions)
+    return np.concatenate([[0], np.cumsum(sizes)]), successors
