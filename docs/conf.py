@@ -2,6 +2,11 @@
 
 import re
 
+from docutils.nodes import SkipNode
+from docutils.utils.math import MathError
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.util import logging
+
 from upriver import __version__
 
 project = "Upriver"
@@ -21,6 +26,13 @@ autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 80
 html_theme = "furo"
+html_math_renderer = "mathml"  # drawn by the browser: the pages need no network
+html_theme_options = {
+    "light_css_variables": {"code-font-size": "77%"},
+    "dark_css_variables": {"code-font-size": "77%"},
+}
+html_static_path = ["_static"]
+html_css_files = ["upriver.css"]
 html_title = f"Upriver {release}"
 html_show_sphinx = False
 exclude_patterns = ["_build", "results"]
@@ -44,5 +56,31 @@ def plain(app, what, name, obj, options, lines):
     lines[:] = [as_written(line) for line in lines]
 
 
+ACCENT = re.compile(r"\\(hat|tilde|bar)\s*(\\[A-Za-z]+|[A-Za-z]|\{[^{}]*\})")
+BIG = re.compile(r"\\([Bb]igg?)\s*(\\[{}|]|[()\[\]|])")
+
+
+def mathml(tex: str, node) -> str:
+    """A formula as MathML, by docutils; TeX that it does not know is a warning."""
+    tex = ACCENT.sub(r"{\\\1{\2}{}}", tex)  # {}: else an index would go below the letter
+    tex = BIG.sub(lambda m: rf"\{m[1]}{'r' if m[2][-1] in ')]}' else 'l'}{m[2]}", tex)
+    try:
+        return tex2mathml(tex.replace(r"\dots", r"\ldots"), as_block=node.tagname == "math_block")
+    except MathError as error:
+        logging.getLogger(__name__).warning("%s in $%s$", error, tex, location=node)
+        return ""
+
+
+def visit_math(self, node):
+    self.body.append(mathml(node.astext(), node))
+    raise SkipNode
+
+
+def visit_math_block(self, node):
+    self.body.append(f'<div class="math">{mathml(node.astext(), node)}</div>')
+    raise SkipNode
+
+
 def setup(app):
     app.connect("autodoc-process-docstring", plain)
+    app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
