@@ -21,32 +21,66 @@ from upriver.mdp import Task
 class Layout(NamedTuple):
     """Features packed for the kernels: small dense groups, and the blocks that they form.
 
-    Group g = (s, a) has a dense matrix (U_g, width[g]) in `values` from value_start[g] on; its
-    column j is feature columns[column_start[g] + j]. Features that meet in a group belong to one
-    block: neither the Hessian nor the Gram matrix couples two blocks.
+    Group g = (s, a) has a dense matrix (U_g, width) in `values`, row by row; its column j is the
+    feature columns[first column + j]. Features that meet in a group belong to one block: neither
+    the Hessian nor the Gram matrix couples two blocks. Few arrays, because a kernel that takes
+    many compiles and starts slowly.
     """
 
-    indptr: Array
-    """(G + 1,) first row of each group."""
-    width: Array
-    column_start: Array
+    group_table: Array
+    """(G + 1, 5) first row, width, first column, first value, block; -1 where no feature is."""
+    block_table: Array
+    """(B + 1, 3) first feature, first group, number of features."""
     columns: Array
-    value_start: Array
-    values: Array
-    block: Array
-    """(G,) block of each group, -1 where all features are zero."""
-    slot: Array
-    """(d,) place of each feature in its block."""
-    size: Array
-    """(B,) number of features of each block."""
-    feature_start: Array
+    """The feature of each column of each group."""
+    slots: Array
+    """The place in its block of each column of each group."""
     features: Array
-    """Features of block b: features[feature_start[b] : feature_start[b + 1]], ascending."""
-    group_start: Array
+    """(d,) the features, block by block, ascending within each."""
     groups: Array
-    """Groups of block b: groups[group_start[b] : group_start[b + 1]], ascending."""
+    """The groups that have features, block by block, ascending within each."""
+    values: Array
     max_size: int
     max_successors: int
+
+    @property
+    def width(self) -> Array:
+        """(G,) number of columns of each group."""
+        return self.group_table[:-1, 1]
+
+    @property
+    def column_start(self) -> Array:
+        return self.group_table[:-1, 2]
+
+    @property
+    def value_start(self) -> Array:
+        return self.group_table[:-1, 3]
+
+    @property
+    def block(self) -> Array:
+        """(G,) block of each group, -1 where all features are zero."""
+        return self.group_table[:-1, 4]
+
+    @property
+    def feature_start(self) -> Array:
+        return self.block_table[:, 0]
+
+    @property
+    def group_start(self) -> Array:
+        return self.block_table[:, 1]
+
+    @property
+    def size(self) -> Array:
+        """(B,) number of features of each block."""
+        return self.block_table[:-1, 2]
+
+    @property
+    def slot(self) -> Array:
+        """(d,) place of each feature in its block."""
+        place = np.empty(len(self.features), np.int64)
+        within = np.arange(len(place)) - np.repeat(self.feature_start[:-1], self.size)
+        place[self.features] = within
+        return place
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,11 +173,11 @@ def pack(task: Task, matrix: Any) -> Layout:
         columns = np.arange(d)
         value_start = task.indptr[:-1] * d
         values = matrix.reshape(-1)
-    block_of_feature = connect(width, column_start, columns, d, dense=not sparse.issparse(matrix))
-    used, block_of_feature = np.unique(block_of_feature, return_inverse=True)
-    n_blocks = len(used)
-    features = np.argsort(block_of_feature, kind="stable")
+    joined = connect(width, column_start, columns, d, dense=not sparse.issparse(matrix))
+    block_of_feature = np.unique(joined, return_inverse=True)[1]
+    n_blocks = int(block_of_feature.max()) + 1
     size = np.bincount(block_of_feature, minlength=n_blocks)
+    features = np.argsort(block_of_feature, kind="stable")
     feature_start = np.concatenate([[0], np.cumsum(size)])
     slot = np.empty(d, np.int64)
     slot[features] = np.arange(d) - np.repeat(feature_start[:-1], size)
@@ -152,20 +186,22 @@ def pack(task: Task, matrix: Any) -> Layout:
     block[some] = block_of_feature[columns[column_start[some]]]
     groups = np.argsort(block, kind="stable")[int((block < 0).sum()) :]
     per_block = np.bincount(block[groups], minlength=n_blocks)
+    group_table = np.zeros((n_groups + 1, 5), np.int64)
+    group_table[:, 0] = task.indptr
+    for column, entries in enumerate((width, column_start, value_start, block), start=1):
+        group_table[:-1, column] = entries
+    block_table = np.zeros((n_blocks + 1, 3), np.int64)
+    block_table[:, 0] = feature_start
+    block_table[1:, 1] = np.cumsum(per_block)
+    block_table[:-1, 2] = size
     return Layout(
-        indptr=task.indptr,
-        width=width.astype(np.int32),
-        column_start=column_start.astype(np.int64),
+        group_table=group_table,
+        block_table=block_table,
         columns=columns.astype(np.int32),
-        value_start=value_start.astype(np.int64),
-        values=values,
-        block=block.astype(np.int32),
-        slot=slot.astype(np.int32),
-        size=size.astype(np.int32),
-        feature_start=feature_start.astype(np.int64),
+        slots=slot[columns].astype(np.int32),
         features=features.astype(np.int32),
-        group_start=np.concatenate([[0], np.cumsum(per_block)]).astype(np.int64),
         groups=groups.astype(np.int32),
+        values=values,
         max_size=int(size.max()),
         max_successors=task.max_successors,
     )

@@ -169,17 +169,17 @@ def mix(layout, one_hot, g, m, successors, following, x):
     """X_V(g) = sum_s' V(s') x(g, s'), into x[:m], the coordinates of the block of g."""
     if one_hot:  # the block is the group, and X is V on its successors
         for u in range(m):
-            x[u] = following[successors[layout.indptr[g] + u]]
+            x[u] = following[successors[layout.group_table[g, 0] + u]]
         return
-    w = layout.width[g]
-    columns = layout.column_start[g]
+    w = layout.group_table[g, 1]
+    columns = layout.group_table[g, 2]
     x[:m] = 0.0
-    row = layout.value_start[g]
-    for i in range(layout.indptr[g], layout.indptr[g + 1]):
+    row = layout.group_table[g, 3]
+    for i in range(layout.group_table[g, 0], layout.group_table[g + 1, 0]):
         value = following[successors[i]]
         if value != 0.0:
             for j in range(w):
-                x[layout.slot[layout.columns[columns + j]]] += value * layout.values[row + j]
+                x[layout.slots[columns + j]] += value * layout.values[row + j]
         row += w
 
 
@@ -193,28 +193,28 @@ def absorb_targets(
     place: gram and root (flat blocks), target and theta (d,); root is the inverse of the factor of
     M = lam I + gram.
     """
-    changed = np.zeros(layout.size.shape[0], np.bool_)
+    changed = np.zeros(layout.block_table.shape[0] - 1, np.bool_)
     x = np.empty(layout.max_size)
     factor = np.empty((layout.max_size, layout.max_size))
     for h in range(groups.shape[0]):
         g = groups[h]
-        b = layout.block[g]
+        b = layout.group_table[g, 4]
         if b < 0:
             continue
-        m = layout.size[b]
+        m = layout.block_table[b, 2]
         mix(layout, one_hot, g, m, successors, v[h + 1], x)
         y = v[h + 1, states[h + 1]]
         changed[b] = True
         for i in range(m):
             if x[i] != 0.0:
-                target[layout.features[layout.feature_start[b] + i]] += y * x[i]
+                target[layout.features[layout.block_table[b, 0] + i]] += y * x[i]
                 for j in range(i + 1):
                     gram[matrix_start[b] + i * m + j] += x[i] * x[j]
     for b in range(changed.shape[0]):
         if changed[b]:
-            m = layout.size[b]
+            m = layout.block_table[b, 2]
             for i in range(m):
-                x[i] = target[layout.features[layout.feature_start[b] + i]]
+                x[i] = target[layout.features[layout.block_table[b, 0] + i]]
                 for j in range(i + 1):
                     factor[i, j] = gram[matrix_start[b] + i * m + j]
                 factor[i, i] += lam
@@ -223,7 +223,7 @@ def absorb_targets(
             solve_lower(factor, m, x)
             solve_upper(factor, m, x)
             for i in range(m):
-                theta[layout.features[layout.feature_start[b] + i]] = x[i]
+                theta[layout.features[layout.block_table[b, 0] + i]] = x[i]
 
 
 @compiled
@@ -242,13 +242,13 @@ def sweep_targets(
         r = reward[min(h, reward.shape[0] - 1)]
         for s in range(n_states):
             for g in range(s * n_actions, (s + 1) * n_actions):
-                b = layout.block[g]
+                b = layout.group_table[g, 4]
                 total = r[g]
                 if b >= 0:
-                    m = layout.size[b]
+                    m = layout.block_table[b, 2]
                     mix(layout, one_hot, g, m, successors, v[h + 1], x)
                     for i in range(m):
-                        total += x[i] * theta[layout.features[layout.feature_start[b] + i]]
+                        total += x[i] * theta[layout.features[layout.block_table[b, 0] + i]]
                     total += beta * np.sqrt(squared_norm(root, matrix_start[b], m, x))
                 q[g] = min(max(total, low), q_cap[h])
             word = seed ^ np.uint64(h * n_states + s)

@@ -12,7 +12,7 @@ from upriver.kernels.compiled import compiled, inner
 
 DECREMENT = 1e-10  # squared Newton decrement at which the step taken is the last one
 ITERATIONS = 100
-HALVINGS = 40
+SMALLEST = 1e-12  # share of a Newton step below which halving it is given up
 
 
 @inner
@@ -87,11 +87,9 @@ def softmax(n, w, values, start, columns, first_column, theta, out):
 def evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out, mean):
     """Loss (2) over `groups` of block b with its ridge penalty; fills gradient (m,), Hessian."""
     # Arrays are taken out of the tuple once: each access inside a loop would cost a reference.
-    indptr, width, slot = layout.indptr, layout.width, layout.slot
-    columns, column_start = layout.columns, layout.column_start
-    values, value_start = layout.values, layout.value_start
-    features, origin = layout.features, layout.feature_start[b]
-    m = layout.size[b]
+    table, columns, slots = layout.group_table, layout.columns, layout.slots
+    values, features = layout.values, layout.features
+    origin, m = layout.block_table[b, 0], layout.block_table[b, 2]
     loss = 0.0
     for i in range(m):
         x = theta[features[origin + i]]
@@ -101,11 +99,8 @@ def evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out
             hessian[i, j] = 0.0
         hessian[i, i] = lam
     for g in groups:
-        first = indptr[g]
-        n = indptr[g + 1] - first
-        w = width[g]
-        place = column_start[g]
-        start = value_start[g]
+        first, w, place, start = table[g, 0], table[g, 1], table[g, 2], table[g, 3]
+        n = table[g + 1, 0] - first
         normaliser = softmax(n, w, values, start, columns, place, theta, out)
         visits = 0.0
         for u in range(n):
@@ -119,29 +114,29 @@ def evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out
             residual = visits * out[u] - c
             for j in range(w):
                 x = values[start + u * w + j]
-                gradient[slot[columns[place + j]]] += residual * x
+                gradient[slots[place + j]] += residual * x
                 mean[j] += out[u] * x
         for u in range(n):
             weight = visits * out[u]
             row = start + u * w
             for i in range(w):
                 x = weight * (values[row + i] - mean[i])
-                k = slot[columns[place + i]]
+                k = slots[place + i]
                 for j in range(i + 1):
-                    hessian[k, slot[columns[place + j]]] += x * (values[row + j] - mean[j])
+                    hessian[k, slots[place + j]] += x * (values[row + j] - mean[j])
     return loss
 
 
 @inner
 def visited_groups(layout, counts, b):
     """The groups of block b that have a count."""
-    indptr, groups = layout.indptr, layout.groups
-    low, high = layout.group_start[b], layout.group_start[b + 1]
+    table, members = layout.group_table, layout.groups
+    low, high = layout.block_table[b, 1], layout.block_table[b + 1, 1]
     found = np.empty(high - low, np.int64)
     n = 0
     for i in range(low, high):
-        g = groups[i]
-        for row in range(indptr[g], indptr[g + 1]):
+        g = members[i]
+        for row in range(table[g, 0], table[g + 1, 0]):
             if counts[row] != 0.0:
                 found[n] = g
                 n += 1
@@ -150,7 +145,9 @@ def visited_groups(layout, counts, b):
 
 
 @inner
-def newton_block(layout, b, groups, counts, theta, lam, keep, hessian, factor, out, mean, scratch):
+def newton_block(
+    layout, b, groups, counts, theta, lam, keep, hessian, factor, out, mean, scratch
+):  # fmt: skip
     """Minimise (2) over the coordinates of block b, in place in theta, from the theta given.
 
     `groups` are those of the block that have a count. Newton with step halving; the step whose
@@ -158,41 +155,39 @@ def newton_block(layout, b, groups, counts, theta, lam, keep, hessian, factor, o
     With `keep` the Hessian at the result is left in `hessian`. Returns False when the Hessian is
     singular or no step decreases the loss.
     """
-    m = layout.size[b]
-    features, place = layout.features, layout.feature_start[b]
+    features, place = layout.features, layout.block_table[b, 0]
+    m = layout.block_table[b, 2]
     gradient, step, origin = scratch[0], scratch[1], scratch[2]
-    loss = evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out, mean)
+    loss = np.inf
+    decrement = np.inf
+    size = 0.0
     for _ in range(ITERATIONS):
-        for i in range(m):
-            step[i] = gradient[i]
-            origin[i] = theta[features[place + i]]
-            for j in range(i + 1):
-                factor[i, j] = hessian[i, j]
-        if not cholesky(factor, m):
-            return False
-        decrement = solve_lower(factor, m, step)
-        if decrement <= 1e-24:
-            return True
-        solve_upper(factor, m, step)
-        if decrement <= DECREMENT and not keep:
-            for i in range(m):
-                theta[features[place + i]] -= step[i]
-            return True
-        size = 1.0
-        for halving in range(HALVINGS):
-            for i in range(m):
-                theta[features[place + i]] = origin[i] - size * step[i]
-            trial = evaluate_block(
-                layout, groups, counts, theta, b, lam, gradient, hessian, out, mean
-            )
-            # Near the minimum the decrease drowns in rounding, but the full step is right there.
-            if trial <= loss - 1e-4 * size * decrement or decrement <= max(DECREMENT, 1e-12 * loss):
-                break
+        trial = evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out, mean)
+        # Near the minimum the decrease drowns in rounding, but the full step is right there.
+        near = decrement <= max(DECREMENT, 1e-12 * loss)
+        if size > 0.0 and not (trial <= loss - 1e-4 * size * decrement or near):
             size *= 0.5
-            if halving == HALVINGS - 1:
+            if size < SMALLEST:
                 return False
-        loss = trial
-        if decrement <= DECREMENT:
+        else:
+            if decrement <= DECREMENT:  # that step was the last, taken for the Hessian behind it
+                return True
+            loss = trial
+            for i in range(m):
+                step[i] = gradient[i]
+                origin[i] = theta[features[place + i]]
+                for j in range(i + 1):
+                    factor[i, j] = hessian[i, j]
+            if not cholesky(factor, m):
+                return False
+            decrement = solve_lower(factor, m, step)
+            if decrement <= 1e-24:
+                return True
+            solve_upper(factor, m, step)
+            size = 1.0
+        for i in range(m):
+            theta[features[place + i]] = origin[i] - size * step[i]
+        if decrement <= DECREMENT and not keep:
             return True
     return False
 
@@ -200,30 +195,29 @@ def newton_block(layout, b, groups, counts, theta, lam, keep, hessian, factor, o
 @inner
 def add_outer(layout, g, weight, gram):
     """Add weight * sum over the successors of phi phi^T to the block matrix of group g."""
-    slot, columns, values = layout.slot, layout.columns, layout.values
-    w = layout.width[g]
-    place = layout.column_start[g]
-    for u in range(layout.indptr[g + 1] - layout.indptr[g]):
-        row = layout.value_start[g] + u * w
+    table, slots, values = layout.group_table, layout.slots, layout.values
+    w, place = table[g, 1], table[g, 2]
+    for u in range(table[g + 1, 0] - table[g, 0]):
+        row = table[g, 3] + u * w
         for i in range(w):
             x = weight * values[row + i]
             if x != 0.0:
-                k = slot[columns[place + i]]
+                k = slots[place + i]
                 for j in range(i + 1):
-                    gram[k, slot[columns[place + j]]] += x * values[row + j]
+                    gram[k, slots[place + j]] += x * values[row + j]
 
 
 @inner
 def gram_block(layout, b, groups, counts, lam, gram):
     """Gram matrix, eq. (5), of block b: lam I + sum over visits and successors of phi phi^T."""
-    indptr = layout.indptr
-    for i in range(layout.size[b]):
+    table = layout.group_table
+    for i in range(layout.block_table[b, 2]):
         for j in range(i):
             gram[i, j] = 0.0
         gram[i, i] = lam
     for g in groups:
         visits = 0.0
-        for row in range(indptr[g], indptr[g + 1]):
+        for row in range(table[g, 0], table[g + 1, 0]):
             visits += counts[row]
         add_outer(layout, g, visits, gram)
 
@@ -234,18 +228,16 @@ def measure_group(layout, g, factor, m, geometry, geometry_start, rows):
 
     Where geometry is not empty it gets all inner products of the rows, U x U, in that norm.
     """
-    slot, columns, values = layout.slot, layout.columns, layout.values
-    n = layout.indptr[g + 1] - layout.indptr[g]
-    w = layout.width[g]
-    place = layout.column_start[g]
-    start = layout.value_start[g]
+    table, slots, values = layout.group_table, layout.slots, layout.values
+    n = table[g + 1, 0] - table[g, 0]
+    w, place, start = table[g, 1], table[g, 2], table[g, 3]
     full = geometry.shape[0] > 0
     largest = 0.0
     for u in range(n):
-        x = rows[u] if full else rows[0]
+        x = rows[u if full else 0]
         x[:m] = 0.0
         for j in range(w):
-            x[slot[columns[place + j]]] = values[start + u * w + j]
+            x[slots[place + j]] = values[start + u * w + j]
         largest = max(largest, solve_lower(factor, m, x))
     if full:
         start = geometry_start[g]
@@ -257,6 +249,15 @@ def measure_group(layout, g, factor, m, geometry, geometry_start, rows):
                 geometry[start + u * n + t] = x
                 geometry[start + t * n + u] = x
     return np.sqrt(largest)
+
+
+@inner
+def seen_before(job, steps, touched, table):
+    """Whether an earlier job has the same core and block."""
+    for earlier in range(job):
+        if steps[earlier] == steps[job] and table[touched[earlier], 4] == table[touched[job], 4]:
+            return True
+    return False
 
 
 @compiled
@@ -272,11 +273,9 @@ def refresh(
     largest norm of each group, geometry (C, sum U^2) or (C, 0), logdet (C, B) of the matrix's
     blocks. Returns the number of the first block whose fit failed, or -1.
     """
-    indptr, block, sizes = layout.indptr, layout.block, layout.size
-    group_start, members = layout.group_start, layout.groups
-    value_start, column_start, columns = layout.value_start, layout.column_start, layout.columns
-    n_blocks = sizes.shape[0]
-    n_cores = counts.shape[0]
+    table, blocks, members = layout.group_table, layout.block_table, layout.groups
+    columns, values = layout.columns, layout.values
+    n_blocks = blocks.shape[0] - 1
     m = layout.max_size
     hessian = np.empty((m, m))
     factor = np.empty((m, m))
@@ -284,53 +283,34 @@ def refresh(
     mean = np.empty(m)
     scratch = np.empty((3, m))
     rows = np.empty((layout.max_successors if geometry.shape[1] > 0 else 1, m))
-    n_jobs = n_cores * n_blocks if everything else touched.shape[0]
+    n_jobs = counts.shape[0] * n_blocks if everything else touched.shape[0]
     for job in range(n_jobs):
-        if everything:
-            c = job // n_blocks
-            b = job % n_blocks
-        else:
-            c = steps[job]
-            b = block[touched[job]]
-            if b < 0:
-                continue
-            done = False
-            for earlier in range(job):
-                if steps[earlier] == c and block[touched[earlier]] == b:
-                    done = True
-                    break
-            if done:
-                continue
-        groups = visited_groups(layout, counts[c], b)
+        c = job // n_blocks if everything else steps[job]
+        b = job % n_blocks if everything else table[touched[job], 4]
+        if b < 0 or (not everything and seen_before(job, steps, touched, table)):
+            continue
+        core, visits = theta[c], counts[c]
+        groups = visited_groups(layout, visits, b)
         if not newton_block(
-            layout, b, groups, counts[c], theta[c], lam, local, hessian, factor, out, mean, scratch
-        ):
+            layout, b, groups, visits, core, lam, local, hessian, factor, out, mean, scratch
+        ):  # fmt: skip
             return b
-        size = sizes[b]
-        if local:  # newton_block leaves the Hessian at the estimate behind
+        size = blocks[b, 2]
+        if local:  # newton_block left the Hessian at the estimate behind
             factor[:size, :size] = hessian[:size, :size]
         else:
-            gram_block(layout, b, groups, counts[c], lam, factor)
+            gram_block(layout, b, groups, visits, lam, factor)
         if not cholesky(factor, size):
             return b
         total = 0.0
         for i in range(size):
             total += 2.0 * np.log(factor[i, i])
         logdet[c, b] = total
-        for i in range(group_start[b], group_start[b + 1]):
+        for i in range(blocks[b, 1], blocks[b + 1, 1]):
             g = members[i]
-            first = indptr[g]
-            n = indptr[g + 1] - first
-            softmax(
-                n,
-                layout.width[g],
-                layout.values,
-                value_start[g],
-                columns,
-                column_start[g],
-                theta[c],
-                out,
-            )
+            first = table[g, 0]
+            n = table[g + 1, 0] - first
+            softmax(n, table[g, 1], values, table[g, 3], columns, table[g, 2], core, out)
             for u in range(n):
                 prob[c, first + u] = out[u]
             width[c, g] = measure_group(layout, g, factor, size, geometry[c], geometry_start, rows)
@@ -340,43 +320,41 @@ def refresh(
 @compiled
 def log_probabilities(layout, theta, log_prob):
     """log P_theta, eq. (1), for every triple; finite wherever the logits are."""
-    indptr, width, columns, values = layout.indptr, layout.width, layout.columns, layout.values
-    column_start, value_start = layout.column_start, layout.value_start
+    table, columns, values = layout.group_table, layout.columns, layout.values
     out = np.empty(2 * layout.max_successors)
-    for g in range(indptr.shape[0] - 1):
-        n = indptr[g + 1] - indptr[g]
-        normaliser = softmax(
-            n, width[g], values, value_start[g], columns, column_start[g], theta, out
-        )
+    for g in range(table.shape[0] - 1):
+        first = table[g, 0]
+        n = table[g + 1, 0] - first
+        normaliser = softmax(n, table[g, 1], values, table[g, 3], columns, table[g, 2], theta, out)
         for u in range(n):
-            log_prob[indptr[g] + u] = out[n + u] - normaliser
+            log_prob[first + u] = out[n + u] - normaliser
 
 
 @compiled
 def likelihood(layout, counts, theta, lam, gradient, hessian, matrix_start):
-    """Loss (2) over all blocks; gradient (d,) and, where hessian is not empty, its blocks (flat)."""
+    """Loss (2) over all blocks; gradient (d,) and, unless empty, the Hessian's blocks (flat)."""
     m = layout.max_size
     block_gradient = np.empty(m)
     block_hessian = np.empty((m, m))
     out = np.empty(2 * layout.max_successors)
     mean = np.empty(m)
     loss = 0.0
-    for b in range(layout.size.shape[0]):
-        size = layout.size[b]
+    for b in range(layout.block_table.shape[0] - 1):
+        size = layout.block_table[b, 2]
         groups = visited_groups(layout, counts, b)
         loss += evaluate_block(
             layout, groups, counts, theta, b, lam, block_gradient, block_hessian, out, mean
         )
         for i in range(size):
-            gradient[layout.features[layout.feature_start[b] + i]] = block_gradient[i]
+            gradient[layout.features[layout.block_table[b, 0] + i]] = block_gradient[i]
             if hessian.shape[0] > 0:
                 for j in range(i + 1):
                     hessian[matrix_start[b] + i * size + j] = block_hessian[i, j]
                     hessian[matrix_start[b] + j * size + i] = block_hessian[i, j]
-    for g in range(layout.indptr.shape[0] - 1):
-        if layout.block[g] < 0:  # no features: uniform over the successors, whatever theta
-            n = layout.indptr[g + 1] - layout.indptr[g]
-            for row in range(layout.indptr[g], layout.indptr[g + 1]):
+    for g in range(layout.group_table.shape[0] - 1):
+        if layout.group_table[g, 4] < 0:  # no features: uniform over the successors, whatever theta
+            n = layout.group_table[g + 1, 0] - layout.group_table[g, 0]
+            for row in range(layout.group_table[g, 0], layout.group_table[g + 1, 0]):
                 loss += counts[row] * np.log(n)
     return loss
 
@@ -385,8 +363,8 @@ def likelihood(layout, counts, theta, lam, gradient, hessian, matrix_start):
 def gram(layout, counts, lam, matrix, matrix_start):
     """Gram matrix (5), all blocks (flat)."""
     block = np.empty((layout.max_size, layout.max_size))
-    for b in range(layout.size.shape[0]):
-        size = layout.size[b]
+    for b in range(layout.block_table.shape[0] - 1):
+        size = layout.block_table[b, 2]
         gram_block(layout, b, visited_groups(layout, counts, b), counts, lam, block)
         for i in range(size):
             for j in range(i + 1):
@@ -403,23 +381,23 @@ def norms(layout, matrix, matrix_start, norm):
     m = layout.max_size
     factor = np.empty((m, m))
     x = np.empty(m)
-    for b in range(layout.size.shape[0]):
-        size = layout.size[b]
+    for b in range(layout.block_table.shape[0] - 1):
+        size = layout.block_table[b, 2]
         for i in range(size):
             for j in range(i + 1):
                 factor[i, j] = matrix[matrix_start[b] + i * size + j]
         if not cholesky(factor, size):
             return b
-        for i in range(layout.group_start[b], layout.group_start[b + 1]):
+        for i in range(layout.block_table[b, 1], layout.block_table[b + 1, 1]):
             g = layout.groups[i]
-            w = layout.width[g]
-            for u in range(layout.indptr[g + 1] - layout.indptr[g]):
+            w = layout.group_table[g, 1]
+            for u in range(layout.group_table[g + 1, 0] - layout.group_table[g, 0]):
                 x[:size] = 0.0
                 for j in range(w):
-                    x[layout.slot[layout.columns[layout.column_start[g] + j]]] = layout.values[
-                        layout.value_start[g] + u * w + j
+                    x[layout.slots[layout.group_table[g, 2] + j]] = layout.values[
+                        layout.group_table[g, 3] + u * w + j
                     ]
-                norm[layout.indptr[g] + u] = np.sqrt(solve_lower(factor, size, x))
+                norm[layout.group_table[g, 0] + u] = np.sqrt(solve_lower(factor, size, x))
     return -1
 
 
@@ -451,7 +429,7 @@ def fit_blocks(layout, counts, theta, lam):
     out = np.empty(2 * layout.max_successors)
     mean = np.empty(m)
     scratch = np.empty((3, m))
-    for b in range(layout.size.shape[0]):
+    for b in range(layout.block_table.shape[0] - 1):
         groups = visited_groups(layout, counts, b)
         if not newton_block(
             layout, b, groups, counts, theta, lam, False, hessian, factor, out, mean, scratch

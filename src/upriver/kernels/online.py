@@ -25,7 +25,7 @@ ROOT_TOLERANCE = 1e-13
 @compiled
 def view(layout, matrix, matrix_start, b):
     """The m x m matrix of block b, not a copy; matrix is that of one core."""
-    m = layout.size[b]
+    m = layout.block_table[b, 2]
     return matrix[matrix_start[b] : matrix_start[b] + m * m].reshape(m, m)
 
 
@@ -53,10 +53,10 @@ def project(layout, matrix, matrix_start, bound, theta, factor):
     if norm2 <= bound * bound:
         return False
     image = np.zeros(theta.shape[0])  # M theta, by blocks
-    for b in range(layout.size.shape[0]):
-        start = layout.feature_start[b]
+    for b in range(layout.block_table.shape[0] - 1):
+        start = layout.block_table[b, 0]
         block = view(layout, matrix, matrix_start, b)
-        for i in range(layout.size[b]):
+        for i in range(layout.block_table[b, 2]):
             for j in range(i + 1):
                 image[start + i] += block[i, j] * theta[layout.features[start + j]]
                 if j < i:
@@ -66,9 +66,9 @@ def project(layout, matrix, matrix_start, bound, theta, factor):
     for _ in range(ROOT_STEPS):
         norm2 = 0.0
         slope = 0.0
-        for b in range(layout.size.shape[0]):
-            start = layout.feature_start[b]
-            m = layout.size[b]
+        for b in range(layout.block_table.shape[0] - 1):
+            start = layout.block_table[b, 0]
+            m = layout.block_table[b, 2]
             factored(view(layout, matrix, matrix_start, b), m, mu, factor)
             x[:m] = image[start : start + m]
             solve_lower(factor, m, x)
@@ -87,13 +87,13 @@ def project(layout, matrix, matrix_start, bound, theta, factor):
 @compiled
 def descend(layout, block, b, step_size, gradient, theta, factor):
     """theta <- theta - step_size * block^-1 gradient on the coordinates of block b."""
-    m = layout.size[b]
+    m = layout.block_table[b, 2]
     if not factored(block, m, 0.0, factor):
         return False
     solve_lower(factor, m, gradient)
     solve_upper(factor, m, gradient)
     for i in range(m):
-        theta[layout.features[layout.feature_start[b] + i]] -= step_size * gradient[i]
+        theta[layout.features[layout.block_table[b, 0] + i]] -= step_size * gradient[i]
     return True
 
 
@@ -113,7 +113,7 @@ def newton(layout, matrix_start, groups, samples, weight, bound, theta, matrix, 
     here = np.empty(1, np.int64)
     for t in range(groups.shape[0]):
         g = groups[t]
-        b = layout.block[g]
+        b = layout.group_table[g, 4]
         if b < 0:
             continue
         c = min(t, theta.shape[0] - 1)
@@ -144,11 +144,11 @@ def mirror(layout, matrix_start, groups, samples, step_size, bound, theta, matri
     here = np.empty(1, np.int64)
     for t in range(groups.shape[0]):
         g = groups[t]
-        b = layout.block[g]
+        b = layout.group_table[g, 4]
         if b < 0:
             continue
         c = min(t, theta.shape[0] - 1)
-        size = layout.size[b]
+        size = layout.block_table[b, 2]
         block = view(layout, matrix[c], matrix_start, b)
         here[0] = g
         evaluate_block(layout, here, samples[t], theta[c], b, 0.0, gradient, hessian, out, mean)
@@ -176,7 +176,8 @@ def refresh(
     Where a projection moved a core, all its probabilities; with `everything`, all of all. In
     place, as in `mnl.refresh`; the upper triangle of matrix is completed.
     """
-    n_blocks = layout.size.shape[0]
+    table, columns, values = layout.group_table, layout.columns, layout.values
+    n_blocks = layout.block_table.shape[0] - 1
     n_cores = theta.shape[0]
     m = layout.max_size
     factor = np.empty((m, m))
@@ -186,13 +187,13 @@ def refresh(
     if everything:
         stale[:] = True
     for t in range(groups.shape[0]):
-        if layout.block[groups[t]] >= 0:
-            stale[min(t, n_cores - 1), layout.block[groups[t]]] = True
+        if layout.group_table[groups[t], 4] >= 0:
+            stale[min(t, n_cores - 1), layout.group_table[groups[t], 4]] = True
     for c in range(n_cores):
         for b in range(n_blocks):
             if not (stale[c, b] or moved[c]):
                 continue
-            size = layout.size[b]
+            size = layout.block_table[b, 2]
             if stale[c, b]:
                 block = view(layout, matrix[c], matrix_start, b)
                 if not factored(block, size, 0.0, factor):
@@ -203,14 +204,11 @@ def refresh(
                     for j in range(i):
                         block[j, i] = block[i, j]
                 logdet[c, b] = total
-            for i in range(layout.group_start[b], layout.group_start[b + 1]):
+            for i in range(layout.block_table[b, 1], layout.block_table[b + 1, 1]):
                 g = layout.groups[i]
-                first = layout.indptr[g]
-                n = layout.indptr[g + 1] - first
-                softmax(
-                    n, layout.width[g], layout.values, layout.value_start[g], layout.columns,
-                    layout.column_start[g], theta[c], out,
-                )  # fmt: skip
+                first = table[g, 0]
+                n = table[g + 1, 0] - first
+                softmax(n, table[g, 1], values, table[g, 3], columns, table[g, 2], theta[c], out)
                 for u in range(n):
                     prob[c, first + u] = out[u]
                 if stale[c, b]:
@@ -267,15 +265,15 @@ def perturb(factor, m, normals, first, xi):
 @compiled
 def project_noise(layout, g, u, xi, x):
     """x (M,) <- phi_u^T xi for every sample."""
-    slot, columns, values = layout.slot, layout.columns, layout.values
-    w = layout.width[g]
-    place = layout.column_start[g]
-    start = layout.value_start[g] + u * w
+    slots, values = layout.slots, layout.values
+    w = layout.group_table[g, 1]
+    place = layout.group_table[g, 2]
+    start = layout.group_table[g, 3] + u * w
     x[:] = 0.0
     for j in range(w):
         value = values[start + j]
         if value != 0.0:
-            k = slot[columns[place + j]]
+            k = slots[place + j]
             for l in range(x.shape[0]):
                 x[l] += value * xi[k, l]
 
@@ -298,24 +296,24 @@ def random_bonus(
     xi = np.empty((m, n_samples))
     x = np.empty((layout.max_successors, n_samples))
     mean = np.empty(n_samples)
-    for b in range(layout.size.shape[0]):
-        size = layout.size[b]
+    for b in range(layout.block_table.shape[0] - 1):
+        size = layout.block_table[b, 2]
         place = normal_start[b]
         last = -1
         for h in range(horizon):
             c = min(h, matrix.shape[0] - 1)
-            if not centred and layout.group_start[b + 1] - layout.group_start[b] == 1:
+            if not centred and layout.block_table[b + 1, 1] - layout.block_table[b, 1] == 1:
                 # A group that shares no feature: varphi_hat^T xi is width times a standard normal.
-                g = layout.groups[layout.group_start[b]]
+                g = layout.groups[layout.block_table[b, 1]]
                 bonus[h, g] = width[c, g] * np.max(normals[h, place])
                 continue
             if c != last:
                 factored(view(layout, matrix[c], matrix_start, b), size, 0.0, factor)
                 last = c
             perturb(factor, size, normals[h], place, xi)
-            for i in range(layout.group_start[b], layout.group_start[b + 1]):
+            for i in range(layout.block_table[b, 1], layout.block_table[b + 1, 1]):
                 g = layout.groups[i]
-                n = layout.indptr[g + 1] - layout.indptr[g]
+                n = layout.group_table[g + 1, 0] - layout.group_table[g, 0]
                 if not centred:
                     peak = 0
                     for u in range(1, n):
@@ -325,7 +323,7 @@ def random_bonus(
                     project_noise(layout, g, peak, xi, x[0])
                     bonus[h, g] = np.max(x[0])
                     continue
-                p = prob[c, layout.indptr[g] : layout.indptr[g + 1]]
+                p = prob[c, layout.group_table[g, 0] : layout.group_table[g + 1, 0]]
                 mean[:] = 0.0
                 for u in range(n):
                     project_noise(layout, g, u, xi, x[u])

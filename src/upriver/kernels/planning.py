@@ -189,3 +189,15 @@ def count(indptr, successors, n_actions, states, actions, counts, touched):
         counts[min(h, counts.shape[0] - 1), low] += 1.0
         touched[h] = g
     return -1
+
+
+@compiled
+def rollout_batch(
+    indptr, successors, prob, reward, starts, start_prob, policy, uniforms, states, actions, rewards
+):
+    """One episode per row of uniforms (n, H+1); states (n, H+1), actions and rewards (n, H)."""
+    for i in range(uniforms.shape[0]):
+        rollout(
+            indptr, successors, prob, reward, starts, start_prob, policy, uniforms[i], states[i],
+            actions[i], rewards[i],
+        )  # fmt: skip
