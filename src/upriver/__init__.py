@@ -35,6 +35,7 @@ from upriver.mdp import FiniteMDP, Task
 from upriver.mnl.fit import FittedMNL, fit_choices, fit_mnl
 from upriver.planning import Plan, evaluate, solve
 from upriver.policy import Policy, load_policy
+from upriver.rollouts import Rollouts, rollouts
 from upriver.saving import load_agent, save_agent
 from upriver.simulate import Run, simulate
 

@@ -146,17 +146,7 @@ def evaluate(mdp: FiniteMDP, policy: ArrayLike) -> Array:
     table = np.asarray(policy)
     v = np.zeros((task.horizon + 1, task.n_states))
     if np.issubdtype(table.dtype, np.integer):
-        actions = np.ascontiguousarray(np.broadcast_to(
-            *checked_table(table, (task.horizon, task.n_states))
-        ))  # fmt: skip
-        bad = (actions < 0) | (actions >= task.n_actions)
-        if bad.any():
-            where = np.unravel_index(int(np.argmax(bad)), actions.shape)
-            raise ValueError(
-                f"policy[{where[0]}, {where[1]}] is {actions[where]}; "
-                f"actions are 0 to {task.n_actions - 1}"
-            )
-        actions = actions.astype(policy_type(task))  # the one type that the kernel knows
+        actions = action_table(task, table)
         kernels.planning.evaluate(
             task.indptr, task.successors, mdp.probability, task.reward_rows,
             actions, np.full_like(actions, -1), v,
@@ -171,6 +161,19 @@ def evaluate(mdp: FiniteMDP, policy: ArrayLike) -> Array:
         weights.reshape(-1, task.n_states * task.n_actions), v,
     )  # fmt: skip
     return v
+
+
+def action_table(task: Task, table: Array) -> Array:
+    """(H, S) in the one integer type that the kernels know, from whole numbers (H, S) or (S,)."""
+    actions = np.broadcast_to(*checked_table(table, (task.horizon, task.n_states)))
+    bad = (actions < 0) | (actions >= task.n_actions)
+    if bad.any():
+        where = np.unravel_index(int(np.argmax(bad)), actions.shape)
+        raise ValueError(
+            f"policy[{where[0]}, {where[1]}] is {actions[where]}; "
+            f"actions are 0 to {task.n_actions - 1}"
+        )
+    return np.ascontiguousarray(actions.astype(policy_type(task)))
 
 
 def checked_table(table: Array, shape: tuple[int, ...]) -> tuple[Array, tuple[int, ...]]:
