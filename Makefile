@@ -21,7 +21,7 @@ test: lint
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 soak: $(VENV)/.dev
 	$(BIN)/pytest -n 2 -m slow

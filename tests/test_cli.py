@@ -81,7 +81,7 @@ def test_tune_writes_what_run_accepts(capsys, spec, tmp_path):
 
 
 def test_list_names_everything_a_spec_can_name(capsys):
-    from upriver.agents import AGENTS
+    from upriver.agents.table import AGENTS
     from upriver.envs import ENVIRONMENTS
     from upriver.features import FEATURES
 

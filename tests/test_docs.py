@@ -10,7 +10,7 @@ import pytest
 
 import upriver
 from tests import pages
-from upriver.agents import AGENTS
+from upriver.agents.table import AGENTS
 from upriver.envs import ENVIRONMENTS
 
 ROOT = Path(__file__).parents[1]
@@ -133,4 +133,9 @@ def test_the_site_builds_without_a_warning(tmp_path):
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    for page in (tmp_path / "html").rglob("*.html"):
+        fetched = re.findall(
+            r"""<(?:script|link|img)[^>]*(?:src|href)=["'](https?:[^"']+)""", page.read_text()
+        )
+        assert not fetched, f"{page.name} needs the network: {fetched[0]}"
     assert (tmp_path / "html" / "index.html").exists()

@@ -21,9 +21,9 @@ HEAVY = (
 FORBIDDEN = {
     "agents": {"envs", "simulate", "experiments", "analysis", "plots", "report", "reproduce"},
     "envs": {"agents", "simulate", "experiments", "analysis", "plots", "report"},
-    "analysis": {"agents", "simulate", "learn", "optimism"},
-    "plots": {"agents", "simulate", "learn", "optimism", "experiments"},
-    "report": {"agents", "simulate", "learn", "optimism"},
+    "analysis": {"agents", "simulate", "blackbox", "optimism"},
+    "plots": {"agents", "simulate", "blackbox", "optimism", "experiments"},
+    "report": {"agents", "simulate", "blackbox", "optimism"},
     "simulate": {"experiments", "analysis", "plots", "report", "envs"},
     "mdp": {"features", "planning", "mnl", "confidence", "agents", "envs", "simulate"},
     "checks": {"features", "planning", "mnl", "confidence", "agents", "envs", "simulate"},
@@ -103,3 +103,18 @@ def test_importing_the_library_loads_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["[]", "False"]
+
+
+def test_the_stub_names_what_the_package_loads():
+    stub = ast.parse((ROOT / "__init__.pyi").read_text(encoding="utf-8"))
+    told = {
+        alias.asname: node.module
+        for node in ast.walk(stub)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert set(told) == set(upriver.__all__)
+    for name in upriver.__all__:
+        value = getattr(upriver, name)
+        if name not in upriver.ROOMS:
+            assert getattr(sys.modules[told[name]], name) is value

@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 import upriver as up
-from upriver.agents import AGENTS
+from upriver.agents.table import AGENTS
 from upriver.agents.fixed import Random
 from upriver.saving import encode
 from upriver.textfiles import read_features

@@ -1,42 +1,67 @@
-"""Reinforcement learning with multinomial-logistic transition models: UCRL-MNL and its peers."""
+"""Reinforcement learning with multinomial-logistic transition models: UCRL-MNL and its peers.
 
-from upriver import envs, features, optimism
-from upriver.agents import Always, Optimal, Random
-from upriver.agents.epsilon_greedy import EpsilonGreedy
-from upriver.agents.lsvi_phe import LSVIPHE
-from upriver.agents.lsvi_ucb import LSVIUCB
-from upriver.agents.psrl import PSRL
-from upriver.agents.rlsvi import RLSVI
-from upriver.agents.uc_matrix_rl import UCMatrixRL
-from upriver.agents.orrl_mnl import ORRLMNL
-from upriver.agents.rrl_mnl import RRLMNL
-from upriver.agents.ucbvi import UCBVI, UCBVIBF
-from upriver.agents.ucrl2 import UCRL2
-from upriver.agents.ucrl_mnl import UCRLMNL
-from upriver.agents.ucrl_mnl_l1 import UCRLMNLL1
-from upriver.agents.ucrl_mnl_ll import UCRLMNLLL
-from upriver.agents.ucrl_mnl_plus import UCRLMNLOL, UCRLMNLPlus
-from upriver.agents.ucrl_vtr import UCRLVTR
-from upriver.analysis import load_runs
-from upriver.confidence import (
-    constant_radius,
-    corrected_radius,
-    elliptical_norms,
-    gram_matrix,
-    lemma1_radius,
-    scaled_radius,
-    theory_regularization,
-)
-from upriver.diagnostics import calibrated_radius, coverage, diagnose
-from upriver.features import Features
-from upriver.learn import Learning, learn
-from upriver.logs import fit_from_log, plan_with
+The public names, each loaded when it is first used; `__init__.pyi` tells type checkers the same.
+"""
+
+from importlib import import_module
+from typing import Any
+
 from upriver.mdp import FiniteMDP, Task
-from upriver.mnl.fit import FittedMNL, fit_choices, fit_mnl
 from upriver.planning import Plan, evaluate, solve
-from upriver.policy import Policy, load_policy
 from upriver.rollouts import Rollouts, rollouts
-from upriver.saving import load_agent, save_agent
 from upriver.simulate import Run, simulate
 
 __version__ = "0.1.0"
+
+HOMES = {
+    "agents.epsilon_greedy": ("EpsilonGreedy",),
+    "agents.fixed": ("Always", "Optimal", "Random"),
+    "agents.lsvi_phe": ("LSVIPHE",),
+    "agents.lsvi_ucb": ("LSVIUCB",),
+    "agents.orrl_mnl": ("ORRLMNL",),
+    "agents.psrl": ("PSRL",),
+    "agents.rlsvi": ("RLSVI",),
+    "agents.rrl_mnl": ("RRLMNL",),
+    "agents.uc_matrix_rl": ("UCMatrixRL",),
+    "agents.ucbvi": ("UCBVI", "UCBVIBF"),
+    "agents.ucrl2": ("UCRL2",),
+    "agents.ucrl_mnl": ("UCRLMNL",),
+    "agents.ucrl_mnl_l1": ("UCRLMNLL1",),
+    "agents.ucrl_mnl_ll": ("UCRLMNLLL",),
+    "agents.ucrl_mnl_plus": ("UCRLMNLOL", "UCRLMNLPlus"),
+    "agents.ucrl_vtr": ("UCRLVTR",),
+    "analysis": ("load_runs",),
+    "blackbox": ("Learning", "learn"),
+    "confidence": (
+        "constant_radius", "corrected_radius", "elliptical_norms", "gram_matrix", "lemma1_radius",
+        "scaled_radius", "theory_regularization",
+    ),
+    "diagnostics": ("calibrated_radius", "coverage", "diagnose"),
+    "features": ("Features",),
+    "logs": ("fit_from_log", "plan_with"),
+    "mnl.fit": ("FittedMNL", "fit_choices", "fit_mnl"),
+    "policy": ("Policy", "load_policy"),
+    "saving": ("load_agent", "save_agent"),
+}  # fmt: skip
+WHERE = {name: home for home, names in HOMES.items() for name in names}
+ROOMS = ("envs", "features", "optimism")
+"""Modules that are public as they are: up.envs, up.features, up.optimism."""
+
+__all__ = [
+    "FiniteMDP", "Plan", "Rollouts", "Run", "Task", "evaluate", "rollouts", "simulate", "solve",
+    *WHERE, *ROOMS,
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in WHERE:
+        value = getattr(import_module(f"upriver.{WHERE[name]}"), name)
+        globals()[name] = value
+        return value
+    if name in ROOMS:
+        return import_module(f"upriver.{name}")
+    raise AttributeError(f"module 'upriver' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import upriver as up
-from upriver.agents import AGENTS
+from upriver.agents.table import AGENTS
 from upriver.mnl import online
 
 NAMES = (

@@ -5,7 +5,7 @@ import pytest
 
 import upriver as up
 from tests.agents.plain import play
-from upriver.agents import AGENTS
+from upriver.agents.table import AGENTS
 
 NAMES = ["ucbvi", "ucbvi-bf", "psrl", "rlsvi", "ucrl2", "epsilon-greedy"]
 

@@ -7,7 +7,7 @@ import tomllib
 import numpy as np
 import pytest
 
-from upriver.agents import AGENTS
+from upriver.agents.table import AGENTS
 from upriver.experiments import catalogue, load, toml
 from upriver.experiments.build import build
 from upriver.experiments.spec import Experiment, RunSpec, loads, parse, read

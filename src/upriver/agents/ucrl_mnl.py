@@ -92,9 +92,7 @@ class UCRLMNL:
     def update(self, state: UCRLMNLState, plan: Plan, episode: Episode) -> UCRLMNLState:
         """Lines 8 and 9: A_{k+1} and theta_{k+1}."""
         model = mnl.absorb(self.features, state.model, episode, self.lam(state.k + 1))
-        return UCRLMNLState(
-            state.k + 1, model, rewards.observe(self.task, state.rewards, episode)
-        )
+        return UCRLMNLState(state.k + 1, model, rewards.observe(self.task, state.rewards, episode))
 
     def lam(self, k: int) -> float:
         """lambda_k."""

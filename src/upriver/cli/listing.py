@@ -10,7 +10,7 @@ def list_names() -> int:
 
     **Example:** `upriver list`
     """
-    from upriver.agents import AGENTS
+    from upriver.agents.table import AGENTS
     from upriver.envs import ENVIRONMENTS
     from upriver.experiments.catalogue import catalogue, load
     from upriver.features import FEATURES

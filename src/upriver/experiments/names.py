@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from upriver import confidence
-from upriver.agents import AGENTS
+from upriver.agents.table import AGENTS
 from upriver.envs import ENVIRONMENTS
 from upriver.features import FEATURES, Features
 from upriver.mdp import FiniteMDP, Task

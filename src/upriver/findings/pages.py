@@ -95,7 +95,9 @@ def how_much_bonus(measured: Sequence[Measured]) -> Found:
             rows.append([features, optimism, *solved_text(scales, [c.share for c in cells])])
         rows.append([features, "none, c = 0", "", "", "", f"{greedy[0].share:.3f}"])
         suffix = "" if features == "one-hot" else f"-{features}"
-        figures[f"how-much-bonus{suffix}"] = plots.bonus_sweep_figure(panel)
+        figure = plots.bonus_sweep_figure(panel, ylabel="share of the optimum")
+        figure.axes[0].axhline(KEEPS, color="#767676", linewidth=0.7, linestyle=":", zorder=1)
+        figures[f"how-much-bonus{suffix}"] = figure
     head = ["features", "use of the set", "least c", "largest c", "decades", "best share"]
     return Found([m.cell for m in measured], markdown([head, *rows]), figures)
 

@@ -1,0 +1,60 @@
+"""What `upriver` exports, for type checkers and editors; __init__.py loads it on demand."""
+
+from upriver import envs as envs
+from upriver import features as features
+from upriver import optimism as optimism
+from upriver.agents.epsilon_greedy import EpsilonGreedy as EpsilonGreedy
+from upriver.agents.fixed import Always as Always
+from upriver.agents.fixed import Optimal as Optimal
+from upriver.agents.fixed import Random as Random
+from upriver.agents.lsvi_phe import LSVIPHE as LSVIPHE
+from upriver.agents.lsvi_ucb import LSVIUCB as LSVIUCB
+from upriver.agents.orrl_mnl import ORRLMNL as ORRLMNL
+from upriver.agents.psrl import PSRL as PSRL
+from upriver.agents.rlsvi import RLSVI as RLSVI
+from upriver.agents.rrl_mnl import RRLMNL as RRLMNL
+from upriver.agents.uc_matrix_rl import UCMatrixRL as UCMatrixRL
+from upriver.agents.ucbvi import UCBVI as UCBVI
+from upriver.agents.ucbvi import UCBVIBF as UCBVIBF
+from upriver.agents.ucrl2 import UCRL2 as UCRL2
+from upriver.agents.ucrl_mnl import UCRLMNL as UCRLMNL
+from upriver.agents.ucrl_mnl_l1 import UCRLMNLL1 as UCRLMNLL1
+from upriver.agents.ucrl_mnl_ll import UCRLMNLLL as UCRLMNLLL
+from upriver.agents.ucrl_mnl_plus import UCRLMNLOL as UCRLMNLOL
+from upriver.agents.ucrl_mnl_plus import UCRLMNLPlus as UCRLMNLPlus
+from upriver.agents.ucrl_vtr import UCRLVTR as UCRLVTR
+from upriver.analysis import load_runs as load_runs
+from upriver.blackbox import Learning as Learning
+from upriver.blackbox import learn as learn
+from upriver.confidence import constant_radius as constant_radius
+from upriver.confidence import corrected_radius as corrected_radius
+from upriver.confidence import elliptical_norms as elliptical_norms
+from upriver.confidence import gram_matrix as gram_matrix
+from upriver.confidence import lemma1_radius as lemma1_radius
+from upriver.confidence import scaled_radius as scaled_radius
+from upriver.confidence import theory_regularization as theory_regularization
+from upriver.diagnostics import calibrated_radius as calibrated_radius
+from upriver.diagnostics import coverage as coverage
+from upriver.diagnostics import diagnose as diagnose
+from upriver.features import Features as Features
+from upriver.logs import fit_from_log as fit_from_log
+from upriver.logs import plan_with as plan_with
+from upriver.mdp import FiniteMDP as FiniteMDP
+from upriver.mdp import Task as Task
+from upriver.mnl.fit import FittedMNL as FittedMNL
+from upriver.mnl.fit import fit_choices as fit_choices
+from upriver.mnl.fit import fit_mnl as fit_mnl
+from upriver.planning import Plan as Plan
+from upriver.planning import evaluate as evaluate
+from upriver.planning import solve as solve
+from upriver.policy import Policy as Policy
+from upriver.policy import load_policy as load_policy
+from upriver.rollouts import Rollouts as Rollouts
+from upriver.rollouts import rollouts as rollouts
+from upriver.saving import load_agent as load_agent
+from upriver.saving import save_agent as save_agent
+from upriver.simulate import Run as Run
+from upriver.simulate import simulate as simulate
+
+__version__: str
+__all__: list[str]
