@@ -9,8 +9,8 @@ import pytest
 from scipy import sparse
 
 import upriver as up
-from upriver.agents.table import AGENTS
 from upriver.agents.fixed import Random
+from upriver.agents.table import AGENTS
 from upriver.saving import encode
 from upriver.textfiles import read_features
 

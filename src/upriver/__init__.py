@@ -47,7 +47,7 @@ WHERE = {name: home for home, names in HOMES.items() for name in names}
 ROOMS = ("envs", "features", "optimism")
 """Modules that are public as they are: up.envs, up.features, up.optimism."""
 
-__all__ = [
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "FiniteMDP", "Plan", "Rollouts", "Run", "Task", "evaluate", "rollouts", "simulate", "solve",
     *WHERE, *ROOMS,
 ]  # fmt: skip

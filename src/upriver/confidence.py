@@ -140,7 +140,7 @@ def check_theory(radius: lemma1_radius | corrected_radius) -> None:
 
 @dataclass(frozen=True)
 class theory_regularization:
-    """lambda_k = max(L^2, C L^2 d log(k H U L^2)) of Theorem 1, L the norm bound of the features."""
+    """lambda_k = max(L^2, C L^2 d log(k H U L^2)) of Theorem 1, L = L_varphi."""
 
     features: Features
     constant: float = 1.0

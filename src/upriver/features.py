@@ -95,6 +95,7 @@ class Features:
     """The d of the radius formulas, where it counts more coordinates than can ever be reached."""
 
     def __post_init__(self) -> None:
+        matrix: Any
         if sparse.issparse(self.matrix):
             matrix = sparse.csr_array(self.matrix, dtype=np.float64)
             matrix.sum_duplicates()
@@ -109,7 +110,7 @@ class Features:
                 f"features have shape {matrix.shape}; with {n} reachable triples they must be "
                 f"({n}, d), one row per triple, d at least 1"
             )
-        data = matrix.data if sparse.issparse(matrix) else matrix
+        data: Any = matrix.data if sparse.issparse(matrix) else matrix
         if not np.isfinite(data).all():
             rows = sparse.coo_array(matrix).row if sparse.issparse(matrix) else None
             flat = int(np.argmin(np.isfinite(data)))

@@ -330,7 +330,7 @@ class FiniteMDP:
                 f"transition is a {type(transition).__name__}; it must be a scipy.sparse matrix "
                 "(for a dense array use from_arrays)"
             )
-        matrix = sparse.csr_array(transition, dtype=np.float64, copy=True)
+        matrix: Any = sparse.csr_array(transition, dtype=np.float64, copy=True)
         n_states = matrix.shape[1]
         if n_states == 0 or matrix.shape[0] == 0 or matrix.shape[0] % n_states:
             raise ValueError(

@@ -1,8 +1,8 @@
 """Optimistic plans over a confidence set, each a named function that says what it proves.
 
 All take the same arguments: the task, the running model, the reward (1 | H, S*A), the radius beta
-and 64 random bits for ties. Write m = max_s' ||varphi(s, a, s')||_{A^-1}, and suppose theta* lies in
-the ellipsoid. For V with range B,
+and 64 random bits for ties. Write m = max_s' ||varphi(s, a, s')||_{A^-1}, and suppose that theta*
+lies in the ellipsoid. For V with range B,
 
     |P_theta V - P_theta* V| <= (B / 2) beta m                                    (first order)
     |P_theta V - P_theta* V - grad^T(theta - theta*)| <= (B / 2) (beta m)^2        (second order)

@@ -13,8 +13,8 @@ import pytest
 
 from tests.reference import random_mdp
 from upriver import FiniteMDP, envs, features, simulate
-from upriver.agents.table import AGENTS
 from upriver.agents.protocol import Episode
+from upriver.agents.table import AGENTS
 from upriver.features import Features
 from upriver.mdp import Task
 

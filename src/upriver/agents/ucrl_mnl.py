@@ -45,8 +45,8 @@ class UCRLMNL:
 
     task: Task
     features: Features
-    radius: Radius | float = scaled_radius(1e-3)
-    """beta_k; a number c stands for scaled_radius(c), the practical form; 0 is the greedy learner."""
+    radius: Radius | float = 1e-4
+    """beta_k; a number c means scaled_radius(c), the practical form; 0 is the greedy learner."""
     regularization: float | Callable[[int], float] = 1.0
     """lambda_k: a number, or a function of k."""
     optimism: optimistic.Optimism = optimistic.closed_form
