@@ -68,7 +68,7 @@ RC: Any = {
     "legend.frameon": False,
     "legend.handlelength": 2.8,
     "figure.dpi": 100,
-    "savefig.dpi": 300,
+    "savefig.dpi": 200,
     "pdf.fonttype": 42,  # TrueType, embedded: publishers refuse the default
     "ps.fonttype": 42,
     "svg.fonttype": "none",
