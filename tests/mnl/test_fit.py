@@ -7,8 +7,9 @@ import pytest
 from scipy import optimize, sparse
 
 import upriver as up
-from upriver.mnl import fit as fitting
+from upriver.mnl import choices as choice_data
 from upriver.mnl import likelihood
+from upriver.mnl import newton as fitting
 
 
 def choices(n_situations: int, most: int, d: int, seed: int, scale: float | np.ndarray = 1.0):
@@ -156,3 +157,48 @@ def test_a_perfectly_predicted_choice_is_an_error_and_ridge_mends_it():
     with pytest.raises((RuntimeError, ValueError)):
         up.fit_choices(x, chosen, groups)
     assert up.fit_choices(x, chosen, groups, regularization=0.1).theta[0] > 0
+
+
+@pytest.mark.parametrize("lam", [0.0, 40.0])
+def test_a_sample_changes_the_way_and_not_the_answer(lam, monkeypatch):
+    x, chosen, groups = choices(20_000, 5, 4, seed=7)
+    sampled = up.fit_choices(x, chosen, groups, regularization=lam)
+    monkeypatch.setattr(choice_data, "PER_FEATURE", len(x))
+    whole = up.fit_choices(x, chosen, groups, regularization=lam)
+    np.testing.assert_allclose(sampled.theta, whole.theta, rtol=0, atol=1e-10)
+    assert sampled.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-12)
+
+
+def test_a_sample_makes_up_the_whole(monkeypatch):
+    """The Hessian of a sample, times its share, is near that of all; the ridge scales too."""
+    x, chosen, groups = choices(400, 4, 3, seed=8)
+    indptr = np.append(fitting_rows(groups), len(x))
+    data = choice_data.Choices(indptr, x, chosen.astype(float), np.ones(400), 2.0)
+    monkeypatch.setattr(choice_data, "PER_FEATURE", 1)
+    part, times = data.sample()
+    assert times == pytest.approx(choice_data.SHARE, rel=0.3)
+    assert part.lam * times == pytest.approx(2.0)
+    theta = np.array([0.3, -0.2, 0.1])
+    estimate = times * part.evaluate(theta, True)[2]
+    np.testing.assert_allclose(np.diag(estimate), np.diag(data.evaluate(theta, True)[2]), rtol=0.5)
+
+
+def test_a_feature_that_the_sample_never_meets_is_still_estimated():
+    x, chosen, groups = choices(20_000, 3, 3, seed=9)
+    rare = np.zeros(len(x))
+    rows = np.flatnonzero((groups > 2_000) & (groups < 2_040))  # between two pieces of the sample
+    rare[rows] = np.random.default_rng(0).standard_normal(len(rows))
+    x = np.column_stack([x, rare])
+    fitted = up.fit_choices(x, chosen, groups)
+    assert np.abs(plain_loss(x, chosen, groups, 0.0)(fitted.theta)[1]).max() < 1e-6
+
+
+def test_data_sorted_by_what_was_chosen_are_fitted_all_the_same():
+    x, chosen, groups = choices(20_000, 3, 3, seed=10)
+    order = np.argsort(x[chosen][:, 0][groups], kind="stable")
+    fitted = up.fit_choices(x[order], chosen[order], groups[order])
+    np.testing.assert_allclose(fitted.theta, up.fit_choices(x, chosen, groups).theta, atol=1e-9)
+
+
+def fitting_rows(groups):
+    return np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])

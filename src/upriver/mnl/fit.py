@@ -1,0 +1,222 @@
+"""Eq. (3), the maximum-likelihood estimate, with standard errors; for transitions and for choices.
+
+Newton's method with step halving, stopped on the Newton decrement. One block of dense features, and
+choice data, go through BLAS in chunks that fit the cache (`mnl.newton`); the independent blocks of
+sparse features (one-hot) are solved one by one in compiled code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import linalg, sparse
+
+from upriver import kernels
+from upriver.checks import Array, as_float, nonnegative_number
+from upriver.features import Features
+from upriver.mnl import likelihood
+from upriver.mnl.choices import Choices
+from upriver.mnl.newton import maximise, singular
+
+NORMAL_95 = 1.959963984540054
+
+
+@dataclass(frozen=True, eq=False)
+class FittedMNL:
+    """A fitted transition core, or the coefficients of a conditional logit."""
+
+    theta: Array
+    """(d,) the estimate."""
+    log_likelihood: float
+    """At the estimate, without the penalty."""
+    null_log_likelihood: float
+    """At theta = 0: all alternatives alike."""
+    n_observations: float
+    regularization: float
+    hessian: Callable[[], Any]
+    """Computes `information`; standard errors cost nothing until they are asked for."""
+    names: Sequence[str] | None = None
+    features: Features | None = None
+    """The features it was fitted on, where it is a transition model."""
+
+    @cached_property
+    def information(self) -> Any:
+        """(d, d) Hessian of (2) at the estimate, dense or block-diagonal sparse."""
+        return self.hessian()
+
+    @cached_property
+    def covariance(self) -> Any:
+        """(d, d) inverse of the observed information (with its ridge), dense or sparse."""
+        if sparse.issparse(self.information):
+            assert self.features is not None
+            flat = blocks_of(self.features, self.information)
+            layout = self.features.layout
+            failed = kernels.mnl.inverse(flat, self.features.matrix_start, layout.size)
+            if failed >= 0:
+                raise singular(self.names, int(layout.features[layout.feature_start[failed]]))
+            return likelihood.from_blocks(self.features, flat)
+        scale = 1.0 / np.sqrt(np.diag(self.information))
+        factor = linalg.cho_factor(self.information * scale[:, None] * scale, lower=True)
+        return linalg.cho_solve(factor, np.diag(scale)) * scale[:, None]
+
+    @cached_property
+    def standard_errors(self) -> Array:
+        """(d,) square roots of the diagonal of the covariance."""
+        return np.sqrt(self.covariance.diagonal())
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row per coefficient: name, estimate, standard_error, z, and a 95% interval."""
+        names = self.names or [f"theta[{i}]" for i in range(len(self.theta))]
+        return [
+            {
+                "name": name,
+                "estimate": float(x),
+                "standard_error": float(e),
+                "z": float(x / e),
+                "low": float(x - NORMAL_95 * e),
+                "high": float(x + NORMAL_95 * e),
+            }
+            for name, x, e in zip(names, self.theta, self.standard_errors, strict=True)
+        ]
+
+    def summary(self, limit: int = 40) -> str:
+        """The coefficients (log-odds) as a table of text, the first `limit` of them."""
+        rows = self.table()
+        width = max([len(r["name"]) for r in rows[:limit]] + [7])
+        lines = [
+            f"multinomial logit: {self.n_observations:g} observations, {len(rows)} coefficients, "
+            f"ridge {self.regularization:g}",
+            f"log-likelihood {self.log_likelihood:.4f} (all alternatives alike: "
+            f"{self.null_log_likelihood:.4f})",
+            "",
+            f"{'feature':<{width}}  log-odds  std.err.        z   95% interval",
+        ]
+        for r in rows[:limit]:
+            lines.append(
+                f"{r['name']:<{width}}  {r['estimate']:8.4f}  {r['standard_error']:8.4f} "
+                f"{r['z']:8.2f}   [{r['low']:.4f}, {r['high']:.4f}]"
+            )
+        if len(rows) > limit:
+            lines.append(f"... and {len(rows) - limit} more")
+        return "\n".join(lines)
+
+
+def fit_mnl(features: Features, counts: ArrayLike, regularization: float = 1.0) -> FittedMNL:
+    """theta_hat of eq. (3) from the counts n(s, a, s'), one per row of the features.
+
+    Standard errors are those of the penalised likelihood: square roots of the diagonal of the
+    inverse Hessian of (2). With regularization 0 a direction without data is an error.
+    """
+    lam = nonnegative_number("regularization", regularization)
+    n = likelihood.checked_counts(features, np.asarray(counts))
+    if sparse.issparse(features.matrix):
+        theta = np.zeros(features.dimension)
+        failed = kernels.mnl.fit_blocks(features.layout, n, theta, lam)
+        if failed >= 0:
+            raise singular(
+                features.names,
+                int(features.layout.features[features.layout.feature_start[failed]]),
+            )
+    else:
+        indptr = features.task.indptr
+        visits = np.add.reduceat(n, indptr[:-1])
+        theta, _ = maximise(Choices(indptr, features.matrix, n, visits, lam), features.names)
+    return FittedMNL(
+        theta=theta,
+        log_likelihood=-likelihood.loss(features, theta, n, 0.0),
+        null_log_likelihood=-likelihood.loss(features, np.zeros_like(theta), n, 0.0),
+        n_observations=float(n.sum()),
+        regularization=lam,
+        hessian=lambda: likelihood.hessian(features, theta, n, lam),
+        names=features.names,
+        features=features,
+    )
+
+
+def fit_choices(
+    X: ArrayLike,
+    chosen: ArrayLike,
+    groups: ArrayLike,
+    regularization: float = 0.0,
+    names: Sequence[str] | None = None,
+) -> FittedMNL:
+    """The conditional logit on plain choice data: the same estimator as `fit_mnl`.
+
+    X (n, d) has one row per available alternative, `groups` (n,) is the choice situation of each
+    row, `chosen` (n,) is true for the alternative taken, once per situation. Situations may have
+    any number of alternatives; nothing is padded, and nothing copied when groups are contiguous.
+    """
+    lam = nonnegative_number("regularization", regularization)
+    x = as_float("X", X)
+    if x.ndim != 2 or 0 in x.shape:
+        raise ValueError(f"X has shape {x.shape}; it must be (n, d), one row per alternative")
+    taken, situation = np.asarray(chosen), np.asarray(groups)
+    for name, given in (("chosen", taken), ("groups", situation)):
+        if given.shape != (len(x),):
+            raise ValueError(f"{name} has shape {given.shape}; it must be ({len(x)},)")
+    if not np.isfinite(x).all():
+        i, j = np.unravel_index(int(np.argmin(np.isfinite(x))), x.shape)
+        raise ValueError(f"X[{i}, {j}] is {x[i, j]}; features must be finite")
+    if names is not None and len(names) != x.shape[1]:
+        raise ValueError(f"names has {len(names)} entries; there must be {x.shape[1]}")
+    if taken.dtype != bool and not np.isin(taken, (0, 1)).all():
+        i = int(np.argmin(np.isin(taken, (0, 1))))
+        raise ValueError(f"chosen[{i}] is {taken[i]!r}; it must be true or false")
+    starts = first_rows(situation)
+    labels = situation[starts]
+    ascending = (labels[1:] > labels[:-1]).all()
+    if not ascending and len(np.unique(labels)) != len(labels):  # rows that belong together are not
+        order = np.argsort(situation, kind="stable")
+        x, taken, situation = x[order], taken[order], situation[order]
+        starts = first_rows(situation)
+        labels = situation[starts]
+    indptr = np.append(starts, len(x)).astype(np.int64)
+    check_one_chosen(taken, indptr, labels)
+    data = Choices(indptr, x, taken.astype(np.float64), np.ones(len(starts)), lam)
+    theta, loss = maximise(data, names)
+    return FittedMNL(
+        theta=theta,
+        log_likelihood=-(loss - 0.5 * lam * float(theta @ theta)),
+        null_log_likelihood=-float(np.log(np.diff(indptr)).sum()),
+        n_observations=float(len(starts)),
+        regularization=lam,
+        hessian=lambda: data.hessian(theta),
+        names=names,
+    )
+
+
+def first_rows(situation: Array) -> Array:
+    """Where the label differs from that of the row before."""
+    return np.append(0, np.flatnonzero(situation[1:] != situation[:-1]) + 1)
+
+
+def check_one_chosen(taken: Array, indptr: Array, labels: Array) -> None:
+    """Refuse a situation with no or with several chosen alternatives, naming the first."""
+    rows = np.flatnonzero(taken)
+    starts, stops = indptr[:-1], indptr[1:]
+    if len(rows) == len(starts) and ((rows >= starts) & (rows < stops)).all():
+        return
+    chosen = np.add.reduceat(taken.astype(np.int64), starts)
+    g = int(np.argmax(chosen != 1))
+    raise ValueError(
+        f"choice situation {labels[g]!r} has {chosen[g]} chosen alternatives; it must have "
+        "exactly one"
+    )
+
+
+def blocks_of(features: Features, matrix: Any) -> Array:
+    """The flat blocks of a block-diagonal sparse matrix; the inverse of likelihood.from_blocks."""
+    flat = np.zeros(features.matrix_start[-1])
+    layout = features.layout
+    block = np.empty(features.dimension, np.int64)
+    block[layout.features] = np.repeat(np.arange(len(layout.size)), layout.size)
+    coo = sparse.coo_array(matrix)
+    b = block[coo.row]
+    size = layout.size.astype(np.int64)[b]
+    flat[features.matrix_start[b] + layout.slot[coo.row] * size + layout.slot[coo.col]] = coo.data
+    return flat

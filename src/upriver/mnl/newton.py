@@ -1,0 +1,160 @@
+"""Maximum likelihood of dense rows: Newton's method, which mostly does without new Hessians.
+
+A fit on a sample gives the start and the curvature. From there a gradient a step is enough: secant
+pairs (limited-memory BFGS) on top of the factored Hessian correct what the sample got wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs  # pyright: ignore[reportAttributeAccessIssue]
+
+from upriver.checks import Array
+from upriver.mnl.choices import Choices
+
+LARGE = 1500
+DECREMENT = 1e-12
+SETTLED = 1e-2  # squared decrement below which the last Hessian is good enough to go on with
+SAMPLED = 0.1  # squared decrement at which the fit of a sample is as good as the sample
+SLOW = 0.25  # a squared decrement that falls by less than this calls for a new Hessian
+VANISHED = 1e-6  # share of its first information at which a coefficient is on its way to infinity
+ITERATIONS = 100
+
+
+class Minimum(NamedTuple):
+    theta: Array
+    loss: float
+    hessian: Any
+    """The last Hessian that was computed, lower triangle."""
+
+
+def maximise(data: Choices, names: Sequence[str] | None) -> tuple[Array, float]:
+    """(theta at the maximum of the penalised likelihood, the loss there)."""
+    theta = np.zeros(data.x.shape[1])
+    if len(theta) > LARGE:
+        return newton_cg(data, theta)
+    sampled = data.sample()
+    if sampled is not None:
+        part, times = sampled
+        try:
+            start = newton(part.evaluate, theta, names, SAMPLED)
+            found = newton(data.evaluate, start.theta, names, DECREMENT, times * start.hessian)
+            return found.theta, found.loss
+        except (ValueError, RuntimeError):  # the sample identifies less than the whole
+            pass
+    found = newton(data.evaluate, theta, names, DECREMENT)
+    return found.theta, found.loss
+
+
+def newton(
+    evaluate: Callable[[Array, bool], tuple[float, Array, Any]],
+    theta: Array,
+    names: Sequence[str] | None,
+    tolerance: float,
+    hessian: Array | None = None,
+) -> Minimum:
+    """Minimise by Newton with step halving; raises where the information is singular.
+
+    hessian: an approximate one to begin with; it is replaced only if steps with it make slow
+    progress. Otherwise every step has its own until the squared decrement is below SETTLED. The
+    step whose squared decrement is at most `tolerance` is the last. The Hessian is scaled to a unit
+    diagonal before it is factored, so that badly scaled columns cost nothing.
+    """
+    given = hessian is not None
+    loss, gradient, computed = evaluate(theta, not given)
+    last: Any = hessian if given else computed
+    hessian = last
+    begun = np.diag(last).copy()
+    before = np.inf
+    pairs: list[tuple[Array, Array, float]] = []
+    for _ in range(ITERATIONS):
+        if hessian is not None:
+            scale, factor = factorise(hessian, names)
+            if (np.diag(hessian) < VANISHED * begun).any():
+                break
+            last, pairs = hessian, []
+        step = direction(scale, factor, pairs, gradient)
+        decrement = float(gradient @ step)
+        if decrement <= max(tolerance, 1e-15 * abs(loss)):
+            return Minimum(theta - step, loss - 0.5 * decrement, last)
+        slow = hessian is None and decrement > SLOW * before
+        fresh = slow or (not given and decrement > SETTLED)
+        given = given and not fresh
+        before = decrement
+        size = 1.0
+        while True:
+            trial = theta - size * step
+            trial_loss, trial_gradient, hessian = evaluate(trial, fresh)
+            near = decrement <= 1e-11 * abs(loss)  # the decrease drowns in rounding
+            if trial_loss <= loss - 1e-4 * size * decrement or near:
+                break
+            size *= 0.5
+            if size < 1e-10:
+                raise RuntimeError("the maximum-likelihood fit found no step that improves it")
+        moved, turned = trial - theta, trial_gradient - gradient
+        if (product := float(moved @ turned)) > 0.0:
+            pairs.append((moved, turned, 1.0 / product))
+        theta, loss, gradient = trial, trial_loss, trial_gradient
+    raise RuntimeError(
+        "the maximum-likelihood fit did not converge: some choices may be predicted perfectly, so "
+        "that no finite estimate exists; a positive regularization mends that"
+    )
+
+
+def direction(
+    scale: Array, factor: Array, pairs: list[tuple[Array, Array, float]], gradient: Array
+) -> Array:
+    """The inverse of the factored Hessian, corrected by secant pairs, times the gradient.
+
+    The two loops of limited-memory BFGS (Nocedal 1980), with the Hessian where it has a multiple
+    of the identity.
+    """
+    result = gradient.copy()
+    along = []
+    for moved, turned, rho in reversed(pairs):
+        along.append(rho * float(moved @ result))
+        result -= along[-1] * turned
+    result = scale * dpotrs(factor, result * scale, lower=1)[0]
+    for (moved, turned, rho), a in zip(pairs, reversed(along), strict=True):
+        result += (a - rho * float(turned @ result)) * moved
+    return result
+
+
+def factorise(hessian: Array, names: Sequence[str] | None) -> tuple[Array, Array]:
+    """(scale, factor): the Cholesky factor of the Hessian scaled to a unit diagonal."""
+    diagonal = np.diag(hessian)
+    if not (diagonal > 0).all():
+        raise singular(names, int(np.argmin(diagonal > 0)))
+    scale = 1.0 / np.sqrt(diagonal)
+    factor, info = dpotrf(hessian * scale[:, None] * scale, lower=1)
+    if info > 0 or (np.diag(factor) < 1e-8).any():
+        raise singular(names, info - 1 if info > 0 else int(np.argmin(np.diag(factor))))
+    return scale, factor
+
+
+def newton_cg(data: Choices, theta: Array) -> tuple[Array, float]:
+    """Trust-region Newton with conjugate gradients, for dimensions where d x d is too much."""
+    from scipy import optimize
+
+    result = optimize.minimize(
+        lambda x: data.evaluate(x, False)[:2],
+        theta,
+        jac=True,
+        hessp=data.product,
+        method="trust-ncg",
+        options={"gtol": 1e-6, "maxiter": 500},
+    )
+    if not result.success:
+        raise RuntimeError(f"the maximum-likelihood fit did not converge: {result.message}")
+    return result.x, float(result.fun)
+
+
+def singular(names: Sequence[str] | None, i: int) -> ValueError:
+    name = names[i] if names else f"number {i}"
+    return ValueError(
+        f"the information matrix is singular at feature {name}: the data do not identify it; drop "
+        "it, or use a positive regularization"
+    )
