@@ -51,7 +51,7 @@ def findings(
     outcome = guarded(lambda: execute(spec, folder, jobs, reporter=reporter(quiet)), folder)
     if code := summarise(outcome, folder):
         return code
-    found = find(spec, load_runs(folder))
+    found = find(spec, load_runs(folder, timing=True))
     (folder / "table.csv").write_text(as_csv(found.cells), encoding="utf-8")
     (folder / "table.md").write_text(found.table, encoding="utf-8")
     files = [folder / "table.csv", folder / "table.md"]

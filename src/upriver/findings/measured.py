@@ -14,6 +14,7 @@ from upriver.checks import Array
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from matplotlib.figure import Figure
 
     from upriver.experiments.spec import Experiment, RunSpec
 
@@ -47,6 +48,16 @@ class Measured(NamedTuple):
     run: RunSpec
     sample: Sample
     cell: Cell
+    seconds: float = float("nan")
+    """Planning and learning, mean over 1,000 episodes; nan where the table has no times."""
+
+
+class Found(NamedTuple):
+    cells: list[Cell]
+    table: str
+    """Markdown."""
+    figures: dict[str, Figure]
+    """By the name of the file."""
 
 
 def measure(experiment: Experiment, table: pa.Table) -> list[Measured]:
@@ -54,6 +65,7 @@ def measure(experiment: Experiment, table: pa.Table) -> list[Measured]:
     runs = experiment.runs()
     seeds = sorted({run.seed for run in runs})
     found = {(s.env, s.agent, s.setting): s for s in samples_of(table)}
+    times = seconds_of(table)
     given = {
         agent.full_label: {*agent.numbers, *(k for at in agent.at.values() for k in at)}
         for entry in experiment.agents
@@ -70,8 +82,19 @@ def measure(experiment: Experiment, table: pa.Table) -> list[Measured]:
         keep = np.isin(sample.seeds, seeds)
         arrays = ("seeds", "returns", "values", "optimal_values")
         sample = sample._replace(**{name: getattr(sample, name)[keep] for name in arrays})
-        measured.append(Measured(run, sample, cell_of(run, sample, given[run.label])))
+        cell = cell_of(run, sample, given[run.label])
+        seconds = times.get((run.env, run.label, run.setting), float("nan"))
+        measured.append(Measured(run, sample, cell, seconds))
     return measured
+
+
+def seconds_of(table: pa.Table) -> dict[tuple[str, str, str], float]:
+    """{(env, agent, setting): seconds per 1,000 episodes}; empty for a table without times."""
+    if "seconds" not in table.column_names:
+        return {}
+    groups = table.group_by(["env", "agent", "setting"]).aggregate([("seconds", "mean")])
+    return {(r["env"], r["agent"], r["setting"]): 1000.0 * r["seconds_mean"]
+            for r in groups.to_pylist()}  # fmt: skip
 
 
 def cell_of(run: RunSpec, sample: Sample, given: Iterable[str]) -> Cell:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import log10
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from upriver.checks import Array
 from upriver.findings.figures import LOST, dots_figure, lost_figure
 from upriver.findings.measured import (
     Cell,
+    Found,
     Measured,
     lost_text,
     markdown,
@@ -21,10 +22,10 @@ from upriver.findings.measured import (
     pivot,
     share_text,
 )
+from upriver.findings.successors import all_mnl, cho_figure_1
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from matplotlib.figure import Figure
 
     from upriver.experiments.spec import Experiment
 
@@ -32,14 +33,6 @@ KEEPS = 0.9
 """The share of the optimum that counts as solved."""
 FIT = 1_000
 """The episode from which a rate of regret is fitted."""
-
-
-class Found(NamedTuple):
-    cells: list[Cell]
-    table: str
-    """Markdown."""
-    figures: dict[str, Figure]
-    """By the name of the file."""
 
 
 def find(experiment: Experiment, table: pa.Table) -> Found:
@@ -175,6 +168,9 @@ FINDINGS: dict[str, Callable[[Sequence[Measured]], Found]] = {
     "regret-rate": regret_rate,
     "unknown-reward": unknown_reward,
     "exploration-needed": exploration_needed,
+    "cho-figure-1": cho_figure_1,
+    "all-mnl": all_mnl,
+    "all-mnl-drawn": all_mnl,
 }
 """The experiments of the page, by their name in the catalogue."""
 
