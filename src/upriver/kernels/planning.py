@@ -42,8 +42,9 @@ def sweep(indptr, successors, prob, reward, bonus, scale, low, q_cap, v_cap, see
     Writes v (H+1, S), whose last row is given, policy (H, S) and q (S*A,), which ends as Q_1.
     """
     # Rows are read with unsigned counters: a signed index is tested for wrap-around every time,
-    # which costs a third of the whole loop.
-    one = np.uint64(1)
+    # which costs a third of the whole loop. And the largest action is found without branches: which
+    # one it is cannot be predicted, and each wrong guess costs as much as several triples.
+    one, two, n_groups = np.uint64(1), np.uint64(2), np.uint64(q.shape[0])
     horizon, n_states = policy.shape
     n_actions = q.shape[0] // n_states
     for h in range(horizon - 1, -1, -1):
@@ -52,31 +53,37 @@ def sweep(indptr, successors, prob, reward, bonus, scale, low, q_cap, v_cap, see
         b = bonus[min(h, bonus.shape[0] - 1)]
         following, values, actions = v[h + 1], v[h], policy[h]
         scale_h, q_most, v_most = scale[h], q_cap[h], v_cap[h]
-        g = np.uint64(0)
         i = np.uint64(0)
+        g = np.uint64(0)
+        while g < n_groups:
+            stop = np.uint64(indptr[g + one])
+            expected = 0.0
+            while i + one < stop:  # two at a time: most sets of successors are small
+                expected += p[i] * following[np.uint32(successors[i])]
+                expected += p[i + one] * following[np.uint32(successors[i + one])]
+                i += two
+            if i < stop:
+                expected += p[i] * following[np.uint32(successors[i])]
+                i += one
+            x = r[g] + expected
+            if scale_h != 0.0:
+                x += scale_h * b[g]
+            q[g] = min(max(x, low), q_most)
+            g += one
+        g = np.uint64(0)
         for s in range(n_states):
-            best = -np.inf
+            best = q[g]
             arg = 0
-            ties = one
-            word = seed ^ np.uint64(h * n_states + s)
-            for a in range(n_actions):
-                stop = np.uint64(indptr[g + one])
-                expected = 0.0
-                while i < stop:
-                    expected += p[i] * following[np.uint32(successors[i])]
-                    i += one
-                x = min(max(r[g] + expected + scale_h * b[g], low), q_most)
-                q[g] = x
-                g += one
-                if x > best:
-                    best = x
-                    arg = a
-                    ties = one
-                elif x == best:
-                    ties += one
-                    word = scramble(word)
-                    if word % ties == np.uint64(0):
-                        arg = a
+            tied = False
+            for a in range(1, n_actions):
+                x = q[g + np.uint64(a)]
+                tied = (x == best) | (tied & (x < best))
+                arg = a if x > best else arg
+                best = x if x > best else best
+            g += np.uint64(n_actions)
+            if tied:
+                word = seed ^ np.uint64(h * n_states + s)
+                arg = argmax_random_ties(q, s * n_actions, n_actions, word)
             actions[s] = arg
             values[s] = min(best, v_most)
 
