@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from upriver import plots
-from upriver.analysis import curve_of
+from upriver.analysis import Curve, curve_of
 from upriver.findings.measured import Found, Measured, lost_text, markdown, pivot
 
 PUBLISHED = {"RRL-MNL": 20.3, "UCRL-MNL": 4302.3, "ORRL-MNL": 76.2, "UCRL-MNL+": 70.1}
@@ -17,6 +19,7 @@ WINDOW = 200
 def cho_figure_1(measured: Sequence[Measured]) -> Found:
     """What the last policies are worth, and seconds per 1,000 episodes, published ones beside."""
     panels: dict[str, dict[str, plots.Band]] = {}
+    regret: dict[str, dict[str, plots.Band]] = {}
     optimal: dict[str, float] = {}
     rows = [["", "learner", "last 1,000 episodes / V*", "episodes lost",
              "seconds per 1,000 episodes", "published", "published / ours"]]  # fmt: skip
@@ -39,12 +42,20 @@ def cho_figure_1(measured: Sequence[Measured]) -> Found:
         optimal[sample.env] = best
         if sample.agent != "Optimal":
             curve = curve_of(sample, "return", cumulative=False, window=WINDOW)
-            keep = slice(0, None, 20)
-            panels.setdefault(sample.env, {})[sample.agent] = plots.Band(
-                curve.episodes[keep], curve.mean[keep], curve.low[keep], curve.high[keep]
-            )
-    figure = plots.learning_curves(panels, optimal, WINDOW)
-    return Found([m.cell for m in measured], markdown(rows), {"cho-figure-1": figure})
+            panels.setdefault(sample.env, {})[sample.agent] = thinned(curve)
+            regret.setdefault(sample.env, {})[sample.agent] = thinned(curve_of(sample))
+    figures = {
+        "cho-figure-1": plots.learning_curves(panels, optimal, WINDOW),
+        "cho-figure-1-regret": plots.regret_curves(regret, log=True),
+    }
+    return Found([m.cell for m in measured], markdown(rows), figures)
+
+
+def thinned(curve: Curve) -> plots.Band:
+    """A curve at some 200 episodes, evenly spaced on a log axis."""
+    last = len(curve.episodes)
+    keep = np.unique(np.geomspace(1, last, 200).astype(int)) - 1
+    return plots.Band(curve.episodes[keep], curve.mean[keep], curve.low[keep], curve.high[keep])
 
 
 def all_mnl(measured: Sequence[Measured]) -> Found:
