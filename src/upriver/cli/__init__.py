@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "report": "upriver.cli.report:report",
     "watch": "upriver.cli.watch:watch",
     "diagnose": "upriver.cli.diagnose:diagnose",
+    "bench": "upriver.cli.bench:bench",
     "list": "upriver.cli.listing:list_names",
 }
 """Name of each command and where its function lives; loaded when it is called."""

@@ -1,0 +1,93 @@
+"""How fast this is: every figure a ratio to something timed in the same minute, on one thread."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from upriver.bench import agents, fits, memory, peers, planning, startup, steps
+from upriver.bench.timing import Line, Skipped
+
+FAMILIES = ("episodes", "growth", "planning", "fits", "steps", "memory", "startup")
+
+
+def measure(
+    families: tuple[str, ...] = FAMILIES,
+    quick: bool = False,
+    with_peers: bool = False,
+    rlberry_python: Path | None = None,
+) -> Iterator[Line | Skipped]:
+    """The lines of the asked families, as they are measured.
+
+    quick: small sizes and few repeats, to see that everything runs; the figures mean little.
+    """
+    if "episodes" in families:
+        yield from agents.paper(quick)
+        if with_peers:
+            yield from peers.rlberry(rlberry_python, quick)
+        yield from agents.episodes(quick)
+    if "growth" in families:
+        yield from agents.against_k(quick)
+    if "planning" in families:
+        yield from planning.backward(quick, with_peers)
+    if "fits" in families:
+        yield from fits.fits(quick, with_peers)
+    if "steps" in families:
+        yield from steps.steps(quick)
+    if "memory" in families:
+        yield from memory.memory(quick)
+    if "startup" in families:
+        yield from startup.startup(quick)
+
+
+def as_text(line: Line | Skipped) -> str:
+    """One row of the printed table."""
+    if isinstance(line, Skipped):
+        return f"{line.family:<22} {line.case:<46} skipped: {line.reason}"
+    words = {"at least": line.least, "at most": line.most}
+    asked = ", ".join(f"{word} {x:g}" for word, x in words.items() if x is not None)
+    verdict = "" if line.met is None else f"{'ok' if line.met else 'NOT MET'}, {asked}"
+    return (
+        f"{line.family:<22} {line.case:<46} {number(line.figure):>9} {line.unit:<15}"
+        f"{number(line.ratio):>7} x {line.against:<30} {verdict:<22} {line.note}"
+    ).rstrip()
+
+
+def number(x: float) -> str:
+    """Three digits, or thousands with separators."""
+    return f"{x:,.0f}" if x >= 1000 else f"{x:.3g}"
+
+
+def as_json(lines: list[Line | Skipped], machine: dict[str, Any]) -> str:
+    """Everything measured, with the derived ratio and whether what was asked for is met."""
+    rows = [
+        line._asdict() | ({"ratio": line.ratio, "met": line.met} if isinstance(line, Line) else {})
+        for line in lines
+    ]
+    return json.dumps({"machine": machine, "lines": rows}, indent=1) + "\n"
+
+
+def machine() -> dict[str, Any]:
+    """What a reader needs to know about where this was measured; no names or addresses."""
+    import os
+    import platform
+
+    import numba  # pyright: ignore
+    import numpy
+    import scipy
+
+    from upriver import __version__
+
+    return {
+        "upriver": __version__,
+        "python": platform.python_version(),
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+        "numba": numba.__version__,
+        "system": platform.system(),
+        "architecture": platform.machine(),
+        "processors": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
+    }

@@ -1,0 +1,82 @@
+"""Episodes through `simulate`: microseconds of each agent, and whether they grow with k."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from upriver import envs, features
+from upriver.agents.table import AGENTS
+from upriver.bench.timing import Line, interleaved
+from upriver.mdp import FiniteMDP
+from upriver.simulate import simulate
+
+HORIZON = 24
+LEARNERS = sorted(set(AGENTS) - {"always", "optimal", "random"})
+MOST = 40.0  # microseconds an episode of UCRL-MNL may take at S = 8, H = 24
+
+
+def build(name: str, mdp: FiniteMDP, **numbers: Any) -> Any:
+    """An agent with its defaults; one-hot features and known support where it takes them."""
+    task = mdp.task("known")
+    taken = {field.name for field in fields(AGENTS[name])}
+    if "mdp" in taken:
+        return AGENTS[name](mdp, **numbers)
+    given = {"features": features.one_hot(task)} if "features" in taken else {}
+    return AGENTS[name](task, **given, **numbers)
+
+
+def episodes(quick: bool) -> Iterator[Line]:
+    """Each agent at S = 6, 20, 100, against an episode of the loop with an agent that does nothing.
+
+    What is compared with is `simulate` itself: it samples and evaluates the same policy every time.
+    """
+    for n_states in (6,) if quick else (6, 20, 100):
+        mdp = envs.riverswim(n_states, HORIZON)
+        count = 20 if quick else 2000 // n_states
+        idle = build("always", mdp, action=0)
+        for name in LEARNERS:
+            agent = build(name, mdp)
+            taken = interleaved(
+                {
+                    "agent": lambda: simulate(mdp, agent, count),  # noqa: B023
+                    "loop": lambda: simulate(mdp, idle, count),  # noqa: B023
+                },
+                1 if quick else 3,
+            )
+            yield Line(
+                "episodes", f"{name}, S={n_states}, H={HORIZON}", 1e6 * taken["agent"] / count,
+                "us", "simulate alone", 1e6 * taken["loop"] / count,
+                note=f"{count / taken['agent']:,.0f} episodes/s",
+            )  # fmt: skip
+
+
+def paper(quick: bool) -> Iterator[Line]:
+    """UCRL-MNL at S = 8, H = 24, one-hot, support known, against the 40 microseconds allowed."""
+    mdp = envs.riverswim(8, HORIZON)
+    agent = build("ucrl-mnl", mdp)
+    count = 50 if quick else 1000
+    taken = interleaved({"agent": lambda: simulate(mdp, agent, count)}, 1 if quick else 9)
+    yield Line(
+        "episodes", f"ucrl-mnl, S=8, H={HORIZON}", 1e6 * taken["agent"] / count, "us",
+        "what is allowed", MOST, most=None if quick else 1.0,
+        note=f"{count / taken['agent']:,.0f} episodes/s",
+    )  # fmt: skip
+
+
+def against_k(quick: bool) -> Iterator[Line]:
+    """Planning and learning in late episodes against early ones: 1 means flat in k."""
+    mdp = envs.riverswim(6, HORIZON)
+    count = 200 if quick else 2000
+    for name in LEARNERS[:2] if quick else LEARNERS:
+        agent = build(name, mdp)
+        simulate(mdp, agent, 2)
+        seconds = simulate(mdp, agent, count).seconds
+        early, late = np.median(np.split(seconds, 10), axis=1)[[1, 9]]
+        yield Line(
+            "time against k", f"{name}, S=6, k={count}", 1e6 * late, "us",
+            f"the same, k={count // 5}", 1e6 * early, note="wall time, medians of a tenth each",
+        )  # fmt: skip

@@ -1,0 +1,93 @@
+"""Memory of one episode on long rivers, each in a process of its own; and time against size."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from upriver.bench.timing import Line
+
+HORIZON = 50
+MOST = 4.0  # times the bytes of triples and values that an episode may hold
+
+EPISODE = """
+import json, resource, sys, time, tracemalloc
+import numpy as np
+import upriver as up
+from upriver.agents.protocol import Episode
+
+name, n_states, horizon, repeats = sys.argv[1], *map(int, sys.argv[2:])
+
+def start(n_states):
+    task = up.envs.riverswim(n_states, horizon).task("known")
+    return up.UCRLMNL(task, getattr(up.features, name)(task))
+
+def play(agent, state, rng):
+    plan = agent.plan(state, rng)
+    steps = np.arange(horizon + 1) % 2  # right to state 1, left to state 0
+    return plan, agent.update(state, plan, Episode(steps, 1 - steps[:-1], np.zeros(horizon)))
+
+rng = np.random.default_rng(0)
+small = start(4)
+play(small, small.init(), rng)  # compiled before it is measured
+tracemalloc.start()
+agent = start(n_states)
+built = tracemalloc.get_traced_memory()[1]
+tracemalloc.reset_peak()
+plan, state = play(agent, agent.init(), rng)
+now, peak = tracemalloc.get_traced_memory()
+tracemalloc.stop()
+seconds = []
+for _ in range(repeats):
+    began = time.process_time()
+    plan, state = play(agent, state, rng)
+    seconds.append(time.process_time() - began)
+print(json.dumps({
+    "built": built, "peak": peak, "now": now, "seconds": sorted(seconds)[repeats // 2],
+    "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    "triples": agent.task.n_triples, "dimension": agent.features.dimension,
+    "policy": plan.policy.nbytes, "v": plan.v.nbytes,
+}))
+"""
+
+
+def episode(features: str, n_states: int, horizon: int = HORIZON, repeats: int = 3) -> dict:
+    """One episode of UCRL-MNL, planned and learned from, measured in a fresh process."""
+    given = [sys.executable, "-c", EPISODE, features, *map(str, (n_states, horizon, repeats))]
+    done = subprocess.run(given, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ChildProcessError(f"an episode at S={n_states} failed: {done.stderr.strip()[-500:]}")
+    return json.loads(done.stdout)
+
+
+def needed(seen: dict, horizon: int, n_states: int) -> int:
+    """Bytes of one number for each triple and each (step, state), and a policy of one byte."""
+    return 8 * seen["triples"] + (8 + 1) * horizon * n_states
+
+
+def memory(quick: bool) -> Iterator[Line]:
+    sizes = {"shared": (10**4,), "one_hot": (10**4,)}
+    if not quick:
+        sizes = {"shared": (10**3, 10**4, 10**5, 10**6), "one_hot": (10**3, 10**4, 10**5)}
+    for features, counts in sizes.items():
+        first: dict | None = None
+        for n_states in counts:
+            seen = episode(features, n_states, repeats=1 if quick else 3)
+            case = f"ucrl-mnl, {features}, S={n_states}, H={HORIZON}"
+            yield Line(
+                "memory", case, seen["peak"] / 2**20, "MiB", "triples and values alone",
+                needed(seen, HORIZON, n_states) / 2**20, most=MOST,
+                note="the arrays of task, features, agent and plan, at their peak",
+            )  # fmt: skip
+            first = first or seen
+            yield Line(
+                "time against size", case, per_triple(seen), "ns/triple/step",
+                f"the same, S={counts[0]}", per_triple(first),
+                note=f"{seen['seconds']:.3g} s an episode",
+            )  # fmt: skip
+
+
+def per_triple(seen: dict) -> float:
+    return 1e9 * seen["seconds"] / (seen["triples"] * HORIZON)

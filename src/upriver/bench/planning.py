@@ -1,0 +1,86 @@
+"""Backward induction: nanoseconds per reachable triple and step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from upriver.bench import peers
+from upriver.bench.timing import Line, Skipped, interleaved
+from upriver.mdp import FiniteMDP, assemble
+from upriver.planning import solve
+
+N_ACTIONS = 4
+HORIZON = 20
+ALLOWED = {3: 0.6, 10: 0.8}
+
+
+def random_mdp(n_states: int, n_successors: int, near: bool, seed: int = 0) -> FiniteMDP:
+    """`n_successors` successors of each pair, neighbours or anywhere, with random numbers."""
+    rng = np.random.default_rng(seed)
+    groups = n_states * N_ACTIONS
+    places = np.arange(n_successors)
+    if near:
+        first = np.arange(groups) // N_ACTIONS - n_successors // 2
+        successors = np.clip(first, 0, n_states - n_successors)[:, None] + places
+    else:  # one of each of U equal parts of the state space: distinct and ascending
+        width = n_states // n_successors
+        successors = rng.integers(0, width, (groups, n_successors)) + width * places
+    weights = rng.random((groups, n_successors)) + 0.01
+    weights /= weights.sum(axis=1, keepdims=True)
+    return assemble(
+        np.repeat(np.arange(groups), n_successors), successors.ravel(), weights.reshape(1, -1),
+        n_states, N_ACTIONS, rng.random((n_states, N_ACTIONS)), HORIZON, 0, {},
+    )  # fmt: skip
+
+
+def products(mdp: FiniteMDP) -> None:
+    """H products of the transition matrix with a vector: what any backward induction has to do."""
+    task = mdp.known
+    shape = task.n_states * task.n_actions, task.n_states
+    matrix = sparse.csr_array((mdp.probability[0], task.successors, task.indptr), shape=shape)
+    v = np.zeros(task.n_states)
+    for _ in range(task.horizon):
+        v = (matrix @ v).reshape(task.n_states, -1)[:, 0]
+
+
+def backward(quick: bool, with_peers: bool) -> Iterator[Line | Skipped]:
+    """Successors next door, as in rivers and grids, and anywhere, which strains the cache."""
+    for n_successors in (3, 10):
+        for n_states in (1_000,) if quick else (1_000, 10_000, 100_000):
+            for near in (True, False):
+                yield from one_size(n_states, n_successors, near, quick, with_peers)
+
+
+def one_size(
+    n_states: int, n_successors: int, near: bool, quick: bool, with_peers: bool
+) -> Iterator[Line | Skipped]:
+    mdp = random_mdp(n_states, n_successors, near)
+    case = f"S={n_states}, U={n_successors}, {'next door' if near else 'anywhere'}"
+    works: dict[str, Callable[[], Any]] = {
+        "ours": lambda: solve(mdp), "product": lambda: products(mdp),
+    }  # fmt: skip
+    note = ""
+    if with_peers and peers.missing("quantecon"):
+        yield Skipped("backward induction", case, peers.missing("quantecon"))
+    elif with_peers:
+        works["QuantEcon"] = peers.quantecon_solver(mdp)
+        error = float(np.abs(works["QuantEcon"]()[0] - solve(mdp).v).max())
+        if error > 1e-10:
+            raise ArithmeticError(f"QuantEcon's optimum differs by {error:.3g} at {case}")
+        note = f"optima differ by {error:.0e}"
+    taken = interleaved(works, 3 if quick else 8 + 200_000 // n_states)
+    per = 1e9 / (mdp.known.n_triples * HORIZON)
+    ours = per * taken["ours"]
+    yield Line(
+        "backward induction", case, ours, "ns/triple/step", "scipy.sparse products alone",
+        per * taken["product"],
+    )  # fmt: skip
+    if "QuantEcon" in taken:
+        yield Line(
+            "backward induction", case, ours, "ns/triple/step", "QuantEcon DiscreteDP",
+            per * taken["QuantEcon"], most=None if quick else ALLOWED[n_successors], note=note,
+        )  # fmt: skip

@@ -1,0 +1,77 @@
+"""Starting: imports, help, and compilation with an empty and with a filled cache."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+from upriver.bench.timing import Line
+
+COLD, WARM = 12.0, 1.5  # CPU seconds allowed for all kernels of `reproduce`
+
+KERNELS = """
+from upriver.experiments import load
+from upriver.experiments.build import play
+from upriver.reproduce import EXPERIMENTS
+
+seen = set()
+for name in EXPERIMENTS:
+    for run in load(name).with_seeds(1).runs():
+        what = run.agent, str(sorted(run.numbers)), run.support, run.features
+        if what not in seen:  # every agent of the table, in every form
+            seen.add(what)
+            play(run.model_copy(update={"episodes": 2}))
+"""
+
+
+def seconds(code: str, cache: Path | None = None) -> float:
+    """CPU seconds of a fresh Python process that runs `code`, its start included."""
+    environment = dict(os.environ)
+    if cache is not None:
+        environment["NUMBA_CACHE_DIR"] = str(cache)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise ChildProcessError(f"a process to time failed: {done.stderr.strip()[-500:]}")
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def startup(quick: bool) -> Iterator[Line]:
+    repeats = 1 if quick else 5
+    works = {
+        "numpy": "import numpy, scipy.sparse, scipy.linalg",
+        "import": "import upriver",
+        "help": "from upriver.cli import main; main(['--help'])",
+    }
+    taken = {
+        name: median(x)
+        for name, x in zip(
+            works,
+            zip(*[[seconds(code) for code in works.values()] for _ in range(repeats)], strict=True),
+            strict=True,
+        )
+    }
+    for name, label in (("import", "import upriver"), ("help", "upriver --help")):
+        yield Line("start-up", label, taken[name], "s", "importing numpy and scipy", taken["numpy"])
+    if quick:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        cold = seconds(KERNELS, Path(folder))
+        warm = median([seconds(KERNELS, Path(folder)) for _ in range(3)])
+    yield Line(
+        "start-up", "all kernels of reproduce, empty cache", cold, "s", "what is allowed", COLD,
+        most=1.0,
+    )  # fmt: skip
+    yield Line(
+        "start-up", "all kernels of reproduce, cached", warm, "s", "what is allowed", WARM,
+        most=1.0, note="with imports and two episodes of every agent",
+    )  # fmt: skip

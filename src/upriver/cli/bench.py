@@ -1,0 +1,66 @@
+"""`upriver bench`: our speed, as ratios to peers in the same run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def bench(
+    *families: str,
+    peers: bool = False,
+    rlberry_python: Path | None = None,
+    quick: bool = False,
+    out: Path | None = None,
+) -> int:
+    """Measure speed and memory, each figure as a ratio to something timed in the same minute.
+
+    Example: upriver bench planning fits --peers --out bench.json
+
+    Parameters
+    ----------
+    families
+        episodes, growth, planning, fits, steps, memory, startup; all of them if absent.
+    peers
+        Also compare with QuantEcon, xlogit and rlberry-scool, those that are installed.
+    rlberry_python
+        The Python of an environment with rlberry-scool, which pins old packages. The variable
+        UPRIVER_RLBERRY_PYTHON says the same.
+    quick
+        Small sizes and few repeats: to see that everything runs.
+    out
+        A file for all figures as JSON.
+    """
+    import os
+    import subprocess
+    import sys
+
+    from upriver.experiments.workers import ONE_THREAD
+
+    if any(os.environ.get(name) != "1" for name in ONE_THREAD):
+        # BLAS reads its number of threads when it is loaded, which is before we are asked
+        environment = os.environ | dict.fromkeys(ONE_THREAD, "1")
+        words = [sys.executable, "-m", "upriver", "bench", *families]
+        words += ["--peers"] * peers + ["--quick"] * quick
+        words += ["--rlberry-python", str(rlberry_python)] if rlberry_python else []
+        words += ["--out", str(out)] if out else []
+        return subprocess.run(words, env=environment, check=False).returncode
+    from upriver.bench import FAMILIES, as_json, as_text, machine, measure
+
+    for name in families:
+        if name not in FAMILIES:
+            raise ValueError(f"family {name!r} is unknown; it must be one of {', '.join(FAMILIES)}")
+    named = os.environ.get("UPRIVER_RLBERRY_PYTHON")
+    python = rlberry_python or (Path(named) if named else None)
+    if python is not None and not python.is_file():
+        raise FileNotFoundError(f"--rlberry-python {python} is not a file; it must be a Python")
+    lines = []
+    for line in measure(families or FAMILIES, quick, peers, python):
+        print(as_text(line), flush=True)
+        lines.append(line)
+    if out is not None:
+        out.write_text(as_json(lines, machine()), encoding="utf-8")
+        print(f"written: {out}")
+    missed = [line for line in lines if getattr(line, "met", None) is False]
+    if missed:
+        print(f"{len(missed)} of the figures miss what is asked of them", file=sys.stderr)
+    return 1 if missed else 0

@@ -1,0 +1,148 @@
+"""The benchmark runs, says what it skips and counts right; an install without a cache works."""
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import upriver
+from upriver import bench
+from upriver.bench import fits, peers, planning, timing
+from upriver.bench.timing import Line, Skipped
+from upriver.cli import main
+from upriver.experiments.workers import ONE_THREAD
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    """As the command sees it after it has started itself again with one thread."""
+    for name in ONE_THREAD:
+        monkeypatch.setenv(name, "1")
+
+
+def line(figure=3.0, theirs=2.0, **more):
+    return Line("family", "case", figure, "ms", "other", theirs, **more)
+
+
+def test_a_ratio_is_ours_over_theirs_and_is_judged_on_both_sides():
+    assert line().ratio == 1.5 and line().met is None
+    assert line(most=1.5).met is True and line(most=1.4).met is False
+    assert line(least=1.5).met is True and line(least=1.6).met is False
+    assert "NOT MET, at most 1.4" in bench.as_text(line(most=1.4))
+    assert "skipped: no such thing" in bench.as_text(Skipped("family", "case", "no such thing"))
+
+
+def test_repeats_take_turns_and_the_first_round_is_not_counted(monkeypatch):
+    clock = iter(range(1000))
+    monkeypatch.setattr(timing, "process_time", lambda: next(clock))
+    order = []
+    taken = timing.interleaved({x: lambda x=x: order.append(x) for x in "ab"}, 3)
+    assert order == ["a", "b"] * 4
+    assert taken == {"a": 1, "b": 1}
+
+
+@pytest.mark.parametrize("near", [True, False])
+def test_the_problems_to_plan_in_have_as_many_successors_as_they_say(near):
+    mdp = planning.random_mdp(30, 3, near)
+    assert set(mdp.known.sizes) == {3}
+    if near:
+        s, _, s2 = mdp.known.triples
+        assert abs(s - s2).max() <= 2
+
+
+def test_the_plain_likelihood_of_the_comparison_is_the_one_that_is_fitted():
+    x, chosen, groups = fits.choices(500, 3, 4)
+    ours = upriver.fit_choices(x, chosen, groups)
+    loss, gradient = fits.plain_loss(x, chosen, 3)(ours.theta)
+    assert -500 * loss == pytest.approx(ours.log_likelihood)
+    assert abs(gradient).max() < 1e-9
+    theirs = fits.lbfgs(x, chosen, 3, 1e-7)
+    assert theirs.x == pytest.approx(ours.theta, abs=1e-5)
+
+
+def test_the_quick_run_measures_every_family_and_writes_what_it_prints(tmp_path, capsys):
+    out = tmp_path / "bench.json"
+    families = [f for f in bench.FAMILIES if f not in ("memory", "startup")]  # own processes
+    assert main(["bench", *families, "--quick", "--peers", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    data = json.loads(out.read_text())
+    assert {"numpy", "numba", "processors"} <= set(data["machine"])
+    seen = {row["family"] for row in data["lines"]}
+    assert {"episodes", "time against k", "backward induction", "environment steps"} <= seen
+    for row in data["lines"]:
+        assert row["case"] in printed
+        if "reason" in row:
+            assert f"skipped: {row['reason']}" in printed
+        else:
+            assert row["figure"] > 0 and row["ratio"] > 0 and math.isfinite(row["ratio"])
+    agents = {row["case"].partition(",")[0] for row in data["lines"] if row["family"] == "episodes"}
+    assert {"ucrl-mnl", "ucbvi", "lsvi-ucb", "orrl-mnl"} <= agents
+    assert any("--rlberry-python" in row.get("reason", "") for row in data["lines"])
+
+
+def test_a_missing_peer_is_a_line_and_not_a_failure(monkeypatch):
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    lines = [*planning.one_size(100, 3, True, True, True), *fits.fits(True, True)]
+    reasons = [x.reason for x in lines if isinstance(x, Skipped)]
+    assert reasons == ["quantecon is not installed here", "xlogit is not installed here"]
+    assert {x.against for x in lines if isinstance(x, Line)} == {
+        "scipy.sparse products alone", "SciPy L-BFGS", "well scaled",
+    }  # fmt: skip
+
+
+def test_a_python_without_rlberry_is_said_to_be_one():
+    (skipped,) = peers.rlberry(Path(sys.executable), True)
+    assert isinstance(skipped, Skipped) and "rlberry" in skipped.reason
+
+
+def test_wrong_calls(capsys):
+    assert main(["bench", "speed"]) == 2
+    assert "family 'speed' is unknown; it must be one of episodes" in capsys.readouterr().err
+    assert main(["bench", "steps", "--quick", "--rlberry-python", "no/such/python"]) == 2
+    assert "no/such/python is not a file" in capsys.readouterr().err
+
+
+def test_a_missed_figure_is_exit_code_1(monkeypatch, capsys):
+    monkeypatch.setattr(bench, "measure", lambda *_: [line(most=1.0)])
+    assert main(["bench"]) == 1
+    assert "1 of the figures miss" in capsys.readouterr().err
+
+
+def test_without_one_thread_it_starts_itself_again(monkeypatch):
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+    started = []
+
+    def run(words, env, check):
+        started.append((words, env["OPENBLAS_NUM_THREADS"]))
+        return subprocess.CompletedProcess(words, 0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert main(["bench", "steps", "--quick"]) == 0
+    ((words, threads),) = started
+    assert words[1:] == ["-m", "upriver", "bench", "steps", "--quick"] and threads == "1"
+
+
+def test_an_install_where_nothing_can_be_cached_still_plays(tmp_path):
+    """A file stands where each cache folder would be, which stops even the superuser."""
+    package = tmp_path / "upriver"
+    shutil.copytree(
+        Path(upriver.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
+    )
+    (package / "kernels" / "__pycache__").write_text("")
+    nowhere = {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null", "PYTHONPATH": str(tmp_path)}
+    code = (
+        "import upriver as up; mdp = up.envs.riverswim(4, 6); "
+        "print(up.__file__, up.simulate(mdp, up.UCBVI(mdp.task()), 2).returns.shape)"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"} | nowhere
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert str(package) in done.stdout and "(2,)" in done.stdout
+    assert not list(tmp_path.rglob("*.nbi"))
