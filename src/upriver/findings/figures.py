@@ -9,6 +9,7 @@ import numpy as np
 
 from upriver.findings.measured import Cell
 from upriver.plots import (
+    Band,
     Panel,
     columns_of,
     draw,
@@ -29,18 +30,25 @@ BEFORE, AFTER = "#767676", "#0072b2"
 def lost_figure(
     panels: Mapping[str, Panel], xlabel: str, log_x: bool, width: str = "two"
 ) -> Figure:
-    """Episodes lost against a number of the problem, on a log axis: one panel per entry."""
+    """Episodes lost against a number of the problem, on a log axis: one panel per entry.
+
+    Points have few neighbours, so intervals are bars, and the first line of a panel is heavy.
+    """
     with styled():
         figure, every = grid(len(panels), width, 0.85 if width == "two" else 0.72)
         look = styles(list(dict.fromkeys(label for panel in panels.values() for label in panel)))
         legend: dict[str, Any] = {}
         for i, (axes, (title, panel)) in enumerate(zip(every, panels.items(), strict=True)):
-            legend |= draw(axes, panel, look, markers=True)
+            bare = {label: Band(b.x, b.mean, b.mean, b.mean) for label, b in panel.items()}
+            drawn = draw(axes, bare, look, markers=True)
+            next(iter(drawn.values())).set_linewidth(2.2)
+            for label, band in panel.items():
+                axes.vlines(band.x, band.low, band.high, color=look[label].light, linewidth=0.8)
+            legend |= {label: line for label, line in drawn.items() if label not in legend}
             axes.set(title=title, yscale="log", xlabel=xlabel)
             if log_x:
                 axes.set_xscale("log")
                 plain_ticks(axes.xaxis, sorted({float(x) for b in panel.values() for x in b.x}))
-            axes.grid(which="minor", visible=False)
             if i % columns_of(len(panels), width) == 0:
                 axes.set_ylabel(LOST)
         same_limits(every)
@@ -91,8 +99,10 @@ def dots_figure(
 
 
 def same_limits(every: Sequence[Any]) -> None:
-    """One y axis for all panels, so that they can be compared."""
+    """One y axis for all panels, so that they can be compared, with plain numbers on it."""
     low = min(axes.get_ylim()[0] for axes in every)
     high = max(axes.get_ylim()[1] for axes in every)
+    steps = [m * 10.0**e for e in range(-2, 5) for m in (1, 2, 5)]
     for axes in every:
         axes.set_ylim(low, high)
+        plain_ticks(axes.yaxis, [y for y in steps if low <= y <= high])

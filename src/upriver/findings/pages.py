@@ -45,11 +45,18 @@ def find(experiment: Experiment, table: pa.Table) -> Found:
 
 
 def scaling(measured: Sequence[Measured]) -> Found:
-    """Episodes lost against the number of states."""
+    """Episodes lost against the number of states; the first agent stands in both panels."""
     cells = [m.cell for m in measured]
     size = {m.cell.env: f"S = {size_of(m)}" for m in measured}
     table = pivot(cells, lambda c: (c.agent, size[c.env]), lost_text)
-    figure = lost_figure({"": lines(measured, size_of)}, "number of states", log_x=True)
+    first = cells[0].agent
+    panels = {
+        "with features of transitions": lines([m for m in measured if m.run.features], size_of),
+        "tabular and linear, one-hot": lines(
+            [m for m in measured if not m.run.features or m.cell.agent == first], size_of
+        ),
+    }
+    figure = lost_figure({k: p for k, p in panels.items() if p}, "number of states", log_x=True)
     return Found(cells, table, {"scaling": figure})
 
 
