@@ -25,6 +25,7 @@ FORBIDDEN = {
     "plots": {"agents", "simulate", "blackbox", "optimism", "experiments"},
     "report": {"agents", "simulate", "blackbox", "optimism"},
     "simulate": {"experiments", "analysis", "plots", "report", "envs"},
+    "building": {"features", "planning", "mnl", "confidence", "agents", "envs", "simulate"},
     "mdp": {"features", "planning", "mnl", "confidence", "agents", "envs", "simulate"},
     "checks": {"features", "planning", "mnl", "confidence", "agents", "envs", "simulate"},
     "features": {"planning", "mnl", "confidence", "agents", "envs", "simulate", "optimism"},
