@@ -165,7 +165,7 @@ def simulate(
         episode = Episode(
             np.empty(horizon + 1, np.int64), np.empty(horizon, np.int64), np.empty(horizon)
         )
-        rollout(
+        returns[k] = rollout(
             indptr,
             successors,
             prob,
@@ -177,7 +177,6 @@ def simulate(
             *episode,
         )
         first = episode.states[0]
-        returns[k] = episode.rewards.sum()
         values[k] = v[0, first]
         optimal[k] = best[first]
         resumed = perf_counter()

@@ -158,10 +158,11 @@ def rollout(
 ):
     """One episode by inverse transform: uniforms (H+1,), the first one draws the start.
 
-    Writes states (H+1,), actions (H,), rewards (H,).
+    Writes states (H+1,), actions (H,), rewards (H,) and returns the sum of the rewards.
     """
     horizon, n_states = policy.shape
     n_actions = (indptr.shape[0] - 1) // n_states
+    total = 0.0
     s = starts[pick(0.0, start_prob, 0, starts.shape[0], uniforms[0])]
     for h in range(horizon):
         a = policy[h, s]
@@ -169,9 +170,11 @@ def rollout(
         states[h] = s
         actions[h] = a
         rewards[h] = reward[min(h, reward.shape[0] - 1), g]
+        total += rewards[h]
         p = prob[min(h, prob.shape[0] - 1)]
         s = successors[pick(0.0, p, indptr[g], indptr[g + 1], uniforms[h + 1])]
     states[horizon] = s
+    return total
 
 
 @compiled
