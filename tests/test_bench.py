@@ -107,6 +107,18 @@ def test_wrong_calls(capsys):
     assert "no/such/python is not a file" in capsys.readouterr().err
 
 
+def test_a_page_gets_the_same_rows(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(
+        bench, "measure", lambda *_: [line(most=2.0), Skipped("family", "other", "why")]
+    )
+    assert main(["bench", "--out", str(tmp_path / "table.md")]) == 0
+    assert (tmp_path / "table.md").read_text().splitlines()[2:] == [
+        "| family | case | 3 ms | 1.5 | other | ok, at most 2 |"
+    ]
+    assert main(["bench", "--out", str(tmp_path / "table.csv")]) == 2
+    assert "must be a .json or a .md file" in capsys.readouterr().err
+
+
 def test_a_missed_figure_is_exit_code_1(monkeypatch, capsys):
     monkeypatch.setattr(bench, "measure", lambda *_: [line(most=1.0)])
     assert main(["bench"]) == 1

@@ -46,18 +46,34 @@ def as_text(line: Line | Skipped) -> str:
     """One row of the printed table."""
     if isinstance(line, Skipped):
         return f"{line.family:<22} {line.case:<46} skipped: {line.reason}"
-    words = {"at least": line.least, "at most": line.most}
-    asked = ", ".join(f"{word} {x:g}" for word, x in words.items() if x is not None)
-    verdict = "" if line.met is None else f"{'ok' if line.met else 'NOT MET'}, {asked}"
     return (
         f"{line.family:<22} {line.case:<46} {number(line.figure):>9} {line.unit:<15}"
-        f"{number(line.ratio):>7} x {line.against:<30} {verdict:<22} {line.note}"
+        f"{number(line.ratio):>7} x {line.against:<30} {verdict(line):<22} {line.note}"
     ).rstrip()
+
+
+def verdict(line: Line) -> str:
+    """Whether the ratio is what was asked for, or nothing where nothing was."""
+    words = {"at least": line.least, "at most": line.most}
+    asked = ", ".join(f"{word} {x:g}" for word, x in words.items() if x is not None)
+    return "" if line.met is None else f"{'ok' if line.met else 'NOT MET'}, {asked}"
 
 
 def number(x: float) -> str:
     """Three digits, or thousands with separators."""
     return f"{x:,.0f}" if x >= 1000 else f"{x:.3g}"
+
+
+def as_markdown(lines: list[Line | Skipped]) -> str:
+    """The same table for a page; what was skipped is left out."""
+    rows = ["| what | case | measured | ratio | to | asked for |", "|---|---|---:|---:|---|---|"]
+    for line in lines:
+        if isinstance(line, Line):
+            rows.append(
+                f"| {line.family} | {line.case} | {number(line.figure)} {line.unit} "
+                f"| {number(line.ratio)} | {line.against} | {verdict(line)} |"
+            )
+    return "\n".join(rows) + "\n"
 
 
 def as_json(lines: list[Line | Skipped], machine: dict[str, Any]) -> str:

@@ -74,7 +74,8 @@ def memory(quick: bool) -> Iterator[Line]:
     for features, counts in sizes.items():
         first: dict | None = None
         for n_states in counts:
-            seen = episode(features, n_states, repeats=1 if quick else 3)
+            repeats = 1 if quick else max(3, min(51, 10**6 // n_states))
+            seen = episode(features, n_states, repeats=repeats)
             case = f"ucrl-mnl, {features}, S={n_states}, H={HORIZON}"
             yield Line(
                 "memory", case, seen["peak"] / 2**20, "MiB", "triples and values alone",

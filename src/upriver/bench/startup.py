@@ -16,6 +16,7 @@ from upriver.bench.timing import Line
 COLD, WARM = 12.0, 1.5  # CPU seconds allowed for all kernels of `reproduce`
 
 KERNELS = """
+from dataclasses import replace
 from upriver.experiments import load
 from upriver.experiments.build import play
 from upriver.reproduce import EXPERIMENTS
@@ -26,7 +27,7 @@ for name in EXPERIMENTS:
         what = run.agent, str(sorted(run.numbers)), run.support, run.features
         if what not in seen:  # every agent of the table, in every form
             seen.add(what)
-            play(run.model_copy(update={"episodes": 2}))
+            play(replace(run, episodes=2))
 """
 
 

@@ -28,7 +28,7 @@ def bench(
     quick
         Small sizes and few repeats: to see that everything runs.
     out
-        A file for all figures as JSON.
+        A file for the figures: all of them as .json, or the table as .md.
     """
     import os
     import subprocess
@@ -44,11 +44,13 @@ def bench(
         words += ["--rlberry-python", str(rlberry_python)] if rlberry_python else []
         words += ["--out", str(out)] if out else []
         return subprocess.run(words, env=environment, check=False).returncode
-    from upriver.bench import FAMILIES, as_json, as_text, machine, measure
+    from upriver.bench import FAMILIES, as_json, as_markdown, as_text, machine, measure
 
     for name in families:
         if name not in FAMILIES:
             raise ValueError(f"family {name!r} is unknown; it must be one of {', '.join(FAMILIES)}")
+    if out is not None and out.suffix not in (".json", ".md"):
+        raise ValueError(f"--out {out} must be a .json or a .md file")
     named = os.environ.get("UPRIVER_RLBERRY_PYTHON")
     python = rlberry_python or (Path(named) if named else None)
     if python is not None and not python.is_file():
@@ -58,7 +60,8 @@ def bench(
         print(as_text(line), flush=True)
         lines.append(line)
     if out is not None:
-        out.write_text(as_json(lines, machine()), encoding="utf-8")
+        text = as_markdown(lines) if out.suffix == ".md" else as_json(lines, machine())
+        out.write_text(text, encoding="utf-8")
         print(f"written: {out}")
     missed = [line for line in lines if getattr(line, "met", None) is False]
     if missed:
