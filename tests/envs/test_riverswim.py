@@ -111,6 +111,15 @@ def test_the_chain_slips_both_ways_and_pays_at_its_ends():
     np.testing.assert_array_equal(r[0, :, 0], [0.05, 0, 0, 0, 1.0])
 
 
+def test_colosseum_is_lazy_and_random_both_ways():
+    p, r = (x[0] for x in dense(riverswim(5, 4, variant="colosseum")))
+    # stay with 0.1; else the intended move with 0.95 = 0.9 + 0.1 / 2, the other with 0.05
+    np.testing.assert_allclose(p[2, 0], [0, 0.855, 0.1, 0.045, 0])
+    np.testing.assert_allclose(p[2, 1], [0, 0.045, 0.1, 0.855, 0])
+    np.testing.assert_allclose(p[0, 0], [0.955, 0.045, 0, 0, 0])
+    assert r[0, 0] == 0.005 and r[-1, 1] == 1.0 and r.sum() == 1.005
+
+
 @pytest.mark.parametrize("name", VARIANTS)
 def test_local_support_is_the_neighbourhood(name):
     mdp = riverswim(6, variant=name)

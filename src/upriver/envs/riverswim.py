@@ -26,8 +26,8 @@ class Current(NamedTuple):
     """Reward of swimming left at the first state."""
     large: float = 1.0
     """Reward of swimming right at the last state."""
-    slip: float = 0.0
-    """Probability that a move, in either direction, goes the other way."""
+    left: tuple[float, float, float] = (1.0, 0.0, 0.0)
+    """Outcome of swimming left, at every state."""
     any_action: bool = False
     """Whether the end states pay whatever the action."""
     starts: tuple[int, ...] = (0,)
@@ -47,8 +47,11 @@ VARIANTS: dict[str, Current] = {
     ),  # Strehl and Littman 2008, rewards 5 and 10000 divided by 10000
     "ayoub": Current((0, 0.3, 0.7), (0.1, 0.6, 0.3), (0.1, 0.9, 0), small=0.005),  # Ayoub et al.
     "chain": Current(
-        (0.1, 0, 0.9), (0.1, 0, 0.9), (0.1, 0, 0.9), small=0.05, slip=0.1, any_action=True
+        (0.1, 0, 0.9), (0.1, 0, 0.9), (0.1, 0, 0.9), small=0.05, left=(0.9, 0, 0.1), any_action=True
     ),  # the noisy chain of rlberry: the intended move with probability 0.9, else the opposite
+    "colosseum": Current(
+        *3 * [(0.045, 0.1, 0.855)], small=0.005, left=(0.855, 0.1, 0.045)
+    ),  # Colosseum has no current: a lazy stay and a random action, 0.1 each here, both ways
 }
 
 
@@ -74,7 +77,7 @@ def riverswim(
             f"n_states is {n_states}; variant {variant!r} starts in state {max(current.starts)}"
         )
     outcomes = np.empty((n_states, 2, 3))
-    outcomes[:, LEFT] = 1.0 - current.slip, 0.0, current.slip
+    outcomes[:, LEFT] = current.left
     outcomes[:, RIGHT] = current.middle
     outcomes[0, RIGHT], outcomes[-1, RIGHT] = current.first, current.last
     reward = np.zeros((n_states, 2))
