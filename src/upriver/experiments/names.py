@@ -23,6 +23,7 @@ from upriver.agents.table import AGENTS
 from upriver.envs import ENVIRONMENTS
 from upriver.features import FEATURES, Features
 from upriver.mdp import FiniteMDP, Task
+from upriver.mnl import online
 from upriver.optimism import OPTIMISMS
 
 GIVEN = ("task", "features", "mdp", "phi", "psi")
@@ -37,6 +38,8 @@ RULES: dict[str, Mapping[str, Any]] = {
         "constant": confidence.constant_radius,
         "lemma1": confidence.lemma1_radius,
         "corrected": confidence.corrected_radius,
+        "newton": online.newton_radius,
+        "mirror": online.mirror_radius,
     },
     "regularization": {"theory": confidence.theory_regularization},
 }
