@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 KEEPS = 0.9
 """The share of the optimum that counts as solved."""
+OPTIMISMS = {"closed-form": "closed form (6)", "exact-maximum": "exact maximum (4)"}
+"""How the figures call them, with the paper's equations."""
 FIT = 1_000
 """The episode from which a rate of regret is fitted."""
 
@@ -91,8 +93,16 @@ def how_much_bonus(measured: Sequence[Measured]) -> Found:
                 key=scale_of,
             )
             scales, cells = [scale_of(m) for m in points], [m.cell for m in points]
-            panel[optimism] = band_of([0.0, *scales], [*greedy, *cells], "share")
-            rows.append([features, optimism, *solved_text(scales, [c.share for c in cells])])
+            panel[OPTIMISMS.get(optimism, optimism)] = band_of(
+                [0.0, *scales], [*greedy, *cells], "share"
+            )
+            rows.append(
+                [
+                    features,
+                    OPTIMISMS.get(optimism, optimism),
+                    *solved_text(scales, [c.share for c in cells]),
+                ]
+            )
         rows.append([features, "none, c = 0", "", "", "", f"{greedy[0].share:.3f}"])
         suffix = "" if features == "one-hot" else f"-{features}"
         figure = plots.bonus_sweep_figure(panel, ylabel="share of the optimum")
