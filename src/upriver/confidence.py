@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log, sqrt
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -34,7 +34,8 @@ class Evidence(NamedTuple):
     regularization: float
     """lambda_k."""
     logdet_ratio: float
-    """log(det A_k / lambda_k^d), the information gathered."""
+    """log(det A_k / lambda_k^d), the information gathered; nan for a radius that says it does not
+    read it (`reads_information = False`), since it takes a while to sum."""
 
 
 class Radius(Protocol):
@@ -51,6 +52,8 @@ class scaled_radius:
     greedy learner.
     """
 
+    reads_information: ClassVar[bool] = False
+
     scale: float
 
     def __post_init__(self) -> None:
@@ -64,6 +67,8 @@ class scaled_radius:
 @dataclass(frozen=True)
 class constant_radius:
     """beta_k = beta."""
+
+    reads_information: ClassVar[bool] = False
 
     beta: float
 
@@ -83,6 +88,8 @@ class lemma1_radius:
     Its claim, ||theta_hat_k - theta*||_{A_k} <= beta_k for all k with probability 1 - delta,
     is derived for L_varphi = 1 only; see `corrected_radius`.
     """
+
+    reads_information: ClassVar[bool] = False
 
     kappa: float
     theta_bound: float

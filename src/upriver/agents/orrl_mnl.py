@@ -107,4 +107,4 @@ class ORRLMNL:
         """beta_k, the radius used to plan from `state`."""
         radius: Any = self.radius
         model: Any = state.model
-        return radius(evidence(self.features, state.k, model))
+        return radius(evidence(self.features, state.k, model, radius))

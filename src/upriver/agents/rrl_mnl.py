@@ -104,7 +104,7 @@ class RRLMNL:
         """sigma_k = H alpha_k, the scale of the perturbation."""
         radius: Any = self.radius
         model: Any = state.model
-        return self.task.horizon * radius(evidence(self.features, state.k, model))
+        return self.task.horizon * radius(evidence(self.features, state.k, model, radius))
 
 
 @lru_cache(maxsize=64)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import nan
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -102,14 +103,18 @@ class UCRLMNL:
     def beta(self, state: UCRLMNLState) -> float:
         """beta_k, the radius used to plan from `state`."""
         radius: Any = self.radius
-        return radius(evidence(self.features, state.k, state.model))
+        return radius(evidence(self.features, state.k, state.model, radius))
 
 
-def evidence(features: Features, k: int, model: mnl.Model) -> Evidence:
+def evidence(
+    features: Features, k: int, model: mnl.Model, radius: Radius | None = None
+) -> Evidence:
     """What a radius may look at before episode k."""
     task = features.task
+    reads = getattr(radius, "reads_information", True)
     assert features.formal_dimension is not None
     return Evidence(
         k, task.horizon, task.n_states, task.max_successors, features.formal_dimension,
-        features.norm_bound, model.regularization, mnl.logdet_ratio(features, model),
+        features.norm_bound, model.regularization,
+        mnl.logdet_ratio(features, model) if reads else nan,
     )  # fmt: skip

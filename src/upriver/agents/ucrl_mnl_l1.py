@@ -97,7 +97,7 @@ class UCRLMNLL1:
         """beta_k, the radius used to plan from `state`."""
         radius: Any = self.radius
         model: Any = state.model
-        return radius(evidence(self.features, state.k, model))
+        return radius(evidence(self.features, state.k, model, radius))
 
 
 def polytope_plan(task: Task, prob: Array, reward: Array, size: Array, word: np.uint64) -> Plan:

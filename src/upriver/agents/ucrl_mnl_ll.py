@@ -96,4 +96,4 @@ class UCRLMNLLL:
     def beta(self, state: UCRLMNLLLState) -> float:
         """beta_k, the radius used to plan from `state`."""
         radius: Any = self.radius
-        return radius(evidence(self.features, state.k, state.model))
+        return radius(evidence(self.features, state.k, state.model, radius))

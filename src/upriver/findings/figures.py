@@ -92,6 +92,7 @@ def dots_figure(
             axes.set_yticks(range(len(agents)), agents if axes is every[0] else [])
             if log:
                 axes.set_xscale("log")
+                plain_ticks(axes.xaxis, between(*axes.get_xlim()))
             else:
                 axes.set_xlim(-0.03, 1.03)
         finish(figure, every, legend) if legend else None
@@ -102,7 +103,12 @@ def same_limits(every: Sequence[Any]) -> None:
     """One y axis for all panels, so that they can be compared, with plain numbers on it."""
     low = min(axes.get_ylim()[0] for axes in every)
     high = max(axes.get_ylim()[1] for axes in every)
-    steps = [m * 10.0**e for e in range(-2, 5) for m in (1, 2, 5)]
     for axes in every:
         axes.set_ylim(low, high)
-        plain_ticks(axes.yaxis, [y for y in steps if low <= y <= high])
+        plain_ticks(axes.yaxis, between(low, high))
+
+
+def between(low: float, high: float) -> list[float]:
+    """1, 2, 5, 10, 20, ... from low to high."""
+    steps = (m * 10.0**e for e in range(-3, 6) for m in (1, 2, 5))
+    return [x for x in steps if low <= x <= high]

@@ -297,7 +297,9 @@ def refresh(
             return b
         size = blocks[b, 2]
         if local:  # newton_block left the Hessian at the estimate behind
-            factor[:size, :size] = hessian[:size, :size]
+            for i in range(size):  # a slice assigned to a slice would compile for seconds
+                for j in range(i + 1):
+                    factor[i, j] = hessian[i, j]
         else:
             gram_block(layout, b, groups, visits, lam, factor)
         if not cholesky(factor, size):

@@ -70,7 +70,8 @@ def project(layout, matrix, matrix_start, bound, theta, factor):
             start = layout.block_table[b, 0]
             m = layout.block_table[b, 2]
             factored(view(layout, matrix, matrix_start, b), m, mu, factor)
-            x[:m] = image[start : start + m]
+            for i in range(m):
+                x[i] = image[start + i]
             solve_lower(factor, m, x)
             solve_upper(factor, m, x)
             for i in range(m):
