@@ -49,7 +49,7 @@ class Measured(NamedTuple):
     sample: Sample
     cell: Cell
     seconds: float = float("nan")
-    """Planning and learning, mean over 1,000 episodes; nan where the table has no times."""
+    """Planning and learning, for 1,000 episodes; nan where the table has no times."""
 
 
 class Found(NamedTuple):
@@ -89,12 +89,19 @@ def measure(experiment: Experiment, table: pa.Table) -> list[Measured]:
 
 
 def seconds_of(table: pa.Table) -> dict[tuple[str, str, str], float]:
-    """{(env, agent, setting): seconds per 1,000 episodes}; empty for a table without times."""
+    """{(env, agent, setting): seconds per 1,000 episodes}; empty for a table without times.
+
+    Of the quickest run: whatever else the machine was doing only makes a run slower.
+    """
     if "seconds" not in table.column_names:
         return {}
-    groups = table.group_by(["env", "agent", "setting"]).aggregate([("seconds", "mean")])
-    return {(r["env"], r["agent"], r["setting"]): 1000.0 * r["seconds_mean"]
-            for r in groups.to_pylist()}  # fmt: skip
+    keys = ["env", "agent", "setting"]
+    runs = table.group_by([*keys, "seed"]).aggregate([("seconds", "mean")])
+    best = runs.group_by(keys).aggregate([("seconds_mean", "min")])
+    return {
+        (r["env"], r["agent"], r["setting"]): 1000.0 * r["seconds_mean_min"]
+        for r in best.to_pylist()
+    }
 
 
 def cell_of(run: RunSpec, sample: Sample, given: Iterable[str]) -> Cell:
