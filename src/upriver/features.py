@@ -83,7 +83,7 @@ class Layout(NamedTuple):
         return place
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Features:
     """varphi on the triples of a task: `matrix` (n, d), dense or scipy.sparse."""
 
@@ -128,6 +128,10 @@ class Features:
         object.__setattr__(self, "matrix", matrix)
         if self.formal_dimension is None:
             object.__setattr__(self, "formal_dimension", matrix.shape[1])
+
+    def __repr__(self) -> str:
+        kind = "sparse" if sparse.issparse(self.matrix) else "dense"
+        return f"Features({self.dimension} {kind} columns on {self.task!r})"
 
     @property
     def dimension(self) -> int:
@@ -292,6 +296,11 @@ def shared(task: Task) -> Features:
     s, a, s2 = task.triples
     offset = place[s2] - place[s]
     direction = np.where(np.abs(offset) <= 1, offset, 2)
+    if task.support != "full" and (direction == 2).mean() > 0.2:
+        raise ValueError(
+            f"{int((direction == 2).sum())} of {task.n_triples} transitions leap over neighbours, "
+            "so these states are not on a line; use features.from_function"
+        )
     where = np.where(s == np.argmin(place), 0, np.where(s == np.argmax(place), 2, 1))
     code = (a * 3 + where) * 4 + direction + 1
     group = s * task.n_actions + a

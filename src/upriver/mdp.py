@@ -32,7 +32,7 @@ from upriver.checks import (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Task:
     """What a learner is told about an MDP. Build one with `FiniteMDP.task`, or directly."""
 
@@ -159,13 +159,17 @@ class Task:
         )
 
     def describe(self) -> str:
+        unknown = "" if self.reward is not None else ", unknown reward"
         return (
             f"{self.n_states} states, {self.n_actions} actions, horizon {self.horizon}, "
-            f"{self.n_triples} triples, support {self.support}"
+            f"{self.n_triples} triples, support {self.support}{unknown}"
         )
 
+    def __repr__(self) -> str:
+        return f"Task({self.describe()})"
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class FiniteMDP:
     """A finite-horizon MDP: a task whose support is the true one, and the probabilities."""
 
@@ -207,6 +211,9 @@ class FiniteMDP:
         if not (np.isfinite([low, high]).all() and low < high):
             raise ValueError(f"reward_range is {self.reward_range!r}; it must be (low, high)")
         object.__setattr__(self, "reward_range", (low, high))
+
+    def __repr__(self) -> str:
+        return f"FiniteMDP({self.name}: {self.known.describe()})"
 
     @property
     def n_states(self) -> int:

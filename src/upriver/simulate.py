@@ -52,6 +52,12 @@ class Run(NamedTuple):
     checkpoint: Checkpoint | None = None
     """Where to go on, see `simulate`."""
 
+    def __repr__(self) -> str:
+        return (
+            f"Run({len(self.returns)} episodes, return {self.returns.sum():.6g}, "
+            f"regret {self.regret.sum():.6g})"
+        )
+
     @property
     def regret(self) -> Array:
         """V*_1 - V^{pi_k}_1 at the start of each episode, exact."""

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from upriver.paper import Line
 
 
 def reproduce(
@@ -42,8 +46,32 @@ def reproduce(
     from upriver.report import write_report
 
     done.files.append(write_report(out))
-    print((out / "table1.md").read_text(encoding="utf-8"))
-    print("written:")
+    show(done.lines)
+    print("written (table1.md says where the numbers differ, and why):")
     for path in done.files:
         print(f"  {path}")
     return code
+
+
+def show(lines: list[Line]) -> None:
+    """The table on the terminal: ours, and the printed value below it."""
+    from rich.console import Console
+    from rich.table import Table
+
+    by = {(x.method, x.n_states): x for x in lines}
+    sizes = sorted({(x.n_states, x.horizon) for x in lines})
+    runs = lines[0].runs
+    table = Table(title=f"Cumulative return, mean ± sd over {runs} runs; printed value and ratio")
+    table.add_column("")
+    for n, horizon in sizes:
+        table.add_column(f"S = {n}, H = {horizon}", justify="right")
+    for method in dict.fromkeys(x.method for x in lines):
+        cells = []
+        for n, _ in sizes:
+            x = by[method, n]
+            cell = f"{x.mean:.1f} ± {x.sd:.1f}"
+            if x.paper_mean is not None:
+                cell += f"\n[dim]{x.paper_mean:.1f} x {x.ratio:.2f}[/dim]"
+            cells.append(cell)
+        table.add_row(method, *cells)
+    Console().print(table)

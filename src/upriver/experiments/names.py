@@ -50,9 +50,9 @@ def unknown(kind: str, word: str, allowed: Iterable[str]) -> ValueError:
     """The error for a word that means nothing here, with the nearest one that does."""
     known = sorted(allowed)
     near = get_close_matches(word, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = f"; did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(known) or "none"
-    return ValueError(f"{kind} {word!r} is unknown; {hint}(allowed: {listed})")
+    return ValueError(f"{kind} {word!r} is unknown{hint} (allowed: {listed})")
 
 
 def imported(name: str, kind: str) -> Any:

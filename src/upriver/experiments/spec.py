@@ -424,5 +424,7 @@ def sentence(error: ValidationError) -> str:
     if first["type"] == "value_error":
         text = first["msg"].removeprefix("Value error, ")
         return f"{where}: {text}" if where else text
+    if first["type"] == "model_type" and where == "seeds":
+        return f"seeds is {given!r}; it must be a table such as {{ first = 0, count = 10 }}"
     text = first["msg"].removeprefix("Input ")
     return f"{where} is {given!r}; it {text}"

@@ -78,7 +78,7 @@ function curvesChart(curves, agents, measure, options) {
   for (const agent of [...agents].reverse()) {
     const curve = curves[agent.name];
     const colour = colourOf(agent);
-    if (options.seeds && agent.name !== "optimal") {
+    if (options.seeds && agent.name.toLowerCase() !== "optimal") {
       const x = [], y = [];
       for (const run of curve.seeds[measure]) {
         x.push(...curve.seeds.x, null);
@@ -110,7 +110,7 @@ function curvesChart(curves, agents, measure, options) {
     layout.annotations = [{ xref: "paper", x: 1, xanchor: "right", y: options.optimal,
       yanchor: "bottom", showarrow: false, text: `V* = ${short(options.optimal)}`, font: { size: 11, color: css("--muted") } }];
   }
-  const lines = (a) => (options.seeds && a.name !== "optimal" ? curves[a.name].seeds[measure].flat() : []);
+  const lines = (a) => (options.seeds && a.name.toLowerCase() !== "optimal" ? curves[a.name].seeds[measure].flat() : []);
   const tops = agents.flatMap((a) => curves[a.name][measure].high.concat(lines(a))).concat(options.optimal || 0);
   const bottoms = agents.flatMap((a) => curves[a.name][measure].low.concat(lines(a))).concat(0);
   if (tops.length > 1) layout.yaxis.range = [1.05 * least(bottoms), 1.1 * most(tops)];
@@ -130,7 +130,7 @@ function curvesChart(curves, agents, measure, options) {
 
 function endings(curves, agents, measure, seeds) {
   if (!agents.length) return "No agent is chosen.";
-  const learners = agents.length > 1 ? agents.filter((a) => a.name !== "optimal") : agents;
+  const learners = agents.length > 1 ? agents.filter((a) => a.name.toLowerCase() !== "optimal") : agents;
   const last = learners.map((a) => {
     const c = curves[a.name];
     return [a.name, c[measure].mean.at(-1), c.x.at(-1), c];
@@ -304,5 +304,5 @@ function secondsChart(rows, agents) {
     layout.xaxis.dtick = layout.xaxis.range[1] - layout.xaxis.range[0] > 1.5 ? 1 : "D2";
   }
   const fastest = shown.length ? [...shown].sort((a, b) => a[1].seconds - b[1].seconds)[0] : null;
-  return { data, layout, height: 90 + 30 * Math.max(1, shown.length), text: fastest ? `Planning and learning, mean over runs; environment and evaluation are not counted. ${fastest[0].name} is quickest with ${short(fastest[1].seconds)} s.` : "No learner is chosen." };
+  return { data, layout, height: 90 + 30 * Math.max(1, shown.length), text: fastest ? `Planning and learning, median over runs; environment and evaluation are not counted. ${fastest[0].name} is quickest with ${short(fastest[1].seconds)} s.` : "No learner is chosen." };
 }

@@ -51,7 +51,7 @@ function present() {
 }
 
 function learners() {
-  return present().filter((a) => !["optimal", "random", "always"].includes(a.name));
+  return present().filter((a) => !["optimal", "random", "always"].includes(a.name.toLowerCase()));
 }
 
 function drawCurves() {
@@ -78,7 +78,7 @@ function drawInside() {
   $("inside-charts").hidden = !names.length;
   if (!any) return;
   const select = $("inside-agent");
-  const wanted = names.includes(select.value) ? select.value : names.includes("ucrl-mnl") ? "ucrl-mnl" : names.find((n) => n !== "optimal") || names[0];
+  const wanted = names.includes(select.value) ? select.value : names.find((n) => n.toLowerCase() === "ucrl-mnl") || names.find((n) => n.toLowerCase() !== "optimal") || names[0];
   options(select, names, wanted);
   $("inside-note").textContent = names.length
     ? "The first run that kept its last plan; every tenth seed does, on problems that are small enough to draw."
@@ -120,7 +120,7 @@ function fixed(x, digits) {
 function drawTable() {
   const table = $("totals");
   const rows = DATA.table.filter((r) => r.env === state.env);
-  const learners = rows.filter((r) => r.agent !== "optimal");
+  const learners = rows.filter((r) => r.agent.toLowerCase() !== "optimal");
   const most = Math.max(...learners.map((r) => r.mean));
   const among = (r) => learners.length > 1 && learners.includes(r) && r.high >= most;
   const digits = Math.max(...rows.map((r) => Math.abs(r.mean))) >= 1000 ? 1 : 2;

@@ -24,7 +24,7 @@ class Results(NamedTuple):
     about: dict[str, dict[str, Any]]
     """{setting: what the first file of the sample says about itself}."""
     seconds: dict[tuple[str, str, str], float]
-    """{(env, agent, setting): mean seconds of a run}."""
+    """{(env, agent, setting): median seconds of a run: the first of a process compiles}."""
     detail: dict[tuple[str, str, str], str]
     """{(env, agent, setting): JSON of the first run that kept it}."""
     problems: list[str]
@@ -65,7 +65,7 @@ def read(folder: str | Path) -> Results:
         seeds, returns, values, optimal = zip(*runs, strict=True)
         stacked = (np.stack(x) for x in (returns, values, optimal))
         results.samples.append(Sample(*key, np.array(seeds), *stacked))
-        results.seconds[key] = float(np.mean(seconds[key]))
+        results.seconds[key] = float(np.median(seconds[key]))
     return results
 
 
@@ -103,7 +103,8 @@ def order_of(samples: Sequence[Sample], labels: Sequence[str]) -> list[str]:
     for sample, label in zip(samples, labels, strict=True):
         share = sample.regret.sum(axis=1) / sample.optimal_values.sum(axis=1)
         lost.setdefault(label, []).append(float(share.mean()))
-    return sorted(lost, key=lambda name: (name != "optimal", round(np.mean(lost[name]), 9), name))
+    worth = {name: round(float(np.mean(shares)), 9) for name, shares in lost.items()}
+    return sorted(lost, key=lambda name: (name.lower() != "optimal", worth[name], name))
 
 
 def natural(name: str) -> list[tuple[int, str]]:
