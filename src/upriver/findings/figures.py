@@ -15,7 +15,6 @@ from upriver.plots import (
     draw,
     finish,
     grid,
-    plain_ticks,
     styled,
 )
 from upriver.styles import styles
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LOST = "episodes lost (regret / V*)"
+FLOOR = 0.1
 BEFORE, AFTER = "#767676", "#0072b2"
 
 
@@ -33,13 +33,18 @@ def lost_figure(
     """Episodes lost against a number of the problem, on a log axis: one panel per entry.
 
     Points have few neighbours, so intervals are bars, and the first line of a panel is heavy.
+    Less than FLOOR is drawn as FLOOR: nobody cares which part of nothing was lost.
     """
     with styled():
         figure, every = grid(len(panels), width, 0.85 if width == "two" else 0.72)
         look = styles(list(dict.fromkeys(label for panel in panels.values() for label in panel)))
         legend: dict[str, Any] = {}
         for i, (axes, (title, panel)) in enumerate(zip(every, panels.items(), strict=True)):
-            bare = {label: Band(b.x, b.mean, b.mean, b.mean) for label, b in panel.items()}
+            panel = {
+                label: Band(b.x, *(np.maximum(y, FLOOR) for y in b[1:]))
+                for label, b in panel.items()
+            }
+            bare = {label: b._replace(low=b.mean, high=b.mean) for label, b in panel.items()}
             drawn = draw(axes, bare, look, markers=True)
             next(iter(drawn.values())).set_linewidth(2.2)
             for label, band in panel.items():
@@ -48,7 +53,7 @@ def lost_figure(
             axes.set(title=title, yscale="log", xlabel=xlabel)
             if log_x:
                 axes.set_xscale("log")
-                plain_ticks(axes.xaxis, sorted({float(x) for b in panel.values() for x in b.x}))
+                ticks(axes.xaxis, np.unique([np.asarray(b.x) for b in panel.values()]).tolist())
             if i % columns_of(len(panels), width) == 0:
                 axes.set_ylabel(LOST)
         same_limits(every)
@@ -92,7 +97,7 @@ def dots_figure(
             axes.set_yticks(range(len(agents)), agents if axes is every[0] else [])
             if log:
                 axes.set_xscale("log")
-                plain_ticks(axes.xaxis, between(*axes.get_xlim()))
+                ticks(axes.xaxis, between(*axes.get_xlim()))
             else:
                 axes.set_xlim(-0.03, 1.03)
         finish(figure, every, legend) if legend else None
@@ -105,10 +110,16 @@ def same_limits(every: Sequence[Any]) -> None:
     high = max(axes.get_ylim()[1] for axes in every)
     for axes in every:
         axes.set_ylim(low, high)
-        plain_ticks(axes.yaxis, between(low, high))
+        ticks(axes.yaxis, between(low, high))
 
 
 def between(low: float, high: float) -> list[float]:
-    """1, 2, 5, 10, 20, ... from low to high."""
-    steps = (m * 10.0**e for e in range(-3, 6) for m in (1, 2, 5))
-    return [x for x in steps if low <= x <= high]
+    """1, 2, 5, 10, 20, ... from low to high; over more than three decades their powers only."""
+    heads = (1, 2, 5) if high < 1000 * low else (1,)
+    return [x for e in range(-3, 6) for m in heads if low <= (x := m * 10.0**e) <= high]
+
+
+def ticks(axis: Any, at: Sequence[float]) -> None:
+    """These numbers and no others, written plainly."""
+    axis.set_ticks(at, [f"{x:g}" for x in at])
+    axis.set_ticks([], minor=True)

@@ -83,8 +83,8 @@ def equal_information(measured: Sequence[Measured]) -> Found:
 def how_much_bonus(measured: Sequence[Measured]) -> Found:
     """The share of the optimum against c, and the range of c that keeps 90% of it."""
     figures, rows = {}, []
-    for features in dict.fromkeys(m.cell.features for m in measured):
-        here = [m for m in measured if m.cell.features == features]
+    for env, features in dict.fromkeys((m.cell.env, m.cell.features) for m in measured):
+        here = [m for m in measured if (m.cell.env, m.cell.features) == (env, features)]
         greedy = [m.cell for m in here if scale_of(m) == 0.0]
         panel = {}
         for optimism in dict.fromkeys(m.run.numbers["optimism"] for m in here):
@@ -93,22 +93,16 @@ def how_much_bonus(measured: Sequence[Measured]) -> Found:
                 key=scale_of,
             )
             scales, cells = [scale_of(m) for m in points], [m.cell for m in points]
-            panel[OPTIMISMS.get(optimism, optimism)] = band_of(
-                [0.0, *scales], [*greedy, *cells], "share"
-            )
-            rows.append(
-                [
-                    features,
-                    OPTIMISMS.get(optimism, optimism),
-                    *solved_text(scales, [c.share for c in cells]),
-                ]
-            )
-        rows.append([features, "none, c = 0", "", "", "", f"{greedy[0].share:.3f}"])
-        suffix = "" if features == "one-hot" else f"-{features}"
+            name = OPTIMISMS.get(optimism, optimism)
+            panel[name] = band_of([0.0, *scales], [*greedy, *cells], "share")
+            text = solved_text(scales, [c.share for c in cells])
+            rows.append([env, features, name, *text])
+        rows.append([env, features, "none, c = 0", "", "", "", f"{greedy[0].share:.3f}"])
         figure = plots.bonus_sweep_figure(panel, ylabel="share of the optimum")
+        figure.axes[0].set_title(f"{env}, {features} features", fontsize=8)
         figure.axes[0].axhline(KEEPS, color="#767676", linewidth=0.7, linestyle=":", zorder=1)
-        figures[f"how-much-bonus{suffix}"] = figure
-    head = ["features", "use of the set", "least c", "largest c", "decades", "best share"]
+        figures[f"how-much-bonus-{env}-{features}"] = figure
+    head = ["environment", "features", "use of the set", "least c", "largest c", "decades", "best"]
     return Found([m.cell for m in measured], markdown([head, *rows]), figures)
 
 
