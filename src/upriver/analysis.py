@@ -144,6 +144,12 @@ def samples_of(table: pa.Table) -> list[Sample]:
     return samples
 
 
+def natural(name: str) -> list[tuple[int, str]]:
+    """A key by which river-6 comes before river-10."""
+    parts = name.replace("-", " ").split()
+    return [(int(p), "") if p.isdigit() else (-1, p) for p in parts]
+
+
 def sd(x: Array) -> Any:
     """Standard deviation along the last axis, with n - 1; 0 for a single number."""
     return np.std(x, axis=-1, ddof=1) if x.shape[-1] > 1 else np.zeros(x.shape[:-1])[()]

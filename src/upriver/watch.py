@@ -44,7 +44,8 @@ class Watcher:
 
     def look(self) -> dict[str, Any]:
         """The state of the sweep as plain dicts and lists."""
-        from upriver.report.runs import failures_of, natural
+        from upriver.analysis import natural
+        from upriver.report.runs import failures_of
 
         for path in self.root.glob("env=*/agent=*/*.parquet"):
             if path not in self.runs:

@@ -86,10 +86,10 @@ def draw(kind: str, labelled: Labelled, columns: str, of: str, window: int) -> A
 
 def panels_of(labelled: Labelled, quantity: str, cumulative: bool, window: int = 1) -> Any:
     """{environment: {agent: band}}, thinned to what a page can show, in a reader's order."""
-    from upriver.analysis import curve_of
+    from upriver.analysis import curve_of, natural
     from upriver.plots import Band
     from upriver.report.data import positions
-    from upriver.report.runs import natural, order_of
+    from upriver.report.runs import order_of
 
     labels, samples = zip(*labelled, strict=True)
     panels: dict[str, dict[str, Band]] = {}

@@ -41,10 +41,11 @@ def table(
     out
         A file instead of the terminal.
     """
-    from upriver.analysis import load_runs, samples_of, summary
+    from upriver.analysis import load_runs, natural, samples_of, summary
 
     problems: list[str] = []
     rows = summary(samples_of(load_runs(folder, problems=problems)), of)
+    rows.sort(key=lambda row: natural(row.env))
     text = {"text": as_text, "csv": as_csv, "markdown": as_markdown}[format](rows)
     if out is None:
         print(text, end="")

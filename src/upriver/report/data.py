@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from upriver.analysis import Sample, curve_of, summary
+from upriver.analysis import Sample, curve_of, natural, summary
 from upriver.checks import Array
 from upriver.report.runs import (
     Results,
     failures_of,
     labels_of,
-    natural,
     order_of,
     read,
     store_of,

@@ -107,12 +107,6 @@ def order_of(samples: Sequence[Sample], labels: Sequence[str]) -> list[str]:
     return sorted(lost, key=lambda name: (name.lower() != "optimal", worth[name], name))
 
 
-def natural(name: str) -> list[tuple[int, str]]:
-    """A key by which river-6 comes before river-10."""
-    parts = name.replace("-", " ").split()
-    return [(int(p), "") if p.isdigit() else (-1, p) for p in parts]
-
-
 def failures_of(root: Path) -> list[dict[str, Any]]:
     """Runs that raised and have not succeeded since."""
     found = []
