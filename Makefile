@@ -10,7 +10,7 @@ OUT ?= results/paper
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: reproduce test lint soak docs bench clean
+.PHONY: reproduce test lint rooms soak docs bench clean
 
 reproduce: $(VENV)/.runtime
 	$(BIN)/upriver reproduce --out $(OUT)
@@ -22,6 +22,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports --no-cache
+
+rooms: $(VENV)/.dev
+	$(BIN)/python tools/rooms.py
 
 soak: $(VENV)/.dev
 	$(BIN)/pytest -n 2 -m slow

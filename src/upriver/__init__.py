@@ -8,8 +8,8 @@ from typing import Any
 
 from upriver.mdp import FiniteMDP, Task
 from upriver.planning import Plan, evaluate, solve
-from upriver.rollouts import Rollouts, rollouts
-from upriver.simulate import Run, simulate
+from upriver.play.rollouts import Rollouts, rollouts
+from upriver.play.simulate import Run, simulate
 
 __version__ = "0.1.0"
 
@@ -30,22 +30,24 @@ HOMES = {
     "agents.ucrl_mnl_ll": ("UCRLMNLLL",),
     "agents.ucrl_mnl_plus": ("UCRLMNLOL", "UCRLMNLPlus"),
     "agents.ucrl_vtr": ("UCRLVTR",),
-    "analysis": ("load_runs",),
-    "blackbox": ("Learning", "learn"),
-    "confidence": (
+    "results.analysis": ("load_runs",),
+    "play.blackbox": ("Learning", "learn"),
+    "mnl.confidence": (
         "constant_radius", "corrected_radius", "elliptical_norms", "gram_matrix", "lemma1_radius",
         "scaled_radius", "theory_regularization",
     ),
     "diagnostics": ("calibrated_radius", "coverage", "diagnose"),
     "features": ("Features",),
-    "logs": ("fit_from_log", "plan_with"),
+    "logs.fit": ("fit_from_log", "plan_with"),
     "mnl.fit": ("FittedMNL", "fit_choices", "fit_mnl"),
-    "policy": ("Policy", "load_policy"),
-    "saving": ("load_agent", "save_agent"),
+    "play.policy": ("Policy", "load_policy"),
+    "play.checkpoints": ("load_agent", "save_agent"),
 }  # fmt: skip
 WHERE = {name: home for home, names in HOMES.items() for name in names}
-ROOMS = ("envs", "features", "optimism")
-"""Modules that are public as they are: up.envs, up.features, up.optimism."""
+ROOMS = {"envs": "envs", "features": "features", "optimism": "planning.optimism"}
+"""Rooms that are public as they are: up.envs, up.features, up.optimism."""
+FORMERLY = {"analysis": "results.analysis", "plots": "results.plots"}
+"""Modules that pages of version 0.1 imported from here."""
 
 __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "FiniteMDP", "Plan", "Rollouts", "Run", "Task", "evaluate", "rollouts", "simulate", "solve",
@@ -59,7 +61,9 @@ def __getattr__(name: str) -> Any:
         globals()[name] = value
         return value
     if name in ROOMS:
-        return import_module(f"upriver.{name}")
+        return import_module(f"upriver.{ROOMS[name]}")
+    if name in FORMERLY:
+        return import_module(f"upriver.{FORMERLY[name]}")
     raise AttributeError(f"module 'upriver' has no attribute {name!r}")
 
 

@@ -2,7 +2,6 @@
 
 from upriver import envs as envs
 from upriver import features as features
-from upriver import optimism as optimism
 from upriver.agents.epsilon_greedy import EpsilonGreedy as EpsilonGreedy
 from upriver.agents.fixed import Always as Always
 from upriver.agents.fixed import Optimal as Optimal
@@ -23,38 +22,39 @@ from upriver.agents.ucrl_mnl_ll import UCRLMNLLL as UCRLMNLLL
 from upriver.agents.ucrl_mnl_plus import UCRLMNLOL as UCRLMNLOL
 from upriver.agents.ucrl_mnl_plus import UCRLMNLPlus as UCRLMNLPlus
 from upriver.agents.ucrl_vtr import UCRLVTR as UCRLVTR
-from upriver.analysis import load_runs as load_runs
-from upriver.blackbox import Learning as Learning
-from upriver.blackbox import learn as learn
-from upriver.confidence import constant_radius as constant_radius
-from upriver.confidence import corrected_radius as corrected_radius
-from upriver.confidence import elliptical_norms as elliptical_norms
-from upriver.confidence import gram_matrix as gram_matrix
-from upriver.confidence import lemma1_radius as lemma1_radius
-from upriver.confidence import scaled_radius as scaled_radius
-from upriver.confidence import theory_regularization as theory_regularization
 from upriver.diagnostics import calibrated_radius as calibrated_radius
 from upriver.diagnostics import coverage as coverage
 from upriver.diagnostics import diagnose as diagnose
 from upriver.features import Features as Features
-from upriver.logs import fit_from_log as fit_from_log
-from upriver.logs import plan_with as plan_with
+from upriver.logs.fit import fit_from_log as fit_from_log
+from upriver.logs.fit import plan_with as plan_with
 from upriver.mdp import FiniteMDP as FiniteMDP
 from upriver.mdp import Task as Task
+from upriver.mnl.confidence import constant_radius as constant_radius
+from upriver.mnl.confidence import corrected_radius as corrected_radius
+from upriver.mnl.confidence import elliptical_norms as elliptical_norms
+from upriver.mnl.confidence import gram_matrix as gram_matrix
+from upriver.mnl.confidence import lemma1_radius as lemma1_radius
+from upriver.mnl.confidence import scaled_radius as scaled_radius
+from upriver.mnl.confidence import theory_regularization as theory_regularization
 from upriver.mnl.fit import FittedMNL as FittedMNL
 from upriver.mnl.fit import fit_choices as fit_choices
 from upriver.mnl.fit import fit_mnl as fit_mnl
 from upriver.planning import Plan as Plan
 from upriver.planning import evaluate as evaluate
+from upriver.planning import optimism as optimism
 from upriver.planning import solve as solve
-from upriver.policy import Policy as Policy
-from upriver.policy import load_policy as load_policy
-from upriver.rollouts import Rollouts as Rollouts
-from upriver.rollouts import rollouts as rollouts
-from upriver.saving import load_agent as load_agent
-from upriver.saving import save_agent as save_agent
-from upriver.simulate import Run as Run
-from upriver.simulate import simulate as simulate
+from upriver.play.blackbox import Learning as Learning
+from upriver.play.blackbox import learn as learn
+from upriver.play.checkpoints import load_agent as load_agent
+from upriver.play.checkpoints import save_agent as save_agent
+from upriver.play.policy import Policy as Policy
+from upriver.play.policy import load_policy as load_policy
+from upriver.play.rollouts import Rollouts as Rollouts
+from upriver.play.rollouts import rollouts as rollouts
+from upriver.play.simulate import Run as Run
+from upriver.play.simulate import simulate as simulate
+from upriver.results.analysis import load_runs as load_runs
 
 __version__: str
 __all__: list[str]

@@ -3,8 +3,8 @@
 import numpy as np
 
 import upriver as up
+from upriver.agents.linear import Visits
 from upriver.agents.protocol import Episode
-from upriver.linear import Visits
 
 
 def samples(task, episodes):

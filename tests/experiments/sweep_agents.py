@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from upriver.agents.fixed import Random
-from upriver.simulate import streams
+from upriver.play.simulate import streams
 
 LOG = "UPRIVER_TEST_LOG"
 

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from upriver.analysis import load_runs, samples_of, summary
 from upriver.cli.table import as_csv
 from upriver.experiments.spec import Experiment, parse
+from upriver.results.analysis import load_runs, samples_of, summary
 
 ROOT = Path(__file__).parents[2]
 AGENTS = "tests.experiments.sweep_agents"

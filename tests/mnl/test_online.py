@@ -8,8 +8,8 @@ import upriver as up
 from tests.mnl import plain_online as plain
 from upriver import kernels
 from upriver.agents.protocol import Episode
-from upriver.confidence import Evidence
 from upriver.mnl import likelihood, online
+from upriver.mnl.confidence import Evidence
 
 
 def settings():

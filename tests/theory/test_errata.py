@@ -9,7 +9,6 @@ import pytest
 
 import upriver as up
 from tests.diagnostics.problems import random_problem
-from upriver.confidence import Evidence
 from upriver.diagnostics import (
     bilinear_model,
     curvature_at,
@@ -22,6 +21,7 @@ from upriver.diagnostics import (
 )
 from upriver.mnl import likelihood
 from upriver.mnl import model as mnl
+from upriver.mnl.confidence import Evidence
 from upriver.planning import start_value
 
 COLUMNS = {(6, 24): 100, (8, 32): 100, (10, 40): 150, (20, 80): 200}

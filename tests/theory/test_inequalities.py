@@ -62,8 +62,9 @@ def test_total_variation(draw):
 def test_the_library_uses_these_constants(rng):
     """half_range and gradient add exactly the right-hand sides, for B the steps left."""
     from tests.reference import random_mdp
-    from upriver import features, optimism
+    from upriver import features
     from upriver.mnl import model as mnl
+    from upriver.planning import optimism
 
     mdp = random_mdp(rng, 4, 2, 5)
     made = features.one_hot_indicator(mdp.task("full"))

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tests.reference import dense, gram, matrix, optimal_q
-from upriver import UCRLMNL, FiniteMDP, constant_radius, features, optimism, simulate
+from upriver import UCRLMNL, FiniteMDP, constant_radius, features, simulate
 from upriver.features import Features, recentre
 from upriver.mnl.likelihood import probabilities
+from upriver.planning import optimism
 
 RULES = ["closed-form", "half-range", "gradient", "exact-maximum"]
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from upriver import rewards
+from upriver.agents import rewards
 from upriver.agents.protocol import Episode
 from upriver.checks import nonnegative_number, positive_number
 from upriver.features import Features

@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from upriver import kernels, linear
+from upriver import kernels
+from upriver.agents import linear
+from upriver.agents.linear import Visits
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_integer, positive_number
-from upriver.linear import Visits
 from upriver.mdp import Task
 from upriver.planning import Plan, draw_word
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from upriver import rewards, tabular
+from upriver.agents import rewards, tabular
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_number
 from upriver.mdp import Task

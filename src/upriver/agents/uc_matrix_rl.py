@@ -13,12 +13,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from upriver import linear, rewards
+from upriver.agents import linear, rewards
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_integer, positive_number
 from upriver.mdp import Task
-from upriver.optimism import ones
 from upriver.planning import Plan, backward_induction, clip_q, draw_word
+from upriver.planning.optimism import ones
 
 
 class UCMatrixRLState(NamedTuple):

@@ -16,7 +16,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from upriver import kernels, rewards, tabular
+from upriver import kernels
+from upriver.agents import rewards, tabular
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_integer
 from upriver.mdp import Task

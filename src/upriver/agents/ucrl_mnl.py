@@ -3,7 +3,7 @@
 Hwang and Oh, "Model-Based Reinforcement Learning with Multinomial Logistic Function
 Approximation", Algorithm 1. In each episode: estimate the transition core by regularised maximum
 likelihood (3), keep the ellipsoid of the Gram matrix (5) with radius beta_k around it, plan
-optimistically by (6) or another function of `upriver.optimism`, play the greedy policy.
+optimistically by (6) or another function of `upriver.planning.optimism`, play the greedy policy.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from upriver import optimism as optimistic
-from upriver import rewards
+from upriver.agents import rewards
 from upriver.agents.protocol import Episode
 from upriver.checks import nonnegative_number, positive_number
-from upriver.confidence import Evidence, Radius, scaled_radius
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
+from upriver.mnl.confidence import Evidence, Radius, scaled_radius
 from upriver.planning import Plan, draw_word
+from upriver.planning import optimism as optimistic
 
 
 class UCRLMNLState(NamedTuple):

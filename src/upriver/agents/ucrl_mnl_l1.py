@@ -12,14 +12,15 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from upriver import kernels, rewards
+from upriver import kernels
+from upriver.agents import rewards
 from upriver.agents.protocol import Episode
 from upriver.agents.ucrl_mnl import evidence
 from upriver.checks import Array, nonnegative_number, positive_number
-from upriver.confidence import Radius
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import online
+from upriver.mnl.confidence import Radius
 from upriver.planning import Clip, Plan, clip_nothing, draw_word, empty_plan, steps_of
 
 

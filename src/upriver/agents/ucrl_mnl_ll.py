@@ -12,17 +12,17 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from upriver import rewards
+from upriver.agents import rewards
 from upriver.agents.protocol import Episode
 from upriver.agents.ucrl_mnl import evidence
 from upriver.checks import nonnegative_number, positive_number
-from upriver.confidence import Radius
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
 from upriver.mnl import online
-from upriver.optimism import ones
+from upriver.mnl.confidence import Radius
 from upriver.planning import Plan, backward_induction, clip_q, draw_word
+from upriver.planning.optimism import ones
 
 
 class UCRLMNLLLState(NamedTuple):

@@ -15,7 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from upriver import kernels, linear, rewards
+from upriver import kernels
+from upriver.agents import linear, rewards
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_number
 from upriver.features import Features

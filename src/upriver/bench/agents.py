@@ -10,7 +10,7 @@ from upriver import envs, features
 from upriver.agents.table import AGENTS
 from upriver.bench.timing import Line, interleaved
 from upriver.mdp import FiniteMDP
-from upriver.simulate import simulate
+from upriver.play.simulate import simulate
 
 HORIZON = 24
 LEARNERS = sorted(set(AGENTS) - {"always", "optimal", "random"})

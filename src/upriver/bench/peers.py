@@ -19,7 +19,7 @@ from upriver.bench.agents import HORIZON, build
 from upriver.bench.timing import Line, Skipped, interleaved
 from upriver.checks import Array
 from upriver.mdp import FiniteMDP
-from upriver.simulate import simulate
+from upriver.play.simulate import simulate
 
 LSVI_EPISODES = 80
 UCBVI_LEAST, LSVI_LEAST = 30.0, 1000.0

@@ -10,8 +10,8 @@ from scipy import sparse
 
 from upriver.bench import peers
 from upriver.bench.timing import Line, Skipped, interleaved
-from upriver.building import assemble
 from upriver.mdp import FiniteMDP
+from upriver.mdp.building import assemble
 from upriver.planning import solve
 
 N_ACTIONS = 4

@@ -19,7 +19,7 @@ KERNELS = """
 from dataclasses import replace
 from upriver.experiments import load
 from upriver.experiments.build import play
-from upriver.reproduce import EXPERIMENTS
+from upriver.studies.reproduce import EXPERIMENTS
 
 seen = set()
 for name in EXPERIMENTS:

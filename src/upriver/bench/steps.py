@@ -9,7 +9,7 @@ import numpy as np
 from upriver import envs, kernels
 from upriver.bench.timing import Line, interleaved
 from upriver.planning import solve
-from upriver.rollouts import rollouts
+from upriver.play.rollouts import rollouts
 
 COMPILED, PUBLIC = 1e7, 1e6
 

@@ -32,13 +32,13 @@ def findings(
     quiet
         Plain lines instead of bars.
     """
-    from upriver.analysis import load_runs
     from upriver.cli.run import guarded, summarise
     from upriver.experiments import execute, load
     from upriver.experiments.progress import reporter
-    from upriver.findings import FINDINGS, find
-    from upriver.findings.measured import as_csv
-    from upriver.plots import save
+    from upriver.results.analysis import load_runs
+    from upriver.results.plots import save
+    from upriver.studies.findings import FINDINGS, find
+    from upriver.studies.findings.measured import as_csv
 
     spec = load(experiment)
     if spec.name not in FINDINGS:

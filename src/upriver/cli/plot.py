@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from upriver.analysis import Sample
+    from upriver.results.analysis import Sample
 
 Kind = Literal["learning", "regret", "regret-log", "scaling"]
 Labelled = list[tuple[str, "Sample"]]
@@ -50,8 +50,8 @@ def plot(
     agent
         Only this agent; may be given several times.
     """
-    from upriver import plots
-    from upriver.report.runs import labels_of, read, store_of, without_crowds
+    from upriver.results import plots
+    from upriver.results.report.runs import labels_of, read, store_of, without_crowds
 
     if window < 1:
         raise ValueError(f"window is {window}; it must be at least 1")
@@ -72,7 +72,7 @@ def plot(
 
 
 def draw(kind: str, labelled: Labelled, columns: str, of: str, window: int) -> Any:
-    from upriver import plots
+    from upriver.results import plots
 
     if kind == "learning":
         best = {s.env: float(s.optimal_values.mean()) for _, s in labelled}
@@ -86,10 +86,10 @@ def draw(kind: str, labelled: Labelled, columns: str, of: str, window: int) -> A
 
 def panels_of(labelled: Labelled, quantity: str, cumulative: bool, window: int = 1) -> Any:
     """{environment: {agent: band}}, thinned to what a page can show, in a reader's order."""
-    from upriver.analysis import curve_of, natural
-    from upriver.plots import Band
-    from upriver.report.data import positions
-    from upriver.report.runs import order_of
+    from upriver.results.analysis import curve_of, natural
+    from upriver.results.plots import Band
+    from upriver.results.report.data import positions
+    from upriver.results.report.runs import order_of
 
     labels, samples = zip(*labelled, strict=True)
     panels: dict[str, dict[str, Band]] = {}
@@ -106,8 +106,8 @@ def panels_of(labelled: Labelled, quantity: str, cumulative: bool, window: int =
 
 def by_size(labelled: Labelled) -> Any:
     """{agent: band of episodes lost over the number in the environments' names}."""
-    from upriver.analysis import bootstrap
-    from upriver.plots import Band
+    from upriver.results.analysis import bootstrap
+    from upriver.results.plots import Band
 
     found: dict[str, dict[int, tuple[float, float, float]]] = {}
     for label, sample in labelled:

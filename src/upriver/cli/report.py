@@ -21,7 +21,7 @@ def report(folder: Path, *, out: Path | None = None) -> int:
     out
         The file to write; report.html in the folder if absent.
     """
-    from upriver.report import collect, page, write_page
+    from upriver.results.report import collect, page, write_page
 
     data = collect(folder)
     file = write_page(page(data), out or folder / "report.html")

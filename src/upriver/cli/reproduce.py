@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from upriver.paper import Line
+    from upriver.studies.paper import Line
 
 
 def reproduce(
@@ -37,13 +37,13 @@ def reproduce(
     """
     from upriver.cli.run import guarded, summarise
     from upriver.experiments.progress import reporter
-    from upriver.reproduce import reproduce as work
+    from upriver.studies.reproduce import reproduce as work
 
     done = guarded(lambda: work(out, runs, jobs, retune, reporter(quiet)), out)
     if isinstance(done, int):
         return done
     code = summarise(done.outcome, out)
-    from upriver.report import write_report
+    from upriver.results.report import write_report
 
     done.files.append(write_report(out))
     show(done.lines)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from upriver.analysis import Row
+    from upriver.results.analysis import Row
 
 Format = Literal["text", "csv", "markdown"]
 COLUMNS = (
@@ -41,7 +41,7 @@ def table(
     out
         A file instead of the terminal.
     """
-    from upriver.analysis import load_runs, natural, samples_of, summary
+    from upriver.results.analysis import load_runs, natural, samples_of, summary
 
     problems: list[str] = []
     rows = summary(samples_of(load_runs(folder, problems=problems)), of)

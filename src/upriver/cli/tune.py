@@ -44,8 +44,9 @@ def tune(
         Plain lines instead of bars.
     """
     from upriver.cli.run import guarded, summarise
-    from upriver.experiments import load, tuning
+    from upriver.experiments import load
     from upriver.experiments.progress import reporter
+    from upriver.studies import tuning
 
     spec = load(experiment)
     folder = out or Path("tuning") / spec.name

@@ -26,7 +26,7 @@ def watch(folder: Path, *, web: bool = False, port: int = 0, interval: float = 1
     interval
         Seconds between looks in the terminal.
     """
-    from upriver.watch import LivePage, Watcher
+    from upriver.results.watch import LivePage, Watcher
 
     if not 0 <= port <= 65535:
         raise ValueError(f"port is {port}; it must be between 0 and 65535")
@@ -48,7 +48,7 @@ def in_terminal(watcher, interval: float) -> int:
     from rich.console import Console
     from rich.live import Live
 
-    from upriver.watch import terminal_view
+    from upriver.results.watch import terminal_view
 
     console = Console()
     found = watcher.look()

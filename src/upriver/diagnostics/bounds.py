@@ -13,8 +13,8 @@ from __future__ import annotations
 from math import inf, log, sqrt
 from typing import NamedTuple
 
-from upriver.confidence import Evidence, corrected_radius, lemma1_radius, theory_regularization
 from upriver.features import Features
+from upriver.mnl.confidence import Evidence, corrected_radius, lemma1_radius, theory_regularization
 
 SMALLEST_KAPPA = 1e-300
 LARGEST_KAPPA = 1.0 - 1e-12

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from upriver import optimism as optimistic
 from upriver.agents.ucrl_mnl import UCRLMNL
 from upriver.checks import Array, positive_integer, positive_number
-from upriver.confidence import scaled_radius
 from upriver.diagnostics.coverage import coverage_over
 from upriver.diagnostics.realizability import differences, least_squares, softmax_rows
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
+from upriver.mnl.confidence import scaled_radius
+from upriver.planning import optimism as optimistic
 
 
 def calibrated_radius(

@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver import optimism as optimistic
 from upriver.agents.protocol import Episode
 from upriver.agents.ucrl_mnl import UCRLMNL, UCRLMNLState, evidence
 from upriver.checks import Array, positive_integer
-from upriver.confidence import corrected_radius, lemma1_radius
 from upriver.diagnostics.bounds import LARGEST_KAPPA, SMALLEST_KAPPA, potential_bound
 from upriver.diagnostics.curvature import kappa_over_ball
 from upriver.diagnostics.realizability import theta_star
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
+from upriver.mnl.confidence import corrected_radius, lemma1_radius
 from upriver.planning import Plan, clip_v, clip_v_remaining, solve
-from upriver.simulate import simulate
+from upriver.planning import optimism as optimistic
+from upriver.play.simulate import simulate
 
 AT_THE_STEPS_LEFT = frozenset(
     {optimistic.half_range, optimistic.gradient, optimistic.pessimistic}

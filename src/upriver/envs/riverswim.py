@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from upriver.building import assemble
 from upriver.checks import Array, positive_integer
 from upriver.mdp import FiniteMDP
+from upriver.mdp.building import assemble
 
 LEFT, RIGHT = 0, 1
 

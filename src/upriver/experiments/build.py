@@ -12,7 +12,7 @@ from upriver.experiments import names
 from upriver.experiments.detail import Recorded, detail_of, keeps_detail
 from upriver.experiments.spec import RunSpec
 from upriver.mdp import FiniteMDP
-from upriver.simulate import Run, simulate
+from upriver.play.simulate import Run, simulate
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,7 +17,7 @@ from upriver.checks import Array
 from upriver.experiments.spec import TUNING_SEEDS, RunSpec
 from upriver.mdp import FiniteMDP, Task
 from upriver.planning import Plan, solve
-from upriver.simulate import Run
+from upriver.play.simulate import Run
 
 EVERY = 10
 """Seeds 0, 10, 20, ... keep their detail; seeds for tuning do not."""

@@ -18,13 +18,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from upriver import confidence
 from upriver.agents.table import AGENTS
 from upriver.envs import ENVIRONMENTS
 from upriver.features import FEATURES, Features
 from upriver.mdp import FiniteMDP, Task
-from upriver.mnl import online
-from upriver.optimism import OPTIMISMS
+from upriver.mnl import confidence, online
+from upriver.planning.optimism import OPTIMISMS
 
 GIVEN = ("task", "features", "mdp", "phi", "psi")
 """Fields of an agent that are no numbers: filled in by the experiment, or left at their default."""
@@ -104,7 +103,7 @@ def environment_word(name: str) -> EnvironmentWord:
 def feature_function(name: str, environment: str | None) -> Callable[[Task], Features]:
     """The feature map of a name; "shared" means the environment's own."""
     if is_file(name):
-        from upriver.textfiles import read_features
+        from upriver.features.files import read_features
 
         path, _, digest = name.partition("#")
         if digest and with_digest(path) != name:

@@ -27,9 +27,9 @@ import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array, nonnegative_number, positive_number
-from upriver.confidence import Evidence, scaled_radius
 from upriver.features import Features
 from upriver.mdp import Task
+from upriver.mnl.confidence import Evidence, scaled_radius
 from upriver.mnl.model import Transitions, add_counts
 
 

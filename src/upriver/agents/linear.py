@@ -1,0 +1,178 @@
+"""What the linear baselines share: their features, their counts, least-squares value iteration.
+
+Features of a pair are phi (S*A, d), row s * n_actions + a; of a next state psi (S, d'); of a linear
+mixture model, P = sum_j theta_j x_j, the `Features` of the MNL model serve, one row x(s, a, s') per
+triple. None stands for one-hot features, for which nothing of size d x d is ever built.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from upriver import kernels
+from upriver.agents.rewards import Payments
+from upriver.checks import Array, as_float
+from upriver.features import Features
+from upriver.mdp import Task
+from upriver.planning import Clip, Plan, backward_induction, clip_q, empty_plan
+from upriver.planning.optimism import ones
+
+
+def checked_pairs(task: Task, phi: Any) -> Array | None:
+    """phi as (S*A, d), from (S*A, d) or (S, A, d); None stays None."""
+    if phi is None:
+        return None
+    table, pairs = as_float("phi", phi), task.n_states * task.n_actions
+    if table.ndim == 3 and table.shape[:2] == (task.n_states, task.n_actions):
+        table = table.reshape(pairs, -1)
+    return checked_table("phi", table, pairs, "pair (s, a)")
+
+
+def checked_next(task: Task, psi: Any) -> Array | None:
+    """psi (S, d') of full column rank, so that K_psi is invertible; None stays None."""
+    if psi is None:
+        return None
+    table = checked_table("psi", as_float("psi", psi), task.n_states, "state")
+    rank = int(np.linalg.matrix_rank(table))
+    if rank < table.shape[1]:
+        raise ValueError(
+            f"psi has {table.shape[1]} columns of rank {rank}; they must be linearly independent"
+        )
+    return table
+
+
+def checked_table(name: str, table: Array, rows: int, what: str) -> Array:
+    if table.ndim != 2 or table.shape[0] != rows or table.shape[1] < 1:
+        raise ValueError(
+            f"{name} has shape {table.shape}; it must be ({rows}, d), one row per {what}"
+        )
+    if not np.isfinite(table).all():
+        where = np.unravel_index(int(np.argmin(np.isfinite(table))), table.shape)
+        raise ValueError(
+            f"{name}[{where[0]}, {where[1]}] is {table[where]}; features must be finite"
+        )
+    return table
+
+
+@lru_cache(maxsize=64)
+def one_hot_mixture(task: Task) -> Features:
+    """x(s, a, s') = e_(s,a,s'): theta is the table of transition probabilities itself.
+
+    X_V(s, a) is then the vector of V on the successors of (s, a), and the regression splits into
+    one small ridge for each (s, a).
+    """
+    n = task.n_triples
+    return Features(
+        task, sparse.identity(n, format="csr"),
+        formal_dimension=task.n_states * task.n_actions * task.n_states,
+    )  # fmt: skip
+
+
+def count_visits(task: Task, counts: Array, episode: Any) -> Array:
+    """Add an episode to counts (1 | H, n) in place; (T,) the pair of each step."""
+    visited = np.empty(len(episode.actions), np.int64)
+    bad = kernels.planning.count(
+        task.indptr, task.successors, task.n_actions, episode.states, episode.actions, counts,
+        visited,
+    )  # fmt: skip
+    if bad >= 0:
+        s, a = int(episode.states[bad]), int(episode.actions[bad])
+        raise ValueError(
+            f"step {bad} of the episode went from (s={s}, a={a}) to "
+            f"{episode.states[bad + 1]}, which is not among the declared "
+            f"successors {task.successors[task.rows(s, a)].tolist()}"
+        )
+    return visited
+
+
+class Visits(NamedTuple):
+    """What least-squares value iteration remembers: sums by step, so its cost is flat in k."""
+
+    counts: Array
+    """(H, n) visits of each triple at each step."""
+    paid: Array
+    """(H, S*A) reward received."""
+
+
+def no_visits(task: Task) -> Visits:
+    return Visits(
+        np.zeros((task.horizon, task.n_triples)), np.zeros((task.horizon, len(task.sizes)))
+    )
+
+
+def observe(task: Task, visits: Visits, episode: Payments) -> Visits:
+    counts, paid = visits.counts.copy(), visits.paid.copy()
+    visited = count_visits(task, counts, episode)
+    paid[np.arange(len(visited)), visited] += episode.rewards
+    return Visits(counts, paid)
+
+
+def one_hot_ridge(task: Task, counts: Array, lam: float) -> tuple[Array, Array]:
+    """(N(s,a,s') / (N(s,a) + lam), 1 / (N(s,a) + lam)), shapes (C, n) and (C, S*A)."""
+    prob, weight = np.empty_like(counts), np.empty((len(counts), len(task.sizes)))
+    kernels.linear.shrink(task.indptr, counts, lam, prob, weight)
+    return prob, weight
+
+
+def step_factors(task: Task, visits: Visits, phi: Array, lam: float) -> Array:
+    """(H, d, d) Cholesky factors of Lambda_h = lam I + sum over visits at h of phi phi^T."""
+    factor = np.empty((task.horizon, phi.shape[1], phi.shape[1]))
+    kernels.linear.factor_steps(task.indptr, visits.counts, phi, lam, factor)
+    return factor
+
+
+@lru_cache(maxsize=64)
+def clip_from_above(task: Task) -> Clip:
+    """Q_h = min(Q_h, H), as LSVI-UCB is published."""
+    return clip_q(task)._replace(low=-np.inf)
+
+
+@lru_cache(maxsize=64)
+def clip_q_remaining(task: Task) -> Clip:
+    """Q_h is cut to [0, H - h + 1], h from 1, as LSVI-PHE is published."""
+    cap = np.arange(task.horizon, 0, -1, dtype=np.float64)
+    return Clip(0.0, cap, cap)
+
+
+def regress(
+    task: Task, visits: Visits, phi: Array, factor: Array, noise: Array, clip: Clip, word: np.uint64
+) -> Plan:
+    """Q_h = clip(phi^T Lambda_h^-1 sum phi (r + V_{h+1}(s')) + noise_h), with the new V_{h+1}.
+
+    phi (S*A, d), factor as from `step_factors`, noise (H, S*A).
+    """
+    policy, v, q = empty_plan(task)
+
+    def run(step, v, policy, q):
+        kernels.linear.sweep_regression(
+            task.indptr, task.successors, visits.counts[step], visits.paid[step], phi,
+            factor[step], noise[step], clip.low, clip.q_cap[step], clip.v_cap[step], word,
+            v, policy, q,
+        )  # fmt: skip
+
+    run(slice(None), v, policy, q)
+
+    def backup(h: int) -> Array:
+        q = np.empty(len(task.sizes))
+        run(slice(h, h + 1), v[h : h + 2].copy(), policy[h : h + 1].copy(), q)
+        return q.reshape(task.n_states, task.n_actions)
+
+    return Plan(policy, v, backup)
+
+
+def regress_one_hot(
+    task: Task,
+    visits: Visits,
+    prob: Array,
+    weight: Array,
+    noise: Array,
+    clip: Clip,
+    word: np.uint64,
+) -> Plan:
+    """`regress` for phi = e_(s,a): (N_h r + sum N_h(s,a,s') V_{h+1}(s')) / (N_h + lam) + noise."""
+    mean = visits.paid * weight
+    return backward_induction(task, prob, mean, noise, ones(task), clip, word)

@@ -1,0 +1,102 @@
+"""The feature map varphi(s, a, s'): one row per reachable triple, dense or scipy.sparse.
+
+Features enter the model only through their differences within a group (s, a), so one successor may
+always have the zero vector (Remark 1 of the paper); `recentre` makes it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from upriver.checks import Array
+from upriver.features.layout import Layout, pack
+from upriver.mdp import Task
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Features:
+    """varphi on the triples of a task: `matrix` (n, d), dense or scipy.sparse."""
+
+    task: Task
+    matrix: Any
+    names: Sequence[str] | None = None
+    """One name per feature, for summaries."""
+    formal_dimension: int | None = None
+    """The d of the radius formulas, where it counts more coordinates than can ever be reached."""
+
+    def __post_init__(self) -> None:
+        matrix: Any
+        if sparse.issparse(self.matrix):
+            matrix = sparse.csr_array(self.matrix, dtype=np.float64)
+            matrix.sum_duplicates()
+        else:
+            try:
+                matrix = np.ascontiguousarray(self.matrix, dtype=np.float64)
+            except (TypeError, ValueError):
+                raise ValueError("features must be an array of numbers (n, d)") from None
+        n = self.task.n_triples
+        if matrix.ndim != 2 or matrix.shape[0] != n or matrix.shape[1] < 1:
+            raise ValueError(
+                f"features have shape {matrix.shape}; with {n} reachable triples they must be "
+                f"({n}, d), one row per triple, d at least 1"
+            )
+        data: Any = matrix.data if sparse.issparse(matrix) else matrix
+        if not np.isfinite(data).all():
+            rows = sparse.coo_array(matrix).row if sparse.issparse(matrix) else None
+            flat = int(np.argmin(np.isfinite(data)))
+            row = int(rows[flat]) if rows is not None else flat // matrix.shape[1]
+            s, a, s2 = (int(x[row]) for x in self.task.triples)
+            raise ValueError(
+                f"features of row {row} (s={s}, a={a}, s'={s2}) hold "
+                f"{np.ravel(data)[flat]}; they must be finite"
+            )
+        if self.names is not None and len(self.names) != matrix.shape[1]:
+            raise ValueError(
+                f"names has {len(self.names)} entries; there must be {matrix.shape[1]}, "
+                "one per feature"
+            )
+        object.__setattr__(self, "matrix", matrix)
+        if self.formal_dimension is None:
+            object.__setattr__(self, "formal_dimension", matrix.shape[1])
+
+    def __repr__(self) -> str:
+        kind = "sparse" if sparse.issparse(self.matrix) else "dense"
+        return f"Features({self.dimension} {kind} columns on {self.task!r})"
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of columns."""
+        return self.matrix.shape[1]
+
+    @cached_property
+    def norm_bound(self) -> float:
+        """L_varphi, the largest Euclidean norm of a row."""
+        if sparse.issparse(self.matrix):
+            squares = self.matrix.multiply(self.matrix).sum(axis=1)
+        else:
+            squares = np.einsum("ij,ij->i", self.matrix, self.matrix)
+        return float(np.sqrt(np.max(squares)))
+
+    @cached_property
+    def layout(self) -> Layout:
+        return pack(self.task, self.matrix)
+
+    @cached_property
+    def matrix_start(self) -> Array:
+        """(B + 1,) where the flat m x m matrix of each block begins."""
+        size = self.layout.size.astype(np.int64)
+        return np.concatenate([[0], np.cumsum(size * size)]).astype(np.int64)
+
+    def check_task(self, task: Task) -> None:
+        """Refuse a task whose rows are other triples."""
+        if not self.task.same_support(task):
+            raise ValueError(
+                f"features were made for a task with {self.task.describe()}, this task has "
+                f"{task.describe()}; build the features from the task that the agent gets"
+            )

@@ -1,0 +1,1 @@
+"""Logged transitions: reading them, fitting them, planning with what was fitted."""

@@ -1,0 +1,224 @@
+"""Files that hold policies, agents and MDPs: npz archives with a JSON head, never a pickle.
+
+An archive is a zip with one .npy member per array and `upriver.json`, which says what the file is,
+how the arrays fit together and a digest of everything. Reading builds nothing but the frozen
+dataclasses and named tuples of this package (and of the caller's own agent), so that a foreign
+file can do no harm; a truncated or edited one is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from upriver.checks import Array
+
+HEAD = "upriver.json"
+VERSION = 1
+LONG_AGO = (1980, 1, 1, 0, 0, 0)  # a fixed date, so that equal contents give equal bytes
+
+
+class Unwritable(TypeError):
+    """A value that has no place in a file."""
+
+
+FILED_UNDER = {
+    "upriver.agents.linear": "upriver.linear",
+    "upriver.agents.rewards": "upriver.rewards",
+    "upriver.agents.tabular": "upriver.tabular",
+    "upriver.features.features": "upriver.features",
+    "upriver.features.maps": "upriver.features",
+    "upriver.mdp.finite": "upriver.mdp",
+    "upriver.mdp.task": "upriver.mdp",
+    "upriver.mnl.confidence": "upriver.confidence",
+    "upriver.planning.induction": "upriver.planning",
+    "upriver.planning.optimism": "upriver.optimism",
+    "upriver.play.policy": "upriver.policy",
+    "upriver.play.simulate": "upriver.simulate",
+}
+"""Module -> the word that files have for it. A module may move; the files that name it stay."""
+
+
+def name_of(kind: Any) -> str:
+    return f"{FILED_UNDER.get(kind.__module__, kind.__module__)}:{kind.__qualname__}"
+
+
+def is_ours(kind: Any) -> bool:
+    return kind.__module__.split(".")[0] == "upriver"
+
+
+def encode(value: Any, arrays: dict[str, Array], seen: dict[int, Any] | None = None) -> Any:
+    """A JSON tree of `value`; its arrays go into `arrays`, each object is written once."""
+    seen = {} if seen is None else seen
+
+    def walk(x: Any) -> Any:
+        return encode(x, arrays, seen)
+
+    if isinstance(value, np.generic):
+        return {"scalar": add_array(np.asarray(value), arrays)}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list):
+        return [walk(x) for x in value]
+    if isinstance(value, range):
+        return {"range": [value.start, value.stop, value.step]}
+    if isinstance(value, Mapping):
+        return {"dict": [[walk(k), walk(x)] for k, x in value.items()]}
+    if isinstance(value, FunctionType):
+        if not is_ours(value) or "<" in value.__qualname__:
+            raise Unwritable(f"{value!r} is a function of your own, which no file can hold")
+        return {"function": name_of(value)}
+    if id(value) in seen:
+        return {"same": seen[id(value)][0]}
+    if hasattr(value, "without_closures"):
+        value = value.without_closures()
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {"named": name_of(type(value)), "items": [walk(x) for x in value]}
+    if isinstance(value, tuple):
+        return {"tuple": [walk(x) for x in value]}
+    number = len(seen)
+    seen[id(value)] = number, value
+    if isinstance(value, np.ndarray):
+        return {"array": add_array(value, arrays), "id": number}
+    if sparse.issparse(value):
+        parts: Any = sparse.csr_array(value)
+        data = [add_array(x, arrays) for x in (parts.data, parts.indices, parts.indptr)]
+        return {"sparse": data, "shape": list(parts.shape), "id": number}
+    if is_dataclass(value):
+        inputs = {f.name: walk(getattr(value, f.name)) for f in fields(value) if f.init}
+        return {"object": name_of(type(value)), "fields": inputs, "id": number}
+    raise Unwritable(f"a {type(value).__name__} cannot be written to a file")
+
+
+def add_array(array: Array, arrays: dict[str, Array]) -> str:
+    if array.dtype.hasobject:
+        raise Unwritable("an array of Python objects cannot be written to a file")
+    arrays[name := f"a{len(arrays)}"] = array
+    return name
+
+
+def decode_from(path: Any, tree: Any, arrays: dict[str, Array], trusted: str = "upriver") -> Any:
+    """`decode`, with a sentence about the file where the tree makes no sense."""
+    try:
+        return decode(tree, arrays, trusted, {})
+    except (KeyError, TypeError, AttributeError, ImportError, IndexError) as error:
+        raise ValueError(f"{path} does not fit this version of Upriver ({error})") from error
+
+
+def decode(tree: Any, arrays: dict[str, Array], trusted: str, made: dict[int, Any]) -> Any:
+    """The value of a tree that `encode` made; `trusted`: one more module whose classes it knows."""
+
+    def walk(x: Any) -> Any:
+        return decode(x, arrays, trusted, made)
+
+    if isinstance(tree, list):
+        return [walk(x) for x in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if "same" in tree:
+        return made[tree["same"]]
+    if "tuple" in tree:
+        return tuple(walk(x) for x in tree["tuple"])
+    if "range" in tree:
+        return range(*tree["range"])
+    if "dict" in tree:
+        return {walk(k): walk(x) for k, x in tree["dict"]}
+    if "scalar" in tree:
+        return arrays[tree["scalar"]][()]
+    if "function" in tree:
+        return find(tree["function"], trusted, lambda x: isinstance(x, FunctionType))
+    if "named" in tree:
+        kind = find(tree["named"], trusted, lambda x: hasattr(x, "_fields"))
+        return kind(*map(walk, tree["items"]))
+    if "array" in tree:
+        value = arrays[tree["array"]]
+    elif "sparse" in tree:
+        parts = tuple(arrays[x] for x in tree["sparse"])
+        value = sparse.csr_array(parts, shape=tuple(tree["shape"]))
+    else:
+        kind = find(tree["object"], trusted, is_dataclass)
+        value = kind(**{k: walk(x) for k, x in tree["fields"].items()})
+    made[tree["id"]] = value
+    return value
+
+
+def find(name: str, trusted: str, fits: Any) -> Any:
+    """The class or function called "module:name", if it is one that a file may name."""
+    module, _, qualified = name.partition(":")
+    if module != trusted and module.split(".")[0] != "upriver":
+        raise ValueError(f"the file names {name!r}, which is not part of Upriver")
+    homes = [home for home, word in FILED_UNDER.items() if word == module] or [module]
+    rooms = [room for room in map(import_module, homes) if hasattr(room, qualified)]
+    found = getattr(rooms[0] if rooms else import_module(homes[0]), qualified)
+    if not fits(found) or name_of(found) != name:
+        raise ValueError(f"the file names {name!r}, which is not a kind of data")
+    return found
+
+
+def digest(body: Any, arrays: dict[str, Array]) -> str:
+    sha = hashlib.sha256(json.dumps(body).encode())
+    for name, array in sorted(arrays.items()):
+        sha.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        sha.update(np.ascontiguousarray(array).tobytes())
+    return sha.hexdigest()
+
+
+def write_archive(path: Any, kind: str, body: Any, arrays: dict[str, Array]) -> None:
+    """Write one file, whole or not at all."""
+    head = {"format": "upriver", "version": VERSION, "kind": kind, "digest": digest(body, arrays)}
+    target = Path(path)
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+            text = json.dumps({**head, "body": body}, indent=1)
+            archive.writestr(zipfile.ZipInfo(HEAD, LONG_AGO), text, zipfile.ZIP_DEFLATED)
+            for name, array in arrays.items():
+                with archive.open(zipfile.ZipInfo(f"{name}.npy", LONG_AGO), "w") as member:
+                    np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read_archive(path: Any, kind: str) -> tuple[Any, dict[str, Array]]:
+    """(body, arrays) of a file of that kind, or one sentence that says what is wrong with it."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path} does not exist, or is not a file")
+    arrays = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            head = json.loads(archive.read(HEAD))
+            for member in archive.namelist():
+                if member != HEAD:
+                    with archive.open(member) as file:
+                        name = member.removesuffix(".npy")
+                        arrays[name] = np.lib.format.read_array(file, allow_pickle=False)
+        if head["format"] != "upriver":
+            raise KeyError("format")
+        found, version, body, printed = (
+            head["kind"], head["version"], head["body"], head["digest"],
+        )  # fmt: skip
+    except (
+        zipfile.BadZipFile, zlib.error, KeyError, ValueError, TypeError, EOFError,
+        NotImplementedError, RuntimeError,
+    ):  # fmt: skip
+        raise ValueError(f"{path} is damaged, or was not written by Upriver") from None
+    if found != kind:
+        raise ValueError(f"{path} holds a saved {found}, where a saved {kind} is needed")
+    if version != VERSION:
+        raise ValueError(f"{path} has file version {version}; this Upriver reads {VERSION}")
+    if digest(body, arrays) != printed:
+        raise ValueError(f"{path} was changed after it was written")
+    return body, arrays

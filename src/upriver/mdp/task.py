@@ -1,0 +1,164 @@
+"""Finite-horizon MDPs on one row per reachable triple, and the part of them a learner may see.
+
+A triple is (s, a, s') with s' in the reachable set S_{s,a}. Triples are ordered by (s, a) and then
+by s'; `indptr` (S*A + 1,) says where the rows of g = s * n_actions + a begin, and `successors` (n,)
+holds s'. Probabilities, features, counts and widths are arrays aligned with these rows, so memory
+is O(reachable triples) and never S x A x S.
+
+`Task` is what the paper calls known: states, actions, horizon, reward and reachable sets.
+`FiniteMDP` adds the true probabilities. Agents receive a Task, and so cannot look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from upriver.checks import (
+    Array,
+    checked_reward,
+    checked_support,
+    positive_integer,
+    support_from_sets,
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Task:
+    """What a learner is told about an MDP. Build one with `FiniteMDP.task`, or directly."""
+
+    n_states: int
+    n_actions: int
+    horizon: int
+    indptr: Array
+    """(S*A + 1,) where the successors of each (s, a) begin."""
+    successors: Array
+    """(n,) the states believed reachable, ascending within each (s, a)."""
+    reward: Array | None = None
+    """(S, A) or (H, S, A) in [0, 1]; None when the rewards are unknown and must be learned."""
+    support: str = "explicit"
+    """Where the reachable sets come from: known, local, full or explicit."""
+    states: Sequence[Hashable] | None = None
+    """The user's name of each state, where the states are not just numbers."""
+    actions: Sequence[Hashable] | None = None
+    """The user's name of each action."""
+
+    def __post_init__(self) -> None:
+        for name in ("n_states", "n_actions", "horizon"):
+            object.__setattr__(self, name, positive_integer(name, getattr(self, name)))
+        indptr, successors = checked_support(
+            (self.indptr, self.successors), self.n_states, self.n_actions
+        )
+        object.__setattr__(self, "indptr", indptr)
+        object.__setattr__(self, "successors", successors)
+        if self.reward is not None:
+            reward = checked_reward(self.reward, self.n_states, self.n_actions, self.horizon)
+            object.__setattr__(self, "reward", reward)
+        for name, size in (("states", self.n_states), ("actions", self.n_actions)):
+            labels = getattr(self, name)
+            if labels is not None and len(labels) != size:
+                raise ValueError(f"{name} has {len(labels)} names; there must be {size}")
+
+    @property
+    def n_triples(self) -> int:
+        return len(self.successors)
+
+    @cached_property
+    def sizes(self) -> Array:
+        """(S*A,) the number of successors of each (s, a)."""
+        return np.diff(self.indptr)
+
+    @cached_property
+    def square_start(self) -> Array:
+        """(S*A + 1,) where a flat U x U matrix for each (s, a) begins, U its successors."""
+        return np.concatenate([[0], np.cumsum(self.sizes**2)])
+
+    @cached_property
+    def max_successors(self) -> int:
+        """U, the largest reachable set."""
+        return int(self.sizes.max())
+
+    @cached_property
+    def triples(self) -> tuple[Array, Array, Array]:
+        """(s, a, s') of every row, three arrays (n,)."""
+        group = np.repeat(np.arange(self.n_states * self.n_actions), self.sizes)
+        return group // self.n_actions, group % self.n_actions, self.successors
+
+    @cached_property
+    def reward_rows(self) -> Array:
+        """(1 or H, S*A) the known reward, as the planning kernels read it."""
+        if self.reward is None:
+            raise ValueError("this task has no known reward; it was made with reward=None")
+        return self.reward.reshape(-1, self.n_states * self.n_actions)
+
+    def rows(self, state: int, action: int) -> slice:
+        """The rows of the triples of (state, action)."""
+        if not (0 <= state < self.n_states and 0 <= action < self.n_actions):
+            raise ValueError(
+                f"(s={state}, a={action}) is not in a task with {self.n_states} states and "
+                f"{self.n_actions} actions"
+            )
+        g = state * self.n_actions + action
+        return slice(int(self.indptr[g]), int(self.indptr[g + 1]))
+
+    def same_support(self, other: Task) -> bool:
+        """Whether the rows of both tasks mean the same triples."""
+        return self is other or (
+            self.n_actions == other.n_actions
+            and np.array_equal(self.indptr, other.indptr)
+            and np.array_equal(self.successors, other.successors)
+        )
+
+    def with_unknown_reward(self) -> Task:
+        """The same task with its rewards hidden."""
+        return replace(self, reward=None)
+
+    @staticmethod
+    def from_successors(
+        states: Iterable[Hashable],
+        actions: Iterable[Hashable],
+        successors: Callable[[Any, Any], Iterable[Any]],
+        horizon: int,
+        reward: Callable[[Any, Any], float] | None = None,
+    ) -> Task:
+        """What is known of a simulator: its states, its actions and where each pair may lead.
+
+        reward: a function (s, a) -> [0, 1]; None when the rewards must be learned. A state where
+        episodes end is its own only successor and pays nothing.
+        """
+        states, actions = list(states), list(actions)
+        number = {s: i for i, s in enumerate(states)}
+        for name, given in (("states", states), ("actions", actions)):
+            if len(set(given)) != len(given) or not given:
+                raise ValueError(f"{name} must be distinct, and at least one")
+        sets = []
+        for s in states:
+            for a in actions:
+                reached = list(successors(s, a))
+                for s2 in reached:
+                    if s2 not in number:
+                        raise ValueError(
+                            f"successors({s!r}, {a!r}) names {s2!r}, which is not among the states"
+                        )
+                sets.append({number[s2] for s2 in reached})
+        indptr, flat = support_from_sets(sets, len(states), len(actions))
+        table = None
+        if reward is not None:
+            table = np.array([[reward(s, a) for a in actions] for s in states])
+        return Task(
+            len(states), len(actions), horizon, indptr, flat, table, states=states, actions=actions
+        )
+
+    def describe(self) -> str:
+        unknown = "" if self.reward is not None else ", unknown reward"
+        return (
+            f"{self.n_states} states, {self.n_actions} actions, horizon {self.horizon}, "
+            f"{self.n_triples} triples, support {self.support}{unknown}"
+        )
+
+    def __repr__(self) -> str:
+        return f"Task({self.describe()})"

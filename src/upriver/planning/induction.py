@@ -1,0 +1,130 @@
+"""Plans: backward induction over the triples, with bonuses, clips and ties."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from upriver import kernels
+from upriver.checks import Array
+from upriver.mdp import Task
+
+
+class Plan(NamedTuple):
+    """One deterministic policy and the values it was planned with; v[h] belongs to step h + 1."""
+
+    policy: Array
+    """(H, S) the action at each step and state, in the smallest integer type."""
+    v: Array
+    """(H + 1, S) planned values; v[H] is 0."""
+    backup: Callable[[int], Array] | None = None
+    """h -> (S, A), the planned action values of one step."""
+
+    def q(self, h: int) -> Array:
+        """(S, A) planned action values at step h, counted from 0; computed when asked for."""
+        if self.backup is None:
+            raise ValueError("this plan keeps no action values")
+        if not 0 <= h < len(self.policy):
+            raise ValueError(f"h is {h}; it must be between 0 and {len(self.policy) - 1}")
+        return self.backup(h)
+
+    def without_closures(self) -> Plan:
+        """What a file holds: the tables, which are what was played."""
+        return self._replace(backup=None)
+
+
+def policy_type(task: Task) -> type[np.signedinteger[Any]]:
+    """The smallest integer type that holds every action and -1."""
+    return np.int8 if task.n_actions <= 127 else np.int32
+
+
+def empty_plan(task: Task) -> tuple[Array, Array, Array]:
+    """(policy, v, q) for a sweep to write: policy (H, S), v (H + 1, S) of zeros, q (S*A,)."""
+    shape = task.horizon, task.n_states
+    return (
+        np.empty(shape, policy_type(task)),
+        np.zeros((task.horizon + 1, task.n_states)),
+        np.empty(task.n_states * task.n_actions),
+    )
+
+
+def draw_word(rng: np.random.Generator) -> np.uint64:
+    """64 random bits, from which a sweep breaks its ties."""
+    return np.uint64(rng.bit_generator.random_raw())  # type: ignore[attr-defined]
+
+
+def steps_of(array: Array, h: int) -> Array:
+    """The part of a (1 | H, ...) array that belongs to step h, still with a leading axis."""
+    at = min(h, len(array) - 1)
+    return array[at : at + 1]
+
+
+class Clip(NamedTuple):
+    """Where values are cut: Q to [low, q_cap[h]] before the argmax, V to at most v_cap[h]."""
+
+    low: float
+    q_cap: Array
+    v_cap: Array
+
+
+@lru_cache(maxsize=64)  # one per task, not one per plan
+def clip_v(task: Task) -> Clip:
+    """The paper's: V_h is at most H, Q is left alone, so that clipping creates no ties."""
+    free = np.full(task.horizon, np.inf)
+    return Clip(-np.inf, free, np.full(task.horizon, float(task.horizon)))
+
+
+@lru_cache(maxsize=64)
+def clip_v_remaining(task: Task) -> Clip:
+    """V_h is at most the number of steps left, which no true value exceeds."""
+    free = np.full(task.horizon, np.inf)
+    return Clip(-np.inf, free, np.arange(task.horizon, 0, -1, dtype=np.float64))
+
+
+@lru_cache(maxsize=64)
+def clip_q(task: Task) -> Clip:
+    """Q_h is cut to [0, H] before the argmax, as the linear baselines are published."""
+    cap = np.full(task.horizon, float(task.horizon))
+    return Clip(0.0, cap, cap)
+
+
+@lru_cache(maxsize=64)
+def clip_nothing(task: Task) -> Clip:
+    free = np.full(task.horizon, np.inf)
+    return Clip(-np.inf, free, free)
+
+
+def backward_induction(
+    task: Task,
+    prob: Array,
+    reward: Array,
+    bonus: Array,
+    scale: Array,
+    clip: Clip,
+    word: np.uint64,
+) -> Plan:
+    """Q_h = clip(r + P V_{h+1} + scale_h * bonus), V_h = clip(max_a Q_h), ties at random.
+
+    prob (1 | H, n) on the task's triples, need not sum to one; reward and bonus (1 | H, S*A);
+    scale (H,); word: 64 random bits for the ties.
+    """
+    policy, v, q = empty_plan(task)
+    sweep = kernels.planning.sweep
+    sweep(
+        task.indptr, task.successors, prob, reward, bonus, scale, clip.low, clip.q_cap,
+        clip.v_cap, word, v, policy, q,
+    )  # fmt: skip
+
+    def backup(h: int) -> Array:
+        step, value, q = slice(h, h + 1), np.stack([v[h], v[h + 1]]), np.empty(bonus.shape[1])
+        sweep(
+            task.indptr, task.successors, steps_of(prob, h), steps_of(reward, h),
+            steps_of(bonus, h), scale[step], clip.low, clip.q_cap[step], clip.v_cap[step], word,
+            value, policy[step].copy(), q,
+        )  # fmt: skip
+        return q.reshape(task.n_states, task.n_actions)
+
+    return Plan(policy, v, backup)

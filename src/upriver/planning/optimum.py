@@ -1,0 +1,75 @@
+"""The exact optimum of a known MDP, and the exact value of a policy on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from upriver import kernels
+from upriver.checks import Array
+from upriver.mdp import FiniteMDP, Task
+from upriver.planning.induction import Plan, backward_induction, clip_nothing, policy_type
+
+
+def solve(mdp: FiniteMDP) -> Plan:
+    """The exact optimum; among equally good actions the choice is fixed but arbitrary."""
+    task = mdp.known
+    nothing = np.zeros((1, task.n_states * task.n_actions))
+    return backward_induction(
+        task, mdp.probability, task.reward_rows, nothing, np.zeros(task.horizon),
+        clip_nothing(task), np.uint64(0),
+    )  # fmt: skip
+
+
+def evaluate(mdp: FiniteMDP, policy: ArrayLike) -> Array:
+    """(H + 1, S) the exact value of a policy on the true MDP.
+
+    policy: (H, S) or (S,) whole numbers, or action probabilities (H, S, A) or (S, A).
+    """
+    task = mdp.known
+    table = np.asarray(policy)
+    v = np.zeros((task.horizon + 1, task.n_states))
+    if np.issubdtype(table.dtype, np.integer):
+        actions = action_table(task, table)
+        kernels.planning.evaluate(
+            task.indptr, task.successors, mdp.probability, task.reward_rows,
+            actions, np.full_like(actions, -1), v,
+        )  # fmt: skip
+        return v
+    mixture, _ = checked_table(table, (task.horizon, task.n_states, task.n_actions))
+    weights = np.ascontiguousarray(mixture, dtype=np.float64)
+    if not ((weights >= 0).all() and np.allclose(weights.sum(axis=-1), 1.0, atol=1e-8)):
+        raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
+    kernels.planning.evaluate_mixed(
+        task.indptr, task.successors, mdp.probability, task.reward_rows,
+        weights.reshape(-1, task.n_states * task.n_actions), v,
+    )  # fmt: skip
+    return v
+
+
+def action_table(task: Task, table: Array) -> Array:
+    """(H, S) in the one integer type that the kernels know, from whole numbers (H, S) or (S,)."""
+    actions = np.broadcast_to(*checked_table(table, (task.horizon, task.n_states)))
+    bad = (actions < 0) | (actions >= task.n_actions)
+    if bad.any():
+        where = np.unravel_index(int(np.argmax(bad)), actions.shape)
+        raise ValueError(
+            f"policy[{where[0]}, {where[1]}] is {actions[where]}; "
+            f"actions are 0 to {task.n_actions - 1}"
+        )
+    return np.ascontiguousarray(actions.astype(policy_type(task)))
+
+
+def checked_table(table: Array, shape: tuple[int, ...]) -> tuple[Array, tuple[int, ...]]:
+    """A policy table of `shape` or of shape[1:], and `shape`."""
+    if table.shape not in {shape, shape[1:]}:
+        raise ValueError(f"policy has shape {table.shape}; it must be {shape} or {shape[1:]}")
+    return table, shape
+
+
+def start_value(mdp: FiniteMDP, v: Array) -> float:
+    """E[v_1(s_1)] under the initial distribution; v is (S,) or (H + 1, S)."""
+    first: Any = v if v.ndim == 1 else v[0]
+    return float(first[mdp.initial_states] @ mdp.initial_probability)

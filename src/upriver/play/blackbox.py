@@ -1,0 +1,251 @@
+"""Learning in a black box: an environment that can only be reset and stepped.
+
+Nothing is known about it but the agent's Task, so neither the value of a policy nor its regret is
+known either: a `Learning` holds what was earned, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from upriver.agents.protocol import Agent, Episode
+from upriver.checks import Array, positive_integer
+from upriver.mdp import Task
+from upriver.planning import Plan
+from upriver.play.policy import Policy
+from upriver.play.simulate import Checkpoint, begin
+
+
+class Learning(NamedTuple):
+    """K episodes of one agent in a black box. All arrays have length K."""
+
+    returns: Array
+    """Sum of rewards received in each episode, in the environment's own units."""
+    lengths: Array
+    """Number of steps of each episode."""
+    ended: Array
+    """Whether the environment ended the episode itself, rather than time running out."""
+    seconds: Array
+    """Time that planning and learning took, environment not counted."""
+    plan: Plan
+    """The last plan played."""
+    state: Any
+    """The agent's state after the last episode."""
+    task: Task
+    checkpoint: Checkpoint
+
+    @property
+    def regret(self) -> Array:
+        raise ValueError(
+            "regret is not known: the environment is a black box, whose best value nobody has "
+            "computed; use returns"
+        )
+
+    @property
+    def values(self) -> Array:
+        raise ValueError(
+            "the exact value of a policy is not known in a black box; returns are samples of it"
+        )
+
+    @property
+    def policy(self) -> Policy:
+        """The last policy played, to keep, save and use."""
+        return Policy.from_plan(self.plan, self.task)
+
+    def summary(self, last: int = 100) -> str:
+        """What was earned in the last episodes, with its standard error."""
+        recent = self.returns[-positive_integer("last", last) :]
+        error = recent.std(ddof=1) / np.sqrt(len(recent)) if len(recent) > 1 else np.nan
+        return (
+            f"{len(self.returns)} episodes, return {recent.mean():.4g} ± {error:.2g} (standard "
+            f"error) over the last {len(recent)}; regret unknown (black box)"
+        )
+
+
+def learn(
+    env: Any,
+    agent: Agent,
+    n_episodes: int,
+    seed: int | None = None,
+    *,
+    state_of: Callable[[Any], Any] | None = None,
+    end: Any = None,
+    action_of: Callable[[Any], Any] | None = None,
+    reward_range: tuple[float, float] = (0.0, 1.0),
+    resume: Checkpoint | None = None,
+) -> Learning:
+    """Let an agent learn through `reset` and `step` alone.
+
+    env: a Gymnasium environment or its id, or anything with the same `reset` and `step`.
+    state_of: maps an observation to a state of the agent's task, by name where the states have
+    names; without it the observation itself is the state, arrays as tuples of numbers.
+    end: the state that stands for "the episode is over"; without it the last observation does.
+    It must be its own only successor in the task.
+    action_of: maps an action of the task to what `step` takes; without it Discrete action spaces
+    get numbers, others the action's name.
+    reward_range: the rewards that stand for 0 and 1 in the task.
+    resume: the checkpoint of an earlier call.
+
+    Each episode is reset with its own seed, drawn from `seed` (0 unless given), so that a run
+    depends on (env, agent, seed) alone where the environment honours its seed.
+    """
+    n_episodes = positive_integer("n_episodes", n_episodes)
+    env = made(env)
+    task = agent.task
+    adapter = Adapter(task, env, state_of, end, action_of, reward_range)
+    state, since, environment, randomness = begin(agent, seed, resume, 1)
+    returns, seconds = np.empty((2, n_episodes))
+    lengths = np.empty(n_episodes, np.int64)
+    ended = np.empty(n_episodes, bool)
+    plan: Any = None
+    for k in range(n_episodes):
+        began = perf_counter()
+        plan = agent.plan(state, randomness)
+        planned = perf_counter()
+        # One double an episode, so that a resumed run finds its place in the stream.
+        word = int(environment.random() * 2**31)
+        episode, paid, over = adapter.play(plan.policy, word)
+        returns[k], lengths[k], ended[k] = paid, len(episode.actions), over
+        if over and task.reward is None:
+            episode = adapter.after_the_end(episode)
+        resumed = perf_counter()
+        state = agent.update(state, plan, episode)
+        seconds[k] = perf_counter() - resumed + planned - began
+    stopped = Checkpoint(
+        state, since.episodes + n_episodes, since.seed, randomness.bit_generator.state
+    )
+    return Learning(returns, lengths, ended, seconds, plan, state, task, stopped)
+
+
+def made(env: Any) -> Any:
+    if isinstance(env, str):
+        import gymnasium
+
+        env = gymnasium.make(env)
+    for method in ("reset", "step"):
+        if not callable(getattr(env, method, None)):
+            raise TypeError(f"env is a {type(env).__name__}, which has no method {method}")
+    return env
+
+
+class Adapter:
+    """Between an environment's observations, actions and rewards, and those of a task."""
+
+    def __init__(
+        self, task: Task, env: Any, state_of: Any, end: Any, action_of: Any, reward_range: Any
+    ) -> None:
+        self.task, self.env, self.state_of = task, env, state_of
+        self.numbers = None if task.states is None else {s: i for i, s in enumerate(task.states)}
+        self.end = None if end is None else self.number_of(end, "end")
+        for name, given in (("state_of", state_of), ("action_of", action_of)):
+            if given is not None and not callable(given):
+                raise TypeError(f"{name} is a {type(given).__name__}; it must be a function")
+        try:
+            low, high = map(float, reward_range)
+        except (TypeError, ValueError):
+            low = high = np.nan
+        if not (np.isfinite(low) and np.isfinite(high) and low < high):
+            raise ValueError(f"reward_range is {reward_range!r}; it must be (low, high)")
+        self.low, self.scale = low, high - low
+        self.actions = self.actions_for(action_of)
+
+    def actions_for(self, action_of: Any) -> list[Any]:
+        """What `step` takes for each action of the task."""
+        task = self.task
+        names = list(task.actions if task.actions is not None else range(task.n_actions))
+        if action_of is not None:
+            return [action_of(a) for a in names]
+        space: Any = getattr(self.env, "action_space", None)
+        if not hasattr(space, "n"):
+            return names
+        if space.n != task.n_actions:
+            raise ValueError(
+                f"the environment has {space.n} actions, the agent's task {task.n_actions}"
+            )
+        return [int(space.start) + a for a in range(task.n_actions)]
+
+    def number_of(self, state: Any, what: str = "observation") -> int:
+        """The number of a state given by name, or by number where states have no names."""
+        if isinstance(state, np.ndarray | np.generic):
+            state = state.tolist()
+        if isinstance(state, list):
+            state = tupled(state)
+        try:
+            if self.numbers is not None:
+                return self.numbers[state]
+            if isinstance(state, int) and 0 <= state < self.task.n_states:
+                return state
+        except (KeyError, TypeError):
+            pass
+        raise ValueError(
+            f"{what} {state!r} is no state of the task, which has {self.task.n_states} states; "
+            "state_of must map observations to states"
+        )
+
+    def read(self, observation: Any) -> int:
+        return self.number_of(observation if self.state_of is None else self.state_of(observation))
+
+    def play(self, policy: Array, seed: int) -> tuple[Episode, float, bool]:
+        """(episode, return in the environment's units, whether the environment ended it)."""
+        horizon = self.task.horizon
+        states = np.empty(horizon + 1, np.int64)
+        actions = np.empty(horizon, np.int64)
+        rewards = np.empty(horizon)
+        observation, _ = self.env.reset(seed=seed)
+        states[0] = self.read(observation)
+        total, h, ended, stopped = 0.0, 0, False, False
+        while h < horizon and not stopped:
+            actions[h] = policy[h, states[h]]
+            observation, reward, ended, truncated, _ = self.env.step(self.actions[actions[h]])
+            stopped = ended or truncated
+            total += float(reward)
+            rewards[h] = (float(reward) - self.low) / self.scale
+            if not -1e-9 <= rewards[h] <= 1 + 1e-9:
+                raise ValueError(
+                    f"step {h} paid {reward}, outside reward_range "
+                    f"({self.low:g}, {self.low + self.scale:g})"
+                )
+            h += 1
+            states[h] = self.end if ended and self.end is not None else self.read(observation)
+        if ended and h < horizon:
+            self.check_end(int(states[h]))
+        return Episode(states[: h + 1], actions[:h], rewards[:h]), total, bool(ended)
+
+    def check_end(self, s: int) -> None:
+        """Refuse an end from where the task would go on, or be paid: plans would be wrong."""
+        task = self.task
+        first, last = task.indptr[s * task.n_actions], task.indptr[(s + 1) * task.n_actions]
+        name = s if task.states is None else task.states[s]
+        if last - first != task.n_actions or (task.successors[first:last] != s).any():
+            raise ValueError(
+                f"the environment ended in state {name!r}, where the task goes on; give that state "
+                "itself as its only successor, or a state of that kind as `end`"
+            )
+        nothing = -self.low / self.scale
+        if task.reward is not None and (np.abs(task.reward[..., s, :] - nothing) > 1e-9).any():
+            raise ValueError(
+                f"the environment ended in state {name!r}, where the task pays; its reward must be "
+                f"{nothing:g}, which stands for 0"
+            )
+
+    def after_the_end(self, episode: Episode) -> Episode:
+        """The episode filled up to H steps: after the end every action pays 0.
+
+        Only for rewards that must be learned, so that no reward is hoped for beyond the end.
+        """
+        missing = self.task.horizon - len(episode.actions)
+        nothing = -self.low / self.scale
+        return Episode(
+            np.append(episode.states, np.full(missing, episode.states[-1])),
+            np.append(episode.actions, np.arange(missing) % self.task.n_actions),
+            np.append(episode.rewards, np.full(missing, nothing)),
+        )
+
+
+def tupled(value: Any) -> Any:
+    """Nested lists as nested tuples, which can be looked up."""
+    return tuple(map(tupled, value)) if isinstance(value, list) else value

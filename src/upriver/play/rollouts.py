@@ -1,0 +1,66 @@
+"""Many episodes of one fixed policy at once, for Monte Carlo and for logs to learn from."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from upriver import kernels
+from upriver.checks import Array, positive_integer
+from upriver.mdp import FiniteMDP
+from upriver.planning import action_table
+from upriver.play.policy import Policy
+from upriver.play.simulate import CHUNK, streams
+
+
+class Rollouts(NamedTuple):
+    """n episodes of H steps, one a row."""
+
+    states: Array
+    """(n, H + 1)"""
+    actions: Array
+    """(n, H)"""
+    rewards: Array
+    """(n, H)"""
+
+    @property
+    def returns(self) -> Array:
+        """(n,) the sum of each episode's rewards."""
+        return self.rewards.sum(axis=1)
+
+
+def rollouts(
+    mdp: FiniteMDP, policy: ArrayLike | Policy, n_episodes: int, seed: int = 0
+) -> Rollouts:
+    """Play a fixed policy for `n_episodes` episodes on the environment stream of `seed`.
+
+    policy: whole numbers (H, S) or (S,), or a `Policy` of them. The episodes are those that
+    `simulate` plays with this policy and seed, and the first ones do not depend on how many follow.
+    """
+    n_episodes = positive_integer("n_episodes", n_episodes)
+    task = mdp.known
+    table = np.asarray(policy.actions if isinstance(policy, Policy) else policy)
+    if not np.issubdtype(table.dtype, np.integer):
+        raise ValueError(
+            f"policy is {table.dtype} of shape {table.shape}; rollouts need whole numbers (H, S) "
+            "or (S,)"
+        )
+    actions = action_table(task, table)
+    environment, _ = streams(seed)
+    horizon = task.horizon
+    done = Rollouts(
+        np.empty((n_episodes, horizon + 1), np.int64),
+        np.empty((n_episodes, horizon), np.int64),
+        np.empty((n_episodes, horizon)),
+    )
+    play: Any = kernels.planning.rollout_batch
+    for first in range(0, n_episodes, CHUNK):
+        part = slice(first, min(first + CHUNK, n_episodes))
+        play(
+            task.indptr, task.successors, mdp.probability, task.reward_rows, mdp.initial_states,
+            mdp.initial_probability, actions, environment.random((part.stop - first, horizon + 1)),
+            done.states[part], done.actions[part], done.rewards[part],
+        )  # fmt: skip
+    return done

@@ -1,0 +1,1 @@
+"""The paper's table and figures, and the findings: each a spec and a page."""

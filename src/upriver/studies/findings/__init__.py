@@ -1,0 +1,15 @@
+"""The experiments of the findings page: runs to numbers to a table and figures. Plays nothing.
+
+experiment = upriver.experiments.load("scaling")
+found = find(experiment, upriver.load_runs("results/scaling"))
+found.table, found.figures
+"""
+
+from upriver.studies.findings.measured import Cell, Measured, measure
+from upriver.studies.findings.mixture import directions
+from upriver.studies.findings.pages import FINDINGS, Found, find, slope_of, solved_range
+
+__all__ = [
+    "FINDINGS", "Cell", "Found", "Measured", "directions", "find", "measure", "slope_of",
+    "solved_range",
+]  # fmt: skip

@@ -1,0 +1,157 @@
+"""Runs of an experiment to one line of numbers for each agent and environment, and to tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from upriver.checks import Array
+from upriver.results.analysis import Sample, bootstrap, samples_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from matplotlib.figure import Figure
+
+    from upriver.experiments.spec import Experiment, RunSpec
+
+
+class Cell(NamedTuple):
+    """One agent on one environment: what it earned of the optimum, and what it lost."""
+
+    env: str
+    agent: str
+    support: str
+    features: str
+    reward: str
+    numbers: str
+    """What was given or tuned."""
+    runs: int
+    episodes: int
+    share: float
+    """Value of the policies played / value of the optimum."""
+    share_low: float
+    share_high: float
+    lost: float
+    """Regret / V*: how many episodes of optimal play were forgone."""
+    lost_low: float
+    lost_high: float
+    """95% bootstrap intervals of the means."""
+
+
+class Measured(NamedTuple):
+    """A sample and the first of its runs, whose numbers say where in a figure it belongs."""
+
+    run: RunSpec
+    sample: Sample
+    cell: Cell
+    seconds: float = float("nan")
+    """Planning and learning, for 1,000 episodes; nan where the table has no times."""
+
+
+class Found(NamedTuple):
+    cells: list[Cell]
+    table: str
+    """Markdown."""
+    figures: dict[str, Figure]
+    """By the name of the file."""
+
+
+def measure(experiment: Experiment, table: pa.Table) -> list[Measured]:
+    """The samples of an experiment in its own order; the table may hold more runs and seeds."""
+    runs = experiment.runs()
+    seeds = sorted({run.seed for run in runs})
+    found = {(s.env, s.agent, s.setting): s for s in samples_of(table)}
+    times = seconds_of(table)
+    given = {
+        agent.full_label: {*agent.numbers, *(k for at in agent.at.values() for k in at)}
+        for entry in experiment.agents
+        for agent in entry.variants()
+    }
+    measured = []
+    for run in (r for r in runs if r.seed == seeds[0]):
+        sample = found.get((run.env, run.label, run.setting))
+        missing = set(seeds) - set(() if sample is None else sample.seeds.tolist())
+        if sample is None or missing:
+            raise ValueError(
+                f"{run.label} on {run.env} lacks seed {min(missing)}; run the experiment first"
+            )
+        keep = np.isin(sample.seeds, seeds)
+        arrays = ("seeds", "returns", "values", "optimal_values")
+        sample = sample._replace(**{name: getattr(sample, name)[keep] for name in arrays})
+        cell = cell_of(run, sample, given[run.label])
+        seconds = times.get((run.env, run.label, run.setting), float("nan"))
+        measured.append(Measured(run, sample, cell, seconds))
+    return measured
+
+
+def seconds_of(table: pa.Table) -> dict[tuple[str, str, str], float]:
+    """{(env, agent, setting): seconds per 1,000 episodes}; empty for a table without times.
+
+    Of the quickest run: whatever else the machine was doing only makes a run slower.
+    """
+    if "seconds" not in table.column_names:
+        return {}
+    keys = ["env", "agent", "setting"]
+    runs = table.group_by([*keys, "seed"]).aggregate([("seconds", "mean")])
+    best = runs.group_by(keys).aggregate([("seconds_mean", "min")])
+    return {
+        (r["env"], r["agent"], r["setting"]): 1000.0 * r["seconds_mean_min"]
+        for r in best.to_pylist()
+    }
+
+
+def cell_of(run: RunSpec, sample: Sample, given: Iterable[str]) -> Cell:
+    share, lost = shares(sample), sample.totals("episodes lost")
+    numbers = ", ".join(f"{k} = {plain(run.numbers[k])}" for k in sorted(given))
+    runs, episodes = sample.values.shape
+    return Cell(
+        run.env, run.label, run.support or "", run.features or "", run.reward or "", numbers,
+        runs, episodes, float(share.mean()), *bootstrap(share), float(lost.mean()),
+        *bootstrap(lost),
+    )  # fmt: skip
+
+
+def shares(sample: Sample) -> Array:
+    """(R,) value of the policies played / value of the optimum."""
+    return sample.values.sum(axis=1) / sample.optimal_values.sum(axis=1)
+
+
+def plain(number: Any) -> str:
+    return f"{number:g}" if isinstance(number, float) else str(number)
+
+
+def as_csv(cells: Iterable[Cell]) -> str:
+    """Every number with all its digits."""
+    sink = io.StringIO()
+    writer = csv.writer(sink, lineterminator="\n")
+    writer.writerow(Cell._fields)
+    writer.writerows([repr(x) if isinstance(x, float) else x for x in cell] for cell in cells)
+    return sink.getvalue()
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A table whose first row is its head."""
+    rule = ["---", *["---:"] * (len(rows[0]) - 1)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in [rows[0], rule, *rows[1:]])
+
+
+def pivot(
+    cells: Sequence[Cell], place: Callable[[Cell], tuple[str, str]], text: Callable[[Cell], str]
+) -> str:
+    """A table with cells at (row, column) = place(cell), in the order in which they come."""
+    at = {place(cell): text(cell) for cell in cells}
+    rows, columns = (list(dict.fromkeys(key[i] for key in at)) for i in (0, 1))
+    body = [[row, *(at.get((row, column), "") for column in columns)] for row in rows]
+    return markdown([["agent", *columns], *body])
+
+
+def lost_text(cell: Cell) -> str:
+    return f"{cell.lost:.1f} [{cell.lost_low:.1f}, {cell.lost_high:.1f}]"
+
+
+def share_text(cell: Cell) -> str:
+    return f"{100 * cell.share:.1f}% [{100 * cell.share_low:.1f}, {100 * cell.share_high:.1f}]"

@@ -1,0 +1,245 @@
+"""One function for each experiment of the findings page: its numbers, its table, its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import log10
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from upriver.checks import Array
+from upriver.results import plots
+from upriver.results.analysis import LEVEL, Sample, bootstrap, counts_of, curve_of, draws
+from upriver.studies.findings.figures import LOST, dots_figure, lost_figure
+from upriver.studies.findings.measured import (
+    Cell,
+    Found,
+    Measured,
+    lost_text,
+    markdown,
+    measure,
+    pivot,
+    share_text,
+)
+from upriver.studies.findings.successors import all_mnl, cho_figure_1
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from upriver.experiments.spec import Experiment
+
+KEEPS = 0.9
+"""The share of the optimum that counts as solved."""
+OPTIMISMS = {"closed-form": "closed form (6)", "exact-maximum": "exact maximum (4)"}
+"""How the figures call them, with the paper's equations."""
+FIT = 1_000
+"""The episode from which a rate of regret is fitted."""
+
+
+def find(experiment: Experiment, table: pa.Table) -> Found:
+    """Numbers, table and figures of an experiment of the page, from its runs."""
+    if experiment.name not in FINDINGS:
+        raise ValueError(
+            f"experiment {experiment.name!r} has no finding (allowed: {', '.join(FINDINGS)})"
+        )
+    return FINDINGS[experiment.name](measure(experiment, table))
+
+
+def scaling(measured: Sequence[Measured]) -> Found:
+    """Episodes lost against the number of states; the first agent stands in both panels."""
+    cells = [m.cell for m in measured]
+    size = {m.cell.env: f"S = {size_of(m)}" for m in measured}
+    table = pivot(cells, lambda c: (c.agent, size[c.env]), lost_text)
+    first = cells[0].agent
+    panels = {
+        "with features of transitions": lines([m for m in measured if m.run.features], size_of),
+        "tabular and linear, one-hot": lines(
+            [m for m in measured if not m.run.features or m.cell.agent == first], size_of
+        ),
+    }
+    figure = lost_figure({k: p for k, p in panels.items() if p}, "number of states", log_x=True)
+    return Found(cells, table, {"scaling": figure})
+
+
+def equal_information(measured: Sequence[Measured]) -> Found:
+    """Episodes lost against the number of states: a panel and a table for each support."""
+    size = {m.cell.env: f"S = {size_of(m)}" for m in measured}
+    panels, tables = {}, []
+    for support in dict.fromkeys(m.cell.support for m in measured):
+        here = [
+            m._replace(cell=m.cell._replace(agent=m.cell.agent.removesuffix(f"-{support}")))
+            for m in measured
+            if m.cell.support == support
+        ]
+        panels[f"support {support}"] = lines(here, size_of)
+        table = pivot([m.cell for m in here], lambda c: (c.agent, size[c.env]), lost_text)
+        tables.append(f"Support {support}:\n\n{table}")
+    figure = lost_figure(panels, "number of states", log_x=True)
+    cells = [m.cell for m in measured]
+    return Found(cells, "\n".join(tables), {"equal-information": figure})
+
+
+def how_much_bonus(measured: Sequence[Measured]) -> Found:
+    """The share of the optimum against c, and the range of c that keeps 90% of it."""
+    figures, rows = {}, []
+    for env, features in dict.fromkeys((m.cell.env, m.cell.features) for m in measured):
+        here = [m for m in measured if (m.cell.env, m.cell.features) == (env, features)]
+        greedy = [m.cell for m in here if scale_of(m) == 0.0]
+        panel = {}
+        for optimism in dict.fromkeys(m.run.numbers["optimism"] for m in here):
+            points = sorted(
+                (m for m in here if m.run.numbers["optimism"] == optimism and scale_of(m) > 0.0),
+                key=scale_of,
+            )
+            scales, cells = [scale_of(m) for m in points], [m.cell for m in points]
+            name = OPTIMISMS.get(optimism, optimism)
+            panel[name] = band_of([0.0, *scales], [*greedy, *cells], "share")
+            text = solved_text(scales, [c.share for c in cells])
+            rows.append([env, features, name, *text])
+        rows.append([env, features, "none, c = 0", "", "", "", f"{greedy[0].share:.3f}"])
+        figure = plots.bonus_sweep_figure(panel, ylabel="share of the optimum")
+        figure.axes[0].set_title(f"{env}, {features} features", fontsize=8)
+        figure.axes[0].axhline(KEEPS, color="#767676", linewidth=0.7, linestyle=":", zorder=1)
+        figures[f"how-much-bonus-{env}-{features}"] = figure
+    head = ["environment", "features", "use of the set", "least c", "largest c", "decades", "best"]
+    return Found([m.cell for m in measured], markdown([head, *rows]), figures)
+
+
+def misspecification(measured: Sequence[Measured]) -> Found:
+    """Episodes lost against the distance from the MNL family, averaged over drawn problems.
+
+    Intervals resample the problems, which differ more than the runs on one of them.
+    """
+    by: dict[str, dict[float, list[float]]] = {}
+    for m in measured:
+        distance = m.run.environment["numbers"]["distance"]
+        by.setdefault(m.cell.agent, {}).setdefault(distance, []).append(m.cell.lost)
+    panel, rows = {}, []
+    for agent, at in by.items():
+        mean = [float(np.mean(lost)) for lost in at.values()]
+        low, high = zip(*(bootstrap(np.array(lost)) for lost in at.values()), strict=True)
+        panel[agent] = plots.Band(list(at), mean, low, high)
+        cells = (f"{m:.1f} [{a:.1f}, {b:.1f}]" for m, a, b in zip(mean, low, high, strict=True))
+        rows.append([agent, *cells])
+    head = ["agent", *(f"distance {d:g}" for d in next(iter(by.values())))]
+    xlabel = "distance from the MNL family"
+    figure = lost_figure({"": panel}, xlabel, log_x=False, width="one")
+    return Found([m.cell for m in measured], markdown([head, *rows]), {"misspecification": figure})
+
+
+def regret_rate(measured: Sequence[Measured]) -> Found:
+    """Cumulative regret against the episode on log axes, with the slope of the last decade."""
+    panel, slopes, rows, first = {}, {}, [], 1
+    for m in measured:
+        curve = curve_of(m.sample, "regret")
+        last = len(curve.episodes)
+        first = min(FIT, last // 10)
+        at = log_spaced(1, last, 80) - 1
+        panel[m.cell.agent] = plots.Band(at + 1, curve.mean[at], curve.low[at], curve.high[at])
+        slope = slopes[m.cell.agent] = slope_of(m.sample, first)
+        rows.append(
+            [m.cell.agent, f"{curve.mean[-1]:.1f} [{curve.low[-1]:.1f}, {curve.high[-1]:.1f}]",
+             f"{m.cell.lost:.1f}", f"{slope[0]:.2f} [{slope[1]:.2f}, {slope[2]:.2f}]"]
+        )  # fmt: skip
+    head = ["agent", "regret", "episodes lost", "slope"]
+    figure = plots.rate_figure(panel, slopes, first)
+    return Found([m.cell for m in measured], markdown([head, *rows]), {"regret-rate": figure})
+
+
+def unknown_reward(measured: Sequence[Measured]) -> Found:
+    """Episodes lost with known and with unknown rewards."""
+    cells = [
+        m.cell._replace(agent=m.cell.agent.removesuffix(f" {m.cell.reward}")) for m in measured
+    ]
+    table = pivot(cells, lambda c: (c.agent, f"{c.env}, {c.reward}"), lost_text)
+    panels: dict[str, dict[str, dict[str, Cell]]] = {}
+    for c in cells:
+        panels.setdefault(c.env, {}).setdefault(f"reward {c.reward}", {})[c.agent] = c
+    figure = dots_figure(panels, "lost", LOST, log=True)
+    return Found([m.cell for m in measured], table, {"unknown-reward": figure})
+
+
+def exploration_needed(measured: Sequence[Measured]) -> Found:
+    """The share of the optimum that is earned with a bonus and without."""
+    cells = [m.cell for m in measured]
+    table = pivot(cells, lambda c: (c.agent, c.env), share_text)
+    panels: dict[str, dict[str, dict[str, Cell]]] = {}
+    for c in cells:
+        panels.setdefault(c.env, {}).setdefault("", {})[c.agent] = c
+    figure = dots_figure(panels, "share", "share of the optimum", mark=KEEPS)
+    return Found(cells, table, {"exploration-needed": figure})
+
+
+FINDINGS: dict[str, Callable[[Sequence[Measured]], Found]] = {
+    "scaling": scaling,
+    "equal-information": equal_information,
+    "how-much-bonus": how_much_bonus,
+    "misspecification": misspecification,
+    "regret-rate": regret_rate,
+    "unknown-reward": unknown_reward,
+    "exploration-needed": exploration_needed,
+    "cho-figure-1": cho_figure_1,
+    "all-mnl": all_mnl,
+    "all-mnl-drawn": all_mnl,
+}
+"""The experiments of the page, by their name in the catalogue."""
+
+
+def size_of(m: Measured) -> int:
+    return m.run.environment["numbers"]["n_states"]
+
+
+def scale_of(m: Measured) -> float:
+    return float(m.run.numbers["radius"])
+
+
+def lines(measured: Sequence[Measured], x: Callable[[Measured], float]) -> dict[str, plots.Band]:
+    """{agent: episodes lost against x}."""
+    by: dict[str, list[Measured]] = {}
+    for m in measured:
+        by.setdefault(m.cell.agent, []).append(m)
+    return {
+        agent: band_of([x(m) for m in here], [m.cell for m in here], "lost")
+        for agent, here in by.items()
+    }
+
+
+def band_of(x: Sequence[float], cells: Sequence[Cell], of: str) -> plots.Band:
+    return plots.Band(x, *([getattr(c, of + end) for c in cells] for end in ("", "_low", "_high")))
+
+
+def solved_range(scales: Sequence[float], share: Sequence[float]) -> tuple[float, float] | None:
+    """(least, largest) of the longest run of neighbouring scales that keep 90% of the optimum."""
+    best: list[float] = []
+    run: list[float] = []
+    for c, x in zip(scales, share, strict=True):
+        run = [*run, c] if x >= KEEPS else []
+        best = run if len(run) > len(best) else best
+    return (best[0], best[-1]) if best else None
+
+
+def solved_text(scales: Sequence[float], share: Sequence[float]) -> list[str]:
+    kept, best = solved_range(scales, share), f"{max(share):.3f}"
+    if kept is None:
+        return ["", "", "nowhere", best]
+    return [f"{kept[0]:.0e}", f"{kept[1]:.0e}", f"{log10(kept[1] / kept[0]):.1f}", best]
+
+
+def log_spaced(first: int, last: int, count: int) -> Array:
+    """Whole numbers from first to last, evenly spaced in their logarithm."""
+    return np.unique(np.round(np.geomspace(first, last, count)).astype(np.int64))
+
+
+def slope_of(sample: Sample, first: int) -> tuple[float, float, float]:
+    """(slope, low, high) of log mean cumulative regret on log k from `first` on.
+
+    Least squares at points evenly spaced in log k; the 95% interval resamples runs.
+    """
+    at = log_spaced(first, sample.values.shape[1], 50)
+    total = np.cumsum(sample.regret, axis=1)[:, at - 1]
+    x = np.log(at) - np.log(at).mean()
+    resampled = counts_of(draws(len(total), 1000, 0)) @ total
+    slopes = np.log(np.vstack([total.mean(axis=0), resampled])) @ x / (x @ x)
+    low, high = np.quantile(slopes[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(slopes[0]), float(low), float(high)

@@ -1,0 +1,257 @@
+"""Tuning: every agent over its declared grid, on seeds that no evaluation uses.
+
+The score of a grid point is its mean cumulative exact value, sum_k V^{pi_k}: what the policies are
+worth, without the noise of the rewards that happened to be drawn. For one setting on all
+environments, values are first divided by the optimal ones.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from upriver.checks import Array
+from upriver.experiments import toml
+from upriver.experiments.execute import Outcome, Reporter, execute
+from upriver.experiments.spec import (
+    TUNING_SEEDS,
+    AgentSpec,
+    EnvironmentSpec,
+    Experiment,
+    RunSpec,
+    parse,
+)
+from upriver.results.analysis import Sample, bootstrap, load_runs, samples_of
+
+ALL = "all environments"
+
+
+class Point(NamedTuple):
+    """One grid point of one agent on one environment, or on all of them."""
+
+    env: str
+    agent: str
+    numbers: dict[str, Any]
+    """The numbers tuned, with their values here."""
+    runs: int
+    mean: float
+    low: float
+    high: float
+    """95% interval of the mean."""
+    chosen: bool
+    tied: bool
+    """Whether the runs do not tell it from the chosen one: the paired interval holds 0."""
+
+
+class Tuned(NamedTuple):
+    experiment: Experiment
+    """The experiment with the chosen numbers, on its own evaluation seeds."""
+    points: list[Point]
+    warnings: list[str]
+    outcome: Outcome
+
+
+def grid_of(agent: AgentSpec) -> list[dict[str, Any]]:
+    """Every combination of the agent's grid.
+
+    The agent's class declares values for each number; the entry's `grid` replaces them, number by
+    number; and a number that the entry fixes is not tuned.
+    """
+    declared: Mapping[str, Any] = {**getattr(agent.cls, "GRID", {}), **agent.grid}
+    axes = {k: v for k, v in declared.items() if k not in agent.numbers or k in agent.grid}
+    for key, values in axes.items():
+        if not len(values):
+            raise ValueError(f"grid of {agent.full_label!r}: {key} has no values")
+    return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+
+
+def tunable(agent: AgentSpec) -> bool:
+    return bool(grid_of(agent)[0])
+
+
+def tune(
+    experiment: Experiment,
+    out: str | Path,
+    runs: int = 10,
+    shared: bool = False,
+    jobs: int | None = None,
+    cluster: str | None = None,
+    shared_store: bool = False,
+    reporter: Reporter | None = None,
+) -> Tuned:
+    """Run the grids of an experiment's agents and choose; resumes like any sweep.
+
+    out/runs holds the runs, out/grid.csv every grid point, out/tuned.toml the experiment with the
+    chosen numbers, for `upriver run`. runs: tuning seeds for each grid point. shared: one choice
+    for all environments instead of one for each.
+    """
+    if runs < 2:
+        raise ValueError(f"runs is {runs}; tuning needs at least 2 for an interval")
+    if not any(tunable(agent) for agent in experiment.agents):
+        raise ValueError(f"no agent of {experiment.name!r} has a grid with a number left to tune")
+    candidates = list_candidates(experiment, range(TUNING_SEEDS, TUNING_SEEDS + runs))
+    every = [run for c in candidates for run in c.runs]
+    folder = Path(out)
+    outcome = execute(every, folder / "runs", jobs, cluster, shared_store, reporter)
+    if not outcome.complete:
+        return Tuned(experiment, [], ["some runs failed, so nothing was chosen"], outcome)
+    settings = {run.setting for run in every}
+    samples = {
+        (s.env, s.agent, s.setting): s
+        for s in samples_of(load_runs(folder / "runs"))
+        if s.setting in settings
+    }
+    points, warnings = choose(candidates, samples, runs, shared)
+    tuned = with_choices(experiment, points)
+    text = header(experiment, runs, shared, warnings) + tuned.to_toml()
+    (folder / "tuned.toml").write_text(text, encoding="utf-8")
+    (folder / "grid.csv").write_text(points_csv(points), encoding="utf-8")
+    return Tuned(tuned, points, warnings, outcome)
+
+
+class Candidate(NamedTuple):
+    env: str
+    agent: str
+    numbers: dict[str, Any]
+    runs: list[RunSpec]
+
+
+def list_candidates(experiment: Experiment, seeds: range) -> list[Candidate]:
+    found = []
+    for environment in experiment.environments:
+        for entry in experiment.agents:
+            for agent in entry.variants():
+                for numbers in grid_of(agent) if tunable(agent) else ():
+                    runs = tuning_runs(experiment, environment, agent, numbers, seeds)
+                    place = environment.full_label
+                    found.append(Candidate(place, agent.full_label, numbers, runs))
+    return found
+
+
+def tuning_runs(
+    experiment: Experiment,
+    environment: EnvironmentSpec,
+    agent: AgentSpec,
+    numbers: dict[str, Any],
+    seeds: range,
+) -> list[RunSpec]:
+    at = {environment.full_label: {**agent.at.get(environment.full_label, {}), **numbers}}
+    entry = agent.model_copy(update={"at": at})
+    single = experiment.model_copy(update={"environments": (environment,), "agents": (entry,)})
+    return single.runs_with(seeds)
+
+
+def choose(
+    candidates: list[Candidate], samples: dict[Any, Sample], runs: int, shared: bool
+) -> tuple[list[Point], list[str]]:
+    """The best point of each agent, per environment or over all, and what is doubtful about it."""
+    groups: dict[tuple[str, str], list[tuple[dict[str, Any], list[Array]]]] = {}
+    for c in candidates:
+        sample = samples[c.env, c.agent, c.runs[0].setting]
+        chosen = np.isin(sample.seeds, [r.seed for r in c.runs])
+        scores = sample.totals("value")[chosen]
+        if shared:
+            scores = scores / sample.optimal_values[chosen].sum(axis=1)
+        group = groups.setdefault((ALL if shared else c.env, c.agent), [])
+        same = [scored for numbers, scored in group if numbers == c.numbers]
+        if same:
+            same[0].append(scores)
+        else:
+            group.append((c.numbers, [scores]))
+    points, warnings = [], []
+    for (env, agent), group in groups.items():
+        means = [float(np.mean([s.mean() for s in scores])) for _, scores in group]
+        best = int(np.argmax(means))
+        for i, (numbers, scores) in enumerate(group):
+            low, high = bootstrap(scores)
+            pairs = [b - s for b, s in zip(group[best][1], scores, strict=True)]
+            tied = i != best and bootstrap(pairs)[0] <= 0.0
+            points.append(Point(env, agent, numbers, runs, means[i], low, high, i == best, tied))
+        warnings += doubts(env, agent, [p for p in points if (p.env, p.agent) == (env, agent)])
+    return points, warnings
+
+
+def doubts(env: str, agent: str, points: list[Point]) -> list[str]:
+    """Sentences about a choice on the edge of its grid, or one that the runs do not single out."""
+    best = next(p for p in points if p.chosen)
+    found = []
+    for key, value in best.numbers.items():
+        axis = [p.numbers[key] for p in points]
+        if isinstance(value, bool) or not all(isinstance(x, int | float) for x in axis):
+            continue
+        low, high = min(axis), max(axis)
+        if low < high and value in (low, high):
+            which = "lowest" if value == low else "highest"
+            floor = ", which cannot be lowered" if value == 0 else ": extend the grid"
+            found.append(f"{agent} on {env}: {key} = {value:g} is the {which} of its grid{floor}")
+    tied = sum(p.tied for p in points)
+    if tied:
+        found.append(
+            f"{agent} on {env}: {tied} of the {len(points) - 1} other points tie with the best; "
+            "the first with the highest mean was taken"
+        )
+    return found
+
+
+def with_choices(experiment: Experiment, points: list[Point]) -> Experiment:
+    """The experiment with the chosen numbers in its entries, one entry for each variant."""
+    chosen = {(p.env, p.agent): p.numbers for p in points if p.chosen and p.numbers}
+    data = experiment.to_data()
+    data["agents"] = []
+    for entry in experiment.agents:
+        for agent in entry.variants():
+            plain = agent.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+            plain.pop("grid", None)
+            plain.update(chosen.get((ALL, agent.full_label), {}))
+            at = {place: dict(numbers) for place, numbers in agent.at.items()}
+            for environment in experiment.environments:
+                place = environment.full_label
+                if numbers := chosen.get((place, agent.full_label)):
+                    at.setdefault(place, {}).update(numbers)
+            if at:
+                plain["at"] = at
+            data["agents"].append(plain)
+    return parse(data, experiment.name)
+
+
+def header(experiment: Experiment, runs: int, shared: bool, warnings: list[str]) -> str:
+    """Comments that say where the numbers come from."""
+    how = "one choice for all environments" if shared else "one choice for each environment"
+    lines = [
+        f"Chosen by `upriver tune`: {how}, by mean cumulative exact value over {runs} runs",
+        f"with seeds {TUNING_SEEDS} to {TUNING_SEEDS + runs - 1}; every grid point is in grid.csv.",
+        *(
+            f"Grid of {agent.full_label}: "
+            + (", ".join(f"{k} in {toml.scalar(sorted_axis(agent, k))}" for k in keys) or "none")
+            for entry in experiment.agents
+            for agent in entry.variants()
+            for keys in [list(grid_of(agent)[0])]
+        ),
+        *(f"Warning: {w}." for w in warnings),
+    ]
+    return "".join(f"# {line}\n" for line in lines) + "\n"
+
+
+def sorted_axis(agent: AgentSpec, key: str) -> list[Any]:
+    return list(dict.fromkeys(point[key] for point in grid_of(agent)))
+
+
+def points_csv(points: list[Point]) -> str:
+    sink = io.StringIO()
+    writer = csv.writer(sink, lineterminator="\n")
+    writer.writerow(
+        ["env", "agent", "numbers", "runs", "mean", "ci_low", "ci_high", "chosen", "tied"]
+    )
+    for p in points:
+        writer.writerow(
+            [p.env, p.agent, json.dumps(p.numbers), p.runs, repr(p.mean), repr(p.low),
+             repr(p.high), int(p.chosen), int(p.tied)]
+        )  # fmt: skip
+    return sink.getvalue()

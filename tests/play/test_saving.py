@@ -1,0 +1,362 @@
+import json
+import zipfile
+from dataclasses import dataclass, fields
+from inspect import signature
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import upriver as up
+from upriver.agents.fixed import Random
+from upriver.agents.table import AGENTS
+from upriver.features.files import read_features
+from upriver.mdp.archive import encode
+
+
+def build(kind, mdp):
+    """An agent of any class of the table, with the inputs that it cannot do without."""
+    task = mdp.task("local")
+    given = {"task": task, "features": up.features.one_hot(task), "mdp": mdp}
+    wanted = [p.name for p in signature(kind).parameters.values() if p.default is p.empty]
+    return kind(**{name: given[name] for name in wanted})
+
+
+@pytest.mark.parametrize("name", sorted(AGENTS))
+def test_every_agent_goes_on_byte_identically(name, tmp_path):
+    mdp = up.envs.riverswim(4, 8)
+    agent = build(AGENTS[name], mdp)
+    whole = up.simulate(mdp, agent, 25, seed=7)
+    first = up.simulate(mdp, agent, 11, seed=7)
+    up.save_agent(tmp_path / "a.npz", agent, first)
+    loaded, checkpoint = up.load_agent(tmp_path / "a.npz")
+    assert type(loaded) is type(agent)
+    rest = up.simulate(mdp, loaded, 14, resume=checkpoint)
+    for field in ("returns", "values", "optimal_values"):
+        joined = np.concatenate([getattr(first, field), getattr(rest, field)])
+        assert joined.tobytes() == getattr(whole, field).tobytes()
+    assert rest.plan.policy.tobytes() == whole.plan.policy.tobytes()
+    # and the states are the same to the last bit, not only what was seen of them
+    left, right = {}, {}
+    assert encode(rest.checkpoint, left) == encode(whole.checkpoint, right)
+    assert all(left[k].tobytes() == right[k].tobytes() for k in left)
+
+
+def test_equal_contents_give_equal_files(tmp_path):
+    mdp = up.envs.riverswim(4, 8)
+    run = up.simulate(mdp, agent := build(up.UCRLMNL, mdp), 5)
+    for name in ("a", "b"):
+        up.save_agent(tmp_path / name, agent, run.checkpoint)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+class OwnState(NamedTuple):
+    seen: np.ndarray
+
+
+@dataclass(frozen=True)
+class OwnAgent:
+    task: up.Task
+    taste: object = None
+
+    def init(self):
+        return OwnState(np.zeros(self.task.n_states))
+
+    def plan(self, state, rng):
+        return Random(self.task).plan(None, rng)
+
+    def update(self, state, plan, episode):
+        return OwnState(state.seen + np.bincount(episode.states, minlength=len(state.seen)))
+
+
+def test_own_agents_are_handed_over_again(tmp_path):
+    mdp = up.envs.riverswim(4, 8)
+    agent = OwnAgent(mdp.task(), taste=lambda x: x)
+    whole = up.simulate(mdp, agent, 9, seed=3)
+    up.save_agent(tmp_path / "a.npz", agent, up.simulate(mdp, agent, 4, seed=3))
+    with pytest.raises(ValueError, match="code of your own"):
+        up.load_agent(tmp_path / "a.npz")
+    loaded, checkpoint = up.load_agent(tmp_path / "a.npz", agent)
+    rest = up.simulate(mdp, loaded, 5, resume=checkpoint)
+    np.testing.assert_array_equal(rest.state.seen, whole.state.seen)
+    other = OwnAgent(up.envs.riverswim(4, 9).task(), taste=agent.taste)
+    with pytest.raises(ValueError, match="task of the agent is not what it was"):
+        up.load_agent(tmp_path / "a.npz", other)
+    with pytest.raises(ValueError, match=r"holds a .*OwnAgent, not a .*Random"):
+        up.load_agent(tmp_path / "a.npz", Random(mdp.task()))
+
+
+def test_own_radius_needs_the_agent_again(tmp_path):
+    mdp = up.envs.riverswim(4, 8)
+    task = mdp.task()
+    agent = up.UCRLMNL(task, up.features.one_hot(task), radius=lambda e: 0.1)
+    run = up.simulate(mdp, agent, 3)
+    up.save_agent(tmp_path / "a.npz", agent, run)
+    with pytest.raises(ValueError, match="code of your own"):
+        up.load_agent(tmp_path / "a.npz")
+    assert up.load_agent(tmp_path / "a.npz", agent).checkpoint.episodes == 3
+
+
+# Files that are not what they should be
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "river.npz"
+    up.envs.riverswim(4, 8).save(path)
+    return path
+
+
+def test_truncated_files_are_refused(saved):
+    whole = saved.read_bytes()
+    for size in (0, 1, 50, len(whole) // 2, len(whole) - 1):
+        saved.write_bytes(whole[:size])
+        with pytest.raises(ValueError, match="damaged, or was not written by Upriver"):
+            up.FiniteMDP.load(saved)
+
+
+def test_flipped_bits_are_refused_or_harmless(saved, rng):
+    mdp = up.FiniteMDP.load(saved)
+    whole = saved.read_bytes()
+    refused = 0
+    for at in rng.choice(len(whole), size=200):
+        changed = bytearray(whole)
+        changed[at] ^= 1 << rng.integers(8)
+        saved.write_bytes(bytes(changed))
+        try:
+            again = up.FiniteMDP.load(saved)
+        except ValueError as error:
+            refused += 1
+            assert str(saved) in str(error)
+        else:  # dates and flags of the zip that carry no data
+            assert again.probability.tobytes() == mdp.probability.tobytes()
+            assert again.reward.tobytes() == mdp.reward.tobytes()
+    assert refused > 100
+
+
+def rezip(path, change):
+    """Rewrite the archive with a changed head, as an editor of zip files would."""
+    with zipfile.ZipFile(path) as archive:
+        members = {n: archive.read(n) for n in archive.namelist()}
+    head = json.loads(members["upriver.json"])
+    change(head, members)
+    members["upriver.json"] = json.dumps(head).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+
+
+def test_edited_files_are_refused(saved):
+    def change(head, members):
+        head["body"]["fields"]["name"] = "another river"
+
+    rezip(saved, change)
+    with pytest.raises(ValueError, match="was changed after it was written"):
+        up.FiniteMDP.load(saved)
+
+
+def test_files_of_another_version_or_kind(saved):
+    with pytest.raises(ValueError, match="holds a saved mdp, where a saved policy is needed"):
+        up.load_policy(saved)
+    rezip(saved, lambda head, members: head.update(version=99))
+    with pytest.raises(ValueError, match="file version 99"):
+        up.FiniteMDP.load(saved)
+
+
+def test_foreign_files_are_refused(tmp_path):
+    np.savez(tmp_path / "foreign.npz", a=np.arange(3))
+    (tmp_path / "text.npz").write_text("hello")
+    for name in ("foreign.npz", "text.npz"):
+        with pytest.raises(ValueError, match="not written by Upriver"):
+            up.FiniteMDP.load(tmp_path / name)
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        up.load_agent(tmp_path / "nowhere.npz")
+
+
+@pytest.mark.parametrize("name", ["os:system", "builtins:eval", "upriver.mdp.archive:json"])
+def test_files_cannot_name_foreign_code(saved, name):
+    from upriver.mdp.archive import digest, read_archive
+
+    body, arrays = read_archive(saved, "mdp")
+    for kind in ("object", "function", "named"):
+        body = {kind: name, "fields": {}, "items": [], "id": 0}
+        rezip(saved, lambda h, m, b=body: h.update(body=b, digest=digest(b, arrays)))
+        with pytest.raises(
+            ValueError, match=r"not part of Upriver|not a kind of data|does not fit"
+        ):
+            up.FiniteMDP.load(saved)
+
+
+def test_no_pickles_inside(saved):
+    with zipfile.ZipFile(saved) as archive:
+        for member in archive.namelist():
+            if member.endswith(".npy"):
+                with archive.open(member) as file:
+                    np.lib.format.read_array(file, allow_pickle=False)
+
+
+# MDPs as files
+
+
+def tuples(s, a):
+    return {(s[0], min(s[1] + 1, 2)), (s[0], 0)}
+
+
+MDPS = {
+    "river": lambda: up.envs.riverswim(5, 7, variant="strehl"),
+    "steps": lambda: up.FiniteMDP.from_arrays(
+        np.random.default_rng(0).dirichlet(np.ones(3), (4, 3, 2)),
+        np.random.default_rng(1).random((4, 3, 2)), 4, [0.25, 0.75, 0], reward_range=(-3.0, 5.5),
+    ),
+    "tuples": lambda: up.FiniteMDP.from_functions(
+        ("x", 0), ["go", "wait"], tuples, lambda s, a, t: 1 / len(tuples(s, a)),
+        lambda s, a: 0.1 * s[1], 5, name="pairs, \"quoted\"",
+    ),
+    "sparse": lambda: up.FiniteMDP.from_sparse(
+        sparse.csr_array(np.eye(2)[[0, 1, 1, 0]]), np.zeros((2, 2)), 3
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".toml"])
+@pytest.mark.parametrize("name", MDPS)
+def test_mdps_come_back_as_they_were(name, suffix, tmp_path):
+    mdp = MDPS[name]()
+    mdp.save(tmp_path / f"m{suffix}")
+    again = up.FiniteMDP.load(tmp_path / f"m{suffix}")
+    for field in ("probability", "initial_states", "initial_probability", "reward"):
+        np.testing.assert_array_equal(getattr(again, field), getattr(mdp, field))
+    assert again.known.same_support(mdp.known)
+    assert (again.local is None) == (mdp.local is None)
+    if mdp.local is not None:
+        assert again.task("local").same_support(mdp.task("local"))
+    for f in fields(up.Task):
+        if f.name in ("states", "actions"):
+            a, b = getattr(again.known, f.name), getattr(mdp.known, f.name)
+            assert (a is None and b is None) or list(a) == list(b)
+    assert (again.name, again.reward_range, again.horizon) == (
+        mdp.name, mdp.reward_range, mdp.horizon,
+    )  # fmt: skip
+
+
+def test_an_mdp_written_by_hand(tmp_path):
+    (tmp_path / "walk.toml").write_text(
+        'horizon = 3\ntransitions = "walk.csv"\n[[initial]]\nstate = "home"\nprobability = 1.0\n'
+    )
+    (tmp_path / "walk.csv").write_text(
+        "state,action,next_state,probability,reward\n"
+        "home,go,work,0.75,1\nhome,go,home,0.25,0\nwork,go,home,1,0\n"
+    )
+    mdp = up.FiniteMDP.load(tmp_path / "walk.toml")
+    assert mdp.known.states == ["home", "work"] and mdp.known.actions == ["go"]
+    assert mdp.reward[0, 0] == 0.75  # the expectation
+    assert mdp.name == "walk"
+
+
+GOOD = "state,action,next_state,probability,reward\n0,0,0,0.5,0\n0,0,1,0.5,0\n1,0,1,1,0.5\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "table", "message"),
+    [
+        ("horizon = 3", GOOD, "key 'transitions' is missing"),
+        ("horizn = 3", GOOD, "key 'horizn' is unknown"),
+        ("horizon = ", GOOD, "not valid TOML"),
+        ('horizon = "3"\ntransitions = "m.csv"', GOOD, "horizon is '3'"),
+        ('horizon = 3\ntransitions = "n.csv"', GOOD, "n.csv does not exist"),
+        (None, GOOD.replace("reward", "pay", 1), "no column 'reward'"),
+        (None, GOOD + "2,0,5,1,0\n", "m.csv:5: state '5' is unknown"),
+        (None, GOOD + "0,0,1,0.5,0\n", "m.csv:5: the transition was already given"),
+        (None, GOOD.replace("1,0,1,1,", "1,0,1,x,"), "m.csv:4: probability is 'x'"),
+        (None, GOOD.replace("1,0,1,1,", "1,0,1,1.5,"), "m.csv:4: probability is 1.5"),
+        (None, GOOD.replace("1,0,1,1,", "1,0,1,0.9,"), r"\(s=1, a=0\) sums to 0.9"),
+        (None, GOOD.replace("1,0.5\n", "1,7\n"), r"reward\[1, 0\] is 7"),
+        (None, GOOD + "1,1,1,1,0\n", "no line for state 0 and action 1"),
+        (None, GOOD + "1,0\n", "m.csv:5: the line has too few"),
+        (None, GOOD.splitlines()[0], "no lines"),
+        ('horizon = 3\ntransitions = "m.csv"\ninitial = "9"', GOOD, "state '9' is unknown"),
+        ('horizon = 3\ntransitions = "m.csv"\ninitial = [1]', GOOD, "needs a state and a prob"),
+    ],
+)
+def test_mistakes_in_text_files(head, table, message, tmp_path):
+    (tmp_path / "m.toml").write_text(head or 'horizon = 3\ntransitions = "m.csv"')
+    (tmp_path / "m.csv").write_text(table)
+    with pytest.raises((ValueError, FileNotFoundError), match=message) as caught:
+        up.FiniteMDP.load(tmp_path / "m.toml")
+    assert "\n" not in str(caught.value)
+
+
+def test_features_from_a_file(tmp_path):
+    task = up.envs.riverswim(3, 5).task("known")
+    path = tmp_path / "f.csv"
+    rows = [
+        f"{i},{('left', 'right')[a]},{j},{float(j > i)},{i * j}"
+        for i, a, j in zip(*task.triples, strict=True)
+    ]
+    path.write_text("state,action,next_state,up,product\n" + "\n".join(rows))
+    phi = read_features(task, path)
+    assert phi.names == ["up", "product"]
+    s, _, s2 = task.triples
+    np.testing.assert_array_equal(phi.matrix, np.stack([s2 > s, s * s2], axis=1))
+    path.write_text("state,action,next_state,up,product\n" + "\n".join(rows[1:]))
+    with pytest.raises(ValueError, match=r"no line for \(s=0, a='left', s'=0\)"):
+        read_features(task, path)
+
+
+def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
+    """The runs of a spec of files equal those of the same things named."""
+    from upriver.cli import main
+    from upriver.experiments import Store, load
+    from upriver.experiments.build import run_one
+
+    mdp = up.envs.riverswim(4, 8)
+    mdp.save(tmp_path / "river.toml")
+    task = mdp.task("local")
+    phi = up.features.shared(task)
+    rows = [
+        ",".join(map(str, (s, ("left", "right")[a], s2, *row)))
+        for s, a, s2, row in zip(*task.triples, phi.matrix, strict=True)
+    ]
+    head = ",".join(["state", "action", "next_state", *phi.names])
+    (tmp_path / "phi.csv").write_text("\n".join([head, *rows]))
+    (tmp_path / "own_features.py").write_text(
+        "import upriver as up\n\ndef same(task):\n    return up.features.shared(task)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    spec = """
+    name = "files"
+    episodes = 12
+    seeds = {{ count = 2 }}
+    [[environments]]
+    {}
+    [[agents]]
+    agent = "ucrl-mnl"
+    support = "local"
+    features = "{}"
+    """
+    tables = []
+    for environment, features in (
+        ('path = "river.toml"', "phi.csv"),
+        ('path = "river.toml"', "own_features:same"),
+        ('name = "riverswim"\nn_states = 4\nhorizon = 8', "shared"),
+    ):
+        (tmp_path / "spec.toml").write_text(spec.format(environment, features))
+        runs = load("spec.toml").runs()
+        tables.append([run_one(r).drop_columns(["setting", "seconds"]) for r in runs])
+    for other in tables[1:]:
+        for a, b in zip(tables[0], other, strict=True):
+            assert a.equals(b)
+    (tmp_path / "spec.toml").write_text(spec.format('path = "river.toml"', "phi.csv"))
+    assert main(["run", "spec.toml", "--out", "results", "--jobs", "1", "--quiet"]) == 0
+    assert len(list((tmp_path / "results").rglob("*.parquet"))) == 2
+    assert Store.open("results")
+    # what the file holds is part of what the run is; where it lies is not
+    before = load("spec.toml").runs()[0]
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "phi.csv").rename(tmp_path / "moved" / "phi.csv")
+    (tmp_path / "spec.toml").write_text(spec.format('path = "river.toml"', "moved/phi.csv"))
+    assert load("spec.toml").runs()[0].setting == before.setting
+    text = (tmp_path / "moved" / "phi.csv").read_text()
+    (tmp_path / "moved" / "phi.csv").write_text(text.replace("1.0", "2.0", 1))
+    assert load("spec.toml").runs()[0].setting != before.setting

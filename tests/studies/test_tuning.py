@@ -1,0 +1,172 @@
+"""Tuning: the whole grid, on seeds of its own, and a choice that `run` accepts."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+import upriver as up
+from tests.experiments.sweeping import stored, sweep
+from upriver.experiments import execute, load
+from upriver.experiments.spec import TUNING_SEEDS, parse
+from upriver.studies.tuning import ALL, Point, doubts, grid_of, tune
+
+TWO = parse(
+    {
+        "name": "two",
+        "episodes": 6,
+        "seeds": {"count": 3},
+        "environments": [{"name": "riverswim-3"}, {"name": "riverswim-4", "episodes": 8}],
+        "agents": [
+            {
+                "agent": "ucrl-mnl",
+                "support": "local",
+                "grid": {"radius": [0.0, 0.003, 0.1], "regularization": [1.0]},
+            },
+            {
+                "agent": "ucrl-mnl",
+                "label": "greedy",
+                "radius": 0.0,
+                "grid": {"regularization": [1]},
+            },
+            {"agent": "random"},
+        ],
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tuned")
+    return folder, tune(TWO, folder, runs=4, jobs=1)
+
+
+def by_hand(n_states: int, episodes: int, radius: float) -> np.ndarray:
+    """Cumulative exact values over the tuning seeds, straight from `simulate`."""
+    mdp = up.envs.riverswim(n_states)
+    task = mdp.task("local")
+    agent = up.UCRLMNL(task, up.features.one_hot(task), radius=radius, regularization=1.0)
+    seeds = range(TUNING_SEEDS, TUNING_SEEDS + 4)
+    return np.array([up.simulate(mdp, agent, episodes, s).values.sum() for s in seeds])
+
+
+def test_the_best_mean_value_is_chosen_for_each_environment(tuned):
+    _, result = tuned
+    for n_states, episodes in ((3, 6), (4, 8)):
+        place = f"riverswim-{n_states}"
+        points = [p for p in result.points if (p.env, p.agent) == (place, "ucrl-mnl")]
+        means = {r: by_hand(n_states, episodes, r).mean() for r in (0.0, 0.003, 0.1)}
+        assert {p.numbers["radius"]: p.mean for p in points} == pytest.approx(means)
+        (best,) = [p for p in points if p.chosen]
+        assert means[best.numbers["radius"]] == max(means.values())
+        assert all(p.low <= p.mean <= p.high and p.runs == 4 for p in points)
+    assert not [p for p in result.points if p.agent == "random"]  # nothing to tune
+
+
+def test_tuning_seeds_are_no_evaluation_seeds(tuned):
+    folder, _ = tuned
+    seeds = {int(p.stem.rpartition("-")[2]) for p in stored(folder / "runs")}
+    assert seeds == set(range(TUNING_SEEDS, TUNING_SEEDS + 4))
+    with pytest.raises(ValueError, match="kept for tuning"):
+        TWO.with_seeds(1, first=TUNING_SEEDS)
+
+
+def test_the_choice_is_an_experiment_that_run_accepts(tuned, tmp_path):
+    folder, result = tuned
+    experiment = load(folder / "tuned.toml")
+    assert experiment == result.experiment
+    assert {r.seed for r in experiment.runs()} == {0, 1, 2}
+    chosen = {(p.env, p.agent): p.numbers for p in result.points if p.chosen}
+    for run in experiment.runs():
+        for key, value in chosen.get((run.env, run.label), {}).items():
+            assert run.numbers[key] == value
+    assert {r.numbers["radius"] for r in experiment.runs() if r.label == "greedy"} == {0.0}
+    assert execute(experiment, tmp_path, jobs=1).complete
+
+
+def test_every_grid_point_is_kept_with_its_interval(tuned):
+    folder, result = tuned
+    with open(folder / "grid.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(result.points) == 2 * (3 + 1)
+    for row, point in zip(rows, result.points, strict=True):
+        assert json.loads(row["numbers"]) == point.numbers
+        assert (float(row["mean"]), float(row["ci_low"])) == (point.mean, point.low)
+
+
+def test_tuning_resumes(tuned):
+    folder, result = tuned
+    again = tune(TWO, folder, runs=4, jobs=1)
+    assert again.outcome.ran == 0 and again.points == result.points
+    more = tune(TWO, folder, runs=5, jobs=1)
+    assert more.outcome.ran == len(result.points)
+
+
+def test_one_choice_for_all_divides_by_the_optimum(tmp_path):
+    result = tune(TWO, tmp_path, runs=4, shared=True, jobs=1)
+    points = {p.numbers["radius"]: p for p in result.points if p.agent == "ucrl-mnl"}
+    for radius, point in points.items():
+        shares = []
+        for n_states, episodes in ((3, 6), (4, 8)):
+            best = up.solve(up.envs.riverswim(n_states)).v[0, 0]
+            shares.append(by_hand(n_states, episodes, radius).mean() / (episodes * best))
+        assert point.env == ALL
+        assert point.mean == pytest.approx(np.mean(shares))
+    (best,) = [r for r, p in points.items() if p.chosen]
+    runs = [r for r in load(tmp_path / "tuned.toml").runs() if r.label == "ucrl-mnl"]
+    assert {r.numbers["radius"] for r in runs} == {best}
+
+
+def test_the_declared_grid_is_taken_unless_the_entry_says_otherwise():
+    plain, narrowed, fixed = sweep(
+        [
+            {"agent": "ucrl-mnl"},
+            {"agent": "ucrl-mnl", "label": "narrowed", "grid": {"radius": [0.5]}},
+            {"agent": "ucrl-mnl", "label": "fixed", "radius": 0.5},
+        ],
+        seeds=1,
+    ).agents
+    grid = up.UCRLMNL.GRID
+    assert len(grid_of(plain)) == len(grid["radius"]) * len(grid["regularization"])
+    assert len(grid_of(narrowed)) == len(grid["regularization"])
+    assert {p["radius"] for p in grid_of(narrowed)} == {0.5}
+    assert [set(p) for p in grid_of(fixed)] == [{"regularization"}] * len(grid["regularization"])
+
+
+def points(best: float, axis=(0.0, 0.1, 1.0), tied=()) -> list[Point]:
+    return [
+        Point("river", "a", {"radius": r}, 4, 1.0, 0.9, 1.1, r == best, r in tied) for r in axis
+    ]
+
+
+def test_edges_and_ties_are_reported():
+    assert doubts("river", "a", points(0.1)) == []
+    assert doubts("river", "a", points(1.0)) == [
+        "a on river: radius = 1 is the highest of its grid: extend the grid"
+    ]
+    (edge,) = doubts("river", "a", points(0.0))
+    assert "radius = 0 is the lowest of its grid, which cannot be lowered" in edge
+    (tie,) = doubts("river", "a", points(0.1, tied=(1.0,)))
+    assert tie.startswith("a on river: 1 of the 2 other points tie with the best")
+    assert doubts("river", "a", points(1.0, axis=(1.0,))) == []
+
+
+def test_points_that_play_alike_tie(tmp_path):
+    """Radii too small to change any plan give the same runs."""
+    entry = {"agent": "ucrl-mnl", "grid": {"radius": [1e-12, 1e-11], "regularization": [1.0]}}
+    result = tune(sweep([entry], seeds=1), tmp_path, runs=3, jobs=1)
+    first, second = result.points
+    assert first.chosen and second.tied and first.mean == second.mean
+    assert any("1 of the 1 other points tie" in w for w in result.warnings)
+
+
+def test_mistakes_are_sentences(tmp_path):
+    with pytest.raises(ValueError, match="has a grid with a number left to tune"):
+        tune(sweep([{"agent": "random"}], seeds=1), tmp_path)
+    with pytest.raises(ValueError, match="runs is 1; tuning needs at least 2"):
+        tune(TWO, tmp_path, runs=1)
+    with pytest.raises(ValueError, match="radius has no values"):
+        tune(sweep([{"agent": "ucrl-mnl", "grid": {"radius": []}}], seeds=1), tmp_path)
