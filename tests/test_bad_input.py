@@ -119,7 +119,7 @@ CASES = {
     "a Gram matrix without ridge": (lambda: up.gram_matrix(PHI, COUNTS, 0.0), "regularization is 0.0"),
     "a negative scale": (lambda: up.scaled_radius(-1.0), "scale is -1.0"),
     # policies and files
-    "an unknown state": (lambda: up.Policy(np.zeros((1, 2), int), 1).act(2, 0), "state is 2"),
+    "an unknown state": (lambda: up.Policy(np.zeros((1, 2), int), 1).act(2, 0), "state 2 is unknown"),
     "a state without a name": (lambda: up.Policy(np.zeros((1, 1), int), 1, ["a"]).act("b", 0), "state 'b' is unknown"),
     "an unhashable state": (lambda: up.Policy(np.zeros((1, 1), int), 1, ["a"]).act([], 0), r"state \[\] is unknown"),
     "a step too late": (lambda: up.Policy(np.zeros((1, 2), int), 1).act(0, 1), "h is 1"),
@@ -130,11 +130,11 @@ CASES = {
     "reading another suffix": (lambda: up.FiniteMDP.load("mdp.json"), "path is 'mdp.json'"),
     # black boxes
     "no environment": (lambda: up.learn(3, AGENT, 1), "env is a int"),
-    "an observation that is no state": (lambda: up.learn(Plain(9), AGENT, 1), "observation 9 is no state"),
-    "an unhashable observation": (lambda: up.learn(Plain({}), AGENT, 1), "observation {} is no state"),
+    "an observation that is no state": (lambda: up.learn(Plain(9), AGENT, 1), "observation 9 is unknown"),
+    "an unhashable observation": (lambda: up.learn(Plain({}), AGENT, 1), "observation {} is unknown"),
     "a reward out of range": (lambda: up.learn(Plain(0, 7.0), up.Always(TASK), 1), "paid 7.0, outside reward_range"),
     "a range upside down": (lambda: up.learn(Plain(), AGENT, 1, reward_range=(1, 0)), r"reward_range is \(1, 0\)"),
-    "an end that is no state": (lambda: up.learn(Plain(), AGENT, 1, end="over"), "end 'over' is no state"),
+    "an end that is no state": (lambda: up.learn(Plain(), AGENT, 1, end="over"), "end 'over' is unknown"),
     "state_of that is no function": (lambda: up.learn(Plain(), AGENT, 1, state_of=3), "state_of is a int"),
     "a black box as a table": (lambda: up.envs.from_gymnasium(Plain(), 3), "has no transition table P"),
     "a jump out of the support": (lambda: up.learn(Plain(2), up.UCRLMNL(TASK, PHI, radius=0.0), 3), r"went from \(s=2, a=0\) to 2"),

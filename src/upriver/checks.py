@@ -20,6 +20,7 @@ Support = tuple[Array, Array]
 """Reachable sets as (indptr, successors)."""
 
 ROW_TOLERANCE = 1e-8
+TINY = 5e-324  # the smallest number above 0
 
 
 def initial_distribution(initial_state: Any, n_states: int) -> tuple[Array, Array]:
@@ -181,21 +182,19 @@ def positive_integer(name: str, value: Any) -> int:
     return number
 
 
-def positive_number(name: str, value: Any) -> float:
+def finite_number(name: str, value: Any, least: float, allowed: str) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
-        number = 0.0
-    if not (number > 0.0 and np.isfinite(number)):
-        raise ValueError(f"{name} is {value!r}; it must be a finite number above 0")
+        number = np.nan
+    if not (number >= least and np.isfinite(number)):
+        raise ValueError(f"{name} is {value!r}; it must be a finite number {allowed}")
     return number
+
+
+def positive_number(name: str, value: Any) -> float:
+    return finite_number(name, value, TINY, "above 0")
 
 
 def nonnegative_number(name: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = -1.0
-    if not (number >= 0.0 and np.isfinite(number)):
-        raise ValueError(f"{name} is {value!r}; it must be a finite number of at least 0")
-    return number
+    return finite_number(name, value, 0.0, "of at least 0")

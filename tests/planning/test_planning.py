@@ -70,7 +70,7 @@ def test_evaluate_refuses_what_is_no_policy(rng):
     mdp = random_mdp(rng, 5, 3, 4)
     for policy, sentence in (
         (np.full((4, 5), 3), r"policy\[0, 0\] is 3; actions are 0 to 2"),
-        (np.full(5, -1), r"policy\[0, 0\] is -1"),
+        (np.full(5, -1), r"policy\[0\] is -1"),
         (np.zeros((3, 5), int), r"policy has shape \(3, 5\); it must be \(4, 5\) or \(5,\)"),
         (np.ones((5, 3)), "sum to 1"),
         (np.full((5, 3), np.nan), "sum to 1"),

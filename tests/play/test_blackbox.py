@@ -81,7 +81,7 @@ def test_one_state_for_the_end():
     )
     run = up.learn(Walk(), up.Random(task), 30, end="over", reward_range=(0, 2))
     assert run.ended.any()
-    with pytest.raises(ValueError, match=r"observation \(3, -3\) is no state of the task"):
+    with pytest.raises(ValueError, match=r"observation \(3, -3\) is unknown; there are 4 states"):
         up.learn(Walk(), up.Random(task), 30, reward_range=(0, 2))
 
 

@@ -78,7 +78,7 @@ def test_a_policy_object_and_its_table_are_the_same():
     [
         (np.full((6, 4), 2), r"policy\[0, 0\] is 2; actions are 0 to 1"),
         (np.zeros((5, 4), int), r"policy has shape \(5, 4\); it must be \(6, 4\) or \(4,\)"),
-        (np.full((6, 4, 2), 0.5), r"rollouts need whole numbers \(H, S\) or \(S,\)"),
+        (np.full((6, 4, 2), 0.5), r"it must be whole numbers \(H, S\) or \(S,\)"),
     ],
 )
 def test_wrong_policies(policy, message):

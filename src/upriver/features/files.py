@@ -9,7 +9,7 @@ import numpy as np
 
 from upriver.features.features import Features
 from upriver.mdp import Task
-from upriver.mdp.textfiles import lookup, number, read_csv
+from upriver.mdp.tables import lookup, number, read_csv
 
 
 def read_features(task: Task, path: Any) -> Features:

@@ -222,3 +222,17 @@ def read_archive(path: Any, kind: str) -> tuple[Any, dict[str, Array]]:
     if digest(body, arrays) != printed:
         raise ValueError(f"{path} was changed after it was written")
     return body, arrays
+
+
+def save_object(path: Any, kind: str, value: Any) -> None:
+    """Write one object to a file of its own."""
+    arrays: dict[str, Array] = {}
+    write_archive(path, kind, encode(value, arrays), arrays)
+
+
+def load_object(path: Any, kind: str, fits: type) -> Any:
+    """The object of a file that `save_object` wrote."""
+    value = decode_from(path, *read_archive(path, kind))
+    if not isinstance(value, fits):
+        raise ValueError(f"{path} holds no {kind}")
+    return value

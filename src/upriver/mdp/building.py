@@ -1,26 +1,22 @@
 """How MDPs are made: from dense arrays, sparse matrices, rows, or functions of one's own states.
 
-The methods `FiniteMDP.from_*` lead here.
+Each function is a method of `FiniteMDP`. All end in `assemble`, which takes sorted triples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from upriver.checks import (
-    Array,
-    as_float,
-    check_entries,
-    checked_reward,
-    initial_distribution,
-    positive_integer,
-)
-from upriver.mdp import FiniteMDP, Task
+from upriver.checks import Array, as_float, check_entries, initial_distribution, positive_integer
+from upriver.mdp.task import Task
+
+if TYPE_CHECKING:
+    from upriver.mdp.finite import FiniteMDP
 
 
 def from_arrays(
@@ -30,9 +26,13 @@ def from_arrays(
     initial_state: int | ArrayLike = 0,
     **names: Any,
 ) -> FiniteMDP:
-    """See `FiniteMDP.from_arrays`."""
+    """From dense probabilities, (S, A, S) or (H, S, A, S); zeros are not reachable.
+
+    initial_state is a state, or a distribution (S,). `names` are `local`, `name`, `states`,
+    `actions` and `reward_range` of the fields.
+    """
     dense = as_float("transition", transition)
-    if dense.ndim not in (3, 4) or dense.shape[-1] != dense.shape[-3]:
+    if dense.ndim not in (3, 4) or dense.shape[-1] != dense.shape[-3] or not dense.size:
         raise ValueError(
             f"transition has shape {dense.shape}; it must be (S, A, S) or (H, S, A, S)"
         )
@@ -42,8 +42,6 @@ def from_arrays(
         raise ValueError(
             f"transition has {len(dense)} steps; with horizon {horizon} it must have {horizon}"
         )
-    if n_states == 0 or n_actions == 0:
-        raise ValueError(f"transition has shape {dense.shape}; it needs a state and an action")
     flat = stacked.reshape(len(stacked), n_states * n_actions, n_states)
     check_entries(flat, n_actions)
     group, successors = np.nonzero(flat.any(axis=0))
@@ -60,7 +58,7 @@ def from_sparse(
     initial_state: int | ArrayLike = 0,
     **names: Any,
 ) -> FiniteMDP:
-    """See `FiniteMDP.from_sparse`."""
+    """From a scipy.sparse matrix (S*A, S) whose row s*A + a is P(. | s, a)."""
     from scipy import sparse
 
     if not sparse.issparse(transition):
@@ -74,14 +72,11 @@ def from_sparse(
         raise ValueError(
             f"transition has shape {matrix.shape}; it must be (S*A, S) with row s*A + a"
         )
-    n_actions = matrix.shape[0] // n_states
     matrix.sum_duplicates()
     group = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    check_entries(matrix.data[None], n_actions, group)
-    keep = matrix.data != 0
     return assemble(
-        group[keep], matrix.indices[keep], matrix.data[None, keep], n_states, n_actions,
-        reward, horizon, initial_state, names,
+        group, matrix.indices, matrix.data[None], n_states, matrix.shape[0] // n_states, reward,
+        horizon, initial_state, names,
     )  # fmt: skip
 
 
@@ -92,11 +87,10 @@ def from_rows(
     initial_state: int | ArrayLike = 0,
     **names: Any,
 ) -> FiniteMDP:
-    """See `FiniteMDP.from_rows`."""
+    """From {(s, a): {s2: p}}; reward is an array (S, A) or {(s, a): r}, absent meaning 0."""
     if not isinstance(rows, Mapping) or not rows:
         raise ValueError("rows must be a non-empty mapping {(s, a): {s2: p}}")
     group, successors, weights, n_states, n_actions = flatten_rows(rows)
-    check_entries(weights[None], n_actions, group)
     if isinstance(reward, Mapping):
         table = np.zeros((n_states, n_actions))
         for (s, a), r in reward.items():
@@ -104,11 +98,9 @@ def from_rows(
                 raise ValueError(f"reward names (s={s}, a={a}), which has no row")
             table[s, a] = r
         reward = table
-    keep = weights != 0
     return assemble(
-        group[keep], successors[keep], weights[None, keep], n_states, n_actions, reward,
-        horizon, initial_state, names,
-    )  # fmt: skip
+        group, successors, weights[None], n_states, n_actions, reward, horizon, initial_state, names
+    )
 
 
 def from_functions(
@@ -121,19 +113,25 @@ def from_functions(
     max_states: int = 1_000_000,
     name: str = "mdp",
 ) -> FiniteMDP:
-    """See `FiniteMDP.from_functions`."""
+    """From functions of the user's own states, any hashable values.
+
+    Only the closure is listed: what can be reached from the start within `horizon` steps, so
+    the state space itself may be far too large to list. A state first met after the last
+    action never acts; its rows stay where they are and pay nothing. `start` is a state, or a
+    mapping from states to probabilities.
+    """
     horizon = positive_integer("horizon", horizon)
     actions = list(actions)
     if not actions:
         raise ValueError("actions is empty; there must be at least one action")
     starts = dict(start) if isinstance(start, Mapping) else {start: 1.0}
-    states, frontier, table = close(list(starts), actions, successors, horizon, max_states)
+    states, table = close(list(starts), actions, successors, horizon, max_states)
     number = {s: i for i, s in enumerate(states)}
     rows: dict[tuple[int, int], dict[int, float]] = {}
     rewards = np.zeros((len(states), len(actions)))
     for i, s in enumerate(states):
         for a, label in enumerate(actions):
-            if i >= frontier:
+            if i >= len(table):
                 rows[i, a] = {i: 1.0}
                 continue
             rows[i, a] = {}
@@ -155,34 +153,31 @@ def close(
     successors: Callable[[Any, Any], Iterable[Any]],
     horizon: int,
     max_states: int,
-) -> tuple[list[Any], int, list[list[list[Any]]]]:
-    """Breadth-first: (states, how many of them can act, successors of those by action)."""
+) -> tuple[list[Any], list[list[list[Any]]]]:
+    """Breadth-first: (states, the successors by action of those that can act, which come first)."""
     states = list(starts)
     seen = set(states)
     table: list[list[list[Any]]] = []
-    acting = 0
     for _ in range(horizon):
-        first, acting = acting, len(states)
-        if first == acting:
+        newest = states[len(table) :]
+        if not newest:
             break
-        for i in range(first, acting):
-            table.append([list(successors(states[i], a)) for a in actions])
-            for a, reached in zip(actions, table[i], strict=True):
+        for state in newest:
+            table.append([list(successors(state, a)) for a in actions])
+            for a, reached in zip(actions, table[-1], strict=True):
                 if not reached:
                     raise ValueError(
-                        f"successors({states[i]!r}, {a!r}) is empty; "
-                        "every action must lead somewhere"
+                        f"successors({state!r}, {a!r}) is empty; every action must lead somewhere"
                     )
-                for s in reached:
-                    if s not in seen:
-                        seen.add(s)
-                        states.append(s)
+                new = [s for s in dict.fromkeys(reached) if s not in seen]
+                seen.update(new)
+                states += new
             if len(states) > max_states:
                 raise ValueError(
                     f"more than max_states={max_states} states are reachable within "
                     f"{horizon} steps; raise max_states or shorten the horizon"
                 )
-    return states, acting, table
+    return states, table
 
 
 def flatten_rows(
@@ -205,19 +200,16 @@ def flatten_rows(
                     "whole numbers from 0 (for other states use from_functions)"
                 )
     n_actions = 1 + max(a for _, a in rows)
-    n_states = 1 + max(max(s, *row) if len(row) else s for (s, _), row in rows.items())
-    for s in range(n_states):
-        for a in range(n_actions):
-            if (s, a) not in rows:
-                raise ValueError(f"transition row (s={s}, a={a}) is missing")
+    n_states = 1 + max(max(s, *row) for (s, _), row in rows.items())
+    pairs = [(s, a) for s in range(n_states) for a in range(n_actions)]
+    for s, a in pairs:
+        if (s, a) not in rows:
+            raise ValueError(f"transition row (s={s}, a={a}) is missing")
     triples = [
-        (s * n_actions + a, s2, float(rows[s, a][s2]))
-        for s in range(n_states)
-        for a in range(n_actions)
-        for s2 in sorted(rows[s, a])
+        (g, s2, float(rows[pair][s2])) for g, pair in enumerate(pairs) for s2 in sorted(rows[pair])
     ]
-    group, successors, weights = zip(*triples, strict=True)
-    return np.array(group), np.array(successors), np.array(weights), n_states, n_actions
+    group, successors, weights = map(np.array, zip(*triples, strict=True))
+    return group, successors, weights, n_states, n_actions
 
 
 def assemble(
@@ -231,11 +223,15 @@ def assemble(
     initial_state: Any,
     names: dict[str, Any],
 ) -> FiniteMDP:
-    """A FiniteMDP from sorted triples; `names` may hold further fields."""
+    """A FiniteMDP from sorted triples, without those of no weight; `names`: further fields."""
+    from upriver.mdp.finite import FiniteMDP
+
     allowed = {"local", "name", "states", "actions", "reward_range"}
     if extra := set(names) - allowed:
         raise TypeError(f"unknown argument {min(extra)!r}; allowed are {sorted(allowed)}")
-    sizes = np.bincount(group, minlength=n_states * n_actions)
+    check_entries(probability, n_actions, group)
+    keep = probability.any(axis=0)
+    sizes = np.bincount(group[keep], minlength=n_states * n_actions)
     if (sizes == 0).any():
         s, a = divmod(int(np.argmax(sizes == 0)), n_actions)
         raise ValueError(f"transition row (s={s}, a={a}) sums to 0; it must sum to 1")
@@ -244,14 +240,11 @@ def assemble(
         n_actions=n_actions,
         horizon=horizon,
         indptr=np.concatenate([[0], np.cumsum(sizes)]),
-        successors=successors,
-        reward=checked_reward(reward, n_states, n_actions, horizon).copy(),
+        successors=successors[keep],
+        reward=np.array(reward, copy=True) if isinstance(reward, np.ndarray) else reward,
         support="known",
-        states=names.get("states"),
-        actions=names.get("actions"),
+        states=names.pop("states", None),
+        actions=names.pop("actions", None),
     )
     starts, weights = initial_distribution(initial_state, n_states)
-    return FiniteMDP(
-        task, probability, starts, weights, names.get("local"), names.get("name", "mdp"),
-        names.get("reward_range", (0.0, 1.0)),
-    )  # fmt: skip
+    return FiniteMDP(task, probability[:, keep], starts, weights, **names)

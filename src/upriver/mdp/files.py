@@ -1,36 +1,197 @@
-"""MDPs as files: an npz archive, or a TOML file with a CSV table of its transitions beside it."""
+"""MDPs as files: an npz archive, or a TOML file with a CSV table of its transitions beside it.
+
+A TOML file has the MDP's name, horizon, initial distribution and the name of a .csv file:
+
+    name = "corridor"
+    horizon = 12
+    transitions = "corridor.csv"
+    [[initial]]
+    state = "door"
+    probability = 1.0
+
+The .csv has the columns state, action, next_state, probability and reward, one line per reachable
+triple, and `step` (from 0) where the MDP changes with the step. States and actions are numbers, or
+names. A reward that differs between the lines of one (s, a) enters by its expectation.
+"""
 
 from __future__ import annotations
 
+import json
+import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from upriver.checks import Array
-from upriver.mdp.archive import decode_from, encode, read_archive, write_archive
-from upriver.mdp.finite import FiniteMDP
+import numpy as np
+
+from upriver.checks import Array, Support, support_from_sets
+from upriver.mdp.building import assemble
+from upriver.mdp.tables import literal, lookup, number, read_csv, write_csv, write_text, written
+
+if TYPE_CHECKING:
+    from upriver.mdp import FiniteMDP
+
+KEYS = {
+    "name", "horizon", "transitions", "local", "reward_range", "states", "actions", "initial",
+}  # fmt: skip
 
 
-def save_mdp(mdp: FiniteMDP, path: Any) -> None:
-    """The work of `FiniteMDP.save`."""
-    suffix = Path(path).suffix
-    if suffix == ".toml":
-        from upriver.mdp.textfiles import write_mdp
+def save_mdp(self: FiniteMDP, path: Any) -> None:
+    """Write the MDP to a file: .npz, or .toml with a .csv of its transitions beside it."""
+    if suffix_of(path) == ".toml":
+        return write_mdp(self, Path(path))
+    from upriver.mdp.archive import save_object
 
-        write_mdp(mdp, Path(path))
-    elif suffix == ".npz":
-        arrays: dict[str, Array] = {}
-        write_archive(path, "mdp", encode(mdp, arrays), arrays)
-    else:
-        raise ValueError(f"path is {str(path)!r}; it must end in .npz or .toml")
+    save_object(path, "mdp", self)
 
 
 def load_mdp(path: Any) -> FiniteMDP:
-    """The work of `FiniteMDP.load`."""
-    suffix = Path(path).suffix
-    if suffix == ".toml":
-        from upriver.mdp.textfiles import read_mdp
-
+    """Read what `save` wrote, or what a person wrote in the same .toml and .csv form."""
+    if suffix_of(path) == ".toml":
         return read_mdp(Path(path))
-    if suffix != ".npz":
+    from upriver.mdp import FiniteMDP
+    from upriver.mdp.archive import load_object
+
+    return load_object(path, "mdp", FiniteMDP)
+
+
+def suffix_of(path: Any) -> str:
+    if (suffix := Path(path).suffix) not in (".npz", ".toml"):
         raise ValueError(f"path is {str(path)!r}; it must end in .npz or .toml")
-    return decode_from(path, *read_archive(path, "mdp"))
+    return suffix
+
+
+def write_mdp(mdp: FiniteMDP, path: Path) -> None:
+    """The .toml file, and beside it the .csv of transitions (and one of the local support)."""
+    task = mdp.known
+    states, actions = written(task.states, task.n_states), written(task.actions, task.n_actions)
+    table = path.with_suffix(".csv")
+    head = [
+        f"name = {json.dumps(mdp.name)}",
+        f"horizon = {mdp.horizon}",
+        f"reward_range = [{mdp.reward_range[0]!r}, {mdp.reward_range[1]!r}]",
+        f"transitions = {json.dumps(table.name)}",
+    ]
+    for key, names in (("states", task.states), ("actions", task.actions)):
+        if names is not None:
+            head.append(f"{key} = {literal(list(names))}")
+    s, a, s2 = task.triples
+    if mdp.local is not None:
+        local = path.with_suffix(".local.csv")
+        head.append(f"local = {json.dumps(local.name)}")
+        group = np.repeat(np.arange(len(task.sizes)), np.diff(mdp.local[0]))
+        lines = zip(group // task.n_actions, group % task.n_actions, mdp.local[1], strict=True)
+        rows = [(states[i], actions[j], states[k]) for i, j, k in lines]
+        write_csv(local, ["state", "action", "next_state"], rows)
+    for start, p in zip(mdp.initial_states, mdp.initial_probability, strict=True):
+        head += [
+            "",
+            "[[initial]]",
+            f"state = {literal(states[start])}",
+            f"probability = {float(p)!r}",
+        ]
+    steps = 1 if len(mdp.probability) == 1 and mdp.reward.ndim == 2 else mdp.horizon
+    probability = np.broadcast_to(mdp.probability, (steps, task.n_triples))
+    reward = np.broadcast_to(mdp.reward, (steps, task.n_states, task.n_actions))
+    rows = [
+        ((h,) if steps > 1 else ())
+        + (states[i], actions[j], states[k], repr(float(p)), repr(float(reward[h, i, j])))
+        for h in range(steps)
+        for i, j, k, p in zip(s, a, s2, probability[h], strict=True)
+    ]
+    columns = ["state", "action", "next_state", "probability", "reward"]
+    write_csv(table, (["step"] if steps > 1 else []) + columns, rows)
+    write_text(path, "\n".join(head) + "\n")
+
+
+def read_mdp(path: Path) -> FiniteMDP:
+    """The MDP of a .toml file and the .csv that it names."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist, or is not a file")
+    try:
+        head = tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not valid TOML: {error}") from None
+    if unknown := sorted(set(head) - KEYS):
+        raise ValueError(f"{path}: key {unknown[0]!r} is unknown; keys are {sorted(KEYS)}")
+    for key in ("horizon", "transitions"):
+        if key not in head:
+            raise ValueError(f"{path}: key {key!r} is missing")
+    horizon = head["horizon"]
+    table = path.parent / str(head["transitions"])
+    rows = read_csv(table, ["state", "action", "next_state", "probability", "reward"])
+    state_of, states = lookup([r["state"] for _, r in rows], head.get("states"), "state", table)
+    action_of, actions = lookup(
+        [r["action"] for _, r in rows], head.get("actions"), "action", table
+    )
+    n_states, n_actions = len(states), len(actions)
+    stepwise = bool(rows) and "step" in rows[0][1]
+    n_steps = horizon if stepwise and isinstance(horizon, int) else 1
+    weights: dict[tuple[int, int], dict[int, float]] = {}
+    paid: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for line, r in rows:
+        h = int(number(r, "step", table, line)) if stepwise else 0
+        if not 0 <= h < n_steps:
+            raise ValueError(f"{table}:{line}: step is {h}; steps are 0 to {n_steps - 1}")
+        s, a = state_of(r["state"], line), action_of(r["action"], line)
+        s2 = state_of(r["next_state"], line)
+        p = number(r, "probability", table, line)
+        if not 0.0 <= p <= 1.0:
+            raise ValueError(f"{table}:{line}: probability is {p}; it must lie between 0 and 1")
+        triple = weights.setdefault((s * n_actions + a, s2), {})
+        if h in triple:
+            raise ValueError(f"{table}:{line}: the transition was already given in a line above")
+        triple[h] = p
+        paid.setdefault((h, s * n_actions + a), []).append((p, number(r, "reward", table, line)))
+    reward = np.zeros((n_steps, n_states * n_actions))
+    for (h, g), given in paid.items():
+        same = all(r == given[0][1] for _, r in given)
+        reward[h, g] = given[0][1] if same else sum(p * r for p, r in given)
+    triples = sorted(weights)
+    probability = np.array([[weights[t].get(h, 0.0) for t in triples] for h in range(n_steps)])
+    group = np.array([g for g, _ in triples], np.int64)
+    sizes = np.bincount(group, minlength=n_states * n_actions)
+    if (sizes == 0).any():
+        s, a = divmod(int(np.argmax(sizes == 0)), n_actions)
+        raise ValueError(
+            f"{table} has no line for state {states[s]!r} and action {actions[a]!r}; every pair "
+            "needs one"
+        )
+    reward = reward.reshape(n_steps, n_states, n_actions)
+    local = None
+    if "local" in head:
+        local = read_local(path.parent / str(head["local"]), state_of, action_of, reward.shape[1:])
+    low_high = head.get("reward_range", [0.0, 1.0])
+    if not (isinstance(low_high, list) and len(low_high) == 2):
+        raise ValueError(f"{path}: reward_range is {low_high!r}; it must be [low, high]")
+    return assemble(
+        group, np.array([s2 for _, s2 in triples], np.int64), probability, n_states, n_actions,
+        reward if stepwise else reward[0], horizon,
+        read_initial(head.get("initial"), state_of, n_states, path),
+        {
+            "local": local,
+            "name": str(head.get("name", path.stem)),
+            "reward_range": tuple(low_high),
+            "states": None if isinstance(states, range) else states,
+            "actions": None if isinstance(actions, range) else actions,
+        },
+    )  # fmt: skip
+
+
+def read_initial(given: Any, state_of: Any, n_states: int, path: Path) -> int | Array:
+    """The initial state, or the distribution of the [[initial]] entries."""
+    if not isinstance(given, list):
+        return 0 if given is None else state_of(str(given), None)
+    weights = np.zeros(n_states)
+    for entry in given:
+        if not isinstance(entry, dict) or set(entry) != {"state", "probability"}:
+            raise ValueError(f"{path}: each [[initial]] needs a state and a probability")
+        weights[state_of(str(entry["state"]), None)] = entry["probability"]
+    return weights
+
+
+def read_local(path: Path, state_of: Any, action_of: Any, shape: tuple[int, ...]) -> Support:
+    sets: list[set[int]] = [set() for _ in range(shape[0] * shape[1])]
+    for line, r in read_csv(path, ["state", "action", "next_state"]):
+        g = state_of(r["state"], line) * shape[1] + action_of(r["action"], line)
+        sets[g].add(state_of(r["next_state"], line))
+    return support_from_sets(sets, shape[0], shape[1])

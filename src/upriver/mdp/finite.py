@@ -5,7 +5,7 @@ Only `simulate`, the exact optimum, evaluation and diagnostics see it; agents ge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from upriver.checks import (
     checked_support,
     support_from_sets,
 )
+from upriver.mdp import building, files
 from upriver.mdp.task import Task
 
 
@@ -41,6 +42,13 @@ class FiniteMDP:
     name: str = "mdp"
     reward_range: tuple[float, float] = (0.0, 1.0)
     """What the rewards 0 and 1 are in the user's own units, see `in_units`."""
+
+    from_arrays = staticmethod(building.from_arrays)
+    from_sparse = staticmethod(building.from_sparse)
+    from_rows = staticmethod(building.from_rows)
+    from_functions = staticmethod(building.from_functions)
+    load = staticmethod(files.load_mdp)
+    save = files.save_mdp
 
     def __post_init__(self) -> None:
         task = self.known
@@ -96,111 +104,30 @@ class FiniteMDP:
         s * n_actions + a, each a superset of the true one.
         """
         task = self.known
+        groups = task.n_states * task.n_actions
         if not isinstance(support, str):
-            explicit = support_from_sets(support, task.n_states, task.n_actions)
-            check_covers(explicit, task, "support")
-            return replace(task, indptr=explicit[0], successors=explicit[1], support="explicit")
-        if support == "known":
+            sets = support_from_sets(support, task.n_states, task.n_actions)
+            check_covers(sets, task, "support")
+            support = "explicit"
+        elif support == "known":
             return task
-        if support == "full":
-            groups = task.n_states * task.n_actions
-            return replace(
-                task,
-                indptr=np.arange(groups + 1, dtype=np.int64) * task.n_states,
-                successors=np.tile(np.arange(task.n_states, dtype=np.int32), groups),
-                support="full",
+        elif support == "full":
+            every = np.arange(task.n_states, dtype=np.int32)
+            sets = np.arange(groups + 1, dtype=np.int64) * task.n_states, np.tile(every, groups)
+        elif support != "local":
+            raise ValueError(
+                f"support {support!r} is unknown; it must be 'known', 'local', 'full' or "
+                "explicit sets"
             )
-        if support == "local":
-            if self.local is None:
-                raise ValueError(
-                    f"{self.name} declares no local support; use 'known', 'full' or explicit sets"
-                )
-            return replace(task, indptr=self.local[0], successors=self.local[1], support="local")
-        raise ValueError(
-            f"support {support!r} is unknown; it must be 'known', 'local', 'full' or explicit sets"
-        )
+        elif self.local is None:
+            raise ValueError(
+                f"{self.name} declares no local support; use 'known', 'full' or explicit sets"
+            )
+        else:
+            sets = self.local
+        return replace(task, indptr=sets[0], successors=sets[1], support=support)
 
     def in_units(self, total: ArrayLike) -> Any:
         """Sums of the H rewards of an episode, such as returns and values, in the user's units."""
         low, high = self.reward_range
         return self.horizon * low + (high - low) * np.asarray(total)
-
-    def save(self, path: Any) -> None:
-        """Write the MDP to a file: .npz, or .toml with a .csv of its transitions beside it."""
-        from upriver.mdp.files import save_mdp
-
-        save_mdp(self, path)
-
-    @staticmethod
-    def load(path: Any) -> FiniteMDP:
-        """Read what `save` wrote, or what a person wrote in the same .toml and .csv form."""
-        from upriver.mdp.files import load_mdp
-
-        return load_mdp(path)
-
-    @staticmethod
-    def from_arrays(
-        transition: ArrayLike,
-        reward: ArrayLike,
-        horizon: int,
-        initial_state: int | ArrayLike = 0,
-        **names: Any,
-    ) -> FiniteMDP:
-        """From dense probabilities, (S, A, S) or (H, S, A, S); zeros are not reachable.
-
-        initial_state is a state, or a distribution (S,). `names` are `local`, `name`, `states`,
-        `actions` and `reward_range` of the fields.
-        """
-        from upriver.mdp import building
-
-        return building.from_arrays(transition, reward, horizon, initial_state, **names)
-
-    @staticmethod
-    def from_sparse(
-        transition: Any,
-        reward: ArrayLike,
-        horizon: int,
-        initial_state: int | ArrayLike = 0,
-        **names: Any,
-    ) -> FiniteMDP:
-        """From a scipy.sparse matrix (S*A, S) whose row s*A + a is P(. | s, a)."""
-        from upriver.mdp import building
-
-        return building.from_sparse(transition, reward, horizon, initial_state, **names)
-
-    @staticmethod
-    def from_rows(
-        rows: Mapping[tuple[int, int], Mapping[int, float]],
-        reward: Any,
-        horizon: int,
-        initial_state: int | ArrayLike = 0,
-        **names: Any,
-    ) -> FiniteMDP:
-        """From {(s, a): {s2: p}}; reward is an array (S, A) or {(s, a): r}, absent meaning 0."""
-        from upriver.mdp import building
-
-        return building.from_rows(rows, reward, horizon, initial_state, **names)
-
-    @staticmethod
-    def from_functions(
-        start: Hashable | Mapping[Any, float],
-        actions: Sequence[Hashable],
-        successors: Callable[[Any, Any], Iterable[Any]],
-        probability: Callable[[Any, Any, Any], float],
-        reward: Callable[[Any, Any], float],
-        horizon: int,
-        max_states: int = 1_000_000,
-        name: str = "mdp",
-    ) -> FiniteMDP:
-        """From functions of the user's own states, any hashable values.
-
-        Only the closure is listed: what can be reached from the start within `horizon` steps, so
-        the state space itself may be far too large to list. A state first met after the last
-        action never acts; its rows stay where they are and pay nothing. `start` is a state, or a
-        mapping from states to probabilities.
-        """
-        from upriver.mdp import building
-
-        return building.from_functions(
-            start, actions, successors, probability, reward, horizon, max_states, name
-        )

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from upriver.checks import (
     positive_integer,
     support_from_sets,
 )
+from upriver.mdp.names import Names
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,6 +97,14 @@ class Task:
             raise ValueError("this task has no known reward; it was made with reward=None")
         return self.reward.reshape(-1, self.n_states * self.n_actions)
 
+    @cached_property
+    def state_names(self) -> Names:
+        return Names("state", self.n_states, self.states)
+
+    @cached_property
+    def action_names(self) -> Names:
+        return Names("action", self.n_actions, self.actions)
+
     def rows(self, state: int, action: int) -> slice:
         """The rows of the triples of (state, action)."""
         if not (0 <= state < self.n_states and 0 <= action < self.n_actions):
@@ -131,20 +141,19 @@ class Task:
         episodes end is its own only successor and pays nothing.
         """
         states, actions = list(states), list(actions)
-        number = {s: i for i, s in enumerate(states)}
         for name, given in (("states", states), ("actions", actions)):
             if len(set(given)) != len(given) or not given:
                 raise ValueError(f"{name} must be distinct, and at least one")
+        number = {s: i for i, s in enumerate(states)}
         sets = []
-        for s in states:
-            for a in actions:
-                reached = list(successors(s, a))
-                for s2 in reached:
-                    if s2 not in number:
-                        raise ValueError(
-                            f"successors({s!r}, {a!r}) names {s2!r}, which is not among the states"
-                        )
-                sets.append({number[s2] for s2 in reached})
+        for s, a in product(states, actions):
+            reached = list(successors(s, a))
+            for s2 in reached:
+                if s2 not in number:
+                    raise ValueError(
+                        f"successors({s!r}, {a!r}) names {s2!r}, which is not among the states"
+                    )
+            sets.append({number[s2] for s2 in reached})
         indptr, flat = support_from_sets(sets, len(states), len(actions))
         table = None
         if reward is not None:

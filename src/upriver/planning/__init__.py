@@ -13,10 +13,10 @@ from upriver.planning.induction import (
     policy_type,
     steps_of,
 )
-from upriver.planning.optimum import action_table, evaluate, solve, start_value
+from upriver.planning.optimum import action_table, check_actions, evaluate, solve, start_value
 
 __all__ = [
-    "Clip", "Plan", "action_table", "backward_induction", "clip_nothing", "clip_q", "clip_v",
-    "clip_v_remaining", "draw_word", "empty_plan", "evaluate", "policy_type", "solve",
+    "Clip", "Plan", "action_table", "backward_induction", "check_actions", "clip_nothing", "clip_q",
+    "clip_v", "clip_v_remaining", "draw_word", "empty_plan", "evaluate", "policy_type", "solve",
     "start_value", "steps_of",
 ]  # fmt: skip

@@ -73,21 +73,19 @@ class Clip(NamedTuple):
 @lru_cache(maxsize=64)  # one per task, not one per plan
 def clip_v(task: Task) -> Clip:
     """The paper's: V_h is at most H, Q is left alone, so that clipping creates no ties."""
-    free = np.full(task.horizon, np.inf)
-    return Clip(-np.inf, free, np.full(task.horizon, float(task.horizon)))
+    return clip_nothing(task)._replace(v_cap=np.full(task.horizon, float(task.horizon)))
 
 
 @lru_cache(maxsize=64)
 def clip_v_remaining(task: Task) -> Clip:
     """V_h is at most the number of steps left, which no true value exceeds."""
-    free = np.full(task.horizon, np.inf)
-    return Clip(-np.inf, free, np.arange(task.horizon, 0, -1, dtype=np.float64))
+    return clip_nothing(task)._replace(v_cap=np.arange(task.horizon, 0, -1, dtype=np.float64))
 
 
 @lru_cache(maxsize=64)
 def clip_q(task: Task) -> Clip:
     """Q_h is cut to [0, H] before the argmax, as the linear baselines are published."""
-    cap = np.full(task.horizon, float(task.horizon))
+    cap = clip_v(task).v_cap
     return Clip(0.0, cap, cap)
 
 

@@ -28,45 +28,48 @@ def evaluate(mdp: FiniteMDP, policy: ArrayLike) -> Array:
 
     policy: (H, S) or (S,) whole numbers, or action probabilities (H, S, A) or (S, A).
     """
-    task = mdp.known
-    table = np.asarray(policy)
+    task, table = mdp.known, np.asarray(policy)
     v = np.zeros((task.horizon + 1, task.n_states))
-    if np.issubdtype(table.dtype, np.integer):
+    model = task.indptr, task.successors, mdp.probability, task.reward_rows
+    if table.dtype.kind in "iu":
         actions = action_table(task, table)
-        kernels.planning.evaluate(
-            task.indptr, task.successors, mdp.probability, task.reward_rows,
-            actions, np.full_like(actions, -1), v,
-        )  # fmt: skip
+        kernels.planning.evaluate(*model, actions, np.full_like(actions, -1), v)
         return v
-    mixture, _ = checked_table(table, (task.horizon, task.n_states, task.n_actions))
-    weights = np.ascontiguousarray(mixture, dtype=np.float64)
+    check_shape(table, (task.horizon, task.n_states, task.n_actions))
+    weights = np.ascontiguousarray(table, dtype=np.float64)
     if not ((weights >= 0).all() and np.allclose(weights.sum(axis=-1), 1.0, atol=1e-8)):
         raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
-    kernels.planning.evaluate_mixed(
-        task.indptr, task.successors, mdp.probability, task.reward_rows,
-        weights.reshape(-1, task.n_states * task.n_actions), v,
-    )  # fmt: skip
+    kernels.planning.evaluate_mixed(*model, weights.reshape(-1, len(task.sizes)), v)
     return v
 
 
 def action_table(task: Task, table: Array) -> Array:
     """(H, S) in the one integer type that the kernels know, from whole numbers (H, S) or (S,)."""
-    actions = np.broadcast_to(*checked_table(table, (task.horizon, task.n_states)))
-    bad = (actions < 0) | (actions >= task.n_actions)
-    if bad.any():
-        where = np.unravel_index(int(np.argmax(bad)), actions.shape)
+    if table.dtype.kind not in "iu":
         raise ValueError(
-            f"policy[{where[0]}, {where[1]}] is {actions[where]}; "
-            f"actions are 0 to {task.n_actions - 1}"
+            f"policy is {table.dtype} of shape {table.shape}; it must be whole numbers (H, S) or "
+            "(S,)"
         )
-    return np.ascontiguousarray(actions.astype(policy_type(task)))
+    check_shape(table, (task.horizon, task.n_states))
+    check_actions("policy", table, task.n_actions)
+    return np.ascontiguousarray(
+        np.broadcast_to(table, (task.horizon, task.n_states)), dtype=policy_type(task)
+    )
 
 
-def checked_table(table: Array, shape: tuple[int, ...]) -> tuple[Array, tuple[int, ...]]:
-    """A policy table of `shape` or of shape[1:], and `shape`."""
+def check_shape(table: Array, shape: tuple[int, ...]) -> None:
     if table.shape not in {shape, shape[1:]}:
         raise ValueError(f"policy has shape {table.shape}; it must be {shape} or {shape[1:]}")
-    return table, shape
+
+
+def check_actions(name: str, table: Array, n_actions: int) -> None:
+    bad = (table < 0) | (table >= n_actions)
+    if bad.any():
+        where = np.unravel_index(int(np.argmax(bad)), table.shape)
+        raise ValueError(
+            f"{name}[{', '.join(map(str, where))}] is {table[where]}; "
+            f"actions are 0 to {n_actions - 1}"
+        )
 
 
 def start_value(mdp: FiniteMDP, v: Array) -> float:

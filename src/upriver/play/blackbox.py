@@ -139,8 +139,7 @@ class Adapter:
         self, task: Task, env: Any, state_of: Any, end: Any, action_of: Any, reward_range: Any
     ) -> None:
         self.task, self.env, self.state_of = task, env, state_of
-        self.numbers = None if task.states is None else {s: i for i, s in enumerate(task.states)}
-        self.end = None if end is None else self.number_of(end, "end")
+        self.end = None if end is None else task.state_names.number(end, "end")
         for name, given in (("state_of", state_of), ("action_of", action_of)):
             if given is not None and not callable(given):
                 raise TypeError(f"{name} is a {type(given).__name__}; it must be a function")
@@ -156,7 +155,7 @@ class Adapter:
     def actions_for(self, action_of: Any) -> list[Any]:
         """What `step` takes for each action of the task."""
         task = self.task
-        names = list(task.actions if task.actions is not None else range(task.n_actions))
+        names = [task.action_names[a] for a in range(task.n_actions)]
         if action_of is not None:
             return [action_of(a) for a in names]
         space: Any = getattr(self.env, "action_space", None)
@@ -168,26 +167,12 @@ class Adapter:
             )
         return [int(space.start) + a for a in range(task.n_actions)]
 
-    def number_of(self, state: Any, what: str = "observation") -> int:
-        """The number of a state given by name, or by number where states have no names."""
-        if isinstance(state, np.ndarray | np.generic):
-            state = state.tolist()
-        if isinstance(state, list):
-            state = tupled(state)
-        try:
-            if self.numbers is not None:
-                return self.numbers[state]
-            if isinstance(state, int) and 0 <= state < self.task.n_states:
-                return state
-        except (KeyError, TypeError):
-            pass
-        raise ValueError(
-            f"{what} {state!r} is no state of the task, which has {self.task.n_states} states; "
-            "state_of must map observations to states"
-        )
-
     def read(self, observation: Any) -> int:
-        return self.number_of(observation if self.state_of is None else self.state_of(observation))
+        state = observation if self.state_of is None else self.state_of(observation)
+        try:
+            return self.task.state_names.number(state, "observation")
+        except ValueError as error:
+            raise ValueError(f"{error}; state_of must map observations to states") from None
 
     def play(self, policy: Array, seed: int) -> tuple[Episode, float, bool]:
         """(episode, return in the environment's units, whether the environment ended it)."""
@@ -219,7 +204,7 @@ class Adapter:
         """Refuse an end from where the task would go on, or be paid: plans would be wrong."""
         task = self.task
         first, last = task.indptr[s * task.n_actions], task.indptr[(s + 1) * task.n_actions]
-        name = s if task.states is None else task.states[s]
+        name = task.state_names[s]
         if last - first != task.n_actions or (task.successors[first:last] != s).any():
             raise ValueError(
                 f"the environment ended in state {name!r}, where the task goes on; give that state "
@@ -244,8 +229,3 @@ class Adapter:
             np.append(episode.actions, np.arange(missing) % self.task.n_actions),
             np.append(episode.rewards, np.full(missing, nothing)),
         )
-
-
-def tupled(value: Any) -> Any:
-    """Nested lists as nested tuples, which can be looked up."""
-    return tuple(map(tupled, value)) if isinstance(value, list) else value

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import index
 from typing import Any
 
 import numpy as np
 
 from upriver.checks import Array
 from upriver.mdp import Task
-from upriver.mdp.archive import decode_from, encode, read_archive, write_archive
-from upriver.planning import Plan
+from upriver.mdp.archive import load_object, save_object
+from upriver.mdp.names import Names
+from upriver.planning import Plan, check_actions
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,12 +29,7 @@ class Policy:
     def __post_init__(self) -> None:
         table = np.ascontiguousarray(self.actions)
         if table.ndim == 2 and np.issubdtype(table.dtype, np.integer):
-            bad = (table < 0) | (table >= self.n_actions)
-            if bad.any():
-                h, s = np.unravel_index(int(np.argmax(bad)), table.shape)
-                raise ValueError(
-                    f"actions[{h}, {s}] is {table[h, s]}; actions are 0 to {self.n_actions - 1}"
-                )
+            check_actions("actions", table, self.n_actions)
         elif table.ndim == 3 and np.issubdtype(table.dtype, np.floating):
             if not ((table >= 0).all() and np.allclose(table.sum(axis=2), 1.0, atol=1e-8)):
                 raise ValueError("actions must hold, for each (h, s), probabilities that sum to 1")
@@ -62,45 +57,19 @@ class Policy:
         return len(self.actions)
 
     @cached_property
-    def numbers(self) -> dict[Hashable, int]:
-        """The number of each named state."""
-        return {s: i for i, s in enumerate(self.state_names or ())}
+    def states(self) -> Names:
+        return Names("state", self.actions.shape[1], self.state_names)
 
     def act(self, state: Any, h: int, rng: np.random.Generator | None = None) -> Any:
         """The action in `state` at step h, counted from 0; a randomised policy draws from rng."""
-        s, h = self.number_of(state), self.checked_step(h)
-        chosen = self.actions[h, s]
+        if not (isinstance(h, int | np.integer) and 0 <= h < self.horizon):
+            raise ValueError(f"h is {h!r}; steps are 0 to {self.horizon - 1}")
+        chosen = self.actions[h, self.states.number(state)]
         if self.actions.ndim == 3:
             if rng is None:
                 raise ValueError("this policy is randomised; act needs a generator rng")
             chosen = rng.choice(self.n_actions, p=chosen)
         return int(chosen) if self.action_names is None else self.action_names[int(chosen)]
-
-    def number_of(self, state: Any) -> int:
-        if self.state_names is not None:
-            try:
-                return self.numbers[state]
-            except (KeyError, TypeError):
-                raise ValueError(
-                    f"state {state!r} is unknown; the policy has {len(self.numbers)} named states, "
-                    f"such as {self.state_names[0]!r}"
-                ) from None
-        try:
-            s = index(state)
-        except TypeError:
-            s = -1
-        if not 0 <= s < self.actions.shape[1]:
-            raise ValueError(f"state is {state!r}; states are 0 to {self.actions.shape[1] - 1}")
-        return s
-
-    def checked_step(self, h: Any) -> int:
-        try:
-            step = index(h)
-        except TypeError:
-            step = -1
-        if not 0 <= step < self.horizon:
-            raise ValueError(f"h is {h!r}; steps are 0 to {self.horizon - 1}")
-        return step
 
     def table(self) -> list[dict[str, Any]]:
         """Rows of state, action, and the first and last step between which it is taken.
@@ -128,13 +97,9 @@ class Policy:
 
     def save(self, path: Any) -> None:
         """Write the policy to `path`, an .npz file that `load_policy` reads."""
-        arrays: dict[str, Array] = {}
-        write_archive(path, "policy", encode(self, arrays), arrays)
+        save_object(path, "policy", self)
 
 
 def load_policy(path: Any) -> Policy:
     """Read a policy that `Policy.save` wrote."""
-    policy = decode_from(path, *read_archive(path, "policy"))
-    if not isinstance(policy, Policy):
-        raise ValueError(f"{path} holds no policy")
-    return policy
+    return load_object(path, "policy", Policy)

@@ -42,11 +42,6 @@ def rollouts(
     n_episodes = positive_integer("n_episodes", n_episodes)
     task = mdp.known
     table = np.asarray(policy.actions if isinstance(policy, Policy) else policy)
-    if not np.issubdtype(table.dtype, np.integer):
-        raise ValueError(
-            f"policy is {table.dtype} of shape {table.shape}; rollouts need whole numbers (H, S) "
-            "or (S,)"
-        )
     actions = action_table(task, table)
     environment, _ = streams(seed)
     horizon = task.horizon

@@ -12,7 +12,7 @@ from upriver import kernels
 from upriver.agents.protocol import Agent, Episode
 from upriver.checks import Array, positive_integer
 from upriver.mdp import FiniteMDP, Task
-from upriver.planning import Plan, solve
+from upriver.planning import Plan, check_actions, solve
 
 if TYPE_CHECKING:
     from upriver.play.policy import Policy
@@ -109,14 +109,6 @@ def check_table(policy: Array, task: Task) -> None:
         )
 
 
-def out_of_range(policy: Array, task: Task) -> ValueError:
-    bad = (policy < 0) | (policy >= task.n_actions)
-    h, s = np.unravel_index(int(np.argmax(bad)), policy.shape)
-    return ValueError(
-        f"the agent's policy[{h}, {s}] is {policy[h, s]}; actions are 0 to {task.n_actions - 1}"
-    )
-
-
 def simulate(
     mdp: FiniteMDP,
     agent: Agent,
@@ -145,13 +137,8 @@ def simulate(
     returns, values, optimal, seconds = np.empty((4, n_episodes))
     played: Any = None
     v = np.zeros((horizon + 1, task.n_states))
-    indptr, successors, prob, reward = (
-        task.indptr,
-        task.successors,
-        mdp.probability,
-        task.reward_rows,
-    )
-    starts, start_prob = mdp.initial_states, mdp.initial_probability
+    model = task.indptr, task.successors, mdp.probability, task.reward_rows
+    starts = mdp.initial_states, mdp.initial_probability
     rollout, evaluate = kernels.planning.rollout, kernels.planning.evaluate
     plan: Any = None
     for k in range(n_episodes):
@@ -163,25 +150,15 @@ def simulate(
         policy = plan.policy
         check_table(policy, task)
         played = ~policy if played is None else played  # at first everything is new
-        changed = evaluate(indptr, successors, prob, reward, policy, played, v)
+        changed = evaluate(*model, policy, played, v)
         if changed < 0:
-            raise out_of_range(policy, task)
+            check_actions("the agent's policy", policy, task.n_actions)
         if changed:
             played = policy.copy()  # an agent may write its next table into the same array
         episode = Episode(
             np.empty(horizon + 1, np.int64), np.empty(horizon, np.int64), np.empty(horizon)
         )
-        returns[k] = rollout(
-            indptr,
-            successors,
-            prob,
-            reward,
-            starts,
-            start_prob,
-            policy,
-            uniforms[k % CHUNK],
-            *episode,
-        )
+        returns[k] = rollout(*model, *starts, policy, uniforms[k % CHUNK], *episode)
         first = episode.states[0]
         values[k] = v[0, first]
         optimal[k] = best[first]
