@@ -21,6 +21,7 @@ from upriver.agents.ucrl_mnl_l1 import UCRLMNLL1 as UCRLMNLL1
 from upriver.agents.ucrl_mnl_ll import UCRLMNLLL as UCRLMNLLL
 from upriver.agents.ucrl_mnl_plus import UCRLMNLOL as UCRLMNLOL
 from upriver.agents.ucrl_mnl_plus import UCRLMNLPlus as UCRLMNLPlus
+from upriver.agents.ucrl_mnl_se import UCRLMNLSE as UCRLMNLSE
 from upriver.agents.ucrl_vtr import UCRLVTR as UCRLVTR
 from upriver.diagnostics import calibrated_radius as calibrated_radius
 from upriver.diagnostics import coverage as coverage
@@ -36,6 +37,7 @@ from upriver.mnl.confidence import elliptical_norms as elliptical_norms
 from upriver.mnl.confidence import gram_matrix as gram_matrix
 from upriver.mnl.confidence import lemma1_radius as lemma1_radius
 from upriver.mnl.confidence import scaled_radius as scaled_radius
+from upriver.mnl.confidence import standard_errors as standard_errors
 from upriver.mnl.confidence import theory_regularization as theory_regularization
 from upriver.mnl.fit import FittedMNL as FittedMNL
 from upriver.mnl.fit import fit_choices as fit_choices

@@ -63,6 +63,18 @@ def optimistic_reward(task: Task, sums: RewardSums | None, scale: float) -> Arra
     return np.where(sums.visits > 0, upper, 1.0)[None]
 
 
+def posterior_bound(task: Task, sums: RewardSums | None, beta: float) -> Array:
+    """(1 | H, S*A) the known reward, or its posterior mean and beta standard deviations, at most 1.
+
+    The posterior is that of `posterior_reward`, Beta(1 + sum, 1 + n - sum).
+    """
+    if sums is None:
+        return task.reward_rows
+    won, weight = 1.0 + sums.total, 2.0 + sums.visits
+    mean = won / weight
+    return np.minimum(mean + beta * np.sqrt(mean * (1.0 - mean) / (weight + 1.0)), 1.0)[None]
+
+
 def posterior_reward(task: Task, sums: RewardSums | None, rng: np.random.Generator) -> Array:
     """(1 | H, S*A) the known reward, or a draw of each mean from Beta(1 + sum, 1 + n - sum).
 

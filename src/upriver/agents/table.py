@@ -17,6 +17,7 @@ from upriver.agents.ucrl_mnl import UCRLMNL
 from upriver.agents.ucrl_mnl_l1 import UCRLMNLL1
 from upriver.agents.ucrl_mnl_ll import UCRLMNLLL
 from upriver.agents.ucrl_mnl_plus import UCRLMNLOL, UCRLMNLPlus
+from upriver.agents.ucrl_mnl_se import UCRLMNLSE
 from upriver.agents.ucrl_vtr import UCRLVTR
 
 AGENTS: dict[str, type[Any]] = {
@@ -38,6 +39,7 @@ AGENTS: dict[str, type[Any]] = {
     "ucrl-mnl-ll": UCRLMNLLL,
     "ucrl-mnl-ol": UCRLMNLOL,
     "ucrl-mnl-plus": UCRLMNLPlus,
+    "ucrl-mnl-se": UCRLMNLSE,
     "ucrl-vtr": UCRLVTR,
     "ucrl2": UCRL2,
 }

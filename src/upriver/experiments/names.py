@@ -37,6 +37,7 @@ RULES: dict[str, Mapping[str, Any]] = {
         "constant": confidence.constant_radius,
         "lemma1": confidence.lemma1_radius,
         "corrected": confidence.corrected_radius,
+        "standard-errors": confidence.standard_errors,
         "newton": online.newton_radius,
         "mirror": online.mirror_radius,
     },

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled
+from upriver.kernels.compiled import compiled, inner
 from upriver.kernels.planning import argmax_random_ties
 
 ANGLES = 12  # on the boundary of a set of three successors
@@ -11,6 +11,15 @@ COS = np.cos(STEP * np.arange(ANGLES))
 SIN = np.sin(STEP * np.arange(ANGLES))
 NEWTON_STEPS = 40
 ASCENT_STEPS = 50
+
+
+@inner
+def largest_group(indptr):
+    """U, the largest number of successors of a pair."""
+    most = 0
+    for g in range(indptr.shape[0] - 1):
+        most = max(most, indptr[g + 1] - indptr[g])
+    return most
 
 
 @compiled
@@ -25,9 +34,10 @@ def sweep_gradient(
     """
     horizon, n_states = policy.shape
     n_actions = q.shape[0] // n_states
+    x = np.empty(largest_group(indptr))
     for h in range(horizon - 1, -1, -1):
         c = min(h, prob.shape[0] - 1)
-        p = prob[c]
+        p, products = prob[c], geometry[c]
         r = reward[min(h, reward.shape[0] - 1)]
         following = v[h + 1]
         for s in range(n_states):
@@ -37,13 +47,14 @@ def sweep_gradient(
                 mean = 0.0
                 for u in range(n):
                     mean += p[first + u] * following[successors[first + u]]
-                norm2 = 0.0
-                start = geometry_start[g]
                 for u in range(n):
-                    x = p[first + u] * (following[successors[first + u]] - mean)
+                    x[u] = p[first + u] * (following[successors[first + u]] - mean)
+                norm2 = 0.0
+                at = geometry_start[g]
+                for u in range(n):
                     for t in range(n):
-                        y = p[first + t] * (following[successors[first + t]] - mean)
-                        norm2 += x * y * geometry[c, start + u * n + t]
+                        norm2 += x[u] * x[t] * products[at + t]
+                    at += n
                 bonus = beta * np.sqrt(max(norm2, 0.0)) + half_range[h] * (beta * width[c, g]) ** 2
                 q[g] = min(max(r[g] + mean + sign * bonus, low), q_cap[h])
             word = seed ^ np.uint64(h * n_states + s)
@@ -334,10 +345,7 @@ def sweep_exact(
     """Q_h = r + max over the confidence set of P_theta V_{h+1}, eq. (4), for each (s, a, h)."""
     horizon, n_states = policy.shape
     n_actions = q.shape[0] // n_states
-    most = 0
-    for g in range(indptr.shape[0] - 1):
-        most = max(most, indptr[g + 1] - indptr[g])
-    work = np.empty((11, max(most, ANGLES)))
+    work = np.empty((11, max(largest_group(indptr), ANGLES)))
     logits, values = work[9], work[10]
     for h in range(horizon - 1, -1, -1):
         c = min(h, prob.shape[0] - 1)
@@ -349,8 +357,8 @@ def sweep_exact(
                 for u in range(n):
                     logits[u] = np.log(max(prob[c, first + u], 1e-300))
                     values[u] = v[h + 1, successors[first + u]]
-                inner = geometry[c, geometry_start[g] : geometry_start[g + 1]]
-                best = largest_expectation(logits, inner, values, beta, n, work)
+                products = geometry[c, geometry_start[g] : geometry_start[g + 1]]
+                best = largest_expectation(logits, products, values, beta, n, work)
                 q[g] = min(max(r[g] + best, low), q_cap[h])
             word = seed ^ np.uint64(h * n_states + s)
             a = argmax_random_ties(q, s * n_actions, n_actions, word)

@@ -80,6 +80,27 @@ class constant_radius:
 
 
 @dataclass(frozen=True)
+class standard_errors:
+    """beta_k = scale max(least, sqrt(log(1 + k) / 2)): a few, and slowly more.
+
+    For bonuses that are measured in standard errors. The slow growth brings a run back that was
+    unlucky at first.
+    """
+
+    reads_information: ClassVar[bool] = False
+
+    least: float = 1.5
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("least", "scale"):
+            object.__setattr__(self, name, nonnegative_number(name, getattr(self, name)))
+
+    def __call__(self, e: Evidence) -> float:
+        return self.scale * max(self.least, sqrt(0.5 * log(1.0 + e.k)))
+
+
+@dataclass(frozen=True)
 class lemma1_radius:
     """Lemma 1 (concentration of the transition core), as printed.
 

@@ -46,6 +46,11 @@ def half_remaining(task: Task) -> Array:
     return 0.5 * np.arange(task.horizon - 1, -1, -1, dtype=np.float64)
 
 
+@lru_cache(maxsize=64)
+def no_remainder(task: Task) -> Array:
+    return np.zeros(task.horizon)
+
+
 def closed_form(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
     """Eq. (6), the paper's: Q = r + P V + 2 H beta m, V clipped at H, Q not clipped.
 
@@ -73,6 +78,16 @@ def gradient(task: Task, model: Model, reward: Array, beta: float, word: np.uint
     the steps left.
     """
     return sweep_gradient(task, model, reward, beta, 1.0, clip_v_remaining(task), word)
+
+
+def standard_error(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
+    """Q_h = r + P V + beta ||grad PV||_{A^-1}: `gradient` without its remainder.
+
+    Where the model's matrix is the Hessian of (2) the norm is the standard error of PV by the delta
+    method. Optimistic only up to the remainder, and only as often as beta standard errors are.
+    """
+    clip = clip_v_remaining(task)
+    return sweep_gradient(task, model, reward, beta, 1.0, clip, word, remainder=False)
 
 
 def pessimistic(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
@@ -111,11 +126,12 @@ def exact_maximum(task: Task, model: Model, reward: Array, beta: float, word: np
 
 
 def sweep_gradient(
-    task: Task, model: Model, reward: Array, beta: float, sign: float, clip: Clip, word: np.uint64
-) -> Plan:
+    task: Task, model: Model, reward: Array, beta: float, sign: float, clip: Clip, word: np.uint64,
+    remainder: bool = True,
+) -> Plan:  # fmt: skip
     policy, v, q = empty_plan(task)
     starts = task.square_start
-    half = half_remaining(task)
+    half = half_remaining(task) if remainder else no_remainder(task)
 
     def run(prob, reward, width, geometry, step, v, policy, q):
         kernels.optimism.sweep_gradient(

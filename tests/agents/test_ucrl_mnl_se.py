@@ -1,0 +1,191 @@
+"""UCRL-MNL-SE: its standard error by finite differences, a bootstrap, and the one-hot limit."""
+
+import numpy as np
+import pytest
+
+import upriver as up
+from tests.agents.plain import check_plan, play, steps_left
+from tests.mnl import plain_online as plain
+from upriver.agents.ucrl_mnl import UCRLMNLState
+from upriver.mnl import model as mnl
+from upriver.planning import optimism
+
+
+def fitted(features, counts, lam=1.0):
+    """The local model of given counts (n,)."""
+    model = mnl.start(features, lam, 1, with_geometry=True, local=True)
+    model.counts[0] = counts
+    none = np.empty(0, np.int64)
+    mnl.bring_up_to_date(features, model, none, none, everything=True, local=True)
+    return model
+
+
+def gradients(features, theta, v, step=1e-6):
+    """(S*A, d) the gradient of P_theta v in theta, by central differences."""
+    task = features.task
+
+    def expected(x):
+        weighted = plain.prediction(features, x) * v[task.successors]
+        return np.add.reduceat(weighted, task.indptr[:-1])
+
+    moves = step * np.eye(len(theta))
+    return np.array([expected(theta + m) - expected(theta - m) for m in moves]).T / (2 * step)
+
+
+@pytest.mark.parametrize("kind", ["one_hot", "shared"])
+@pytest.mark.parametrize("per_step", [False, True])
+def test_the_plan_adds_standard_errors_by_finite_differences(kind, per_step):
+    mdp = up.envs.riverswim(4, horizon=5)
+    task = mdp.task("local")
+    features = getattr(up.features, kind)(task)
+    agent = up.UCRLMNLSE(task, features, radius=1.3, regularization=0.5, per_step=per_step)
+    d = features.dimension
+    for _, state, plan in play(agent, mdp, 5):
+        inverses = []
+        for counts, theta in zip(state.model.counts, state.model.theta, strict=True):
+            hessian = 0.5 * np.eye(d)
+            for s in range(task.n_states):
+                for a in range(task.n_actions):
+                    rows = task.rows(s, a)
+                    x, p = plain.dense(features)[rows], plain.prediction(features, theta)[rows]
+                    centred = x - p @ x
+                    hessian += counts[rows].sum() * centred.T @ np.diag(p) @ centred
+            inverses.append(np.linalg.inv(hessian))
+
+        def action_values(h, v, state=state, inverses=inverses):
+            c = min(h, len(inverses) - 1)
+            theta = state.model.theta[c]
+            slope = gradients(features, theta, v)
+            error = np.sqrt(np.einsum("gi,ij,gj->g", slope, inverses[c], slope))
+            prob = plain.prediction(features, theta)
+            return plain.backup(task, prob, 1.3 * error.reshape(task.n_states, -1), v)
+
+        for h in range(5):
+            q = action_values(h, plan.v[h + 1])
+            assert plan.q(h) == pytest.approx(q, abs=1e-6)
+        check_plan(plan, lambda h, v, plan=plan: plan.q(h), steps_left(5))
+
+
+def last_but_one(task, model, v, beta):
+    """(S, A) Q of the last step but one where the last step pays v whatever is done."""
+    reward = np.zeros((task.horizon, len(task.sizes)))
+    reward[-1] = np.repeat(v, task.n_actions)
+    plan = optimism.standard_error(task, model, reward, beta, np.uint64(3))
+    assert plan.v[-2] == pytest.approx(v)
+    return plan.q(task.horizon - 2)
+
+
+def test_the_standard_error_is_that_of_a_parametric_bootstrap():
+    """Refitted to logs drawn from the fitted model, P V scatters by what the bonus says."""
+    mdp = up.envs.riverswim(4, horizon=3)
+    task = mdp.task("known")
+    features = up.features.shared(task)
+    rng = np.random.default_rng(5)
+    visits = np.full(len(task.sizes), 400)
+    v = np.array([0.1, 0.9, 0.3, 0.6])
+
+    def drawn(prob):
+        pairs = zip(task.indptr[:-1], task.indptr[1:], visits, strict=True)
+        return np.concatenate([rng.multinomial(n, prob[i:j]) for i, j, n in pairs]).astype(float)
+
+    model = fitted(features, drawn(mdp.probability[0]), lam=1e-3)
+    error = last_but_one(task, model, v, 1.0) - last_but_one(task, model, v, 0.0)
+    again = [
+        last_but_one(task, fitted(features, drawn(model.prob[0]), lam=1e-3), v, 0.0)
+        for _ in range(400)
+    ]
+    scatter = np.std(again, axis=0)
+    assert (scatter[error > 1e-6] > 0).all() and (error > 1e-6).sum() == 4  # "right", 4 states
+    assert error == pytest.approx(scatter, rel=0.12, abs=1e-9)  # 400 draws know it to 3.5%
+
+
+def test_one_hot_features_give_the_root_of_the_variance_over_n():
+    mdp = up.envs.riverswim(5, horizon=3)
+    task = mdp.task("local")
+    counts = 1e6 * np.random.default_rng(2).dirichlet(np.full(task.n_triples, 5.0)).round(6)
+    for features in (up.features.one_hot(task), up.features.one_hot_indicator(task)):
+        model = fitted(features, counts)
+        v = np.array([0.0, 0.5, 0.2, 0.9, 1.0])
+        error = last_but_one(task, model, v, 1.0) - last_but_one(task, model, v, 0.0)
+        for s in range(5):
+            for a in range(2):
+                rows = task.rows(s, a)
+                p, values = model.prob[0, rows], v[task.successors[rows]]
+                variance = p @ (values - p @ values) ** 2
+                expected = np.sqrt(variance / counts[rows].sum())
+                assert error[s, a] == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_schedule():
+    task = up.envs.riverswim(4, horizon=5).task()
+    agent = up.UCRLMNLSE(task, up.features.one_hot(task))
+    model = agent.init().model
+    for k, beta in [(1, 1.5), (89, 1.5), (89_999, np.sqrt(np.log(90_000) / 2))]:
+        assert agent.beta(UCRLMNLState(k, model, None)) == pytest.approx(beta)
+    rule = up.standard_errors(least=2.0, scale=0.5)
+    doubled = up.UCRLMNLSE(task, agent.features, radius=rule)
+    assert doubled.beta(UCRLMNLState(1, model, None)) == pytest.approx(1.0)
+    constant = up.UCRLMNLSE(task, agent.features, radius=3)
+    assert constant.beta(UCRLMNLState(10**9, model, None)) == 3.0
+
+
+def test_unknown_rewards_get_the_same_number_of_standard_errors():
+    """One state, one step: what is planned is the posterior mean and beta deviations."""
+    mdp = up.FiniteMDP.from_arrays(np.ones((1, 2, 1)), [[0.25, 0.75]], 1)
+    task = mdp.known.with_unknown_reward()
+    agent = up.UCRLMNLSE(task, up.features.one_hot(task), radius=0.7)
+    run = up.simulate(mdp, agent, 40, seed=0)
+    sums = run.state.rewards
+    won, n = 1 + sums.total, 2 + sums.visits
+    sd = np.sqrt(won * (n - won) / (n**2 * (n + 1)))
+    plan = agent.plan(run.state, np.random.default_rng(0))
+    assert plan.q(0)[0] == pytest.approx(np.minimum(won / n + 0.7 * sd, 1.0))
+    assert run.values[-10:].mean() > 0.7
+
+
+def test_bad_inputs_are_named():
+    task = up.envs.riverswim(4, horizon=5).task()
+    features = up.features.one_hot(task)
+    with pytest.raises(ValueError, match="regularization is 0"):
+        up.UCRLMNLSE(task, features, regularization=0)
+    with pytest.raises(ValueError, match="radius is -1"):
+        up.UCRLMNLSE(task, features, radius=-1)
+    with pytest.raises(ValueError, match="least is -1"):
+        up.standard_errors(-1)
+
+
+LOST = {
+    "riverswim-6": (3.5, 2.1),
+    "riverswim-20": (10.5, 2.1),
+    "deep-sea-10": (16.0, 1.5),
+    "river-grid-6": (20.0, 1.5),
+}
+"""Episodes of 200 that may be lost, with one-hot and with shared features, support local."""
+
+
+def lost(mdp, agent, n_seeds):
+    """(n_seeds,) regret of 200 episodes in episodes of the optimum."""
+    runs = [up.simulate(mdp, agent, 200, seed=seed) for seed in range(n_seeds)]
+    return np.array([run.regret.sum() / run.optimal_values[0] for run in runs])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LOST)
+def test_untuned_it_loses_few_episodes(name):
+    mdp = up.envs.make(name)
+    task = mdp.task("local")
+    maps = up.features.one_hot, up.envs.find(name).shared
+    for features, most in zip(maps, LOST[name], strict=True):
+        assert lost(mdp, up.UCRLMNLSE(task, features(task)), 100).mean() <= most
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [0.5, 2.0])
+@pytest.mark.parametrize("name", LOST)
+def test_half_or_twice_the_bonus_keeps_most_of_the_optimum(name, scale):
+    mdp = up.envs.make(name)
+    task = mdp.task("local")
+    agent = up.UCRLMNLSE(
+        task, up.envs.find(name).shared(task), radius=up.standard_errors(scale=scale)
+    )
+    assert 1.0 - lost(mdp, agent, 50).mean() / 200 >= 0.85
