@@ -24,9 +24,8 @@ class Log(NamedTuple):
         """How to find row i."""
         if self.source is None:
             return f"row {i} of the log"
-        return (
-            f"{self.source}:{i + 2}" if self.source.endswith(".csv") else f"{self.source} row {i}"
-        )
+        csv = self.source.endswith(".csv")
+        return f"{self.source}:{i + 2}" if csv else f"{self.source} row {i}"
 
 
 def count_log(task: Task, log: Log) -> Array:
@@ -34,14 +33,13 @@ def count_log(task: Task, log: Log) -> Array:
     s = numbers(log, 0, task.states, task.n_states, "state")
     a = numbers(log, 1, task.actions, task.n_actions, "action")
     s2 = numbers(log, 2, task.states, task.n_states, "next state")
-    group = s * task.n_actions + a
     listed = np.repeat(np.arange(len(task.sizes)), task.sizes) * task.n_states + task.successors
-    wanted = group * task.n_states + s2
+    wanted = (s * task.n_actions + a) * task.n_states + s2
     row = np.minimum(np.searchsorted(listed, wanted), len(listed) - 1)
     outside = listed[row] != wanted
     if outside.any():
         i = int(np.argmax(outside))
-        state, action, following = (log.cells[j][i] for j in range(3))
+        state, action, following = (cells[i] for cells in log.cells)
         allowed = task.successors[task.rows(int(s[i]), int(a[i]))].tolist()
         names = [task.states[x] for x in allowed] if task.states is not None else allowed
         raise ValueError(
@@ -59,14 +57,12 @@ def read_log(transitions: Any, columns: tuple[str, ...], weights: Any) -> Log:
     if isinstance(transitions, str | Path):
         source = str(transitions)
         transitions = read_file(Path(transitions))
-    named = isinstance(transitions, Mapping) or hasattr(transitions, "columns")
-    if named:
-        present = list(transitions) if isinstance(transitions, Mapping) else transitions.columns
-        wanted = [*columns, weights] if isinstance(weights, str) else columns
-        for name in wanted:
+    if isinstance(transitions, Mapping) or hasattr(transitions, "columns"):
+        present = list(transitions if isinstance(transitions, Mapping) else transitions.columns)
+        for name in [*columns, weights] if isinstance(weights, str) else columns:
             if name not in present:
                 raise ValueError(
-                    f"{source or 'transitions'} has no column {name!r}; it has {list(present)}"
+                    f"{source or 'transitions'} has no column {name!r}; it has {present}"
                 )
         cells = [np.asarray(transitions[c]) for c in columns]
         if isinstance(weights, str):
@@ -94,21 +90,15 @@ def read_log(transitions: Any, columns: tuple[str, ...], weights: Any) -> Log:
 
 def read_file(path: Path) -> Mapping[str, Array]:
     """The columns of a .csv or .parquet file."""
+    if path.suffix not in (".csv", ".parquet"):
+        raise ValueError(f"transitions is {str(path)!r}; it must end in .csv or .parquet")
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist, or is not a file")
     import pyarrow as pa
+    from pyarrow import csv, parquet
 
     try:
-        if path.suffix == ".csv":
-            from pyarrow import csv
-
-            table = csv.read_csv(path)
-        elif path.suffix == ".parquet":
-            from pyarrow import parquet
-
-            table = parquet.read_table(path)
-        else:
-            raise ValueError(f"transitions is {str(path)!r}; it must end in .csv or .parquet")
+        table = csv.read_csv(path) if path.suffix == ".csv" else parquet.read_table(path)
     except pa.ArrowInvalid as error:
         first = str(error).splitlines()[0]
         raise ValueError(f"{path} cannot be read as {path.suffix}: {first}") from None

@@ -1,0 +1,106 @@
+"""Plans from a fitted log: greedy, or allowing for every core in a confidence ellipsoid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse, special
+
+from upriver import kernels
+from upriver.checks import Array, checked_reward
+from upriver.logs.fit import LogModel, centred
+from upriver.mdp import Task
+from upriver.mnl.model import Model
+from upriver.planning import Plan, empty_plan, optimism, steps_of
+
+
+def plan_with(
+    model: LogModel,
+    how: str | optimism.Optimism = "greedy",
+    confidence: float = 0.95,
+    reward: Any = None,
+) -> Plan:
+    """Plan with a fitted model: "greedy", "optimistic" or "pessimistic".
+
+    greedy takes the estimate for the truth. The others allow for every core in the ellipsoid
+    (theta - theta_hat)^T I (theta - theta_hat) <= chi-squared quantile, I the observed information:
+    asymptotically it holds the true core with probability `confidence`, and then an optimistic
+    plan's values are at least V*, a pessimistic plan's at most what the plan really earns: they
+    take the largest and the smallest expectation in the ellipsoid. how may also be a function of
+    `upriver.planning.optimism`. reward (S, A) or (H, S, A) in [0, 1]: the task's own
+    unless given.
+    """
+    if not isinstance(model, LogModel):
+        raise TypeError(f"model is a {type(model).__name__}; it must come from fit_from_log")
+    if not callable(how) and how not in PLANS:
+        raise ValueError(f"how is {how!r}; it must be one of {', '.join(PLANS)}")
+    if not (isinstance(confidence, float) and 0.0 < confidence < 1.0):
+        raise ValueError(f"confidence is {confidence!r}; it must lie between 0 and 1")
+    task = model.task
+    paid = task.reward_rows
+    if reward is not None:
+        table = checked_reward(reward, task.n_states, task.n_actions, task.horizon)
+        paid = table.reshape(-1, task.n_states * task.n_actions)
+    rule = how if callable(how) else PLANS[how]
+    beta = float(np.sqrt(special.chdtri(model.features.dimension, 1.0 - confidence)))
+    if rule is None:
+        rule, beta = optimism.closed_form, 0.0
+    return rule(task, ellipsoid(model), paid, beta, np.uint64(0))
+
+
+def exact_minimum(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
+    """Q = r + min over the confidence set of P_theta V: eq. (4) with a minus.
+
+    The minimum is c - max P_theta (c - V), with c the largest V, so the exact maximum gives it.
+    """
+    policy, v, _ = empty_plan(task)
+    free, nothing = np.full(1, np.inf), np.zeros((1, len(task.sizes)))
+
+    def backup(h: int) -> Array:
+        top = v[h + 1].max()
+        turned = np.stack([np.zeros(task.n_states), top - v[h + 1]])
+        most = np.empty(len(task.sizes))
+        kernels.optimism.sweep_exact(
+            task.indptr, task.successors, steps_of(model.prob, h), nothing,
+            steps_of(model.geometry, h), task.square_start, beta, -np.inf, free, free, word,
+            turned, np.empty_like(policy[:1]), most,
+        )  # fmt: skip
+        return (steps_of(reward, h)[0] + top - most).reshape(task.n_states, task.n_actions)
+
+    for h in reversed(range(task.horizon)):
+        q = backup(h)
+        policy[h], v[h] = q.argmax(axis=1), q.max(axis=1)
+    return Plan(policy, v, backup)
+
+
+PLANS = {"greedy": None, "optimistic": optimism.exact_maximum, "pessimistic": exact_minimum}
+
+
+def ellipsoid(model: LogModel) -> Model:
+    """What planning reads: the norms of the features in the inverse of the observed information.
+
+    The features are centred at their mean, which the model does not see and which makes the
+    norms, and so the bonuses, small.
+    """
+    task = model.task
+    rows = centred(model.features, model.probability)
+    image = rows @ model.fitted.covariance
+    first = np.repeat(task.indptr[:-1], task.sizes**2)
+    place = np.arange(task.square_start[-1]) - np.repeat(task.square_start[:-1], task.sizes**2)
+    size = np.repeat(task.sizes, task.sizes**2)
+    left, right = first + place // size, first + place % size
+    if sparse.issparse(rows):
+        geometry = np.asarray(image[left].multiply(rows[right]).sum(axis=1)).ravel()
+    else:
+        geometry = np.einsum("ij,ij->i", image[left], rows[right])
+    norms = np.sqrt(np.maximum(geometry[left == right], 0.0))
+    return Model(
+        counts=model.counts[None],
+        theta=model.fitted.theta[None],
+        prob=model.probability[None],
+        width=np.maximum.reduceat(norms, task.indptr[:-1])[None],
+        geometry=np.ascontiguousarray(geometry)[None],
+        logdet=np.zeros((1, len(model.features.layout.size))),
+        regularization=model.fitted.regularization,
+    )
