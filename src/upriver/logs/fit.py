@@ -18,7 +18,7 @@ from scipy import sparse, special
 
 from upriver.checks import Array
 from upriver.features import Features
-from upriver.logs.goodness import GoodnessOfFit, goodness_of_fit
+from upriver.logs.goodness import Cells, GoodnessOfFit, goodness_of_fit
 from upriver.logs.reading import COLUMNS, count_log, read_log
 from upriver.mdp import Task
 from upriver.mnl import likelihood
@@ -59,9 +59,26 @@ class LogModel:
         statistic = max(2.0 * (self.fitted.log_likelihood - smaller.fitted.log_likelihood), 0.0)
         return LikelihoodRatio(statistic, degrees, float(special.chdtrc(degrees, statistic)))
 
-    def goodness_of_fit(self) -> GoodnessOfFit:
-        """Pearson's test of the fitted probabilities, in total and for each (s, a) of the log."""
-        return goodness_of_fit(self.task, self.counts, self.probability, self.features.dimension)
+    def goodness_of_fit(self, replicates: int = 999, seed: int = 0) -> GoodnessOfFit:
+        """Pearson's test of the fitted probabilities, in total and for each (s, a) of the log.
+
+        The p-values are shares of `replicates` logs drawn from the fitted model (a parametric
+        bootstrap), so they hold for sparse logs too.
+        """
+        task = self.task
+        group, rows = pairs_seen(task, self.counts)
+        sizes = task.sizes[group]
+        cells = Cells(
+            indptr=np.concatenate([[0], np.cumsum(sizes)]),
+            matrix=self.features.matrix[rows],
+            counts=self.counts[rows],
+            probability=self.probability[rows],
+            offset=0.0,
+            cell=np.arange(len(rows)),
+            pair=np.repeat(np.arange(len(group)), sizes),
+            names=[pair_name(task, int(g)) for g in group],
+        )
+        return goodness_of_fit(cells, self.fitted, replicates, seed)
 
 
 class LikelihoodRatio(NamedTuple):
@@ -88,6 +105,21 @@ def fit_from_log(
     features.check_task(task)
     counts = count_log(task, read_log(transitions, tuple(columns), weights))
     return LogModel(task, features, counts, fit_mnl(features, counts, regularization))
+
+
+def pairs_seen(task: Task, counts: Array) -> tuple[Array, Array]:
+    """(the pairs (s, a) of the log that have a choice, the rows of their triples)."""
+    group = np.repeat(np.arange(len(task.sizes)), task.sizes)
+    seen = (np.bincount(group, counts, len(task.sizes)) > 0) & (task.sizes > 1)
+    return np.flatnonzero(seen), np.flatnonzero(seen[group])
+
+
+def pair_name(task: Task, g: int) -> tuple[Any, Any]:
+    s, a = divmod(g, task.n_actions)
+    return (
+        task.states[s] if task.states is not None else s,
+        task.actions[a] if task.actions is not None else a,
+    )
 
 
 def check_nested(larger: LogModel, smaller: LogModel) -> None:

@@ -1,69 +1,237 @@
-"""Does a fitted model fit? Pearson's test, in total and for each (s, a) of the log."""
+"""Does a fitted model fit? Pearson's statistic, against logs that the fitted model itself writes.
+
+The chi-squared distribution is right only where every expected count is large. Here the statistic
+of the log is compared with those of logs of the same size drawn from the estimate (a parametric
+bootstrap), each fitted again by one Newton step, so the level holds for sparse logs too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import special
+from scipy import sparse
+from scipy.sparse import csgraph
 
-from upriver.checks import Array
-from upriver.mdp import Task
+from upriver.checks import Array, positive_integer
+from upriver.mnl.fit import FittedMNL
+
+ENOUGH = 5.0  # rows expected anywhere but at the likeliest successor, for a pair to be judged
+AT_ONCE = 2_000_000  # numbers per array of drawn logs
+IDENTIFIED = 1e-9  # least eigenvalue, of information scaled to a unit diagonal, that counts
+
+Block = tuple[Array, Array]
+"""(columns (k, m), matrices (k, m, m)): k blocks of m features each."""
 
 
 class GoodnessOfFit(NamedTuple):
-    """sum (n - N p)^2 / (N p), against the chi-squared distribution."""
+    """Pearson's sum (n - N p)^2 / (N p), judged by a parametric bootstrap."""
 
     statistic: float
     degrees: int
-    """Free frequencies of the log minus fitted features."""
+    """Free frequencies of the log minus the features that it identifies."""
     p_value: float
+    """Share of drawn logs that fit as badly; nan where no degree of freedom is left."""
     rows: list[dict[str, Any]]
     """Each (s, a) with a choice: state, action, n, statistic, degrees, p_value, least_expected.
 
-    Below an expected count of about 5 the p-value is not to be trusted.
+    p_value is None where the log says too little: fewer than 5 rows are expected anywhere but at
+    the likeliest successor.
     """
+    replicates: int
+    """How many logs were drawn."""
 
     def summary(self, limit: int = 10) -> str:
         """The total and the `limit` pairs (s, a) that fit worst."""
+        plural = "" if self.degrees == 1 else "s"
+        verdict = (
+            f"p = {self.p_value:.3g} by a parametric bootstrap of {self.replicates} logs"
+            if self.degrees
+            else "nothing is left to test"
+        )
         lines = [
-            f"goodness of fit: chi-squared {self.statistic:.2f} with {self.degrees} degrees of "
-            f"freedom, p = {self.p_value:.3g}",
-            "     n  chi-squared  df        p  least expected  (state, action)",
+            f"goodness of fit: Pearson's {self.statistic:.2f} with {self.degrees} degree{plural} "
+            f"of freedom, {verdict}",
+            "     n   Pearson's  df        p  least expected  (state, action)",
         ]
-        for r in sorted(self.rows, key=lambda r: r["p_value"])[:limit]:
+        judged = [r for r in self.rows if r["p_value"] is not None]
+        others = [r for r in self.rows if r["p_value"] is None]
+        for r in [*sorted(judged, key=lambda r: r["p_value"]), *others][:limit]:
+            p = " too few" if r["p_value"] is None else f"{r['p_value']:8.3g}"
             lines.append(
-                f"{r['n']:6g} {r['statistic']:12.2f} {r['degrees']:3d} {r['p_value']:8.3g} "
+                f"{r['n']:6g} {r['statistic']:11.2f} {r['degrees']:3d} {p} "
                 f"{r['least_expected']:15.1f}  ({r['state']!r}, {r['action']!r})"
             )
         return "\n".join(lines)
 
 
-def goodness_of_fit(task: Task, counts: Array, probability: Array, dimension: int) -> GoodnessOfFit:
-    """Pearson's test of the fitted probability (n,) against the counts (n,)."""
-    starts, free = task.indptr[:-1], task.sizes - 1
-    total = np.add.reduceat(counts, starts)
-    expected = np.repeat(total, task.sizes) * probability
-    safe = np.where(expected > 0, expected, 1.0)
-    share = np.where(expected > 0, (counts - expected) ** 2 / safe, 0.0)
-    statistic = np.add.reduceat(share, starts)
-    least = np.minimum.reduceat(expected, starts)
-    used = np.flatnonzero((total > 0) & (free > 0))
-    states = task.states if task.states is not None else range(task.n_states)
-    actions = task.actions if task.actions is not None else range(task.n_actions)
+class Cells(NamedTuple):
+    """Choice situations of a log and the cells of (s, a, s') that their rows fall into."""
+
+    indptr: Array
+    """(G + 1,) where the rows of each situation begin."""
+    matrix: Any
+    """(n, d) features, dense or sparse."""
+    counts: Array
+    """(n,) how often each row was chosen."""
+    probability: Array
+    """(n,) fitted."""
+    offset: Array | float
+    """(n,) what the logits have besides the features."""
+    cell: Array
+    """(n,) the cell of each row; several situations may share one."""
+    pair: Array
+    """(C,) the pair (s, a) of each cell, ascending."""
+    names: Sequence[tuple[Any, Any]]
+    """(state, action) of each pair."""
+
+    @property
+    def sizes(self) -> Array:
+        return np.diff(self.indptr)
+
+    @property
+    def visits(self) -> Array:
+        return np.add.reduceat(self.counts, self.indptr[:-1])
+
+
+def goodness_of_fit(
+    cells: Cells, fitted: FittedMNL, replicates: int = 999, seed: int = 0
+) -> GoodnessOfFit:
+    """Pearson's test, in total and for each pair; p-values from `replicates` drawn logs."""
+    replicates = positive_integer("replicates", replicates)
+    uneven = cells.counts != np.rint(cells.counts)
+    if uneven.any():
+        raise ValueError(
+            f"a transition of the log counts {cells.counts[int(np.argmax(uneven))]:g} times; "
+            "goodness_of_fit needs whole counts"
+        )
+    n_pairs = len(cells.names)
+    expected = in_cells(cells, np.repeat(cells.visits, cells.sizes) * cells.probability)
+    seen = in_cells(cells, cells.counts)
+    statistic = by_pair(cells, pearson(seen, expected))
+    free = np.bincount(cells.pair, minlength=n_pairs) - 1
+    inverse, rank = inverse_information(cells, fitted.regularization)
+    degrees = max(int(free.sum()) - rank, 0)
+    worse, beaten = np.zeros(n_pairs), 0
+    rng = np.random.default_rng(seed)
+    at_once = max(AT_ONCE // len(cells.counts), 1)
+    total = statistic.sum()
+    for first in range(0, replicates, at_once):
+        drawn = by_pair(cells, draw(cells, fitted, inverse, min(at_once, replicates - first), rng))
+        worse += (drawn >= statistic * (1 - 1e-9)).sum(axis=0)
+        beaten += int((drawn.sum(axis=-1) >= total * (1 - 1e-9)).sum())
+    n, least = by_pair(cells, seen), np.minimum.reduceat(expected, first_cells(cells))
+    most = np.maximum.reduceat(expected, first_cells(cells))
     rows = [
         {
-            "state": states[g // task.n_actions],
-            "action": actions[g % task.n_actions],
-            "n": float(total[g]),
+            "state": state,
+            "action": action,
+            "n": float(n[g]),
             "statistic": float(statistic[g]),
             "degrees": int(free[g]),
-            "p_value": float(special.chdtrc(free[g], statistic[g])),
+            "p_value": float((1 + worse[g]) / (1 + replicates))
+            if n[g] - most[g] >= ENOUGH
+            else None,
             "least_expected": float(least[g]),
         }
-        for g in used.tolist()
+        for g, (state, action) in enumerate(cells.names)
     ]
-    degrees = max(int(free[used].sum()) - dimension, 0)
-    summed = float(statistic[used].sum())
-    p_value = float(special.chdtrc(degrees, summed)) if degrees else float("nan")
-    return GoodnessOfFit(summed, degrees, p_value, rows)
+    p_value = (1 + beaten) / (1 + replicates) if degrees else float("nan")
+    return GoodnessOfFit(float(total), degrees, p_value, rows, replicates)
+
+
+def pearson(seen: Array, expected: Array) -> Array:
+    return (seen - expected) ** 2 / np.maximum(expected, 1e-300)
+
+
+def first_cells(cells: Cells) -> Array:
+    return np.searchsorted(cells.pair, np.arange(len(cells.names)))
+
+
+def by_pair(cells: Cells, values: Array) -> Array:
+    """(..., P) sums of (..., C) over the cells of each pair."""
+    return np.add.reduceat(values, first_cells(cells), axis=-1)
+
+
+def in_cells(cells: Cells, values: Array) -> Array:
+    """(..., C) sums of (..., n) over the rows of each cell."""
+    n, n_cells = len(cells.cell), len(cells.pair)
+    if n == n_cells:  # every row is a cell of its own, in order
+        return values
+    member = sparse.csr_array((np.ones(n), cells.cell, np.arange(n + 1)), (n, n_cells))
+    return values @ member
+
+
+def draw(
+    cells: Cells, fitted: FittedMNL, inverse: list[Block], size: int, rng: np.random.Generator
+) -> Array:
+    """(size, C) Pearson's terms of logs drawn from the estimate, each fitted by a Newton step."""
+    counts = np.empty((size, len(cells.counts)))
+    starts, sizes, visits = cells.indptr[:-1], cells.sizes, cells.visits
+    for u in np.unique(sizes):
+        groups = np.flatnonzero(sizes == u)
+        at = starts[groups][:, None] + np.arange(u)
+        p = cells.probability[at]
+        p /= p.sum(axis=1, keepdims=True)  # what exp leaves of a sum of 1
+        counts[:, at] = rng.multinomial(visits[groups].astype(np.int64), p, (size, len(groups)))
+    expected = np.repeat(visits, sizes) * cells.probability
+    score = (cells.matrix.T @ (counts - expected).T).T - fitted.regularization * fitted.theta
+    theta = np.tile(fitted.theta, (size, 1))
+    for columns, block in inverse:
+        theta[:, columns] += np.einsum("bki,kij->bkj", score[:, columns], block)
+    logits = (cells.matrix @ theta.T).T + cells.offset
+    logits -= np.repeat(np.maximum.reduceat(logits, starts, axis=1), sizes, axis=1)
+    np.exp(logits, out=logits)
+    logits *= np.repeat(visits / np.add.reduceat(logits, starts, axis=1), sizes, axis=1)
+    return pearson(in_cells(cells, counts), in_cells(cells, logits))
+
+
+def inverse_information(cells: Cells, lam: float) -> tuple[list[Block], int]:
+    """(blocks of the inverse of the log's information with its ridge, the rank without it).
+
+    Directions that the log does not identify have no variance and no step.
+    """
+    sizes, n = cells.sizes, len(cells.counts)
+    shape = (len(sizes), n)
+    mean = sparse.csr_array((cells.probability, np.arange(n), cells.indptr), shape)
+    member = sparse.csr_array((np.ones(n), np.arange(n), cells.indptr), shape).T
+    rows = cells.matrix - member @ (mean @ cells.matrix)
+    weight = np.repeat(cells.visits, sizes) * cells.probability
+    information = rows.T @ (sparse.diags_array(weight) @ rows)
+    found, rank = [], 0
+    for columns, block in blocks(information):
+        diagonal = np.diagonal(block, axis1=1, axis2=2)
+        scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+        even = block * scale[:, :, None] * scale[:, None, :]
+        rank += int((np.linalg.eigvalsh(even) > IDENTIFIED).sum())
+        even += lam * scale[:, :, None] * scale[:, None, :] * np.eye(block.shape[1])
+        inverse = np.linalg.pinv(even, rcond=IDENTIFIED, hermitian=True)
+        found.append((columns, inverse * scale[:, :, None] * scale[:, None, :]))
+    return found, rank
+
+
+def blocks(matrix: Any) -> Iterator[Block]:
+    """The blocks on the diagonal of a symmetric matrix, those of one size together."""
+    if not sparse.issparse(matrix):
+        yield np.arange(len(matrix))[None], matrix[None]
+        return
+    entries = sparse.coo_array(matrix)
+    _, label = csgraph.connected_components(matrix, directed=False)
+    size = np.bincount(label)
+    order = np.argsort(label, kind="stable")
+    start = np.cumsum(size) - size
+    slot = np.empty(len(label), np.int64)
+    slot[order] = np.arange(len(label)) - np.repeat(start, size)
+    known = np.zeros(len(size), bool)
+    known[label[entries.row]] = True  # features that the log does not show stay where they are
+    for m in np.unique(size[known]):
+        wanted = np.flatnonzero(known & (size == m))
+        for part in np.array_split(wanted, -(-len(wanted) * m * m // AT_ONCE)):
+            place = np.full(len(size), -1)
+            place[part] = np.arange(len(part))
+            mine = place[label[entries.row]] >= 0
+            i, j, x = entries.row[mine], entries.col[mine], entries.data[mine]
+            dense = np.zeros((len(part), m, m))
+            dense[place[label[i]], slot[i], slot[j]] = x
+            yield order[start[part][:, None] + np.arange(m)], dense

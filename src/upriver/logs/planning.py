@@ -12,7 +12,14 @@ from upriver.checks import Array, checked_reward
 from upriver.logs.fit import LogModel, centred
 from upriver.mdp import Task
 from upriver.mnl.model import Model
-from upriver.planning import Plan, empty_plan, optimism, steps_of
+from upriver.planning import (
+    Plan,
+    backward_induction,
+    clip_nothing,
+    empty_plan,
+    optimism,
+    steps_of,
+)
 
 
 def plan_with(
@@ -43,9 +50,13 @@ def plan_with(
         table = checked_reward(reward, task.n_states, task.n_actions, task.horizon)
         paid = table.reshape(-1, task.n_states * task.n_actions)
     rule = how if callable(how) else PLANS[how]
+    if rule is None:  # the estimate alone: no ellipsoid, which may be large
+        nothing = np.zeros((1, len(task.sizes)))
+        return backward_induction(
+            task, model.probability[None], paid, nothing, np.zeros(task.horizon),
+            clip_nothing(task), np.uint64(0),
+        )  # fmt: skip
     beta = float(np.sqrt(special.chdtri(model.features.dimension, 1.0 - confidence)))
-    if rule is None:
-        rule, beta = optimism.closed_form, 0.0
     return rule(task, ellipsoid(model), paid, beta, np.uint64(0))
 
 
@@ -86,21 +97,33 @@ def ellipsoid(model: LogModel) -> Model:
     task = model.task
     rows = centred(model.features, model.probability)
     image = rows @ model.fitted.covariance
-    first = np.repeat(task.indptr[:-1], task.sizes**2)
-    place = np.arange(task.square_start[-1]) - np.repeat(task.square_start[:-1], task.sizes**2)
-    size = np.repeat(task.sizes, task.sizes**2)
-    left, right = first + place // size, first + place % size
-    if sparse.issparse(rows):
-        geometry = np.asarray(image[left].multiply(rows[right]).sum(axis=1)).ravel()
-    else:
-        geometry = np.einsum("ij,ij->i", image[left], rows[right])
-    norms = np.sqrt(np.maximum(geometry[left == right], 0.0))
+    geometry = np.empty(int(task.square_start[-1]))
+    for u in np.unique(task.sizes):  # pairs with equally many successors at once
+        for part in in_parts(np.flatnonzero(task.sizes == u), u * max(u, model.features.dimension)):
+            at = task.indptr[part][:, None] + np.arange(u)
+            square = task.square_start[part][:, None] + np.arange(u * u)
+            if sparse.issparse(rows):
+                left, right = np.repeat(at, u, axis=1), np.tile(at, (1, u))
+                products = image[left.ravel()].multiply(rows[right.ravel()]).sum(axis=1)
+            else:
+                products = image[at] @ np.swapaxes(rows[at], 1, 2)
+            geometry[square] = np.asarray(products).reshape(square.shape)
+    place = np.arange(task.n_triples) - np.repeat(task.indptr[:-1], task.sizes)
+    own = np.repeat(task.square_start[:-1], task.sizes) + place * (
+        np.repeat(task.sizes, task.sizes) + 1
+    )
+    norms = np.sqrt(np.maximum(geometry[own], 0.0))
     return Model(
         counts=model.counts[None],
         theta=model.fitted.theta[None],
         prob=model.probability[None],
         width=np.maximum.reduceat(norms, task.indptr[:-1])[None],
-        geometry=np.ascontiguousarray(geometry)[None],
+        geometry=geometry[None],
         logdet=np.zeros((1, len(model.features.layout.size))),
         regularization=model.fitted.regularization,
     )
+
+
+def in_parts(groups: Array, numbers: int) -> list[Array]:
+    """The groups in parts that need arrays of about a million numbers, with `numbers` for each."""
+    return np.array_split(groups, -(-len(groups) * numbers // 1_000_000))

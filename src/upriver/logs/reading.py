@@ -33,18 +33,18 @@ def count_log(task: Task, log: Log) -> Array:
     s = numbers(log, 0, task.states, task.n_states, "state")
     a = numbers(log, 1, task.actions, task.n_actions, "action")
     s2 = numbers(log, 2, task.states, task.n_states, "next state")
-    listed = np.repeat(np.arange(len(task.sizes)), task.sizes) * task.n_states + task.successors
+    declared = np.repeat(np.arange(len(task.sizes)), task.sizes) * task.n_states + task.successors
     wanted = (s * task.n_actions + a) * task.n_states + s2
-    row = np.minimum(np.searchsorted(listed, wanted), len(listed) - 1)
-    outside = listed[row] != wanted
+    row = np.minimum(np.searchsorted(declared, wanted), len(declared) - 1)
+    outside = declared[row] != wanted
     if outside.any():
         i = int(np.argmax(outside))
         state, action, following = (cells[i] for cells in log.cells)
         allowed = task.successors[task.rows(int(s[i]), int(a[i]))].tolist()
         names = [task.states[x] for x in allowed] if task.states is not None else allowed
         raise ValueError(
-            f"{log.place(i)} goes from ({state!s}, {action!s}) to {following!s}, which is outside "
-            f"the declared support {names}"
+            f"{log.place(i)} goes from ({state!s}, {action!s}) to {following!s}, which is not "
+            f"among the declared successors {listed(names)}"
         )
     return np.bincount(row, checked_weights(log, len(row)), minlength=task.n_triples)
 
@@ -57,14 +57,13 @@ def read_log(transitions: Any, columns: tuple[str, ...], weights: Any) -> Log:
     if isinstance(transitions, str | Path):
         source = str(transitions)
         transitions = read_file(Path(transitions))
-    if isinstance(transitions, Mapping) or hasattr(transitions, "columns"):
-        present = list(transitions if isinstance(transitions, Mapping) else transitions.columns)
+    if (present := column_names(transitions)) is not None:
         for name in [*columns, weights] if isinstance(weights, str) else columns:
             if name not in present:
                 raise ValueError(
                     f"{source or 'transitions'} has no column {name!r}; it has {present}"
                 )
-        cells = [np.asarray(transitions[c]) for c in columns]
+        cells = [column(transitions[c]) for c in columns]
         if isinstance(weights, str):
             weights = np.asarray(transitions[weights])
     elif isinstance(weights, str):
@@ -74,7 +73,7 @@ def read_log(transitions: Any, columns: tuple[str, ...], weights: Any) -> Log:
             raise ValueError(f"transitions have shape {transitions.shape}; an array must be (m, 3)")
         cells = list(transitions.T)
     elif isinstance(transitions, tuple | list) and len(transitions) == 3:
-        cells = [np.asarray(x) for x in transitions]
+        cells = [column(x) for x in transitions]
     else:
         raise TypeError(
             f"transitions is a {type(transitions).__name__}; it must be three arrays, an array "
@@ -88,6 +87,24 @@ def read_log(transitions: Any, columns: tuple[str, ...], weights: Any) -> Log:
     return Log(cells, weights, source)
 
 
+def column_names(frame: Any) -> list[str] | None:
+    """The names of the columns of a mapping or a pandas, polars or pyarrow frame, or None."""
+    if isinstance(frame, Mapping):
+        return list(frame)
+    # pyarrow's `columns` are the columns themselves
+    names = getattr(frame, "column_names", getattr(frame, "columns", None))
+    return None if names is None else list(names)
+
+
+def column(values: Any) -> Array:
+    """(m,) one entry per row; entries that are tuples stay tuples."""
+    if isinstance(values, list | tuple) and any(isinstance(x, tuple) for x in values):
+        cells = np.empty(len(values), object)
+        cells[:] = values  # asarray would make a table of a list of tuples
+        return cells
+    return np.asarray(values)
+
+
 def read_file(path: Path) -> Mapping[str, Array]:
     """The columns of a .csv or .parquet file."""
     if path.suffix not in (".csv", ".parquet"):
@@ -99,15 +116,15 @@ def read_file(path: Path) -> Mapping[str, Array]:
 
     try:
         table = csv.read_csv(path) if path.suffix == ".csv" else parquet.read_table(path)
-    except pa.ArrowInvalid as error:
-        first = str(error).splitlines()[0]
+        return {name: table[name].to_numpy() for name in table.column_names}
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"{path} cannot be read as {path.suffix}: {first}") from None
-    return {name: table[name].to_numpy() for name in table.column_names}
 
 
-def numbers(log: Log, column: int, names: Any, size: int, what: str) -> Array:
+def numbers(log: Log, at: int, names: Any, size: int, what: str) -> Array:
     """(m,) the numbers of named or numbered states or actions."""
-    cells = log.cells[column]
+    cells = log.cells[at]
     if names is None and np.issubdtype(cells.dtype, np.integer):
         found = cells.astype(np.int64)
     else:
@@ -116,14 +133,21 @@ def numbers(log: Log, column: int, names: Any, size: int, what: str) -> Array:
     bad = (found < 0) | (found >= size)
     if bad.any():
         i = int(np.argmax(bad))
-        allowed = f"0 to {size - 1}" if names is None else f"{names[0]!r} to {names[size - 1]!r}"
-        raise ValueError(f"{log.place(i)} has the {what} {cells[i]!s}; it must be {allowed}")
+        given = cells[i : i + 1].tolist()[0]
+        allowed = f"0 to {size - 1}" if names is None else f"one of {listed(names)}"
+        raise ValueError(f"{log.place(i)} has the {what} {given!r}; it must be {allowed}")
     return found
+
+
+def listed(names: Any, limit: int = 12) -> str:
+    """The names, or the first of many."""
+    shown = ", ".join(repr(x) for x in names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
 def lookup(number: dict[Any, int], name: Any) -> int:
     try:
-        return number.get(name, -1)
+        return number.get(tuple(name) if isinstance(name, list | np.ndarray) else name, -1)
     except TypeError:
         return -1
 

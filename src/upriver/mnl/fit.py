@@ -123,9 +123,7 @@ def fit_mnl(features: Features, counts: ArrayLike, regularization: float = 1.0) 
                 int(features.layout.features[features.layout.feature_start[failed]]),
             )
     else:
-        indptr = features.task.indptr
-        visits = np.add.reduceat(n, indptr[:-1])
-        theta, _ = maximise(Choices(indptr, features.matrix, n, visits, lam), features.names)
+        theta, _ = maximise(visited(features, n, lam), features.names)
     return FittedMNL(
         theta=theta,
         log_likelihood=-likelihood.loss(features, theta, n, 0.0),
@@ -188,6 +186,20 @@ def fit_choices(
         hessian=lambda: data.hessian(theta),
         names=names,
     )
+
+
+def visited(features: Features, counts: Array, lam: float) -> Choices:
+    """The choice data of the pairs (s, a) that have counts, which are often few."""
+    sizes = features.task.sizes
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    visits = np.bincount(group, counts, len(sizes))
+    seen = visits > 0 if (visits > 0).any() else np.arange(len(sizes)) == 0
+    x, n = (
+        (features.matrix, counts)
+        if seen.all()
+        else (features.matrix[seen[group]], counts[seen[group]])
+    )
+    return Choices(np.concatenate([[0], np.cumsum(sizes[seen])]), x, n, visits[seen], lam)
 
 
 def first_rows(situation: Array) -> Array:

@@ -1,0 +1,123 @@
+"""Pearson's test against logs of the fitted model: by hand, its level, its power, its words."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import upriver as up
+
+from .test_logs import MDP, TASK, draw, named
+
+
+def logged(mdp, rng, per_pair, pairs=None):
+    """{triples: counts}: `per_pair` transitions of every pair, or of the chosen ones."""
+    task = mdp.known
+    counts = np.zeros(task.n_triples)
+    for g in range(len(task.sizes)) if pairs is None else pairs:
+        at = slice(task.indptr[g], task.indptr[g + 1])
+        counts[at] = rng.multinomial(per_pair, mdp.probability[0, at])
+    return counts
+
+
+def fit(task, phi, counts, regularization=0.0):
+    s, a, s2 = task.triples
+    log = {"state": s, "action": [task.actions[i] for i in a], "next_state": s2}
+    return up.fit_from_log(task, phi, log, weights=counts, regularization=regularization)
+
+
+def test_by_hand():
+    task = up.Task(2, 1, 1, [0, 2, 4], [0, 1, 0, 1], np.zeros((2, 1)))
+    phi = up.Features(task, [[0.0], [1.0], [0.0], [1.0]])
+    log = ([0] * 10 + [1] * 10, [0] * 20, [0] * 3 + [1] * 7 + [0] * 5 + [1] * 5)
+    result = up.fit_from_log(task, phi, log).goodness_of_fit(replicates=4000)
+    # pooled: P(1) = 12/20, so 4 and 6 expected in each state
+    assert [r["statistic"] for r in result.rows] == pytest.approx([1 / 4 + 1 / 6] * 2)
+    assert result.degrees == 1 and result.statistic == pytest.approx(2 * (1 / 4 + 1 / 6))
+    # The 121 logs that the estimate can write, each with its exact fit.
+    x, y = np.meshgrid(np.arange(11), np.arange(11))
+    p = (x + y) / 20
+    with np.errstate(invalid="ignore"):
+        badness = np.nan_to_num(((x - 10 * p) ** 2 + (y - 10 * p) ** 2) / (10 * p * (1 - p)))
+    chance = stats.binom.pmf(x, 10, 0.6) * stats.binom.pmf(y, 10, 0.6)
+    exact = chance[badness >= result.statistic * (1 - 1e-9)].sum()
+    assert result.p_value == pytest.approx(exact, abs=0.03)
+    assert all(r["p_value"] is None for r in result.rows)  # 4 rows expected off the mode
+    assert "too few" in result.summary() and "parametric bootstrap of 4000 logs" in result.summary()
+
+
+def test_finds_the_state_that_does_not_fit(rng):
+    phi = up.features.shared(TASK)
+    model = up.fit_from_log(TASK, phi, named(draw(rng, 3000)))
+    assert model.goodness_of_fit().p_value > 1e-2
+    assert model.goodness_of_fit().degrees == 2 * 2 + 2 - 4  # interior pairs, both ends, features
+    probability = MDP.probability.copy()
+    probability[0, MDP.known.rows(2, 1)] = [0.5, 0.3, 0.2]  # state 2 is not like state 1
+    odd = up.FiniteMDP(MDP.known, probability, MDP.initial_states, MDP.initial_probability)
+    bad = up.fit_from_log(TASK, phi, named(draw(rng, 3000, mdp=odd))).goodness_of_fit()
+    assert bad.p_value == 1 / 1000  # worse than every drawn log
+    worst = min(bad.rows, key=lambda r: r["p_value"])
+    assert worst["action"] == "right" and worst["state"] in (1, 2)
+
+
+def test_degrees_count_what_the_log_identifies(rng):
+    """Features without data, redundant columns and one-hot columns are not counted."""
+    mdp = up.envs.riverswim(8, 10)
+    task = mdp.known
+    shared = up.features.shared(task)
+    right = np.arange(8) * 2 + 1
+    free = (task.sizes[right] - 1).sum()
+    half = fit(task, shared, logged(mdp, rng, 200, right[:6]), 1e-6).goodness_of_fit(19)
+    assert half.degrees == (task.sizes[right[:6]] - 1).sum() - 3  # the last state was not met
+    doubled = up.Features(task, np.hstack([shared.matrix, shared.matrix @ np.ones((4, 1))]))
+    full = logged(mdp, rng, 200)
+    assert fit(task, doubled, full, 1e-6).goodness_of_fit(19).degrees == free - 4
+    saturated = fit(task, up.features.one_hot(task), full, 1e-6).goodness_of_fit(19)
+    assert saturated.degrees == 0 and np.isnan(saturated.p_value)
+    assert "nothing is left to test" in saturated.summary()
+
+
+def test_sparse_and_dense_features_give_one_test(rng):
+    from scipy import sparse
+
+    phi = up.features.shared(TASK)
+    counts = logged(MDP, rng, 40)
+    tests = [
+        fit(TASK, up.Features(TASK, m), counts, 0.1).goodness_of_fit(99)
+        for m in (phi.matrix, sparse.csr_array(phi.matrix))
+    ]
+    assert tests[0].degrees == tests[1].degrees
+    assert tests[0].p_value == pytest.approx(tests[1].p_value, abs=0.011)
+
+
+def test_rows_count_whole_numbers_of_times():
+    counts = np.full(TASK.n_triples, 2.5)
+    with pytest.raises(ValueError, match=r"counts 2\.5 times; goodness_of_fit needs whole counts"):
+        fit(TASK, up.features.shared(TASK), counts).goodness_of_fit()
+
+
+def rejections(mdp, per_pair, n_logs, pairs=None, regularization=1e-4):
+    rng = np.random.default_rng(11)
+    phi = up.features.shared(mdp.known)
+    total = []
+    for i in range(n_logs):
+        model = fit(mdp.known, phi, logged(mdp, rng, per_pair, pairs), regularization)
+        total.append(model.goodness_of_fit(99, seed=i).p_value)
+    return np.mean(np.array(total) <= 0.05)
+
+
+def test_the_level_of_a_sparse_log():
+    """At five rows per pair the chi-squared distribution rejected two true models in five."""
+    assert rejections(up.envs.riverswim(12, 10), 5, 150) < 0.12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n_states", "per_pair", "half"),
+    [(6, 10, 0), (12, 5, 0), (12, 50, 0), (12, 900, 0), (30, 5, 0), (12, 9, 1)],
+)  # fmt: skip
+def test_the_level_is_right_for_sparse_and_rich_logs(n_states, per_pair, half):
+    mdp = up.envs.riverswim(n_states, 10)
+    pairs = range(n_states) if half else None  # one-sided: the far bank was never seen
+    share = rejections(mdp, per_pair, 1500, pairs)
+    print(f"{n_states} states, {per_pair} rows per pair: rejected {share:.3f} of true models")
+    assert 0.03 <= share <= 0.07
