@@ -172,13 +172,13 @@ def as_float(name: str, values: Any) -> Array:
         raise ValueError(f"{name} must be an array of numbers without gaps") from None
 
 
-def positive_integer(name: str, value: Any) -> int:
+def positive_integer(name: str, value: Any, least: int = 1) -> int:
     try:
         number = index(value)
     except TypeError:
         number = 0
-    if number < 1:
-        raise ValueError(f"{name} is {value!r}; it must be a whole number of at least 1")
+    if number < least:
+        raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}")
     return number
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import upriver as up
 from upriver import envs
-from upriver.envs.bus_engine import INCREMENTS, bus_engine, features
+from upriver.envs.bus_engine import INCREMENTS, bus_engine, bus_engine_features
 from upriver.mnl.likelihood import probabilities
 
 
@@ -32,12 +32,12 @@ def test_local_support_does_not_say_which_action_replaces():
 @pytest.mark.parametrize("n_bins", [3, 4, 20])
 def test_features_are_exact(n_bins):
     mdp = bus_engine(n_bins)
-    phi = features(mdp.known)
+    phi = bus_engine_features(mdp.known)
     zero, one, two = INCREMENTS
     value = {"+1": one / zero, "+2": two / zero, "+1 or more": (one + two) / zero}
     theta = np.log([value[name] for name in phi.names])
     assert probabilities(phi, theta) == pytest.approx(mdp.probability[0], abs=1e-14)
-    assert features(mdp.task("local")).dimension == (4 if n_bins == 3 else 5)
+    assert bus_engine_features(mdp.task("local")).dimension == (4 if n_bins == 3 else 5)
 
 
 def test_a_cheap_replacement_is_used_at_high_mileage_and_never_at_low():
@@ -48,7 +48,7 @@ def test_a_cheap_replacement_is_used_at_high_mileage_and_never_at_low():
 
 
 def test_bad_numbers_are_named():
-    with pytest.raises(ValueError, match="n_bins is 2; there must be at least 3"):
+    with pytest.raises(ValueError, match="n_bins is 2; it must be a whole number of at least 3"):
         bus_engine(2)
     with pytest.raises(ValueError, match="increments has 2 entries; there must be 3"):
         bus_engine(increments=(0.5, 0.5))

@@ -5,7 +5,7 @@ import pytest
 
 import upriver as up
 from upriver import envs
-from upriver.envs.deep_sea import deep_sea, features
+from upriver.envs.deep_sea import deep_sea, deep_sea_features
 from upriver.mnl.likelihood import probabilities
 
 
@@ -33,7 +33,7 @@ def test_rows_fall_and_local_support_is_both_cells_below():
 @pytest.mark.parametrize("size", [3, 8])
 def test_shared_features_hold_the_model_at_every_size(size):
     mdp = deep_sea(size)
-    phi = features(mdp.task("local"))
+    phi = deep_sea_features(mdp.task("local"))
     assert phi.dimension == 2
     # Left never goes right: exact in the limit of a large negative weight.
     theta = np.array([-40.0, np.log((1 - 1 / size) * size)])
@@ -42,15 +42,15 @@ def test_shared_features_hold_the_model_at_every_size(size):
     for triple, p in zip(zip(*mdp.known.triples, strict=True), mdp.probability[0], strict=True):
         expected[rows[triple]] = p
     assert probabilities(phi, theta) == pytest.approx(expected, abs=1e-12)
-    assert features(mdp.task("full")).dimension == 4
-    assert features(mdp.task("known")).dimension == 1
+    assert deep_sea_features(mdp.task("full")).dimension == 4
+    assert deep_sea_features(mdp.task("known")).dimension == 1
 
 
 def test_greedy_stays_left_and_a_bonus_dives():
     mdp = envs.make("deep-sea-10")
     task = mdp.task("local")
     runs = {
-        c: up.simulate(mdp, up.UCRLMNL(task, features(task), radius=c), 50, seed=0)
+        c: up.simulate(mdp, up.UCRLMNL(task, deep_sea_features(task), radius=c), 50, seed=0)
         for c in (0.0, 1e-3)
     }
     best = up.solve(mdp).v[0, 0]
@@ -61,7 +61,7 @@ def test_greedy_stays_left_and_a_bonus_dives():
 @pytest.mark.parametrize(
     ("numbers", "message"),
     [
-        ({"size": 1}, "size is 1; the sea has at least 2 rows"),
+        ({"size": 1}, "size is 1; it must be a whole number of at least 2"),
         ({"slip": 1.0}, "slip is 1.0; it must be less than 1"),
         ({"income": -1}, "income is -1"),
     ],
@@ -73,4 +73,4 @@ def test_bad_numbers_are_named(numbers, message):
 
 def test_features_refuse_the_states_of_another_environment():
     with pytest.raises(ValueError, match="made for the states of deep_sea; the task's are numbers"):
-        features(envs.riverswim(4).known)
+        deep_sea_features(envs.riverswim(4).known)

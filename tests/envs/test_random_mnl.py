@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from upriver import envs
-from upriver.envs.random_mnl import core, features, misspecified_mnl, random_mnl
+from upriver.envs.random_mnl import core, misspecified_mnl, random_mnl, random_mnl_features
 from upriver.mnl.likelihood import probabilities
 
 
@@ -13,7 +13,7 @@ def test_the_core_gives_the_probabilities_exactly(seed):
     mdp = random_mnl(
         n_states=7, n_actions=3, dimension=4, max_successors=5, seed=seed, theta_norm=3.0
     )
-    phi, theta = features(mdp.known), core(4, 3.0, seed)
+    phi, theta = random_mnl_features(mdp.known), core(4, 3.0, seed)
     assert np.linalg.norm(theta) == pytest.approx(3.0)
     assert phi.dimension == 4 and mdp.known.sizes.tolist() == [5] * 21
     assert np.linalg.norm(phi.matrix, axis=1) == pytest.approx(1.0)
@@ -22,7 +22,7 @@ def test_the_core_gives_the_probabilities_exactly(seed):
 
 def test_features_of_a_triple_do_not_depend_on_the_support():
     mdp = envs.make("random-mnl-8")
-    known, full = features(mdp.known), features(mdp.task("full"))
+    known, full = random_mnl_features(mdp.known), random_mnl_features(mdp.task("full"))
     s, a, s2 = mdp.known.triples
     rows = (s * mdp.n_actions + a) * mdp.n_states + s2
     assert np.array_equal(full.matrix[rows], known.matrix)
@@ -64,4 +64,4 @@ def test_features_refuse_the_states_of_another_environment():
     with pytest.raises(
         ValueError, match="made for the states of random_mnl; the task's are numbers"
     ):
-        features(envs.riverswim(4).known)
+        random_mnl_features(envs.riverswim(4).known)

@@ -5,7 +5,7 @@ import pytest
 
 import upriver as up
 from upriver import envs
-from upriver.envs.river_grid import ACROSS, MOVES, UPSTREAM, features, river_grid
+from upriver.envs.river_grid import ACROSS, MOVES, UPSTREAM, river_grid, river_grid_features
 from upriver.mnl.likelihood import probabilities
 
 
@@ -24,7 +24,7 @@ def test_probabilities_by_hand_inside_and_at_a_corner():
 @pytest.mark.parametrize(("length", "width"), [(2, 1), (4, 3), (9, 2)])
 def test_four_features_are_exact(length, width):
     mdp = river_grid(length, width)
-    phi = features(mdp.known)
+    phi = river_grid_features(mdp.known)
     value = {
         "upstream": np.log(UPSTREAM),
         "downstream": np.log(0.25),
@@ -39,7 +39,7 @@ def test_four_features_are_exact(length, width):
 def test_local_support_is_the_true_one_and_full_adds_one_feature():
     mdp = envs.make("river-grid-4")
     assert mdp.task("local").same_support(mdp.known)
-    assert features(mdp.task("full")).names[2] == "elsewhere"
+    assert river_grid_features(mdp.task("full")).names[2] == "elsewhere"
 
 
 def test_the_far_corner_is_worth_the_swim():
@@ -61,7 +61,7 @@ def test_without_a_bonus_one_hot_features_stay_at_the_mouth():
 
 
 def test_bad_numbers_are_named():
-    with pytest.raises(ValueError, match="length is 1; a river has at least 2"):
+    with pytest.raises(ValueError, match="length is 1; it must be a whole number of at least 2"):
         river_grid(1)
     with pytest.raises(ValueError, match="current is 0"):
         river_grid(current=0)
@@ -71,4 +71,4 @@ def test_features_refuse_the_states_of_another_environment():
     with pytest.raises(
         ValueError, match="made for the states of river_grid; the task's are numbers"
     ):
-        features(envs.riverswim(4).known)
+        river_grid_features(envs.riverswim(4).known)

@@ -142,7 +142,7 @@ def test_sizes_names_and_refusals():
     assert isinstance(made, FiniteMDP) and (made.n_states, made.horizon) == (9, 5)
     assert envs.make("riverswim", variant="chain").name.endswith("chain")
     for call, sentence in (
-        (lambda: riverswim(1), "at least 2 states"),
+        (lambda: riverswim(1), "n_states is 1; it must be a whole number of at least 2"),
         (lambda: riverswim(0), "n_states is 0"),
         (lambda: riverswim(6, 0), "horizon is 0"),
         (lambda: riverswim(variant="amazon"), "variant 'amazon' is unknown"),

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from upriver import features
-from upriver.envs.bus_engine import bus_engine
-from upriver.envs.bus_engine import features as bus_engine_features
-from upriver.envs.deep_sea import deep_sea
-from upriver.envs.deep_sea import features as deep_sea_features
-from upriver.envs.random_mnl import features as random_mnl_features
-from upriver.envs.random_mnl import misspecified_mnl, random_mnl
-from upriver.envs.river_grid import features as river_grid_features
-from upriver.envs.river_grid import river_grid
+from upriver.envs.bus_engine import bus_engine, bus_engine_features
+from upriver.envs.deep_sea import deep_sea, deep_sea_features
+from upriver.envs.random_mnl import misspecified_mnl, random_mnl, random_mnl_features
+from upriver.envs.river_grid import river_grid, river_grid_features
 from upriver.envs.riverswim import riverswim
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
@@ -45,34 +42,30 @@ def make(name: str, **numbers: Any) -> FiniteMDP:
 
     `numbers` are further arguments of its function.
     """
-    base, _, number = name.rpartition("-")
-    if base in ENVIRONMENTS and number.isdigit():
-        return ENVIRONMENTS[base].make(**{ENVIRONMENTS[base].size: int(number)}, **numbers)
-    return find(name).make(**numbers)
+    entry, size = read_name(name)
+    return entry.make(**size, **numbers)
 
 
 def find(name: str) -> Environment:
     """The entry of a name, with or without a size."""
+    return read_name(name)[0]
+
+
+def read_name(name: str) -> tuple[Environment, dict[str, int]]:
+    """The entry of a name, and what its number says, such as {"n_states": 6}."""
     base, _, number = name.rpartition("-")
-    key = base if base in ENVIRONMENTS and number.isdigit() else name
-    if key not in ENVIRONMENTS:
+    if base in ENVIRONMENTS and number.isdigit():
+        return ENVIRONMENTS[base], {ENVIRONMENTS[base].size: int(number)}
+    if name not in ENVIRONMENTS:
         near = get_close_matches(name, ENVIRONMENTS, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(
             f"environment {name!r} is unknown{hint} (known: {', '.join(sorted(ENVIRONMENTS))})"
         )
-    return ENVIRONMENTS[key]
+    return ENVIRONMENTS[name], {}
 
 
-def from_gymnasium(env: Any, horizon: int | None = None, **arguments: Any) -> FiniteMDP:
-    """The FiniteMDP of a Gymnasium environment with a transition table, see `envs.gymnasium`."""
-    from upriver.envs import gymnasium
-
-    return gymnasium.from_gymnasium(env, horizon, **arguments)
-
-
-def to_gymnasium(mdp: FiniteMDP, render_mode: str | None = None) -> Any:
-    """A FiniteMDP as a Gymnasium environment, see `envs.gymnasium`."""
-    from upriver.envs import gymnasium
-
-    return gymnasium.to_gymnasium(mdp, render_mode)
+def __getattr__(name: str) -> Any:  # the two that need gymnasium, which takes long to import
+    if name in ("from_gymnasium", "to_gymnasium"):
+        return getattr(import_module("upriver.envs.gymnasium"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

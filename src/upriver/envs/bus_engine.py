@@ -9,12 +9,10 @@ costs 0.001 * 2.2930 * x, and a replacement 10.0750.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-import numpy as np
-
-from upriver.checks import positive_integer, positive_number, support_from_sets
-from upriver.envs.indicators import indicators
+from upriver.checks import positive_integer, positive_number
+from upriver.envs.named import from_outcomes, indicators
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
@@ -39,36 +37,26 @@ def bus_engine(
     may go on from the mileage as it is, or from 0. Deviations: a finite horizon instead of a
     discount, and no unobserved taste shocks, which belong to the estimation of a person's choices.
     """
-    n_bins = positive_integer("n_bins", n_bins)
-    if n_bins < 3:
-        raise ValueError(f"n_bins is {n_bins}; there must be at least 3")
+    n_bins = positive_integer("n_bins", n_bins, 3)
     if len(increments) != 3:
         raise ValueError(f"increments has {len(increments)} entries; there must be 3")
-    rows: dict[tuple[int, int], dict[int, float]] = {}
-    local = []
-    for x in range(n_bins):
-        for a, origin in enumerate((x, 0)):
-            row: dict[int, float] = {}
-            for step, p in enumerate(increments):
-                s2 = min(origin + step, n_bins - 1)
-                row[s2] = row.get(s2, 0.0) + float(p)
-            rows[x, a] = row
-        local += [set(rows[x, 0]) | set(rows[x, 1])] * 2
-    cost = np.column_stack([
-        positive_number("upkeep", upkeep) * np.arange(n_bins),
-        np.full(n_bins, positive_number("replacement", replacement)),
-    ])  # fmt: skip
-    return FiniteMDP.from_rows(
-        rows,
-        1.0 - cost / cost.max(),
-        horizon,
-        local=support_from_sets(local, n_bins, 2),
-        actions=(KEEP, REPLACE),
-        name=f"bus-engine-{n_bins}",
-    )
+    dear = positive_number("replacement", replacement)
+    wear = [positive_number("upkeep", upkeep) * x for x in range(n_bins)]
+    highest = max(dear, wear[-1])
+
+    def outcomes(x: int, a: str) -> Iterator[tuple[int, float]]:
+        origin = x if a == KEEP else 0
+        for step, p in enumerate(increments):
+            yield min(origin + step, n_bins - 1), float(p)
+
+    def reward(x: int, a: str) -> float:
+        return 1.0 - (wear[x] if a == KEEP else dear) / highest
+
+    name, bins = f"bus-engine-{n_bins}", range(n_bins)
+    return from_outcomes(name, bins, (KEEP, REPLACE), outcomes, reward, horizon)
 
 
-def features(task: Task) -> Features:
+def bus_engine_features(task: Task) -> Features:
     """Indicators of an increment of 1 and of 2 bins, the same for both actions: d = 3.
 
     The third is for the last bin but one, where 1 and 2 are the same. With another support than the

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from math import isqrt
 
-import numpy as np
-
-from upriver.checks import nonnegative_number, positive_integer, support_from_sets
-from upriver.envs.indicators import check_named, indicators
+from upriver.checks import nonnegative_number, positive_integer
+from upriver.envs.named import check_named, from_outcomes, indicators
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
 LEFT, RIGHT = "left", "right"
+Cell = tuple[int, int]
 
 
 def deep_sea(size: int = 10, slip: float | None = None, income: float = 0.05) -> FiniteMDP:
@@ -26,35 +25,24 @@ def deep_sea(size: int = 10, slip: float | None = None, income: float = 0.05) ->
     Going left pays income / size at every step, so `income` an episode; going right pays nothing,
     except 1 at the bottom right cell. The local support holds both cells below, for both actions.
     """
-    size = positive_integer("size", size)
-    if size < 2:
-        raise ValueError(f"size is {size}; the sea has at least 2 rows")
+    size = positive_integer("size", size, 2)
     slip = 1.0 / size if slip is None else nonnegative_number("slip", slip)
     if not slip < 1.0:
         raise ValueError(f"slip is {slip}; it must be less than 1")
+    wage = nonnegative_number("income", income) / size
+
+    def outcomes(cell: Cell, a: str) -> list[tuple[Cell, float]]:
+        left, right = below(cell, size)
+        return [(left, 1.0)] if a == LEFT else [(left, slip), (right, 1.0 - slip)]
+
+    def reward(cell: Cell, a: str) -> float:
+        return wage if a == LEFT else float(cell == (size - 1, size - 1))
+
     cells = [(row, column) for row in range(size) for column in range(size)]
-    rows: dict[tuple[int, int], dict[int, float]] = {}
-    local = []
-    for s, cell in enumerate(cells):
-        left, right = (row * size + column for row, column in below(cell, size))
-        rows[s, 0] = {left: 1.0}
-        rows[s, 1] = {left: slip, right: 1.0 - slip} if left != right else {left: 1.0}
-        local += [{left, right}] * 2
-    reward = np.zeros((size * size, 2))
-    reward[:, 0] = nonnegative_number("income", income) / size
-    reward[-1, 1] = 1.0
-    return FiniteMDP.from_rows(
-        rows,
-        reward,
-        size,
-        local=support_from_sets(local, size * size, 2),
-        states=cells,
-        actions=(LEFT, RIGHT),
-        name=f"deep-sea-{size}",
-    )
+    return from_outcomes(f"deep-sea-{size}", cells, (LEFT, RIGHT), outcomes, reward, size)
 
 
-def features(task: Task) -> Features:
+def deep_sea_features(task: Task) -> Features:
     """Indicators of (action, went right), and of going anywhere else: d = 2 with local support.
 
     The right action is exactly of this form; the left one, which never slips, in the limit.
@@ -62,7 +50,7 @@ def features(task: Task) -> Features:
     check_named(task, tuple, "deep_sea")
     size = isqrt(task.n_states)
 
-    def labels(s: tuple[int, int], a: str, s2: tuple[int, int]) -> tuple[str, ...]:
+    def labels(s: Cell, a: str, s2: Cell) -> tuple[str, ...]:
         left, right = below(s, size)
         if s2 == left:
             return ()
@@ -71,7 +59,7 @@ def features(task: Task) -> Features:
     return indicators(task, labels)
 
 
-def below(cell: tuple[int, int], size: int) -> tuple[tuple[int, int], tuple[int, int]]:
+def below(cell: Cell, size: int) -> tuple[Cell, Cell]:
     """The cells to the left and right in the next row, held at the banks; the last row stays."""
     row, column = cell
     if row == size - 1:

@@ -6,12 +6,13 @@ its states, which carry the seed and the dimension, so that they can be drawn ag
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from upriver.checks import Array, nonnegative_number, positive_integer
-from upriver.envs.indicators import check_named
+from upriver.envs.named import check_named
 from upriver.features import Features, from_function
 from upriver.mdp import FiniteMDP, Task
 
@@ -34,32 +35,16 @@ def random_mnl(
     seed: int = 0,
     theta_norm: float = 8.0,
     horizon: int = 20,
+    distance: float = 0.0,
 ) -> FiniteMDP:
     """An MDP whose transitions are (1) with drawn features of norm 1 and a drawn core theta*.
 
     Each (s, a) has max_successors successors, drawn without repetition. theta* is uniform on the
     sphere of radius theta_norm, see `core`. Rewards are cubes of uniform numbers, so few pairs pay
     well. It declares no local support: nothing about a drawn set is natural.
-    """
-    return misspecified_mnl(
-        n_states, n_actions, dimension, max_successors, seed, theta_norm, horizon, distance=0.0
-    )
 
-
-def misspecified_mnl(
-    n_states: int = 10,
-    n_actions: int = 2,
-    dimension: int = 5,
-    max_successors: int = 3,
-    seed: int = 0,
-    theta_norm: float = 8.0,
-    horizon: int = 20,
-    distance: float = 0.1,
-) -> FiniteMDP:
-    """`random_mnl` mixed with drawn R on the same sets: (1 - distance) P + distance R.
-
-    R(. | s, a) is uniform on the simplex. The total variation from the MNL family is then at
-    most `distance`; 0 is `random_mnl` itself.
+    distance: how far each row is mixed with drawn R on the same set, (1 - distance) P + distance R
+    with R uniform on the simplex; so the total variation from the MNL family is at most that.
     """
     n_states = positive_integer("n_states", n_states)
     n_actions = positive_integer("n_actions", n_actions)
@@ -81,7 +66,8 @@ def misspecified_mnl(
         support="known",
         states=[Drawn(s, dimension, seed) for s in range(n_states)],
     )
-    logits = (features(task).matrix @ core(dimension, theta_norm, seed)).reshape(groups, size)
+    logits = random_mnl_features(task).matrix @ core(dimension, theta_norm, seed)
+    logits = logits.reshape(groups, size)
     prob = np.exp(logits - logits.max(axis=1, keepdims=True))
     prob /= prob.sum(axis=1, keepdims=True)
     other = stream(seed, NOISE).dirichlet(np.ones(size), groups)
@@ -90,13 +76,17 @@ def misspecified_mnl(
     return FiniteMDP(task, prob.reshape(1, -1), np.zeros(1, np.int64), np.ones(1), name=name)
 
 
+misspecified_mnl = partial(random_mnl, distance=0.1)
+"""`random_mnl` that is not quite of its family."""
+
+
 def core(dimension: int, theta_norm: float, seed: int) -> Array:
     """(d,) theta* of `random_mnl`, uniform on the sphere of radius theta_norm."""
     direction = stream(seed, CORE).standard_normal(dimension)
     return nonnegative_number("theta_norm", theta_norm) * direction / np.linalg.norm(direction)
 
 
-def features(task: Task) -> Features:
+def random_mnl_features(task: Task) -> Features:
     """The drawn features of norm 1 of every triple of a task of `random_mnl`, with any support."""
     check_named(task, Drawn, "random_mnl")
 

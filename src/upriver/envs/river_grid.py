@@ -12,14 +12,13 @@ thus exactly multinomial-logistic in four features, whatever the size of the riv
 
 from __future__ import annotations
 
-import numpy as np
-
-from upriver.checks import positive_integer, positive_number, support_from_sets
-from upriver.envs.indicators import check_named, indicators
+from upriver.checks import positive_integer, positive_number
+from upriver.envs.named import check_named, from_outcomes, indicators
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
-MOVES: dict[str, tuple[int, int]] = {
+Cell = tuple[int, int]
+MOVES: dict[str, Cell] = {
     "upstream": (1, 0),
     "downstream": (-1, 0),
     "right": (0, 1),
@@ -43,46 +42,29 @@ def river_grid(
     it is swum for. Starts at the mouth, (0, 0), where swimming downstream pays `small_reward`;
     swimming upstream at the far corner, (length - 1, width - 1), pays 1. The true support is local.
     """
-    length, width = positive_integer("length", length), positive_integer("width", width)
-    if length < 2:
-        raise ValueError(f"length is {length}; a river has at least 2 cells along it")
+    length, width = positive_integer("length", length, 2), positive_integer("width", width)
     cells = [(x, y) for x in range(length) for y in range(width)]
-    number = {cell: s for s, cell in enumerate(cells)}
-    weight = {
-        "stay": 1.0,
-        "upstream": UPSTREAM,
-        "downstream": positive_number("current", current),
-        "right": ACROSS,
-        "left": ACROSS,
-    }
-    strength = positive_number("strength", strength)
-    rows: dict[tuple[int, int], dict[int, float]] = {}
-    for (x, y), s in number.items():
-        for a, action in enumerate(MOVES):
-            row = {s: weight["stay"]}
-            for move, (dx, dy) in MOVES.items():
-                if (x + dx, y + dy) in number:
-                    row[number[x + dx, y + dy]] = weight[move] * (
-                        strength if move == action else 1.0
-                    )
-            total = sum(row.values())
-            rows[s, a] = {s2: w / total for s2, w in row.items()}
-    reward = np.zeros((len(cells), len(MOVES)))
-    reward[0, list(MOVES).index("downstream")] = small_reward
-    reward[-1, list(MOVES).index("upstream")] = 1.0
-    sets = [sorted(rows[s, a]) for s in range(len(cells)) for a in range(len(MOVES))]
-    return FiniteMDP.from_rows(
-        rows,
-        reward,
-        4 * (length + width) if horizon is None else horizon,
-        local=support_from_sets(sets, len(cells), len(MOVES)),
-        states=cells,
-        actions=tuple(MOVES),
-        name=f"river-grid-{length}",
-    )
+    inside = set(cells)
+    current, strength = positive_number("current", current), positive_number("strength", strength)
+    weight = {"upstream": UPSTREAM, "downstream": current, "right": ACROSS, "left": ACROSS}
+
+    def outcomes(cell: Cell, a: str) -> list[tuple[Cell, float]]:
+        found = [(cell, 1.0)]
+        for move, (dx, dy) in MOVES.items():
+            if (there := (cell[0] + dx, cell[1] + dy)) in inside:
+                found.append((there, weight[move] * (strength if move == a else 1.0)))
+        total = sum(w for _, w in found)
+        return [(there, w / total) for there, w in found]
+
+    pays = {(cells[0], "downstream"): small_reward, (cells[-1], "upstream"): 1.0}
+    horizon = 4 * (length + width) if horizon is None else horizon
+    return from_outcomes(
+        f"river-grid-{length}", cells, tuple(MOVES), outcomes,
+        lambda cell, a: pays.get((cell, a), 0.0), horizon,
+    )  # fmt: skip
 
 
-def features(task: Task) -> Features:
+def river_grid_features(task: Task) -> Features:
     """Upstream, downstream, across, and whether that is the direction swum for: d = 4.
 
     Anywhere else is a fifth feature, which occurs with full support only.
@@ -90,7 +72,7 @@ def features(task: Task) -> Features:
     check_named(task, tuple, "river_grid")
     direction = {move: name for name, move in MOVES.items()}
 
-    def labels(s: tuple[int, int], a: str, s2: tuple[int, int]) -> tuple[str, ...]:
+    def labels(s: Cell, a: str, s2: Cell) -> tuple[str, ...]:
         if s2 == s:
             return ()
         way = direction.get((s2[0] - s[0], s2[1] - s[1]), "elsewhere")

@@ -66,9 +66,7 @@ def riverswim(
     variant: one of VARIANTS. small_reward replaces the variant's reward for swimming left at the
     first state. The local support is the state itself and its neighbours, for both actions.
     """
-    n_states = positive_integer("n_states", n_states)
-    if n_states < 2:
-        raise ValueError(f"n_states is {n_states}; a river has at least 2 states")
+    n_states = positive_integer("n_states", n_states, 2)
     if variant not in VARIANTS:
         raise ValueError(f"variant {variant!r} is unknown; it must be one of {sorted(VARIANTS)}")
     current = VARIANTS[variant]
@@ -87,13 +85,9 @@ def riverswim(
         reward[0], reward[-1] = reward[0, LEFT], reward[-1, RIGHT]
     initial = np.zeros(n_states)
     initial[list(current.starts)] = 1.0 / len(current.starts)
-    suffix = "" if variant == "paper" else f"-{variant}"
     group, successors, probability = moves(outcomes)
-    names = {
-        "local": neighbours(n_states, 2),
-        "actions": ("left", "right"),
-        "name": f"riverswim-{n_states}{suffix}",
-    }
+    name = f"riverswim-{n_states}" + ("" if variant == "paper" else f"-{variant}")
+    names = {"local": neighbours(n_states, 2), "actions": ("left", "right"), "name": name}
     horizon = 4 * n_states if horizon is None else horizon
     return assemble(
         group, successors, probability[None], n_states, 2, reward, horizon, initial, names
