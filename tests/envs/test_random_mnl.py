@@ -35,6 +35,17 @@ def test_a_draw_is_a_function_of_its_seed():
     assert not np.array_equal(one.known.successors, other.known.successors)
 
 
+@pytest.mark.parametrize("seed", range(20, 25))
+def test_what_a_learner_sees_does_not_give_away_the_core(seed):
+    task = random_mnl(seed=seed).task("full")
+    theta = core(5, 1.0, seed)
+    for number in task.states[0]:  # nothing in a name draws the core again
+        assert abs(core(5, 1.0, number) @ theta) < 0.999
+    # and no feature is the core itself: among 200 unit vectors in R^5, |cosine| > 0.999 has a
+    # probability of about 1e-6
+    assert np.abs(random_mnl_features(task).matrix @ theta).max() < 0.999
+
+
 @pytest.mark.parametrize("distance", [0.0, 0.05, 0.5, 1.0])
 def test_distance_bounds_the_total_variation(distance):
     exact = random_mnl(seed=3)

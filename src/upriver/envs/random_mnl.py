@@ -1,12 +1,14 @@
 """A drawn MNL-MDP, exactly realizable, and one that leaves the family by a chosen distance.
 
 Everything about it is a function of a seed. The features of a triple are drawn from the names of
-its states, which carry the seed and the dimension, so that they can be drawn again from a task.
+its states, which carry the dimension and a key, so that they can be drawn again from a task. The
+key is a digest of the seed: the features follow from it, the seed and so the core do not.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from hashlib import sha256
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +26,7 @@ class Drawn(NamedTuple):
 
     number: int
     dimension: int
-    seed: int
+    key: int
 
 
 def random_mnl(
@@ -55,6 +57,7 @@ def random_mnl(
     if not 0.0 <= distance <= 1.0:
         raise ValueError(f"distance is {distance!r}; it must lie between 0 and 1")
     groups = n_states * n_actions
+    key = int.from_bytes(sha256(f"features of random_mnl, seed {seed}".encode()).digest()[:7])
     order = stream(seed, SUPPORT).permuted(np.tile(np.arange(n_states), (groups, 1)), axis=1)
     task = Task(
         n_states,
@@ -64,7 +67,7 @@ def random_mnl(
         successors=np.sort(order[:, :size], axis=1).ravel(),
         reward=stream(seed, REWARD).random((n_states, n_actions)) ** 3,
         support="known",
-        states=[Drawn(s, dimension, seed) for s in range(n_states)],
+        states=[Drawn(s, dimension, key) for s in range(n_states)],
     )
     logits = random_mnl_features(task).matrix @ core(dimension, theta_norm, seed)
     logits = logits.reshape(groups, size)
@@ -91,7 +94,7 @@ def random_mnl_features(task: Task) -> Features:
     check_named(task, Drawn, "random_mnl")
 
     def draw(s: Drawn, a: int, s2: Drawn) -> Array:
-        x = np.random.default_rng([s.seed, s.number, a, s2.number]).standard_normal(s.dimension)
+        x = np.random.default_rng([s.key, s.number, a, s2.number]).standard_normal(s.dimension)
         return x / np.linalg.norm(x)
 
     return from_function(task, draw)
