@@ -69,8 +69,3 @@ def test_greedy_stays_left_and_a_bonus_dives():
 def test_bad_numbers_are_named(numbers, message):
     with pytest.raises(ValueError, match=message):
         deep_sea(**numbers)
-
-
-def test_features_refuse_the_states_of_another_environment():
-    with pytest.raises(ValueError, match="made for the states of deep_sea; the task's are numbers"):
-        deep_sea_features(envs.riverswim(4).known)

@@ -69,10 +69,3 @@ def test_distance_bounds_the_total_variation(distance):
 def test_bad_numbers_are_named(numbers, message):
     with pytest.raises(ValueError, match=message):
         misspecified_mnl(**numbers)
-
-
-def test_features_refuse_the_states_of_another_environment():
-    with pytest.raises(
-        ValueError, match="made for the states of random_mnl; the task's are numbers"
-    ):
-        random_mnl_features(envs.riverswim(4).known)

@@ -65,10 +65,3 @@ def test_bad_numbers_are_named():
         river_grid(1)
     with pytest.raises(ValueError, match="current is 0"):
         river_grid(current=0)
-
-
-def test_features_refuse_the_states_of_another_environment():
-    with pytest.raises(
-        ValueError, match="made for the states of river_grid; the task's are numbers"
-    ):
-        river_grid_features(envs.riverswim(4).known)

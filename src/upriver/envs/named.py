@@ -45,6 +45,12 @@ def from_outcomes(
     )
 
 
+def shares(weights: list[tuple[Any, float]]) -> list[tuple[Any, float]]:
+    """The outcomes with probabilities in proportion to their weights."""
+    total = sum(w for _, w in weights)
+    return [(s, w / total) for s, w in weights]
+
+
 def indicators(task: Task, labels: Callable[[Any, Any, Any], Sequence[str]]) -> Features:
     """One feature for each label that occurs, 1 where a triple has it, in alphabetical order.
 

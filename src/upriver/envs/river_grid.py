@@ -13,7 +13,7 @@ thus exactly multinomial-logistic in four features, whatever the size of the riv
 from __future__ import annotations
 
 from upriver.checks import positive_integer, positive_number
-from upriver.envs.named import check_named, from_outcomes, indicators
+from upriver.envs.named import check_named, from_outcomes, indicators, shares
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
@@ -53,8 +53,7 @@ def river_grid(
         for move, (dx, dy) in MOVES.items():
             if (there := (cell[0] + dx, cell[1] + dy)) in inside:
                 found.append((there, weight[move] * (strength if move == a else 1.0)))
-        total = sum(w for _, w in found)
-        return [(there, w / total) for there, w in found]
+        return shares(found)
 
     pays = {(cells[0], "downstream"): small_reward, (cells[-1], "upstream"): 1.0}
     horizon = 4 * (length + width) if horizon is None else horizon

@@ -1,0 +1,69 @@
+"""Queue: a waiting room of finite size, and a door that is open or shut.
+
+Three exponential clocks run against each other: the next arrival, the end of the present service,
+and an inspection, at rate 1. The state is the number of customers, a step goes to the next event,
+and the first of competing clocks is i with probability rate_i / sum of the rates that run:
+exactly multinomial-logistic in the log rates. A shut door keeps out all but emergencies.
+"""
+
+from __future__ import annotations
+
+from upriver.checks import positive_integer, positive_number
+from upriver.envs.named import from_outcomes, indicators, shares
+from upriver.features import Features
+from upriver.mdp import FiniteMDP, Task
+
+ADMIT, REJECT = "admit", "reject"
+
+
+def queue(
+    buffer: int = 20,
+    horizon: int | None = None,
+    arrival: float = 1.2,
+    service: float = 1.0,
+    emergencies: float = 0.1,
+    refusal: float = 0.3,
+) -> FiniteMDP:
+    """Admission control with room for `buffer` customers, empty at first.
+
+    arrival and service: rates, an inspection having rate 1. emergencies: the share of arrivals
+    that a shut door does not keep out. The horizon is 4 * buffer unless given. A step pays
+    1 - (1 - refusal) * customers / buffer, less `refusal` where the door is shut or the room full.
+    The true support is local.
+    """
+    buffer = positive_integer("buffer", buffer, 2)
+    rates = positive_number("arrival", arrival), positive_number("service", service)
+    for word, value in (("emergencies", emergencies), ("refusal", refusal)):
+        if not 0.0 < value < 1.0:
+            raise ValueError(f"{word} is {value!r}; it must lie between 0 and 1, neither of them")
+
+    def outcomes(n: int, a: str) -> list[tuple[int, float]]:
+        clocks = [(n, 1.0)]
+        if n < buffer:
+            clocks.append((n + 1, rates[0] * (1.0 if a == ADMIT else emergencies)))
+        if n > 0:
+            clocks.append((n - 1, rates[1]))
+        return shares(clocks)
+
+    def reward(n: int, a: str) -> float:
+        lost = refusal if a == REJECT or n == buffer else 0.0
+        return (1.0 - refusal) * (1.0 - n / buffer) + refusal - lost
+
+    name, horizon = f"queue-{buffer}", 4 * buffer if horizon is None else horizon
+    return from_outcomes(
+        name, range(buffer + 1), (ADMIT, REJECT), outcomes, reward, horizon
+    )  # fmt: skip
+
+
+def queue_features(task: Task) -> Features:
+    """Arrival, arrival at a shut door, end of a service: d = 3, the log rates.
+
+    Anything else is a fourth feature, which occurs with full support only.
+    """
+
+    def labels(n: int, a: str, n2: int) -> tuple[str, ...]:
+        if n2 == n + 1:
+            return ("arrival",) if a == ADMIT else ("arrival", "door shut")
+        return {n: (), n - 1: ("service",)}.get(n2, ("elsewhere",))
+
+    return indicators(task, labels)
