@@ -6,7 +6,7 @@ import pytest
 import upriver as up
 from tests.agents.plain import check_plan, play, steps_left
 from tests.mnl import plain_online as plain
-from upriver.agents.ucrl_mnl import UCRLMNLState
+from upriver.agents.mnl_family import State
 from upriver.mnl import model as mnl
 from upriver.planning import optimism
 
@@ -121,12 +121,12 @@ def test_the_schedule():
     agent = up.UCRLMNLSE(task, up.features.one_hot(task))
     model = agent.init().model
     for k, beta in [(1, 1.5), (89, 1.5), (89_999, np.sqrt(np.log(90_000) / 2))]:
-        assert agent.beta(UCRLMNLState(k, model, None)) == pytest.approx(beta)
+        assert agent.beta(State(k, model, None)) == pytest.approx(beta)
     rule = up.standard_errors(least=2.0, scale=0.5)
     doubled = up.UCRLMNLSE(task, agent.features, radius=rule)
-    assert doubled.beta(UCRLMNLState(1, model, None)) == pytest.approx(1.0)
+    assert doubled.beta(State(1, model, None)) == pytest.approx(1.0)
     constant = up.UCRLMNLSE(task, agent.features, radius=3)
-    assert constant.beta(UCRLMNLState(10**9, model, None)) == 3.0
+    assert constant.beta(State(10**9, model, None)) == 3.0
 
 
 def test_unknown_rewards_get_the_same_number_of_standard_errors():

@@ -145,7 +145,7 @@ def cases(rng, n, count):
 def largest(logits, geometry, values, beta):
     n = len(logits)
     work = np.empty((16, max(n, 16)))
-    return kernels.optimism.largest_expectation(
+    return kernels.ellipsoid.largest_expectation(
         logits.copy(), np.ascontiguousarray(geometry).ravel(), values.copy(), beta, n, work
     )
 

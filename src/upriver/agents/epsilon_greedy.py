@@ -7,25 +7,21 @@ action is replaced by a uniform one with probability epsilon_k.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
-from upriver.agents import rewards
+from upriver.agents import mnl_family as family
+from upriver.agents.fields import settle_mnl
+from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
-from upriver.checks import nonnegative_number, positive_number
+from upriver.checks import nonnegative_number
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
 from upriver.planning import Plan, backward_induction, clip_nothing, draw_word
 
-
-class EpsilonGreedyState(NamedTuple):
-    k: int
-    """Number of the next episode, from 1."""
-    model: mnl.Model
-    rewards: rewards.RewardSums | None
-    """Only where the task's reward is unknown."""
+EpsilonGreedyState = State  # the name in files of version 0.1
 
 
 @dataclass(frozen=True)
@@ -53,23 +49,17 @@ class EpsilonGreedy:
     }
 
     def __post_init__(self) -> None:
-        self.features.check_task(self.task)
+        settle_mnl(self, decay=nonnegative_number)
         if not 0.0 <= self.epsilon <= 1.0:
             raise ValueError(f"epsilon is {self.epsilon!r}; it must lie between 0 and 1")
-        for name in ("decay", "reward_bonus"):
-            object.__setattr__(self, name, nonnegative_number(name, getattr(self, name)))
-        number = positive_number("regularization", self.regularization)
-        object.__setattr__(self, "regularization", number)
 
-    def init(self) -> EpsilonGreedyState:
-        model = mnl.start(self.features, self.regularization, 1, with_geometry=False)
-        return EpsilonGreedyState(1, model, rewards.start(self.task))
+    def init(self) -> State:
+        return family.begin(self, mnl.start, with_geometry=False)
 
-    def plan(self, state: EpsilonGreedyState, rng: np.random.Generator) -> Plan:
+    def plan(self, state: State, rng: np.random.Generator) -> Plan:
         task = self.task
-        reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
         greedy = backward_induction(
-            task, state.model.prob, reward, np.zeros((1, len(task.sizes))),
+            task, state.model.prob, family.reward(self, state), np.zeros((1, len(task.sizes))),
             np.zeros(task.horizon), clip_nothing(task), draw_word(rng),
         )  # fmt: skip
         shape = greedy.policy.shape
@@ -77,9 +67,6 @@ class EpsilonGreedy:
         table = rng.integers(task.n_actions, size=shape, dtype=greedy.policy.dtype)
         return greedy._replace(policy=np.where(explore, table, greedy.policy))
 
-    def update(self, state: EpsilonGreedyState, plan: Plan, episode: Episode) -> EpsilonGreedyState:
-        return EpsilonGreedyState(
-            state.k + 1,
-            mnl.absorb(self.features, state.model, episode, self.regularization),
-            rewards.observe(self.task, state.rewards, episode),
-        )
+    def update(self, state: State, plan: Plan, episode: Episode) -> State:
+        model = mnl.absorb(self.features, state.model, episode, self.regularization)
+        return family.advance(self, state, model, episode)

@@ -7,6 +7,7 @@ triple. None stands for one-hot features, for which nothing of size d x d is eve
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -15,10 +16,11 @@ from scipy import sparse
 
 from upriver import kernels
 from upriver.agents.rewards import Payments
+from upriver.agents.tabular import check_inside
 from upriver.checks import Array, as_float
 from upriver.features import Features
 from upriver.mdp import Task
-from upriver.planning import Clip, Plan, backward_induction, clip_q, empty_plan
+from upriver.planning import Clip, Plan, backward_induction, draw_word, swept
 from upriver.planning.optimism import ones
 
 
@@ -79,13 +81,7 @@ def count_visits(task: Task, counts: Array, episode: Any) -> Array:
         task.indptr, task.successors, task.n_actions, episode.states, episode.actions, counts,
         visited,
     )  # fmt: skip
-    if bad >= 0:
-        s, a = int(episode.states[bad]), int(episode.actions[bad])
-        raise ValueError(
-            f"step {bad} of the episode went from (s={s}, a={a}) to "
-            f"{episode.states[bad + 1]}, which is not among the declared "
-            f"successors {task.successors[task.rows(s, a)].tolist()}"
-        )
+    check_inside(task, episode, bad)
     return visited
 
 
@@ -118,19 +114,6 @@ def one_hot_ridge(task: Task, counts: Array, lam: float) -> tuple[Array, Array]:
     return prob, weight
 
 
-def step_factors(task: Task, visits: Visits, phi: Array, lam: float) -> Array:
-    """(H, d, d) Cholesky factors of Lambda_h = lam I + sum over visits at h of phi phi^T."""
-    factor = np.empty((task.horizon, phi.shape[1], phi.shape[1]))
-    kernels.linear.factor_steps(task.indptr, visits.counts, phi, lam, factor)
-    return factor
-
-
-@lru_cache(maxsize=64)
-def clip_from_above(task: Task) -> Clip:
-    """Q_h = min(Q_h, H), as LSVI-UCB is published."""
-    return clip_q(task)._replace(low=-np.inf)
-
-
 @lru_cache(maxsize=64)
 def clip_q_remaining(task: Task) -> Clip:
     """Q_h is cut to [0, H - h + 1], h from 1, as LSVI-PHE is published."""
@@ -138,41 +121,24 @@ def clip_q_remaining(task: Task) -> Clip:
     return Clip(0.0, cap, cap)
 
 
-def regress(
-    task: Task, visits: Visits, phi: Array, factor: Array, noise: Array, clip: Clip, word: np.uint64
-) -> Plan:
+def value_iteration(
+    agent: Any, visits: Visits, clip: Clip, noise: Callable[[Array], Array],
+    one_hot_noise: Callable[[Array], Array], rng: np.random.Generator,
+) -> Plan:  # fmt: skip
     """Q_h = clip(phi^T Lambda_h^-1 sum phi (r + V_{h+1}(s')) + noise_h), with the new V_{h+1}.
 
-    phi (S*A, d), factor as from `step_factors`, noise (H, S*A).
+    noise (H, S*A) is a function of the factors (H, d, d) of Lambda_h = lam I + sum phi phi^T, or
+    with one-hot phi of the norms (H, S*A) of phi in Lambda_h^-1. Then Q_h is
+    clip((N_h r + sum N_h(s,a,s') V_{h+1}(s')) / (N_h + lam) + noise).
     """
-    policy, v, q = empty_plan(task)
-
-    def run(step, v, policy, q):
-        kernels.linear.sweep_regression(
-            task.indptr, task.successors, visits.counts[step], visits.paid[step], phi,
-            factor[step], noise[step], clip.low, clip.q_cap[step], clip.v_cap[step], word,
-            v, policy, q,
-        )  # fmt: skip
-
-    run(slice(None), v, policy, q)
-
-    def backup(h: int) -> Array:
-        q = np.empty(len(task.sizes))
-        run(slice(h, h + 1), v[h : h + 2].copy(), policy[h : h + 1].copy(), q)
-        return q.reshape(task.n_states, task.n_actions)
-
-    return Plan(policy, v, backup)
-
-
-def regress_one_hot(
-    task: Task,
-    visits: Visits,
-    prob: Array,
-    weight: Array,
-    noise: Array,
-    clip: Clip,
-    word: np.uint64,
-) -> Plan:
-    """`regress` for phi = e_(s,a): (N_h r + sum N_h(s,a,s') V_{h+1}(s')) / (N_h + lam) + noise."""
-    mean = visits.paid * weight
-    return backward_induction(task, prob, mean, noise, ones(task), clip, word)
+    task, lam, phi = agent.task, agent.regularization, agent.phi
+    if phi is None:
+        prob, weight = one_hot_ridge(task, visits.counts, lam)
+        added, mean = one_hot_noise(np.sqrt(weight)), visits.paid * weight
+        return backward_induction(task, prob, mean, added, ones(task), clip, draw_word(rng))
+    factor = np.empty((task.horizon, phi.shape[1], phi.shape[1]))
+    kernels.linear.factor_steps(task.indptr, visits.counts, phi, lam, factor)
+    return swept(
+        task, kernels.linear.sweep_regression, (visits.counts, visits.paid, factor, noise(factor)),
+        (phi,), (), clip, draw_word(rng),
+    )  # fmt: skip

@@ -15,11 +15,12 @@ import numpy as np
 
 from upriver import kernels
 from upriver.agents import linear
+from upriver.agents.fields import settle
 from upriver.agents.linear import Visits
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_integer, positive_number
 from upriver.mdp import Task
-from upriver.planning import Plan, draw_word
+from upriver.planning import Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,28 +58,30 @@ class LSVIPHE:
     }
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "noise", nonnegative_number("noise", self.noise))
-        lam = positive_number("regularization", self.regularization)
-        object.__setattr__(self, "regularization", lam)
-        object.__setattr__(self, "ensemble", positive_integer("ensemble", self.ensemble))
+        settle(
+            self, noise=nonnegative_number, regularization=positive_number,
+            ensemble=positive_integer,
+        )  # fmt: skip
         object.__setattr__(self, "phi", linear.checked_pairs(self.task, self.phi))
 
     def init(self) -> Visits:
         return linear.no_visits(self.task)
 
     def plan(self, state: Visits, rng: np.random.Generator) -> Plan:
-        task, lam = self.task, self.regularization
-        sigma, clip = self.noise * task.horizon, linear.clip_q_remaining(task)
-        shape = task.horizon, len(task.sizes)
-        if self.phi is None:
-            prob, weight = linear.one_hot_ridge(task, state.counts, lam)
-            noise = sigma * np.sqrt(weight) * largest_normal(shape, self.ensemble, rng)
-            return linear.regress_one_hot(task, state, prob, weight, noise, clip, draw_word(rng))
-        factor = linear.step_factors(task, state, self.phi, lam)
-        normals = rng.standard_normal((task.horizon, self.ensemble, self.phi.shape[1]))
-        noise = np.empty(shape)
-        kernels.linear.largest_projection(self.phi, factor, normals, noise)
-        return linear.regress(task, state, self.phi, factor, sigma * noise, clip, draw_word(rng))
+        task, size = self.task, self.ensemble
+        sigma, shape = self.noise * task.horizon, (task.horizon, len(task.sizes))
+
+        def drawn(factor: Array) -> Array:
+            normals = rng.standard_normal((task.horizon, size, self.phi.shape[1]))
+            noise = np.empty(shape)
+            kernels.linear.largest_projection(self.phi, factor, normals, noise)
+            return sigma * noise
+
+        def one_hot(norms: Array) -> Array:
+            return sigma * norms * largest_normal(shape, size, rng)
+
+        clip = linear.clip_q_remaining(task)
+        return linear.value_iteration(self, state, clip, drawn, one_hot, rng)
 
     def update(self, state: Visits, plan: Plan, episode: Episode) -> Visits:
         return linear.observe(self.task, state, episode)

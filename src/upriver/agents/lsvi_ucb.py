@@ -15,11 +15,12 @@ import numpy as np
 
 from upriver import kernels
 from upriver.agents import linear
+from upriver.agents.fields import settle
 from upriver.agents.linear import Visits
 from upriver.agents.protocol import Episode
-from upriver.checks import nonnegative_number, positive_integer, positive_number
+from upriver.checks import Array, nonnegative_number, positive_integer, positive_number
 from upriver.mdp import Task
-from upriver.planning import Plan, draw_word
+from upriver.planning import Plan, clip_q_above
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,25 +54,24 @@ class LSVIUCB:
     }
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bonus", nonnegative_number("bonus", self.bonus))
-        lam = positive_number("regularization", self.regularization)
-        object.__setattr__(self, "regularization", lam)
+        settle(self, bonus=nonnegative_number, regularization=positive_number)
         object.__setattr__(self, "phi", linear.checked_pairs(self.task, self.phi))
 
     def init(self) -> Visits:
         return linear.no_visits(self.task)
 
     def plan(self, state: Visits, rng: np.random.Generator) -> Plan:
-        task, lam = self.task, self.regularization
-        beta, clip, word = self.bonus * task.horizon, linear.clip_from_above(task), draw_word(rng)
-        if self.phi is None:
-            prob, weight = linear.one_hot_ridge(task, state.counts, lam)
-            noise = beta * np.sqrt(weight)
-            return linear.regress_one_hot(task, state, prob, weight, noise, clip, word)
-        factor = linear.step_factors(task, state, self.phi, lam)
-        width = np.empty((task.horizon, len(task.sizes)))
-        kernels.linear.norms(self.phi, factor, width)
-        return linear.regress(task, state, self.phi, factor, beta * width, clip, word)
+        task = self.task
+        beta = self.bonus * task.horizon
+
+        def width(factor: Array) -> Array:
+            norms = np.empty((task.horizon, len(task.sizes)))
+            kernels.linear.norms(self.phi, factor, norms)
+            return beta * norms
+
+        return linear.value_iteration(
+            self, state, clip_q_above(task), width, lambda norms: beta * norms, rng
+        )
 
     def update(self, state: Visits, plan: Plan, episode: Episode) -> Visits:
         return linear.observe(self.task, state, episode)

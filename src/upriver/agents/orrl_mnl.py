@@ -7,29 +7,23 @@ Function Approximation" (2024), Algorithm 2. Time and memory per episode do not 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
-from upriver.agents import rewards
+from upriver.agents import mnl_family as family
+from upriver.agents.fields import optional, settle_mnl
+from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
-from upriver.agents.rrl_mnl import clip_q_above
-from upriver.agents.ucrl_mnl import evidence
-from upriver.checks import nonnegative_number, positive_integer, positive_number
+from upriver.checks import positive_integer
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import online
 from upriver.mnl.confidence import Radius
-from upriver.planning import Plan, backward_induction, draw_word
+from upriver.planning import Plan, backward_induction, clip_q_above, draw_word
 from upriver.planning.optimism import ones
 
-
-class ORRLMNLState(NamedTuple):
-    k: int
-    """Number of the next episode, from 1."""
-    model: online.Online
-    rewards: rewards.RewardSums | None
-    """Only where the task's reward is unknown."""
+ORRLMNLState = State  # the name in files of version 0.1
 
 
 @dataclass(frozen=True)
@@ -71,24 +65,18 @@ class ORRLMNL:
     }
 
     def __post_init__(self) -> None:
-        online.settle(
-            self, radius=online.radius, step_size=positive_number, regularization=positive_number,
-            theta_bound=online.bound, reward_bonus=nonnegative_number,
-        )  # fmt: skip
-        n_samples = online.orrl_samples(self.task) if self.n_samples is None else self.n_samples
-        object.__setattr__(self, "n_samples", positive_integer("n_samples", n_samples))
+        theory = online.orrl_samples(self.task)
+        settle_mnl(self, n_samples=optional(theory, positive_integer))
 
-    def init(self) -> ORRLMNLState:
+    def init(self) -> State:
         """theta_1 = 0, B_1 = lambda I."""
-        n_cores = self.task.horizon if self.per_step else 1
-        model = online.start(self.features, self.regularization, n_cores)
-        return ORRLMNLState(1, model, rewards.start(self.task))
+        return family.begin(self, online.start)
 
-    def plan(self, state: ORRLMNLState, rng: np.random.Generator) -> Plan:
+    def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Perturbed values with theta_k, sigma_k and beta_k."""
         assert self.n_samples is not None
         beta, horizon, model = self.beta(state), self.task.horizon, state.model
-        reward = rewards.optimistic_reward(self.task, state.rewards, self.reward_bonus)
+        reward = family.reward(self, state)
         noise = online.centred_noise(self.features, model, self.n_samples, rng)
         bonus = horizon * beta * noise + 3.0 * horizon * (beta * model.width) ** 2
         return backward_induction(
@@ -96,15 +84,13 @@ class ORRLMNL:
             draw_word(rng),
         )  # fmt: skip
 
-    def update(self, state: ORRLMNLState, plan: Plan, episode: Episode) -> ORRLMNLState:
+    def update(self, state: State, plan: Plan, episode: Episode) -> State:
         """The mirror descent steps of the episode."""
         model = online.mirror_descent(
             self.features, state.model, episode, self.step_size, self.theta_bound
         )
-        return ORRLMNLState(state.k + 1, model, rewards.observe(self.task, state.rewards, episode))
+        return family.advance(self, state, model, episode)
 
-    def beta(self, state: ORRLMNLState) -> float:
+    def beta(self, state: State) -> float:
         """beta_k, the radius used to plan from `state`."""
-        radius: Any = self.radius
-        model: Any = state.model
-        return radius(evidence(self.features, state.k, model, radius))
+        return family.beta(self, state)

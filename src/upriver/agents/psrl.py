@@ -13,6 +13,7 @@ import numpy as np
 
 from upriver import kernels
 from upriver.agents import rewards, tabular
+from upriver.agents.fields import settle
 from upriver.agents.protocol import Episode
 from upriver.checks import positive_number
 from upriver.mdp import Task
@@ -46,8 +47,7 @@ class PSRL:
     }
 
     def __post_init__(self) -> None:
-        for name in ("prior", "inflation"):
-            object.__setattr__(self, name, positive_number(name, getattr(self, name)))
+        settle(self, prior=positive_number, inflation=positive_number)
 
     def init(self) -> PSRLState:
         return PSRLState(tabular.start(self.task), rewards.start(self.task))

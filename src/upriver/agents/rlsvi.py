@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from upriver.agents import rewards, tabular
+from upriver.agents.fields import rule, settle
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_number
 from upriver.mdp import Task
@@ -29,7 +30,7 @@ class scaled_noise:
     scale: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", nonnegative_number("scale", self.scale))
+        settle(self, scale=nonnegative_number)
 
     def __call__(self, task: Task, k: int) -> Array:
         return self.scale * tabular.steps_left(task)
@@ -78,11 +79,10 @@ class RLSVI:
     }
 
     def __post_init__(self) -> None:
-        if not callable(self.noise):
-            object.__setattr__(self, "noise", scaled_noise(nonnegative_number("noise", self.noise)))
-        number = positive_number("regularization", self.regularization)
-        object.__setattr__(self, "regularization", number)
-        nonnegative_number("reward_bonus", self.reward_bonus)
+        settle(
+            self, noise=rule(scaled_noise), regularization=positive_number,
+            reward_bonus=nonnegative_number,
+        )  # fmt: skip
 
     def init(self) -> RLSVIState:
         return RLSVIState(1, tabular.start(self.task), rewards.start(self.task))

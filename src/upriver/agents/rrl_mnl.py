@@ -7,29 +7,23 @@ Function Approximation" (2024), Algorithm 1. Time and memory per episode do not 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
-from upriver.agents import rewards
+from upriver.agents import mnl_family as family
+from upriver.agents.fields import optional, settle_mnl
+from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
-from upriver.agents.ucrl_mnl import evidence
-from upriver.checks import nonnegative_number, positive_integer, positive_number
+from upriver.checks import positive_integer
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import online
 from upriver.mnl.confidence import Radius
-from upriver.planning import Clip, Plan, backward_induction, draw_word
+from upriver.planning import Plan, backward_induction, clip_q_above, draw_word
 from upriver.planning.optimism import ones
 
-
-class RRLMNLState(NamedTuple):
-    k: int
-    """Number of the next episode, from 1."""
-    model: online.Online
-    rewards: rewards.RewardSums | None
-    """Only where the task's reward is unknown."""
+RRLMNLState = State  # the name in files of version 0.1
 
 
 @dataclass(frozen=True)
@@ -70,45 +64,30 @@ class RRLMNL:
     }
 
     def __post_init__(self) -> None:
-        online.settle(
-            self, radius=online.radius, kappa=positive_number, regularization=positive_number,
-            theta_bound=online.bound, reward_bonus=nonnegative_number,
-        )  # fmt: skip
-        n_samples = online.rrl_samples(self.task) if self.n_samples is None else self.n_samples
-        object.__setattr__(self, "n_samples", positive_integer("n_samples", n_samples))
+        theory = online.rrl_samples(self.task)
+        settle_mnl(self, n_samples=optional(theory, positive_integer))
 
-    def init(self) -> RRLMNLState:
+    def init(self) -> State:
         """theta_1 = 0, A_1 = lambda I."""
-        n_cores = self.task.horizon if self.per_step else 1
-        model = online.start(self.features, self.regularization, n_cores)
-        return RRLMNLState(1, model, rewards.start(self.task))
+        return family.begin(self, online.start)
 
-    def plan(self, state: RRLMNLState, rng: np.random.Generator) -> Plan:
+    def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Perturbed values with theta_k and sigma_k."""
         assert self.n_samples is not None
-        reward = rewards.optimistic_reward(self.task, state.rewards, self.reward_bonus)
+        reward = family.reward(self, state)
         noise = online.peak_noise(self.features, state.model, self.n_samples, rng)
         return backward_induction(
             self.task, state.model.prob, reward, noise, self.sigma(state) * ones(self.task),
             clip_q_above(self.task), draw_word(rng),
         )  # fmt: skip
 
-    def update(self, state: RRLMNLState, plan: Plan, episode: Episode) -> RRLMNLState:
+    def update(self, state: State, plan: Plan, episode: Episode) -> State:
         """The online Newton steps of the episode."""
         model = online.newton_step(
             self.features, state.model, episode, self.kappa, self.theta_bound
         )
-        return RRLMNLState(state.k + 1, model, rewards.observe(self.task, state.rewards, episode))
+        return family.advance(self, state, model, episode)
 
-    def sigma(self, state: RRLMNLState) -> float:
+    def sigma(self, state: State) -> float:
         """sigma_k = H alpha_k, the scale of the perturbation."""
-        radius: Any = self.radius
-        model: Any = state.model
-        return self.task.horizon * radius(evidence(self.features, state.k, model, radius))
-
-
-@lru_cache(maxsize=64)
-def clip_q_above(task: Task) -> Clip:
-    """Q_h is at most H before the argmax and may be negative."""
-    cap = np.full(task.horizon, float(task.horizon))
-    return Clip(-np.inf, cap, cap)
+        return self.task.horizon * family.beta(self, state)

@@ -50,6 +50,12 @@ def absorb(task: Task, counts: Counts, episode: Transitions) -> Counts:
         task.indptr, task.successors, task.n_actions, episode.states, episode.actions, *new,
         np.empty(len(episode.actions), np.int64),
     )  # fmt: skip
+    check_inside(task, episode, bad)
+    return new
+
+
+def check_inside(task: Task, episode: Transitions, bad: int) -> None:
+    """Refuse an episode whose step `bad` left the declared support; -1 is none."""
     if bad >= 0:
         s, s2 = (int(x) for x in episode.states[bad : bad + 2])
         a = int(episode.actions[bad])
@@ -57,4 +63,3 @@ def absorb(task: Task, counts: Counts, episode: Transitions) -> Counts:
             f"step {bad} of the episode went from (s={s}, a={a}) to {s2}, which is not among the "
             f"declared successors {task.successors[task.rows(s, a)].tolist()}"
         )
-    return new

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from upriver.agents import linear, rewards
+from upriver.agents.fields import settle
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_integer, positive_number
 from upriver.mdp import Task
@@ -61,12 +62,10 @@ class UCMatrixRL:
     }
 
     def __post_init__(self) -> None:
-        for name, check in (
-            ("bonus", nonnegative_number),
-            ("regularization", positive_number),
-            ("reward_bonus", nonnegative_number),
-        ):
-            object.__setattr__(self, name, check(name, getattr(self, name)))
+        settle(
+            self, bonus=nonnegative_number, regularization=positive_number,
+            reward_bonus=nonnegative_number,
+        )  # fmt: skip
         object.__setattr__(self, "phi", linear.checked_pairs(self.task, self.phi))
         object.__setattr__(self, "psi", linear.checked_next(self.task, self.psi))
 

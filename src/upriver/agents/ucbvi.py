@@ -18,10 +18,11 @@ import numpy as np
 
 from upriver import kernels
 from upriver.agents import rewards, tabular
+from upriver.agents.fields import fraction, rule, settle
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_integer
 from upriver.mdp import Task
-from upriver.planning import Plan, clip_v_remaining, draw_word, empty_plan, steps_of
+from upriver.planning import Plan, clip_v_remaining, draw_word, swept
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class scaled_hoeffding:
     scale: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", nonnegative_number("scale", self.scale))
+        settle(self, scale=nonnegative_number)
 
     def __call__(self, task: Task) -> Array:
         return self.scale * tabular.steps_left(task)
@@ -46,7 +47,7 @@ class theory_hoeffding:
     delta: float = 0.05
 
     def __post_init__(self) -> None:
-        check_theory(self.n_episodes, self.delta)
+        settle(self, n_episodes=positive_integer, delta=fraction)
 
     def __call__(self, task: Task) -> Array:
         return np.full(task.horizon, 7.0 * task.horizon * log_term(task, self))
@@ -69,7 +70,7 @@ class scaled_bernstein:
     scale: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", nonnegative_number("scale", self.scale))
+        settle(self, scale=nonnegative_number)
 
     def __call__(self, task: Task, arrivals: Array) -> Bernstein:
         return Bernstein(
@@ -87,7 +88,7 @@ class theory_bernstein:
     delta: float = 0.05
 
     def __post_init__(self) -> None:
-        check_theory(self.n_episodes, self.delta)
+        settle(self, n_episodes=positive_integer, delta=fraction)
 
     def __call__(self, task: Task, arrivals: Array) -> Bernstein:
         horizon, size = task.horizon, log_term(task, self)
@@ -101,12 +102,6 @@ def log_term(task: Task, bonus: theory_hoeffding | theory_bernstein) -> float:
     """L = log(5 S A T / delta)."""
     steps = bonus.n_episodes * task.horizon
     return log(5.0 * task.n_states * task.n_actions * steps / bonus.delta)
-
-
-def check_theory(n_episodes: int, delta: float) -> None:
-    positive_integer("n_episodes", n_episodes)
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta is {delta!r}; it must lie strictly between 0 and 1")
 
 
 class UCBVIState(NamedTuple):
@@ -140,11 +135,7 @@ class UCBVI:
     }
 
     def __post_init__(self) -> None:
-        if not callable(self.bonus):
-            object.__setattr__(
-                self, "bonus", scaled_hoeffding(nonnegative_number("bonus", self.bonus))
-            )
-        nonnegative_number("reward_bonus", self.reward_bonus)
+        settle(self, bonus=rule(scaled_hoeffding), reward_bonus=nonnegative_number)
 
     def init(self) -> UCBVIState:
         return UCBVIState(tabular.start(self.task), rewards.start(self.task))
@@ -187,11 +178,7 @@ class UCBVIBF:
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = UCBVI.GRID
 
     def __post_init__(self) -> None:
-        if not callable(self.bonus):
-            object.__setattr__(
-                self, "bonus", scaled_bernstein(nonnegative_number("bonus", self.bonus))
-            )
-        nonnegative_number("reward_bonus", self.reward_bonus)
+        settle(self, bonus=rule(scaled_bernstein), reward_bonus=nonnegative_number)
 
     def init(self) -> UCBVIBFState:
         arrivals = np.zeros((self.task.horizon + 1, self.task.n_states))
@@ -217,31 +204,14 @@ class UCBVIBF:
 
 
 def optimistic_plan(
-    task: Task,
-    counts: tabular.Counts,
-    reward: Array,
-    flat: Array,
-    bernstein: Bernstein,
+    task: Task, counts: tabular.Counts, reward: Array, flat: Array, bernstein: Bernstein,
     word: np.uint64,
-) -> Plan:
+) -> Plan:  # fmt: skip
     """Backward induction with flat_h / sqrt(N) and the Bernstein terms; see kernels.tabular."""
-    policy, v, q = empty_plan(task)
     variance, linear, doubt = bernstein
-    ahead, v_cap = tabular.steps_left(task), clip_v_remaining(task).v_cap
     optimistic = bool(variance > 0.0 or flat.any() or linear.any())
-    sweep = kernels.tabular.sweep_visits
-    sweep(
-        task.indptr, task.successors, counts.prob, reward, counts.visits, flat, variance, linear,
-        doubt, ahead, optimistic, v_cap, word, v, policy, q,
+    return swept(
+        task, kernels.tabular.sweep_visits, (counts.prob, reward, doubt),
+        (counts.visits, variance, optimistic), (flat, linear, tabular.steps_left(task)),
+        clip_v_remaining(task), word,
     )  # fmt: skip
-
-    def backup(h: int) -> Array:
-        step, q = slice(h, h + 1), np.empty(len(task.sizes))
-        sweep(
-            task.indptr, task.successors, counts.prob, steps_of(reward, h), counts.visits,
-            flat[step], variance, linear[step], steps_of(doubt, h), ahead[step], optimistic,
-            v_cap[step], word, v[h : h + 2].copy(), policy[step].copy(), q,
-        )  # fmt: skip
-        return q.reshape(task.n_states, task.n_actions)
-
-    return Plan(policy, v, backup)

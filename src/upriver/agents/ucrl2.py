@@ -15,10 +15,11 @@ import numpy as np
 
 from upriver import kernels
 from upriver.agents import rewards, tabular
+from upriver.agents.fields import fraction, rule, settle
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number
 from upriver.mdp import Task
-from upriver.planning import Plan, clip_v_remaining, draw_word, empty_plan, steps_of
+from upriver.planning import Plan, clip_v_remaining, draw_word, swept
 
 EVERYTHING = 2.0  # the L1 diameter of the simplex
 
@@ -30,7 +31,7 @@ class scaled_l1:
     scale: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", nonnegative_number("scale", self.scale))
+        settle(self, scale=nonnegative_number)
 
     def __call__(self, task: Task, visits: Array, k: int) -> Array:
         if self.scale == 0.0:
@@ -49,8 +50,7 @@ class jaksch_l1:
     delta: float = 0.05
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.delta < 1.0:
-            raise ValueError(f"delta is {self.delta!r}; it must lie strictly between 0 and 1")
+        settle(self, delta=fraction)
 
     def __call__(self, task: Task, visits: Array, k: int) -> Array:
         time = max(1, (k - 1) * task.horizon)
@@ -95,9 +95,7 @@ class UCRL2:
     }
 
     def __post_init__(self) -> None:
-        if not callable(self.radius):
-            object.__setattr__(self, "radius", scaled_l1(nonnegative_number("radius", self.radius)))
-        nonnegative_number("reward_bonus", self.reward_bonus)
+        settle(self, radius=rule(scaled_l1), reward_bonus=nonnegative_number)
 
     def init(self) -> UCRL2State:
         return UCRL2State(1, tabular.start(self.task), rewards.start(self.task))
@@ -107,24 +105,10 @@ class UCRL2:
         task, prob, word = self.task, state.counts.prob, draw_word(rng)
         reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
         radius = rule(task, state.counts.visits, state.k)[None]
-        clip = clip_v_remaining(task)
-        policy, v, q = empty_plan(task)
-        sweep = kernels.tabular.sweep_l1
-        sweep(
-            task.indptr, task.successors, prob, reward, radius, clip.low, clip.q_cap, clip.v_cap,
-            word, v, policy, q,
+        return swept(
+            task, kernels.tabular.sweep_l1, (prob, reward, radius), (), (), clip_v_remaining(task),
+            word,
         )  # fmt: skip
-
-        def backup(h: int) -> Array:
-            step, q = slice(h, h + 1), np.empty(len(task.sizes))
-            sweep(
-                task.indptr, task.successors, prob, steps_of(reward, h), radius, clip.low,
-                clip.q_cap[step], clip.v_cap[step], word, v[h : h + 2].copy(),
-                policy[step].copy(), q,
-            )  # fmt: skip
-            return q.reshape(task.n_states, task.n_actions)
-
-        return Plan(policy, v, backup)
 
     def update(self, state: UCRL2State, plan: Plan, episode: Episode) -> UCRL2State:
         return UCRL2State(

@@ -10,28 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import nan
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
-from upriver.agents import rewards
+from upriver.agents import mnl_family as family
+from upriver.agents.fields import rule, settle_mnl
+from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
-from upriver.checks import nonnegative_number, positive_number
+from upriver.checks import positive_number
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
-from upriver.mnl.confidence import Evidence, Radius, scaled_radius
+from upriver.mnl.confidence import Radius
 from upriver.planning import Plan, draw_word
 from upriver.planning import optimism as optimistic
 
-
-class UCRLMNLState(NamedTuple):
-    k: int
-    """Number of the next episode, from 1."""
-    model: mnl.Model
-    rewards: rewards.RewardSums | None
-    """Only where the task's reward is unknown."""
+UCRLMNLState = State  # the name in files of version 0.1
 
 
 @dataclass(frozen=True)
@@ -63,58 +58,33 @@ class UCRLMNL:
     }
 
     def __post_init__(self) -> None:
-        self.features.check_task(self.task)
-        if not callable(self.radius):
-            object.__setattr__(
-                self, "radius", scaled_radius(nonnegative_number("radius", self.radius))
-            )
-        if not callable(self.regularization):
-            number = positive_number("regularization", self.regularization)
-            object.__setattr__(self, "regularization", number)
-        nonnegative_number("reward_bonus", self.reward_bonus)
+        settle_mnl(self, regularization=rule(float, positive_number))
         if not callable(self.optimism):
             raise TypeError(
                 f"optimism is {self.optimism!r}; it must be a function of upriver.optimism, "
                 "such as closed_form"
             )
 
-    def init(self) -> UCRLMNLState:
+    def init(self) -> State:
         """theta_1 = 0, A_1 = lambda_1 I."""
         with_geometry = self.optimism in optimistic.NEEDS_GEOMETRY
-        n_cores = self.task.horizon if self.per_step else 1
-        model = mnl.start(self.features, self.lam(1), n_cores, with_geometry)
-        return UCRLMNLState(1, model, rewards.start(self.task))
+        return family.begin(self, mnl.start, with_geometry=with_geometry)
 
-    def plan(self, state: UCRLMNLState, rng: np.random.Generator) -> Plan:
+    def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Line 4: the optimistic values with theta_k and beta_k."""
-        reward = rewards.optimistic_reward(self.task, state.rewards, self.reward_bonus)
+        reward = family.reward(self, state)
         return self.optimism(self.task, state.model, reward, self.beta(state), draw_word(rng))
 
-    def update(self, state: UCRLMNLState, plan: Plan, episode: Episode) -> UCRLMNLState:
+    def update(self, state: State, plan: Plan, episode: Episode) -> State:
         """Lines 8 and 9: A_{k+1} and theta_{k+1}."""
         model = mnl.absorb(self.features, state.model, episode, self.lam(state.k + 1))
-        return UCRLMNLState(state.k + 1, model, rewards.observe(self.task, state.rewards, episode))
+        return family.advance(self, state, model, episode)
 
     def lam(self, k: int) -> float:
         """lambda_k."""
         rule: Any = self.regularization
         return positive_number("regularization", rule(k)) if callable(rule) else rule
 
-    def beta(self, state: UCRLMNLState) -> float:
+    def beta(self, state: State) -> float:
         """beta_k, the radius used to plan from `state`."""
-        radius: Any = self.radius
-        return radius(evidence(self.features, state.k, state.model, radius))
-
-
-def evidence(
-    features: Features, k: int, model: mnl.Model, radius: Radius | None = None
-) -> Evidence:
-    """What a radius may look at before episode k."""
-    task = features.task
-    reads = getattr(radius, "reads_information", True)
-    assert features.formal_dimension is not None
-    return Evidence(
-        k, task.horizon, task.n_states, task.max_successors, features.formal_dimension,
-        features.norm_bound, model.regularization,
-        mnl.logdet_ratio(features, model) if reads else nan,
-    )  # fmt: skip
+        return family.beta(self, state)

@@ -8,28 +8,23 @@ Each optimistic model is a distribution over the reachable states, so values nee
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from upriver import kernels
-from upriver.agents import rewards
+from upriver.agents import mnl_family as family
+from upriver.agents.fields import settle_mnl
+from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
-from upriver.agents.ucrl_mnl import evidence
-from upriver.checks import Array, nonnegative_number, positive_number
+from upriver.checks import Array
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import online
 from upriver.mnl.confidence import Radius
-from upriver.planning import Clip, Plan, clip_nothing, draw_word, empty_plan, steps_of
+from upriver.planning import Plan, clip_nothing, draw_word, swept
 
-
-class UCRLMNLL1State(NamedTuple):
-    k: int
-    """Number of the next episode, from 1."""
-    model: online.Online
-    rewards: rewards.RewardSums | None
-    """Only where the task's reward is unknown."""
+UCRLMNLL1State = State  # the name in files of version 0.1
 
 
 @dataclass(frozen=True)
@@ -68,59 +63,31 @@ class UCRLMNLL1:
     }
 
     def __post_init__(self) -> None:
-        online.settle(
-            self, radius=online.radius, step_size=positive_number, regularization=positive_number,
-            theta_bound=online.bound, reward_bonus=nonnegative_number,
-        )  # fmt: skip
+        settle_mnl(self)
 
-    def init(self) -> UCRLMNLL1State:
+    def init(self) -> State:
         """theta_1 = 0, B_1 = lambda I."""
-        n_cores = self.task.horizon if self.per_step else 1
-        model = online.start(self.features, self.regularization, n_cores)
-        return UCRLMNLL1State(1, model, rewards.start(self.task))
+        return family.begin(self, online.start)
 
-    def plan(self, state: UCRLMNLL1State, rng: np.random.Generator) -> Plan:
+    def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """The largest values over the polytope around theta_k."""
-        reward = rewards.optimistic_reward(self.task, state.rewards, self.reward_bonus)
+        reward = family.reward(self, state)
         size = np.minimum(self.beta(state) * state.model.width, 2.0)
         return polytope_plan(self.task, state.model.prob, reward, size, draw_word(rng))
 
-    def update(self, state: UCRLMNLL1State, plan: Plan, episode: Episode) -> UCRLMNLL1State:
+    def update(self, state: State, plan: Plan, episode: Episode) -> State:
         """The mirror descent steps of the episode."""
         model = online.mirror_descent(
             self.features, state.model, episode, self.step_size, self.theta_bound
         )
-        return UCRLMNLL1State(
-            state.k + 1, model, rewards.observe(self.task, state.rewards, episode)
-        )
+        return family.advance(self, state, model, episode)
 
-    def beta(self, state: UCRLMNLL1State) -> float:
+    def beta(self, state: State) -> float:
         """beta_k, the radius used to plan from `state`."""
-        radius: Any = self.radius
-        model: Any = state.model
-        return radius(evidence(self.features, state.k, model, radius))
+        return family.beta(self, state)
 
 
 def polytope_plan(task: Task, prob: Array, reward: Array, size: Array, word: np.uint64) -> Plan:
     """Backward induction with the largest expectation within L1 distance `size` (1 | H, S*A)."""
-    clip = clip_nothing(task)
-    policy, v, q = empty_plan(task)
-
-    def run(prob: Array, reward: Array, size: Array, clip: Clip, v: Array, policy: Array, q: Array):
-        kernels.tabular.sweep_l1(
-            task.indptr, task.successors, prob, reward, size, clip.low, clip.q_cap, clip.v_cap,
-            word, v, policy, q,
-        )  # fmt: skip
-
-    run(prob, reward, size, clip, v, policy, q)
-
-    def backup(h: int) -> Array:
-        step, q = slice(h, h + 1), np.empty(size.shape[1])
-        cut = Clip(clip.low, clip.q_cap[step], clip.v_cap[step])
-        run(
-            steps_of(prob, h), steps_of(reward, h), steps_of(size, h), cut,
-            v[h : h + 2].copy(), policy[step].copy(), q,
-        )  # fmt: skip
-        return q.reshape(task.n_states, task.n_actions)
-
-    return Plan(policy, v, backup)
+    sweep = kernels.tabular.sweep_l1
+    return swept(task, sweep, (prob, reward, size), (), (), clip_nothing(task), word)

@@ -8,14 +8,14 @@ bonus. The estimate uses all data at once; from counts, so that its cost does no
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
-from upriver.agents import rewards
+from upriver.agents import mnl_family as family
+from upriver.agents.fields import settle_mnl
+from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
-from upriver.agents.ucrl_mnl import evidence
-from upriver.checks import nonnegative_number, positive_number
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
@@ -24,14 +24,7 @@ from upriver.mnl.confidence import Radius
 from upriver.planning import Plan, backward_induction, clip_q, draw_word
 from upriver.planning.optimism import ones
 
-
-class UCRLMNLLLState(NamedTuple):
-    k: int
-    """Number of the next episode, from 1."""
-    model: mnl.Model
-    """Its ellipsoid is that of the local Hessian."""
-    rewards: rewards.RewardSums | None
-    """Only where the task's reward is unknown."""
+UCRLMNLLLState = State  # the name in files of version 0.1
 
 
 @dataclass(frozen=True)
@@ -62,23 +55,16 @@ class UCRLMNLLL:
     }
 
     def __post_init__(self) -> None:
-        online.settle(
-            self, radius=online.radius, regularization=positive_number,
-            reward_bonus=nonnegative_number,
-        )  # fmt: skip
+        settle_mnl(self)
 
-    def init(self) -> UCRLMNLLLState:
+    def init(self) -> State:
         """theta_hat = 0, B = lambda I."""
-        n_cores = self.task.horizon if self.per_step else 1
-        model = mnl.start(
-            self.features, self.regularization, n_cores, with_geometry=True, local=True
-        )
-        return UCRLMNLLLState(1, model, rewards.start(self.task))
+        return family.begin(self, mnl.start, with_geometry=True, local=True)
 
-    def plan(self, state: UCRLMNLLLState, rng: np.random.Generator) -> Plan:
+    def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """The optimistic values with theta_hat and beta_k."""
         beta, horizon = self.beta(state), self.task.horizon
-        reward = rewards.optimistic_reward(self.task, state.rewards, self.reward_bonus)
+        reward = family.reward(self, state)
         second = 2.5 * horizon * beta**2
         bonus = online.local_bonus(self.task, state.model, horizon * beta, second)
         return backward_induction(
@@ -86,14 +72,11 @@ class UCRLMNLLL:
             draw_word(rng),
         )  # fmt: skip
 
-    def update(self, state: UCRLMNLLLState, plan: Plan, episode: Episode) -> UCRLMNLLLState:
+    def update(self, state: State, plan: Plan, episode: Episode) -> State:
         """theta_hat and B with one more episode."""
         model = mnl.absorb(self.features, state.model, episode, self.regularization, local=True)
-        return UCRLMNLLLState(
-            state.k + 1, model, rewards.observe(self.task, state.rewards, episode)
-        )
+        return family.advance(self, state, model, episode)
 
-    def beta(self, state: UCRLMNLLLState) -> float:
+    def beta(self, state: State) -> float:
         """beta_k, the radius used to plan from `state`."""
-        radius: Any = self.radius
-        return radius(evidence(self.features, state.k, state.model, radius))
+        return family.beta(self, state)

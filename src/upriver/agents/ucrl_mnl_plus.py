@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
-from upriver.agents import rewards
+from upriver.agents import mnl_family as family
+from upriver.agents.fields import settle_mnl
+from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
-from upriver.agents.ucrl_mnl import evidence
-from upriver.checks import nonnegative_number, positive_number
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import online
@@ -26,13 +26,7 @@ from upriver.mnl.confidence import Radius
 from upriver.planning import Clip, Plan, backward_induction, clip_q, clip_v, draw_word
 from upriver.planning.optimism import ones
 
-
-class UCRLMNLPlusState(NamedTuple):
-    k: int
-    """Number of the next episode, from 1."""
-    model: online.Online
-    rewards: rewards.RewardSums | None
-    """Only where the task's reward is unknown."""
+UCRLMNLPlusState = State  # the name in files of version 0.1
 
 
 @dataclass(frozen=True)
@@ -75,21 +69,16 @@ class UCRLMNLPlus:
     """Where values are cut: V at H."""
 
     def __post_init__(self) -> None:
-        online.settle(
-            self, radius=online.radius, step_size=positive_number, regularization=positive_number,
-            theta_bound=online.bound, reward_bonus=nonnegative_number,
-        )  # fmt: skip
+        settle_mnl(self)
 
-    def init(self) -> UCRLMNLPlusState:
+    def init(self) -> State:
         """theta_1 = 0, B_1 = lambda I."""
-        n_cores = self.task.horizon if self.per_step else 1
-        model = online.start(self.features, self.regularization, n_cores)
-        return UCRLMNLPlusState(1, model, rewards.start(self.task))
+        return family.begin(self, online.start)
 
-    def plan(self, state: UCRLMNLPlusState, rng: np.random.Generator) -> Plan:
+    def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """The optimistic values with theta_k and beta_k."""
         beta, horizon = self.beta(state), self.task.horizon
-        reward = rewards.optimistic_reward(self.task, state.rewards, self.reward_bonus)
+        reward = family.reward(self, state)
         second = self.SECOND_ORDER * horizon * beta**2
         bonus = online.local_bonus(self.task, state.model, horizon * beta, second)
         return backward_induction(
@@ -97,20 +86,16 @@ class UCRLMNLPlus:
             draw_word(rng),
         )  # fmt: skip
 
-    def update(self, state: UCRLMNLPlusState, plan: Plan, episode: Episode) -> UCRLMNLPlusState:
+    def update(self, state: State, plan: Plan, episode: Episode) -> State:
         """The mirror descent steps of the episode."""
         model = online.mirror_descent(
             self.features, state.model, episode, self.step_size, self.theta_bound
         )
-        return UCRLMNLPlusState(
-            state.k + 1, model, rewards.observe(self.task, state.rewards, episode)
-        )
+        return family.advance(self, state, model, episode)
 
-    def beta(self, state: UCRLMNLPlusState) -> float:
+    def beta(self, state: State) -> float:
         """beta_k, the radius used to plan from `state`."""
-        radius: Any = self.radius
-        model: Any = state.model
-        return radius(evidence(self.features, state.k, model, radius))
+        return family.beta(self, state)
 
 
 @dataclass(frozen=True)

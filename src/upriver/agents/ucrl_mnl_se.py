@@ -13,14 +13,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from upriver.agents import mnl_family as family
 from upriver.agents import rewards
+from upriver.agents.fields import rule, settle_mnl
+from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
-from upriver.agents.ucrl_mnl import UCRLMNLState, evidence
-from upriver.checks import nonnegative_number, positive_number
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
-from upriver.mnl import online
 from upriver.mnl.confidence import Radius, constant_radius, standard_errors
 from upriver.planning import Plan, draw_word
 from upriver.planning.optimism import standard_error
@@ -57,33 +57,23 @@ class UCRLMNLSE:
     }
 
     def __post_init__(self) -> None:
-        online.settle(self, radius=errors, regularization=positive_number)
+        settle_mnl(self, radius=rule(constant_radius))
 
-    def init(self) -> UCRLMNLState:
+    def init(self) -> State:
         """theta_hat = 0, B = lambda I."""
-        n_cores = self.task.horizon if self.per_step else 1
-        model = mnl.start(
-            self.features, self.regularization, n_cores, with_geometry=True, local=True
-        )
-        return UCRLMNLState(1, model, rewards.start(self.task))
+        return family.begin(self, mnl.start, with_geometry=True, local=True)
 
-    def plan(self, state: UCRLMNLState, rng: np.random.Generator) -> Plan:
+    def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """The values with theta_hat and beta_k standard errors."""
         beta = self.beta(state)
         reward = rewards.posterior_bound(self.task, state.rewards, beta)
         return standard_error(self.task, state.model, reward, beta, draw_word(rng))
 
-    def update(self, state: UCRLMNLState, plan: Plan, episode: Episode) -> UCRLMNLState:
+    def update(self, state: State, plan: Plan, episode: Episode) -> State:
         """theta_hat and B with one more episode."""
         model = mnl.absorb(self.features, state.model, episode, self.regularization, local=True)
-        return UCRLMNLState(state.k + 1, model, rewards.observe(self.task, state.rewards, episode))
+        return family.advance(self, state, model, episode)
 
-    def beta(self, state: UCRLMNLState) -> float:
+    def beta(self, state: State) -> float:
         """beta_k, the number of standard errors used to plan from `state`."""
-        radius: Any = self.radius
-        return radius(evidence(self.features, state.k, state.model, radius))
-
-
-def errors(name: str, value: Any) -> Any:
-    """A radius as it is; a number is that many standard errors at all times."""
-    return value if callable(value) else constant_radius(nonnegative_number(name, value))
+        return family.beta(self, state)

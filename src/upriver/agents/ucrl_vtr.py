@@ -17,11 +17,12 @@ import numpy as np
 
 from upriver import kernels
 from upriver.agents import linear, rewards
+from upriver.agents.fields import rule, settle
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_number
 from upriver.features import Features
 from upriver.mdp import Task
-from upriver.planning import Plan, clip_q, draw_word, empty_plan, steps_of
+from upriver.planning import Plan, clip_q, draw_word, swept
 
 
 class UCRLVTRState(NamedTuple):
@@ -72,12 +73,10 @@ class UCRLVTR:
 
     def __post_init__(self) -> None:
         self.mixture.check_task(self.task)
-        if not callable(self.bonus):
-            object.__setattr__(self, "bonus", nonnegative_number("bonus", self.bonus))
-        for name, check in (
-            ("regularization", positive_number), ("reward_bonus", nonnegative_number),
-        ):  # fmt: skip
-            object.__setattr__(self, name, check(name, getattr(self, name)))
+        settle(
+            self, bonus=rule(float), regularization=positive_number,
+            reward_bonus=nonnegative_number,
+        )  # fmt: skip
 
     @cached_property
     def mixture(self) -> Features:
@@ -94,26 +93,14 @@ class UCRLVTR:
         )
 
     def plan(self, state: UCRLVTRState, rng: np.random.Generator) -> Plan:
-        task, features, clip = self.task, self.mixture, clip_q(self.task)
+        task, features = self.task, self.mixture
         reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
-        beta, word = self.radius(state.k), draw_word(rng)
-        policy, v, q = empty_plan(task)
-
-        def run(reward, step, v, policy, q):
-            kernels.linear.sweep_targets(
-                features.layout, self.features is None, features.matrix_start, task.successors,
-                state.root, state.theta, reward, beta, clip.low, clip.q_cap[step],
-                clip.v_cap[step], word, v, policy, q,
-            )  # fmt: skip
-
-        run(reward, slice(None), v, policy, q)
-
-        def backup(h: int) -> Array:
-            q, step = np.empty(len(task.sizes)), slice(h, h + 1)
-            run(steps_of(reward, h), step, v[h : h + 2].copy(), policy[step].copy(), q)
-            return q.reshape(task.n_states, task.n_actions)
-
-        return Plan(policy, v, backup)
+        return swept(
+            task, kernels.linear.sweep_targets, (reward,),
+            (features.layout, self.features is None, features.matrix_start, state.root,
+             state.theta, self.radius(state.k)),
+            (), clip_q(task), draw_word(rng),
+        )  # fmt: skip
 
     def update(self, state: UCRLVTRState, plan: Plan, episode: Episode) -> UCRLVTRState:
         """Regress V_{h+1}(s_{h+1}) on X_h, with the values that the episode was planned with."""

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from upriver.agents.mnl_family import State, evidence
 from upriver.agents.protocol import Episode
-from upriver.agents.ucrl_mnl import UCRLMNL, UCRLMNLState, evidence
+from upriver.agents.ucrl_mnl import UCRLMNL
 from upriver.checks import Array, positive_integer
 from upriver.diagnostics.bounds import LARGEST_KAPPA, SMALLEST_KAPPA, potential_bound
 from upriver.diagnostics.curvature import kappa_over_ball
@@ -104,7 +105,7 @@ class Coverage:
 class Sight(NamedTuple):
     """A learner's state, and the chain of what was seen of it before each episode."""
 
-    inner: UCRLMNLState
+    inner: State
     seen: tuple[Any, tuple[float, ...]] | None
 
 
@@ -132,7 +133,7 @@ class Watched:
         inner = self.agent.update(state.inner, plan, episode)
         return Sight(inner, (state.seen, self.look(state.inner, plan, episode)))
 
-    def look(self, state: UCRLMNLState, plan: Plan, episode: Episode) -> tuple[float, ...]:
+    def look(self, state: State, plan: Plan, episode: Episode) -> tuple[float, ...]:
         """(distance, optimistic, clipped, tied, potential added, lambda, *radii)."""
         task, model = self.task, state.model
         remaining = self.agent.optimism in AT_THE_STEPS_LEFT

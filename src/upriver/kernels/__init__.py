@@ -11,7 +11,9 @@ state-action pair (s, a) is the number g = s * n_actions + a, called its group.
 from importlib import import_module
 from typing import Any
 
-ROOMS = ("choices", "linear", "mnl", "online", "optimism", "planning", "sampling", "tabular")
+ROOMS = (
+    "choices", "ellipsoid", "linear", "mnl", "online", "optimism", "planning", "sampling", "tabular",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

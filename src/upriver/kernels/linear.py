@@ -130,7 +130,7 @@ def largest_projection(phi, factor, normals, largest):
 
 @compiled
 def sweep_regression(
-    indptr, successors, counts, paid, phi, factor, noise, low, q_cap, v_cap, seed, v, policy, q
+    indptr, successors, counts, paid, factor, noise, phi, low, q_cap, v_cap, seed, v, policy, q
 ):  # fmt: skip
     """LSVI: w_h = Lambda_h^-1 sum phi (r + V_{h+1}(s')), Q_h = clip(phi^T w_h + noise_h).
 
@@ -228,8 +228,8 @@ def absorb_targets(
 
 @compiled
 def sweep_targets(
-    layout, one_hot, matrix_start, successors, root, theta, reward, beta, low, q_cap, v_cap,
-    seed, v, policy, q,
+    indptr, successors, reward, layout, one_hot, matrix_start, root, theta, beta, low, q_cap,
+    v_cap, seed, v, policy, q,
 ):  # fmt: skip
     """Q_h = clip(r + X^T theta + beta ||X||_{M^-1}), X = X_{V_{h+1}}(s, a).
 

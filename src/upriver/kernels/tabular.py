@@ -102,8 +102,8 @@ def sweep_l1(indptr, successors, prob, reward, radius, low, q_cap, v_cap, seed, 
 
 @compiled
 def sweep_visits(
-    indptr, successors, prob, reward, visits, flat, variance, linear, doubt, ahead, optimistic,
-    v_cap, seed, v, policy, q,
+    indptr, successors, prob, reward, doubt, visits, variance, optimistic, flat, linear, ahead,
+    low, q_cap, v_cap, seed, v, policy, q,
 ):  # fmt: skip
     """Q_h = r + P V + flat_h / sqrt(n) + sqrt(variance Var_P V / n) + linear_h / n + sqrt(P D / n).
 
@@ -111,7 +111,7 @@ def sweep_visits(
     next state, and is read at the step of (s, a). A pair with one successor has no bonus: there is
     nothing to learn. Where n = 0 and `optimistic`, the largest next value stands for P V, and the
     bonus is that of one visit with the largest variance, ahead_h^2 / 4; else n = 0 has no bonus.
-    V_h = min(max_a Q_h, v_cap_h). The rest is as in `planning.sweep`.
+    The rest is as in `planning.sweep`.
     """
     horizon, n_states = policy.shape
     n_actions = q.shape[0] // n_states
@@ -142,14 +142,15 @@ def sweep_visits(
                     mean = top
                     spread = 0.25 * ahead[h] ** 2
                     doubts = most
-                q[g] = r[g] + mean
+                x = r[g] + mean
                 if n > 0.0 and indptr[g + 1] - indptr[g] > 1:
-                    q[g] += (
+                    x += (
                         flat[h] / np.sqrt(n)
                         + np.sqrt(variance * spread / n)
                         + linear[h] / n
                         + np.sqrt(doubts / n)
                     )
+                q[g] = min(max(x, low), q_cap[h])
             word = seed ^ np.uint64(h * n_states + s)
             a = argmax_random_ties(q, s * n_actions, n_actions, word)
             policy[h, s] = a

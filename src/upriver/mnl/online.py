@@ -26,10 +26,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver import kernels
-from upriver.checks import Array, nonnegative_number, positive_number
+from upriver.checks import Array, positive_number
 from upriver.features import Features
 from upriver.mdp import Task
-from upriver.mnl.confidence import Evidence, scaled_radius
+from upriver.mnl.confidence import Evidence
 from upriver.mnl.model import Transitions, add_counts
 
 
@@ -296,20 +296,3 @@ def fraction(name: str, value: float) -> float:
     if not 0.0 < value < 1.0:
         raise ValueError(f"{name} is {value!r}; it must lie strictly between 0 and 1")
     return value
-
-
-def bound(name: str, value: Any) -> float | None:
-    """A positive number; None, like infinity, means no ball."""
-    return None if value is None or value == inf else positive_number(name, value)
-
-
-def radius(name: str, value: Any) -> Any:
-    """A radius as it is; a number c is scaled_radius(c)."""
-    return value if callable(value) else scaled_radius(nonnegative_number(name, value))
-
-
-def settle(agent: Any, **checks: Callable[[str, Any], Any]) -> None:
-    """Check the named fields of a frozen agent and keep them in canonical form."""
-    agent.features.check_task(agent.task)
-    for name, check in checks.items():
-        object.__setattr__(agent, name, check(name, getattr(agent, name)))

@@ -95,34 +95,46 @@ def clip_nothing(task: Task) -> Clip:
     return Clip(-np.inf, free, free)
 
 
+@lru_cache(maxsize=64)
+def clip_q_above(task: Task) -> Clip:
+    """Q_h is at most H before the argmax and may be negative."""
+    return clip_q(task)._replace(low=-np.inf)
+
+
+def swept(
+    task: Task, kernel: Callable[..., None], arrays: tuple[Array, ...], constants: tuple[Any, ...],
+    by_step: tuple[Array, ...], clip: Clip, word: np.uint64,
+) -> Plan:  # fmt: skip
+    """The plan of a compiled sweep, and its action values by a sweep over one step.
+
+    The kernel takes the task's rows, `arrays` (1 | H, ...), `constants`, `by_step` (H,), the clip,
+    64 random bits for the ties, and writes v, policy and q.
+    """
+    policy, v, q = empty_plan(task)
+
+    def run(arrays: tuple[Array, ...], step: slice, v: Array, policy: Array, q: Array) -> None:
+        kernel(
+            task.indptr, task.successors, *arrays, *constants, *(x[step] for x in by_step),
+            clip.low, clip.q_cap[step], clip.v_cap[step], word, v, policy, q,
+        )  # fmt: skip
+
+    run(arrays, slice(None), v, policy, q)
+
+    def backup(h: int) -> Array:
+        step, q = slice(h, h + 1), np.empty(len(task.sizes))
+        at = tuple(steps_of(x, h) for x in arrays)
+        run(at, step, v[h : h + 2].copy(), policy[step].copy(), q)
+        return q.reshape(task.n_states, task.n_actions)
+
+    return Plan(policy, v, backup)
+
+
 def backward_induction(
-    task: Task,
-    prob: Array,
-    reward: Array,
-    bonus: Array,
-    scale: Array,
-    clip: Clip,
-    word: np.uint64,
+    task: Task, prob: Array, reward: Array, bonus: Array, scale: Array, clip: Clip, word: np.uint64
 ) -> Plan:
     """Q_h = clip(r + P V_{h+1} + scale_h * bonus), V_h = clip(max_a Q_h), ties at random.
 
     prob (1 | H, n) on the task's triples, need not sum to one; reward and bonus (1 | H, S*A);
     scale (H,); word: 64 random bits for the ties.
     """
-    policy, v, q = empty_plan(task)
-    sweep = kernels.planning.sweep
-    sweep(
-        task.indptr, task.successors, prob, reward, bonus, scale, clip.low, clip.q_cap,
-        clip.v_cap, word, v, policy, q,
-    )  # fmt: skip
-
-    def backup(h: int) -> Array:
-        step, value, q = slice(h, h + 1), np.stack([v[h], v[h + 1]]), np.empty(bonus.shape[1])
-        sweep(
-            task.indptr, task.successors, steps_of(prob, h), steps_of(reward, h),
-            steps_of(bonus, h), scale[step], clip.low, clip.q_cap[step], clip.v_cap[step], word,
-            value, policy[step].copy(), q,
-        )  # fmt: skip
-        return q.reshape(task.n_states, task.n_actions)
-
-    return Plan(policy, v, backup)
+    return swept(task, kernels.planning.sweep, (prob, reward, bonus), (), (scale,), clip, word)

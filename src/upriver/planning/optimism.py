@@ -22,15 +22,7 @@ from upriver import kernels
 from upriver.checks import Array
 from upriver.mdp import Task
 from upriver.mnl.model import Model
-from upriver.planning import (
-    Clip,
-    Plan,
-    backward_induction,
-    clip_v,
-    clip_v_remaining,
-    empty_plan,
-    steps_of,
-)
+from upriver.planning import Clip, Plan, backward_induction, clip_v, clip_v_remaining, swept
 
 Optimism = Callable[[Task, Model, Array, float, np.uint64], Plan]
 
@@ -44,11 +36,6 @@ def ones(task: Task) -> Array:
 def half_remaining(task: Task) -> Array:
     """(H,) half the range of V_{h+1}, which is the number of steps left after step h."""
     return 0.5 * np.arange(task.horizon - 1, -1, -1, dtype=np.float64)
-
-
-@lru_cache(maxsize=64)
-def no_remainder(task: Task) -> Array:
-    return np.zeros(task.horizon)
 
 
 def closed_form(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
@@ -77,7 +64,9 @@ def gradient(task: Task, model: Model, reward: Array, beta: float, word: np.uint
     grad PV = sum_s' p (V - PV) varphi, small where the next values vary little. V_h is clipped at
     the steps left.
     """
-    return sweep_gradient(task, model, reward, beta, 1.0, clip_v_remaining(task), word)
+    return sweep_gradient(
+        task, model, reward, beta, 1.0, half_remaining(task), clip_v_remaining(task), word
+    )
 
 
 def standard_error(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
@@ -86,14 +75,14 @@ def standard_error(task: Task, model: Model, reward: Array, beta: float, word: n
     Where the model's matrix is the Hessian of (2) the norm is the standard error of PV by the delta
     method. Optimistic only up to the remainder, and only as often as beta standard errors are.
     """
-    clip = clip_v_remaining(task)
-    return sweep_gradient(task, model, reward, beta, 1.0, clip, word, remainder=False)
+    none = np.zeros(task.horizon)
+    return sweep_gradient(task, model, reward, beta, 1.0, none, clip_v_remaining(task), word)
 
 
 def pessimistic(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
     """`gradient` with a minus: Q is at most the true value of the plan; for use offline."""
     clip = clip_v_remaining(task)._replace(low=0.0)
-    return sweep_gradient(task, model, reward, beta, -1.0, clip, word)
+    return sweep_gradient(task, model, reward, beta, -1.0, half_remaining(task), clip, word)
 
 
 def exact_maximum(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
@@ -102,55 +91,21 @@ def exact_maximum(task: Task, model: Model, reward: Array, beta: float, word: np
     The maximum is taken for each (s, a, h) by itself. Between greedy and (6), and never above the
     steps left, so the clip never acts.
     """
-    clip = clip_v(task)
-    policy, v, q = empty_plan(task)
-    starts = task.square_start
-
-    def run(prob, reward, geometry, step, word, v, policy, q):
-        kernels.optimism.sweep_exact(
-            task.indptr, task.successors, prob, reward, geometry, starts, beta, clip.low,
-            clip.q_cap[step], clip.v_cap[step], word, v, policy, q,
-        )  # fmt: skip
-
-    run(model.prob, reward, model.geometry, slice(None), word, v, policy, q)
-
-    def backup(h: int) -> Array:
-        q = np.empty(task.n_states * task.n_actions)
-        run(
-            steps_of(model.prob, h), steps_of(reward, h), steps_of(model.geometry, h),
-            slice(h, h + 1), word, v[h : h + 2].copy(), policy[h : h + 1].copy(), q,
-        )  # fmt: skip
-        return q.reshape(task.n_states, task.n_actions)
-
-    return Plan(policy, v, backup)
+    return swept(
+        task, kernels.optimism.sweep_exact, (model.prob, reward, model.geometry),
+        (task.square_start, beta), (), clip_v(task), word,
+    )  # fmt: skip
 
 
 def sweep_gradient(
-    task: Task, model: Model, reward: Array, beta: float, sign: float, clip: Clip, word: np.uint64,
-    remainder: bool = True,
+    task: Task, model: Model, reward: Array, beta: float, sign: float, remainder: Array, clip: Clip,
+    word: np.uint64,
 ) -> Plan:  # fmt: skip
-    policy, v, q = empty_plan(task)
-    starts = task.square_start
-    half = half_remaining(task) if remainder else no_remainder(task)
-
-    def run(prob, reward, width, geometry, step, v, policy, q):
-        kernels.optimism.sweep_gradient(
-            task.indptr, task.successors, prob, reward, width, geometry, starts, beta, sign,
-            half[step], clip.low, clip.q_cap[step], clip.v_cap[step], word, v, policy, q,
-        )  # fmt: skip
-
-    run(model.prob, reward, model.width, model.geometry, slice(None), v, policy, q)
-
-    def backup(h: int) -> Array:
-        q = np.empty(task.n_states * task.n_actions)
-        run(
-            steps_of(model.prob, h), steps_of(reward, h), steps_of(model.width, h),
-            steps_of(model.geometry, h), slice(h, h + 1), v[h : h + 2].copy(),
-            policy[h : h + 1].copy(), q,
-        )  # fmt: skip
-        return q.reshape(task.n_states, task.n_actions)
-
-    return Plan(policy, v, backup)
+    """r + P V + sign (beta ||grad PV||_{A^-1} + remainder_h (beta m)^2), remainder (H,)."""
+    return swept(
+        task, kernels.optimism.sweep_gradient, (model.prob, reward, model.width, model.geometry),
+        (task.square_start, beta, sign), (remainder,), clip, word,
+    )  # fmt: skip
 
 
 OPTIMISMS: dict[str, Optimism] = {
