@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from upriver.agents import rewards
 from upriver.agents.protocol import Episode
-from upriver.checks import Array
+from upriver.checks import Array, positive_number
 from upriver.features import Features
 from upriver.mnl import model as mnl
 from upriver.mnl.confidence import Evidence
@@ -25,10 +25,15 @@ class State(NamedTuple):
 
 def begin(agent: Any, start: Callable[..., Any], **options: Any) -> State:
     """theta = 0 and a matrix of lambda I, for one core or one for each step."""
-    lam = agent.regularization
     cores = agent.task.horizon if getattr(agent, "per_step", False) else 1
-    model = start(agent.features, lam(1) if callable(lam) else lam, cores, **options)
+    model = start(agent.features, lam(agent, 1), cores, **options)
     return State(1, model, rewards.start(agent.task))
+
+
+def lam(agent: Any, k: int) -> float:
+    """lambda_k."""
+    rule = agent.regularization
+    return positive_number("regularization", rule(k)) if callable(rule) else rule
 
 
 def advance(agent: Any, state: State, model: Any, episode: Episode) -> State:

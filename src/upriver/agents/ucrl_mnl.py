@@ -82,8 +82,7 @@ class UCRLMNL:
 
     def lam(self, k: int) -> float:
         """lambda_k."""
-        rule: Any = self.regularization
-        return positive_number("regularization", rule(k)) if callable(rule) else rule
+        return family.lam(self, k)
 
     def beta(self, state: State) -> float:
         """beta_k, the radius used to plan from `state`."""
