@@ -21,8 +21,6 @@ from upriver.mdp import Task
 from upriver.mnl import model as mnl
 from upriver.planning import Plan, backward_induction, clip_nothing, draw_word
 
-EpsilonGreedyState = State  # the name in files of version 0.1
-
 
 @dataclass(frozen=True)
 class EpsilonGreedy:

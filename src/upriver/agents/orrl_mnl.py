@@ -23,8 +23,6 @@ from upriver.mnl.confidence import Radius
 from upriver.planning import Plan, backward_induction, clip_q_above, draw_word
 from upriver.planning.optimism import ones
 
-ORRLMNLState = State  # the name in files of version 0.1
-
 
 @dataclass(frozen=True)
 class ORRLMNL:

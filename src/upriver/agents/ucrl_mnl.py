@@ -26,8 +26,6 @@ from upriver.mnl.confidence import Radius
 from upriver.planning import Plan, draw_word
 from upriver.planning import optimism as optimistic
 
-UCRLMNLState = State  # the name in files of version 0.1
-
 
 @dataclass(frozen=True)
 class UCRLMNL:

@@ -24,8 +24,6 @@ from upriver.mnl import online
 from upriver.mnl.confidence import Radius
 from upriver.planning import Plan, clip_nothing, draw_word, swept
 
-UCRLMNLL1State = State  # the name in files of version 0.1
-
 
 @dataclass(frozen=True)
 class UCRLMNLL1:

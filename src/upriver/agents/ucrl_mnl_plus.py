@@ -26,8 +26,6 @@ from upriver.mnl.confidence import Radius
 from upriver.planning import Clip, Plan, backward_induction, clip_q, clip_v, draw_word
 from upriver.planning.optimism import ones
 
-UCRLMNLPlusState = State  # the name in files of version 0.1
-
 
 @dataclass(frozen=True)
 class UCRLMNLPlus:

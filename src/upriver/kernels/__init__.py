@@ -12,7 +12,8 @@ from importlib import import_module
 from typing import Any
 
 ROOMS = (
-    "choices", "ellipsoid", "linear", "mnl", "online", "optimism", "planning", "sampling", "tabular",
+    "choices", "ellipsoid", "linear", "mnl", "online", "optimism", "planning", "sampling",
+    "tabular",
 )  # fmt: skip
 
 

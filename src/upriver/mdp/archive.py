@@ -50,6 +50,15 @@ FILED_UNDER = {
 }
 """Module -> the word that files have for it. A module may move; the files that name it stay."""
 
+RENAMED = {
+    f"upriver.agents.{old}State": "upriver.agents.mnl_family:State"
+    for old in (
+        "epsilon_greedy:EpsilonGreedy", "orrl_mnl:ORRLMNL", "rrl_mnl:RRLMNL", "ucrl_mnl:UCRLMNL",
+        "ucrl_mnl_l1:UCRLMNLL1", "ucrl_mnl_ll:UCRLMNLLL", "ucrl_mnl_plus:UCRLMNLPlus",
+    )
+}  # fmt: skip
+"""What files of version 0.1 call by a name of its own."""
+
 
 def name_of(kind: Any) -> str:
     return f"{FILED_UNDER.get(kind.__module__, kind.__module__)}:{kind.__qualname__}"
@@ -156,6 +165,7 @@ def decode(tree: Any, arrays: dict[str, Array], trusted: str, made: dict[int, An
 
 def find(name: str, trusted: str, fits: Any) -> Any:
     """The class or function called "module:name", if it is one that a file may name."""
+    name = RENAMED.get(name, name)
     module, _, qualified = name.partition(":")
     if module != trusted and module.split(".")[0] != "upriver":
         raise ValueError(f"the file names {name!r}, which is not part of Upriver")
