@@ -11,8 +11,16 @@ import upriver as up
 from upriver.experiments import catalogue, execute, load
 from upriver.experiments.spec import Experiment, parse
 from upriver.results.analysis import Sample, load_runs
-from upriver.studies.findings import FINDINGS, directions, find, measure, slope_of, solved_range
-from upriver.studies.findings.measured import Cell, as_csv
+from upriver.results.tables import as_csv
+from upriver.studies.findings import (
+    FINDINGS,
+    Cell,
+    directions,
+    find,
+    measure,
+    slope_of,
+    solved_range,
+)
 
 
 def smaller(name: str, environments=None, agents=None, seeds: int = 4, episodes=None) -> Experiment:
@@ -152,7 +160,7 @@ def test_cells_are_the_samples_own_numbers(tmp_path):
     assert m.cell.lost == pytest.approx((20 * best - m.sample.values.sum(axis=1)).mean() / best)
     assert m.cell.share == pytest.approx(1.0 - m.cell.lost / 20)
     assert m.cell.share_low <= m.cell.share <= m.cell.share_high
-    assert as_csv([m.cell]).splitlines()[0].split(",") == list(Cell._fields)
+    assert as_csv(Cell._fields, [m.cell]).splitlines()[0].split(",") == list(Cell._fields)
     with pytest.raises(ValueError, match="UCRL-MNL shared on riverswim-20 lacks seed 5"):
         measure(spec.with_seeds(6), load_runs(tmp_path))
 

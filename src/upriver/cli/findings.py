@@ -37,8 +37,8 @@ def findings(
     from upriver.experiments.progress import reporter
     from upriver.results.analysis import load_runs
     from upriver.results.plots import save
-    from upriver.studies.findings import FINDINGS, find
-    from upriver.studies.findings.measured import as_csv
+    from upriver.results.tables import as_csv
+    from upriver.studies.findings import FINDINGS, Cell, find
 
     spec = load(experiment)
     if spec.name not in FINDINGS:
@@ -52,7 +52,7 @@ def findings(
     if code := summarise(outcome, folder):
         return code
     found = find(spec, load_runs(folder, timing=True))
-    (folder / "table.csv").write_text(as_csv(found.cells), encoding="utf-8")
+    (folder / "table.csv").write_text(as_csv(Cell._fields, found.cells), encoding="utf-8")
     (folder / "table.md").write_text(found.table, encoding="utf-8")
     files = [folder / "table.csv", folder / "table.md"]
     for name, figure in found.figures.items():

@@ -51,7 +51,8 @@ def plot(
         Only this agent; may be given several times.
     """
     from upriver.results import plots
-    from upriver.results.report.runs import labels_of, read, store_of, without_crowds
+    from upriver.results.runs import read, store_of
+    from upriver.results.samples import labels_of, without_crowds
 
     if window < 1:
         raise ValueError(f"window is {window}; it must be at least 1")
@@ -86,20 +87,18 @@ def draw(kind: str, labelled: Labelled, columns: str, of: str, window: int) -> A
 
 def panels_of(labelled: Labelled, quantity: str, cumulative: bool, window: int = 1) -> Any:
     """{environment: {agent: band}}, thinned to what a page can show, in a reader's order."""
-    from upriver.results.analysis import curve_of, natural
-    from upriver.results.plots import Band
+    from upriver.results.analysis import curve_of
     from upriver.results.report.data import positions
-    from upriver.results.report.runs import order_of
+    from upriver.results.samples import natural, order_of
 
     labels, samples = zip(*labelled, strict=True)
-    panels: dict[str, dict[str, Band]] = {}
+    panels: dict[str, dict[str, Any]] = {}
     for env in sorted({s.env for s in samples}, key=natural):
         inside = {label: s for label, s in labelled if s.env == env}
         for label in order_of(samples, labels):
             if label in inside:
                 curve = curve_of(inside[label], quantity, cumulative, window)
-                at = positions(len(curve.episodes), 400)
-                band = Band(curve.episodes[at], curve.mean[at], curve.low[at], curve.high[at])
+                band = curve.band(positions(len(curve.episodes), 400))
                 panels.setdefault(env, {})[label] = band
     return panels
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -42,11 +39,15 @@ def table(
         A file instead of the terminal.
     """
     from upriver.results.analysis import load_runs, natural, samples_of, summary
+    from upriver.results.tables import as_csv, as_markdown, as_text
 
     problems: list[str] = []
     rows = summary(samples_of(load_runs(folder, problems=problems)), of)
     rows.sort(key=lambda row: natural(row.env))
-    text = {"text": as_text, "csv": as_csv, "markdown": as_markdown}[format](rows)
+    if format == "csv":
+        text = as_csv(COLUMNS, rows)
+    else:
+        text = {"text": as_text, "markdown": as_markdown}[format](as_cells(rows), words=2)
     if out is None:
         print(text, end="")
     else:
@@ -54,14 +55,6 @@ def table(
     for sentence in problems:
         print(f"upriver: {sentence}; it was left alone and left out", file=sys.stderr)
     return 1 if problems else 0
-
-
-def as_csv(rows: list[Row]) -> str:
-    sink = io.StringIO()
-    writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([repr(x) if isinstance(x, float) else x for x in row] for row in rows)
-    return sink.getvalue()
 
 
 def as_cells(rows: list[Row]) -> list[list[str]]:
@@ -82,22 +75,3 @@ def as_cells(rows: list[Row]) -> list[list[str]]:
         for r in rows
     ]
     return [head, *body]
-
-
-def as_text(rows: list[Row]) -> str:
-    cells = as_cells(rows)
-    width = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
-    lines = (
-        "  ".join(
-            c.ljust(w) if i < 2 else c.rjust(w)
-            for i, c, w in zip(count(), line, width, strict=False)
-        )
-        for line in cells
-    )
-    return "".join(f"{line.rstrip()}\n" for line in lines)
-
-
-def as_markdown(rows: list[Row]) -> str:
-    head, *body = as_cells(rows)
-    rule = ["---", "---", *["---:"] * (len(head) - 2)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in [head, rule, *body])

@@ -10,25 +10,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from upriver.results.statistics import Band
 from upriver.results.styles import Style, styles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-
-class Band(NamedTuple):
-    """A line and the band around it; all of one length."""
-
-    x: ArrayLike
-    mean: ArrayLike
-    low: ArrayLike
-    high: ArrayLike
 
 
 Panel = Mapping[str, Any]

@@ -1,8 +1,9 @@
-"""How an agent looks, the same in every figure and page: a colour, a dash and a marker.
+"""How an agent looks, the same in every figure and page: a colour, a mark and a dash.
 
 Colours are those of Okabe and Ito, which people with any of the usual colour deficiencies can tell
-apart, without the yellow, which is too pale for a line; each has a lighter twin for dark pages.
-Agents of one colour differ in their dashes, so that print in grey can be read too.
+apart, without the yellow, which is too pale for a line; each has a lighter twin for dark pages. A
+family shares a colour and its members differ in mark and dash, so that print in grey can be read
+too. An agent with other features, or with another setting, keeps its colour and mark.
 """
 
 from __future__ import annotations
@@ -31,42 +32,52 @@ PURPLE = "#b5578e", "#e08fc0"
 ORANGE = "#c98500", "#f0b429"
 SKY = "#3a9fd8", "#8fd0f5"
 BROWN = "#7a5230", "#c49a6c"
+OLIVE = "#6b7d1e", "#b9cc6a"
 GREY = "#767676", "#a3a3a3"
 INK = "#1a1a1a", "#f2f2f2"
+DASHES = "solid", "dash", "dashdot", "dot"
 
 KNOWN: dict[str, Style] = {
     "optimal": Style(*INK, "dash", ""),
+    # nobody explores here
+    "greedy": Style(*GREY, "dash", "v"),
+    "epsilon-greedy": Style(*GREY, "solid", "*"),
     "random": Style(*GREY, "dot", "x"),
     "always": Style(*GREY, "dashdot", "+"),
-    "greedy": Style(*SKY, "dash", "v"),
+    # a bonus in standard errors, or a set without a tuned number
+    "ucrl-mnl-se": Style(*VERMILION, "solid", "D"),
+    # an ellipsoid around the maximum-likelihood estimate
     "ucrl-mnl": Style(*BLUE, "solid", "o"),
-    "ucrl-mnl-one-hot": Style(*BLUE, "solid", "o"),
-    "ucrl-mnl-shared": Style(*BLUE, "dashdot", "*"),
-    "ucrl-mnl-l1": Style(*BLUE, "dash", "D"),
     "ucrl-mnl-ll": Style(*BLUE, "dot", "<"),
-    "ucrl-mnl-plus": Style(*PURPLE, "dash", ">"),
-    "ucrl-mnl-ol": Style(*PURPLE, "dashdot", "p"),
+    # one for every online estimate
+    "ucrl-mnl-plus": Style(*SKY, "dash", ">"),
+    "ucrl-mnl-ol": Style(*SKY, "dashdot", "p"),
+    "ucrl-mnl-l1": Style(*SKY, "solid", "d"),
+    # random draws around an estimate
     "rrl-mnl": Style(*GREEN, "dash", "h"),
-    "orrl-mnl": Style(*ORANGE, "dash", "d"),
-    "uc-matrix-rl": Style(*VERMILION, "solid", "s"),
-    "ucrl-vtr": Style(*GREEN, "solid", "^"),
+    "orrl-mnl": Style(*GREEN, "dashdot", "H"),
+    "psrl-mnl": Style(*GREEN, "solid", "8"),
+    # linear models of transitions, linear values
+    "uc-matrix-rl": Style(*ORANGE, "solid", "s"),
+    "ucrl-vtr": Style(*ORANGE, "dash", "^"),
     "lsvi-ucb": Style(*PURPLE, "solid", "P"),
-    "lsvi-phe": Style(*ORANGE, "solid", "X"),
+    "lsvi-phe": Style(*PURPLE, "dash", "X"),
+    # tables of counts: optimistic, random
     "ucbvi": Style(*BROWN, "solid", "s"),
-    "psrl": Style(*BROWN, "dash", "o"),
-    "rlsvi": Style(*BROWN, "dot", "^"),
+    "ucbvi-bf": Style(*BROWN, "dot", "D"),
     "ucrl2": Style(*BROWN, "dashdot", "v"),
-    "epsilon-greedy": Style(*GREY, "solid", "*"),
+    "psrl": Style(*OLIVE, "dash", "o"),
+    "rlsvi": Style(*OLIVE, "dot", "^"),
 }
 """Agents by name; labels are compared in small letters, without hyphens and spaces."""
 
 TUNED = " (tuned)"
-"""A label that ends so has the colour of the agent before it and a dash of its own."""
+"""What the label of an agent ends with where its regularisation was tuned too."""
 
 SPARE = tuple(
     Style(*colour, dash, marker)
     for dash, marker in (("dash", "D"), ("dashdot", "v"), ("dot", "<"), ("solid", "*"))
-    for colour in (VERMILION, GREEN, ORANGE, BLUE, PURPLE, SKY, BROWN, GREY)
+    for colour in (VERMILION, GREEN, ORANGE, BLUE, PURPLE, SKY, BROWN, OLIVE, GREY)
     if (*colour, dash) not in {style[:3] for style in KNOWN.values()}
 )
 """What is left for labels that are not in the table."""
@@ -84,29 +95,35 @@ BY_PLAIN = {plain(name): style for name, style in KNOWN.items()}
 
 
 def known(label: str) -> Style | None:
-    """The style of an agent of the table, or of its tuned form."""
-    style = BY_PLAIN.get(plain(label.removesuffix(TUNED)))
-    if style is not None and label.endswith(TUNED):
-        return style._replace(dash="dash" if style.dash == "solid" else "dot")
-    return style
+    """The style of the agent that a label names: as it is, or with words after it."""
+    words = label.split(" ")
+    found = (BY_PLAIN.get(plain(" ".join(words[:n]))) for n in range(len(words), 0, -1))
+    return next((style for style in found if style is not None), None)
 
 
 def styles(labels: Iterable[str]) -> dict[str, Style]:
     """The style of each label; two labels get one style only when all styles are taken.
 
-    A label outside the table has a style of its own that follows from its letters; where two of
-    them meet in one figure the later in the alphabet moves on to the next free one, of a colour
-    that nobody has if there is one.
+    Labels of one agent (with several features or settings) share its colour and mark, and differ
+    in their dashes as long as there are any. A label outside the table has a style of its own that
+    follows from its letters; where two of them meet in one figure the later in the alphabet moves
+    on to the next free one, of a colour that nobody has if there is one.
     """
-    labels = list(labels)
-    found = {label: style for label in labels if (style := known(label)) is not None}
-    taken = set(found.values())
+    labels = list(dict.fromkeys(labels))
+    found: dict[str, Style] = {}
+    for label in sorted(labels, key=lambda label: plain(label) not in BY_PLAIN):
+        own = known(label)
+        if own is not None:
+            options = [own, *(own._replace(dash=dash) for dash in DASHES)]
+            free = [s for s in options if s not in found.values()]
+            if free:
+                found[label] = free[0]
     for label in sorted(set(labels) - set(found)):
         digest = hashlib.sha256(plain(label).encode()).digest()
         first = int.from_bytes(digest[:8], "big") % len(SPARE)
         order = SPARE[first:] + SPARE[:first] + LENT
+        taken = set(found.values())
         free = [s for s in order if s not in taken] or order
         colours = {s.light for s in taken}
         found[label] = next((s for s in free if s.light not in colours), free[0])
-        taken.add(found[label])
     return {label: found[label] for label in labels}

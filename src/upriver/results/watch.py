@@ -34,7 +34,7 @@ class Watcher:
     """Looks at a results folder again and again; every run file is read once."""
 
     def __init__(self, folder: str | Path) -> None:
-        from upriver.results.report.runs import store_of
+        from upriver.results.runs import store_of
 
         self.root = store_of(folder)
         if not self.root.is_dir():
@@ -45,7 +45,7 @@ class Watcher:
     def look(self) -> dict[str, Any]:
         """The state of the sweep as plain dicts and lists."""
         from upriver.results.analysis import natural
-        from upriver.results.report.runs import failures_of
+        from upriver.results.runs import failures_of
 
         for path in self.root.glob("env=*/agent=*/*.parquet"):
             if path not in self.runs:

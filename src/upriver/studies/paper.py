@@ -7,14 +7,13 @@ RiverSwim. The number of episodes is not printed; it follows from the row of the
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from math import sqrt
 from typing import NamedTuple
 
-from upriver.results import styles
 from upriver.results.analysis import Row, Sample, summary
+from upriver.results.styles import TUNED
+from upriver.results.tables import as_csv, as_markdown
 
 COLUMNS = {"riverswim-6": (6, 24), "riverswim-8": (8, 32), "riverswim-10": (10, 40),
            "riverswim-20": (20, 80)}  # fmt: skip
@@ -31,9 +30,6 @@ PRINTED: dict[str, tuple[tuple[float, float], ...]] = {
     "LSVI-PHE": ((5.15, 1.506), (5.41, 2.081), (5.23, 0.097), (10.17, 0.139)),
 }
 """(mean, sd) of each method in each column."""
-
-TUNED = styles.TUNED
-"""What the label of a method ends with where its regularisation was tuned too."""
 
 METHODS = ("Optimal", "UCRL-MNL", "Greedy", "UC-MatrixRL", "UCRL-VTR", "LSVI-UCB", "LSVI-PHE")
 TUNED_METHODS = tuple(m + TUNED for m in METHODS if m not in ("Optimal", "Greedy"))
@@ -110,35 +106,17 @@ def compare(samples: Sequence[Sample], hyperparameters: dict[tuple[str, str], st
             printed = PRINTED.get(method.removesuffix(TUNED))
             mean, sd = printed[column] if printed else (None, None)
             lines.append(
-                Line(
-                    method,
-                    n_states,
-                    horizon,
-                    row.episodes,
-                    row.runs,
-                    row.mean,
-                    row.sd,
-                    row.low,
-                    row.high,
-                    mean,
-                    sd,
-                    hyperparameters.get((env, method), ""),
-                )
-            )
+                Line(method, n_states, horizon, row.episodes, row.runs, row.mean, row.sd, row.low,
+                     row.high, mean, sd, hyperparameters.get((env, method), ""))
+            )  # fmt: skip
     return lines
 
 
-def as_csv(lines: Sequence[Line]) -> str:
-    sink = io.StringIO()
-    writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(Line._fields)
-    for line in lines:
-        writer.writerow(["" if x is None else f"{x:.6g}" if isinstance(x, float) else x
-                         for x in line])  # fmt: skip
-    return sink.getvalue()
+def table_csv(lines: Sequence[Line]) -> str:
+    return as_csv(Line._fields, lines, digits=6)
 
 
-def as_markdown(lines: Sequence[Line]) -> str:
+def table_markdown(lines: Sequence[Line]) -> str:
     """Both settings as tables, and one sentence for each number that differs."""
     runs = lines[0].runs
     parts = [
@@ -162,15 +140,12 @@ def as_markdown(lines: Sequence[Line]) -> str:
 def grid(lines: Sequence[Line], methods: Sequence[str]) -> str:
     by = {(line.method, line.n_states): line for line in lines}
     columns = [(n, h) for n, h in COLUMNS.values() if any((m, n) in by for m in methods)]
-    rows = [
-        "| | " + " | ".join(f"S = {n}, H = {h}" for n, h in columns) + " |",
-        "|---|" + "---|" * len(columns),
-    ]
+    rows = [["", *(f"S = {n}, H = {h}" for n, h in columns)]]
     for method in methods:
         cells = [cell(by.get((method, n))) for n, _ in columns]
         if any(cells):
-            rows.append(f"| **{method}** | " + " | ".join(cells) + " |")
-    return "\n".join(rows)
+            rows.append([f"**{method}**", *cells])
+    return as_markdown(rows, words=len(rows[0])).rstrip()
 
 
 def cell(line: Line | None) -> str:

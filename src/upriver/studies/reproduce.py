@@ -10,6 +10,7 @@ from upriver.experiments import Experiment, Outcome, execute, load
 from upriver.experiments.execute import Reporter
 from upriver.results import plots
 from upriver.results.analysis import Sample, curve_of, load_runs, samples_of
+from upriver.results.tables import plain
 from upriver.studies import paper
 from upriver.studies.tuning import grid_of, tune
 
@@ -47,28 +48,17 @@ def reproduce(
     outcome = execute(wanted, folder, jobs, reporter=reporter)
     settings = {run.setting for run in wanted}
     seeds = {run.seed for run in wanted}
-    samples = [chosen(s, seeds) for s in samples_of(load_runs(folder)) if s.setting in settings]
+    samples = [s.only(seeds) for s in samples_of(load_runs(folder)) if s.setting in settings]
     lines = paper.compare(samples, hyperparameters(experiments))
     files = [
-        write(folder / "table1.csv", paper.as_csv(lines)),
-        write(folder / "table1.md", paper.as_markdown(lines)),
+        write(folder / "table1.csv", paper.table_csv(lines)),
+        write(folder / "table1.md", paper.table_markdown(lines)),
     ]
     for name, window in (("figure2", WINDOW), ("figure3", 1)):
         for methods, suffix in ((paper.METHODS, ""), (paper.TUNED_METHODS, "-tuned")):
             figure = learning_figure(samples, methods, window)
             files += plots.save(figure, folder / f"{name}{suffix}")
     return Reproduced(lines, outcome, files)
-
-
-def chosen(sample: Sample, seeds: set[int]) -> Sample:
-    """The part of a sample that belongs to some seeds; a folder may hold more."""
-    keep = [i for i, seed in enumerate(sample.seeds) if int(seed) in seeds]
-    return sample._replace(
-        seeds=sample.seeds[keep],
-        returns=sample.returns[keep],
-        values=sample.values[keep],
-        optimal_values=sample.optimal_values[keep],
-    )
 
 
 def hyperparameters(experiments: Sequence[Experiment]) -> dict[tuple[str, str], str]:
@@ -85,13 +75,9 @@ def hyperparameters(experiments: Sequence[Experiment]) -> dict[tuple[str, str], 
     return found
 
 
-def plain(number: Any) -> str:
-    return f"{number:g}" if isinstance(number, float) else str(number)
-
-
 def learning_figure(samples: Sequence[Sample], methods: Sequence[str], window: int) -> Any:
     """Four panels: the return of each episode, mean and 95% band, and the optimal line."""
-    panels: dict[str, dict[str, plots.Band]] = {}
+    panels: dict[str, dict[str, Any]] = {}
     optimal = {}
     for env, (n_states, horizon) in paper.COLUMNS.items():
         title = f"S = {n_states}, H = {horizon}"
@@ -100,9 +86,8 @@ def learning_figure(samples: Sequence[Sample], methods: Sequence[str], window: i
                 if (sample.env, sample.agent) == (env, method):
                     optimal[title] = float(sample.optimal_values.mean())
                     curve = curve_of(sample, "return", cumulative=False, window=window)
-                    band = plots.Band(curve.episodes, curve.mean, curve.low, curve.high)
                     if method != "Optimal":  # the exact line says it better
-                        panels.setdefault(title, {})[method.removesuffix(paper.TUNED)] = band
+                        panels.setdefault(title, {})[method.removesuffix(paper.TUNED)] = curve
     return plots.learning_curves(panels, optimal, window)
 
 

@@ -12,18 +12,12 @@ from typing import Any
 import numpy as np
 
 from upriver.checks import Array
-from upriver.results.analysis import Sample, curve_of, natural, summary
-from upriver.results.report.runs import (
-    Results,
-    failures_of,
-    labels_of,
-    order_of,
-    read,
-    store_of,
-    without_crowds,
-)
+from upriver.results.analysis import curve_of, summary, trailing_mean
 from upriver.results.report.tuning import tuning_curves
+from upriver.results.runs import Results, failures_of, read, store_of
+from upriver.results.samples import Sample, labels_of, natural, order_of, without_crowds
 from upriver.results.styles import styles
+from upriver.results.tables import plain
 
 POINTS = 300
 """Points of a curve, at most; fewer where there are very many curves."""
@@ -119,15 +113,6 @@ def smoothing_of(n_episodes: int) -> int:
     return 1
 
 
-def trailing_mean(x: Array, window: int) -> Array:
-    """(R, K) the mean over the last `window` columns, over those there are at the start."""
-    if window == 1:
-        return x
-    total = np.cumsum(x, axis=1)
-    total[:, window:] -= total[:, :-window].copy()
-    return total / np.minimum(np.arange(1, x.shape[1] + 1), window)
-
-
 def positions(length: int, points: int) -> Array:
     """At most `points` places, half of them evenly spread and half by ratio, both ends included."""
     if length <= points:
@@ -173,10 +158,6 @@ def settings_of(spec: dict[str, Any]) -> str:
             value = f"{rule}({inside})"
         shown.append(f"{key} {plain(value)}")
     return " · ".join(shown)
-
-
-def plain(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def details_of(results: Results, labels: Sequence[str]) -> dict[str, Any]:

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from upriver.results.tables import plain
+
 
 def tuning_curves(root: Path) -> dict[str, Any]:
     """{env: {agent: {axis, runs, lines, chosen}}} of the grid.csv of a folder; {} without one.
@@ -49,7 +51,7 @@ def curve_of(points: list[dict[str, Any]]) -> dict[str, Any]:
     axis = max(names, key=lambda n: len({json.dumps(p["numbers"][n]) for p in points}), default="")
     lines: dict[str, list[dict[str, Any]]] = {}
     for point in points:
-        others = [f"{n} {shown(point['numbers'][n])}" for n in names if n != axis]
+        others = [f"{n} {plain(point['numbers'][n])}" for n in names if n != axis]
         lines.setdefault(", ".join(others), []).append(point)
     keys = ("mean", "low", "high")
     return {
@@ -65,7 +67,3 @@ def curve_of(points: list[dict[str, Any]]) -> dict[str, Any]:
             for name, line in lines.items()
         ],
     }
-
-
-def shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

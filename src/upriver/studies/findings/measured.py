@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from upriver.checks import Array
 from upriver.results.analysis import Sample, bootstrap, samples_of
+from upriver.results.tables import as_markdown, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,6 +59,10 @@ class Found(NamedTuple):
     """By the name of the file."""
 
 
+Page = tuple[str, dict[str, "Figure"]]
+"""The table and the figures of a finding."""
+
+
 def measure(experiment: Experiment, table: pa.Table) -> list[Measured]:
     """The samples of an experiment in its own order; the table may hold more runs and seeds."""
     runs = experiment.runs()
@@ -79,9 +82,7 @@ def measure(experiment: Experiment, table: pa.Table) -> list[Measured]:
             raise ValueError(
                 f"{run.label} on {run.env} lacks seed {min(missing)}; run the experiment first"
             )
-        keep = np.isin(sample.seeds, seeds)
-        arrays = ("seeds", "returns", "values", "optimal_values")
-        sample = sample._replace(**{name: getattr(sample, name)[keep] for name in arrays})
+        sample = sample.only(seeds)
         cell = cell_of(run, sample, given[run.label])
         seconds = times.get((run.env, run.label, run.setting), float("nan"))
         measured.append(Measured(run, sample, cell, seconds))
@@ -105,7 +106,7 @@ def seconds_of(table: pa.Table) -> dict[tuple[str, str, str], float]:
 
 
 def cell_of(run: RunSpec, sample: Sample, given: Iterable[str]) -> Cell:
-    share, lost = shares(sample), sample.totals("episodes lost")
+    share, lost = sample.shares(), sample.totals("episodes lost")
     numbers = ", ".join(f"{k} = {plain(run.numbers[k])}" for k in sorted(given))
     runs, episodes = sample.values.shape
     return Cell(
@@ -115,30 +116,6 @@ def cell_of(run: RunSpec, sample: Sample, given: Iterable[str]) -> Cell:
     )  # fmt: skip
 
 
-def shares(sample: Sample) -> Array:
-    """(R,) value of the policies played / value of the optimum."""
-    return sample.values.sum(axis=1) / sample.optimal_values.sum(axis=1)
-
-
-def plain(number: Any) -> str:
-    return f"{number:g}" if isinstance(number, float) else str(number)
-
-
-def as_csv(cells: Iterable[Cell]) -> str:
-    """Every number with all its digits."""
-    sink = io.StringIO()
-    writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(Cell._fields)
-    writer.writerows([repr(x) if isinstance(x, float) else x for x in cell] for cell in cells)
-    return sink.getvalue()
-
-
-def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A table whose first row is its head."""
-    rule = ["---", *["---:"] * (len(rows[0]) - 1)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in [rows[0], rule, *rows[1:]])
-
-
 def pivot(
     cells: Sequence[Cell], place: Callable[[Cell], tuple[str, str]], text: Callable[[Cell], str]
 ) -> str:
@@ -146,7 +123,7 @@ def pivot(
     at = {place(cell): text(cell) for cell in cells}
     rows, columns = (list(dict.fromkeys(key[i] for key in at)) for i in (0, 1))
     body = [[row, *(at.get((row, column), "") for column in columns)] for row in rows]
-    return markdown([["agent", *columns], *body])
+    return as_markdown([["agent", *columns], *body])
 
 
 def lost_text(cell: Cell) -> str:
@@ -155,3 +132,8 @@ def lost_text(cell: Cell) -> str:
 
 def share_text(cell: Cell) -> str:
     return f"{100 * cell.share:.1f}% [{100 * cell.share_low:.1f}, {100 * cell.share_high:.1f}]"
+
+
+def log_spaced(first: int, last: int, count: int) -> Array:
+    """Whole numbers from first to last, evenly spaced in their logarithm."""
+    return np.unique(np.round(np.geomspace(first, last, count)).astype(np.int64))

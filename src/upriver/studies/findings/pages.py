@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from upriver.checks import Array
 from upriver.results import plots
 from upriver.results.analysis import LEVEL, Sample, bootstrap, counts_of, curve_of, draws
+from upriver.results.tables import as_markdown
 from upriver.studies.findings.figures import LOST, dots_figure, lost_figure
 from upriver.studies.findings.measured import (
     Cell,
     Found,
     Measured,
+    Page,
+    log_spaced,
     lost_text,
-    markdown,
     measure,
     pivot,
     share_text,
@@ -43,10 +44,11 @@ def find(experiment: Experiment, table: pa.Table) -> Found:
         raise ValueError(
             f"experiment {experiment.name!r} has no finding (allowed: {', '.join(FINDINGS)})"
         )
-    return FINDINGS[experiment.name](measure(experiment, table))
+    measured = measure(experiment, table)
+    return Found([m.cell for m in measured], *FINDINGS[experiment.name](measured))
 
 
-def scaling(measured: Sequence[Measured]) -> Found:
+def scaling(measured: Sequence[Measured]) -> Page:
     """Episodes lost against the number of states; the first agent stands in both panels."""
     cells = [m.cell for m in measured]
     size = {m.cell.env: f"S = {size_of(m)}" for m in measured}
@@ -59,10 +61,10 @@ def scaling(measured: Sequence[Measured]) -> Found:
         ),
     }
     figure = lost_figure({k: p for k, p in panels.items() if p}, "number of states", log_x=True)
-    return Found(cells, table, {"scaling": figure})
+    return table, {"scaling": figure}
 
 
-def equal_information(measured: Sequence[Measured]) -> Found:
+def equal_information(measured: Sequence[Measured]) -> Page:
     """Episodes lost against the number of states: a panel and a table for each support."""
     size = {m.cell.env: f"S = {size_of(m)}" for m in measured}
     panels, tables = {}, []
@@ -76,11 +78,10 @@ def equal_information(measured: Sequence[Measured]) -> Found:
         table = pivot([m.cell for m in here], lambda c: (c.agent, size[c.env]), lost_text)
         tables.append(f"Support {support}:\n\n{table}")
     figure = lost_figure(panels, "number of states", log_x=True)
-    cells = [m.cell for m in measured]
-    return Found(cells, "\n".join(tables), {"equal-information": figure})
+    return "\n".join(tables), {"equal-information": figure}
 
 
-def how_much_bonus(measured: Sequence[Measured]) -> Found:
+def how_much_bonus(measured: Sequence[Measured]) -> Page:
     """The share of the optimum against c, and the range of c that keeps 90% of it."""
     figures, rows = {}, []
     for env, features in dict.fromkeys((m.cell.env, m.cell.features) for m in measured):
@@ -103,10 +104,10 @@ def how_much_bonus(measured: Sequence[Measured]) -> Found:
         figure.axes[0].axhline(KEEPS, color="#767676", linewidth=0.7, linestyle=":", zorder=1)
         figures[f"how-much-bonus-{env}-{features}"] = figure
     head = ["environment", "features", "use of the set", "least c", "largest c", "decades", "best"]
-    return Found([m.cell for m in measured], markdown([head, *rows]), figures)
+    return as_markdown([head, *rows]), figures
 
 
-def misspecification(measured: Sequence[Measured]) -> Found:
+def misspecification(measured: Sequence[Measured]) -> Page:
     """Episodes lost against the distance from the MNL family, averaged over drawn problems.
 
     Intervals resample the problems, which differ more than the runs on one of them.
@@ -125,18 +126,17 @@ def misspecification(measured: Sequence[Measured]) -> Found:
     head = ["agent", *(f"distance {d:g}" for d in next(iter(by.values())))]
     xlabel = "distance from the MNL family"
     figure = lost_figure({"": panel}, xlabel, log_x=False, width="one")
-    return Found([m.cell for m in measured], markdown([head, *rows]), {"misspecification": figure})
+    return as_markdown([head, *rows]), {"misspecification": figure}
 
 
-def regret_rate(measured: Sequence[Measured]) -> Found:
+def regret_rate(measured: Sequence[Measured]) -> Page:
     """Cumulative regret against the episode on log axes, with the slope of the last decade."""
     panel, slopes, rows, first = {}, {}, [], 1
     for m in measured:
         curve = curve_of(m.sample, "regret")
         last = len(curve.episodes)
         first = min(FIT, last // 10)
-        at = log_spaced(1, last, 80) - 1
-        panel[m.cell.agent] = plots.Band(at + 1, curve.mean[at], curve.low[at], curve.high[at])
+        panel[m.cell.agent] = curve.band(log_spaced(1, last, 80) - 1)
         slope = slopes[m.cell.agent] = slope_of(m.sample, first)
         rows.append(
             [m.cell.agent, f"{curve.mean[-1]:.1f} [{curve.low[-1]:.1f}, {curve.high[-1]:.1f}]",
@@ -144,10 +144,10 @@ def regret_rate(measured: Sequence[Measured]) -> Found:
         )  # fmt: skip
     head = ["agent", "regret", "episodes lost", "slope"]
     figure = plots.rate_figure(panel, slopes, first)
-    return Found([m.cell for m in measured], markdown([head, *rows]), {"regret-rate": figure})
+    return as_markdown([head, *rows]), {"regret-rate": figure}
 
 
-def unknown_reward(measured: Sequence[Measured]) -> Found:
+def unknown_reward(measured: Sequence[Measured]) -> Page:
     """Episodes lost with known and with unknown rewards."""
     cells = [
         m.cell._replace(agent=m.cell.agent.removesuffix(f" {m.cell.reward}")) for m in measured
@@ -157,10 +157,10 @@ def unknown_reward(measured: Sequence[Measured]) -> Found:
     for c in cells:
         panels.setdefault(c.env, {}).setdefault(f"reward {c.reward}", {})[c.agent] = c
     figure = dots_figure(panels, "lost", LOST, log=True)
-    return Found([m.cell for m in measured], table, {"unknown-reward": figure})
+    return table, {"unknown-reward": figure}
 
 
-def exploration_needed(measured: Sequence[Measured]) -> Found:
+def exploration_needed(measured: Sequence[Measured]) -> Page:
     """The share of the optimum that is earned with a bonus and without."""
     cells = [m.cell for m in measured]
     table = pivot(cells, lambda c: (c.agent, c.env), share_text)
@@ -168,10 +168,10 @@ def exploration_needed(measured: Sequence[Measured]) -> Found:
     for c in cells:
         panels.setdefault(c.env, {}).setdefault("", {})[c.agent] = c
     figure = dots_figure(panels, "share", "share of the optimum", mark=KEEPS)
-    return Found(cells, table, {"exploration-needed": figure})
+    return table, {"exploration-needed": figure}
 
 
-FINDINGS: dict[str, Callable[[Sequence[Measured]], Found]] = {
+FINDINGS: dict[str, Callable[[Sequence[Measured]], Page]] = {
     "scaling": scaling,
     "equal-information": equal_information,
     "how-much-bonus": how_much_bonus,
@@ -224,11 +224,6 @@ def solved_text(scales: Sequence[float], share: Sequence[float]) -> list[str]:
     if kept is None:
         return ["", "", "nowhere", best]
     return [f"{kept[0]:.0e}", f"{kept[1]:.0e}", f"{log10(kept[1] / kept[0]):.1f}", best]
-
-
-def log_spaced(first: int, last: int, count: int) -> Array:
-    """Whole numbers from first to last, evenly spaced in their logarithm."""
-    return np.unique(np.round(np.geomspace(first, last, count)).astype(np.int64))
 
 
 def slope_of(sample: Sample, first: int) -> tuple[float, float, float]:

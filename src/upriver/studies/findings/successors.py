@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from upriver.results import plots
 from upriver.results.analysis import Curve, curve_of
-from upriver.studies.findings.measured import Found, Measured, lost_text, markdown, pivot
+from upriver.results.tables import as_markdown
+from upriver.studies.findings.measured import Measured, Page, log_spaced, lost_text, pivot
 
 PUBLISHED = {"RRL-MNL": 20.3, "UCRL-MNL": 4302.3, "ORRL-MNL": 76.2, "UCRL-MNL+": 70.1}
 """Seconds for the first 1,000 episodes in Figure 1c, on the authors' hardware."""
@@ -16,7 +15,7 @@ LAST = 1_000
 WINDOW = 200
 
 
-def cho_figure_1(measured: Sequence[Measured]) -> Found:
+def cho_figure_1(measured: Sequence[Measured]) -> Page:
     """What the last policies are worth, and seconds per 1,000 episodes, published ones beside."""
     panels: dict[str, dict[str, plots.Band]] = {}
     regret: dict[str, dict[str, plots.Band]] = {}
@@ -48,21 +47,19 @@ def cho_figure_1(measured: Sequence[Measured]) -> Found:
         "cho-figure-1": plots.learning_curves(panels, optimal, WINDOW),
         "cho-figure-1-regret": plots.regret_curves(regret, log=True),
     }
-    return Found([m.cell for m in measured], markdown(rows), figures)
+    return as_markdown(rows), figures
 
 
 def thinned(curve: Curve) -> plots.Band:
     """A curve at some 200 episodes, evenly spaced on a log axis."""
-    last = len(curve.episodes)
-    keep = np.unique(np.geomspace(1, last, 200).astype(int)) - 1
-    return plots.Band(curve.episodes[keep], curve.mean[keep], curve.low[keep], curve.high[keep])
+    return curve.band(log_spaced(1, len(curve.episodes), 200) - 1)
 
 
-def all_mnl(measured: Sequence[Measured]) -> Found:
+def all_mnl(measured: Sequence[Measured]) -> Page:
     """Episodes lost and run time of every MNL learner on every environment."""
     cells = [m.cell for m in measured]
     lost = pivot(cells, lambda c: (c.agent, c.env), lost_text)
     times = {(m.cell.env, m.cell.agent): f"{m.seconds:.3f}" for m in measured}
     slow = pivot(cells, lambda c: (c.agent, c.env), lambda c: times[c.env, c.agent])
     text = f"Episodes lost\n\n{lost}\n\nSeconds per 1,000 episodes\n\n{slow}"
-    return Found(cells, text, {})
+    return text, {}
