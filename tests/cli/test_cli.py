@@ -50,8 +50,11 @@ def test_run_table_and_resume(capsys, spec, tmp_path):
     lines = out.splitlines()
     assert lines[0].split() == [
         "environment", "agent", "runs", "episodes", "mean", "±", "sd", "95%", "interval", "IQM",
-        "lost",
+        "lost", "locked", "in",
     ]  # fmt: skip
+    code, out, _ = call(capsys, "table", folder, "--against", "random", "--of", "regret")
+    assert code == 0 and out.splitlines()[0].split()[:3] == ["environment", "agent", "pairs"]
+    assert [line.split()[:3] for line in out.splitlines()[1:]] == [["riverswim-3", "ucrl-mnl", "2"]]
     assert [line.split()[:4] for line in lines[1:]] == [
         ["riverswim-3", "random", "2", "3"],
         ["riverswim-3", "ucrl-mnl", "2", "3"],

@@ -19,50 +19,6 @@ def sample(returns, env="river", agent="a", seeds=None, values=None) -> Sample:
     return Sample(env, agent, "s", seeds, returns, values, np.full(returns.shape, 10.0))
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 11, 40])
-def test_location_and_spread_agree_with_the_standard_library_and_scipy(rng, n):
-    x = rng.gamma(2.0, size=n)
-    assert analysis.mean(x) == pytest.approx(statistics.fmean(x))
-    assert analysis.iqm(x) == pytest.approx(stats.trim_mean(x, 0.25))
-    spread = statistics.stdev(x) if n > 1 else 0.0
-    assert analysis.sd(x) == pytest.approx(spread)
-    assert analysis.standard_error(x) == pytest.approx(spread / n**0.5)
-
-
-def test_the_bootstrap_agrees_with_scipy(rng):
-    x = rng.exponential(size=60)
-    for statistic in (analysis.mean, analysis.iqm):
-        ours = analysis.bootstrap(x, statistic, resamples=20_000)
-        theirs = stats.bootstrap(
-            (x,), lambda y, axis=-1, f=statistic: f(np.moveaxis(y, axis, -1)),
-            method="percentile", n_resamples=20_000, rng=np.random.default_rng(1),
-        ).confidence_interval  # fmt: skip
-        np.testing.assert_allclose(ours, theirs, atol=0.02)
-    assert analysis.bootstrap(x) == analysis.bootstrap(x)
-
-
-def test_the_interval_covers_the_mean_about_as_often_as_it_says(rng):
-    covered = 0
-    for _ in range(400):
-        low, high = analysis.bootstrap(rng.normal(size=40), resamples=500)
-        covered += low <= 0.0 <= high
-    assert 0.90 <= covered / 400 <= 0.98
-
-
-def test_strata_are_resampled_by_themselves():
-    low, high = analysis.bootstrap([np.zeros(5), np.full(7, 100.0)])
-    assert low == high == 50.0
-    low, high = analysis.bootstrap(np.concatenate([np.zeros(5), np.full(5, 100.0)]))
-    assert low < 50.0 < high
-
-
-def test_strata_do_not_share_their_draws(rng):
-    x = rng.normal(size=30)
-    single = np.diff(analysis.bootstrap(x))
-    both = np.diff(analysis.bootstrap([x, x]))
-    assert both == pytest.approx(single / 2**0.5, rel=0.1)
-
-
 def test_paired_differences_use_the_seeds_in_common(rng):
     noise = 100.0 * rng.normal(size=(6, 3))
     a = sample(noise + 1.0, agent="a", seeds=[0, 1, 2, 3, 4, 5])
@@ -117,6 +73,35 @@ def test_its_interval_is_that_of_a_plain_loop(rng):
     assert 0.0 <= found.low < found.high <= 1.0
 
 
+def test_both_sides_of_an_improvement_are_resampled_by_themselves(rng):
+    x = rng.normal(size=(15, 1))
+    found = analysis.probability_of_improvement([sample(x)], [sample(x)])
+    # with one stream for both every resample would meet itself and win exactly half of the time
+    assert found.low < 0.4 < found.probability == 0.5 < 0.6 < found.high
+
+
+def test_episodes_lost_are_counted_in_mean_optimal_values():
+    # a random start: some episodes are worth 1 at best, some 3
+    best = np.array([[1.0, 3.0, 3.0, 1.0]])
+    values = np.array([[1.0, 1.0, 3.0, 0.0]])
+    one = Sample("river", "a", "s", np.arange(1), values, values, best)
+    assert one.totals("regret") == pytest.approx([3.0])
+    assert one.totals("episodes lost") == pytest.approx([1.5])
+    assert one.shares() == pytest.approx([5 / 8])
+
+
+def test_a_run_is_locked_in_when_its_last_tenth_is_worth_under_half():
+    values = np.full((4, 20), 10.0)
+    values[1, :18] = 0.0  # a late start
+    values[2, -2:] = [4.0, 6.0]  # exactly half
+    values[3, -2:] = [4.0, 5.9]
+    runs = sample(values)
+    assert runs.locked_in().tolist() == [False, False, False, True]
+    assert not runs._replace(optimal_values=-runs.optimal_values).locked_in().any()
+    short = sample([[1.0, 10.0], [10.0, 1.0]])
+    assert short.locked_in().tolist() == [False, True]
+
+
 def test_improvement_averages_environments_and_wants_the_same_ones(rng):
     a = [sample([[2.0]] * 3, env=e) for e in ("x", "y")]
     b = [sample([[1.0]] * 3, env="x"), sample([[3.0]] * 3, env="y")]
@@ -130,9 +115,8 @@ def test_curves_are_means_with_bootstrap_bands(rng):
     curve = analysis.regret_curve(sample(values))
     regret = np.cumsum(10.0 - values, axis=1)
     np.testing.assert_allclose(curve.mean, regret.mean(axis=0))
-    resampled = regret[analysis.draws(6, 1000, 0)].mean(axis=1)
-    np.testing.assert_allclose(curve.low, np.quantile(resampled, 0.025, axis=0))
-    np.testing.assert_allclose(curve.high, np.quantile(resampled, 0.975, axis=0))
+    bands = [analysis.bootstrap(column, resamples=1000) for column in regret.T]
+    np.testing.assert_allclose(np.transpose([curve.low, curve.high]), bands)
     assert curve.runs == 6 and list(curve.episodes[:2]) == [1, 2]
 
 
@@ -176,7 +160,8 @@ def test_samples_come_out_of_a_shuffled_table(rng):
 
 def test_a_summary_row_is_what_its_columns_say(rng):
     returns, values = rng.uniform(0, 5, size=(2, 10, 7))
-    (row,) = analysis.summary([sample(returns, values=values)])
+    runs = sample(returns, values=values)
+    (row,) = analysis.summary([runs])
     totals = returns.sum(axis=1)
     assert (row.runs, row.episodes) == (10, 7)
     assert row.mean == pytest.approx(totals.mean())
@@ -184,6 +169,9 @@ def test_a_summary_row_is_what_its_columns_say(rng):
     assert row.se == pytest.approx(stats.sem(totals))
     assert row.iqm == pytest.approx(stats.trim_mean(totals, 0.25))
     assert (row.low, row.high) == analysis.bootstrap(totals)
+    assert row.locked_in == runs.locked_in().mean()
+    exact = stats.binomtest(int(runs.locked_in().sum()), 10).proportion_ci(method="exact")
+    assert (row.locked_low, row.locked_high) == pytest.approx(tuple(exact))
     assert row.episodes_lost == pytest.approx((70.0 - values.sum(axis=1)).mean() / 10.0)
     with pytest.raises(ValueError, match="quantity 'gain' is unknown"):
         analysis.summary([sample(returns)], "gain")

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from upriver.results.analysis import Row
+    from upriver.results.analysis import Row, Sample
 
 Format = Literal["text", "csv", "markdown"]
 COLUMNS = (
     "env", "agent", "setting", "runs", "episodes", "mean", "sd", "se", "iqm", "ci_low", "ci_high",
-    "episodes_lost",
+    "episodes_lost", "locked_in", "locked_low", "locked_high",
 )  # fmt: skip
 
 
@@ -22,8 +22,12 @@ def table(
     of: Literal["return", "value", "regret"] = "return",
     format: Format = "text",
     out: Path | None = None,
+    against: str | None = None,
 ) -> int:
     """Print totals over all episodes: mean, sd, interquartile mean, 95% interval.
+
+    *lost* is regret in episodes of optimal play; *locked in* the share of the runs whose last
+    tenth is worth under half of the optimum, with its exact 95% interval.
 
     **Example:** `upriver table results/quick --of regret --format markdown`
 
@@ -37,17 +41,25 @@ def table(
         text, csv (every digit) or markdown.
     out
         A file instead of the terminal.
+    against
+        An agent: every other is compared with it by the mean difference over common seeds and its
+        95% interval, instead of by its own mean.
     """
     from upriver.results.analysis import load_runs, natural, samples_of, summary
     from upriver.results.tables import as_csv, as_markdown, as_text
 
     problems: list[str] = []
-    rows = summary(samples_of(load_runs(folder, problems=problems)), of)
-    rows.sort(key=lambda row: natural(row.env))
-    if format == "csv":
-        text = as_csv(COLUMNS, rows)
+    samples = samples_of(load_runs(folder, problems=problems))
+    samples.sort(key=lambda sample: natural(sample.env))
+    if against is not None:
+        head, *body = differences(samples, against, of)
     else:
-        text = {"text": as_text, "markdown": as_markdown}[format](as_cells(rows), words=2)
+        rows = summary(samples, of)
+        head, *body = [COLUMNS, *rows] if format == "csv" else as_cells(rows)
+    if format == "csv":
+        text = as_csv(head, body)
+    else:
+        text = {"text": as_text, "markdown": as_markdown}[format]([head, *body], words=2)
     if out is None:
         print(text, end="")
     else:
@@ -60,7 +72,8 @@ def table(
 def as_cells(rows: list[Row]) -> list[list[str]]:
     """Rounded for reading; the setting only where it is needed to tell two rows apart."""
     names = [(r.env, r.agent) for r in rows]
-    head = ["environment", "agent", "runs", "episodes", "mean ± sd", "95% interval", "IQM", "lost"]
+    head = ["environment", "agent", "runs", "episodes", "mean ± sd", "95% interval", "IQM", "lost",
+            "locked in"]  # fmt: skip
     body = [
         [
             r.env,
@@ -71,7 +84,26 @@ def as_cells(rows: list[Row]) -> list[list[str]]:
             f"{r.low:.2f} to {r.high:.2f}",
             f"{r.iqm:.2f}",
             f"{r.episodes_lost:.1f}",
+            f"{r.locked_in:.0%} [{r.locked_low:.0%}, {r.locked_high:.0%}]",
         ]
         for r in rows
     ]
     return [head, *body]
+
+
+def differences(samples: list[Sample], agent: str, of: str) -> list[list[str]]:
+    """Every sample minus that of one agent on the same environment and seeds."""
+    from upriver.experiments.names import unknown
+    from upriver.results.analysis import paired_difference
+
+    names = sorted({s.agent for s in samples})
+    if agent not in names:
+        raise unknown("agent", agent, names)
+    rows = [["environment", "agent", "pairs", f"minus {agent}", "95% interval"]]
+    for base in (s for s in samples if s.agent == agent):
+        for s in samples:
+            if s.env == base.env and s.agent != agent:
+                d = paired_difference(s, base, of)
+                interval = f"{d.low:.2f} to {d.high:.2f}"
+                rows.append([s.env, s.agent, str(d.pairs), f"{d.mean:+.2f}", interval])
+    return rows

@@ -5,8 +5,8 @@
     rows = summary(samples)                 # mean, sd, se, IQM, 95% interval
     curve = regret_curve(samples[0])        # cumulative regret with a band
 
-Intervals are percentile bootstrap intervals with a fixed seed, so that a table is the same table
-every time. `stratified` means: runs are resampled within each environment, never across.
+Intervals are those of `statistics.interval`, by a bootstrap with fixed streams, so that a table is
+the same table every time; runs are resampled within each environment, never across.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from upriver.results.statistics import (
     iqm,
     mean,
     sd,
+    share_interval,
     standard_error,
 )
 
@@ -40,7 +41,7 @@ __all__ = [
     "LEVEL", "RESAMPLES", "Curve", "Difference", "Improvement", "Row", "Sample", "bootstrap",
     "counts_of", "curve_of", "curves", "draws", "interval", "iqm", "load_runs", "mean", "natural",
     "paired_difference", "probability_of_improvement", "regret_curve", "samples_of", "sd",
-    "standard_error", "summary", "trailing_mean",
+    "share_interval", "standard_error", "summary", "trailing_mean",
 ]  # fmt: skip
 
 
@@ -58,9 +59,14 @@ class Row(NamedTuple):
     iqm: float
     low: float
     high: float
-    """95% bootstrap interval of the mean."""
+    """95% interval of the mean."""
     episodes_lost: float
     """Mean regret in episodes of optimal play."""
+    locked_in: float
+    """Share of the runs whose last tenth is worth under half of the optimum."""
+    locked_low: float
+    locked_high: float
+    """Exact 95% interval of that share."""
 
 
 def summary(samples: Sequence[Sample], quantity: str = "return") -> list[Row]:
@@ -72,8 +78,11 @@ def summary(samples: Sequence[Sample], quantity: str = "return") -> list[Row]:
         low, high = bootstrap(x)
         runs, episodes = s.returns.shape
         lost = float(s.totals("episodes lost").mean())
+        locked = int(s.locked_in().sum())
+        ends = share_interval(locked, runs)
         row = Row(*s[:3], runs, episodes, **numbers, se=float(standard_error(x)), low=low,
-                  high=high, episodes_lost=lost)  # fmt: skip
+                  high=high, episodes_lost=lost, locked_in=locked / runs, locked_low=ends[0],
+                  locked_high=ends[1])  # fmt: skip
         rows.append(row)
     return rows
 
@@ -119,18 +128,20 @@ def probability_of_improvement(
     if [x.env for x in a] != [x.env for x in b] or not a:
         raise ValueError("both sides need one sample for each of the same environments")
     sign = -1.0 if quantity in ("regret", "episodes lost") else 1.0
-    points, resampled = [], []
+    points, resampled, pulls = [], [], []
     for i, (x, y) in enumerate(zip(a, b, strict=True)):
         p, q = sign * x.totals(quantity), sign * y.totals(quantity)
         wins = (p[:, None] > q) + 0.5 * (p[:, None] == q)
         points.append(wins.mean())
+        pulls += [wins.mean(axis=1) - points[-1], wins.mean(axis=0) - points[-1]]
         rows, columns = draws(len(p), RESAMPLES, 2 * i), draws(len(q), RESAMPLES, 2 * i + 1)
         # count how often each run was drawn: the mean over drawn pairs is then a bilinear form
         resampled.append(
             np.einsum("br,rc,bc->b", counts_of(rows), wins, counts_of(columns), optimize=True)
         )
-    low, high = interval(np.mean(resampled, axis=0))
-    return Improvement(float(np.mean(points)), low, high)
+    probability = np.mean(points)
+    low, high = interval(np.mean(resampled, axis=0), probability, pulls)
+    return Improvement(float(probability), float(low), float(high))
 
 
 class Curve(NamedTuple):
@@ -168,9 +179,9 @@ def curve_of(
         raise ValueError(f"window is {window}; it must be at least 1")
     x = sample.each(quantity)
     x = trailing_mean(np.cumsum(x, axis=1) if cumulative else x, window)
-    weights = counts_of(draws(len(x), 1000, 0))
-    low, high = np.quantile(weights @ x, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    return Curve(*sample[:3], quantity, len(x), np.arange(1, x.shape[1] + 1), x.mean(axis=0),
+    middle = x.mean(axis=0)
+    low, high = interval(counts_of(draws(len(x), 1000, 0)) @ x, middle, [x - middle])
+    return Curve(*sample[:3], quantity, len(x), np.arange(1, x.shape[1] + 1), middle,
                  low, high)  # fmt: skip
 
 

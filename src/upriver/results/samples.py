@@ -58,6 +58,16 @@ class Sample(NamedTuple):
         """(R,) value of the policies played / value of the optimum."""
         return self.values.sum(axis=1) / self.optimal_values.sum(axis=1)
 
+    def locked_in(self) -> Array:
+        """(R,) whether a run is lost: its last tenth is worth under half of the optimum.
+
+        Such a run has settled for something poor, or is still wandering. It asks for an optimum
+        above zero; where that is not so, no run counts.
+        """
+        last = slice(-max(1, self.values.shape[1] // 10), None)
+        best = self.optimal_values[:, last].mean(axis=1)
+        return (self.values[:, last].mean(axis=1) < 0.5 * best) & (best > 0.0)
+
     def only(self, seeds: Iterable[int]) -> Sample:
         """The runs of some seeds; a folder may hold more."""
         keep = np.isin(self.seeds, list(seeds))

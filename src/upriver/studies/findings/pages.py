@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from upriver.checks import Array
 from upriver.results import plots
-from upriver.results.analysis import LEVEL, Sample, bootstrap, counts_of, curve_of, draws
+from upriver.results.analysis import Sample, bootstrap, counts_of, curve_of, draws, interval
 from upriver.results.tables import as_markdown
 from upriver.studies.findings.figures import LOST, dots_figure, lost_figure
 from upriver.studies.findings.measured import (
@@ -234,7 +235,13 @@ def slope_of(sample: Sample, first: int) -> tuple[float, float, float]:
     at = log_spaced(first, sample.values.shape[1], 50)
     total = np.cumsum(sample.regret, axis=1)[:, at - 1]
     x = np.log(at) - np.log(at).mean()
-    resampled = counts_of(draws(len(total), 1000, 0)) @ total
-    slopes = np.log(np.vstack([total.mean(axis=0), resampled])) @ x / (x @ x)
-    low, high = np.quantile(slopes[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(slopes[0]), float(low), float(high)
+
+    def slope(means: Array) -> Array:
+        return np.log(means) @ x / (x @ x)
+
+    n = len(total)
+    estimate = slope(total.mean(axis=0))
+    resampled = slope(counts_of(draws(n, 1000, 0)) @ total)
+    without = slope((total.sum(axis=0) - total) / (n - 1)) if n > 1 else np.array([estimate])
+    low, high = interval(resampled, estimate, [(n - 1) * (without.mean() - without)])
+    return float(estimate), float(low), float(high)
