@@ -113,7 +113,7 @@ def test_misspecification_costs_the_model_with_few_numbers(tmp_path):
         )
 
     assert lost("UCRL-MNL shared", "0") < lost("UCBVI", "0")
-    assert lost("UCRL-MNL shared", "0.8") > 3.0 * lost("UCBVI", "0.8")
+    assert lost("UCRL-MNL shared", "0.8") > 1.3 * lost("UCBVI", "0.8")
     assert "distance 0.8" in result.table
 
 
