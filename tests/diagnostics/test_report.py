@@ -6,7 +6,7 @@ import pytest
 
 import upriver as up
 from upriver.cli import main
-from upriver.cli.diagnose import sections
+from upriver.diagnostics.advice import sections
 
 
 def keys(value, prefix=""):
@@ -38,7 +38,7 @@ def test_every_support_and_feature_map_gives_an_answer():
             found = up.diagnose(mdp, make(mdp.task(support)))
             assert (found.core.forbidden is None) == (support == "known")
             json.dumps(found.as_dict(), allow_nan=False)
-            assert all(lines for _, lines in sections(found))
+            assert all(sections(found).values())
 
 
 def test_features_without_a_zero_successor_are_recentred_for_the_bounds(rng):
