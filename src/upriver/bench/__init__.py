@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from upriver.bench import agents, fits, memory, peers, planning, startup, steps
 from upriver.bench.timing import Line, Skipped
 
-FAMILIES = ("episodes", "growth", "planning", "fits", "steps", "memory", "startup")
+FAMILIES: dict[str, Callable[[bool, bool], Iterator[Line | Skipped]]] = {
+    "episodes": agents.episodes,
+    "growth": agents.against_k,
+    "planning": planning.backward,
+    "fits": fits.fits,
+    "steps": steps.steps,
+    "memory": memory.memory,
+    "startup": startup.startup,
+}
+"""Each is called with (quick, with_peers)."""
 
 
 def measure(
-    families: tuple[str, ...] = FAMILIES,
+    families: Collection[str] = tuple(FAMILIES),
     quick: bool = False,
     with_peers: bool = False,
     rlberry_python: Path | None = None,
@@ -23,23 +32,11 @@ def measure(
 
     quick: small sizes and few repeats, to see that everything runs; the figures mean little.
     """
-    if "episodes" in families:
-        yield from agents.paper(quick)
-        if with_peers:
-            yield from peers.rlberry(rlberry_python, quick)
-        yield from agents.episodes(quick)
-    if "growth" in families:
-        yield from agents.against_k(quick)
-    if "planning" in families:
-        yield from planning.backward(quick, with_peers)
-    if "fits" in families:
-        yield from fits.fits(quick, with_peers)
-    if "steps" in families:
-        yield from steps.steps(quick)
-    if "memory" in families:
-        yield from memory.memory(quick)
-    if "startup" in families:
-        yield from startup.startup(quick)
+    if "episodes" in families and with_peers:
+        yield from peers.rlberry(rlberry_python, quick)
+    for name, function in FAMILIES.items():
+        if name in families:
+            yield from function(quick, with_peers)
 
 
 def as_text(line: Line | Skipped) -> str:

@@ -27,11 +27,12 @@ def build(name: str, mdp: FiniteMDP, **numbers: Any) -> Any:
     return AGENTS[name](task, **given, **numbers)
 
 
-def episodes(quick: bool) -> Iterator[Line]:
-    """Each agent at S = 6, 20, 100, against an episode of the loop with an agent that does nothing.
+def episodes(quick: bool, _: bool = False) -> Iterator[Line]:
+    """UCRL-MNL against what is allowed, then each agent against an agent that does nothing.
 
-    What is compared with is `simulate` itself: it samples and evaluates the same policy every time.
+    That is `simulate` itself: it samples and evaluates the same policy every time.
     """
+    yield from paper(quick)
     for n_states in (6,) if quick else (6, 20, 100):
         mdp = envs.riverswim(n_states, HORIZON)
         count = 20 if quick else 2000 // n_states
@@ -65,7 +66,7 @@ def paper(quick: bool) -> Iterator[Line]:
     )  # fmt: skip
 
 
-def against_k(quick: bool) -> Iterator[Line]:
+def against_k(quick: bool, _: bool = False) -> Iterator[Line]:
     """Late episodes against early ones, gone on with from a checkpoint: 1 means flat in k."""
     mdp = envs.riverswim(6, HORIZON)
     first, last, count = (20, 100, 20) if quick else (200, 5000, 200)

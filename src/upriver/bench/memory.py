@@ -67,7 +67,7 @@ def needed(seen: dict, horizon: int, n_states: int) -> int:
     return 8 * seen["triples"] + (8 + 1) * horizon * n_states
 
 
-def memory(quick: bool) -> Iterator[Line]:
+def memory(quick: bool, _: bool = False) -> Iterator[Line]:
     sizes = {"shared": (10**4,), "one_hot": (10**4,)}
     if not quick:
         sizes = {"shared": (10**3, 10**4, 10**5, 10**6), "one_hot": (10**3, 10**4, 10**5)}

@@ -46,21 +46,14 @@ def seconds(code: str, cache: Path | None = None) -> float:
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
-def startup(quick: bool) -> Iterator[Line]:
-    repeats = 1 if quick else 5
+def startup(quick: bool, _: bool = False) -> Iterator[Line]:
     works = {
         "numpy": "import numpy, scipy.sparse, scipy.linalg",
         "import": "import upriver",
         "help": "from upriver.cli import main; main(['--help'])",
     }
-    taken = {
-        name: median(x)
-        for name, x in zip(
-            works,
-            zip(*[[seconds(code) for code in works.values()] for _ in range(repeats)], strict=True),
-            strict=True,
-        )
-    }
+    rounds = [{name: seconds(works[name]) for name in works} for _ in range(1 if quick else 5)]
+    taken = {name: median(each[name] for each in rounds) for name in works}
     for name, label in (("import", "import upriver"), ("help", "upriver --help")):
         yield Line("start-up", label, taken[name], "s", "importing numpy and scipy", taken["numpy"])
     if quick:
@@ -68,11 +61,7 @@ def startup(quick: bool) -> Iterator[Line]:
     with tempfile.TemporaryDirectory() as folder:
         cold = seconds(KERNELS, Path(folder))
         warm = median([seconds(KERNELS, Path(folder)) for _ in range(3)])
-    yield Line(
-        "start-up", "all kernels of reproduce, empty cache", cold, "s", "what is allowed", COLD,
-        most=1.0,
-    )  # fmt: skip
-    yield Line(
-        "start-up", "all kernels of reproduce, cached", warm, "s", "what is allowed", WARM,
-        most=1.0, note="with imports and two episodes of every agent",
-    )  # fmt: skip
+    note = "with imports and two episodes of every agent"
+    for label, taken, allowed in (("empty cache", cold, COLD), ("cached", warm, WARM)):
+        case = f"all kernels of reproduce, {label}"
+        yield Line("start-up", case, taken, "s", "what is allowed", allowed, most=1.0, note=note)

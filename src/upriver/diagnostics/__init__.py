@@ -13,38 +13,6 @@ from upriver.diagnostics.linear_models import (
     represent,
     with_constant,
 )
-from upriver.diagnostics.realizability import (
-    find_core,
-    shape_of,
-    theta_star,
-    true_probabilities,
-)
+from upriver.diagnostics.realizability import find_core, theta_star, true_probabilities
 from upriver.diagnostics.report import Diagnosis, diagnose
-
-__all__ = [
-    "COUNTEREXAMPLES",
-    "Bounds",
-    "Coverage",
-    "Diagnosis",
-    "bilinear_model",
-    "calibrated_radius",
-    "coverage",
-    "coverage_over",
-    "curvature_at",
-    "diagnose",
-    "draw_core",
-    "find_core",
-    "kappa_at",
-    "kappa_over_ball",
-    "linear_model",
-    "matrix_rl_constant",
-    "mean_features",
-    "mnl_mdp",
-    "potential_bound",
-    "represent",
-    "shape_of",
-    "theorem1",
-    "theta_star",
-    "true_probabilities",
-    "with_constant",
-]
+from upriver.diagnostics.shape import shape_of

@@ -16,9 +16,6 @@ from typing import NamedTuple
 from upriver.features import Features
 from upriver.mnl.confidence import Evidence, corrected_radius, lemma1_radius, theory_regularization
 
-SMALLEST_KAPPA = 1e-300
-LARGEST_KAPPA = 1.0 - 1e-12
-
 
 class Bounds(NamedTuple):
     """What Lemma 1 and Theorem 1 say about K episodes, for one value of kappa."""
@@ -40,27 +37,29 @@ class Bounds(NamedTuple):
     """The least number of episodes at which the corrected bound is below K H."""
 
 
+def usable(kappa: float) -> float:
+    """kappa as a radius takes it, strictly between 0 and 1."""
+    return min(max(kappa, 1e-300), 1.0 - 1e-12)
+
+
 def theorem1(
     features: Features, kappa: float, theta_bound: float, n_episodes: int, delta: float
 ) -> Bounds:
     """lambda_K, beta_K and the regret bound for K = n_episodes at level delta."""
     if not 0.0 < delta < 1.0:
         raise ValueError(f"delta is {delta!r}; it must lie strictly between 0 and 1")
-    kappa = min(max(kappa, SMALLEST_KAPPA), LARGEST_KAPPA)
-    horizon = features.task.horizon
-    printed = lemma1_radius(kappa, theta_bound, delta)
-    corrected = corrected_radius(kappa, theta_bound, delta)
+    kappa, trivial = usable(kappa), float(n_episodes) * features.task.horizon
     evidence = worst_evidence(features, n_episodes)
     bound = corrected_regret(features, kappa, theta_bound, n_episodes, delta)
     return Bounds(
         kappa=kappa,
         regularization=evidence.regularization,
-        radius_printed=printed(evidence),
-        radius_corrected=corrected(evidence),
+        radius_printed=lemma1_radius(kappa, theta_bound, delta)(evidence),
+        radius_corrected=corrected_radius(kappa, theta_bound, delta)(evidence),
         regret_printed=printed_regret(features, kappa, theta_bound, n_episodes, delta),
         regret_corrected=bound,
-        trivial=float(n_episodes) * horizon,
-        vacuous=bound >= float(n_episodes) * horizon,
+        trivial=trivial,
+        vacuous=bound >= trivial,
         first_useful=first_useful(features, kappa, theta_bound, delta),
     )
 
@@ -89,27 +88,27 @@ def printed_regret(
     """2 H beta_K(delta/2K) sqrt(2 T H d log(1 + K H U L^2)) + H sqrt(2 T log(2/delta))."""
     task, d = features.task, features.formal_dimension
     assert d is not None
-    horizon, steps = task.horizon, float(k) * task.horizon
     beta = lemma1_radius(kappa, theta_bound, delta / (2.0 * k))(worst_evidence(features, k))
-    spread = log(1.0 + steps * task.max_successors * features.norm_bound**2)
-    return 2.0 * horizon * beta * sqrt(2.0 * steps * horizon * d * spread) + horizon * sqrt(
-        2.0 * steps * log(2.0 / delta)
-    )
+    spread = log(1.0 + float(k) * task.horizon * task.max_successors * features.norm_bound**2)
+    return regret(task.horizon, k, 2.0 * beta, 2.0 * task.horizon * d * spread, delta)
 
 
 def corrected_regret(
     features: Features, kappa: float, theta_bound: float, k: int, delta: float
 ) -> float:
     """3 H max_k beta_k(delta/2) sqrt(T Sigma) + H sqrt(2 T log(2/delta))."""
-    horizon, steps = features.task.horizon, float(k) * features.task.horizon
     radius = corrected_radius(kappa, theta_bound, delta / 2.0)
     # beta_k need not grow with k while lambda_k does, so it is looked at all along the way
     along = {1, k, *(min(2**i, k) for i in range(k.bit_length()))}
     beta = max(radius(worst_evidence(features, i)) for i in along)
     potential = potential_bound(features, float(k), theory_regularization(features)(1))
-    return 3.0 * horizon * beta * sqrt(steps * potential) + horizon * sqrt(
-        2.0 * steps * log(2.0 / delta)
-    )
+    return regret(features.task.horizon, k, 3.0 * beta, potential, delta)
+
+
+def regret(horizon: int, k: int, width: float, potential: float, delta: float) -> float:
+    """H width sqrt(T potential) + H sqrt(2 T log(2/delta)), T = K H."""
+    steps = float(k) * horizon
+    return horizon * (width * sqrt(steps * potential) + sqrt(2.0 * steps * log(2.0 / delta)))
 
 
 def first_useful(features: Features, kappa: float, theta_bound: float, delta: float) -> float:

@@ -18,7 +18,7 @@ from upriver.agents.mnl_family import State, evidence
 from upriver.agents.protocol import Episode
 from upriver.agents.ucrl_mnl import UCRLMNL
 from upriver.checks import Array, positive_integer
-from upriver.diagnostics.bounds import LARGEST_KAPPA, SMALLEST_KAPPA, potential_bound
+from upriver.diagnostics.bounds import potential_bound, usable
 from upriver.diagnostics.curvature import kappa_over_ball
 from upriver.diagnostics.realizability import theta_star
 from upriver.features import Features
@@ -57,10 +57,8 @@ class Coverage:
     def ratio(self, name: str) -> Array:
         """(R,) max over k of distance / radius; at most 1 where theta* was inside all the time."""
         radius = self.radius(name)
-        inside = np.where(self.distance <= 0.0, 0.0, np.inf)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            each = np.where(radius > 0.0, self.distance / radius, inside)
-        return each.max(axis=1)
+        nowhere = np.where(self.distance <= 0.0, 0.0, np.inf)  # what a radius of 0 holds
+        return np.divide(self.distance, radius, out=nowhere, where=radius > 0.0).max(axis=1)
 
     def share(self, name: str) -> float:
         """Share of the runs with theta* in C_k for all k; Lemma 1 claims at least 1 - delta."""
@@ -210,41 +208,42 @@ def coverage_over(
     if not 0.0 < delta < 1.0:
         raise ValueError(f"delta is {delta!r}; it must lie strictly between 0 and 1")
     positive_integer("n_episodes", n_episodes)
-    rows, bounds, names = [], [], ()
-    known: dict[Any, tuple[Array, Array, Mapping[str, Any], UCRLMNL]] = {}
-    for i, (mdp, features, agent) in enumerate(problems):
-        key = id(mdp), id(features), id(agent)
-        if key not in known:
-            known.clear()  # problems come once, or all alike
-            player = UCRLMNL(features.task, features) if agent is None else agent
-            theta = theta_star(mdp, features)
-            if len(theta) > 1 and not player.per_step:
-                raise ValueError(
-                    "the transitions change with the step, so there is no single theta*; "
-                    "use an agent with per_step=True"
-                )
-            rule = radii if radii is not None else lambda f, t, a: lemma_radii(f, t, a, delta)
-            judged = rule(features, theta, player) if callable(rule) else rule
-            known[key] = theta, solve(mdp).v[0], judged, player
-        theta, best, judged, player = known[key]
-        names = tuple(judged)
-        watched = Watched(player, theta, best, tuple(judged.values()))
+    rows, bounds = [], []
+    before: Any = None
+    judged: Mapping[str, Any] = {}
+    watched: Any = None
+    for i, problem in enumerate(problems):
+        mdp, features, _ = problem
+        if problem is not before:  # they are all different, or one many times
+            before, (judged, watched) = problem, look_on(*problem, radii, delta)
         rows.append(unroll(simulate(mdp, watched, n_episodes, seed + i).state.seen))
         lam = rows[-1][0, 5]
         bounds.append([potential_bound(features, k, lam) for k in range(1, n_episodes + 1)])
     if not rows:
         raise ValueError("there are no problems; coverage needs at least one run")
-    table = np.array(rows)
+    distances, hopeful, clipped, tied, added, _, *radius = np.moveaxis(np.array(rows), 2, 0)
     return Coverage(
-        delta=delta,
-        distance=table[:, :, 0],
-        radii={name: table[:, :, 6 + j] for j, name in enumerate(names)},
-        optimistic=table[:, :, 1] > 0.5,
-        clipped=table[:, :, 2],
-        tied=table[:, :, 3],
-        potential=np.cumsum(table[:, :, 4], axis=1),
-        potential_bound=np.array(bounds),
-    )
+        delta, distances, dict(zip(judged, radius, strict=True)), hopeful > 0.5, clipped, tied,
+        np.cumsum(added, axis=1), np.array(bounds),
+    )  # fmt: skip
+
+
+def look_on(
+    mdp: FiniteMDP, features: Features, agent: UCRLMNL | None, radii: Any, delta: float
+) -> tuple[Mapping[str, Any], Watched]:
+    """The radii to judge, and the agent that is watched."""
+    agent = UCRLMNL(features.task, features) if agent is None else agent
+    theta = theta_star(mdp, features)
+    if len(theta) > 1 and not agent.per_step:
+        raise ValueError(
+            "the transitions change with the step, so there is no single theta*; "
+            "use an agent with per_step=True"
+        )
+    if radii is None:
+        radii = lemma_radii(features, theta, agent, delta)
+    elif callable(radii):
+        radii = radii(features, theta, agent)
+    return radii, Watched(agent, theta, solve(mdp).v[0], tuple(radii.values()))
 
 
 def unroll(seen: Any) -> Array:
@@ -260,10 +259,9 @@ def lemma_radii(features: Features, theta: Array, agent: UCRLMNL, delta: float) 
     """Lemma 1 as printed and corrected with what is true of theta*, and the agent's own radius."""
     bound = max(float(np.linalg.norm(theta, axis=1).max()), 1e-12)
     ball = kappa_over_ball(features, bound)
-    kappa = min(max(ball.certified if ball else 0.25, SMALLEST_KAPPA), LARGEST_KAPPA)
-    acting: Any = agent.radius
+    kappa = usable(ball.certified if ball else 0.25)
     return {
         "printed": lemma1_radius(kappa, bound, delta),
         "corrected": corrected_radius(kappa, bound, delta),
-        "acting": acting,
+        "acting": agent.radius,
     }

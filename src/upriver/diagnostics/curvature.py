@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from upriver.checks import Array, nonnegative_number
-from upriver.diagnostics.realizability import stacks
+from upriver.diagnostics.shape import stacks
 from upriver.features import Features
 from upriver.mdp import Task
 

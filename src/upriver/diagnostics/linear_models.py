@@ -13,6 +13,7 @@ for all.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,13 +66,41 @@ class Representation(NamedTuple):
     exact: bool
 
 
+class LinearModels(NamedTuple):
+    """Propositions 1 and 2 for phi(s, a) and psi(s')."""
+
+    derived: bool
+    """Whether phi is the mean of varphi over the successors, since none was given."""
+    linear: ProperModel
+    bilinear: ProperBilinear | None
+    """Only where next-state features were given."""
+    representation: Representation
+    """The given P as Phi mu, or as Phi M Psi^T."""
+    matrix_rl_constant: float
+    """C_psi of Proposition 2; 1 for one-hot psi, which is meant where none is given."""
+    worst_constant: float
+    """S, which C_psi reaches with a feature of size 1 in every state."""
+
+
+def examine(mdp: FiniteMDP, features: Features, phi: Any = None, psi: Any = None) -> LinearModels:
+    """Both propositions for phi and psi; phi is made from varphi where none is given."""
+    table = mean_features(features) if phi is None else phi
+    return LinearModels(
+        derived=phi is None,
+        linear=linear_model(table),
+        bilinear=None if psi is None else bilinear_model(table, psi),
+        representation=represent(mdp, table, psi),
+        matrix_rl_constant=1.0 if psi is None else matrix_rl_constant(psi),
+        worst_constant=float(mdp.n_states),
+    )
+
+
 def linear_model(phi: Any) -> ProperModel:
     """The exact test for P = Phi mu; phi (S*A, d), dense or scipy.sparse."""
     matrix = checked("state-action features", phi)
     ones = np.ones(matrix.shape[0])
     weights = np.zeros(matrix.shape[1])
-    for rows, columns in components(matrix):
-        block = dense(matrix, rows, columns)
+    for rows, columns, block in components(matrix):
         weights[columns] = np.linalg.lstsq(block, ones[rows], rcond=None)[0]
     rest = ones - np.asarray(matrix @ weights)
     residual = float(np.linalg.norm(rest))
@@ -91,24 +120,20 @@ def bilinear_model(phi: Any, psi: Any) -> ProperBilinear:
 
 def nonnegative_direction(psi: Array) -> Array | None:
     """v with Psi v >= 0 and 1^T Psi v = 1, or None."""
-    from scipy.optimize import linprog
-
-    d = psi.shape[1]
-    answer = linprog(
-        np.zeros(d), A_ub=-psi, b_ub=np.zeros(len(psi)), A_eq=psi.sum(axis=0)[None], b_eq=[1.0],
-        bounds=[(None, None)] * d, method="highs",
-    )  # fmt: skip
-    return answer.x if answer.status == 0 else None
+    return feasible(psi.sum(axis=0)[None], [1.0], (None, None), A_ub=-psi, b_ub=np.zeros(len(psi)))
 
 
 def positive_null_vector(psi: Array) -> Array | None:
     """y >= 1 with Psi^T y = 0, which shows that no v has Psi v >= 0 other than Psi v = 0."""
+    return feasible(psi.T, np.zeros(psi.shape[1]), (1.0, None))
+
+
+def feasible(equal: Array, to: Any, bounds: tuple[float | None, None], **more: Array) -> Any:
+    """x with equal x = to within the bounds, and A_ub x <= b_ub; None where there is none."""
     from scipy.optimize import linprog
 
-    answer = linprog(
-        np.ones(len(psi)), A_eq=psi.T, b_eq=np.zeros(psi.shape[1]), bounds=[(1.0, None)] * len(psi),
-        method="highs",
-    )  # fmt: skip
+    n = equal.shape[1]
+    answer = linprog(np.zeros(n), A_eq=equal, b_eq=to, bounds=[bounds] * n, method="highs", **more)
     return answer.x if answer.status == 0 else None
 
 
@@ -139,8 +164,8 @@ def represent(mdp: FiniteMDP, phi: Any, psi: Any = None) -> Representation:
         )
         total = float(p @ p)
         kept = 0.0
-        for rows, columns in components(matrix):
-            inner = range_basis(dense(matrix, rows, columns)).T @ transition[rows]
+        for rows, _, block in components(matrix):
+            inner = range_basis(block).T @ transition[rows]
             kept += float(np.sum(inner**2 if right is None else (inner @ right) ** 2))
         residual = max(residual, float(np.sqrt(max(total - kept, 0.0))))
         relative = max(relative, float(np.sqrt(max(1.0 - kept / total, 0.0))))
@@ -177,27 +202,25 @@ def with_constant(phi: Any) -> Any:
     return np.hstack([matrix, ones])
 
 
-def components(matrix: Any) -> list[tuple[Array, Array]]:
-    """(rows, columns) of each independent part of a matrix; a dense one is a single part."""
+def components(matrix: Any) -> Iterator[tuple[Any, Any, Array]]:
+    """(rows, columns, dense block) of each independent part; a dense matrix is a single part."""
     n, d = matrix.shape
     if not sparse.issparse(matrix):
-        return [(np.arange(n), np.arange(d))]
+        yield slice(n), slice(d), matrix
+        return
     entries = sparse.coo_array(matrix)
     edges = sparse.coo_array((np.ones(entries.nnz), (entries.row, n + entries.col)), (n + d, n + d))
     label = csgraph.connected_components(edges, directed=False)[1]
     order = np.argsort(label, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
-    return [(x[x < n], x[x >= n] - n) for x in parts if x[0] < n and x[-1] >= n]
+    for part in parts:
+        rows, columns = part[part < n], part[part >= n] - n
+        if len(rows) and len(columns):
+            yield rows, columns, matrix[rows][:, columns].toarray()
 
 
-def dense(matrix: Any, rows: Array | None = None, columns: Array | None = None) -> Array:
-    if (
-        rows is not None
-        and columns is not None
-        and len(rows) * len(columns) != np.prod(matrix.shape)
-    ):
-        matrix = matrix[rows][:, columns]
-    return matrix.toarray() if sparse.issparse(matrix) else np.asarray(matrix)
+def dense(matrix: Any) -> Array:
+    return matrix.toarray() if sparse.issparse(matrix) else matrix
 
 
 def range_basis(matrix: Array) -> Array:

@@ -7,7 +7,6 @@ larger than a block of features is ever dense.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -21,27 +20,6 @@ from upriver.mnl.fit import fit_mnl
 TOLERANCE = 1e-8  # largest error of a log-odds, relative, at which the equations count as solved
 RIDGES = (1e-8, 1e-6, 1e-4)  # the least ridge at which the projection is found
 DENSE_LIMIT = 40_000_000  # entries of dense blocks beyond which an iterative solver takes over
-
-
-class Shape(NamedTuple):
-    """What features are like, whatever the truth: U, d, rank and norms."""
-
-    max_successors: int
-    """U, the largest reachable set."""
-    dimension: int
-    """Columns that are stored, those a triple can reach."""
-    formal_dimension: int
-    """d as the formulas count it."""
-    rank: int | None
-    """Rank of the differences within groups: directions that can be learned; None if unknown."""
-    norm_bound: float
-    """L_varphi as given."""
-    best_norm_bound: float
-    """L_varphi after subtracting the best successor's row in each group (Remark 1)."""
-    best_reference: Array
-    """(S*A,) position of that successor within each group, as `features.recentre` takes it."""
-    zero_successor: bool
-    """Whether every group has a successor with the zero vector, as Lemma 1 needs."""
 
 
 class Core(NamedTuple):
@@ -101,38 +79,6 @@ def softmax_rows(task: Task, logits: Array) -> Array:
     top = np.repeat(np.maximum.reduceat(logits, starts, axis=-1), task.sizes, axis=-1)
     weights = np.exp(logits - top)
     return weights / np.repeat(np.add.reduceat(weights, starts, axis=-1), task.sizes, axis=-1)
-
-
-def stacks(features: Features) -> Iterator[tuple[Array, Array]]:
-    """(groups (m,), rows (m, U, w)) for each shape of group: their features, w columns used."""
-    layout, sizes = features.layout, features.task.sizes
-    shapes = np.stack([sizes, layout.width], axis=1)
-    for u, w in np.unique(shapes, axis=0):
-        groups = np.flatnonzero((sizes == u) & (layout.width == w))
-        cells = layout.value_start[groups, None] + np.arange(u * w)
-        yield groups, layout.values[cells].reshape(len(groups), u, w)
-
-
-def shape_of(features: Features) -> Shape:
-    """U, d, rank and L_varphi before and after the best recentring."""
-    task = features.task
-    best = 0.0
-    reference = np.zeros(len(task.sizes), np.int64)
-    zero = True
-    for groups, rows in stacks(features):
-        gram = rows @ rows.transpose(0, 2, 1)
-        square = np.einsum("gii->gi", gram)
-        distance = square[:, :, None] + square[:, None, :] - 2.0 * gram
-        reach = distance.max(axis=2)
-        reference[groups] = reach.argmin(axis=1)
-        best = max(best, float(reach.min(axis=1).max()))
-        zero = zero and bool((square.min(axis=1) <= 0.0).all())
-    assert features.formal_dimension is not None
-    return Shape(
-        task.max_successors, features.dimension, features.formal_dimension,
-        least_squares(features, np.zeros((1, task.n_triples)))[1], features.norm_bound,
-        float(np.sqrt(max(best, 0.0))), reference, zero,
-    )  # fmt: skip
 
 
 def find_core(mdp: FiniteMDP, features: Features) -> Core:

@@ -3,57 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from upriver.checks import positive_integer, positive_number
 from upriver.diagnostics.bounds import Bounds, theorem1
-from upriver.diagnostics.curvature import (
-    BallKappa,
-    Kappa,
-    curvature_at,
-    kappa_at,
-    kappa_over_ball,
-)
-from upriver.diagnostics.linear_models import (
-    ProperBilinear,
-    ProperModel,
-    Representation,
-    bilinear_model,
-    linear_model,
-    matrix_rl_constant,
-    mean_features,
-    represent,
-)
-from upriver.diagnostics.realizability import (
-    Core,
-    Shape,
-    find_core,
-    shape_of,
-    softmax_rows,
-    true_probabilities,
-)
+from upriver.diagnostics.curvature import BallKappa, Kappa, curvature_at, kappa_at, kappa_over_ball
+from upriver.diagnostics.linear_models import LinearModels, examine
+from upriver.diagnostics.realizability import Core, find_core, softmax_rows, true_probabilities
+from upriver.diagnostics.shape import Shape, shape_of
 from upriver.features import Features, one_hot, recentre
 from upriver.mdp import FiniteMDP, Task
 
 SCHEMA = 1
-
-
-class LinearModels(NamedTuple):
-    """Propositions 1 and 2 for phi(s, a) and psi(s')."""
-
-    derived: bool
-    """Whether phi is the mean of varphi over the successors, since none was given."""
-    linear: ProperModel
-    bilinear: ProperBilinear | None
-    """Only where next-state features were given."""
-    representation: Representation
-    """The given P as Phi mu, or as Phi M Psi^T."""
-    matrix_rl_constant: float
-    """C_psi of Proposition 2; 1 for one-hot psi, which is meant where none is given."""
-    worst_constant: float
-    """S, which C_psi reaches with a feature of size 1 in every state."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,59 +47,52 @@ class Diagnosis:
     def as_dict(self) -> dict[str, Any]:
         """Plain types for JSON; infinite numbers become null."""
         shape, core, models = self.shape, self.core, self.linear_models
-        answer = {
-            "schema": SCHEMA,
-            "environment": {
-                "name": self.name,
-                "n_states": self.task.n_states,
-                "n_actions": self.task.n_actions,
-                "horizon": self.task.horizon,
-                "n_triples": self.task.n_triples,
-                "support": self.task.support,
-            },
-            "n_episodes": self.n_episodes,
-            "delta": self.delta,
-            "features": {
-                "max_successors": shape.max_successors,
-                "dimension": shape.dimension,
-                "formal_dimension": shape.formal_dimension,
-                "rank": shape.rank,
-                "norm_bound": shape.norm_bound,
-                "norm_bound_recentred": shape.best_norm_bound,
-                "zero_successor": shape.zero_successor,
-            },
-            "core": {
-                "realizable": core.realizable,
-                "residual": core.residual,
-                "norm": core.norm if core.realizable else None,
-                "theta_bound": self.theta_bound,
-                "total_variation": core.error,
-                "where": dict(zip(("h", "s", "a"), core.where, strict=True)),
-                "forbidden_successor": None
-                if core.forbidden is None
-                else dict(zip(("s", "a", "next"), core.forbidden, strict=True)),
-            },
-            "kappa": {
-                "at_core": self.kappa.value if self.kappa else None,
-                "ball_found": self.ball.found if self.ball else None,
-                "ball_certified": self.ball.certified if self.ball else None,
-                "ball_crude": self.ball.crude if self.ball else None,
-                "curvature": self.curvature.value if self.curvature else None,
-            },
-            "theorem1": self.bounds._asdict() if self.bounds else None,
-            "theorem1_at_core": self.bounds_at_core._asdict() if self.bounds_at_core else None,
-            "linear_models": {
-                "derived_features": models.derived,
-                "linear_possible": models.linear.possible,
-                "linear_residual": models.linear.residual,
-                "bilinear_possible": models.bilinear.possible if models.bilinear else None,
-                "transition_representable": models.representation.exact,
-                "transition_residual": models.representation.residual,
-                "matrix_rl_constant": models.matrix_rl_constant,
-                "matrix_rl_worst": models.worst_constant,
-            },
-        }
-        return finite(answer)
+        forbidden, ball = core.forbidden, self.ball
+        return finite(
+            {
+                "schema": SCHEMA,
+                "environment": {"name": self.name}
+                | some(self.task, "n_states", "n_actions", "horizon", "n_triples", "support"),
+                **some(self, "n_episodes", "delta"),
+                "features": some(
+                    shape, "max_successors", "dimension", "formal_dimension", "rank", "norm_bound"
+                )
+                | {"norm_bound_recentred": shape.best_norm_bound}
+                | some(shape, "zero_successor"),
+                "core": {
+                    **some(core, "realizable", "residual"),
+                    "norm": core.norm if core.realizable else None,
+                    "theta_bound": self.theta_bound,
+                    "total_variation": core.error,
+                    "where": dict(zip("hsa", core.where, strict=True)),
+                    "forbidden_successor": forbidden
+                    and dict(zip(("s", "a", "next"), forbidden, strict=True)),
+                },
+                "kappa": {
+                    "at_core": self.kappa and self.kappa.value,
+                    "ball_found": ball and ball.found,
+                    "ball_certified": ball and ball.certified,
+                    "ball_crude": ball and ball.crude,
+                    "curvature": self.curvature and self.curvature.value,
+                },
+                "theorem1": self.bounds and self.bounds._asdict(),
+                "theorem1_at_core": self.bounds_at_core and self.bounds_at_core._asdict(),
+                "linear_models": {
+                    "derived_features": models.derived,
+                    "linear_possible": models.linear.possible,
+                    "linear_residual": models.linear.residual,
+                    "bilinear_possible": models.bilinear and models.bilinear.possible,
+                    "transition_representable": models.representation.exact,
+                    "transition_residual": models.representation.residual,
+                    "matrix_rl_constant": models.matrix_rl_constant,
+                    "matrix_rl_worst": models.worst_constant,
+                },
+            }
+        )
+
+
+def some(thing: Any, *names: str) -> dict[str, Any]:
+    return {name: getattr(thing, name) for name in names}
 
 
 def finite(value: Any) -> Any:
@@ -200,18 +156,5 @@ def diagnose(
         curvature=curvature_at(features, prob),
         bounds=bounds,
         bounds_at_core=at_core,
-        linear_models=examine_linear(mdp, features, state_action_features, next_state_features),
-    )
-
-
-def examine_linear(mdp: FiniteMDP, features: Features, phi: Any, psi: Any) -> LinearModels:
-    given = phi is not None
-    table = phi if given else mean_features(features)
-    return LinearModels(
-        derived=not given,
-        linear=linear_model(table),
-        bilinear=None if psi is None else bilinear_model(table, psi),
-        representation=represent(mdp, table, psi),
-        matrix_rl_constant=1.0 if psi is None else matrix_rl_constant(psi),
-        worst_constant=float(mdp.n_states),
+        linear_models=examine(mdp, features, state_action_features, next_state_features),
     )
