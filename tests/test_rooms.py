@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,3 +47,23 @@ def test_the_stub_names_what_the_package_loads():
         value = getattr(upriver, name)
         if name not in upriver.ROOMS:
             assert getattr(sys.modules[told[name]], name) is value
+
+
+def room_of(name: str) -> str:
+    """The room whose code a public name is."""
+    home = upriver.WHERE.get(name) or upriver.ROOMS.get(name)
+    return (home or getattr(upriver, name).__module__.removeprefix("upriver.")).partition(".")[0]
+
+
+def test_the_reference_has_the_rooms_of_the_house():
+    """A name stands under the heading of its room, and each room has one heading."""
+    page = (PAGE.parent / "docs" / "api.md").read_text(encoding="utf-8")
+    under, room, seen = {}, "", []
+    for marks, word in re.findall(r"^(##+) (\w+)", page, re.M):
+        if marks == "##":
+            room = word
+            seen.append(room)
+        else:
+            under[word] = room
+    assert under == {name: room_of(name) for name in upriver.__all__}
+    assert len(seen) == len(set(seen))
