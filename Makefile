@@ -1,16 +1,22 @@
 # Two commands do everything on a machine with Python 3.11+ and make:
 #   make reproduce    the paper's table and figures, beside the printed numbers
 #   make test         lint, types and tests
-# `make soak` runs the long checks, `make docs` builds the documentation.
+# `make soak` runs the long checks, `make docs` builds the documentation, `make floors` tests with
+# the lowest versions of what we depend on.
 
-PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/bin
 OUT ?= results/paper
+ifeq ($(OS),Windows_NT)
+PYTHON ?= python
+BIN := $(VENV)/Scripts
+else
+PYTHON ?= python3
+BIN := $(VENV)/bin
+endif
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: reproduce test lint rooms soak docs bench clean
+.PHONY: reproduce test lint rooms soak docs bench floors clean
 
 reproduce: $(VENV)/.runtime
 	$(BIN)/upriver reproduce --out $(OUT)
@@ -36,17 +42,19 @@ docs: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/upriver bench
 
-$(VENV)/bin/pip:
-	$(PYTHON) -c 'import sys; sys.exit("Upriver needs Python 3.11 or newer, this is %d.%d" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
-	$(PYTHON) -m venv $(VENV)
+# its kernels are compiled by another numba, so they get a cache of their own
+floors: export NUMBA_CACHE_DIR = $(CURDIR)/$(VENV)-floors/kernels
+floors: $(VENV)-floors/.floors
+	$(VENV)-floors/$(notdir $(BIN))/pytest -n 2 -m "not slow"
 
-$(VENV)/.runtime: $(VENV)/bin/pip pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
-	touch $@
+$(VENV)/.runtime: pyproject.toml constraints.txt
+	$(PYTHON) tools/environment.py $(VENV)
 
 $(VENV)/.dev: $(VENV)/.runtime
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	touch $@
+	$(PYTHON) tools/environment.py $(VENV) dev
+
+$(VENV)-floors/.floors: pyproject.toml
+	$(PYTHON) tools/environment.py $(VENV)-floors floors
 
 clean:
-	rm -rf $(VENV) docs/_build .pytest_cache .ruff_cache .hypothesis
+	$(PYTHON) -c "import shutil; [shutil.rmtree(x, True) for x in '$(VENV) $(VENV)-floors docs/_build .pytest_cache .ruff_cache .hypothesis'.split()]"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import json
 import os
 import select
@@ -16,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
+NAMES = ("chromium", "chromium-browser", "google-chrome") if os.name == "posix" else ()
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 needs_browser = pytest.mark.skipif(
     CHROMIUM is None, reason="no chromium on this machine; install the system's chromium package"
 )
@@ -40,6 +38,8 @@ os.execv(sys.argv[3], sys.argv[3:])
 def high_pipe() -> tuple[int, int]:
     """A pipe whose descriptors are out of the way of 3 and 4."""
     ends = os.pipe()
+    import fcntl  # not on Windows, where there is no such pipe to a browser
+
     high = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends]
     for end in ends:
         os.close(end)

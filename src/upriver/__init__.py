@@ -11,7 +11,7 @@ from upriver.planning import Plan, evaluate, solve
 from upriver.play.rollouts import Rollouts, rollouts
 from upriver.play.simulate import Run, simulate
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 HOMES = {
     "agents.epsilon_greedy": ("EpsilonGreedy",),

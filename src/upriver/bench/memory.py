@@ -13,7 +13,7 @@ HORIZON = 50
 MOST = 4.0  # times the bytes of triples and values that an episode may hold
 
 EPISODE = """
-import json, resource, sys, time, tracemalloc
+import json, sys, time, tracemalloc
 import numpy as np
 import upriver as up
 from upriver.agents.protocol import Episode
@@ -44,9 +44,15 @@ for _ in range(repeats):
     began = time.process_time()
     plan, state = play(agent, state, rng)
     seconds.append(time.process_time() - began)
+try:
+    import resource
+    unit = 1 if sys.platform == "darwin" else 1024
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+except ImportError:  # Windows
+    resident = None
 print(json.dumps({
     "built": built, "peak": peak, "now": now, "seconds": sorted(seconds)[repeats // 2],
-    "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    "resident": resident,
     "triples": agent.task.n_triples, "dimension": agent.features.dimension,
     "policy": plan.policy.nbytes, "v": plan.v.nbytes,
 }))
