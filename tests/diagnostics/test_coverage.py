@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 
@@ -82,6 +84,21 @@ def test_optimism_clips_and_ties_on_riverswim():
     assert none.clipped.max() == 0.0 and none.share("acting") == 0.0
 
 
+@pytest.mark.parametrize("name, radius", [("closed_form", 0.02), ("half_range", 0.4)])
+def test_a_value_is_clipped_where_its_own_cap_is_reached(name, radius):
+    """The paper's plan stops at H, the tighter ones at the steps left: each has its own share."""
+    mdp = up.envs.riverswim(5)
+    features = up.features.one_hot(mdp.task())
+    agent = up.UCRLMNL(mdp.task(), features, radius, optimism=getattr(up.optimism, name))
+    seen = up.coverage(mdp, features, agent, n_episodes=1, n_runs=1)
+    v = agent.plan(agent.init(), np.random.default_rng(0)).v[:-1]
+    horizon = mdp.horizon
+    at_the_rest = (v >= horizon - np.arange(horizon)[:, None]).mean()
+    at_the_top = (v >= horizon).mean()
+    assert 0.0 < at_the_top < at_the_rest < 1.0
+    assert seen.clipped[0, 0] == (at_the_rest if name == "half_range" else at_the_top)
+
+
 def test_ties_are_counted():
     mdp = up.FiniteMDP.from_arrays(np.full((2, 2, 2), 0.5), np.array([[1.0, 1.0], [0.0, 1.0]]), 3)
     assert tie_share(up.solve(mdp), 0) == 0.5
@@ -118,6 +135,43 @@ def test_calibrated_scale_of_an_mdp():
     c = up.calibrated_radius(mdp, features, n_episodes=20, n_runs=9, delta=0.1)
     assert 0.1 < c < 10.0
     assert c == up.calibrated_radius(mdp, features, n_episodes=20, n_runs=9, delta=0.1)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_every_run_of_a_calibration_has_a_seed_of_its_own(monkeypatch, known):
+    """Also those of the next round: else c would be judged on the runs that it was chosen by."""
+    module = sys.modules["upriver.diagnostics.coverage"]
+    play, seeds = module.simulate, []
+
+    def recorded(mdp, agent, n_episodes, seed):
+        seeds.append(seed)
+        return play(mdp, agent, n_episodes, seed)
+
+    monkeypatch.setattr(module, "simulate", recorded)
+    mdp = up.envs.riverswim(3, 4)
+    features = up.features.one_hot(mdp.task())
+    given = mdp if known else mdp.task()
+    up.calibrated_radius(given, features, n_episodes=2, n_runs=4, delta=0.25, seed=7, rounds=3)
+    assert seeds == list(range(7, 7 + 3 * 4))
+
+
+def test_a_task_is_calibrated_on_a_new_core_for_every_run(monkeypatch):
+    module = sys.modules["upriver.diagnostics.calibration"]
+    draw, cores = module.draw_core, []
+
+    def recorded(*given):
+        cores.append(draw(*given))
+        return cores[-1]
+
+    monkeypatch.setattr(module, "draw_core", recorded)
+    task = up.envs.riverswim(3, 4).task()
+    features = up.features.one_hot(task)
+    for seed in (0, 0, 1):
+        up.calibrated_radius(task, features, n_episodes=2, n_runs=4, delta=0.25, seed=seed)
+    first, again, other = np.array(cores).reshape(3, 8, -1)
+    assert len(np.unique(first, axis=0)) == 8
+    np.testing.assert_array_equal(first, again)
+    assert not (first == other).all(axis=1).any()
 
 
 def test_drawn_cores_have_the_asked_norm_and_no_idle_part(rng):

@@ -5,6 +5,7 @@ from scipy import linalg
 import upriver as up
 from tests.diagnostics.problems import random_features, random_problem
 from upriver.diagnostics import curvature_at, kappa_at, kappa_over_ball
+from upriver.diagnostics.curvature import CERTIFY_UP_TO
 from upriver.mnl import likelihood
 
 
@@ -98,3 +99,44 @@ def test_without_a_zero_successor_there_may_be_no_curvature():
     mdp = up.envs.riverswim(5)
     features = up.Features(mdp.task(), np.ones((mdp.known.n_triples, 1)))
     assert curvature_at(features, mdp.probability).value == pytest.approx(0.0, abs=1e-12)
+
+
+def wide_features(rng, n_states):
+    """One pair from which every state can be reached, the features of one direction each."""
+    task = up.Task.from_successors(
+        list(range(n_states)), ["go"], lambda s, a: range(n_states if s == 0 else 1), horizon=2
+    )
+    matrix = np.zeros((task.n_triples, 2))
+    matrix[:n_states] = rng.standard_normal((n_states, 2))
+    return up.Features(task, matrix)
+
+
+@pytest.mark.parametrize("n_states", [CERTIFY_UP_TO, CERTIFY_UP_TO + 1])
+def test_the_certificate_of_very_many_successors(rng, n_states):
+    """By pairs up to a size, and one successor at a time beyond; both are bounds, and attained
+    where all rows are equal."""
+    features = wide_features(rng, n_states)
+    x = features.matrix[:n_states]
+    apart = np.linalg.norm(x[:, None] - x, axis=2)
+    single = np.sort(1.0 / np.exp(0.7 * apart).sum(axis=1))
+    ball = kappa_over_ball(features, 0.7)
+    assert ball.crude <= single[0] * single[1] * (1 + 1e-9)
+    if n_states > CERTIFY_UP_TO:
+        assert ball.certified == pytest.approx(single[0] * single[1])
+    else:
+        middle = 0.5 * (x[:, None] + x)[:, :, None]
+        total = np.exp(0.7 * np.linalg.norm(x - middle, axis=3)).sum(axis=2)
+        off = ~np.eye(n_states, dtype=bool)
+        assert ball.certified == pytest.approx((total[off] ** -2.0).min())
+    assert ball.certified <= ball.found
+    assert kappa_over_ball(features, 0.0).certified == pytest.approx(n_states**-2.0)
+
+
+def test_more_successors_than_pairs_are_tried_of(rng):
+    """Beyond 8 successors the search starts from single ones, and still finds what is there."""
+    features = wide_features(rng, 9)
+    ball = kappa_over_ball(features, 1.3)
+    angle = np.linspace(0.0, 2.0 * np.pi, 20_000)
+    z = features.matrix[:9] @ (1.3 * np.stack([np.cos(angle), np.sin(angle)]))
+    p = np.sort(np.exp(z) / np.exp(z).sum(axis=0), axis=0)
+    assert ball.found == pytest.approx((p[0] * p[1]).min(), rel=1e-6)

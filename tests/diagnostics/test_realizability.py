@@ -84,6 +84,20 @@ def test_unrealizable_gets_the_kl_projection(rng):
         theta_star(mdp, features)
 
 
+def test_the_error_is_that_of_the_worst_group_of_all_steps(rng):
+    transition = rng.dirichlet(np.ones(3), size=(4, 3, 2))
+    transition[2, 1, 0] = [0.98, 0.01, 0.01]
+    mdp = up.FiniteMDP.from_arrays(transition, np.zeros((3, 2)), 4)
+    features = up.Features(mdp.task(), 0.1 * rng.standard_normal((18, 1)))
+    core = find_core(mdp, features)
+    errors = np.zeros((4, 3, 2))
+    for h in range(4):
+        prob = likelihood.probabilities(features, core.theta[h]).reshape(3, 2, 3)
+        errors[h] = 0.5 * np.abs(prob - transition[h]).sum(axis=2)
+    assert core.error == pytest.approx(errors.max())
+    assert core.where == np.unravel_index(errors.argmax(), errors.shape) == (2, 1, 0)
+
+
 @pytest.mark.parametrize("support", ["local", "full"])
 def test_declared_successor_that_never_happens(support):
     mdp = up.envs.riverswim(6)
