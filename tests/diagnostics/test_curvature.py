@@ -102,12 +102,13 @@ def test_without_a_zero_successor_there_may_be_no_curvature():
 
 
 def wide_features(rng, n_states):
-    """One pair from which every state can be reached, the features of one direction each."""
+    """Two pairs from which every state can be reached; the first has the longer features."""
     task = up.Task.from_successors(
-        list(range(n_states)), ["go"], lambda s, a: range(n_states if s == 0 else 1), horizon=2
+        list(range(n_states)), ["go", "run"], lambda s, a: range(1 if s else n_states), horizon=2
     )
     matrix = np.zeros((task.n_triples, 2))
     matrix[:n_states] = rng.standard_normal((n_states, 2))
+    matrix[n_states : 2 * n_states] = 0.5 * matrix[:n_states]
     return up.Features(task, matrix)
 
 
