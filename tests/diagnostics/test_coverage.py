@@ -84,7 +84,7 @@ def test_optimism_clips_and_ties_on_riverswim():
     assert none.clipped.max() == 0.0 and none.share("acting") == 0.0
 
 
-@pytest.mark.parametrize("name, radius", [("closed_form", 0.006), ("half_range", 0.4)])
+@pytest.mark.parametrize("name, radius", [("closed_form", 0.002), ("half_range", 0.4)])
 def test_a_value_is_clipped_where_its_own_cap_is_reached(name, radius):
     """The paper's plan stops at H, the tighter ones at the steps left: each has its own share."""
     mdp = up.envs.riverswim(5)
