@@ -12,7 +12,7 @@ import pytest
 
 import upriver
 from upriver import bench
-from upriver.bench import fits, peers, planning, timing
+from upriver.bench import against, fits, peers, planning, timing
 from upriver.bench.timing import Line, Skipped
 from upriver.cli import main
 from upriver.experiments.workers import ONE_THREAD
@@ -158,3 +158,56 @@ def test_an_install_where_nothing_can_be_cached_still_plays(tmp_path):
     assert done.returncode == 0, done.stderr
     assert str(package) in done.stdout and "(2,)" in done.stdout
     assert not list(tmp_path.rglob("*.nbi"))
+
+
+def written(path, lines, version="0.1.0"):
+    path.write_text(bench.as_json(lines, {"upriver": version}))
+    return path
+
+
+def test_two_versions_side_by_side(monkeypatch, tmp_path, capsys):
+    """A cost is compared in units of the yardstick of its minute; a rate the other way round."""
+    then = [
+        Line("a", "time", 10.0, "us", "other", 5.0, yardstick=2.0),
+        Line("a", "rate", 100.0, "steps/s", "other", 5.0, yardstick=2.0),
+        Line("a", "memory", 8.0, "MiB", "other", 5.0, yardstick=2.0),
+        Line("a", "gone", 8.0, "us", "other", 5.0, yardstick=2.0),
+        Skipped("a", "never", "why"),
+    ]
+    now = [
+        Line("a", "time", 40.0, "us", "other", 5.0, yardstick=4.0),  # the machine at half its pace
+        Line("a", "time", 40.0, "us", "another", 5.0, yardstick=4.0),
+        Line("a", "rate", 100.0, "steps/s", "other", 5.0, yardstick=4.0),
+        Line("a", "memory", 8.0, "MiB", "other", 5.0, yardstick=4.0),
+        Line("a", "new", 8.0, "us", "other", 5.0, yardstick=4.0),
+        Skipped("a", "never", "why"),
+    ]
+    _, rows = against.earlier(written(tmp_path / "then.json", then))
+    found = {x.case: (x.then, x.now, x.times, x.verdict) for x in against.changes(now, rows)}
+    assert found == {
+        "time": (10.0, 40.0, 2.0, "slower"),
+        "rate": (100.0, 100.0, 0.5, "faster"),
+        "memory": (8.0, 8.0, 1.0, ""),
+    }
+    monkeypatch.setattr(bench, "measure", lambda *_: now)
+    assert main(["bench", "--against", str(tmp_path / "then.json")]) == 0
+    shown = capsys.readouterr().out.splitlines()[-5:]
+    assert [x.strip() for x in shown[0].split("|")[1:7]] == [
+        "what", "case", "0.1.0", "now", "times", "",
+    ]  # fmt: skip
+    assert [x.strip() for x in shown[2].split("|")[1:7]] == [
+        "a", "time", "10 us", "40 us", "2.00", "slower",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"lines": [{"figure": 1}], "machine": {}}'])
+def test_figures_that_are_none_are_refused(tmp_path, capsys, text):
+    (tmp_path / "then.json").write_text(text)
+    assert main(["bench", "steps", "--against", str(tmp_path / "then.json")]) == 2
+    assert "then.json is not what `upriver bench --out then.json` writes" in capsys.readouterr().err
+
+
+def test_a_figure_carries_the_pace_of_the_machine(monkeypatch):
+    monkeypatch.setattr(bench, "yardstick", lambda: 3.0)
+    assert all(x.yardstick == 3.0 for x in bench.measure(("steps",), quick=True))
+    assert 0.1 < against.yardstick() < 1000.0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from upriver.bench import agents, fits, memory, peers, planning, startup, steps
+from upriver.bench.against import Change, yardstick
 from upriver.bench.timing import Line, Skipped
 
 FAMILIES: dict[str, Callable[[bool, bool], Iterator[Line | Skipped]]] = {
@@ -35,8 +36,8 @@ def measure(
     if "episodes" in families and with_peers:
         yield from peers.rlberry(rlberry_python, quick)
     for name, function in FAMILIES.items():
-        if name in families:
-            yield from function(quick, with_peers)
+        for line in function(quick, with_peers) if name in families else ():
+            yield line if isinstance(line, Skipped) else line._replace(yardstick=yardstick())
 
 
 def as_text(line: Line | Skipped) -> str:
@@ -59,6 +60,19 @@ def verdict(line: Line) -> str:
 def number(x: float) -> str:
     """Three digits, or thousands with separators."""
     return f"{x:,.0f}" if x >= 1000 else f"{x:.3g}"
+
+
+def side_by_side(changed: list[Change], version: str) -> str:
+    """The same cases then and now, as a table that reads well on a screen and on a page."""
+    rows = [["what", "case", version, "now", "times", ""], [*("---", "---"), *["---:"] * 3, "---"]]
+    for x in changed:
+        then, now = f"{number(x.then)} {x.unit}", f"{number(x.now)} {x.unit}"
+        rows.append([x.family, x.case, then, now, f"{x.times:.2f}", x.verdict])
+    wide = [max(len(row[i]) for row in rows) for i in range(6)]
+    return "".join(
+        "| " + " | ".join(f"{x:<{n}}" for x, n in zip(row, wide, strict=True)) + " |\n"
+        for row in rows
+    )
 
 
 def as_markdown(lines: list[Line | Skipped]) -> str:

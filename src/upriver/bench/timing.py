@@ -24,6 +24,8 @@ class Line(NamedTuple):
     most: float | None = None
     """Or at most this."""
     note: str = ""
+    yardstick: float = 0.0
+    """Milliseconds of work that never changes, timed right after: how fast the machine was."""
 
     @property
     def ratio(self) -> float:

@@ -11,6 +11,7 @@ def bench(
     rlberry_python: Path | None = None,
     quick: bool = False,
     out: Path | None = None,
+    against: Path | None = None,
 ) -> int:
     """Measure speed and memory, each figure as a ratio to something timed in the same minute.
 
@@ -29,6 +30,8 @@ def bench(
         Small sizes and few repeats: to see that everything runs.
     out
         A file for the figures: all of them as .json, or the table as .md.
+    against
+        Figures of another version, written with --out: what each costs now is shown beside.
     """
     import os
     import subprocess
@@ -43,8 +46,11 @@ def bench(
         words += ["--peers"] * peers + ["--quick"] * quick
         words += ["--rlberry-python", str(rlberry_python)] if rlberry_python else []
         words += ["--out", str(out)] if out else []
+        words += ["--against", str(against)] if against else []
         return subprocess.run(words, env=environment, check=False).returncode
-    from upriver.bench import FAMILIES, as_json, as_markdown, as_text, machine, measure
+    from upriver import bench as measured
+    from upriver.bench import FAMILIES, as_json, as_markdown, as_text
+    from upriver.bench.against import changes, earlier
 
     for name in families:
         if name not in FAMILIES:
@@ -55,14 +61,18 @@ def bench(
     python = rlberry_python or (Path(named) if named else None)
     if python is not None and not python.is_file():
         raise FileNotFoundError(f"--rlberry-python {python} is not a file; it must be a Python")
+    before = earlier(against) if against is not None else None
     lines = []
-    for line in measure(families or FAMILIES, quick, peers, python):
+    for line in measured.measure(families or FAMILIES, quick, peers, python):
         print(as_text(line), flush=True)
         lines.append(line)
     if out is not None:
-        text = as_markdown(lines) if out.suffix == ".md" else as_json(lines, machine())
+        text = as_markdown(lines) if out.suffix == ".md" else as_json(lines, measured.machine())
         out.write_text(text, encoding="utf-8")
         print(f"written: {out}")
+    if before is not None:
+        version, rows = before
+        print(measured.side_by_side(changes(lines, rows), version), end="")
     missed = [line for line in lines if getattr(line, "met", None) is False]
     if missed:
         print(f"{len(missed)} of the figures miss what is asked of them", file=sys.stderr)
