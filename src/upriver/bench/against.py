@@ -53,7 +53,9 @@ def earlier(path: Path) -> tuple[str, list[dict[str, Any]]]:
 
 def changes(lines: Iterable[Line | Skipped], rows: list[dict[str, Any]]) -> list[Change]:
     """The cases that both have, in the order of now, each once."""
-    before = {(row["family"], row["case"], row["unit"]): row for row in rows}
+    before: dict[tuple[str, ...], Any] = {
+        (row["family"], row["case"], row["unit"]): row for row in rows
+    }
     found: dict[Any, Change] = {}
     for line in lines:
         key = line[:2] + line[3:4]  # family, case, unit
