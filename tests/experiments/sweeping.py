@@ -36,7 +36,7 @@ def command(*words: object) -> list[str]:
 
 
 def environment(**extra: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), **extra}
+    return {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", **extra}
 
 
 def start(*words: object, **extra: str) -> subprocess.Popen[str]:

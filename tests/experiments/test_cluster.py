@@ -12,7 +12,7 @@ import pytest
 
 from tests.experiments.sweeping import AGENTS, environment, stored, sweep, table_bytes
 from upriver.experiments import execute
-from upriver.experiments.execute import Silence
+from upriver.experiments.progress import Reporter
 
 pytest.importorskip("distributed")
 
@@ -46,7 +46,7 @@ def cluster(tmp_path):
             process.wait()
 
 
-class KillAfter(Silence):
+class KillAfter(Reporter):
     """Kills a process when so many runs are done."""
 
     def __init__(self, count: int, victim: subprocess.Popen) -> None:

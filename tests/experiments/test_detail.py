@@ -22,7 +22,8 @@ def one_run(agent="ucrl-mnl", seed=0, episodes=60, **numbers):
             "agents": [{"agent": agent, **numbers}],
         }
     )
-    return experiment.runs_with(range(seed, seed + 1))[0]
+    (environment,), (agent,) = experiment.environments, experiment.agents
+    return experiment.runs_of(environment, agent, range(seed, seed + 1))[0]
 
 
 def detail(run):

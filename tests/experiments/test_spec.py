@@ -10,7 +10,9 @@ import pytest
 from upriver.agents.table import AGENTS
 from upriver.experiments import catalogue, load, toml
 from upriver.experiments.build import build
-from upriver.experiments.spec import Experiment, RunSpec, loads, parse, read
+from upriver.experiments.reading import loads, read
+from upriver.experiments.runspec import RunSpec
+from upriver.experiments.spec import Experiment, parse
 
 BASE = {
     "name": "base",
@@ -69,6 +71,45 @@ def test_a_spec_with_everything_in_it_survives_toml():
     for run in experiment.runs():
         assert RunSpec.from_json(run.to_json()) == run
         build(run)
+
+
+def test_a_list_stands_for_one_entry_each():
+    experiment = changed(
+        environments=[
+            {"name": "riverswim", "n_states": [4, 5], "horizon": 8},
+            {"name": "misspecified-mnl-4", "label": "d {distance}", "distance": [0.0, 0.05]},
+        ],
+        agents=[
+            *agent(radius=[0.01, 1e-6], support=["known", "local"]),
+            *agent(label="{optimism} {radius}", radius=[0, 10], optimism=["gradient"]),
+        ],
+    )
+    assert [e.full_label for e in experiment.environments] == [
+        "riverswim-4-horizon-8", "riverswim-5-horizon-8", "d 0", "d 0.05",
+    ]  # fmt: skip
+    assert [a.full_label for a in experiment.agents] == [
+        "ucrl-mnl-known-0.01", "ucrl-mnl-known-1e-06", "ucrl-mnl-local-0.01",
+        "ucrl-mnl-local-1e-06", "gradient 0", "gradient 10",
+    ]  # fmt: skip
+    single = only_run(
+        environments=[{"name": "riverswim-5", "horizon": 8}],
+        agents=agent(radius=1e-6, support="local"),
+    )
+    assert single.setting in {r.setting for r in experiment.runs()}
+    assert loads(experiment.to_toml()).runs() == experiment.runs()
+
+
+def test_features_keep_the_identity_they_had_under_older_names():
+    named = [
+        only_run(agents=agent(support="local", features=name))
+        for name in (
+            "directions",
+            "upriver.findings:directions",
+            "upriver.studies.findings:directions",
+        )
+    ]
+    assert {run.features for run in named} == {"directions"}
+    assert {run.setting for run in named} == {"89d3f77a817f"}
 
 
 def test_toml_text_is_what_the_standard_library_reads():
@@ -232,6 +273,11 @@ MISTAKES = {
         {"agents": [{"agent": "no_such_module:Agent"}]},
         "'no_such_module:Agent' cannot be imported",
     ),
+    "a label that names nothing": (
+        {"agents": agent(label="c {radus}", radius=1)},
+        "did you mean 'radius'",
+    ),
+    "a list with a wrong number": ({"agents": agent(radius=[0.1, "x"])}, "radius is 'x'; it must"),
     "a label that is a path": ({"agents": agent(label="../x")}, "label is '../x'"),
 }
 

@@ -12,15 +12,7 @@ from upriver.experiments import catalogue, execute, load
 from upriver.experiments.spec import Experiment, parse
 from upriver.results.analysis import Sample, load_runs
 from upriver.results.tables import as_csv
-from upriver.studies.findings import (
-    FINDINGS,
-    Cell,
-    directions,
-    find,
-    measure,
-    slope_of,
-    solved_range,
-)
+from upriver.studies.findings import FINDINGS, Cell, find, measure, slope_of, solved_range
 
 
 def smaller(name: str, environments=None, agents=None, seeds: int = 4, episodes=None) -> Experiment:
@@ -182,7 +174,7 @@ def test_the_solved_range_is_one_stretch():
 def test_a_river_is_exactly_a_mixture_of_its_directions():
     mdp = up.envs.riverswim(9)
     task = mdp.task("local")
-    x = directions(task).matrix
+    x = up.features.directions(task).matrix
     assert x.shape[1] == 14
     np.testing.assert_array_equal(x.sum(axis=1), 1.0)
     true = dict(zip(zip(*mdp.known.triples, strict=True), mdp.probability[0], strict=True))

@@ -12,7 +12,7 @@ def list_names() -> int:
     """
     from upriver.agents.table import AGENTS
     from upriver.envs import ENVIRONMENTS
-    from upriver.experiments.catalogue import catalogue, load
+    from upriver.experiments import catalogue, load
     from upriver.features import FEATURES
 
     print("environments")

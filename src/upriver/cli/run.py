@@ -4,22 +4,40 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from cyclopts import Parameter
 
 if TYPE_CHECKING:
     from upriver.experiments import Outcome
 
 
-def run(
-    experiment: str,
-    *,
-    out: Path | None = None,
-    jobs: int | None = None,
-    cluster: str | None = None,
-    shared_store: bool = False,
-    quiet: bool = False,
-) -> int:
+@Parameter(name="*")
+@dataclass(frozen=True)
+class How:
+    """How the runs of an experiment are played."""
+
+    jobs: int | None = None
+    """Worker processes; one for each processor if absent."""
+    cluster: str | None = None
+    """The address of a running Dask scheduler, such as tcp://host:8786, or `local`."""
+    shared_store: bool = False
+    """Let the workers of the cluster write the results; all must see the folder."""
+    quiet: bool = False
+    """Plain lines instead of bars."""
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of `execute`."""
+        from upriver.experiments.progress import reporter
+
+        own = {"jobs": self.jobs, "cluster": self.cluster, "shared_store": self.shared_store}
+        return {**own, "reporter": reporter(self.quiet)}
+
+
+def run(experiment: str, *, out: Path | None = None, how: How | None = None) -> int:
     """Run an experiment; what is stored already is not run again.
 
     **Example:** `upriver run quick --out results/quick --jobs 2`
@@ -30,27 +48,16 @@ def run(
         A name of the catalogue (see `upriver list`), or a TOML file.
     out
         The results folder; results/NAME if absent.
-    jobs
-        Worker processes; one for each processor if absent.
-    cluster
-        The address of a running Dask scheduler, such as tcp://host:8786, or `local`.
-    shared_store
-        Let the workers of the cluster write the results; all must see the folder.
-    quiet
-        Plain lines instead of bars.
     """
     from upriver.experiments import execute, load
-    from upriver.experiments.progress import reporter
 
     spec = load(experiment)
     folder = out or Path("results") / spec.name
-    outcome = guarded(
-        lambda: execute(spec, folder, jobs, cluster, shared_store, reporter(quiet)), folder
-    )
+    outcome = guarded(lambda: execute(spec, folder, **(how or How()).options()), folder)
     return summarise(outcome, folder)
 
 
-def guarded(work, folder: Path):
+def guarded(work: Callable[[], Any], folder: Path) -> Any:
     """Do the work; on Ctrl-C say that nothing is lost and how to go on."""
     try:
         return work()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from upriver.cli.run import How, guarded, summarise
+
 
 def tune(
     experiment: str,
@@ -12,10 +14,7 @@ def tune(
     out: Path | None = None,
     runs: int = 10,
     shared: bool = False,
-    jobs: int | None = None,
-    cluster: str | None = None,
-    shared_store: bool = False,
-    quiet: bool = False,
+    how: How | None = None,
 ) -> int:
     """Choose each agent's numbers over its grid; writes tuned.toml, which `run` accepts.
 
@@ -34,28 +33,14 @@ def tune(
         Tuning seeds for each grid point.
     shared
         One choice for all environments instead of one for each.
-    jobs
-        Worker processes; one for each processor if absent.
-    cluster
-        The address of a running Dask scheduler, or `local`.
-    shared_store
-        Let the workers of the cluster write the results; all must see the folder.
-    quiet
-        Plain lines instead of bars.
     """
-    from upriver.cli.run import guarded, summarise
     from upriver.experiments import load
-    from upriver.experiments.progress import reporter
     from upriver.studies import tuning
 
     spec = load(experiment)
     folder = out or Path("tuning") / spec.name
-    tuned = guarded(
-        lambda: tuning.tune(
-            spec, folder, runs, shared, jobs, cluster, shared_store, reporter(quiet)
-        ),
-        folder,
-    )
+    options = (how or How()).options()
+    tuned = guarded(lambda: tuning.tune(spec, folder, runs, shared, **options), folder)
     code = summarise(tuned.outcome, folder / "runs")
     for p in tuned.points:
         if p.chosen:

@@ -8,9 +8,10 @@ This package imports pydantic and pyarrow; `import upriver` does not import it.
 """
 
 from upriver.experiments.build import run_one
-from upriver.experiments.catalogue import catalogue, load
 from upriver.experiments.execute import Outcome, execute
-from upriver.experiments.spec import Experiment, RunSpec
+from upriver.experiments.reading import catalogue, load
+from upriver.experiments.runspec import RunSpec
+from upriver.experiments.spec import Experiment
 from upriver.experiments.store import Store
 
 __all__ = ["Experiment", "Outcome", "RunSpec", "Store", "catalogue", "execute", "load", "run_one"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from upriver.experiments import names
 from upriver.experiments.detail import Recorded, detail_of, keeps_detail
-from upriver.experiments.spec import RunSpec
+from upriver.experiments.runspec import RunSpec
 from upriver.mdp import FiniteMDP
 from upriver.play.simulate import Run, simulate
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from upriver.experiments.build import run_one
 from upriver.experiments.execute import Tally, attempt, describe
-from upriver.experiments.spec import RunSpec
+from upriver.experiments.runspec import RunSpec
 from upriver.experiments.store import StorageFailed, Store, to_bytes
 
 ATTEMPTS = 3

@@ -14,7 +14,8 @@ import numpy as np
 
 from upriver.agents.protocol import Agent, Episode
 from upriver.checks import Array
-from upriver.experiments.spec import TUNING_SEEDS, RunSpec
+from upriver.experiments.runspec import RunSpec
+from upriver.experiments.spec import TUNING_SEEDS
 from upriver.mdp import FiniteMDP, Task
 from upriver.planning import Plan, solve
 from upriver.play.simulate import Run

@@ -10,10 +10,12 @@ import os
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from upriver.experiments.build import build, run_one
-from upriver.experiments.spec import Experiment, RunSpec
+from upriver.experiments.progress import Reporter
+from upriver.experiments.runspec import RunSpec
+from upriver.experiments.spec import Experiment
 from upriver.experiments.store import Store
 
 
@@ -33,28 +35,6 @@ class Outcome(NamedTuple):
     @property
     def complete(self) -> bool:
         return not self.failed and not self.broken
-
-
-class Reporter(Protocol):
-    """Who is told how it goes."""
-
-    def begin(self, pending: list[RunSpec], stored: int) -> None: ...
-    def running(self, run: RunSpec) -> None: ...
-    def done(self, run: RunSpec) -> None: ...
-    def failed(self, run: RunSpec, error: str) -> None: ...
-    def tick(self) -> None: ...
-    def end(self) -> None: ...
-
-
-class Silence:
-    """A reporter that says nothing."""
-
-    def begin(self, pending: list[RunSpec], stored: int) -> None: ...
-    def running(self, run: RunSpec) -> None: ...
-    def done(self, run: RunSpec) -> None: ...
-    def failed(self, run: RunSpec, error: str) -> None: ...
-    def tick(self) -> None: ...
-    def end(self) -> None: ...
 
 
 def execute(
@@ -84,7 +64,7 @@ def execute(
     check_buildable(pending)
     if isinstance(experiment, Experiment):
         store.record_spec(experiment)
-    told: Reporter = reporter or Silence()
+    told = reporter or Reporter()
     progress = Tally(told, [])
     told.begin(pending, len(runs) - len(pending))
     try:

@@ -45,6 +45,12 @@ RULES: dict[str, Mapping[str, Any]] = {
 }
 """Fields whose value may be a rule with constants: radius = {constant = {beta = 0.1}}."""
 
+RENAMED = {
+    "upriver.findings:directions": "directions",
+    "upriver.studies.findings:directions": "directions",
+}
+"""Features that specs of earlier versions called otherwise."""
+
 
 def unknown(kind: str, word: str, allowed: Iterable[str]) -> ValueError:
     """The error for a word that means nothing here, with the nearest one that does."""
@@ -124,11 +130,6 @@ def feature_function(name: str, environment: str | None) -> Callable[[Task], Fea
 def is_file(features: str) -> bool:
     """Whether the features of a spec are a .csv file, with or without its digest."""
     return features.partition("#")[0].endswith(".csv")
-
-
-def features_label(features: str | None) -> str:
-    """How labels call features: a file by its name alone."""
-    return Path(features).stem if features and is_file(features) else str(features)
 
 
 def with_digest(features: str | None) -> str | None:

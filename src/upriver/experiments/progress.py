@@ -7,15 +7,25 @@ import time
 from collections import Counter
 from typing import Any, TextIO
 
-from upriver.experiments.spec import RunSpec
-
-
-def reporter(quiet: bool = False) -> PlainLines | Bars:
-    """Bars where a person is watching, else lines."""
-    return PlainLines(sys.stderr) if quiet or not sys.stderr.isatty() else Bars()
-
+from upriver.experiments.runspec import RunSpec
 
 SPOKEN = 5  # failures told one by one; the rest are counted
+
+
+class Reporter:
+    """Who is told how it goes. This one says nothing."""
+
+    def begin(self, pending: list[RunSpec], stored: int) -> None: ...
+    def running(self, run: RunSpec) -> None: ...
+    def done(self, run: RunSpec) -> None: ...
+    def failed(self, run: RunSpec, error: str) -> None: ...
+    def tick(self) -> None: ...
+    def end(self) -> None: ...
+
+
+def reporter(quiet: bool = False) -> Reporter:
+    """Bars where a person is watching, else lines."""
+    return PlainLines(sys.stderr) if quiet or not sys.stderr.isatty() else Bars()
 
 
 def failure(run: RunSpec, error: str) -> str:
@@ -26,7 +36,7 @@ def key_of(run: RunSpec) -> tuple[str, str, str]:
     return run.env, run.label, run.key
 
 
-class PlainLines:
+class PlainLines(Reporter):
     """One line when it starts, every `interval` seconds, for each failure, and at the end."""
 
     def __init__(self, stream: TextIO, interval: float = 10.0) -> None:
@@ -80,29 +90,22 @@ class PlainLines:
         print(text, file=self.stream, flush=True)
 
 
-class Bars:
+class Bars(Reporter):
     """A bar for everything and one for each (environment, agent) that is under way."""
 
     VISIBLE = 20  # lines; finished groups make room where there are more
 
     def __init__(self) -> None:
+        from rich import progress as rich
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
 
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
+        self.progress = rich.Progress(
+            "{task.description}",
+            rich.BarColumn(),
+            rich.MofNCompleteColumn(),
+            "{task.fields[note]}",
+            rich.TimeElapsedColumn(),
+            rich.TimeRemainingColumn(),
             console=Console(stderr=True),
         )
         self.all: Any = None
@@ -160,8 +163,6 @@ class Bars:
                 self.before if each == self.all else "",
             ]
             self.progress.update(each, note=", ".join(filter(None, notes)))
-
-    def tick(self) -> None: ...
 
     def end(self) -> None:
         self.progress.stop()

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from upriver.experiments.spec import Experiment, RunSpec
+from upriver.experiments.runspec import RunSpec
+from upriver.experiments.spec import Experiment
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,30 +9,29 @@ from typing import Any
 
 
 def dumps(data: Mapping[str, Any]) -> str:
-    """TOML of nested tables.
+    """TOML of nested tables: a list of tables becomes [[name]] sections, a table is one line."""
+    sections = {k: v for k, v in data.items() if v and is_list_of_tables(v)}
+    lines = lines_of({k: v for k, v in data.items() if k not in sections})
+    for key, tables in sections.items():
+        for each in tables:
+            lines += ["", f"[[{bare(key)}]]", *lines_of(each)]
+    return "\n".join(lines).strip() + "\n"
 
-    A list of tables becomes [[name]] sections, a table of tables [name.inner] sections; a table
-    of plain values stays on one line.
-    """
-    return "\n".join(lines_of(data, "")).strip() + "\n"
+
+def is_list_of_tables(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(x, Mapping) for x in value)
 
 
-def lines_of(data: Mapping[str, Any], path: str) -> list[str]:
-    """Lines of one table: its values first, then the sections inside it."""
-    lines: list[str] = []
-    later: list[str] = []
-    for key, value in data.items():
-        name = f"{path}{bare(key)}"
-        if isinstance(value, list) and value and all(isinstance(x, Mapping) for x in value):
-            for each in value:
-                later += ["", f"[[{name}]]", *lines_of(each, f"{name}.")]
-        elif isinstance(value, Mapping) and any(isinstance(x, Mapping) for x in value.values()):
-            for inner, table in value.items():
-                inside = f"{name}.{bare(inner)}"
-                later += ["", f"[{inside}]", *lines_of(table, f"{inside}.")]
-        else:
-            lines.append(f"{bare(key)} = {scalar(value)}")
-    return lines + later
+def lines_of(table: Mapping[str, Any]) -> list[str]:
+    """One line for each value, and for each table inside a table: at.riverswim-6 = { ... }."""
+    lines = []
+    for key, value in table.items():
+        inner = isinstance(value, Mapping) and any(isinstance(x, Mapping) for x in value.values())
+        parts = (
+            {f"{bare(key)}.{bare(k)}": x for k, x in value.items()} if inner else {bare(key): value}
+        )
+        lines += [f"{name} = {scalar(x)}" for name, x in parts.items()]
+    return lines
 
 
 def bare(key: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 def main() -> int:
     from upriver.experiments.execute import attempt
-    from upriver.experiments.spec import RunSpec
+    from upriver.experiments.runspec import RunSpec
     from upriver.experiments.store import StorageFailed, Store
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business

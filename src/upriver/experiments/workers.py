@@ -17,7 +17,7 @@ from threading import Thread
 from typing import Any
 
 from upriver.experiments.execute import Tally
-from upriver.experiments.spec import RunSpec
+from upriver.experiments.runspec import RunSpec
 from upriver.experiments.store import Store
 
 ATTEMPTS = 3

@@ -4,6 +4,7 @@ from upriver.features.features import Features
 from upriver.features.layout import Layout
 from upriver.features.maps import (
     FEATURES,
+    directions,
     from_function,
     one_hot,
     one_hot_indicator,
@@ -12,6 +13,6 @@ from upriver.features.maps import (
 )
 
 __all__ = [
-    "FEATURES", "Features", "Layout", "from_function", "one_hot", "one_hot_indicator", "recentre",
-    "shared",
+    "FEATURES", "Features", "Layout", "directions", "from_function", "one_hot",
+    "one_hot_indicator", "recentre", "shared",
 ]  # fmt: skip

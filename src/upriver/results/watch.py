@@ -93,7 +93,7 @@ class Watcher:
 
     def to_do(self) -> set[Path]:
         """The files that the specs in the folder ask for; one that cannot be read asks for none."""
-        from upriver.experiments.spec import read
+        from upriver.experiments.reading import read
         from upriver.experiments.store import Store
 
         store = Store(self.root)

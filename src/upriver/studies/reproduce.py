@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from upriver.experiments import Experiment, Outcome, execute, load
-from upriver.experiments.execute import Reporter
+from upriver.experiments.progress import Reporter
 from upriver.results import plots
 from upriver.results.analysis import Sample, curve_of, load_runs, samples_of
 from upriver.results.tables import plain

@@ -11,7 +11,6 @@ import csv
 import io
 import json
 from collections.abc import Mapping
-from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,15 +18,10 @@ import numpy as np
 
 from upriver.checks import Array
 from upriver.experiments import toml
-from upriver.experiments.execute import Outcome, Reporter, execute
-from upriver.experiments.spec import (
-    TUNING_SEEDS,
-    AgentSpec,
-    EnvironmentSpec,
-    Experiment,
-    RunSpec,
-    parse,
-)
+from upriver.experiments.entries import AgentSpec, combinations
+from upriver.experiments.execute import Outcome, execute
+from upriver.experiments.runspec import RunSpec
+from upriver.experiments.spec import TUNING_SEEDS, Experiment, parse
 from upriver.results.analysis import Sample, bootstrap, load_runs, samples_of
 
 ALL = "all environments"
@@ -69,7 +63,7 @@ def grid_of(agent: AgentSpec) -> list[dict[str, Any]]:
     for key, values in axes.items():
         if not len(values):
             raise ValueError(f"grid of {agent.full_label!r}: {key} has no values")
-    return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+    return combinations(axes)
 
 
 def tunable(agent: AgentSpec) -> bool:
@@ -81,16 +75,13 @@ def tune(
     out: str | Path,
     runs: int = 10,
     shared: bool = False,
-    jobs: int | None = None,
-    cluster: str | None = None,
-    shared_store: bool = False,
-    reporter: Reporter | None = None,
+    **how: Any,
 ) -> Tuned:
     """Run the grids of an experiment's agents and choose; resumes like any sweep.
 
     out/runs holds the runs, out/grid.csv every grid point, out/tuned.toml the experiment with the
     chosen numbers, for `upriver run`. runs: tuning seeds for each grid point. shared: one choice
-    for all environments instead of one for each.
+    for all environments instead of one for each. how: as for `execute`.
     """
     if runs < 2:
         raise ValueError(f"runs is {runs}; tuning needs at least 2 for an interval")
@@ -99,7 +90,7 @@ def tune(
     candidates = list_candidates(experiment, range(TUNING_SEEDS, TUNING_SEEDS + runs))
     every = [run for c in candidates for run in c.runs]
     folder = Path(out)
-    outcome = execute(every, folder / "runs", jobs, cluster, shared_store, reporter)
+    outcome = execute(every, folder / "runs", **how)
     if not outcome.complete:
         return Tuned(experiment, [], ["some runs failed, so nothing was chosen"], outcome)
     settings = {run.setting for run in every}
@@ -126,26 +117,13 @@ class Candidate(NamedTuple):
 def list_candidates(experiment: Experiment, seeds: range) -> list[Candidate]:
     found = []
     for environment in experiment.environments:
-        for entry in experiment.agents:
-            for agent in entry.variants():
-                for numbers in grid_of(agent) if tunable(agent) else ():
-                    runs = tuning_runs(experiment, environment, agent, numbers, seeds)
-                    place = environment.full_label
-                    found.append(Candidate(place, agent.full_label, numbers, runs))
+        place = environment.full_label
+        for agent in filter(tunable, experiment.agents):
+            for numbers in grid_of(agent):
+                at = {place: {**agent.at.get(place, {}), **numbers}}
+                runs = experiment.runs_of(environment, agent.model_copy(update={"at": at}), seeds)
+                found.append(Candidate(place, agent.full_label, numbers, runs))
     return found
-
-
-def tuning_runs(
-    experiment: Experiment,
-    environment: EnvironmentSpec,
-    agent: AgentSpec,
-    numbers: dict[str, Any],
-    seeds: range,
-) -> list[RunSpec]:
-    at = {environment.full_label: {**agent.at.get(environment.full_label, {}), **numbers}}
-    entry = agent.model_copy(update={"at": at})
-    single = experiment.model_copy(update={"environments": (environment,), "agents": (entry,)})
-    return single.runs_with(seeds)
 
 
 def choose(
@@ -201,23 +179,22 @@ def doubts(env: str, agent: str, points: list[Point]) -> list[str]:
 
 
 def with_choices(experiment: Experiment, points: list[Point]) -> Experiment:
-    """The experiment with the chosen numbers in its entries, one entry for each variant."""
+    """The experiment with the chosen numbers in its entries."""
     chosen = {(p.env, p.agent): p.numbers for p in points if p.chosen and p.numbers}
     data = experiment.to_data()
     data["agents"] = []
-    for entry in experiment.agents:
-        for agent in entry.variants():
-            plain = agent.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-            plain.pop("grid", None)
-            plain.update(chosen.get((ALL, agent.full_label), {}))
-            at = {place: dict(numbers) for place, numbers in agent.at.items()}
-            for environment in experiment.environments:
-                place = environment.full_label
-                if numbers := chosen.get((place, agent.full_label)):
-                    at.setdefault(place, {}).update(numbers)
-            if at:
-                plain["at"] = at
-            data["agents"].append(plain)
+    for agent in experiment.agents:
+        plain = agent.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        plain.pop("grid", None)
+        plain.update(chosen.get((ALL, agent.full_label), {}))
+        at = {place: dict(numbers) for place, numbers in agent.at.items()}
+        for environment in experiment.environments:
+            place = environment.full_label
+            if numbers := chosen.get((place, agent.full_label)):
+                at.setdefault(place, {}).update(numbers)
+        if at:
+            plain["at"] = at
+        data["agents"].append(plain)
     return parse(data, experiment.name)
 
 
@@ -230,8 +207,7 @@ def header(experiment: Experiment, runs: int, shared: bool, warnings: list[str])
         *(
             f"Grid of {agent.full_label}: "
             + (", ".join(f"{k} in {toml.scalar(sorted_axis(agent, k))}" for k in keys) or "none")
-            for entry in experiment.agents
-            for agent in entry.variants()
+            for agent in experiment.agents
             for keys in [list(grid_of(agent)[0])]
         ),
         *(f"Warning: {w}." for w in warnings),

@@ -6,10 +6,8 @@ found.table, found.figures
 """
 
 from upriver.studies.findings.measured import Cell, Measured, measure
-from upriver.studies.findings.mixture import directions
 from upriver.studies.findings.pages import FINDINGS, Found, find, slope_of, solved_range
 
 __all__ = [
-    "FINDINGS", "Cell", "Found", "Measured", "directions", "find", "measure", "slope_of",
-    "solved_range",
+    "FINDINGS", "Cell", "Found", "Measured", "find", "measure", "slope_of", "solved_range",
 ]  # fmt: skip

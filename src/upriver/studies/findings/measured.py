@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.figure import Figure
 
-    from upriver.experiments.spec import Experiment, RunSpec
+    from upriver.experiments.runspec import RunSpec
+    from upriver.experiments.spec import Experiment
 
 
 class Cell(NamedTuple):
@@ -71,8 +72,7 @@ def measure(experiment: Experiment, table: pa.Table) -> list[Measured]:
     times = seconds_of(table)
     given = {
         agent.full_label: {*agent.numbers, *(k for at in agent.at.values() for k in at)}
-        for entry in experiment.agents
-        for agent in entry.variants()
+        for agent in experiment.agents
     }
     measured = []
     for run in (r for r in runs if r.seed == seeds[0]):
