@@ -71,26 +71,26 @@ def test_equal_information_helps_the_baselines(tmp_path):
 
 
 def test_how_much_bonus_the_exact_maximum_bears_more_of_it(tmp_path):
-    scales = ("1e-4", "1e-2", "1e-1")
+    scales = ("0.0001", "0.01", "0.1")
     agents = ["greedy one-hot"] + [
         f"{o} one-hot {c}" for o in ("closed-form", "exact-maximum") for c in scales
     ]
     result, at = found(tmp_path, smaller("how-much-bonus", ["riverswim-10"], agents, seeds=2))
     share = {agent: cell.share for (_, agent), cell in at.items()}
-    assert share["closed-form one-hot 1e-4"] >= 0.9 > share["closed-form one-hot 1e-2"]
-    assert share["exact-maximum one-hot 1e-1"] >= 0.9  # three decades above the closed form's
+    assert share["closed-form one-hot 0.0001"] >= 0.9 > share["closed-form one-hot 0.01"]
+    assert share["exact-maximum one-hot 0.1"] >= 0.9  # three decades above the closed form's
     assert "| riverswim-10 | one-hot | exact maximum (4) | 1e-04 | 1e-01 | 3.0 |" in result.table
     assert list(result.figures) == ["how-much-bonus-riverswim-10-one-hot"]
 
 
 def test_how_much_bonus_the_exact_maximum_needs_more_of_it(tmp_path):
     agents = ["greedy shared"] + [
-        f"{o} shared {c}" for o in ("closed-form", "exact-maximum") for c in ("1e-3", "1e0")
+        f"{o} shared {c}" for o in ("closed-form", "exact-maximum") for c in ("0.001", "1")
     ]
     _, at = found(tmp_path, smaller("how-much-bonus", ["deep-sea-10"], agents, seeds=2))
     share = {agent: cell.share for (_, agent), cell in at.items()}
-    assert share["closed-form shared 1e-3"] >= 0.9 > share["closed-form shared 1e0"]
-    assert share["exact-maximum shared 1e0"] >= 0.9 > share["exact-maximum shared 1e-3"]
+    assert share["closed-form shared 0.001"] >= 0.9 > share["closed-form shared 1"]
+    assert share["exact-maximum shared 1"] >= 0.9 > share["exact-maximum shared 0.001"]
     assert share["greedy shared"] < 0.2
 
 
