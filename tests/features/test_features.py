@@ -130,7 +130,7 @@ def test_the_layout_holds_exactly_the_matrix(rng):
                 w = layout.width[g]
                 for u, row in enumerate(rows):
                     for j in range(w):
-                        column = layout.columns[layout.column_start[g] + j]
+                        column = layout.columns[layout.group_table[g, 2] + j]
                         rebuilt[row, column] = layout.values[layout.value_start[g] + u * w + j]
             np.testing.assert_array_equal(rebuilt, dense_matrix)
 

@@ -31,30 +31,30 @@ class Features:
     """The d of the radius formulas, where it counts more coordinates than can ever be reached."""
 
     def __post_init__(self) -> None:
-        matrix: Any
-        if sparse.issparse(self.matrix):
-            matrix = sparse.csr_array(self.matrix, dtype=np.float64)
-            matrix.sum_duplicates()
-        else:
-            try:
-                matrix = np.ascontiguousarray(self.matrix, dtype=np.float64)
-            except (TypeError, ValueError):
-                raise ValueError("features must be an array of numbers (n, d)") from None
+        try:
+            matrix: Any = (
+                sparse.csr_array(self.matrix, dtype=np.float64) if sparse.issparse(self.matrix)
+                else np.ascontiguousarray(self.matrix, dtype=np.float64)
+            )  # fmt: skip
+        except (TypeError, ValueError):
+            raise ValueError("features must be an array of numbers (n, d)") from None
         n = self.task.n_triples
         if matrix.ndim != 2 or matrix.shape[0] != n or matrix.shape[1] < 1:
             raise ValueError(
                 f"features have shape {matrix.shape}; with {n} reachable triples they must be "
                 f"({n}, d), one row per triple, d at least 1"
             )
-        data: Any = matrix.data if sparse.issparse(matrix) else matrix
-        if not np.isfinite(data).all():
-            rows = sparse.coo_array(matrix).row if sparse.issparse(matrix) else None
-            flat = int(np.argmin(np.isfinite(data)))
-            row = int(rows[flat]) if rows is not None else flat // matrix.shape[1]
+        if sparse.issparse(matrix):
+            matrix.sum_duplicates()
+            rows, data = sparse.coo_array(matrix).row, matrix.data
+        else:
+            rows, data = np.broadcast_to(np.arange(n)[:, None], matrix.shape), matrix
+        if not (finite := np.isfinite(data)).all():
+            row = int(rows[~finite][0])
             s, a, s2 = (int(x[row]) for x in self.task.triples)
             raise ValueError(
-                f"features of row {row} (s={s}, a={a}, s'={s2}) hold "
-                f"{np.ravel(data)[flat]}; they must be finite"
+                f"features of row {row} (s={s}, a={a}, s'={s2}) hold {data[~finite][0]}; "
+                "they must be finite"
             )
         if self.names is not None and len(self.names) != matrix.shape[1]:
             raise ValueError(
@@ -77,11 +77,10 @@ class Features:
     @cached_property
     def norm_bound(self) -> float:
         """L_varphi, the largest Euclidean norm of a row."""
-        if sparse.issparse(self.matrix):
-            squares = self.matrix.multiply(self.matrix).sum(axis=1)
-        else:
-            squares = np.einsum("ij,ij->i", self.matrix, self.matrix)
-        return float(np.sqrt(np.max(squares)))
+        squares = (
+            self.matrix.multiply(self.matrix) if sparse.issparse(self.matrix) else self.matrix**2
+        )
+        return float(np.sqrt(squares.sum(axis=1).max()))
 
     @cached_property
     def layout(self) -> Layout:

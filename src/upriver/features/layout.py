@@ -12,9 +12,7 @@ from upriver.mdp import Task
 
 
 class Layout(NamedTuple):
-    """Features packed for the kernels: small dense groups, and the blocks that they form.
-
-    Group g = (s, a) has a dense matrix (U_g, width) in `values`, row by row; its column j is the
+    """Group g = (s, a) has a dense matrix (U_g, width) in `values`, row by row; its column j is the
     feature columns[first column + j]. Features that meet in a group belong to one block: neither
     the Hessian nor the Gram matrix couples two blocks. Few arrays, because a kernel that takes
     many compiles and starts slowly.
@@ -42,10 +40,6 @@ class Layout(NamedTuple):
         return self.group_table[:-1, 1]
 
     @property
-    def column_start(self) -> Array:
-        return self.group_table[:-1, 2]
-
-    @property
     def value_start(self) -> Array:
         return self.group_table[:-1, 3]
 
@@ -71,15 +65,13 @@ class Layout(NamedTuple):
     def slot(self) -> Array:
         """(d,) place of each feature in its block."""
         place = np.empty(len(self.features), np.int64)
-        within = np.arange(len(place)) - np.repeat(self.feature_start[:-1], self.size)
-        place[self.features] = within
+        place[self.features] = np.arange(len(place)) - np.repeat(self.feature_start[:-1], self.size)
         return place
 
 
 def pack(task: Task, matrix: Any) -> Layout:
     """The packed layout of a feature matrix (n, d)."""
-    n_groups = len(task.sizes)
-    d = matrix.shape[1]
+    n_groups, d = len(task.sizes), matrix.shape[1]
     if sparse.issparse(matrix):
         width, column_start, columns, value_start, values = pack_sparse(task, matrix)
     else:
@@ -124,8 +116,7 @@ def pack(task: Task, matrix: Any) -> Layout:
 
 def pack_sparse(task: Task, matrix: Any) -> tuple[Array, Array, Array, Array, Array]:
     """(width, column_start, columns, value_start, values) of a csr matrix."""
-    n_groups = len(task.sizes)
-    d = matrix.shape[1]
+    n_groups, d = len(task.sizes), matrix.shape[1]
     row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     group = np.repeat(np.arange(n_groups), task.sizes)[row]
     pairs, place = np.unique(group.astype(np.int64) * d + matrix.indices, return_inverse=True)
@@ -134,10 +125,8 @@ def pack_sparse(task: Task, matrix: Any) -> tuple[Array, Array, Array, Array, Ar
     column_start = np.concatenate([[0], np.cumsum(width)])
     value_start = np.concatenate([[0], np.cumsum(width * task.sizes)])
     values = np.zeros(value_start[-1])
-    row_in_group = row - task.indptr[group]
-    values[value_start[group] + row_in_group * width[group] + place - column_start[group]] = (
-        matrix.data
-    )
+    cell = (row - task.indptr[group]) * width[group] + place - column_start[group]
+    values[value_start[group] + cell] = matrix.data
     return width, column_start[:-1], pairs % d, value_start[:-1], values
 
 

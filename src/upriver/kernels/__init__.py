@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import Any
 
 ROOMS = (
-    "choices", "ellipsoid", "linear", "mnl", "online", "optimism", "planning", "sampling",
-    "tabular",
+    "cholesky", "choices", "ellipsoid", "gram", "likelihood", "linear", "model", "newton", "online",
+    "optimism", "planning", "sampling", "tabular",
 )  # fmt: skip
 
 

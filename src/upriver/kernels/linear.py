@@ -1,12 +1,12 @@
 """Ridge regression for the linear baselines, and the sweeps whose backup is a regression.
 
-Matrices are kept in their lower triangle. `layout` is `features.Layout`, see `kernels.mnl`.
+Matrices are kept in their lower triangle. `layout` is `features.Layout`, see `kernels.likelihood`.
 """
 
 import numpy as np
 
+from upriver.kernels.cholesky import solve_lower, solve_upper
 from upriver.kernels.compiled import compiled
-from upriver.kernels.mnl import solve_lower, solve_upper
 from upriver.kernels.planning import argmax_random_ties
 
 

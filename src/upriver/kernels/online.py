@@ -7,16 +7,10 @@ min(h, C - 1). Cost is O(1) in the number of episodes.
 
 import numpy as np
 
+from upriver.kernels.cholesky import cholesky, solve_lower, solve_upper
 from upriver.kernels.compiled import compiled
-from upriver.kernels.mnl import (
-    add_outer,
-    cholesky,
-    evaluate_block,
-    measure_group,
-    softmax,
-    solve_lower,
-    solve_upper,
-)
+from upriver.kernels.gram import add_outer, measure_group
+from upriver.kernels.likelihood import evaluate_block, softmax
 
 ROOT_STEPS = 100
 ROOT_TOLERANCE = 1e-13
@@ -175,14 +169,15 @@ def refresh(
     """What planning reads, for the (core, block) pairs that the transitions of `groups` touched.
 
     Where a projection moved a core, all its probabilities; with `everything`, all of all. In
-    place, as in `mnl.refresh`; the upper triangle of matrix is completed.
+    place, as in `model.refresh`; the upper triangle of matrix is completed.
     """
-    table, columns, values = layout.group_table, layout.columns, layout.values
+    table = layout.group_table
     n_blocks = layout.block_table.shape[0] - 1
     n_cores = theta.shape[0]
     m = layout.max_size
     factor = np.empty((m, m))
     rows = np.empty((layout.max_successors, m))
+    squares = np.empty(layout.max_successors)
     out = np.empty(2 * layout.max_successors)
     stale = np.zeros((n_cores, n_blocks), np.bool_)
     if everything:
@@ -209,12 +204,12 @@ def refresh(
                 g = layout.groups[i]
                 first = table[g, 0]
                 n = table[g + 1, 0] - first
-                softmax(n, table[g, 1], values, table[g, 3], columns, table[g, 2], theta[c], out)
+                softmax(layout, g, theta[c], out)
                 for u in range(n):
                     prob[c, first + u] = out[u]
                 if stale[c, b]:
                     width[c, g] = measure_group(
-                        layout, g, factor, size, geometry[c], geometry_start, rows
+                        layout, g, factor, size, geometry[c], geometry_start, rows, squares
                     )
     return -1
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from upriver.kernels.cholesky import cholesky, solve_upper
 from upriver.kernels.compiled import compiled
-from upriver.kernels.mnl import cholesky, evaluate_block, solve_upper, visited_groups
+from upriver.kernels.likelihood import evaluate_block, visited_groups
 
 
 @compiled

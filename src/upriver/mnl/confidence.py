@@ -158,12 +158,14 @@ class corrected_radius:
         return (first + 4.0 * big / sqrt(lam) * spread) / self.kappa
 
 
-def check_theory(radius: lemma1_radius | corrected_radius) -> None:
+def check_theory(radius: Any) -> None:
+    """The constants of a theorem: kappa and delta in (0, 1), L_theta > 0, whole rounds."""
     for name in ("kappa", "delta"):
-        value = getattr(radius, name)
-        if not 0.0 < value < 1.0:
+        if not 0.0 < (value := getattr(radius, name, 0.5)) < 1.0:
             raise ValueError(f"{name} is {value!r}; it must lie strictly between 0 and 1")
     positive_number("theta_bound", radius.theta_bound)
+    if (rounds := getattr(radius, "rounds", 1)) < 1:
+        raise ValueError(f"rounds is {rounds!r}; it must be a whole number of at least 1")
 
 
 @dataclass(frozen=True)
@@ -195,13 +197,13 @@ def elliptical_norms(features: Features, counts: Array, regularization: float) -
     """(n,) ||varphi(s, a, s')||_{A^-1} of every triple, by triangular solves block by block."""
     flat = gram_blocks(features, counts, regularization)
     norms = np.zeros(features.task.n_triples)
-    kernels.mnl.norms(features.layout, flat, features.matrix_start, norms)
+    kernels.gram.norms(features.layout, flat, features.matrix_start, norms)
     return norms
 
 
 def gram_blocks(features: Features, counts: Array, regularization: float) -> Array:
     flat = np.empty(features.matrix_start[-1])
-    kernels.mnl.gram(
+    kernels.gram.gram(
         features.layout, checked_counts(features, counts),
         positive_number("regularization", regularization), flat, features.matrix_start,
     )  # fmt: skip

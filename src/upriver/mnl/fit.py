@@ -52,13 +52,11 @@ class FittedMNL:
     @cached_property
     def covariance(self) -> Any:
         """(d, d) inverse of the observed information (with its ridge), dense or sparse."""
-        if sparse.issparse(self.information):
-            assert self.features is not None
-            flat = blocks_of(self.features, self.information)
+        if self.features is not None and sparse.issparse(self.information):
+            flat = likelihood.to_blocks(self.features, self.information)
             layout = self.features.layout
-            failed = kernels.mnl.inverse(flat, self.features.matrix_start, layout.size)
-            if failed >= 0:
-                raise singular(self.names, int(layout.features[layout.feature_start[failed]]))
+            failed = kernels.cholesky.inverse(flat, self.features.matrix_start, layout.size)
+            check_identified(self.features, failed)
             return likelihood.from_blocks(self.features, flat)
         scale = 1.0 / np.sqrt(np.diag(self.information))
         factor = linalg.cho_factor(self.information * scale[:, None] * scale, lower=True)
@@ -116,12 +114,7 @@ def fit_mnl(features: Features, counts: ArrayLike, regularization: float = 1.0) 
     n = likelihood.checked_counts(features, np.asarray(counts))
     if sparse.issparse(features.matrix):
         theta = np.zeros(features.dimension)
-        failed = kernels.mnl.fit_blocks(features.layout, n, theta, lam)
-        if failed >= 0:
-            raise singular(
-                features.names,
-                int(features.layout.features[features.layout.feature_start[failed]]),
-            )
+        check_identified(features, kernels.newton.fit_blocks(features.layout, n, theta, lam))
     else:
         theta, _ = maximise(visited(features, n, lam), features.names)
     return FittedMNL(
@@ -202,6 +195,13 @@ def visited(features: Features, counts: Array, lam: float) -> Choices:
     return Choices(np.concatenate([[0], np.cumsum(sizes[seen])]), x, n, visits[seen], lam)
 
 
+def check_identified(features: Features, failed: int) -> None:
+    """Refuse a singular block, naming its first feature."""
+    if failed >= 0:
+        layout = features.layout
+        raise singular(features.names, int(layout.features[layout.feature_start[failed]]))
+
+
 def first_rows(situation: Array) -> Array:
     """Where the label differs from that of the row before."""
     return np.append(0, np.flatnonzero(situation[1:] != situation[:-1]) + 1)
@@ -219,16 +219,3 @@ def check_one_chosen(taken: Array, indptr: Array, labels: Array) -> None:
         f"choice situation {labels[g]!r} has {chosen[g]} chosen alternatives; it must have "
         "exactly one"
     )
-
-
-def blocks_of(features: Features, matrix: Any) -> Array:
-    """The flat blocks of a block-diagonal sparse matrix; the inverse of likelihood.from_blocks."""
-    flat = np.zeros(features.matrix_start[-1])
-    layout = features.layout
-    block = np.empty(features.dimension, np.int64)
-    block[layout.features] = np.repeat(np.arange(len(layout.size)), layout.size)
-    coo = sparse.coo_array(matrix)
-    b = block[coo.row]
-    size = layout.size.astype(np.int64)[b]
-    flat[features.matrix_start[b] + layout.slot[coo.row] * size + layout.slot[coo.col]] = coo.data
-    return flat

@@ -24,7 +24,7 @@ def probabilities(features: Features, theta: Array) -> Array:
 def log_probabilities(features: Features, theta: Array) -> Array:
     """(n,) log P_theta(s' | s, a)."""
     log_prob = np.empty(features.task.n_triples)
-    kernels.mnl.log_probabilities(features.layout, checked_core(features, theta), log_prob)
+    kernels.likelihood.log_probabilities(features.layout, checked_core(features, theta), log_prob)
     return log_prob
 
 
@@ -53,7 +53,7 @@ def evaluate(
 ) -> tuple[float, Array]:
     """(loss, gradient); fills `hessian`, the flat blocks, unless it is empty."""
     slope = np.empty(features.dimension)
-    value = kernels.mnl.likelihood(
+    value = kernels.likelihood.likelihood(
         features.layout, checked_counts(features, counts), checked_core(features, theta),
         float(regularization), slope, hessian, features.matrix_start,
     )  # fmt: skip
@@ -62,16 +62,23 @@ def evaluate(
 
 def from_blocks(features: Features, flat: Array) -> Any:
     """The (d, d) matrix of flat blocks: dense for dense features, else scipy.sparse."""
-    layout = features.layout
     if not sparse.issparse(features.matrix):
         return flat.reshape(features.dimension, features.dimension).copy()
-    size = layout.size.astype(np.int64)
-    area = size * size
-    place = np.arange(len(flat)) - np.repeat(features.matrix_start[:-1], area)
-    start = np.repeat(layout.feature_start[:-1], area)
-    rows = layout.features[start + place // np.repeat(size, area)]
-    columns = layout.features[start + place % np.repeat(size, area)]
-    return sparse.csr_array((flat, (rows, columns)), shape=(features.dimension,) * 2)
+    return sparse.csr_array((flat, block_entries(features)), shape=(features.dimension,) * 2)
+
+
+def to_blocks(features: Features, matrix: Any) -> Array:
+    """The flat blocks of a block-diagonal sparse matrix."""
+    return np.asarray(sparse.csr_array(matrix)[block_entries(features)]).ravel()
+
+
+def block_entries(features: Features) -> tuple[Array, Array]:
+    """(rows, columns) of every entry of the flat blocks."""
+    layout = features.layout
+    area = layout.size.astype(np.int64) ** 2
+    place = np.arange(area.sum()) - np.repeat(features.matrix_start[:-1], area)
+    start, size = np.repeat(layout.feature_start[:-1], area), np.repeat(layout.size, area)
+    return layout.features[start + place // size], layout.features[start + place % size]
 
 
 def checked_core(features: Features, theta: Array) -> Array:

@@ -56,9 +56,8 @@ def start(
     With `local`, here and in `absorb`, the Hessian of (2) at theta_hat stands in for A.
     """
     task = features.task
-    n = task.n_triples
     model = Model(
-        counts=np.zeros((n_cores, n)),
+        counts=np.zeros((n_cores, task.n_triples)),
         theta=np.zeros((n_cores, features.dimension)),
         prob=np.tile(1.0 / np.repeat(task.sizes, task.sizes), (n_cores, 1)),
         width=np.zeros((n_cores, len(task.sizes))),
@@ -79,10 +78,7 @@ def absorb(
     local: bool = False,
 ) -> Model:
     """The model after one more episode, with lambda_{k+1} = regularization."""
-    new = Model(
-        model.counts.copy(), model.theta.copy(), model.prob.copy(), model.width.copy(),
-        model.geometry.copy(), model.logdet.copy(), regularization,
-    )  # fmt: skip
+    new = Model._make([*(x.copy() for x in model[:-1]), regularization])
     touched = add_counts(features, new.counts, episode)
     steps = np.arange(len(touched)) if len(new.counts) > 1 else np.zeros(len(touched), np.int64)
     bring_up_to_date(features, new, steps, touched, regularization != model.regularization, local)
@@ -109,7 +105,7 @@ def add_counts(features: Features, counts: Array, episode: Transitions) -> Array
 def bring_up_to_date(
     features: Features, model: Model, steps: Array, touched: Array, everything: bool, local: bool
 ) -> None:
-    failed = kernels.mnl.refresh(
+    failed = kernels.model.refresh(
         features.layout, steps, touched, everything, local, model.counts, model.theta,
         model.regularization, model.prob, model.width, model.geometry, features.task.square_start,
         model.logdet,

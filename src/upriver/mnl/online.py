@@ -29,7 +29,7 @@ from upriver import kernels
 from upriver.checks import Array, positive_number
 from upriver.features import Features
 from upriver.mdp import Task
-from upriver.mnl.confidence import Evidence
+from upriver.mnl.confidence import Evidence, check_theory
 from upriver.mnl.model import Transitions, add_counts
 
 
@@ -70,51 +70,34 @@ def start(features: Features, regularization: float, n_cores: int) -> Online:
 
 
 def newton_step(
-    features: Features,
-    model: Online,
-    episode: Transitions,
-    kappa: float,
+    features: Features, model: Online, episode: Transitions, kappa: float,
     theta_bound: float | None = None,
-) -> Online:
+) -> Online:  # fmt: skip
     """The model after the online Newton steps of an episode; theta_bound is L_theta."""
     return learn(kernels.online.newton, features, model, episode, kappa / 2.0, theta_bound)
 
 
 def mirror_descent(
-    features: Features,
-    model: Online,
-    episode: Transitions,
-    step_size: float,
+    features: Features, model: Online, episode: Transitions, step_size: float,
     theta_bound: float | None = None,
-) -> Online:
+) -> Online:  # fmt: skip
     """The model after the online mirror descent steps of an episode; step_size is eta."""
     return learn(kernels.online.mirror, features, model, episode, step_size, theta_bound)
 
 
 def learn(
-    kernel: Callable[..., int],
-    features: Features,
-    model: Online,
-    episode: Transitions,
-    rate: float,
-    theta_bound: float | None,
-) -> Online:
+    kernel: Callable[..., int], features: Features, model: Online, episode: Transitions,
+    rate: float, theta_bound: float | None,
+) -> Online:  # fmt: skip
     samples = np.zeros((len(episode.actions), features.task.n_triples))  # one row per transition
     groups = add_counts(features, samples, episode)
-    new = Online(
-        model.theta.copy(), model.matrix.copy(), model.prob.copy(), model.width.copy(),
-        model.geometry.copy(), model.logdet.copy(), model.regularization,
-    )  # fmt: skip
+    new = Online._make([*(x.copy() for x in model[:-1]), model.regularization])
     moved = np.zeros(len(new.theta), np.bool_)
     failed = kernel(
         features.layout, features.matrix_start, groups, samples, rate,
         inf if theta_bound is None else theta_bound, new.theta, new.matrix, moved,
     )  # fmt: skip
-    if failed >= 0:
-        raise RuntimeError(
-            f"the matrix of step {failed} of the episode is not positive definite; "
-            "a larger regularization makes it better conditioned"
-        )
+    check_definite(failed, "step")
     refresh(features, new, groups, moved, everything=False)
     return new
 
@@ -127,10 +110,14 @@ def refresh(
         model.matrix, model.prob, model.width, model.geometry, features.task.square_start,
         model.logdet,
     )  # fmt: skip
+    check_definite(failed, "feature block")
+
+
+def check_definite(failed: int, what: str) -> None:
     if failed >= 0:
         raise RuntimeError(
-            f"the matrix of feature block {failed} is not positive definite; "
-            "a larger regularization makes it better conditioned"
+            f"the matrix of {what} {failed} is not positive definite; a larger regularization "
+            "makes it better conditioned"
         )
 
 
@@ -225,7 +212,6 @@ class newton_radius:
 
     def __post_init__(self) -> None:
         check_theory(self)
-        fraction("kappa", self.kappa)
 
     def __call__(self, e: Evidence) -> float:
         k, d, size = e.k * self.rounds, e.dimension, e.norm_bound * self.theta_bound
@@ -283,16 +269,3 @@ def mirror_regularization(features: Features, theta_bound: float) -> float:
     alpha, big = 2.0 * theory_step(features, theta_bound), features.norm_bound
     assert features.formal_dimension is not None
     return max(12.0 * sqrt(2.0) * big**3, 48.0 * big**2 * features.formal_dimension) * alpha
-
-
-def check_theory(radius: newton_radius | mirror_radius) -> None:
-    positive_number("theta_bound", radius.theta_bound)
-    fraction("delta", radius.delta)
-    if radius.rounds < 1:
-        raise ValueError(f"rounds is {radius.rounds!r}; it must be a whole number of at least 1")
-
-
-def fraction(name: str, value: float) -> float:
-    if not 0.0 < value < 1.0:
-        raise ValueError(f"{name} is {value!r}; it must lie strictly between 0 and 1")
-    return value

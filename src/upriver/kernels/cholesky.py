@@ -1,0 +1,79 @@
+"""Small symmetric matrices, kept in their lower triangle: factors, solves, inverses.
+
+No np.linalg: a block is small, and a call to LAPACK would cost more than its work.
+"""
+
+import numpy as np
+
+from upriver.kernels.compiled import compiled, inner
+
+
+@inner
+def cholesky(matrix, m):
+    """Lower factor in place of the leading m x m; returns False if it is not positive definite."""
+    for j in range(m):
+        pivot = matrix[j, j]
+        for i in range(j):
+            pivot -= matrix[j, i] * matrix[j, i]
+        if not pivot > 0.0:
+            return False
+        pivot = np.sqrt(pivot)
+        matrix[j, j] = pivot
+        for i in range(j + 1, m):
+            x = matrix[i, j]
+            for l in range(j):
+                x -= matrix[i, l] * matrix[j, l]
+            matrix[i, j] = x / pivot
+    return True
+
+
+@inner
+def solve_lower(factor, m, x):
+    """x <- L^-1 x in place; returns the squared norm of the result, x^T (L L^T)^-1 x."""
+    total = 0.0
+    for i in range(m):
+        y = x[i]
+        for j in range(i):
+            y -= factor[i, j] * x[j]
+        y /= factor[i, i]
+        x[i] = y
+        total += y * y
+    return total
+
+
+@inner
+def solve_upper(factor, m, x):
+    """x <- L^-T x in place."""
+    for i in range(m - 1, -1, -1):
+        y = x[i]
+        for j in range(i + 1, m):
+            y -= factor[j, i] * x[j]
+        x[i] = y / factor[i, i]
+
+
+@inner
+def keep_block(matrix, m, flat, start):
+    """Write both triangles of an m x m matrix, kept in its lower one, to flat[start:]."""
+    for i in range(m):
+        for j in range(i + 1):
+            flat[start + i * m + j] = matrix[i, j]
+            flat[start + j * m + i] = matrix[i, j]
+
+
+@compiled
+def inverse(matrix, matrix_start, size):
+    """Invert each block of a block matrix (flat) in place; the first singular block, or -1."""
+    for b in range(size.shape[0]):
+        m = size[b]
+        block = matrix[matrix_start[b] : matrix_start[b] + m * m].copy().reshape(m, m)
+        if not cholesky(block, m):
+            return b
+        x = np.empty(m)
+        for j in range(m):
+            x[:] = 0.0
+            x[j] = 1.0
+            solve_lower(block, m, x)
+            solve_upper(block, m, x)
+            for i in range(m):
+                matrix[matrix_start[b] + i * m + j] = x[i]
+    return -1

@@ -1,0 +1,140 @@
+"""Eq. (1), the transition probability, and eq. (2), the penalised likelihood, with its Hessian.
+
+`layout` is `features.Layout`: each group (s, a) holds a small dense matrix, one row per successor
+and one column per feature that is not zero somewhere in the group; groups that share features form
+a block, and blocks are independent of each other in the likelihood and in the Gram matrix.
+Matrices of a block are dense, m x m, and kept in their lower triangle.
+"""
+
+import numpy as np
+
+from upriver.kernels.cholesky import keep_block
+from upriver.kernels.compiled import compiled, inner
+
+
+@inner
+def softmax(layout, g, theta, out):
+    """P_theta of group g, eq. (1), into out[:n]; returns the log of the normaliser.
+
+    After the call out[n + u] is the logit of successor u.
+    """
+    table, values, columns = layout.group_table, layout.values, layout.columns
+    n, w = table[g + 1, 0] - table[g, 0], table[g, 1]
+    first_column, start = table[g, 2], table[g, 3]
+    top = -np.inf
+    for u in range(n):
+        x = 0.0
+        for j in range(w):
+            x += values[start + u * w + j] * theta[columns[first_column + j]]
+        out[n + u] = x
+        if x > top:
+            top = x
+    total = 0.0
+    for u in range(n):
+        e = np.exp(out[n + u] - top)
+        out[u] = e
+        total += e
+    for u in range(n):
+        out[u] /= total
+    return top + np.log(total)
+
+
+@inner
+def visited_groups(layout, counts, b):
+    """The groups of block b that have a count."""
+    table, members = layout.group_table, layout.groups
+    low, high = layout.block_table[b, 1], layout.block_table[b + 1, 1]
+    found = np.empty(high - low, np.int64)
+    n = 0
+    for i in range(low, high):
+        g = members[i]
+        for row in range(table[g, 0], table[g + 1, 0]):
+            if counts[row] != 0.0:
+                found[n] = g
+                n += 1
+                break
+    return found[:n]
+
+
+@inner
+def evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out, mean):
+    """Loss (2) over `groups` of block b with its ridge penalty; fills gradient (m,), Hessian."""
+    # Arrays are taken out of the tuple once: each access inside a loop would cost a reference.
+    table, slots = layout.group_table, layout.slots
+    values, features = layout.values, layout.features
+    origin, m = layout.block_table[b, 0], layout.block_table[b, 2]
+    loss = 0.0
+    for i in range(m):
+        x = theta[features[origin + i]]
+        loss += 0.5 * lam * x * x
+        gradient[i] = lam * x
+        for j in range(i):
+            hessian[i, j] = 0.0
+        hessian[i, i] = lam
+    for g in groups:
+        first, w, place, start = table[g, 0], table[g, 1], table[g, 2], table[g, 3]
+        n = table[g + 1, 0] - first
+        normaliser = softmax(layout, g, theta, out)
+        visits = 0.0
+        for u in range(n):
+            visits += counts[first + u]
+        for j in range(w):
+            mean[j] = 0.0
+        for u in range(n):
+            c = counts[first + u]
+            if c != 0.0:
+                loss += c * (normaliser - out[n + u])
+            residual = visits * out[u] - c
+            for j in range(w):
+                x = values[start + u * w + j]
+                gradient[slots[place + j]] += residual * x
+                mean[j] += out[u] * x
+        for u in range(n):
+            weight = visits * out[u]
+            row = start + u * w
+            for i in range(w):
+                x = weight * (values[row + i] - mean[i])
+                k = slots[place + i]
+                for j in range(i + 1):
+                    hessian[k, slots[place + j]] += x * (values[row + j] - mean[j])
+    return loss
+
+
+@compiled
+def log_probabilities(layout, theta, log_prob):
+    """log P_theta, eq. (1), for every triple; finite wherever the logits are."""
+    table = layout.group_table
+    out = np.empty(2 * layout.max_successors)
+    for g in range(table.shape[0] - 1):
+        first = table[g, 0]
+        n = table[g + 1, 0] - first
+        normaliser = softmax(layout, g, theta, out)
+        for u in range(n):
+            log_prob[first + u] = out[n + u] - normaliser
+
+
+@compiled
+def likelihood(layout, counts, theta, lam, gradient, hessian, matrix_start):
+    """Loss (2) over all blocks; gradient (d,) and, unless empty, the Hessian's blocks (flat)."""
+    m = layout.max_size
+    block_gradient = np.empty(m)
+    block_hessian = np.empty((m, m))
+    out = np.empty(2 * layout.max_successors)
+    mean = np.empty(m)
+    loss = 0.0
+    for b in range(layout.block_table.shape[0] - 1):
+        size = layout.block_table[b, 2]
+        groups = visited_groups(layout, counts, b)
+        loss += evaluate_block(
+            layout, groups, counts, theta, b, lam, block_gradient, block_hessian, out, mean
+        )
+        for i in range(size):
+            gradient[layout.features[layout.block_table[b, 0] + i]] = block_gradient[i]
+        if hessian.shape[0] > 0:
+            keep_block(block_hessian, size, hessian, matrix_start[b])
+    for g in range(layout.group_table.shape[0] - 1):
+        if layout.group_table[g, 4] < 0:  # no features: uniform over the successors, whatever theta
+            n = layout.group_table[g + 1, 0] - layout.group_table[g, 0]
+            for row in range(layout.group_table[g, 0], layout.group_table[g + 1, 0]):
+                loss += counts[row] * np.log(n)
+    return loss

@@ -1,0 +1,77 @@
+"""Eq. (3), the maximum-likelihood estimate: Newton's method on (2), block by block."""
+
+import numpy as np
+
+from upriver.kernels.cholesky import cholesky, solve_lower, solve_upper
+from upriver.kernels.compiled import compiled, inner
+from upriver.kernels.likelihood import evaluate_block, visited_groups
+
+DECREMENT = 1e-10  # squared Newton decrement at which the step taken is the last one
+ITERATIONS = 100
+SMALLEST = 1e-12  # share of a Newton step below which halving it is given up
+
+
+@inner
+def newton_block(
+    layout, b, groups, counts, theta, lam, keep, hessian, factor, out, mean, scratch
+):  # fmt: skip
+    """Minimise (2) over the coordinates of block b, in place in theta, from the theta given.
+
+    `groups` are those of the block that have a count. Newton with step halving; the step whose
+    squared decrement is at most DECREMENT is the last, and what it leaves is of that order squared.
+    With `keep` the Hessian at the result is left in `hessian`. Returns False when the Hessian is
+    singular or no step decreases the loss.
+    """
+    features, place = layout.features, layout.block_table[b, 0]
+    m = layout.block_table[b, 2]
+    gradient, step, origin = scratch[0], scratch[1], scratch[2]
+    loss = np.inf
+    decrement = np.inf
+    size = 0.0
+    for _ in range(ITERATIONS):
+        trial = evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out, mean)
+        # Near the minimum the decrease drowns in rounding, but the full step is right there.
+        near = decrement <= max(DECREMENT, 1e-12 * loss)
+        if size > 0.0 and not (trial <= loss - 1e-4 * size * decrement or near):
+            size *= 0.5
+            if size < SMALLEST:
+                return False
+        else:
+            if decrement <= DECREMENT:  # that step was the last, taken for the Hessian behind it
+                return True
+            loss = trial
+            for i in range(m):
+                step[i] = gradient[i]
+                origin[i] = theta[features[place + i]]
+                for j in range(i + 1):
+                    factor[i, j] = hessian[i, j]
+            if not cholesky(factor, m):
+                return False
+            decrement = solve_lower(factor, m, step)
+            if decrement <= 1e-24:
+                return True
+            solve_upper(factor, m, step)
+            size = 1.0
+        for i in range(m):
+            theta[features[place + i]] = origin[i] - size * step[i]
+        if decrement <= DECREMENT and not keep:
+            return True
+    return False
+
+
+@compiled
+def fit_blocks(layout, counts, theta, lam):
+    """Minimise (2) over every block from the theta given; the first block that failed, or -1."""
+    m = layout.max_size
+    hessian = np.empty((m, m))
+    factor = np.empty((m, m))
+    out = np.empty(2 * layout.max_successors)
+    mean = np.empty(m)
+    scratch = np.empty((3, m))
+    for b in range(layout.block_table.shape[0] - 1):
+        groups = visited_groups(layout, counts, b)
+        if not newton_block(
+            layout, b, groups, counts, theta, lam, False, hessian, factor, out, mean, scratch
+        ):
+            return b
+    return -1
