@@ -202,3 +202,78 @@ def test_data_sorted_by_what_was_chosen_are_fitted_all_the_same():
 
 def fitting_rows(groups):
     return np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])
+
+
+@pytest.mark.parametrize("lam", [1e-3, 1e-9, 1e-14])
+def test_a_ridge_always_has_an_estimate(lam):
+    """Declared successors that never occur in a long log, in dense and in sparse columns alike."""
+    mdp = up.envs.riverswim(10)
+    task = mdp.task("local")
+    made = up.features.shared(task)
+    counts = np.zeros(task.n_triples)
+    for s in range(10):
+        for a in range(2):
+            known, rows = mdp.known.rows(s, a), task.rows(s, a)
+            place = np.searchsorted(task.successors[rows], mdp.known.successors[known])
+            counts[np.arange(rows.start, rows.stop)[place]] = 1e4 * mdp.probability[0][known]
+    dense = up.fit_mnl(made, counts, lam)
+    blocks = up.fit_mnl(up.Features(task, sparse.csr_array(made.matrix)), counts, lam)
+    p = likelihood.probabilities(made, dense.theta)
+    np.testing.assert_allclose(p, likelihood.probabilities(made, blocks.theta), atol=1e-6)
+    assert np.isfinite(dense.standard_errors).all() and np.isfinite(blocks.standard_errors).all()
+    assert np.abs(likelihood.gradient(made, dense.theta, counts, lam)).max() < 1e-5
+    twice = up.Features(task, np.hstack([made.matrix, made.matrix]))  # collinear: a ridge decides
+    both = up.fit_mnl(twice, counts, lam)
+    np.testing.assert_allclose(likelihood.probabilities(twice, both.theta), p, atol=1e-4)
+    assert np.isfinite(both.standard_errors).all()
+
+
+def test_choices_that_are_predicted_perfectly_have_an_estimate_with_any_ridge():
+    x, chosen = np.array([[1.0, 1.0], [0.0, 0.0]] * 50), np.array([1, 0] * 50, bool)
+    groups = np.repeat(np.arange(50), 2)
+    for lam in (1.0, 1e-5, 1e-12):
+        theta = up.fit_choices(x, chosen, groups, regularization=lam).theta
+        assert theta[0] == pytest.approx(theta[1], rel=1e-6) and theta[0] > 0
+        z = theta.sum()  # stationarity: 50 (1 - p) = lam theta
+        assert 50 / (1 + np.exp(z)) == pytest.approx(lam * theta[0], rel=1e-3)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("weight", [1e-15, 1e-8, 1.0])
+def test_the_weight_of_the_data_does_not_change_the_estimate(make, weight):
+    """Six to one is log 6, however little the seven observations weigh."""
+    mdp = up.FiniteMDP.from_arrays([[[0.5, 0.5]], [[0.5, 0.5]]], [[0.0], [0.0]], 1)
+    features = up.Features(mdp.task(), make([[0.0], [1.0], [0.0], [1.0]]))
+    fitted = up.fit_mnl(features, weight * np.array([1.0, 6.0, 0.0, 0.0]), 0.0)
+    assert fitted.theta[0] == pytest.approx(np.log(6.0), rel=1e-9)
+    assert fitted.log_likelihood == pytest.approx(weight * (np.log(1 / 7) + 6 * np.log(6 / 7)))
+
+
+@pytest.mark.parametrize("lam", [1e-5, 1e-9])
+def test_the_summary_says_that_a_column_separates(lam):
+    """A column that is never chosen: -13 with a standard error of hundreds is no finding."""
+    x, chosen, groups = choices(300, 3, 2, seed=11)
+    never = np.where(chosen, 0.0, 1.0)
+    plain = up.fit_choices(x, chosen, groups, regularization=lam, names=["price", "time"])
+    assert plain.warnings == [] and "warning" not in plain.summary()
+    data = np.column_stack([x[:, 0], 7.0 * never])
+    fitted = up.fit_choices(data, chosen, groups, regularization=lam, names=["price", "never"])
+    assert fitted.standard_errors[1] * 7 > 20
+    assert "predicted perfectly or nearly so by never: " in fitted.summary()
+    assert "larger regularization" in fitted.summary()
+    collinear = np.column_stack([x[:, 0], x[:, 1], x[:, 1]])
+    both = up.fit_choices(collinear, chosen, groups, regularization=lam)
+    assert "the data leave open theta[1], theta[2]: only the ridge" in both.summary()
+    assert up.fit_choices(data, chosen, groups, regularization=50.0).warnings == []
+
+
+def test_near_separation_without_a_ridge_is_said_too():
+    """One choice in 10,000 against a column is a finding; one that weighs 1e-5 of one is not."""
+    task = up.FiniteMDP.from_arrays([[[0.5, 0.5]], [[0.5, 0.5]]], [[0.0], [0.0]], 1).task()
+    for make in (np.asarray, sparse.csr_array):
+        features = up.Features(task, make([[0.0], [1.0], [0.0], [1.0]]), names=["leap"])
+        rare = up.fit_mnl(features, [10_000.0, 1.0, 0.0, 0.0], 0.0)
+        assert rare.theta[0] == pytest.approx(-np.log(10_000), rel=1e-9) and rare.warnings == []
+        near = up.fit_mnl(features, [100.0, 1e-3, 0.0, 0.0], 0.0)
+        assert near.standard_errors[0] > 30
+        assert "predicted perfectly or nearly so by leap: " in near.summary()

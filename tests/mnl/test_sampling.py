@@ -15,16 +15,16 @@ from upriver.mnl import likelihood, model
 from upriver.mnl.sampling import sample
 
 
-def play(rng, task, made, n_cores, episodes=6, lam=0.4):
+def play(rng, task, made, n_cores, episodes=6, lam=0.4, local=True):
     """A running model after a few random episodes."""
-    running = model.start(made, lam, n_cores, with_geometry=True, local=True)
+    running = model.start(made, lam, n_cores, with_geometry=True, local=local)
     for _ in range(episodes):
         states, actions = [0], rng.integers(0, task.n_actions, task.horizon)
         for a in actions:
             reached = task.successors[task.rows(states[-1], int(a))]
             states.append(int(rng.choice(reached)))
         episode = SimpleNamespace(states=np.array(states), actions=actions.astype(np.int64))
-        running = model.absorb(made, running, episode, lam, local=True)
+        running = model.absorb(made, running, episode, lam, local=local)
     return running
 
 

@@ -9,14 +9,19 @@ from upriver.kernels.compiled import compiled, inner
 
 
 @inner
-def cholesky(matrix, m):
-    """Lower factor in place of the leading m x m; returns False if it is not positive definite."""
+def cholesky(matrix, m, floor=0.0):
+    """Lower factor in place of the leading m x m; returns False if it is not positive definite.
+
+    floor: the ridge of a matrix that is at least floor I. No pivot is smaller then, but rounding
+    may say so.
+    """
     for j in range(m):
         pivot = matrix[j, j]
         for i in range(j):
             pivot -= matrix[j, i] * matrix[j, i]
-        if not pivot > 0.0:
+        if not pivot > 0.0 and not floor > 0.0:
             return False
+        pivot = max(pivot, floor)
         pivot = np.sqrt(pivot)
         matrix[j, j] = pivot
         for i in range(j + 1, m):
@@ -61,12 +66,15 @@ def keep_block(matrix, m, flat, start):
 
 
 @compiled
-def inverse(matrix, matrix_start, size):
-    """Invert each block of a block matrix (flat) in place; the first singular block, or -1."""
+def inverse(matrix, matrix_start, size, floor):
+    """Invert each block of a block matrix (flat) in place; the first singular block, or -1.
+
+    The matrix is at least floor I.
+    """
     for b in range(size.shape[0]):
         m = size[b]
         block = matrix[matrix_start[b] : matrix_start[b] + m * m].copy().reshape(m, m)
-        if not cholesky(block, m):
+        if not cholesky(block, m, floor):
             return b
         x = np.empty(m)
         for j in range(m):

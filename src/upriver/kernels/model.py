@@ -60,7 +60,7 @@ def refresh(
                     factor[i, j] = hessian[i, j]
         else:
             gram_block(layout, b, groups, visits, lam, factor)
-        if not cholesky(factor, size):
+        if not cholesky(factor, size, lam):
             return b
         total = 0.0
         for i in range(size):

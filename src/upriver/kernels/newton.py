@@ -6,7 +6,7 @@ from upriver.kernels.cholesky import cholesky, solve_lower, solve_upper
 from upriver.kernels.compiled import compiled, inner
 from upriver.kernels.likelihood import evaluate_block, visited_groups
 
-DECREMENT = 1e-10  # squared Newton decrement at which the step taken is the last one
+DECREMENT = 1e-10  # squared decrement at which the step is the last; of data that weigh 1 or more
 ITERATIONS = 100
 SMALLEST = 1e-12  # share of a Newton step below which halving it is given up
 
@@ -19,25 +19,30 @@ def newton_block(
 
     `groups` are those of the block that have a count. Newton with step halving; the step whose
     squared decrement is at most DECREMENT is the last, and what it leaves is of that order squared.
-    With `keep` the Hessian at the result is left in `hessian`. Returns False when the Hessian is
-    singular or no step decreases the loss.
+    With `keep` the Hessian at the result is left in `hessian`. Returns False where there is no
+    ridge and the Hessian is singular or no step decreases the loss.
     """
     features, place = layout.features, layout.block_table[b, 0]
     m = layout.block_table[b, 2]
     gradient, step, origin = scratch[0], scratch[1], scratch[2]
+    total = 0.0
+    for g in groups:
+        for row in range(layout.group_table[g, 0], layout.group_table[g + 1, 0]):
+            total += counts[row]
+    enough = DECREMENT * min(total, 1.0)  # the decrement scales with the weights of the data
     loss = np.inf
     decrement = np.inf
     size = 0.0
     for _ in range(ITERATIONS):
         trial = evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out, mean)
         # Near the minimum the decrease drowns in rounding, but the full step is right there.
-        near = decrement <= max(DECREMENT, 1e-12 * loss)
+        near = decrement <= max(enough, 1e-12 * loss)
         if size > 0.0 and not (trial <= loss - 1e-4 * size * decrement or near):
             size *= 0.5
-            if size < SMALLEST:
-                return False
+            if size < SMALLEST:  # with a ridge there is a minimum, and rounding hides the rest
+                return lam > 0.0
         else:
-            if decrement <= DECREMENT:  # that step was the last, taken for the Hessian behind it
+            if decrement <= enough:  # that step was the last, taken for the Hessian behind it
                 return True
             loss = trial
             for i in range(m):
@@ -45,16 +50,16 @@ def newton_block(
                 origin[i] = theta[features[place + i]]
                 for j in range(i + 1):
                     factor[i, j] = hessian[i, j]
-            if not cholesky(factor, m):
+            if not cholesky(factor, m, lam):
                 return False
             decrement = solve_lower(factor, m, step)
-            if decrement <= 1e-24:
+            if decrement <= 1e-14 * enough:
                 return True
             solve_upper(factor, m, step)
             size = 1.0
         for i in range(m):
             theta[features[place + i]] = origin[i] - size * step[i]
-        if decrement <= DECREMENT and not keep:
+        if decrement <= enough and not keep:
             return True
     return False
 

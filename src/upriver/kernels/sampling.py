@@ -22,7 +22,7 @@ def draw(layout, counts, theta, lam, normals):
         place, size = layout.block_table[b, 0], layout.block_table[b, 2]
         groups = visited_groups(layout, counts, b)
         evaluate_block(layout, groups, counts, theta, b, lam, gradient, factor, out, mean)
-        if not cholesky(factor, size):
+        if not cholesky(factor, size, lam):
             return b
         for i in range(size):
             x[i] = normals[layout.features[place + i]]

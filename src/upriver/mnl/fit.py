@@ -14,16 +14,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import linalg, sparse
+from scipy import sparse
 
 from upriver import kernels
 from upriver.checks import Array, as_float, nonnegative_number
 from upriver.features import Features
 from upriver.mnl import likelihood
 from upriver.mnl.choices import Choices
-from upriver.mnl.newton import maximise, singular
+from upriver.mnl.newton import maximise, singular, solver
 
 NORMAL_95 = 1.959963984540054
+VAGUE = 3.0  # standard error, in log-odds over the span of a column, of which the summary warns
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +44,8 @@ class FittedMNL:
     names: Sequence[str] | None = None
     features: Features | None = None
     """The features it was fitted on, where it is a transition model."""
+    spans: Callable[[], Array] | None = None
+    """Computes (d,) the largest difference of each column within a situation."""
 
     @cached_property
     def information(self) -> Any:
@@ -55,12 +58,13 @@ class FittedMNL:
         if self.features is not None and sparse.issparse(self.information):
             flat = likelihood.to_blocks(self.features, self.information)
             layout = self.features.layout
-            failed = kernels.cholesky.inverse(flat, self.features.matrix_start, layout.size)
+            failed = kernels.cholesky.inverse(
+                flat, self.features.matrix_start, layout.size, self.regularization
+            )
             check_identified(self.features, failed)
             return likelihood.from_blocks(self.features, flat)
-        scale = 1.0 / np.sqrt(np.diag(self.information))
-        factor = linalg.cho_factor(self.information * scale[:, None] * scale, lower=True)
-        return linalg.cho_solve(factor, np.diag(scale)) * scale[:, None]
+        solve = solver(self.information, self.names, self.regularization)
+        return solve(np.eye(len(self.theta)))
 
     @cached_property
     def standard_errors(self) -> Array:
@@ -82,6 +86,28 @@ class FittedMNL:
             for name, x, e in zip(names, self.theta, self.standard_errors, strict=True)
         ]
 
+    @cached_property
+    def warnings(self) -> list[str]:
+        """A sentence for each way in which the data leave coefficients open."""
+        if self.spans is None:
+            return []
+        span, names = self.spans(), self.names or [f"theta[{i}]" for i in range(len(self.theta))]
+        vague = self.standard_errors * span > VAGUE
+        far = np.abs(self.theta) * span > VAGUE
+        held = "only the ridge holds" if self.regularization > 0 else "hardly anything holds"
+        advice = "drop or merge such columns, or take a larger regularization"
+        found = []
+        for which, what in (
+            (vague & far, "the outcomes are predicted perfectly or nearly so by"),
+            (vague & ~far, "the data leave open"),
+        ):
+            columns = np.flatnonzero(which)
+            if len(columns):
+                more = f" (and {len(columns) - 3} more)" if len(columns) > 3 else ""
+                listed = ", ".join(str(names[i]) for i in columns[:3]) + more
+                found.append(f"warning: {what} {listed}: {held} the estimate; {advice}")
+        return found
+
     def summary(self, limit: int = 40) -> str:
         """The coefficients (log-odds) as a table of text, the first `limit` of them."""
         rows = self.table()
@@ -101,7 +127,7 @@ class FittedMNL:
             )
         if len(rows) > limit:
             lines.append(f"... and {len(rows) - limit} more")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.warnings])
 
 
 def fit_mnl(features: Features, counts: ArrayLike, regularization: float = 1.0) -> FittedMNL:
@@ -126,6 +152,7 @@ def fit_mnl(features: Features, counts: ArrayLike, regularization: float = 1.0) 
         hessian=lambda: likelihood.hessian(features, theta, n, lam),
         names=features.names,
         features=features,
+        spans=lambda: spans(features.matrix, features.task.indptr),
     )
 
 
@@ -178,6 +205,7 @@ def fit_choices(
         regularization=lam,
         hessian=lambda: data.hessian(theta),
         names=names,
+        spans=lambda: spans(x, indptr),
     )
 
 
@@ -193,6 +221,15 @@ def visited(features: Features, counts: Array, lam: float) -> Choices:
         else (features.matrix[seen[group]], counts[seen[group]])
     )
     return Choices(np.concatenate([[0], np.cumsum(sizes[seen])]), x, n, visits[seen], lam)
+
+
+def spans(x: Any, indptr: Array) -> Array:
+    """(d,) the largest difference between two rows of one situation, for each column."""
+    if not sparse.issparse(x):
+        starts = indptr[:-1]
+        return (np.maximum.reduceat(x, starts) - np.minimum.reduceat(x, starts)).max(axis=0)
+    from_first = x - x[np.repeat(indptr[:-1], np.diff(indptr))]  # within a factor of two
+    return abs(from_first).max(axis=0).toarray().ravel()
 
 
 def check_identified(features: Features, failed: int) -> None:

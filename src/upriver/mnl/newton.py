@@ -33,6 +33,13 @@ class Minimum(NamedTuple):
 
 def maximise(data: Choices, names: Sequence[str] | None) -> tuple[Array, float]:
     """(theta at the maximum of the penalised likelihood, the loss there)."""
+    weight = float(data.visits.sum())
+    if 0.0 < weight < 1.0:  # the tolerances are meant for data that weigh at least one observation
+        heavier = Choices(
+            data.indptr, data.x, data.counts / weight, data.visits / weight, data.lam / weight
+        )
+        theta, loss = maximise(heavier, names)
+        return theta, loss * weight
     theta = np.zeros(data.x.shape[1])
     if len(theta) > LARGE:
         return newton_cg(data, theta)
@@ -40,23 +47,23 @@ def maximise(data: Choices, names: Sequence[str] | None) -> tuple[Array, float]:
     if sampled is not None:
         part, times = sampled
         try:
-            start = newton(part.evaluate, theta, names, SAMPLED)
-            found = newton(data.evaluate, start.theta, names, DECREMENT, times * start.hessian)
+            start = newton(part, theta, names, SAMPLED)
+            found = newton(data, start.theta, names, DECREMENT, times * start.hessian)
             return found.theta, found.loss
         except (ValueError, RuntimeError):  # the sample identifies less than the whole
             pass
-    found = newton(data.evaluate, theta, names, DECREMENT)
+    found = newton(data, theta, names, DECREMENT)
     return found.theta, found.loss
 
 
 def newton(
-    evaluate: Callable[[Array, bool], tuple[float, Array, Any]],
+    data: Choices,
     theta: Array,
     names: Sequence[str] | None,
     tolerance: float,
     hessian: Array | None = None,
 ) -> Minimum:
-    """Minimise by Newton with step halving; raises where the information is singular.
+    """Minimise by Newton with step halving; raises where no ridge is given and none exists.
 
     hessian: an approximate one to begin with; it is replaced only if steps with it make slow
     progress. Otherwise every step has its own until the squared decrement is below SETTLED. The
@@ -64,6 +71,7 @@ def newton(
     diagonal before it is factored, so that badly scaled columns cost nothing.
     """
     given = hessian is not None
+    evaluate, ridge = data.evaluate, data.lam
     loss, gradient, computed = evaluate(theta, not given)
     last: Any = hessian if given else computed
     hessian = last
@@ -72,11 +80,11 @@ def newton(
     pairs: list[tuple[Array, Array, float]] = []
     for _ in range(ITERATIONS):
         if hessian is not None:
-            scale, factor = factorise(hessian, names)
-            if (np.diag(hessian) < VANISHED * begun).any():
+            solve = solver(hessian, names, ridge)
+            if ridge == 0.0 and (np.diag(hessian) < VANISHED * begun).any():
                 break
             last, pairs = hessian, []
-        step = direction(scale, factor, pairs, gradient)
+        step = direction(solve, pairs, gradient)
         decrement = float(gradient @ step)
         if decrement <= max(tolerance, 1e-15 * abs(loss)):
             return Minimum(theta - step, loss - 0.5 * decrement, last)
@@ -93,6 +101,8 @@ def newton(
                 break
             size *= 0.5
             if size < 1e-10:
+                if ridge > 0.0:  # there is a minimum, and rounding hides the rest of the way
+                    return Minimum(theta, loss, last)
                 raise RuntimeError("the maximum-likelihood fit found no step that improves it")
         moved, turned = trial - theta, trial_gradient - gradient
         if (product := float(moved @ turned)) > 0.0:
@@ -105,7 +115,7 @@ def newton(
 
 
 def direction(
-    scale: Array, factor: Array, pairs: list[tuple[Array, Array, float]], gradient: Array
+    solve: Callable[[Array], Array], pairs: list[tuple[Array, Array, float]], gradient: Array
 ) -> Array:
     """The inverse of the factored Hessian, corrected by secant pairs, times the gradient.
 
@@ -117,22 +127,30 @@ def direction(
     for moved, turned, rho in reversed(pairs):
         along.append(rho * float(moved @ result))
         result -= along[-1] * turned
-    result = scale * dpotrs(factor, result * scale, lower=1)[0]
+    result = solve(result)
     for (moved, turned, rho), a in zip(pairs, reversed(along), strict=True):
         result += (a - rho * float(turned @ result)) * moved
     return result
 
 
-def factorise(hessian: Array, names: Sequence[str] | None) -> tuple[Array, Array]:
-    """(scale, factor): the Cholesky factor of the Hessian scaled to a unit diagonal."""
+def solver(hessian: Array, names: Sequence[str] | None, ridge: float) -> Callable[[Array], Array]:
+    """The function g -> H^-1 g, H given by its lower triangle and at least ridge I.
+
+    By the Cholesky factor of H scaled to a unit diagonal. Where rounding makes H singular its
+    eigenvalues are held at the ridge; without a ridge it is an error.
+    """
     diagonal = np.diag(hessian)
     if not (diagonal > 0).all():
         raise singular(names, int(np.argmin(diagonal > 0)))
     scale = 1.0 / np.sqrt(diagonal)
     factor, info = dpotrf(hessian * scale[:, None] * scale, lower=1)
-    if info > 0 or (np.diag(factor) < 1e-8).any():
+    if info == 0 and not (np.diag(factor) < 1e-8).any():
+        return lambda g: (scale * dpotrs(factor, (g.T * scale).T, lower=1)[0].T).T
+    if ridge == 0.0:
         raise singular(names, info - 1 if info > 0 else int(np.argmin(np.diag(factor))))
-    return scale, factor
+    size, axes = np.linalg.eigh(hessian)  # reads the lower triangle
+    size = np.maximum(size, ridge)
+    return lambda g: axes @ ((axes.T @ g).T / size).T
 
 
 def newton_cg(data: Choices, theta: Array) -> tuple[Array, float]:

@@ -1,0 +1,86 @@
+"""The running model against dense linear algebra: probabilities, widths, geometry, determinants."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import optimize, sparse
+
+from tests.mnl.test_sampling import play
+from tests.reference import gram, groups, matrix, mnl_gradient, mnl_log_probabilities, mnl_loss
+from tests.reference import random_mdp as any_mdp
+from upriver import features
+from upriver.features import Features
+from upriver.mnl import model
+
+
+def make(kind, rng, task):
+    raw = rng.standard_normal((task.n_triples, 3))
+    return {
+        "dense": lambda: Features(task, raw),
+        "sparse": lambda: Features(task, sparse.csr_array(raw * (rng.random(raw.shape) < 0.4))),
+        "one-hot": lambda: features.one_hot(task),
+    }[kind]()
+
+
+KINDS = ("dense", "sparse", "one-hot")
+
+
+def information(task, phi, theta, counts, lam):
+    """The Hessian of (2), written out."""
+    p = np.exp(mnl_log_probabilities(task, phi, theta))
+    total = lam * np.eye(phi.shape[1])
+    for _, _, rows in groups(task):
+        centred = phi[rows] - p[rows] @ phi[rows]
+        total += counts[rows].sum() * (p[rows, None] * centred).T @ centred
+    return total
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_cores", [1, 5])
+@pytest.mark.parametrize("local", [False, True])
+def test_every_part_of_the_model(rng, kind, n_cores, local):
+    task = any_mdp(rng, 4, 2, horizon=5).task()
+    made = make(kind, rng, task)
+    phi = matrix(made)
+    running = play(rng, task, made, n_cores, local=local)
+    for c in range(n_cores):
+        counts, theta = running.counts[c], running.theta[c]
+        best = optimize.minimize(
+            lambda x, n=counts: mnl_loss(task, phi, x, n, 0.4), np.zeros(made.dimension),
+            jac=lambda x, n=counts: mnl_gradient(task, phi, x, n, 0.4), method="BFGS",
+            options={"gtol": 1e-9},
+        )  # fmt: skip
+        np.testing.assert_allclose(theta, best.x, atol=1e-6)
+        assert np.abs(mnl_gradient(task, phi, theta, counts, 0.4)).max() < 1e-8
+        np.testing.assert_allclose(
+            running.prob[c], np.exp(mnl_log_probabilities(task, phi, theta)), rtol=1e-9
+        )
+        whole = (
+            information(task, phi, theta, counts, 0.4) if local else gram(task, phi, counts, 0.4)
+        )
+        inner = phi @ np.linalg.inv(whole) @ phi.T
+        for g, (_, _, rows) in enumerate(groups(task)):
+            block = inner[np.ix_(rows, rows)]
+            at = slice(task.square_start[g], task.square_start[g + 1])
+            np.testing.assert_allclose(running.geometry[c, at], block.ravel(), atol=1e-9)
+            assert running.width[c, g] == pytest.approx(np.sqrt(block.diagonal().max()), abs=1e-9)
+        logdet = np.linalg.slogdet(whole)[1]
+        assert running.logdet[c].sum() == pytest.approx(logdet, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_information_gathered_is_that_of_the_core_that_has_most(rng, kind):
+    """Several cores with different data: the largest log(det A / lambda^d) counts."""
+    task = any_mdp(rng, 4, 2, horizon=5).task()
+    made = make(kind, rng, task)
+    running = play(rng, task, made, 5, local=False)
+    gathered = [
+        np.linalg.slogdet(gram(task, matrix(made), counts, 0.4) / 0.4)[1]
+        for counts in running.counts
+    ]
+    assert np.ptp(gathered) > 1e-3
+    assert model.logdet_ratio(made, running) == pytest.approx(max(gathered), abs=1e-9)
+    one = play(rng, task, made, 1, local=False)
+    expected = np.linalg.slogdet(gram(task, matrix(made), one.counts[0], 0.4) / 0.4)[1]
+    assert model.logdet_ratio(made, one) == pytest.approx(expected, abs=1e-9)
