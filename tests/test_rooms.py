@@ -14,7 +14,7 @@ import upriver
 
 ROOT = Path(upriver.__file__).parent
 HEAVY = (
-    "numba", "matplotlib", "plotly", "pyarrow", "gymnasium", "scipy.stats", "pydantic", "pandas",
+    "numba", "matplotlib", "plotly", "pyarrow", "gymnasium", "scipy.sparse", "pydantic", "pandas",
     "distributed",
 )  # fmt: skip
 

@@ -21,7 +21,6 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from upriver.checks import Array
 
@@ -101,6 +100,8 @@ def encode(value: Any, arrays: dict[str, Array], seen: dict[int, Any] | None = N
     seen[id(value)] = number, value
     if isinstance(value, np.ndarray):
         return {"array": add_array(value, arrays), "id": number}
+    from scipy import sparse  # not before it is needed: it would be half of `import upriver`
+
     if sparse.issparse(value):
         parts: Any = sparse.csr_array(value)
         data = [add_array(x, arrays) for x in (parts.data, parts.indices, parts.indptr)]
@@ -154,6 +155,8 @@ def decode(tree: Any, arrays: dict[str, Array], trusted: str, made: dict[int, An
     if "array" in tree:
         value = arrays[tree["array"]]
     elif "sparse" in tree:
+        from scipy import sparse
+
         parts = tuple(arrays[x] for x in tree["sparse"])
         value = sparse.csr_array(parts, shape=tuple(tree["shape"]))
     else:
