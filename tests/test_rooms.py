@@ -13,15 +13,31 @@ from tools.rooms import PAGE, drawn
 import upriver
 
 ROOT = Path(upriver.__file__).parent
+LONGEST, MOST_FILES = 350, 20
 HEAVY = (
     "numba", "matplotlib", "plotly", "pyarrow", "gymnasium", "scipy.sparse", "pydantic", "pandas",
     "distributed",
 )  # fmt: skip
 
 
+def lines_of(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
 def test_the_drawing_is_what_the_imports_say():
     page = PAGE.read_text(encoding="utf-8")
     assert drawn(page) == page, "run `make rooms`"
+
+
+def test_no_file_is_long_and_no_room_is_crowded():
+    """What has grown over a screen or ten has two jobs; agents alone are many, one file each."""
+    files = [p for p in ROOT.rglob("*") if p.suffix in (".py", ".pyi")]
+    long = {str(p.relative_to(ROOT)): n for p in files if (n := lines_of(p)) > LONGEST}
+    assert not long, f"more than {LONGEST} lines: {long}"
+    rooms = {p for p in ROOT.rglob("*") if p.is_dir() and p.name != "__pycache__"}
+    held = {str(p.relative_to(ROOT)): sum(x.is_file() for x in p.iterdir()) for p in rooms}
+    crowded = {name: n for name, n in held.items() if n > MOST_FILES and name != "agents"}
+    assert not crowded, f"more than {MOST_FILES} files: {crowded}"
 
 
 def test_importing_the_library_loads_nothing_heavy():

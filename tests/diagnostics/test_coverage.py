@@ -5,8 +5,9 @@ import pytest
 
 import upriver as up
 from tests.diagnostics.problems import random_features, random_problem
-from upriver.diagnostics import coverage_over, draw_core, mnl_mdp, theta_star
-from upriver.diagnostics.coverage import Coverage, distance, tie_share
+from upriver.agents.protocol import Episode
+from upriver.diagnostics import coverage_over, draw_core, kappa_over_ball, mnl_mdp, theta_star
+from upriver.diagnostics.coverage import Coverage, Watched, distance, lemma_radii, tie_share
 from upriver.diagnostics.figures import coverage_curves, coverage_figure
 from upriver.mnl import likelihood
 
@@ -82,6 +83,32 @@ def test_optimism_clips_and_ties_on_riverswim():
     greedy = up.UCRLMNL(mdp.task(), features, radius=0.0)
     none = up.coverage(mdp, features, greedy, n_episodes=10, n_runs=2)
     assert none.clipped.max() == 0.0 and none.share("acting") == 0.0
+
+
+@pytest.mark.parametrize("share, optimistic", [(0.95, 0.0), (1.0, 1.0), (1.2, 1.0)])
+def test_a_plan_is_optimistic_from_the_optimum_on(share, optimistic):
+    mdp = up.envs.riverswim(4)
+    features = up.features.one_hot(mdp.task())
+    agent = up.UCRLMNL(mdp.task(), features)
+    best = up.solve(mdp)
+    watched = Watched(agent, theta_star(mdp, features), best.v[0], ())
+    state, steps = agent.init(), np.zeros(mdp.horizon + 1, int)
+    plan = agent.plan(state, np.random.default_rng(0))._replace(v=share * best.v)
+    played = Episode(steps, steps[1:], np.zeros(mdp.horizon))
+    assert watched.look(state, plan, played)[1] == optimistic
+
+
+def test_the_radii_to_judge_hold_the_largest_of_several_cores():
+    task = up.envs.riverswim(3, 2).task()
+    features = up.features.one_hot(task)
+    cores = np.zeros((2, features.dimension))
+    cores[0, 0], cores[1, 1] = 0.5, 2.0
+    agent = up.UCRLMNL(task, features, per_step=True)
+    for theta in (cores, cores[::-1]):
+        judged = lemma_radii(features, theta, agent, 0.1)
+        for name in ("printed", "corrected"):
+            assert judged[name].theta_bound == 2.0 and judged[name].delta == 0.1
+            assert judged[name].kappa == kappa_over_ball(features, 2.0).certified
 
 
 @pytest.mark.parametrize("name, radius", [("closed_form", 0.002), ("half_range", 0.4)])
@@ -181,6 +208,11 @@ def test_drawn_cores_have_the_asked_norm_and_no_idle_part(rng):
     mdp = mnl_mdp(features, theta)
     np.testing.assert_allclose(mdp.probability[0], likelihood.probabilities(features, theta))
     np.testing.assert_allclose(theta_star(mdp, features)[0], theta, atol=1e-10)
+
+
+def test_a_core_drawn_without_a_norm_has_log_odds_of_order_one(rng):
+    features = random_features(rng, norm=3.0, dimension=2)
+    assert features.norm_bound * np.linalg.norm(draw_core(features, rng)) == pytest.approx(2**0.5)
 
 
 def test_per_step_cores(rng):

@@ -29,6 +29,16 @@ def test_kappa_is_the_smallest_product_of_any_pair(rng):
     assert kappa_at(task, mdp.probability).value == pytest.approx(min(pairs))
 
 
+def test_kappa_is_the_smallest_of_all_steps():
+    task = up.envs.riverswim(3, 3).task()
+    uniform = 1.0 / np.repeat(task.sizes, task.sizes)
+    rows = task.rows(1, 1)
+    prob = np.tile(uniform, (3, 1))
+    prob[1, rows] = [0.1, 0.1, 0.8]
+    found = kappa_at(task, prob)
+    assert found.value == pytest.approx(0.01) and found.where == (1, 1, 0, 1)
+
+
 @pytest.mark.parametrize("radius", [0.3, 1.0, 3.0])
 def test_ball_found_is_attained_and_certified_holds(rng, radius):
     features = random_features(rng, n_states=5, max_successors=4, dimension=3, zero=False)

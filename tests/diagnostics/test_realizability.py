@@ -84,6 +84,15 @@ def test_unrealizable_gets_the_kl_projection(rng):
         theta_star(mdp, features)
 
 
+@pytest.mark.parametrize("odds, realizable", [(0.0, True), (1e-5, False)])
+def test_a_little_off_is_not_realizable(rng, odds, realizable):
+    """Two groups with the same features and log-odds that differ by 1e-5."""
+    p, q = (1.0 / (1.0 + np.exp(-x)) for x in (0.7, 0.7 + odds))
+    mdp = up.FiniteMDP.from_arrays([[[1 - p, p]], [[1 - q, q]]], np.zeros((2, 1)), 3)
+    features = up.Features(mdp.task(), np.array([[0.0], [1.0], [0.0], [1.0]]))
+    assert find_core(mdp, features).realizable == realizable
+
+
 def test_the_error_is_that_of_the_worst_group_of_all_steps(rng):
     transition = rng.dirichlet(np.ones(3), size=(4, 3, 2))
     transition[2, 1, 0] = [0.98, 0.01, 0.01]

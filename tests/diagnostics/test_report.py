@@ -70,6 +70,26 @@ def test_nothing_to_learn_is_said():
     assert "nothing to learn" in str(sections(found))
 
 
+def test_an_unrealizable_problem_is_told_where_it_fails(rng):
+    mdp = up.envs.riverswim(4)
+    shifted = up.Features(mdp.task(), 1.0 + rng.random((mdp.known.n_triples, 1)))
+    found = up.diagnose(mdp, shifted, theta_bound=2.0)
+    lines = {line.what: line for part in sections(found).values() for line in part}
+    h, s, a = found.core.where
+    assert lines["realizable"].value == "no" and lines["L_theta"].value == 2.0
+    assert f"at (h={h}, s={s}, a={a}): add features there" in lines["largest TV error"].advice
+    assert lines["zero successor"].mood == "bad" and "use features.recentre" in str(lines)
+
+
+def test_what_runs_measured_is_on_the_screen(tmp_path, capsys):
+    words = ["riverswim-4", "--runs", "3", "--episodes", "5", "--delta", "0.3"]
+    assert main(["diagnose", *words, "--figure", str(tmp_path / "seen.png")]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "covers, corrected 100.0% of runs had theta* inside for all k; goal 70%" in text
+    assert "covers, acting 0.0%" in text and "tie rate" in text
+    assert (tmp_path / "seen.png").stat().st_size > 5000
+
+
 def test_json_has_the_documented_keys(capsys):
     page = (Path(__file__).parents[2] / "docs" / "diagnose.md").read_text()
     assert main(["diagnose", "riverswim-4", "--json", "--runs", "2", "--episodes", "3"]) == 0

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import upriver as up
+from upriver.agents.mnl_family import evidence
 from tests.diagnostics.problems import random_problem
 from upriver.diagnostics import Coverage, coverage_over, kappa_at
 from upriver.diagnostics.realizability import softmax_rows
@@ -77,7 +78,7 @@ def measure_noise(problems, n_episodes: int = EPISODES) -> Noise:
             visits = np.repeat(np.add.reduceat(counts, task.indptr[:-1]), task.sizes)
             s = features.matrix.T @ (counts - visits * mdp.probability[0])
             gram = up.gram_matrix(features, counts, state.model.regularization)
-            about = up.agents.ucrl_mnl.evidence(features, state.k, state.model)
+            about = evidence(features, state.k, state.model)
             row.append((np.sqrt(s @ np.linalg.solve(gram, s)), printed(about), corrected(about)))
             plan = agent.plan(state, rng)
             state = agent.update(state, plan, play(mdp, plan.policy, rng))
