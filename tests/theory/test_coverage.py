@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import upriver as up
-from upriver.agents.mnl_family import evidence
 from tests.diagnostics.problems import random_problem
+from upriver.agents.mnl_family import evidence
 from upriver.diagnostics import Coverage, coverage_over, kappa_at
 from upriver.diagnostics.realizability import softmax_rows
 
