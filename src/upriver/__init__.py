@@ -20,6 +20,7 @@ HOMES = {
     "agents.lsvi_ucb": ("LSVIUCB",),
     "agents.orrl_mnl": ("ORRLMNL",),
     "agents.psrl": ("PSRL",),
+    "agents.psrl_mnl": ("PSRLMNL",),
     "agents.rlsvi": ("RLSVI",),
     "agents.rrl_mnl": ("RRLMNL",),
     "agents.uc_matrix_rl": ("UCMatrixRL",),

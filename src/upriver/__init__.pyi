@@ -10,6 +10,7 @@ from upriver.agents.lsvi_phe import LSVIPHE as LSVIPHE
 from upriver.agents.lsvi_ucb import LSVIUCB as LSVIUCB
 from upriver.agents.orrl_mnl import ORRLMNL as ORRLMNL
 from upriver.agents.psrl import PSRL as PSRL
+from upriver.agents.psrl_mnl import PSRLMNL as PSRLMNL
 from upriver.agents.rlsvi import RLSVI as RLSVI
 from upriver.agents.rrl_mnl import RRLMNL as RRLMNL
 from upriver.agents.uc_matrix_rl import UCMatrixRL as UCMatrixRL

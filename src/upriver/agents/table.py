@@ -8,6 +8,7 @@ from upriver.agents.lsvi_phe import LSVIPHE
 from upriver.agents.lsvi_ucb import LSVIUCB
 from upriver.agents.orrl_mnl import ORRLMNL
 from upriver.agents.psrl import PSRL
+from upriver.agents.psrl_mnl import PSRLMNL
 from upriver.agents.rlsvi import RLSVI
 from upriver.agents.rrl_mnl import RRLMNL
 from upriver.agents.uc_matrix_rl import UCMatrixRL
@@ -28,6 +29,7 @@ AGENTS: dict[str, type[Any]] = {
     "optimal": Optimal,
     "orrl-mnl": ORRLMNL,
     "psrl": PSRL,
+    "psrl-mnl": PSRLMNL,
     "random": Random,
     "rlsvi": RLSVI,
     "rrl-mnl": RRLMNL,
