@@ -29,6 +29,7 @@ HOMES = {
     "agents.ucrl_mnl": ("UCRLMNL",),
     "agents.ucrl_mnl_l1": ("UCRLMNLL1",),
     "agents.ucrl_mnl_ll": ("UCRLMNLLL",),
+    "agents.ucrl_mnl_lr": ("UCRLMNLLR",),
     "agents.ucrl_mnl_plus": ("UCRLMNLOL", "UCRLMNLPlus"),
     "agents.ucrl_mnl_se": ("UCRLMNLSE",),
     "agents.ucrl_vtr": ("UCRLVTR",),

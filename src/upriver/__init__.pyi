@@ -20,6 +20,7 @@ from upriver.agents.ucrl2 import UCRL2 as UCRL2
 from upriver.agents.ucrl_mnl import UCRLMNL as UCRLMNL
 from upriver.agents.ucrl_mnl_l1 import UCRLMNLL1 as UCRLMNLL1
 from upriver.agents.ucrl_mnl_ll import UCRLMNLLL as UCRLMNLLL
+from upriver.agents.ucrl_mnl_lr import UCRLMNLLR as UCRLMNLLR
 from upriver.agents.ucrl_mnl_plus import UCRLMNLOL as UCRLMNLOL
 from upriver.agents.ucrl_mnl_plus import UCRLMNLPlus as UCRLMNLPlus
 from upriver.agents.ucrl_mnl_se import UCRLMNLSE as UCRLMNLSE

@@ -18,7 +18,7 @@ def learned(per_step=False, **fields):
 
 @pytest.mark.parametrize("per_step", [False, True])
 def test_the_plan_is_the_optimum_of_the_drawn_model(per_step):
-    mdp, agent, state = learned(per_step)
+    _, agent, state = learned(per_step)
     theta = sample(agent.features, state.model, np.random.default_rng(7))
     plan = agent.plan(state, np.random.default_rng(7))
     v = np.zeros(4)

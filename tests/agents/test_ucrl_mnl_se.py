@@ -192,6 +192,22 @@ def test_no_run_locks_in(name):
 
 
 @pytest.mark.slow
+def test_on_a_longer_chain_more_standard_errors_lock_in_less():
+    """The deep sea of 20: prints the share of 100 runs that lock in with 1.5 and with 2."""
+    mdp = up.envs.make("deep-sea-20")
+    task = mdp.task("local")
+    shares = []
+    for least in (1.5, 2.0):
+        agent = up.UCRLMNLSE(
+            task, up.envs.find("deep-sea-20").shared(task), radius=up.standard_errors(least)
+        )
+        runs = [up.simulate(mdp, agent, 200, seed=seed) for seed in range(100, 200)]
+        shares.append(np.mean([r.values[-20:].mean() < 0.5 * r.optimal_values[0] for r in runs]))
+        print(f"least {least}: {shares[-1]:.0%} of 100 runs locked in")
+    assert shares[1] <= 0.05 and shares[1] <= shares[0]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.5, 2.0])
 @pytest.mark.parametrize("name", LOST)
 def test_half_or_twice_the_bonus_keeps_most_of_the_optimum(name, scale):

@@ -129,16 +129,22 @@ def value_iteration(
 
     noise (H, S*A) is a function of the factors (H, d, d) of Lambda_h = lam I + sum phi phi^T, or
     with one-hot phi of the norms (H, S*A) of phi in Lambda_h^-1. Then Q_h is
-    clip((N_h r + sum N_h(s,a,s') V_{h+1}(s')) / (N_h + lam) + noise).
+    clip((N_h r + sum N_h(s,a,s') V_{h+1}(s')) / (N_h + lam) + noise). A known reward is not
+    regressed but added, unless the agent says `regress_reward`.
     """
     task, lam, phi = agent.task, agent.regularization, agent.phi
+    known = task.reward is not None and not agent.regress_reward
     if phi is None:
         prob, weight = one_hot_ridge(task, visits.counts, lam)
-        added, mean = one_hot_noise(np.sqrt(weight)), visits.paid * weight
-        return backward_induction(task, prob, mean, added, ones(task), clip, draw_word(rng))
+        added = one_hot_noise(np.sqrt(weight))
+        reward = task.reward_rows if known else visits.paid * weight
+        return backward_induction(task, prob, reward, added, ones(task), clip, draw_word(rng))
     factor = np.empty((task.horizon, phi.shape[1], phi.shape[1]))
     kernels.linear.factor_steps(task.indptr, visits.counts, phi, lam, factor)
+    added, paid = noise(factor), visits.paid
+    if known:
+        added, paid = added + task.reward_rows, np.zeros((1, len(task.sizes)))
     return swept(
-        task, kernels.linear.sweep_regression, (visits.counts, visits.paid, factor, noise(factor)),
-        (phi,), (), clip, draw_word(rng),
+        task, kernels.linear.sweep_regression, (visits.counts, paid, factor, added), (phi,), (),
+        clip, draw_word(rng),
     )  # fmt: skip

@@ -38,8 +38,9 @@ class LSVIPHE:
     With one-hot phi the perturbation of Q_h(s, a) is sigma / sqrt(N_h + lambda) times the largest
     of M independent standard normals.
 
-    Deviations: the sums are kept as counts, which changes the cost and nothing else. Ties are
-    broken uniformly at random.
+    Deviations: a known reward is used as it is, r + phi^T Lambda_h^-1 sum phi V_{h+1}(s'), where
+    the published form regresses it too (`regress_reward`). The sums are kept as counts, which
+    changes the cost and nothing else. Ties are broken uniformly at random.
     """
 
     task: Task
@@ -49,6 +50,8 @@ class LSVIPHE:
     """lambda; the paper has 1."""
     ensemble: int = 10
     """M, how many perturbations the maximum is taken over."""
+    regress_reward: bool = False
+    """True regresses what was paid even where the reward is known, as published."""
     phi: Any = None
     """(S*A, d) or (S, A, d) features of pairs; one-hot unless given."""
 

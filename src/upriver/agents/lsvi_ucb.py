@@ -32,12 +32,12 @@ class LSVIUCB:
     beta is `lsvi_ucb_theory_bonus`.
 
     With one-hot phi, Q_h = min(H, (N_h r + sum N_h(s,a,s') V_{h+1}(s') ) / (N_h + lambda)
-    + beta / sqrt(N_h + lambda)), N_h the visits of (s, a) at step h. The reward is regressed as
-    published, from what was paid, so that unknown rewards need nothing more and a known reward is
-    not used.
+    + beta / sqrt(N_h + lambda)), N_h the visits of (s, a) at step h. Unknown rewards are regressed
+    from what was paid and need nothing more.
 
-    Deviations: the sums are kept as counts, which changes the cost and nothing else. Ties are
-    broken uniformly at random.
+    Deviations: a known reward is used as it is, r + phi^T Lambda_h^-1 sum phi V_{h+1}(s'), where
+    the published form regresses it too (`regress_reward`). The sums are kept as counts, which
+    changes the cost and nothing else. Ties are broken uniformly at random.
     """
 
     task: Task
@@ -45,6 +45,8 @@ class LSVIUCB:
     """beta / H: constant and tuned; 0 is the greedy learner."""
     regularization: float = 1e-6
     """lambda; the paper has 1."""
+    regress_reward: bool = False
+    """True regresses what was paid even where the reward is known, as published."""
     phi: Any = None
     """(S*A, d) or (S, A, d) features of pairs; one-hot unless given."""
 

@@ -59,5 +59,5 @@ def evidence(features: Features, k: int, model: Any, radius: Any = None) -> Evid
     return Evidence(
         k, task.horizon, task.n_states, task.max_successors, features.formal_dimension,
         features.norm_bound, model.regularization,
-        mnl.logdet_ratio(features, model) if reads else nan,
+        mnl.logdet_ratio(features, model) if reads else nan, len(model.theta),
     )  # fmt: skip

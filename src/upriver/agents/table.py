@@ -17,6 +17,7 @@ from upriver.agents.ucrl2 import UCRL2
 from upriver.agents.ucrl_mnl import UCRLMNL
 from upriver.agents.ucrl_mnl_l1 import UCRLMNLL1
 from upriver.agents.ucrl_mnl_ll import UCRLMNLLL
+from upriver.agents.ucrl_mnl_lr import UCRLMNLLR
 from upriver.agents.ucrl_mnl_plus import UCRLMNLOL, UCRLMNLPlus
 from upriver.agents.ucrl_mnl_se import UCRLMNLSE
 from upriver.agents.ucrl_vtr import UCRLVTR
@@ -39,6 +40,7 @@ AGENTS: dict[str, type[Any]] = {
     "ucrl-mnl": UCRLMNL,
     "ucrl-mnl-l1": UCRLMNLL1,
     "ucrl-mnl-ll": UCRLMNLLL,
+    "ucrl-mnl-lr": UCRLMNLLR,
     "ucrl-mnl-ol": UCRLMNLOL,
     "ucrl-mnl-plus": UCRLMNLPlus,
     "ucrl-mnl-se": UCRLMNLSE,

@@ -43,8 +43,9 @@ class scaled_l1:
 class jaksch_l1:
     """sqrt(14 U log(2 S A t / delta) / N) at time t, with the U successors of (s, a) for S.
 
-    The ball holds the true probabilities at all times with probability 1 - delta. With full
-    support U = S, and the radius is the published one.
+    The ball holds the true probabilities at all times with probability 1 - delta. Published is
+    sqrt(14 S log(2 A t / delta) / N), whose factor S also pays for the union over the states; where
+    U stands in its place the logarithm must, so with full support the ball is a little larger.
     """
 
     delta: float = 0.05

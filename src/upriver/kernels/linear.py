@@ -134,7 +134,7 @@ def sweep_regression(
 ):  # fmt: skip
     """LSVI: w_h = Lambda_h^-1 sum phi (r + V_{h+1}(s')), Q_h = clip(phi^T w_h + noise_h).
 
-    The sum runs over the visits at step h, through counts (H, n) and the rewards paid (H, S*A).
+    The sum runs over the visits at step h, through counts (H, n) and the rewards paid (1|H, S*A).
     phi (S*A, d), factor (H, d, d) of Lambda_h, noise (H, S*A); the rest as in `planning.sweep`.
     """
     horizon, n_states = policy.shape
@@ -144,7 +144,7 @@ def sweep_regression(
     for h in range(horizon - 1, -1, -1):
         w[:] = 0.0
         for g in range(q.shape[0]):
-            target = paid[h, g]
+            target = paid[min(h, paid.shape[0] - 1), g]
             for i in range(indptr[g], indptr[g + 1]):
                 target += counts[h, i] * v[h + 1, successors[i]]
             if target != 0.0:

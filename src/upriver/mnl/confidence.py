@@ -36,6 +36,8 @@ class Evidence(NamedTuple):
     logdet_ratio: float
     """log(det A_k / lambda_k^d), the information gathered; nan for a radius that says it does not
     read it (`reads_information = False`), since it takes a while to sum."""
+    n_cores: int = 1
+    """Transition cores that the radius must hold for at once: H where each step has its own."""
 
 
 class Radius(Protocol):
@@ -136,9 +138,11 @@ class corrected_radius:
     """Lemma 1 with the rescaling by L_varphi done right, and the determinant as it is.
 
     beta_k = kappa^-1 { (1/(4 L_varphi) + L_theta) sqrt(lambda_k) + (4 L_varphi / sqrt(lambda_k))
-    [ d log 2 + (1/2) log(det A_k / lambda_k^d) + log(1/delta) ] }.
-    With probability 1 - delta, ||theta_hat_k - theta*||_{A_k} <= beta_k for all k, where kappa is
-    a lower bound of P(s')P(s'') over the ball of radius L_theta and lambda_k >= L_varphi^2.
+    [ d log 2 + (1/2) log(det A_k / lambda_k^d) + log(n/delta) ] }, n the number of cores.
+    With probability 1 - delta, ||theta_hat_k - theta*||_{A_k} <= beta_k for all k and cores, where
+    lambda_k >= L_varphi^2 and kappa is a lower bound of P(s')P(s'') for all theta between
+    theta_hat_k and theta*. A bound over the ball of radius L_theta is one only while theta_hat_k
+    stays in that ball: (3) does not keep it there.
     """
 
     kappa: float
@@ -153,7 +157,7 @@ class corrected_radius:
         lam, big = e.regularization, e.norm_bound
         if big == 0.0:  # no feature anywhere: the model is known
             return 0.0
-        spread = e.dimension * log(2.0) + 0.5 * e.logdet_ratio - log(self.delta)
+        spread = e.dimension * log(2.0) + 0.5 * e.logdet_ratio + log(e.n_cores / self.delta)
         first = (1.0 / (4.0 * big) + self.theta_bound) * sqrt(lam)
         return (first + 4.0 * big / sqrt(lam) * spread) / self.kappa
 

@@ -200,7 +200,9 @@ class newton_radius:
 
     alpha_k^2 = (8 d / kappa) log(1 + k U L_varphi^2 / (d lambda)) + (32 L_varphi L_theta / 3
     + 16 / kappa) log((1 + ceil(2 log2(k U L_varphi L_theta))) k^2 / delta) + 2 sqrt(2)
-    + 2 lambda L_theta^2. With probability 1 - delta, ||theta_k - theta*||_{A_k} <= alpha_k.
+    + 2 lambda L_theta^2. With probability 1 - delta, ||theta_k - theta*||_{A_k} <= alpha_k for all
+    k, of one core: H cores together need delta / H. theta_k is projected, so kappa over the ball of
+    radius L_theta is enough.
     """
 
     kappa: float
@@ -214,6 +216,8 @@ class newton_radius:
         check_theory(self)
 
     def __call__(self, e: Evidence) -> float:
+        if e.norm_bound == 0.0:  # no feature anywhere: the model is known
+            return 0.0
         k, d, size = e.k * self.rounds, e.dimension, e.norm_bound * self.theta_bound
         covers = 1.0 + max(ceil(2.0 * log2(k * e.max_successors * size)), 0)
         gathered = k * e.max_successors * e.norm_bound**2 / (d * e.regularization)
@@ -246,6 +250,8 @@ class mirror_radius:
         check_theory(self)
 
     def __call__(self, e: Evidence) -> float:
+        if e.norm_bound == 0.0:  # no feature anywhere: the model is known
+            return 0.0
         k, d, lam = e.k * self.rounds, e.dimension, e.regularization
         size = e.norm_bound * self.theta_bound
         alpha = log(e.max_successors) + 2.0 * (1.0 + size)
@@ -267,5 +273,7 @@ def theory_step(features: Features, theta_bound: float) -> float:
 def mirror_regularization(features: Features, theta_bound: float) -> float:
     """lambda = max(12 sqrt(2) L^3 alpha, 48 L^2 d alpha), L the norm bound of the features."""
     alpha, big = 2.0 * theory_step(features, theta_bound), features.norm_bound
+    if big == 0.0:  # no feature anywhere: any lambda will do
+        return 1.0
     assert features.formal_dimension is not None
     return max(12.0 * sqrt(2.0) * big**3, 48.0 * big**2 * features.formal_dimension) * alpha
