@@ -1,5 +1,7 @@
 """LSVI-PHE: by hand, against plain regression on perturbed histories, optimistic often enough."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -21,6 +23,8 @@ from upriver.agents.lsvi_phe import (
 )
 from upriver.planning import draw_word
 
+published = partial(up.LSVIPHE, regress_reward=True)
+
 
 def reference(task, episodes, phi, lam, noise):
     """noise (h, Lambda_h^-1) -> (S*A,) is added to the regression."""
@@ -35,7 +39,9 @@ def reference(task, episodes, phi, lam, noise):
 
 
 def test_by_hand_without_noise():
-    agent = up.LSVIPHE(two_states().task("full"), noise=0.0, regularization=0.5)
+    agent = up.LSVIPHE(
+        two_states().task("full"), noise=0.0, regularization=0.5, regress_reward=True
+    )
     state = agent.update(agent.init(), None, right_then_stay())
     plan = agent.plan(state, np.random.default_rng(0))
     assert plan.q(1) == pytest.approx(np.array([[0, 0], [0.3 / 1.5, 0]]))
@@ -52,7 +58,7 @@ def test_values_are_cut_at_the_steps_left():
 def test_one_hot_agrees_with_plain_regression(support):
     mdp = up.envs.riverswim(4, horizon=6)
     task = mdp.task(support)
-    agent = up.LSVIPHE(task, noise=0.02, regularization=0.3, ensemble=5)
+    agent = published(task, noise=0.02, regularization=0.3, ensemble=5)
     mirror = np.random.default_rng(7)
     for episodes, _, plan in play(agent, mdp, 12, seed=7):
         z = largest_normal((6, 8), 5, mirror)
@@ -68,7 +74,9 @@ def test_general_features_agree_with_plain_regression(rng):
     mdp = random_mdp(3)
     task = mdp.task("full")
     phi = rng.standard_normal((6, 3))
-    agent = up.LSVIPHE(task, noise=0.1, regularization=0.3, ensemble=5, phi=phi)
+    agent = up.LSVIPHE(
+        task, noise=0.1, regularization=0.3, ensemble=5, phi=phi, regress_reward=True
+    )
     mirror = np.random.default_rng(7)
     for episodes, _, plan in play(agent, mdp, 12, seed=7):
         z = mirror.standard_normal((4, 5, 3))
@@ -107,7 +115,11 @@ def test_one_hot_and_explicit_noise_have_one_distribution(rng):
     draws = [
         [agent.plan(state, rng).q(2)[2, 1] for _ in range(1500)]
         for phi in (None, np.eye(6))
-        for agent in [up.LSVIPHE(task, noise=0.02, regularization=1.0, ensemble=4, phi=phi)]
+        for agent in [
+            up.LSVIPHE(
+                task, noise=0.02, regularization=1.0, ensemble=4, phi=phi, regress_reward=True
+            )
+        ]
     ]
     assert stats.ks_2samp(*draws).pvalue > 1e-3
 
@@ -143,3 +155,13 @@ def test_bad_input():
         up.LSVIPHE(task, ensemble=0)
     with pytest.raises(ValueError, match=r"phi has shape \(4,\)"):
         up.LSVIPHE(task, phi=np.ones(4))
+
+
+@pytest.mark.parametrize("phi", [None, np.eye(4)])
+def test_a_known_reward_is_used_and_not_shrunk(phi):
+    agent = up.LSVIPHE(two_states().task("full"), noise=0.0, regularization=0.5, phi=phi)
+    state = agent.update(agent.init(), None, right_then_stay())
+    plan = agent.plan(state, np.random.default_rng(0))
+    reward = np.array([[0.1, 0.2], [0.3, 0.4]])
+    assert plan.q(1) == pytest.approx(reward)
+    assert plan.q(0) == pytest.approx(reward + np.array([[0, 0.4 / 1.5], [0, 0]]))

@@ -1,5 +1,7 @@
 """LSVI-UCB: by hand, against plain regression on the history, and optimistic as proved."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,8 @@ from tests.agents.plain_linear import (
 )
 from upriver.agents.lsvi_ucb import lsvi_ucb_theory_bonus
 
+published = partial(up.LSVIUCB, regress_reward=True)
+
 
 def reference(task, episodes, phi, lam, bonus):
     history = samples(task, episodes)
@@ -29,7 +33,9 @@ def reference(task, episodes, phi, lam, bonus):
 
 
 def test_by_hand():
-    agent = up.LSVIUCB(two_states().task("full"), bonus=0.1, regularization=0.5)
+    agent = up.LSVIUCB(
+        two_states().task("full"), bonus=0.1, regularization=0.5, regress_reward=True
+    )
     state = agent.update(agent.init(), None, right_then_stay())
     plan = agent.plan(state, np.random.default_rng(0))
     # Each step has one visit, of one pair; the reward is shrunk with the rest.
@@ -44,7 +50,7 @@ def test_by_hand():
 def test_one_hot_agrees_with_plain_regression(support):
     mdp = up.envs.riverswim(4, horizon=6)
     task = mdp.task(support)
-    agent = up.LSVIUCB(task, bonus=0.05, regularization=0.3)
+    agent = published(task, bonus=0.05, regularization=0.3)
     for episodes, _, plan in play(agent, mdp, 12):
         check_plan(plan, reference(task, episodes, np.eye(8), 0.3, 0.05), [6.0] * 6)
 
@@ -54,13 +60,13 @@ def test_general_features_agree_with_plain_regression(rng):
     mdp = random_mdp(3)
     task = mdp.task("full")
     phi = rng.standard_normal((6, 3))
-    agent = up.LSVIUCB(task, bonus=0.0, regularization=0.3, phi=phi)
+    agent = published(task, bonus=0.0, regularization=0.3, phi=phi)
     lowest = 0.0
     for episodes, _, plan in play(agent, mdp, 12):
         check_plan(plan, reference(task, episodes, phi, 0.3, 0.0), [4.0] * 4)
         lowest = min(lowest, plan.q(0).min())
     assert lowest < 0
-    agent = up.LSVIUCB(task, bonus=0.1, regularization=0.3, phi=phi)
+    agent = published(task, bonus=0.1, regularization=0.3, phi=phi)
     for episodes, _, plan in play(agent, mdp, 12):
         check_plan(plan, reference(task, episodes, phi, 0.3, 0.1), [4.0] * 4)
 
@@ -97,10 +103,10 @@ def test_data_without_end_gives_the_optimum(rng):
         np.testing.assert_allclose(plan.v, up.solve(mdp).v, atol=1e-6)
 
 
-def test_a_known_reward_is_not_used():
+def test_as_published_a_known_reward_is_not_used():
     """The published algorithm regresses what it was paid, so hiding the reward changes nothing."""
     mdp = up.envs.riverswim(3)
-    told = up.simulate(mdp, up.LSVIUCB(mdp.task("full")), 40, seed=0)
+    told = up.simulate(mdp, published(mdp.task("full")), 40, seed=0)
     untold = up.simulate(mdp, up.LSVIUCB(mdp.task("full").with_unknown_reward()), 40, seed=0)
     np.testing.assert_array_equal(told.returns, untold.returns)
 
@@ -113,3 +119,17 @@ def test_bad_input():
         up.LSVIUCB(task, bonus=-1)
     with pytest.raises(ValueError, match="regularization is 0"):
         up.LSVIUCB(task, regularization=0)
+
+
+@pytest.mark.parametrize("phi", [None, np.eye(4)])
+def test_a_known_reward_is_used_and_not_shrunk(phi):
+    """By hand, one visit for each step: r comes whole, only V_{h+1} is regressed."""
+    agent = up.LSVIUCB(two_states().task("full"), bonus=0.1, regularization=0.5, phi=phi)
+    state = agent.update(agent.init(), None, right_then_stay())
+    plan = agent.plan(state, np.random.default_rng(0))
+    new, old = 0.2 / np.sqrt(0.5), 0.2 / np.sqrt(1.5)
+    reward = np.array([[0.1, 0.2], [0.3, 0.4]])
+    last = reward + np.array([[new, new], [old, new]])
+    assert plan.q(1) == pytest.approx(last)
+    first = np.array([[new, last[1].max() / 1.5 + old], [new, new]])
+    assert plan.q(0) == pytest.approx(reward + first)

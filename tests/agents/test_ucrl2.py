@@ -78,3 +78,13 @@ def test_bad_inputs_are_named():
         up.UCRL2(task, radius="x")
     with pytest.raises(ValueError, match="delta is 0"):
         jaksch_l1(0.0)
+
+
+def test_the_ball_is_at_least_the_published_one():
+    """sqrt(14 S log(2 A t / delta) / N) with full support, and no more than the union over S."""
+    task = up.envs.riverswim(6, horizon=10).task("full")
+    visits = np.arange(1.0, 13.0)
+    got = jaksch_l1(0.05)(task, visits, 4)
+    published = np.sqrt(14 * 6 * np.log(2 * 2 * 30 / 0.05) / visits)
+    assert (got > published).all()
+    assert got == pytest.approx(np.sqrt(14 * 6 * np.log(2 * 6 * 2 * 30 / 0.05) / visits))

@@ -139,3 +139,11 @@ def test_bad_input():
         agent.plan(agent.init(), np.random.default_rng(0))
     with pytest.raises(ValueError, match="regularization is 0"):
         up.UCRLVTR(task, regularization=0)
+
+
+@pytest.mark.parametrize("name, most", [("riverswim-6", 40.0), ("deep-sea-10", 60.0)])
+def test_the_default_learns_with_local_support(name, most):
+    """With lambda = 30 it never left the near bank: 195 and 175 of 200 episodes lost."""
+    mdp = up.envs.make(name)
+    runs = [up.simulate(mdp, up.UCRLVTR(mdp.task("local")), 200, seed=s) for s in range(5)]
+    assert np.mean([run.regret.sum() / run.optimal_values[0] for run in runs]) < most

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+import upriver as up
 from tests.reference import gram, matrix, random_mdp
 from upriver import (
     FiniteMDP,
@@ -111,3 +112,17 @@ def test_radii_where_there_is_nothing_to_learn():
         assert np.isfinite(radius(e))
     task = FiniteMDP.from_arrays(np.eye(3)[:, None], np.zeros((3, 1)), 2).task()
     assert theory_regularization(features.one_hot(task))(5) > 0.0
+
+
+def test_a_radius_for_each_step_holds_for_all_steps_at_once():
+    """per_step: H cores share delta."""
+    task = up.envs.riverswim(4, horizon=6).task("local")
+    features = up.features.one_hot(task)
+    radius = up.corrected_radius(0.02, 3.0, 0.05)
+    one, all_steps = (
+        up.UCRLMNL(task, features, radius=r, per_step=p)
+        for r, p in ((up.corrected_radius(0.02, 3.0, 0.05 / 6), False), (radius, True))
+    )
+    assert all_steps.beta(all_steps.init()) == pytest.approx(one.beta(one.init()))
+    shared = up.UCRLMNL(task, features, radius=radius)
+    assert all_steps.beta(all_steps.init()) > shared.beta(shared.init())

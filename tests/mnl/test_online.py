@@ -295,3 +295,55 @@ def test_bad_inputs_are_named(rng):
         online.mirror_radius(-1)
     with pytest.raises(ValueError, match="rounds is 0"):
         online.mirror_radius(1.0, rounds=0)
+
+
+def told(k, regularization=0.7, norm_bound=1.3):
+    """H = 12, S = 4, U = 3, d = 32."""
+    return Evidence(k, 12, 4, 3, 32, norm_bound, regularization, 0.0)
+
+
+@pytest.mark.parametrize("k, rounds", [(1, 1), (7, 1), (50, 12), (10_000, 12)])
+def test_the_newton_radius_is_the_published_one(k, rounds):
+    """alpha_k^2 of RRL-MNL term by term, t = k * rounds transitions of a core."""
+    t, big, bound, kappa, lam, delta = k * rounds, 1.3, 2.0, 0.05, 0.7, 0.1
+    gathered = 8 * 32 / kappa * np.log(1 + t * 3 * big**2 / (32 * lam))
+    covers = 1 + np.ceil(2 * np.log2(t * 3 * big * bound))
+    chance = (32 * big * bound / 3 + 16 / kappa) * np.log(covers * t**2 / delta)
+    expected = gathered + chance + 2 * np.sqrt(2) + 2 * lam * bound**2
+    radius = online.newton_radius(kappa, bound, delta, rounds=rounds)
+    assert radius(told(k)) == pytest.approx(np.sqrt(expected), rel=1e-12)
+
+
+@pytest.mark.parametrize("k, rounds", [(1, 1), (7, 1), (50, 12), (10_000, 12)])
+def test_the_mirror_radius_is_the_published_one(k, rounds):
+    """beta_k^2 = alpha (G_A + G_B) + lambda L_theta^2, each part by itself; H cores at once."""
+    t, size, lam, delta = k * rounds, 1.3 * 2.0, 0.7, 0.1
+    alpha = np.log(3) + 2 * (1 + size)
+    spread = 3 * np.log(3 * t) + size
+    g_a = 1.25 * spread * lam + 4 * spread * np.log(12 * np.sqrt(1 + 2 * t) / delta) + 2
+    g_b = np.sqrt(6) * 2 * alpha / 3 * 32 * np.log(1 + 2 * t * 1.3**2 / (32 * lam))
+    expected = alpha * g_a + alpha * g_b + lam * 2.0**2
+    radius = online.mirror_radius(2.0, delta, rounds=rounds)
+    assert radius(told(k)) == pytest.approx(np.sqrt(expected), rel=1e-12)
+
+
+def test_constants_of_mirror_descent():
+    features = settings()["one-hot"]
+    big, d, u = features.norm_bound, features.formal_dimension, features.task.max_successors
+    alpha = np.log(u) + 2 * (1 + big * 3.0)
+    assert online.theory_step(features, 3.0) == pytest.approx(alpha / 2)
+    expected = alpha * max(12 * np.sqrt(2) * big**3, 48 * big**2 * d)
+    assert online.mirror_regularization(features, 3.0) == pytest.approx(expected)
+
+
+def test_nothing_to_learn_needs_no_radius():
+    """Every pair has one successor: the model is known, whatever k."""
+    prob = np.zeros((2, 2, 2))
+    prob[:, 0, 0] = prob[:, 1, 1] = 1.0
+    mdp = up.FiniteMDP.from_arrays(prob, np.full((2, 2), 0.5), 3)
+    features = up.features.one_hot(mdp.known)
+    assert online.mirror_regularization(features, 2.0) > 0
+    for radius in (online.newton_radius(0.1, 2.0), online.mirror_radius(2.0)):
+        assert radius(told(5, norm_bound=0.0)) == 0.0
+    agent = up.RRLMNL(mdp.known, features, radius=online.newton_radius(0.1, 2.0))
+    assert up.simulate(mdp, agent, 3).regret.sum() == pytest.approx(0.0)
