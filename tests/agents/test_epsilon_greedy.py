@@ -58,3 +58,20 @@ def test_bad_inputs_are_named():
     task = up.envs.riverswim(5, horizon=10).task("full")
     with pytest.raises(ValueError, match="features were made for"):
         up.EpsilonGreedy(task, one_hot(up.envs.riverswim(5, horizon=10).task("local")))
+
+
+def test_the_schedule_begins_with_k_equal_to_one():
+    """epsilon_k = epsilon k^-decay: the share of actions off the greedy plan is half of it."""
+    mdp = up.envs.riverswim(20, horizon=50)
+    task = mdp.task("local")
+    features = up.features.one_hot(task)
+    agent = up.EpsilonGreedy(task, features, epsilon=0.8, decay=0.5)
+    first = agent.init()
+    for k in (1, 4, 16):
+        state = first._replace(k=k)
+        off = []
+        for seed in range(20):
+            word = np.random.default_rng(seed)
+            greedy = up.EpsilonGreedy(task, features, epsilon=0.0).plan(state, word)
+            off.append(agent.plan(state, np.random.default_rng(seed)).policy != greedy.policy)
+        assert np.mean(off) == pytest.approx(0.8 * k**-0.5 / 2, abs=0.02), k

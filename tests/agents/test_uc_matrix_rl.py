@@ -124,3 +124,13 @@ def test_a_transition_outside_the_support_is_refused():
     agent = up.UCMatrixRL(up.envs.riverswim(3, horizon=2).task("known"))
     with pytest.raises(ValueError, match=r"step 0 .* from \(s=0, a=0\) to 1, .* successors \[0\]"):
         agent.update(agent.init(), None, right_then_stay()._replace(actions=np.array([0, 0])))
+
+
+@pytest.mark.parametrize("n_episodes, lam, delta", [(1, 1.0, 0.05), (300, 0.2, 0.01)])
+def test_the_bonus_of_the_theory_term_by_term(n_episodes, lam, delta):
+    """One-hot: C_psi = sqrt(S), C'_psi = C_phi = 1, d = S A, d' = S, ||M*|| <= sqrt(S A)."""
+    task = up.envs.riverswim(4, horizon=6).task("full")
+    noise = 4 * (8 * np.log(1 + n_episodes * 6 / lam) + 2 * np.log(4 / delta))
+    expected = 2 * np.sqrt(4) * (np.sqrt(lam) * np.sqrt(8) + np.sqrt(noise))
+    got = uc_matrix_rl_theory_bonus(task, n_episodes, delta, lam)
+    assert got == pytest.approx(expected, rel=1e-12)

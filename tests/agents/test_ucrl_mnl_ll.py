@@ -78,3 +78,14 @@ def test_bad_inputs_are_named():
     task = up.envs.riverswim(4, horizon=5).task()
     with pytest.raises(ValueError, match="regularization is 0"):
         up.UCRLMNLLL(task, up.features.one_hot(task), regularization=0)
+
+
+def test_q_is_cut_at_the_horizon_where_the_bonus_is_boundless():
+    """A saturating beta: every unsure Q is H, at every step, and none is above."""
+    task = up.envs.riverswim(4, horizon=5).task("local")
+    agent = up.UCRLMNLLL(task, up.features.one_hot(task), radius=up.constant_radius(1e3))
+    plan = agent.plan(agent.init(), np.random.default_rng(0))
+    for h in range(5):
+        assert plan.q(h) == pytest.approx(5.0)
+    assert plan.v[:5] == pytest.approx(5.0)
+    assert len(np.unique(plan.policy)) == 2  # all tied

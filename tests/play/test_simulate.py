@@ -233,3 +233,33 @@ def test_an_agent_that_writes_into_one_table_is_evaluated_anew():
     run = simulate(mdp, Rewriting(mdp.task(), None), 4)
     left, right = (evaluate(mdp, np.full(5, a))[0, 0] for a in (0, 1))
     np.testing.assert_allclose(run.values, [left, right, left, right])
+
+
+class Gambler:
+    """Plays action 1 for ever, and draws from its generator as often as it likes."""
+
+    def __init__(self, task, draws):
+        self.task, self.draws, self.seen = task, draws, []
+
+    def init(self):
+        return None
+
+    def plan(self, state, rng):
+        self.seen.extend(rng.random(self.draws))
+        shape = self.task.horizon, self.task.n_states
+        return Plan(np.ones(shape, np.int8), np.zeros((shape[0] + 1, shape[1])))
+
+    def update(self, state, plan, episode):
+        return None
+
+
+def test_the_agent_and_the_environment_have_streams_of_their_own():
+    """What an agent draws changes nothing of its luck, and is not the environment's luck either."""
+    mdp = envs.riverswim(4, horizon=10)
+    quiet, busy = Gambler(mdp.known, 0), Gambler(mdp.known, 11)
+    one, two = (simulate(mdp, agent, 30, seed=5) for agent in (quiet, busy))
+    assert (one.returns == two.returns).all() and one.returns.std() > 0
+    environment, agent = (g.random(330) for g in module.streams(5))
+    assert busy.seen == pytest.approx(agent)
+    assert len(np.intersect1d(environment, agent)) == 0
+    assert abs(np.corrcoef(environment, agent)[0, 1]) < 0.2

@@ -33,6 +33,7 @@ def episodes(quick: bool, _: bool = False) -> Iterator[Line]:
     That is `simulate` itself: it samples and evaluates the same policy every time.
     """
     yield from paper(quick)
+    yield from untuned(quick)
     for n_states in (6,) if quick else (6, 20, 100):
         mdp = envs.riverswim(n_states, HORIZON)
         count = 20 if quick else 2000 // n_states
@@ -63,6 +64,23 @@ def paper(quick: bool) -> Iterator[Line]:
         "episodes", f"ucrl-mnl, S=8, H={HORIZON}", 1e6 * taken["agent"] / count, "us",
         "what is allowed", MOST, most=None if quick else 1.0,
         note=f"{count / taken['agent']:,.0f} episodes/s",
+    )  # fmt: skip
+
+
+def untuned(quick: bool) -> Iterator[Line]:
+    """UCRL-MNL-SE at S = 20, one-hot, support local, against UCRL-MNL with (6)."""
+    mdp = envs.riverswim(20)
+    task = mdp.task("local")
+    one_hot = features.one_hot(task)
+    count = 20 if quick else 200
+    pair = {name: AGENTS[name](task, one_hot) for name in ("ucrl-mnl-se", "ucrl-mnl")}
+    taken = interleaved(
+        {name: lambda agent=agent: simulate(mdp, agent, count) for name, agent in pair.items()},
+        1 if quick else 9,
+    )
+    yield Line(
+        "episodes", "ucrl-mnl-se, S=20, one-hot, local", 1e6 * taken["ucrl-mnl-se"] / count, "us",
+        "ucrl-mnl", 1e6 * taken["ucrl-mnl"] / count, most=None if quick else 1.6,
     )  # fmt: skip
 
 

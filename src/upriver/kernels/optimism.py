@@ -18,7 +18,7 @@ def largest_group(indptr):
 
 @compiled
 def sweep_gradient(
-    indptr, successors, prob, reward, width, geometry, geometry_start, beta, sign,
+    indptr, successors, prob, reward, width, geometry, beta, sign,
     half_range, low, q_cap, v_cap, seed, v, policy, q,
 ):  # fmt: skip
     """Q_h = r + P V + sign (beta ||grad PV||_{A^-1} + half_range_h (beta width)^2).
@@ -26,6 +26,8 @@ def sweep_gradient(
     grad PV = sum_u p_u (V_u - PV) phi_u; with the geometry G of the group its squared norm is
     x^T G x, x_u = p_u (V_u - PV). Shapes as in `planning.sweep`; geometry (1|H, sum U^2).
     """
+    # Unsigned counters, as in `planning.sweep`: signed ones are tested for wrap-around every time.
+    one, zero = np.uint64(1), np.uint64(0)
     horizon, n_states = policy.shape
     n_actions = q.shape[0] // n_states
     x = np.empty(largest_group(indptr))
@@ -34,23 +36,39 @@ def sweep_gradient(
         p, products = prob[c], geometry[c]
         r = reward[min(h, reward.shape[0] - 1)]
         following = v[h + 1]
+        rest, q_most = half_range[h], q_cap[h]
+        g = zero
+        at = zero  # the products of the pairs follow each other
+        first = zero
         for s in range(n_states):
-            for g in range(s * n_actions, (s + 1) * n_actions):
-                first = indptr[g]
-                n = indptr[g + 1] - first
+            for _ in range(n_actions):
+                stop = np.uint64(indptr[g + one])
+                n = stop - first
                 mean = 0.0
-                for u in range(n):
-                    mean += p[first + u] * following[successors[first + u]]
-                for u in range(n):
-                    x[u] = p[first + u] * (following[successors[first + u]] - mean)
+                i = first
+                while i < stop:
+                    mean += p[i] * following[np.uint32(successors[i])]
+                    i += one
+                i = first
+                while i < stop:
+                    x[i - first] = p[i] * (following[np.uint32(successors[i])] - mean)
+                    i += one
                 norm2 = 0.0
-                at = geometry_start[g]
-                for u in range(n):
-                    for t in range(n):
-                        norm2 += x[u] * x[t] * products[at + t]
-                    at += n
-                bonus = beta * np.sqrt(max(norm2, 0.0)) + half_range[h] * (beta * width[c, g]) ** 2
-                q[g] = min(max(r[g] + mean + sign * bonus, low), q_cap[h])
+                u = zero
+                while u < n:
+                    y = x[u]
+                    t = zero
+                    while t < n:
+                        norm2 += y * x[t] * products[at]
+                        at += one
+                        t += one
+                    u += one
+                bonus = beta * np.sqrt(max(norm2, 0.0))
+                if rest != 0.0:
+                    bonus += rest * (beta * width[c, g]) ** 2
+                q[g] = min(max(r[g] + mean + sign * bonus, low), q_most)
+                first = stop
+                g += one
             word = seed ^ np.uint64(h * n_states + s)
             a = argmax_random_ties(q, s * n_actions, n_actions, word)
             policy[h, s] = a

@@ -104,7 +104,7 @@ def sweep_gradient(
     """r + P V + sign (beta ||grad PV||_{A^-1} + remainder_h (beta m)^2), remainder (H,)."""
     return swept(
         task, kernels.optimism.sweep_gradient, (model.prob, reward, model.width, model.geometry),
-        (task.square_start, beta, sign), (remainder,), clip, word,
+        (beta, sign), (remainder,), clip, word,
     )  # fmt: skip
 
 
