@@ -194,8 +194,8 @@ def test_one_sample_leaves_the_centred_noise_at_zero(rng):
         model = online.start(features, 0.5, 6)
         for episode in draw_episodes(features, np.zeros(features.dimension), 5, rng):
             model = online.mirror_descent(features, model, episode, 1.0, np.inf)
-        assert online.centred_noise(features, model, 1, rng) == pytest.approx(0.0, abs=1e-14)
-        several = online.centred_noise(features, model, 5, rng)
+        assert online.noise(features, model, 1, rng, centred=True) == pytest.approx(0.0, abs=1e-14)
+        several = online.noise(features, model, 5, rng, centred=True)
         assert (several[:, features.task.sizes > 1] > 0).all()
 
 
@@ -208,8 +208,8 @@ def test_noise_agrees_with_plain_numpy(n_cores, rng):
     for episode in draw_episodes(features, np.zeros(3), 5, rng):
         model = online.mirror_descent(features, model, episode, 1.0, np.inf)
     draws = np.random.default_rng(3).standard_normal((task.horizon, 3, n_samples))
-    centred = online.centred_noise(features, model, n_samples, np.random.default_rng(3))
-    peak = online.peak_noise(features, model, n_samples, np.random.default_rng(3))
+    centred = online.noise(features, model, n_samples, np.random.default_rng(3), centred=True)
+    peak = online.noise(features, model, n_samples, np.random.default_rng(3), centred=False)
     for h in range(task.horizon):
         c = min(h, n_cores - 1)
         matrix = likelihood.from_blocks(features, model.matrix[c])
@@ -229,7 +229,9 @@ def test_noise_has_the_covariance_of_the_inverse(kind, rng):
     model = online.start(features, 0.5, 1)
     for episode in draw_episodes(features, np.zeros(features.dimension), 3, rng):
         model = online.mirror_descent(features, model, episode, 1.0, np.inf)
-    draws = np.concatenate([online.peak_noise(features, model, 1, rng) for _ in range(3000)])
+    draws = np.concatenate(
+        [online.noise(features, model, 1, rng, centred=False) for _ in range(3000)]
+    )
     matrix = likelihood.from_blocks(features, model.matrix[0])
     inverse = np.linalg.inv(matrix if isinstance(matrix, np.ndarray) else matrix.toarray())
     peaks = []

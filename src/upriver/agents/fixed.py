@@ -10,7 +10,7 @@ import numpy as np
 
 from upriver.agents.protocol import Episode
 from upriver.mdp import FiniteMDP, Task
-from upriver.planning import Plan, solve
+from upriver.planning import Plan, empty_plan, solve
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,9 @@ class Random:
         return None
 
     def plan(self, state: None, rng: np.random.Generator) -> Plan:
-        shape = self.task.horizon, self.task.n_states
-        kind = np.int8 if self.task.n_actions <= 127 else np.int32
-        table = rng.integers(self.task.n_actions, size=shape, dtype=kind)
-        return Plan(table, np.zeros((shape[0] + 1, shape[1])))
+        policy, v, _ = empty_plan(self.task)
+        table = rng.integers(self.task.n_actions, size=policy.shape, dtype=policy.dtype)
+        return Plan(table, v)
 
     def update(self, state: None, plan: Plan, episode: Episode) -> None:
         return None
@@ -83,9 +82,8 @@ class Always:
         return None
 
     def plan(self, state: None, rng: np.random.Generator) -> Plan:
-        shape = self.task.horizon, self.task.n_states
-        kind = np.int8 if self.task.n_actions <= 127 else np.int32
-        return Plan(np.full(shape, self.action, kind), np.zeros((shape[0] + 1, shape[1])))
+        policy, v, _ = empty_plan(self.task)
+        return Plan(np.full_like(policy, self.action), v)
 
     def update(self, state: None, plan: Plan, episode: Episode) -> None:
         return None

@@ -75,7 +75,7 @@ class ORRLMNL:
         assert self.n_samples is not None
         beta, horizon, model = self.beta(state), self.task.horizon, state.model
         reward = family.reward(self, state)
-        noise = online.centred_noise(self.features, model, self.n_samples, rng)
+        noise = online.noise(self.features, model, self.n_samples, rng, centred=True)
         bonus = horizon * beta * noise + 3.0 * horizon * (beta * model.width) ** 2
         return backward_induction(
             self.task, model.prob, reward, bonus, ones(self.task), clip_q_above(self.task),

@@ -73,7 +73,7 @@ class RRLMNL:
         """Perturbed values with theta_k and sigma_k."""
         assert self.n_samples is not None
         reward = family.reward(self, state)
-        noise = online.peak_noise(self.features, state.model, self.n_samples, rng)
+        noise = online.noise(self.features, state.model, self.n_samples, rng, centred=False)
         return backward_induction(
             self.task, state.model.prob, reward, noise, self.sigma(state) * ones(self.task),
             clip_q_above(self.task), draw_word(rng),

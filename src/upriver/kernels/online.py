@@ -11,6 +11,7 @@ from upriver.kernels.cholesky import cholesky, solve_lower, solve_upper
 from upriver.kernels.compiled import compiled
 from upriver.kernels.gram import add_outer, measure_group
 from upriver.kernels.likelihood import evaluate_block, softmax
+from upriver.kernels.planning import largest_group
 
 ROOT_STEPS = 100
 ROOT_TOLERANCE = 1e-13
@@ -220,10 +221,7 @@ def local_bonus(indptr, prob, width, geometry, geometry_start, first, second, bo
 
     With G the inner products of the group, ||phi_u - mean||^2 = G_uu - 2 (G p)_u + p^T G p.
     """
-    most = 0
-    for g in range(indptr.shape[0] - 1):
-        most = max(most, indptr[g + 1] - indptr[g])
-    image = np.empty(most)
+    image = np.empty(largest_group(indptr))
     for c in range(prob.shape[0]):
         for g in range(indptr.shape[0] - 1):
             n = indptr[g + 1] - indptr[g]

@@ -2,18 +2,9 @@
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, inner
+from upriver.kernels.compiled import compiled
 from upriver.kernels.ellipsoid import ANGLES, largest_expectation
-from upriver.kernels.planning import argmax_random_ties
-
-
-@inner
-def largest_group(indptr):
-    """U, the largest number of successors of a pair."""
-    most = 0
-    for g in range(indptr.shape[0] - 1):
-        most = max(most, indptr[g + 1] - indptr[g])
-    return most
+from upriver.kernels.planning import choose, largest_group
 
 
 @compiled
@@ -69,10 +60,7 @@ def sweep_gradient(
                 q[g] = min(max(r[g] + mean + sign * bonus, low), q_most)
                 first = stop
                 g += one
-            word = seed ^ np.uint64(h * n_states + s)
-            a = argmax_random_ties(q, s * n_actions, n_actions, word)
-            policy[h, s] = a
-            v[h, s] = max(min(q[s * n_actions + a], v_cap[h]), low)
+            choose(h, s, q, v_cap[h], seed, policy, v)
 
 
 @compiled
@@ -98,7 +86,4 @@ def sweep_exact(
                 products = geometry[c, geometry_start[g] : geometry_start[g + 1]]
                 best = largest_expectation(logits, products, values, beta, n, work)
                 q[g] = min(max(r[g] + best, low), q_cap[h])
-            word = seed ^ np.uint64(h * n_states + s)
-            a = argmax_random_ties(q, s * n_actions, n_actions, word)
-            policy[h, s] = a
-            v[h, s] = min(q[s * n_actions + a], v_cap[h])
+            choose(h, s, q, v_cap[h], seed, policy, v)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled
+from upriver.kernels.compiled import compiled, inner
 
 
 @compiled
@@ -32,6 +32,25 @@ def argmax_random_ties(q, start, n_actions, word):
             if word % ties == np.uint64(0):
                 arg = a
     return arg
+
+
+@inner
+def choose(h, s, q, cap, seed, policy, v):
+    """The best action of state s at step h, ties at random, and its value, at most cap."""
+    n_states = policy.shape[1]
+    n_actions = q.shape[0] // n_states
+    a = argmax_random_ties(q, s * n_actions, n_actions, seed ^ np.uint64(h * n_states + s))
+    policy[h, s] = a
+    v[h, s] = min(q[s * n_actions + a], cap)
+
+
+@inner
+def largest_group(indptr):
+    """U, the largest number of successors of a pair."""
+    most = 0
+    for g in range(indptr.shape[0] - 1):
+        most = max(most, indptr[g + 1] - indptr[g])
+    return most
 
 
 @compiled

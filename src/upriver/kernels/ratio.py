@@ -3,7 +3,7 @@
 import numpy as np
 
 from upriver.kernels.compiled import compiled, inner
-from upriver.kernels.planning import argmax_random_ties
+from upriver.kernels.planning import choose, largest_group
 
 ROOT_STEPS = 60
 
@@ -88,10 +88,7 @@ def sweep_kl(indptr, successors, prob, reward, size, low, q_cap, v_cap, seed, v,
     """
     horizon, n_states = policy.shape
     n_actions = q.shape[0] // n_states
-    most = 0
-    for g in range(indptr.shape[0] - 1):
-        most = max(most, indptr[g + 1] - indptr[g])
-    values = np.empty(most)
+    values = np.empty(largest_group(indptr))
     for h in range(horizon - 1, -1, -1):
         p = prob[min(h, prob.shape[0] - 1)]
         r = reward[min(h, reward.shape[0] - 1)]
@@ -104,7 +101,4 @@ def sweep_kl(indptr, successors, prob, reward, size, low, q_cap, v_cap, seed, v,
                     values[u] = v[h + 1, successors[first + u]]
                 best = largest_in_kl_ball(values, p[first : first + n], n, room[g])
                 q[g] = min(max(r[g] + best, low), q_cap[h])
-            word = seed ^ np.uint64(h * n_states + s)
-            a = argmax_random_ties(q, s * n_actions, n_actions, word)
-            policy[h, s] = a
-            v[h, s] = min(q[s * n_actions + a], v_cap[h])
+            choose(h, s, q, v_cap[h], seed, policy, v)

@@ -135,30 +135,15 @@ def local_bonus(task: Task, model: Any, first: float, second: float) -> Array:
     return bonus
 
 
-def peak_noise(
-    features: Features, model: Online, n_samples: int, rng: np.random.Generator
-) -> Array:
-    """(H, S*A) max over the samples of varphi_hat^T xi, xi ~ N(0, matrix^-1) at each step.
-
-    varphi_hat is the feature of (s, a) with the largest norm in the inverse of the matrix.
-    """
-    return noise(features, model, n_samples, rng, centred=False)
-
-
-def centred_noise(
-    features: Features, model: Online, n_samples: int, rng: np.random.Generator
-) -> Array:
-    """(H, S*A) sum_s' P max over the samples of (varphi - mean)^T xi, xi ~ N(0, matrix^-1).
-
-    The maximum is taken for each successor by itself: with one sample the sum is zero.
-    """
-    return noise(features, model, n_samples, rng, centred=True)
-
-
 def noise(
     features: Features, model: Online, n_samples: int, rng: np.random.Generator, centred: bool
 ) -> Array:
-    """One set of samples for each step, shared by all (s, a), as published."""
+    """(H, S*A) a maximum over samples xi ~ N(0, matrix^-1), one set for each step, as published.
+
+    Centred: sum_s' P max (varphi - mean)^T xi, a maximum for each successor by itself, so that with
+    one sample the sum is zero. Else max varphi_hat^T xi, varphi_hat the feature of (s, a) with the
+    largest norm in the inverse of the matrix.
+    """
     task = features.task
     rows = normal_start(features, centred)
     normals = rng.standard_normal((task.horizon, int(rows[-1]), n_samples))
