@@ -7,7 +7,7 @@ import numpy as np
 
 from upriver.kernels.cholesky import solve_lower, solve_upper
 from upriver.kernels.compiled import compiled
-from upriver.kernels.planning import choose
+from upriver.kernels.planning import argmax_random_ties
 
 
 @compiled
@@ -158,7 +158,10 @@ def sweep_regression(
                 for i in range(d):
                     x += phi[g, i] * w[i]
                 q[g] = min(max(x, low), q_cap[h])
-            choose(h, s, q, v_cap[h], seed, policy, v)
+            word = seed ^ np.uint64(h * n_states + s)
+            a = argmax_random_ties(q, s * n_actions, n_actions, word)
+            policy[h, s] = a
+            v[h, s] = min(q[s * n_actions + a], v_cap[h])
 
 
 @compiled
@@ -248,4 +251,7 @@ def sweep_targets(
                         total += x[i] * theta[layout.features[layout.block_table[b, 0] + i]]
                     total += beta * np.sqrt(squared_norm(root, matrix_start[b], m, x))
                 q[g] = min(max(total, low), q_cap[h])
-            choose(h, s, q, v_cap[h], seed, policy, v)
+            word = seed ^ np.uint64(h * n_states + s)
+            a = argmax_random_ties(q, s * n_actions, n_actions, word)
+            policy[h, s] = a
+            v[h, s] = min(q[s * n_actions + a], v_cap[h])

@@ -4,7 +4,7 @@ import numpy as np
 
 from upriver.kernels.compiled import compiled
 from upriver.kernels.ellipsoid import ANGLES, largest_expectation
-from upriver.kernels.planning import choose, largest_group
+from upriver.kernels.planning import argmax_random_ties, largest_group
 
 
 @compiled
@@ -32,7 +32,10 @@ def sweep_gradient(
         at = zero  # the products of the pairs follow each other
         first = zero
         for s in range(n_states):
-            for _ in range(n_actions):
+            best = -np.inf
+            arg = 0
+            tied = False
+            for a in range(n_actions):
                 stop = np.uint64(indptr[g + one])
                 n = stop - first
                 mean = 0.0
@@ -57,10 +60,18 @@ def sweep_gradient(
                 bonus = beta * np.sqrt(max(norm2, 0.0))
                 if rest != 0.0:
                     bonus += rest * (beta * width[c, g]) ** 2
-                q[g] = min(max(r[g] + mean + sign * bonus, low), q_most)
+                y = min(max(r[g] + mean + sign * bonus, low), q_most)
+                q[g] = y
+                tied = (y == best) | (tied & (y < best))
+                arg = a if y > best else arg
+                best = y if y > best else best
                 first = stop
                 g += one
-            choose(h, s, q, v_cap[h], seed, policy, v)
+            if tied:
+                word = seed ^ np.uint64(h * n_states + s)
+                arg = argmax_random_ties(q, s * n_actions, n_actions, word)
+            policy[h, s] = arg
+            v[h, s] = min(best, v_cap[h])
 
 
 @compiled
@@ -86,4 +97,7 @@ def sweep_exact(
                 products = geometry[c, geometry_start[g] : geometry_start[g + 1]]
                 best = largest_expectation(logits, products, values, beta, n, work)
                 q[g] = min(max(r[g] + best, low), q_cap[h])
-            choose(h, s, q, v_cap[h], seed, policy, v)
+            word = seed ^ np.uint64(h * n_states + s)
+            a = argmax_random_ties(q, s * n_actions, n_actions, word)
+            policy[h, s] = a
+            v[h, s] = min(q[s * n_actions + a], v_cap[h])

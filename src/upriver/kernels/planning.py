@@ -35,16 +35,6 @@ def argmax_random_ties(q, start, n_actions, word):
 
 
 @inner
-def choose(h, s, q, cap, seed, policy, v):
-    """The best action of state s at step h, ties at random, and its value, at most cap."""
-    n_states = policy.shape[1]
-    n_actions = q.shape[0] // n_states
-    a = argmax_random_ties(q, s * n_actions, n_actions, seed ^ np.uint64(h * n_states + s))
-    policy[h, s] = a
-    v[h, s] = min(q[s * n_actions + a], cap)
-
-
-@inner
 def largest_group(indptr):
     """U, the largest number of successors of a pair."""
     most = 0

@@ -3,7 +3,7 @@
 import numpy as np
 
 from upriver.kernels.compiled import compiled, inner
-from upriver.kernels.planning import choose, largest_group
+from upriver.kernels.planning import argmax_random_ties, largest_group
 
 ROOT_STEPS = 60
 
@@ -101,4 +101,7 @@ def sweep_kl(indptr, successors, prob, reward, size, low, q_cap, v_cap, seed, v,
                     values[u] = v[h + 1, successors[first + u]]
                 best = largest_in_kl_ball(values, p[first : first + n], n, room[g])
                 q[g] = min(max(r[g] + best, low), q_cap[h])
-            choose(h, s, q, v_cap[h], seed, policy, v)
+            word = seed ^ np.uint64(h * n_states + s)
+            a = argmax_random_ties(q, s * n_actions, n_actions, word)
+            policy[h, s] = a
+            v[h, s] = min(q[s * n_actions + a], v_cap[h])

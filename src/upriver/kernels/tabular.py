@@ -3,7 +3,7 @@
 import numpy as np
 
 from upriver.kernels.compiled import compiled
-from upriver.kernels.planning import choose, count
+from upriver.kernels.planning import argmax_random_ties, count
 
 
 @compiled
@@ -94,7 +94,10 @@ def sweep_l1(indptr, successors, prob, reward, radius, low, q_cap, v_cap, seed, 
                     rank(values, n, order)
                     best = largest_in_l1_ball(values, p, first, order, n, size[g])
                 q[g] = min(max(r[g] + best, low), q_cap[h])
-            choose(h, s, q, v_cap[h], seed, policy, v)
+            word = seed ^ np.uint64(h * n_states + s)
+            a = argmax_random_ties(q, s * n_actions, n_actions, word)
+            policy[h, s] = a
+            v[h, s] = min(q[s * n_actions + a], v_cap[h])
 
 
 @compiled
@@ -148,7 +151,10 @@ def sweep_visits(
                         + np.sqrt(doubts / n)
                     )
                 q[g] = min(max(x, low), q_cap[h])
-            choose(h, s, q, v_cap[h], seed, policy, v)
+            word = seed ^ np.uint64(h * n_states + s)
+            a = argmax_random_ties(q, s * n_actions, n_actions, word)
+            policy[h, s] = a
+            v[h, s] = min(q[s * n_actions + a], v_cap[h])
 
 
 @compiled

@@ -58,6 +58,12 @@ RENAMED = {
 }  # fmt: skip
 """What files of version 0.1 call by a name of its own."""
 
+BEFORE = {
+    f"upriver.agents.{name}": {"regress_reward": True}
+    for name in ("lsvi_phe:LSVIPHE", "lsvi_ucb:LSVIUCB")
+}
+"""Fields that files of version 0.1 lack, and what was done then."""
+
 
 def name_of(kind: Any) -> str:
     return f"{FILED_UNDER.get(kind.__module__, kind.__module__)}:{kind.__qualname__}"
@@ -161,7 +167,8 @@ def decode(tree: Any, arrays: dict[str, Array], trusted: str, made: dict[int, An
         value = sparse.csr_array(parts, shape=tuple(tree["shape"]))
     else:
         kind = find(tree["object"], trusted, is_dataclass)
-        value = kind(**{k: walk(x) for k, x in tree["fields"].items()})
+        given = {k: walk(x) for k, x in tree["fields"].items()}
+        value = kind(**{**BEFORE.get(tree["object"], {}), **given})
     made[tree["id"]] = value
     return value
 
