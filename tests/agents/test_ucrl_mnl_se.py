@@ -125,6 +125,8 @@ def test_the_schedule():
     rule = up.standard_errors(least=2.0, scale=0.5)
     doubled = up.UCRLMNLSE(task, agent.features, radius=rule)
     assert doubled.beta(State(1, model, None)) == pytest.approx(1.0)
+    bare = up.UCRLMNLSE(task, agent.features, radius=up.standard_errors(0.0))
+    assert bare.beta(State(1, model, None)) == pytest.approx(np.sqrt(np.log(2) / 2))
     constant = up.UCRLMNLSE(task, agent.features, radius=3)
     assert constant.beta(State(10**9, model, None)) == 3.0
 
