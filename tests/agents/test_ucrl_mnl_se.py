@@ -7,6 +7,7 @@ import upriver as up
 from tests.agents.plain import check_plan, play, steps_left
 from tests.mnl import plain_online as plain
 from upriver.agents.mnl_family import State
+from upriver.agents.protocol import Episode
 from upriver.mnl import model as mnl
 from upriver.planning import optimism
 
@@ -132,17 +133,25 @@ def test_the_schedule():
 
 
 def test_unknown_rewards_get_the_same_number_of_standard_errors():
-    """One state, one step: what is planned is the posterior mean and beta deviations."""
+    """One state, one step, drawn rewards: what is planned is the mean and beta errors of it."""
     mdp = up.FiniteMDP.from_arrays(np.ones((1, 2, 1)), [[0.25, 0.75]], 1)
     task = mdp.known.with_unknown_reward()
     agent = up.UCRLMNLSE(task, up.features.one_hot(task), radius=0.7)
+    rng = np.random.default_rng(4)
+    state, paid = agent.init(), {0: [], 1: []}
+    assert agent.plan(state, rng).q(0)[0].tolist() == [1.0, 1.0]
+    for a in [0] * 6 + [1] * 3:
+        paid[a].append(0.2 + 0.3 * rng.random() if a else 0.25)
+        episode = Episode(np.zeros(2, int), np.array([a]), np.array(paid[a][-1:]))
+        state = agent.update(state, None, episode)
+    scatter = {a: len(x) * np.var(x) for a, x in paid.items()}
+    pooled = (0.25 + sum(scatter.values())) / (1 + 5 + 2)
+    q = agent.plan(state, rng).q(0)[0]
+    for a, x in paid.items():
+        variance = (pooled + scatter[a]) / (1 + len(x) - 1)
+        assert q[a] == pytest.approx(np.mean(x) + 0.7 * np.sqrt(variance / len(x)))
     run = up.simulate(mdp, agent, 40, seed=0)
-    sums = run.state.rewards
-    won, n = 1 + sums.total, 2 + sums.visits
-    sd = np.sqrt(won * (n - won) / (n**2 * (n + 1)))
-    plan = agent.plan(run.state, np.random.default_rng(0))
-    assert plan.q(0)[0] == pytest.approx(np.minimum(won / n + 0.7 * sd, 1.0))
-    assert run.values[-10:].mean() > 0.7
+    assert run.values[-10:].mean() > 0.7 and 0.25 in run.values
 
 
 def test_bad_inputs_are_named():

@@ -30,6 +30,8 @@ class RewardSums(NamedTuple):
     """(S*A,) reward received at each (s, a)."""
     visits: Array
     """(S*A,) how often."""
+    squares: Array | None = None
+    """(S*A,) sum of the squared rewards; None in files of version 0.1."""
 
 
 def start(task: Task) -> RewardSums | None:
@@ -37,7 +39,7 @@ def start(task: Task) -> RewardSums | None:
     if task.reward is not None:
         return None
     size = task.n_states * task.n_actions
-    return RewardSums(np.zeros(size), np.zeros(size))
+    return RewardSums(np.zeros(size), np.zeros(size), np.zeros(size))
 
 
 def observe(task: Task, sums: RewardSums | None, episode: Payments) -> RewardSums | None:
@@ -45,9 +47,12 @@ def observe(task: Task, sums: RewardSums | None, episode: Payments) -> RewardSum
         return None
     group = episode.states[: len(episode.actions)] * task.n_actions + episode.actions
     total, visits = sums.total.copy(), sums.visits.copy()
+    squares = None if sums.squares is None else sums.squares.copy()
     np.add.at(total, group, episode.rewards)
     np.add.at(visits, group, 1.0)
-    return RewardSums(total, visits)
+    if squares is not None:
+        np.add.at(squares, group, np.square(episode.rewards))
+    return RewardSums(total, visits, squares)
 
 
 def optimistic_reward(task: Task, sums: RewardSums | None, scale: float) -> Array:
@@ -63,16 +68,21 @@ def optimistic_reward(task: Task, sums: RewardSums | None, scale: float) -> Arra
     return np.where(sums.visits > 0, upper, 1.0)[None]
 
 
-def posterior_bound(task: Task, sums: RewardSums | None, beta: float) -> Array:
-    """(1 | H, S*A) the known reward, or its posterior mean and beta standard deviations, at most 1.
+def few_errors_above(task: Task, sums: RewardSums | None, beta: float) -> Array:
+    """(1 | H, S*A) the known reward, or the mean and beta standard errors of it, at most 1.
 
-    The posterior is that of `posterior_reward`, Beta(1 + sum, 1 + n - sum).
+    The variance of a pair is estimated with one imagined observation of the pooled one, and the
+    pooled one with one imagined observation of 1/4, the largest there is. 1 where never seen.
     """
     if sums is None:
         return task.reward_rows
-    won, weight = 1.0 + sums.total, 2.0 + sums.visits
-    mean = won / weight
-    return np.minimum(mean + beta * np.sqrt(mean * (1.0 - mean) / (weight + 1.0)), 1.0)[None]
+    assert sums.squares is not None
+    seen = np.maximum(sums.visits, 1.0)
+    mean = sums.total / seen
+    scatter = np.maximum(sums.squares - sums.total * mean, 0.0)
+    pooled = (0.25 + scatter.sum()) / (1.0 + (seen - 1.0).sum())
+    error = np.sqrt((pooled + scatter) / seen / seen)
+    return np.where(sums.visits > 0, np.minimum(mean + beta * error, 1.0), 1.0)[None]
 
 
 def posterior_reward(task: Task, sums: RewardSums | None, rng: np.random.Generator) -> Array:

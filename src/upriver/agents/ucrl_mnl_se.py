@@ -35,7 +35,7 @@ class UCRLMNLSE:
 
     With one-hot features the bonus is close to beta_k sqrt(Var_P(V) / n), n the visits of (s, a).
     An unknown reward enters as its mean and beta_k standard errors of that mean, see
-    `rewards.posterior_bound`.
+    `rewards.few_errors_above`.
 
     No regret bound is proved. It is `optimism.gradient` in the local norm without the remainder;
     P_theta_hat V is asymptotically normal, so the bonus of one (s, a, h) is optimistic with
@@ -66,7 +66,7 @@ class UCRLMNLSE:
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """The values with theta_hat and beta_k standard errors."""
         beta = self.beta(state)
-        reward = rewards.posterior_bound(self.task, state.rewards, beta)
+        reward = rewards.few_errors_above(self.task, state.rewards, beta)
         return standard_error(self.task, state.model, reward, beta, draw_word(rng))
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
