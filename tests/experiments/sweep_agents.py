@@ -86,3 +86,56 @@ class Sleeps(Random):
 
         time.sleep(0.2)
         return super().plan(state, rng)
+
+
+@dataclass(frozen=True)
+class Exits(Random):
+    """Uniform play that leaves: by raising, or by ending its process."""
+
+    hard: bool = False
+
+    def plan(self, state, rng):
+        import sys
+
+        if self.hard:
+            os._exit(3)
+        sys.exit(3)
+
+
+@dataclass(frozen=True)
+class Wanders(Random):
+    """Uniform play that changes the current folder."""
+
+    def plan(self, state, rng):
+        os.chdir("/")
+        return super().plan(state, rng)
+
+
+@dataclass(frozen=True)
+class Talks(Random):
+    """Uniform play that ends with three megabytes of complaint."""
+
+    def plan(self, state, rng):
+        raise ValueError("x" * 3_000_000)
+
+
+@dataclass(frozen=True)
+class Removes(Random):
+    """Uniform play that removes a folder."""
+
+    folder: str = ""
+
+    def plan(self, state, rng):
+        import shutil
+
+        if os.path.isdir(self.folder):
+            shutil.rmtree(self.folder)
+        return super().plan(state, rng)
+
+
+@dataclass(frozen=True)
+class Aborts(Random):
+    """Uniform play that kills its own process, whatever the seed."""
+
+    def plan(self, state, rng):
+        os.kill(os.getpid(), signal.SIGKILL)

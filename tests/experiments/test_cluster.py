@@ -12,6 +12,7 @@ import pytest
 
 from tests.experiments.sweeping import AGENTS, environment, stored, sweep, table_bytes
 from upriver.experiments import execute
+from upriver.experiments.check import check
 from upriver.experiments.progress import Reporter
 
 pytest.importorskip("distributed")
@@ -91,3 +92,63 @@ def test_an_address_where_nobody_answers_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "TIMEOUT", 1)
     with pytest.raises(ConnectionError, match=r"no Dask scheduler answers at tcp://127.0.0.1:9"):
         execute(sweep([{"agent": "random"}], 1), tmp_path, cluster="tcp://127.0.0.1:9")
+
+
+def test_a_port_that_says_nothing_is_one_sentence_in_good_time(tmp_path, monkeypatch):
+    import socket
+
+    from upriver.experiments import cluster
+
+    monkeypatch.setattr(cluster, "TIMEOUT", 1)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(ConnectionError, match="no Dask scheduler answers at"):
+            execute(sweep([{"agent": "random"}], 1), tmp_path, cluster=address)
+        assert time.monotonic() - began < 30
+
+
+def test_a_cluster_without_workers_is_told(tmp_path, cluster, monkeypatch):
+    from upriver.experiments import cluster as module
+
+    address, workers = cluster
+    for worker in workers:
+        worker.kill()
+        worker.wait()
+    monkeypatch.setattr(module, "WORKERLESS", 2.0)
+    with pytest.raises(ConnectionError, match="has had no workers for 2 s"):
+        execute(sweep([{"agent": "random"}], 1), tmp_path, cluster=address)
+
+
+def test_the_missing_extra_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ValueError, match="a cluster needs Dask; install the extra"):
+        execute(sweep([{"agent": "random"}], 1), tmp_path, cluster="tcp://127.0.0.1:9")
+
+
+def test_workers_with_threads_tear_and_swap_nothing(tmp_path):
+    """Four threads of one process write into one folder, labels and all."""
+    from distributed import Client, LocalCluster
+
+    agents = [{"agent": "random", "label": f"random {i}"} for i in range(4)]
+    experiment = sweep([*agents, {"agent": "ucrl-mnl"}], seeds=20)
+    execute(experiment, tmp_path / "here", jobs=1)
+    options = {"n_workers": 1, "threads_per_worker": 4, "host": "127.0.0.1"}
+    with LocalCluster(processes=False, dashboard_address=None, **options) as here, Client(here):
+        there = tmp_path / "there"
+        outcome = execute(experiment, there, cluster=here.scheduler_address, shared_store=True)
+    assert outcome.complete and outcome.ran == 100
+    assert check(there).problems == []
+    assert table_bytes(there) == table_bytes(tmp_path / "here")
+
+
+@pytest.mark.slow
+def test_an_agent_that_aborts_fails_alone(tmp_path):
+    from distributed import LocalCluster
+
+    agents = [{"agent": f"{AGENTS}:Aborts"}, {"agent": "random"}]
+    options = {"n_workers": 2, "threads_per_worker": 1, "host": "127.0.0.1"}
+    with LocalCluster(dashboard_address=None, **options) as here:
+        outcome = execute(sweep(agents, 4), tmp_path, cluster=here.scheduler_address)
+    assert {run.label for run, _ in outcome.failed} == {"Aborts"}
+    assert outcome.ran == 4 and len(outcome.failed) == 4

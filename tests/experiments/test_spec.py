@@ -318,3 +318,114 @@ def test_a_run_is_a_function_of_its_spec():
     assert first.equals(second)
     assert first.column_names == ["setting", "seed", "episode", "return", "value", "optimal_value"]
     np.testing.assert_array_equal(first["episode"].to_numpy(), [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("number", ["inf", "-inf", "nan", "1e400", "9" * 400])
+@pytest.mark.parametrize("key", ["n_states", "horizon", "radius", "regularization", "episodes"])
+def test_numbers_without_end_are_refused_in_a_sentence(tmp_path, number, key):
+    from upriver.cli import main
+
+    where = {"n_states": 0, "horizon": 0, "episodes": 1}.get(key, 2)
+    parts = ['name = "riverswim"', "", 'agent = "ucrl-mnl"']
+    parts[where] += f"\n{key} = {number}"
+    text = f'name = "x"\n{parts[1] or "episodes = 2"}\nseeds = {{ count = 1 }}\n'
+    text += f"[[environments]]\n{parts[0]}\n[[agents]]\n{parts[2]}\n"
+    (tmp_path / "spec.toml").write_text(text)
+    assert main(["run", str(tmp_path / "spec.toml"), "--out", str(tmp_path / "r")]) == 2
+
+
+@pytest.mark.parametrize("size", [10**9, 10**14, 2**63, 2**70])
+def test_sizes_beyond_any_memory_are_a_sentence(size, tmp_path):
+    from upriver.experiments import execute
+
+    entry = [{"name": "riverswim", "n_states": size, "horizon": 2}]
+    with pytest.raises(ValueError, match=r"on riverswim-\d+-horizon-2: |n_states") as caught:
+        execute(changed(environments=entry), tmp_path, jobs=1)
+    assert len(str(caught.value)) < 1000
+
+
+def valley(folder, n_states=4):
+    """A spec with an MDP and features in files beside it."""
+    import csv
+
+    import upriver as up
+
+    folder.mkdir(exist_ok=True)
+    mdp = up.envs.riverswim(n_states)
+    mdp.save(folder / "valley.npz")
+    mdp.save(folder / "hills.toml")
+    task = mdp.task("known")
+    with open(folder / "phi.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["state", "action", "next_state", "stay", "up"])
+        for s, a, t in zip(*task.triples, strict=True):
+            writer.writerow([s, ("left", "right")[a], t, int(s == t), int(t > s)])
+    (folder / "spec.toml").write_text(
+        'name = "files"\nepisodes = 3\nseeds = { count = 2 }\n'
+        '[[environments]]\npath = "valley.npz"\n[[environments]]\npath = "hills.toml"\n'
+        '[[agents]]\nagent = "ucrl-mnl"\nfeatures = "phi.csv"\nregularization = 1.0\n'
+        "grid = { radius = [0.0, 0.1] }\n"
+    )
+    return folder / "spec.toml"
+
+
+def test_files_are_named_from_the_spec_and_a_folder_keeps_them(tmp_path, monkeypatch, capsys):
+    """Read here, tuned there, run from a third place, and again when the files are gone."""
+    from upriver.cli import main
+
+    spec = valley(tmp_path / "mine")
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    wanted = {run.key for run in read(spec).runs()}
+    assert main(["tune", "../mine/spec.toml", "--out", "t", "--runs", "2", "--jobs", "2"]) == 0
+    text = (tmp_path / "cwd" / "t" / "tuned.toml").read_text()
+    assert 'path = "../../mine/valley.npz"' in text and "../../mine/phi.csv" in text
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "cwd/t/tuned.toml", "--out", "r", "--jobs", "2"]) == 0
+    assert main(["run", "mine/spec.toml", "--out", "s", "--jobs", "1"]) == 0
+    (tmp_path / "mine").rename(tmp_path / "gone")
+    (tmp_path / "s").rename(tmp_path / "moved")
+    capsys.readouterr()
+    (kept,) = (tmp_path / "moved" / "_specs").iterdir()
+    assert {run.key for run in read(kept).runs()} == wanted
+    assert main(["run", str(kept), "--out", "moved"]) == 0
+    assert "4 were stored, 0 ran" in capsys.readouterr().out
+    assert main(["run", str(kept), "--out", "again", "--jobs", "1"]) == 0
+    assert main(["check", "again"]) == 0
+
+
+def test_an_mdp_that_was_replaced_is_not_played_under_its_old_name(tmp_path):
+    import upriver as up
+    from upriver.experiments import build as module
+    from upriver.experiments import execute
+
+    runs = read(valley(tmp_path / "mine")).runs()
+    up.envs.riverswim(4, horizon=9).save(tmp_path / "mine" / "valley.npz")
+    module.cached_mdp.cache_clear()
+    module.cached_agent.cache_clear()
+    for jobs in (1, 2):
+        with pytest.raises(ValueError, match=r"valley\.npz holds another MDP than when"):
+            execute(runs, tmp_path / "r", jobs=jobs)
+    outcome = execute(runs[2:], tmp_path / "r", jobs=1)
+    assert outcome.complete and {r.env for r in runs[2:]} == {"hills"}
+
+
+def test_a_worker_finds_a_file_that_was_replaced_under_way(tmp_path):
+    """Past the check of the beginning, as on a machine with a stale copy."""
+    import upriver as up
+    from upriver.experiments import Store
+    from upriver.experiments.execute import Tally
+    from upriver.experiments.progress import Reporter
+    from upriver.experiments.workers import run_in_workers
+
+    runs = read(valley(tmp_path / "mine")).runs()[:2]
+    up.envs.riverswim(4, horizon=9).save(tmp_path / "mine" / "valley.npz")
+    progress = Tally(Reporter(), [])
+    run_in_workers(runs, Store.create(tmp_path / "r"), 1, progress)
+    assert len(progress.failures) == 2
+    assert all("holds another MDP" in error for _, error in progress.failures)
+
+
+def test_labels_that_differ_in_case_only_are_refused():
+    with pytest.raises(ValueError, match="two entries have the agent label"):
+        changed(agents=[*agent(label="river"), *agent(label="River")])

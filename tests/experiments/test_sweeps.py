@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.experiments.sweeping import (
     table_bytes,
 )
 from upriver.experiments import execute
+from upriver.experiments.check import check
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +139,110 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_continue(tmp_path):
     assert "finished runs are kept" in err and "Continue with: upriver run" in err
     assert "Traceback" not in err
     assert 2 <= len(stored(tmp_path / "r")) < 40
+
+
+def test_a_run_that_hangs_is_ended_and_the_others_go_on(tmp_path):
+    agents = [{"agent": f"{AGENTS}:Sleeps"}]
+    for jobs in (1, 2):
+        outcome = execute(sweep(agents, 2, episodes=60), tmp_path, jobs=jobs, run_timeout=1.5)
+        assert [error for _, error in outcome.failed] == ["it took longer than 1.5 s"] * 2
+        assert outcome.ran == 0 and len(list((tmp_path / "_failed").iterdir())) == 2
+    quick = sweep([{"agent": "random"}], 2)
+    assert execute(quick, tmp_path, jobs=1, run_timeout=60.0).ran == 2
+    with pytest.raises(ValueError, match="run_timeout is 0"):
+        execute(sweep(agents, 1), tmp_path, run_timeout=0)
+    with pytest.raises(ValueError, match="not for a cluster"):
+        execute(sweep(agents, 1), tmp_path, run_timeout=1.0, cluster="local")
+
+
+def test_how_a_worker_ended_is_said_as_it_was(tmp_path):
+    for jobs in (1, 2):
+        outcome = execute(sweep([{"agent": f"{AGENTS}:Exits"}], 2), tmp_path / "a", jobs=jobs)
+        assert {error for _, error in outcome.failed} == {"SystemExit: 3"}
+    hard = sweep([{"agent": f"{AGENTS}:Exits", "hard": True}], 1)
+    outcome = execute([*hard.runs(), *sweep([{"agent": "random"}], 1).runs()], tmp_path / "b", 2)
+    ((_, error),) = outcome.failed
+    assert error == "the worker process died 3 times at this run (exit code 3)"
+
+
+def test_a_long_complaint_is_cut(tmp_path):
+    outcome = execute(sweep([{"agent": f"{AGENTS}:Talks"}], 1), tmp_path, jobs=1)
+    ((_, error),) = outcome.failed
+    assert len(error) < 600
+    assert sum(p.stat().st_size for p in (tmp_path / "_failed").iterdir()) < 50_000
+
+
+def test_an_agent_that_changes_the_folder_changes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outcome = execute(sweep([{"agent": f"{AGENTS}:Wanders"}], 3), "r", jobs=1)
+    assert outcome.complete and outcome.ran == 3
+    assert len(stored(tmp_path / "r")) == 3
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_folder_that_is_removed_is_no_success(tmp_path, jobs):
+    folder = tmp_path / "r"
+    agent = {"agent": f"{AGENTS}:Removes", "folder": str(folder)}
+    with pytest.raises(OSError, match="was removed or emptied while it was in use"):
+        execute(sweep([agent], 4), folder, jobs=jobs)
+    assert not stored(folder)
+
+
+def test_success_is_what_lies_in_the_folder(tmp_path, monkeypatch):
+    from upriver.experiments import Store
+
+    monkeypatch.setattr(Store, "save", lambda *_: True)
+    outcome = execute(sweep([{"agent": "random"}], 2), tmp_path, jobs=1)
+    assert outcome.ran == 0 and not outcome.complete
+    assert "is not there" in outcome.failed[0][1]
+
+
+@pytest.mark.parametrize("wait", [0.3, 0.8, 1.6])
+def test_ctrl_c_in_the_first_seconds_prints_no_traceback(tmp_path, wait):
+    spec = tmp_path / "sweep.toml"
+    spec.write_text(sweep([{"agent": f"{AGENTS}:Sleeps"}], seeds=40).to_toml())
+    process = start("run", spec, "--out", tmp_path / "r", "--jobs", 2)
+    time.sleep(wait)
+    os.killpg(process.pid, signal.SIGINT)
+    code, _, err = finish(process)
+    # before our first line it is Python that answers, in its own words
+    assert (code, "Traceback" in err) == (130, False) or "upriver/cli" not in err, err
+
+
+def killed_again_and_again(words, folder: Path, seed: int) -> str:
+    """A command killed -9 at random moments until it ends by itself; what it printed then."""
+    rng = np.random.default_rng(seed)
+    for _ in range(60):
+        process = start(*words)
+        try:
+            code, out, err = finish(process, timeout=rng.uniform(1.0, 6.0))
+            assert code == 0, err
+            return out
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    raise AssertionError("it never ended")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_tuning_killed_at_any_moment_chooses_the_same(tmp_path, seed):
+    words = "tune", "quick", "--runs", 4, "--jobs", 2, "--quiet", "--out"
+    finish(start(*words, tmp_path / "a"))
+    killed_again_and_again([*words, tmp_path / "b"], tmp_path / "b", seed)
+    for name in ("tuned.toml", "grid.csv"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert table_bytes(tmp_path / "a" / "runs") == table_bytes(tmp_path / "b" / "runs")
+    assert check(tmp_path / "b" / "runs").problems == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_reproducing_killed_at_any_moment_prints_the_same_table(tmp_path, seed):
+    words = "reproduce", "--runs", 2, "--jobs", 2, "--quiet", "--out"
+    finish(start(*words, tmp_path / "a"))
+    killed_again_and_again([*words, tmp_path / "b"], tmp_path / "b", seed)
+    for name in ("table1.csv", "table1.md", "figure2.png"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert table_bytes(tmp_path / "a") == table_bytes(tmp_path / "b")
+    assert check(tmp_path / "b").problems == []

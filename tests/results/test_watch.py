@@ -35,7 +35,7 @@ def half(tmp_path):
     runs = experiment.runs()
     execute(runs[:5], folder, jobs=1)
     store = Store(folder)
-    store.record_spec(experiment)
+    store.record_runs(runs)
     store.record_failure(runs[5], "ValueError: no luck", "")
     return folder
 
@@ -148,7 +148,7 @@ def test_the_live_page_while_a_sweep_runs(tmp_path, width):
     two = [{"name": "riverswim-4", "horizon": 8, "label": f"river-{n}"} for n in ("a", "b")]
     experiment = parse({**SPEC, "environments": two})
     execute(experiment.runs()[:2], folder, jobs=1)
-    Store(folder).record_spec(experiment)
+    Store(folder).record_runs(experiment.runs())
     command = [sys.executable, "-m", "upriver", "watch", str(folder), "--web"]
     process = subprocess.Popen(
         command,

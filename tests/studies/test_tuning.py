@@ -170,3 +170,59 @@ def test_mistakes_are_sentences(tmp_path):
         tune(TWO, tmp_path, runs=1)
     with pytest.raises(ValueError, match="radius has no values"):
         tune(sweep([{"agent": "ucrl-mnl", "grid": {"radius": []}}], seeds=1), tmp_path)
+
+
+def test_a_shared_choice_is_what_is_evaluated(tmp_path):
+    """Also where the entry had numbers of its own for single environments."""
+    entry = {
+        "agent": "ucrl-mnl",
+        "at": {"riverswim-3": {"radius": 5.0, "per_step": True}, "riverswim-4": {"radius": 9}},
+        "grid": {"radius": [0.0, 0.003]},
+    }
+    data = {**TWO.to_data(), "agents": [entry]}
+    result = tune(parse(data), tmp_path, runs=2, shared=True, jobs=1)
+    (best,) = [p.numbers["radius"] for p in result.points if p.chosen]
+    runs = load(tmp_path / "tuned.toml").runs()
+    assert {r.numbers["radius"] for r in runs} == {best}
+    kept = {r.env: r.numbers["per_step"] for r in runs}
+    assert kept == {"riverswim-3": True, "riverswim-4": False}  # what was not tuned stays
+
+
+def choice(scores: dict[float, np.ndarray], shared: bool = False, optimum: float = 1.0):
+    """`choose` over radii with the scores of common seeds given."""
+    from upriver.experiments.runspec import RunSpec
+    from upriver.results.analysis import Sample
+    from upriver.studies.tuning import Candidate, choose
+
+    candidates, samples = [], {}
+    for radius, values in scores.items():
+        seeds = np.arange(len(values))
+        own = "e", "a", {}, "x", {"radius": radius}, None, None, None, 1
+        runs = [RunSpec(*own, int(seed)) for seed in seeds]
+        candidates.append(Candidate("e", "a", {"radius": radius}, runs))
+        column = np.asarray(values, float)[:, None]
+        samples["e", "a", runs[0].setting] = Sample(
+            "e", "a", runs[0].setting, seeds, column, column, np.full_like(column, optimum)
+        )
+    return choose(candidates, samples, len(seeds), shared)
+
+
+def test_points_are_compared_on_common_seeds():
+    """The seeds differ more than the points do: a difference seed by seed is still seen."""
+    noise = np.random.default_rng(0).normal(0.0, 100.0, 30)
+    wobble = np.random.default_rng(1).normal(0.0, 0.5, 30)
+    points, _ = choice({0.1: noise + 1.0 + wobble, 0.2: noise, 0.3: noise + 1.0 + wobble[::-1]})
+    by = {p.numbers["radius"]: p for p in points}
+    assert by[0.1].chosen or by[0.3].chosen
+    assert not by[0.2].tied and by[0.2].high > by[0.1].low  # apart, though their intervals overlap
+    assert by[0.1].tied != by[0.1].chosen  # wobble alone tells nothing
+
+
+def test_a_better_mean_that_rests_on_one_seed_is_a_tie():
+    scores = np.zeros(20)
+    lucky = scores.copy()
+    lucky[3] = 50.0
+    points, warnings = choice({0.1: lucky, 0.2: scores})
+    assert points[0].chosen and points[1].tied
+    assert any("1 of the 1 other points tie" in w for w in warnings)
+    assert points[0].low <= points[0].mean <= points[0].high

@@ -23,11 +23,14 @@ COMMANDS: dict[str, str] = {
     "plot": "upriver.cli.plot:plot",
     "report": "upriver.cli.report:report",
     "watch": "upriver.cli.watch:watch",
+    "check": "upriver.cli.check:check",
     "diagnose": "upriver.cli.diagnose:diagnose",
     "bench": "upriver.cli.bench:bench",
     "list": "upriver.cli.listing:list_names",
 }
 """Name of each command and where its function lives; loaded when it is called."""
+
+LONGEST = 2000  # characters of an error; nobody reads three megabytes
 
 HELP = """Reinforcement learning with multinomial-logistic transition models.
 
@@ -40,10 +43,16 @@ class CommandFailed(Exception):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    try:
+        return answer(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:  # at any moment, while modules are still being loaded too
+        return 130
+
+
+def answer(words: list[str]) -> int:
     from cyclopts import CycloptsError
     from rich.console import Console
 
-    words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [w for w in words if w != "--debug"]
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -63,10 +72,8 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except OSError as error:
+    except (OSError, MemoryError) as error:
         return complain(errors, error, debug, 1)
-    except KeyboardInterrupt:
-        return 130
 
 
 def application(errors: Any, everything: bool = True) -> App:
@@ -98,5 +105,7 @@ def loaded(where: str) -> Any:
 def complain(console, error: BaseException, debug: bool, code: int) -> int:
     if debug:
         console.print_exception()
-    console.print(f"upriver: {str(error).strip()}", markup=False)
+    text = str(error).strip() or type(error).__name__
+    text = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+    console.print(f"upriver: {text}", markup=False)
     return code

@@ -68,7 +68,9 @@ def bench(
         lines.append(line)
     if out is not None:
         text = as_markdown(lines) if out.suffix == ".md" else as_json(lines, measured.machine())
-        out.write_text(text, encoding="utf-8")
+        from upriver.mdp.writing import write_file
+
+        write_file(out, text)
         print(f"written: {out}")
     if before is not None:
         version, rows = before

@@ -64,8 +64,10 @@ def diagnose(
         measured = diagnostics.coverage(mdp, varphi, n_episodes=episodes, n_runs=runs, delta=delta)
     if figure is not None and measured is not None:
         from upriver.diagnostics.figures import coverage_figure
+        from upriver.mdp.writing import replacing
 
-        coverage_figure(measured).savefig(figure)
+        with replacing(figure) as part:
+            coverage_figure(measured).savefig(part)
     if json:
         answer = found.as_dict()
         answer["measured"] = measured.summary() if measured else None

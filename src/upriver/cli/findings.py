@@ -35,6 +35,7 @@ def findings(
     from upriver.cli.run import guarded, summarise
     from upriver.experiments import execute, load
     from upriver.experiments.progress import reporter
+    from upriver.mdp.writing import write_file
     from upriver.results.analysis import load_runs
     from upriver.results.plots import save
     from upriver.results.tables import as_csv
@@ -52,9 +53,10 @@ def findings(
     if code := summarise(outcome, folder):
         return code
     found = find(spec, load_runs(folder, timing=True))
-    (folder / "table.csv").write_text(as_csv(Cell._fields, found.cells), encoding="utf-8")
-    (folder / "table.md").write_text(found.table, encoding="utf-8")
-    files = [folder / "table.csv", folder / "table.md"]
+    files = [
+        write_file(folder / "table.csv", as_csv(Cell._fields, found.cells)),
+        write_file(folder / "table.md", found.table),
+    ]
     for name, figure in found.figures.items():
         files += save(figure, folder / name)
     print(found.table)

@@ -21,11 +21,15 @@ def report(folder: Path, *, out: Path | None = None) -> int:
     out
         The file to write; report.html in the folder if absent.
     """
-    from upriver.results.report import collect, page, write_page
+    from upriver.mdp.writing import write_file
+    from upriver.results.report import collect, page
+    from upriver.results.runs import told
 
     data = collect(folder)
-    file = write_page(page(data), out or folder / "report.html")
+    file = write_file(out or folder / "report.html", page(data))
     print(f"{file} ({file.stat().st_size / 1e6:.1f} MB, {data['runs']} runs)")
     for sentence in data["problems"]:
         print(f"upriver: {sentence}; it was left alone and left out", file=sys.stderr)
-    return 1 if data["problems"] else 0
+    if data["failures"]:
+        print(f"upriver: {told(data['failures'])}; the page lists them", file=sys.stderr)
+    return 1 if data["problems"] or data["failures"] else 0

@@ -43,6 +43,8 @@ def reproduce(
     if isinstance(done, int):
         return done
     code = summarise(done.outcome, out)
+    if code:
+        return code
     from upriver.results.report import write_report
 
     done.files.append(write_report(out))

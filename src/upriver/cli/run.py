@@ -26,6 +26,10 @@ class How:
     """The address of a running Dask scheduler, such as tcp://host:8786, or `local`."""
     shared_store: bool = False
     """Let the workers of the cluster write the results; all must see the folder."""
+    run_timeout: float | None = None
+    """Seconds after which a run counts as failed, in worker processes of this machine."""
+    trust: bool = False
+    """Let the spec name code that lies neither beside it nor in the current folder."""
     quiet: bool = False
     """Plain lines instead of bars."""
 
@@ -33,11 +37,19 @@ class How:
         """The arguments of `execute`."""
         from upriver.experiments.progress import reporter
 
-        own = {"jobs": self.jobs, "cluster": self.cluster, "shared_store": self.shared_store}
-        return {**own, "reporter": reporter(self.quiet)}
+        return {
+            "jobs": self.jobs,
+            "cluster": self.cluster,
+            "shared_store": self.shared_store,
+            "run_timeout": self.run_timeout,
+            "reporter": reporter(self.quiet),
+        }
 
 
-def run(experiment: str, *, out: Path | None = None, how: How | None = None) -> int:
+USUALLY = How()
+
+
+def run(experiment: str, *, out: Path | None = None, how: How = USUALLY) -> int:
     """Run an experiment; what is stored already is not run again.
 
     **Example:** `upriver run quick --out results/quick --jobs 2`
@@ -51,9 +63,9 @@ def run(experiment: str, *, out: Path | None = None, how: How | None = None) -> 
     """
     from upriver.experiments import execute, load
 
-    spec = load(experiment)
+    spec = load(experiment, how.trust)
     folder = out or Path("results") / spec.name
-    outcome = guarded(lambda: execute(spec, folder, **(how or How()).options()), folder)
+    outcome = guarded(lambda: execute(spec, folder, **how.options()), folder)
     return summarise(outcome, folder)
 
 

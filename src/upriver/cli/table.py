@@ -45,7 +45,9 @@ def table(
         An agent: every other is compared with it by the mean difference over common seeds and its
         95% interval, instead of by its own mean.
     """
+    from upriver.mdp.writing import write_file
     from upriver.results.analysis import load_runs, natural, samples_of, summary
+    from upriver.results.runs import failures_of, store_of, told
     from upriver.results.tables import as_csv, as_markdown, as_text
 
     problems: list[str] = []
@@ -63,10 +65,13 @@ def table(
     if out is None:
         print(text, end="")
     else:
-        out.write_text(text, encoding="utf-8")
+        write_file(out, text)
     for sentence in problems:
         print(f"upriver: {sentence}; it was left alone and left out", file=sys.stderr)
-    return 1 if problems else 0
+    failures = failures_of(store_of(folder))
+    if failures:
+        print(f"upriver: {told(failures)}; not in the table", file=sys.stderr)
+    return 1 if problems or failures else 0
 
 
 def as_cells(rows: list[Row]) -> list[list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from upriver.cli.run import How, guarded, summarise
+from upriver.cli.run import USUALLY, How, guarded, summarise
 
 
 def tune(
@@ -14,7 +14,7 @@ def tune(
     out: Path | None = None,
     runs: int = 10,
     shared: bool = False,
-    how: How | None = None,
+    how: How = USUALLY,
 ) -> int:
     """Choose each agent's numbers over its grid; writes tuned.toml, which `run` accepts.
 
@@ -37,10 +37,9 @@ def tune(
     from upriver.experiments import load
     from upriver.studies import tuning
 
-    spec = load(experiment)
+    spec = load(experiment, how.trust)
     folder = out or Path("tuning") / spec.name
-    options = (how or How()).options()
-    tuned = guarded(lambda: tuning.tune(spec, folder, runs, shared, **options), folder)
+    tuned = guarded(lambda: tuning.tune(spec, folder, runs, shared, **how.options()), folder)
     code = summarise(tuned.outcome, folder / "runs")
     for p in tuned.points:
         if p.chosen:

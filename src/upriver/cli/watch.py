@@ -57,7 +57,7 @@ def in_terminal(watcher, interval: float) -> int:
         return 0
     try:
         with Live(terminal_view(found), console=console, auto_refresh=False) as live:
-            while found["state"] != "finished":
+            while found["state"] not in ("finished", "gone"):
                 time.sleep(interval)
                 found = watcher.look()
                 live.update(terminal_view(found), refresh=True)

@@ -10,7 +10,8 @@ import numpy as np
 
 from upriver.experiments import names
 from upriver.experiments.detail import Recorded, detail_of, keeps_detail
-from upriver.experiments.runspec import RunSpec
+from upriver.experiments.runspec import RunSpec, fingerprint
+from upriver.features import Features
 from upriver.mdp import FiniteMDP
 from upriver.play.simulate import Run, simulate
 
@@ -51,9 +52,16 @@ def build(run: RunSpec) -> tuple[FiniteMDP, Any]:
 @lru_cache(maxsize=4)
 def cached_mdp(environment: str) -> FiniteMDP:
     data = json.loads(environment)
-    if "path" in data:
-        return FiniteMDP.load(data["path"])
-    return names.environment_word(data["name"]).make(**data["numbers"])
+    if "path" not in data:
+        made = names.environment_word(data["name"]).make(**data["numbers"])
+        return of_type(made, FiniteMDP, f"environment {data['name']!r}")
+    mdp = FiniteMDP.load(data["path"])
+    if fingerprint(mdp) != data["sha256"]:
+        raise ValueError(
+            f"{data['path']} holds another MDP than when the experiment was read; give the file "
+            "back, or read the experiment again"
+        )
+    return mdp
 
 
 @lru_cache(maxsize=4)
@@ -74,11 +82,19 @@ def cached_agent(
     else:
         task = mdp.task(support or "known")
         if features is not None:
-            varphi = names.feature_function(features, json.loads(environment).get("name"))(task)
+            make = names.feature_function(features, json.loads(environment).get("name"))
+            varphi = of_type(make(task), Features, f"features {features!r}")
             given["features"] = varphi
         given["task"] = task.with_unknown_reward() if reward == "unknown" else task
     own = {k: names.resolved(k, v, varphi) for k, v in json.loads(numbers).items()}
     return mdp, cls(**given, **own)
+
+
+def of_type(made: Any, kind: type[Any], what: str) -> Any:
+    """What code of somebody else returned, if it is what it should be."""
+    if not isinstance(made, kind):
+        raise ValueError(f"{what} returned a {type(made).__name__}; it must be a {kind.__name__}")
+    return made
 
 
 def to_table(run: RunSpec, result: Run) -> pa.Table:

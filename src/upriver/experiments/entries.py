@@ -6,6 +6,7 @@ label tells them apart: it names numbers in braces, or has the values added.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import MISSING
 from functools import cached_property
@@ -20,6 +21,8 @@ from upriver.experiments.runspec import fingerprint
 from upriver.mdp import FiniteMDP
 
 Label = Annotated[str, Field(pattern=r"^[\w{][\w .+()@,:{}-]*$", max_length=100)]
+MOST = 1_000_000_000
+"""Episodes of a run, at most."""
 Support = Literal["known", "local", "full"]
 
 
@@ -84,7 +87,7 @@ class EnvironmentSpec(Entry):
     name: str | None = None
     path: str | None = None
     """A saved MDP, instead of a name."""
-    episodes: StrictInt | None = Field(None, ge=1)
+    episodes: StrictInt | None = Field(None, ge=1, le=MOST)
 
     @model_validator(mode="after")
     def known_numbers(self) -> EnvironmentSpec:
@@ -99,6 +102,8 @@ class EnvironmentSpec(Entry):
                 raise names.unknown("key", key, {*self.defaults, *type(self).model_fields})
             if key in self.word.numbers:
                 raise ValueError(f"{key} is given twice: by the name {self.name!r} and as a key")
+            for one in self.listed(self.defaults).get(key, [self.numbers[key]]):
+                names.canonical(key, one, self.defaults[key])
         for key, default in self.defaults.items():
             if default is MISSING and key not in self.numbers and key not in self.word.numbers:
                 raise ValueError(f"environment {self.name!r} lacks its argument {key!r}")
@@ -123,7 +128,8 @@ class EnvironmentSpec(Entry):
         if self.label is not None:
             return self.label
         if self.path is not None:
-            return Path(self.path).stem
+            stem = re.sub(r"[^\w .+()@,:-]", "_", Path(self.path).stem)
+            return stem.lstrip(" .+()@,:-")[:100] or "mdp"
         word = self.word
         given = {**word.numbers, **self.numbers}
         size = given.pop(word.size, self.defaults.get(word.size)) if word.size else None
@@ -134,7 +140,9 @@ class EnvironmentSpec(Entry):
     @cached_property
     def identity(self) -> dict[str, Any]:
         if self.path is not None:
-            return {"path": self.path, "sha256": fingerprint(FiniteMDP.load(self.path))}
+            # the place of now: whoever plays the run may be somewhere else
+            found = fingerprint(FiniteMDP.load(self.path))
+            return {"path": os.path.abspath(self.path), "sha256": found}
         given = {**self.word.numbers, **self.numbers}
         numbers = {
             key: names.canonical(key, given[key], default) if key in given else default

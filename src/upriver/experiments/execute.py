@@ -14,9 +14,13 @@ from typing import NamedTuple
 
 from upriver.experiments.build import build, run_one
 from upriver.experiments.progress import Reporter
+from upriver.experiments.pulse import Pulse
 from upriver.experiments.runspec import RunSpec
 from upriver.experiments.spec import Experiment
 from upriver.experiments.store import Store
+
+LONGEST = 500
+"""Characters of an error that are told and kept, at most; its traceback is kept too."""
 
 
 class Outcome(NamedTuple):
@@ -44,18 +48,24 @@ def execute(
     cluster: str | None = None,
     shared_store: bool = False,
     reporter: Reporter | None = None,
+    run_timeout: float | None = None,
 ) -> Outcome:
     """Run what is missing of an experiment, or of a list of runs, in the folder `out`.
 
     jobs: worker processes, as many as there are processors by default; 1 runs in this process.
     cluster: the address of a Dask scheduler, or "local"; shared_store lets its workers write into
-    `out` themselves. The files do not depend on any of these.
+    `out` themselves. run_timeout: seconds after which a run counts as failed and its worker process
+    is ended; not on a cluster. The files do not depend on any of these.
     """
     jobs = usable_processors() if jobs is None else jobs
     if jobs < 1:
         raise ValueError(f"jobs is {jobs}; it must be at least 1")
     if shared_store and cluster is None:
         raise ValueError("shared_store is for a cluster; give its address too")
+    if run_timeout is not None and not run_timeout > 0.0:
+        raise ValueError(f"run_timeout is {run_timeout!r}; it must be a positive number of seconds")
+    if run_timeout is not None and cluster is not None:
+        raise ValueError("run_timeout is for worker processes of this machine, not for a cluster")
     runs = experiment.runs() if isinstance(experiment, Experiment) else list(experiment)
     store = Store.create(out)
     existing = set(store.files())
@@ -64,24 +74,30 @@ def execute(
     check_buildable(pending)
     if isinstance(experiment, Experiment):
         store.record_spec(experiment)
-    told = reporter or Reporter()
-    progress = Tally(told, [])
-    told.begin(pending, len(runs) - len(pending))
-    try:
-        if pending and cluster is not None:
-            from upriver.experiments.cluster import run_on_cluster
+    store.record_runs(runs)
+    progress = Tally(reporter or Reporter(), [])
+    with Pulse(store, progress.reporter) as told:
+        progress = progress._replace(reporter=told)
+        told.begin(pending, len(runs) - len(pending))
+        try:
+            if pending and cluster is not None:
+                from upriver.experiments.cluster import run_on_cluster
 
-            run_on_cluster(pending, store, cluster, jobs, shared_store, progress)
-        elif pending and jobs > 1:
-            from upriver.experiments.workers import run_in_workers
+                run_on_cluster(pending, store, cluster, jobs, shared_store, progress)
+            elif pending and (jobs > 1 or run_timeout is not None):
+                from upriver.experiments.workers import run_in_workers
 
-            run_in_workers(pending, store, min(jobs, len(pending)), progress)
-        else:
-            for run in pending:
-                told.running(run)
-                progress.settle(run, attempt(run, store))
-    finally:
-        told.end()
+                run_in_workers(pending, store, min(jobs, len(pending)), progress, run_timeout)
+            else:
+                for run in pending:
+                    told.running(run)
+                    progress.settle(run, attempt(run, store))
+        finally:
+            told.end()
+    # success is what lies in the folder, not what was reported on the way
+    known = {id(run) for run, _ in progress.failures}
+    gone = [r for r in pending if id(r) not in known and not store.has(r)]
+    progress.failures.extend((r, f"it was played, and {store.path(r)} is not there") for r in gone)
     ran = len(pending) - len(progress.failures)
     return Outcome(len(runs), len(runs) - len(pending), ran, progress.failures, broken)
 
@@ -109,7 +125,7 @@ def attempt(run: RunSpec, store: Store) -> str | None:
         return None
     try:
         table = run_one(run)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # an agent that exits ends its run, not the sweep
         sentence = describe(error)
         store.record_failure(run, sentence, traceback.format_exc())
         return sentence
@@ -118,7 +134,8 @@ def attempt(run: RunSpec, store: Store) -> str | None:
 
 
 def describe(error: BaseException) -> str:
-    text = " ".join(str(error).split())
+    text = " ".join(str(error)[: 2 * LONGEST].split())
+    text = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -132,6 +149,8 @@ def check_buildable(runs: list[RunSpec]) -> None:
                 build(run)
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{run.label} on {run.env}: {error}") from error
+            except (Exception, SystemExit) as error:  # numbers too large, or code of somebody else
+                raise ValueError(f"{run.label} on {run.env}: {describe(error)}") from error
 
 
 def usable_processors() -> int:

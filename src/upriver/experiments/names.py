@@ -1,7 +1,7 @@
 """The words of a spec and what they stand for: agents, environments, features, named functions.
 
-Any of the first three may also be `module:name`, found on the import path or in the current
-folder, and features may be a .csv file. Only importing is done: nothing in a spec is evaluated.
+Any of the first three may also be `module:name`, or a name that an installed package offers, and
+features may be a .csv file. What is named is imported and called: `trust` says whose code it is.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ RULES: dict[str, Mapping[str, Any]] = {
 }
 """Fields whose value may be a rule with constants: radius = {constant = {beta = 0.1}}."""
 
+LARGEST = 10**300
+"""Beyond this a number of a spec is a mistake, and so are inf and nan."""
+
 RENAMED = {
     "upriver.findings:directions": "directions",
     "upriver.studies.findings:directions": "directions",
@@ -72,16 +75,32 @@ def imported(name: str, kind: str) -> Any:
         raise ValueError(f"{kind} {name!r} cannot be imported: {error}") from error
 
 
+def foreign(name: str, kind: str, ours: Iterable[str], makes: type[Any] | None = None) -> Any:
+    """What is not ours: `module:name`, or what an installed package offers under that name.
+
+    makes: what a function must say it returns, if it says anything, before it is called.
+    """
+    from upriver.experiments.trust import offered
+
+    if ":" not in name and name not in offered(kind):
+        raise unknown(kind, name, [*ours, *offered(kind)])
+    found = imported(name if ":" in name else offered(kind)[name].value, kind)
+    if makes is not None:
+        says = inspect.signature(found).return_annotation if inspect.isfunction(found) else None
+        if says is not inspect.Signature.empty and makes.__name__ not in str(says):
+            raise ValueError(f"{kind} {name!r} must be a function that returns {makes.__name__}")
+    return found
+
+
 def agent_class(name: str) -> type[Any]:
     """The dataclass of an agent."""
-    if ":" in name:
-        found = imported(name, "agent")
-        if not (isinstance(found, type) and is_dataclass(found)):
-            raise ValueError(f"agent {name!r} is not a dataclass, as agents are")
-        return found
-    if name not in AGENTS:
-        raise unknown("agent", name, AGENTS)
-    return AGENTS[name]
+    if name in AGENTS:
+        return AGENTS[name]
+    found = foreign(name, "agent", AGENTS)
+    methods = all(callable(getattr(found, m, None)) for m in ("init", "plan", "update"))
+    if not (isinstance(found, type) and is_dataclass(found) and methods):
+        raise ValueError(f"agent {name!r} is not a dataclass with init, plan and update")
+    return found
 
 
 class EnvironmentWord(NamedTuple):
@@ -96,14 +115,13 @@ class EnvironmentWord(NamedTuple):
 
 def environment_word(name: str) -> EnvironmentWord:
     """What an environment's name stands for."""
-    if ":" in name:
-        return EnvironmentWord(name, imported(name, "environment"), None, {})
     base, _, number = name.rpartition("-")
     if base in ENVIRONMENTS and number.isdigit():
         entry = ENVIRONMENTS[base]
         return EnvironmentWord(base, entry.make, entry.size, {entry.size: int(number)})
     if name not in ENVIRONMENTS:
-        raise unknown("environment", name, ENVIRONMENTS)
+        make = foreign(name, "environment", ENVIRONMENTS, FiniteMDP)
+        return EnvironmentWord(name, make, None, {})
     return EnvironmentWord(name, ENVIRONMENTS[name].make, ENVIRONMENTS[name].size, {})
 
 
@@ -113,18 +131,16 @@ def feature_function(name: str, environment: str | None) -> Callable[[Task], Fea
         from upriver.features.files import read_features
 
         path, _, digest = name.partition("#")
-        if digest and with_digest(path) != name:
+        if digest and str(with_digest(path)).rpartition("#")[2] != digest:
             raise ValueError(f"features {path!r} were changed after the experiment was read")
         return partial(read_features, path=path)
-    if ":" in name:
-        return imported(name, "features")
     if name == "shared":
         if environment not in ENVIRONMENTS:
             raise ValueError("features 'shared' need an environment of the catalogue")
         return ENVIRONMENTS[environment].shared
-    if name not in FEATURES:
-        raise unknown("features", name, [*FEATURES, "shared"])
-    return FEATURES[name]
+    if name in FEATURES:
+        return FEATURES[name]
+    return foreign(name, "features", [*FEATURES, "shared"], Features)
 
 
 def is_file(features: str) -> bool:
@@ -140,7 +156,7 @@ def with_digest(features: str | None) -> str | None:
         data = Path(features).read_bytes()
     except OSError as error:
         raise ValueError(f"features {features!r} cannot be read: {error.strerror}") from error
-    return f"{features}#{hashlib.sha256(data).hexdigest()[:16]}"
+    return f"{os.path.abspath(features)}#{hashlib.sha256(data).hexdigest()[:16]}"
 
 
 def agent_numbers(cls: type[Any]) -> dict[str, Any]:
@@ -176,7 +192,7 @@ def canonical(field: str, value: Any, default: Any) -> Any:
     if isinstance(value, str):
         if field in FUNCTIONS and value not in FUNCTIONS[field]:
             raise unknown(field, value, FUNCTIONS[field])
-        if field not in FUNCTIONS and not isinstance(default, str | None):
+        if field not in FUNCTIONS and not (isinstance(default, str | None) or default is MISSING):
             raise ValueError(f"{field} is {value!r}; it must be {wanted(field, default)}")
         return value
     if isinstance(value, bool) != isinstance(default, bool) and default is not None:
@@ -186,6 +202,8 @@ def canonical(field: str, value: Any, default: Any) -> Any:
     if isinstance(value, int | float):
         if field in FUNCTIONS or isinstance(default, str):
             raise ValueError(f"{field} is {value!r}; it must be {wanted(field, default)}")
+        if not abs(value) < LARGEST:  # nan is not either
+            raise ValueError(f"{field} is {str(value)[:20]}; it must be between -1e300 and 1e300")
         if isinstance(default, int):
             if value != int(value):
                 raise ValueError(f"{field} is {value!r}; it must be a whole number")

@@ -26,8 +26,10 @@ lists the single runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pydantic import (
@@ -41,7 +43,7 @@ from pydantic import (
 )
 
 from upriver.experiments import names, toml
-from upriver.experiments.entries import AgentSpec, EnvironmentSpec, Label
+from upriver.experiments.entries import MOST, AgentSpec, EnvironmentSpec, Label
 from upriver.experiments.runspec import RunSpec
 
 TUNING_SEEDS = 1_000_000
@@ -71,7 +73,7 @@ class Experiment(Frozen):
 
     name: Label
     description: str = ""
-    episodes: StrictInt = Field(ge=1)
+    episodes: StrictInt = Field(ge=1, le=MOST)
     seeds: Seeds
     environments: tuple[EnvironmentSpec, ...] = Field(min_length=1)
     agents: tuple[AgentSpec, ...] = Field(min_length=1)
@@ -86,7 +88,8 @@ class Experiment(Frozen):
         places = [e.full_label for e in self.environments]
         labels = [a.full_label for a in self.agents]
         for kind, words in (("environment", places), ("agent", labels)):
-            twice = [w for w in words if words.count(w) > 1]
+            folded = [w.casefold() for w in words]  # some file systems do not tell A from a
+            twice = [w for w in words if folded.count(w.casefold()) > 1]
             if twice:
                 raise ValueError(f"two entries have the {kind} label {twice[0]!r}; give a label")
         for agent in self.agents:
@@ -136,8 +139,30 @@ class Experiment(Frozen):
         """Plain tables and lists, as TOML has them."""
         return self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
 
-    def to_toml(self) -> str:
-        return toml.dumps(self.to_data())
+    def to_toml(self, folder: Path | None = None) -> str:
+        """The text of a spec; one that will lie in `folder` names its files from there."""
+        found = self if folder is None else self.placed(lambda file: relative(file, folder))
+        return toml.dumps(found.to_data())
+
+    def placed(self, move: Callable[[Path], Path]) -> Experiment:
+        """The same experiment, its MDPs and features in other files."""
+        data = self.to_data()
+        for entry, plain in zip(self.environments, data["environments"], strict=True):
+            if entry.path is not None:
+                moved = str(move(Path(os.path.abspath(entry.path))))
+                plain.update(path=moved, label=entry.full_label)
+        for agent, plain in zip(self.agents, data["agents"], strict=True):
+            if isinstance(agent.features, str) and names.is_file(agent.features):
+                plain["features"] = str(move(Path(os.path.abspath(agent.features))))
+        return parse(data, self.name)
+
+
+def relative(file: Path, folder: Path) -> Path:
+    """A file as a spec in `folder` names it."""
+    try:
+        return Path(os.path.relpath(file, folder))
+    except ValueError:  # on another drive
+        return file
 
 
 def parse(data: Mapping[str, Any], source: str = "experiment") -> Experiment:

@@ -11,6 +11,7 @@ import os
 import queue
 import subprocess
 import sys
+import time
 from collections import Counter, deque
 from contextlib import suppress
 from threading import Thread
@@ -41,11 +42,15 @@ class Worker:
         self.assigned: deque[RunSpec] = deque()
         self.group: tuple[str, str] | None = None
         self.ready = False
+        self.since = time.monotonic()
+        self.late = False
+        # -P: a file of the current folder hides no module; a group of its own: Ctrl-C is for us
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "upriver.experiments.worker", str(store.root)],
+            [sys.executable, "-P", "-m", "upriver.experiments.worker", str(store.root)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=worker_environment(),
+            process_group=0 if os.name == "posix" else None,
         )
         Thread(target=self.listen, args=(inbox,), daemon=True).start()
 
@@ -110,7 +115,13 @@ class Waiting:
         self.left += len(runs)
 
 
-def run_in_workers(runs: list[RunSpec], store: Store, jobs: int, progress: Tally) -> None:
+def run_in_workers(
+    runs: list[RunSpec],
+    store: Store,
+    jobs: int,
+    progress: Tally,
+    timeout: float | None = None,
+) -> None:
     """Play `runs` in `jobs` processes until each is stored or has failed."""
     waiting = Waiting(runs, jobs)
     inbox: queue.Queue[tuple[Worker, Any]] = queue.Queue()
@@ -124,21 +135,27 @@ def run_in_workers(runs: list[RunSpec], store: Store, jobs: int, progress: Tally
             for worker in workers:
                 if not worker.assigned and waiting.left:
                     worker.send(waiting.batch(worker, {w.group for w in workers - {worker}}))
+                    worker.since = time.monotonic()
                     progress.reporter.running(worker.assigned[0])
+                elif timeout is not None and worker.ready and worker.assigned:
+                    worker.late = time.monotonic() - worker.since > timeout
+                    if worker.late:
+                        worker.process.kill()  # it is buried like any other
             try:
-                worker, reply = inbox.get(timeout=0.5)
+                worker, reply = inbox.get(timeout=0.5 if timeout is None else min(0.5, timeout))
             except queue.Empty:
                 progress.reporter.tick()
                 continue
             if reply is None:
                 workers.discard(worker)
-                bury(worker, store, waiting, deaths, progress)
+                bury(worker, store, waiting, deaths, progress, timeout)
             elif "ready" in reply:
-                worker.ready = True
+                worker.ready, worker.since = True, time.monotonic()
             elif "storage" in reply:
                 raise OSError(reply["storage"])
             else:
                 progress.settle(worker.assigned.popleft(), reply["error"])
+                worker.since = time.monotonic()
                 if worker.assigned:
                     progress.reporter.running(worker.assigned[0])
         finished = True
@@ -148,9 +165,16 @@ def run_in_workers(runs: list[RunSpec], store: Store, jobs: int, progress: Tally
 
 
 def bury(
-    worker: Worker, store: Store, waiting: Waiting, deaths: Counter[Any], progress: Tally
+    worker: Worker,
+    store: Store,
+    waiting: Waiting,
+    deaths: Counter[Any],
+    progress: Tally,
+    timeout: float | None,
 ) -> None:
     """A worker is gone: its run is tried again unless it was stored or has cost too many."""
+    with suppress(subprocess.TimeoutExpired):  # how it ended, before anybody ends it
+        worker.process.wait(timeout=2.0)
     worker.stop(kill=True)
     code = worker.process.returncode
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -165,6 +189,10 @@ def bury(
         deaths[run.key, run.env, run.label] += 1
         if store.has(run):
             progress.settle(rest.pop(0), None)
+        elif worker.late:
+            error = f"it took longer than {timeout:g} s"
+            store.record_failure(run, error, "")
+            progress.settle(rest.pop(0), error)
         elif deaths[run.key, run.env, run.label] >= ATTEMPTS:
             error = f"the worker process died {ATTEMPTS} times at this run ({how})"
             store.record_failure(run, error, "")

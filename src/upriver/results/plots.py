@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from upriver.mdp.writing import replacing
 from upriver.results.statistics import Band
 from upriver.results.styles import Style, styles
 
@@ -319,6 +320,7 @@ def save(figure: Figure, path: str | Path, formats: Sequence[str] = ("png", "pdf
             file = Path(f"{path}.{suffix}")
             file.parent.mkdir(parents=True, exist_ok=True)
             about: dict[str, Any] = {"CreationDate": None} if suffix == "pdf" else {}
-            figure.savefig(file, metadata=about or None)
+            with replacing(file) as part:
+                figure.savefig(part, metadata=about or None)
             written.append(file)
     return written

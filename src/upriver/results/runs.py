@@ -61,27 +61,20 @@ def read_parts(
     folder: str | Path, columns: Sequence[str], problems: list[str] | None
 ) -> Iterator[Part]:
     """Every run file; one that is damaged is a sentence in `problems`, or an error."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    from upriver.experiments.runfile import read_run
+    from upriver.experiments.store import Store
 
-    from upriver.experiments.store import Store, about
-
-    for path in Store.open(folder).files():
+    for path in Store.open(folder).files(problems):
         try:
-            file = pq.ParquetFile(path)
-            said = about(file.schema_arrow, path)
-            table = file.read(columns=list(columns)).replace_schema_metadata(None)
-            table[0][0]  # a run has an episode
-        except (pa.ArrowException, OSError, ValueError, KeyError, IndexError) as error:
-            named = isinstance(error, ValueError) and str(path) in str(error)
-            sentence = str(error) if named else f"{path} is damaged or not a run file: {error}"
+            run, said, table = read_run(path, list(columns))
+        except ValueError as error:
             if problems is None:
-                raise ValueError(sentence) from error
-            problems.append(sentence)
+                raise
+            problems.append(str(error))
             continue
-        env, agent = (p.name.partition("=")[2] for p in (path.parent.parent, path.parent))
-        detail = (file.schema_arrow.metadata or {}).get(b"detail")
-        yield Part(env, agent, path.name.rpartition("-")[0], said, detail, table)
+        detail = (table.schema.metadata or {}).get(b"detail")
+        bare = table.replace_schema_metadata(None)
+        yield Part(run.env, run.label, run.setting, said, detail, bare)
 
 
 class Results(NamedTuple):
@@ -136,3 +129,10 @@ def failures_of(root: Path) -> list[dict[str, Any]]:
         except (OSError, ValueError, KeyError, TypeError):
             found.append({"env": "", "agent": "", "seed": "", "error": f"{path} is damaged"})
     return found
+
+
+def told(failures: list[dict[str, Any]]) -> str:
+    """How many runs failed, and the first of them."""
+    first = failures[0]
+    where = f"{first['env']}, {first['agent']}, seed {first['seed']}: {first['error']}"
+    return f"{len(failures)} runs failed, first {where}"

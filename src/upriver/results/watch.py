@@ -1,7 +1,8 @@
 """A running or finished sweep, looked at from outside: files to numbers to a live view.
 
-Nothing is asked of the processes that run it: the folder says what is done, and the specs in it
-say what there is to do, so a sweep on another machine can be watched through a shared disk.
+Nothing is asked of the processes that run it, and nothing that the folder names is imported: it
+holds what is done, lists of what there is to do, and signs of life from whoever is at it, so a
+sweep on another machine can be watched through a shared disk.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 RECENT = 30.0  # seconds without a new run after which a sweep counts as not running
+SLOW = 60.0  # seconds from which a run under way is worth a line
 PACE = 60  # latest runs from which the time left is reckoned
 ROWS = 200  # groups and failures that a view shows at most
 
@@ -40,20 +42,24 @@ class Watcher:
         if not self.root.is_dir():
             raise ValueError(f"{folder} is not a folder of results")
         self.runs: dict[Path, Finished | None] = {}
-        self.expected: dict[Path, set[Path]] = {}
 
     def look(self) -> dict[str, Any]:
         """The state of the sweep as plain dicts and lists."""
+        from upriver.experiments.pulse import under_way
+        from upriver.experiments.store import Store
         from upriver.results.analysis import natural
         from upriver.results.runs import failures_of
 
-        for path in self.root.glob("env=*/agent=*/*.parquet"):
-            if path not in self.runs:
-                self.runs[path] = read_run(path)
+        hidden: list[str] = []
+        there = Store(self.root).files(hidden)
+        self.runs = {path: self.runs.get(path) or read_run(path) for path in there}
         todo = self.to_do()
         failures = failures_of(self.root)
-        done = Counter(group_of(path) for path in self.runs)
-        total = Counter(group_of(path) for path in todo | set(self.runs))
+        running = under_way(self.root)
+        group = {path: g for path, g in todo.items()}
+        group |= {path: run.group if run else group_of(path) for path, run in self.runs.items()}
+        done = Counter(group[path] for path in self.runs)
+        total = Counter(group.values())
         failed = Counter((f["env"], f["agent"]) for f in failures)
         samples: dict[tuple[str, str], list[Finished]] = {}
         for run in self.runs.values():
@@ -77,7 +83,7 @@ class Watcher:
             )
         mark_best(rows)
         n_done, n_total = sum(done.values()), sum(total.values())
-        state, left = self.pace(n_total - n_done - len(failures), n_total)
+        state, left = self.pace(n_total - n_done - len(failures), n_total, running is not None)
         return {
             "name": self.root.resolve().name,
             "state": state,
@@ -85,34 +91,31 @@ class Watcher:
             "total": n_total,
             "failed": len(failures),
             "left": left,
-            "unreadable": sum(run is None for run in self.runs.values()),
+            "unreadable": sum(run is None for run in self.runs.values()) + len(hidden),
+            "running": (running or [])[:ROWS],
             "groups": rows[:ROWS],
             "more": max(0, len(rows) - ROWS),
             "failures": failures[:ROWS],
         }
 
-    def to_do(self) -> set[Path]:
-        """The files that the specs in the folder ask for; one that cannot be read asks for none."""
-        from upriver.experiments.reading import read
+    def to_do(self) -> dict[Path, tuple[str, str]]:
+        """{file: its group} of the runs that were asked for; no spec of the folder is read."""
+        from upriver.experiments.check import asked_for
         from upriver.experiments.store import Store
 
-        store = Store(self.root)
-        for spec in (self.root / "_specs").glob("*.toml"):
-            if spec not in self.expected:
-                try:
-                    self.expected[spec] = {store.path(run) for run in read(spec).runs()}
-                except ValueError:
-                    self.expected[spec] = set()
-        return set().union(*self.expected.values())
+        places, _ = asked_for(Store(self.root))
+        return {self.root / place: group for place, group in places.items()}
 
-    def pace(self, missing: int, total: int) -> tuple[str, float | None]:
-        """(finished, running or waiting; seconds left if that can be told)."""
+    def pace(self, missing: int, total: int, alive: bool) -> tuple[str, float | None]:
+        """(finished, running, waiting or gone; seconds left if that can be told)."""
+        if not self.root.is_dir():
+            return "gone", None
         if missing <= 0 and total:
             return "finished", None
         times = sorted(run.stored for run in self.runs.values() if run is not None)[-PACE:]
-        if not times or time.time() - times[-1] > RECENT:
+        if not alive and (not times or time.time() - times[-1] > RECENT):
             return "waiting", None
-        span = max(time.time(), times[-1]) - times[0]
+        span = max(time.time(), times[-1]) - times[0] if len(times) > 1 else 0.0
         return "running", missing * span / len(times) if len(times) > 1 else None
 
 
@@ -134,16 +137,16 @@ def mark_best(rows: list[dict[str, Any]]) -> None:
 
 
 def read_run(path: Path) -> Finished | None:
-    """One run file, or None where it cannot be read."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    """One run file, or None where it is damaged."""
+    from upriver.experiments import runfile
 
     try:
-        part = pq.ParquetFile(path).read(columns=["return", "value", "optimal_value"])
+        run, _, part = runfile.read_run(path, ["return", "value", "optimal_value"])
         returns, values, best = (part[c].to_numpy() for c in part.column_names)
         lost = float((best - values).sum() / best.mean()) if best.mean() else 0.0
-        return Finished(group_of(path), float(returns.sum()), lost, path.stat().st_mtime)
-    except (pa.ArrowException, OSError, KeyError, ValueError):
+        stored = path.stat().st_mtime
+        return Finished((run.env, run.label), float(returns.sum()), lost, stored)
+    except (OSError, ValueError):
         return None
 
 
@@ -196,6 +199,11 @@ def terminal_view(found: dict[str, Any]) -> Any:
     notes += [
         Text(f"failed: {f['env']}, {f['agent']}, seed {f['seed']}: {f['error']}", style="red")
         for f in found["failures"][:5]
+    ]
+    notes += [
+        Text(f"for {clock(r['seconds'])}: {r['env']}, {r['agent']}, seed {r['seed']}", style="dim")
+        for r in found["running"][:3]
+        if r["seconds"] > SLOW
     ]
     if found["unreadable"]:
         notes.append(Text(f"{found['unreadable']} files cannot be read", style="red"))

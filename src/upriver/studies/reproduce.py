@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from upriver.experiments import Experiment, Outcome, execute, load
 from upriver.experiments.progress import Reporter
+from upriver.mdp.writing import write_file
 from upriver.results import plots
 from upriver.results.analysis import Sample, curve_of, load_runs, samples_of
 from upriver.results.tables import plain
@@ -46,13 +47,15 @@ def reproduce(
     experiments = [e.with_seeds(runs) for e in experiments]
     wanted = [run for e in experiments for run in e.runs()]
     outcome = execute(wanted, folder, jobs, reporter=reporter)
+    if not outcome.complete:  # no table with holes in it
+        return Reproduced([], outcome, [])
     settings = {run.setting for run in wanted}
     seeds = {run.seed for run in wanted}
     samples = [s.only(seeds) for s in samples_of(load_runs(folder)) if s.setting in settings]
     lines = paper.compare(samples, hyperparameters(experiments))
     files = [
-        write(folder / "table1.csv", paper.table_csv(lines)),
-        write(folder / "table1.md", paper.table_markdown(lines)),
+        write_file(folder / "table1.csv", paper.table_csv(lines)),
+        write_file(folder / "table1.md", paper.table_markdown(lines)),
     ]
     for name, window in (("figure2", WINDOW), ("figure3", 1)):
         for methods, suffix in ((paper.METHODS, ""), (paper.TUNED_METHODS, "-tuned")):
@@ -89,9 +92,3 @@ def learning_figure(samples: Sequence[Sample], methods: Sequence[str], window: i
                     if method != "Optimal":  # the exact line says it better
                         panels.setdefault(title, {})[method.removesuffix(paper.TUNED)] = curve
     return plots.learning_curves(panels, optimal, window)
-
-
-def write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path

@@ -22,6 +22,7 @@ from upriver.experiments.entries import AgentSpec, combinations
 from upriver.experiments.execute import Outcome, execute
 from upriver.experiments.runspec import RunSpec
 from upriver.experiments.spec import TUNING_SEEDS, Experiment, parse
+from upriver.mdp.writing import write_file
 from upriver.results.analysis import Sample, bootstrap, load_runs, samples_of
 
 ALL = "all environments"
@@ -101,9 +102,9 @@ def tune(
     }
     points, warnings = choose(candidates, samples, runs, shared)
     tuned = with_choices(experiment, points)
-    text = header(experiment, runs, shared, warnings) + tuned.to_toml()
-    (folder / "tuned.toml").write_text(text, encoding="utf-8")
-    (folder / "grid.csv").write_text(points_csv(points), encoding="utf-8")
+    write_file(folder / "grid.csv", points_csv(points))
+    text = header(experiment, runs, shared, warnings) + tuned.to_toml(folder)
+    write_file(folder / "tuned.toml", text)
     return Tuned(tuned, points, warnings, outcome)
 
 
@@ -186,14 +187,17 @@ def with_choices(experiment: Experiment, points: list[Point]) -> Experiment:
     for agent in experiment.agents:
         plain = agent.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
         plain.pop("grid", None)
-        plain.update(chosen.get((ALL, agent.full_label), {}))
-        at = {place: dict(numbers) for place, numbers in agent.at.items()}
+        everywhere = chosen.get((ALL, agent.full_label), {})
+        plain.update(everywhere)
+        at = {}
         for environment in experiment.environments:
             place = environment.full_label
-            if numbers := chosen.get((place, agent.full_label)):
-                at.setdefault(place, {}).update(numbers)
-        if at:
-            plain["at"] = at
+            # a choice for all is not overruled by what the entry said for one
+            own = {k: v for k, v in agent.at.get(place, {}).items() if k not in everywhere}
+            own |= chosen.get((place, agent.full_label), {})
+            at |= {place: own} if own else {}
+        plain.pop("at", None)
+        plain |= {"at": at} if at else {}
         data["agents"].append(plain)
     return parse(data, experiment.name)
 

@@ -1,8 +1,10 @@
 "use strict";
 // Controls and tables; figures come from charts.js.
 
-const DATA = JSON.parse(document.getElementById("data").textContent);
-const AGENTS = Object.fromEntries(DATA.agents.map((a) => [a.name, a]));
+// objects without a prototype: an agent may be called constructor
+const bare = (x) => Object.assign(Object.create(null), x);
+const DATA = JSON.parse(document.getElementById("data").textContent, (_, v) => (v && typeof v === "object" && !Array.isArray(v) ? bare(v) : v));
+const AGENTS = bare(Object.fromEntries(DATA.agents.map((a) => [a.name, a])));
 const state = { env: DATA.environments[0].name, hidden: new Set(), log: false, seeds: false };
 const $ = (id) => document.getElementById(id);
 

@@ -1,0 +1,199 @@
+"""A run file is what was written, or it is named: every bit, every place."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import upriver as up
+from tests.experiments.sweeping import stored, sweep
+from upriver.cli import main
+from upriver.experiments import Store, execute, runfile
+from upriver.experiments.check import check
+from upriver.experiments.runfile import folder_name
+from upriver.experiments.store import StorageFailed
+
+SMALL = sweep([{"agent": "ucrl-mnl"}, {"agent": "random"}], seeds=2)
+OLD = Path(__file__).parents[1] / "play" / "saved_by_0_1" / "results"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    execute(SMALL, folder, jobs=1)
+    return folder
+
+
+@pytest.fixture
+def folder(whole, tmp_path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "copy"))
+
+
+def flipped(path: Path, rng: np.random.Generator) -> bytes:
+    """The bytes of a file with one bit changed."""
+    data = bytearray(path.read_bytes())
+    data[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
+    return bytes(data)
+
+
+def find_flips(folder: Path, count: int, rng: np.random.Generator) -> None:
+    files = stored(folder)
+    for _ in range(count):
+        path = files[rng.integers(len(files))]
+        before = path.read_bytes()
+        path.write_bytes(flipped(path, rng))
+        (problem,) = check(folder).problems
+        assert problem.kind == "damaged" and str(path) in problem.sentence
+        path.write_bytes(before)
+    assert check(folder).problems == []
+
+
+def test_a_changed_bit_is_found_wherever_it_is(folder, rng):
+    find_flips(folder, 60, rng)
+
+
+@pytest.mark.slow
+def test_a_thousand_changed_bits_are_found(folder, rng):
+    find_flips(folder, 1000, rng)
+
+
+def test_every_reader_refuses_or_marks_a_changed_bit(folder, rng, capsys):
+    path = stored(folder)[0]
+    path.write_bytes(flipped(path, rng))
+    with pytest.raises(ValueError, match=str(path)):
+        up.load_runs(folder)
+    for command in ("table", "report", "check", "plot"):
+        assert main([command, str(folder)]) == 1
+        out, err = capsys.readouterr()
+        assert str(path) in out + err, command
+    outcome = execute(SMALL, folder, jobs=1)
+    assert len(outcome.broken) == 1 and not outcome.complete
+
+
+def test_pages_carry_checksums(folder):
+    """What other readers can verify: damage inside a page, and the footer as it was."""
+    path = stored(folder)[0]
+    column = pq.ParquetFile(path).metadata.row_group(0).column(3)
+    start = column.dictionary_page_offset or column.data_page_offset
+    data = bytearray(path.read_bytes())
+    data[start + column.total_compressed_size - 1] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(OSError, match=r"(?i)crc|corrupt|checksum"):
+        pq.ParquetFile(path, page_checksum_verification=True).read()
+
+
+def test_the_digest_is_of_the_run_and_not_of_its_time(whole, tmp_path):
+    execute(SMALL.runs()[::-1], tmp_path, jobs=1)
+
+    def said(folder: Path, key: str) -> list[str]:
+        return [json.loads(pq.read_schema(p).metadata[b"upriver"])[key] for p in stored(folder)]
+
+    assert said(whole, "digest") == said(tmp_path, "digest")
+    assert said(whole, "seal") != said(tmp_path, "seal")
+    assert len(set(said(whole, "digest"))) == 4
+
+
+def test_what_is_foreign_moved_or_copied_is_named(folder, capsys):
+    assert main(["check", str(folder)]) == 0
+    assert capsys.readouterr().out == "4 run files whole, 0 problems\n"
+    first, second, third, fourth = stored(folder)
+    other = third.parent / first.name
+    shutil.copy(first, other)
+    renamed = second.with_name("0" * 12 + "-7.parquet")
+    second.rename(renamed)
+    fourth.write_bytes(fourth.read_bytes()[:-9])
+    (third.parent / "notes.txt").write_text("mine")
+    pq.write_table(up.load_runs(OLD), third.parent / "table.parquet")
+    found = {Path(p.sentence.split(" ")[0]): p.kind for p in check(folder).problems}
+    assert found == {
+        other: "duplicate",
+        renamed: "moved",
+        fourth: "damaged",
+        third.parent / "notes.txt": "foreign",
+        third.parent / "table.parquet": "foreign",
+    }
+    assert main(["check", str(folder)]) == 1
+    assert "2 run files whole, 1 runs missing, 5 problems" in capsys.readouterr().out
+    assert main(["table", str(folder)]) == 1
+    assert str(other) in capsys.readouterr().err
+    (folder / "_runs" / "bad.json").write_text('[["a"]]')
+    assert "bad.json is not a list of runs" in check(folder).problems[-1].sentence
+
+
+def test_files_of_version_0_1_are_read_and_said_to_have_no_seal(capsys):
+    assert main(["check", str(OLD)]) == 0
+    assert "0 run files whole, 4 of version 0.1 without a seal, 0 problems" in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_folder_that_cannot_be_read_does_not_vanish(folder, monkeypatch, capsys):
+    scandir = os.scandir
+
+    def locked(path):
+        if str(path).endswith("agent=random"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", locked)
+    assert main(["table", str(folder)]) == 1
+    out, err = capsys.readouterr()
+    assert "agent=random cannot be read: Permission denied" in err and "ucrl-mnl" in out
+    with pytest.raises(ValueError, match="agent=random cannot be read"):
+        up.load_runs(folder)
+    assert [p.kind for p in check(folder).problems] == ["unreadable"]
+
+
+LABELS = st.one_of(
+    st.text(max_size=120),
+    st.text(alphabet="./\\~:=\0", min_size=1, max_size=20),
+    st.text(alphabet="東京都河川", min_size=1, max_size=100),
+    st.sampled_from(["..", ".", "/etc", "a/../../b", "CON", "a.", "a ", "A" * 300, "~", ""]),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(env=LABELS, label=LABELS, other=LABELS)
+def test_the_store_stays_inside_its_root_whatever_the_labels(tmp_path_factory, env, label, other):
+    """Also short enough for any file system, and different labels in different folders."""
+    import dataclasses
+
+    root = Store(Path(tmp_path_factory.getbasetemp()) / "root")
+    run = dataclasses.replace(SMALL.runs()[0], env=env, label=label)
+    for path in (root.path(run), root.failure_path(run)):
+        inside = Path(os.path.realpath(path)).relative_to(os.path.realpath(root.root))
+        assert len(inside.parts) in (2, 3)
+        assert all(len(os.fsencode(part)) <= 200 for part in inside.parts)
+        assert all(part.isascii() and part.isprintable() for part in inside.parts)
+    assert (folder_name(label) == folder_name(other)) == (label == other)
+
+
+def test_hostile_arguments_and_links_write_nothing_outside(tmp_path):
+    store = Store.create(tmp_path / "root")
+    with pytest.raises(StorageFailed, match="lies outside"):
+        store.write(tmp_path / "root" / ".." / "evil", b"x")
+    (tmp_path / "elsewhere").mkdir()
+    run = SMALL.runs()[0]
+    (tmp_path / "root" / "env=riverswim-3-horizon-5").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageFailed, match="lies outside"):
+        execute([run], tmp_path / "root", jobs=1)
+    assert not any((tmp_path / "elsewhere").iterdir())
+
+
+def test_labels_of_version_0_1_have_the_folders_they_had():
+    for label in ("UCRL-MNL (tuned)", "riverswim-6", "c 0.001", "UCRL-MNL+", "a@b,c"):
+        assert folder_name(label) == label
+
+
+def test_sealed_bytes_are_read_back(whole):
+    run, about, table = runfile.read_run(stored(whole)[0])
+    assert about["format"] == 2 and about["run"] == run.to_data()
+    assert len(table) == run.episodes
