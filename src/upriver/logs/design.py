@@ -108,7 +108,7 @@ def from_formula(formula: str, table: Mapping[str, Array], spec: Any) -> Columns
             made: Any = formulaic.model_matrix(
                 formula if spec is None else spec,
                 frame,
-                context,
+                context=context,
                 na_action="ignore",
                 output="pandas",
             )

@@ -67,16 +67,18 @@ class Read(NamedTuple):
 
     cells: Mapping[str, Array]
     source: str | None
+    what: str
+    """What it is in a call: the frame, states or successors."""
 
     def place(self, i: int) -> str:
         if self.source is None:
-            return f"row {i} of the frame"
+            return f"row {i} of {self.what}"
         return (
             f"{self.source}:{i + 2}" if self.source.endswith(".csv") else f"{self.source} row {i}"
         )
 
 
-def read_frame(frame: Any, what: str = "frame") -> Read:
+def read_frame(frame: Any, what: str = "the frame") -> Read:
     """The columns of a mapping, a pandas, polars or pyarrow frame, or a .csv or .parquet file."""
     source = None
     if isinstance(frame, str | Path):
@@ -88,14 +90,14 @@ def read_frame(frame: Any, what: str = "frame") -> Read:
             f"{what} is a {type(frame).__name__}; it must be a pandas, polars or pyarrow frame, a "
             "mapping of columns, or the path of a .csv or .parquet file"
         )
-    return Read({name: column(frame[name]) for name in names}, source)
+    return Read({name: column(frame[name]) for name in names}, source, what)
 
 
-def take(read: Read, name: str, what: str = "frame") -> Array:
+def take(read: Read, name: str) -> Array:
     """A column without gaps."""
     if name not in read.cells:
         raise ValueError(
-            f"{read.source or what} has no column {name!r}; it has {listed(list(read.cells))}"
+            f"{read.source or read.what} has no column {name!r}; it has {listed(list(read.cells))}"
         )
     cells = read.cells[name]
     if cells.dtype == object:
@@ -165,9 +167,12 @@ def build_world(
     tables = [] if states is None else list(states) if isinstance(states, list) else [states]
     names, attributes, moves = in_order([*seen[0], *seen[2]]), {}, {}
     reads = [read_frame(table, "states") for table in tables]
-    for table in reads:
+    for table in reads:  # a table of states says which there are, one of moves adds its own
+        told = codes(take(table, state))[1]
         if following not in table.cells:
-            names = codes(take(table, state, "states"))[1]
+            names = told
+            break
+        names = in_order([*names, *told, *codes(take(table, following))[1]])
     for table in reads:
         at = numbered(table, state, names, "state")
         rest = [c for c in table.cells if wanted(c) or wanted(f"{c}_next")]
@@ -176,13 +181,13 @@ def build_world(
             to = numbered(table, following, names, "state")
             pairs = list(zip(at.tolist(), to.tolist(), strict=True))
             for c in rest:
-                moves[c] = dict(zip(pairs, take(table, c, "states").tolist(), strict=True))
+                moves[c] = dict(zip(pairs, take(table, c).tolist(), strict=True))
         elif len(np.unique(at)) < len(at):
             twice = names[int(np.argmax(np.bincount(at) > 1))]
             raise ValueError(f"states has more than one row for the state {twice!r}")
         else:
             order = np.argsort(at)
-            attributes.update({c: take(table, c, "states")[order] for c in rest})
+            attributes.update({c: take(table, c)[order] for c in rest})
     actions = in_order(seen[1])
     nothing = np.empty(0)
     world = World(

@@ -282,6 +282,7 @@ def fit_transitions(
         raise ValueError(f"column {clash[0]!r} is in the frame and in states; rename one of them")
     named = {c for c in read.cells if wanted(c) and (c not in spare or not callable(formula))}
     covariates = {c: take(read, c) for c in read.cells if c in named and c not in columns}
+    of_row = None if cluster is None else np.asarray(codes(take(read, cluster))[0])
     group = s * len(world.actions) + a
     first, situation = distinct(group, covariates)
     of = situations(world, group[first], {c: cells[first] for c, cells in covariates.items()})
@@ -302,7 +303,6 @@ def fit_transitions(
         hessian=lambda: data.hessian(theta),
         names=design.names,
     )
-    of_row = None if cluster is None else np.asarray(codes(take(read, cluster))[0])
     model = TransitionModel(world, design, of, data, fitted, chosen, times, of_row)
     if of_row is not None and model.n_clusters < 2:
         raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at least 2")
