@@ -35,7 +35,7 @@ from upriver.logs.fit import LikelihoodRatio
 from upriver.logs.goodness import Cells, GoodnessOfFit, goodness_of_fit
 from upriver.logs.reading import COLUMNS, Log, checked_weights, listed
 from upriver.mnl.choices import Choices
-from upriver.mnl.fit import FittedMNL
+from upriver.mnl.fit import FittedMNL, spans
 from upriver.mnl.newton import maximise
 
 
@@ -302,6 +302,7 @@ def fit_transitions(
         regularization=lam,
         hessian=lambda: data.hessian(theta),
         names=design.names,
+        spans=lambda: spans(x, of.indptr),
     )
     model = TransitionModel(world, design, of, data, fitted, chosen, times, of_row)
     if of_row is not None and model.n_clusters < 2:
