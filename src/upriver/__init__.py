@@ -43,6 +43,7 @@ HOMES = {
     "features": ("Features",),
     "logs.fit": ("fit_from_log",),
     "logs.planning": ("plan_with",),
+    "logs.transitions": ("TransitionModel", "fit_transitions"),
     "mnl.fit": ("FittedMNL", "fit_choices", "fit_mnl"),
     "play.policy": ("Policy", "load_policy"),
     "play.checkpoints": ("load_agent", "save_agent"),

@@ -40,8 +40,18 @@ class LogModel:
         """(n,) P_theta_hat of every triple."""
         return likelihood.probabilities(self.features, self.fitted.theta)
 
+    @property
+    def steps(self) -> tuple[Features, ...]:
+        """The features of all steps, as planning reads them."""
+        return (self.features,)
+
+    @property
+    def prob(self) -> Array:
+        """(1, n) P_theta_hat, as planning reads it."""
+        return self.probability[None]
+
     def table(self) -> list[dict[str, Any]]:
-        """One row per feature: name, log-odds, standard error, z, 95% interval."""
+        """One row per feature: name, log-odds, standard error, z, p-value, 95% interval."""
         return self.fitted.table()
 
     def summary(self) -> str:

@@ -9,6 +9,8 @@ from scipy import sparse, special
 
 from upriver import kernels
 from upriver.checks import Array, checked_reward
+from upriver.features import Features
+from upriver.logs.decisions import ModelAt
 from upriver.logs.fit import LogModel, centred
 from upriver.mdp import Task
 from upriver.mnl.model import Model
@@ -23,7 +25,7 @@ from upriver.planning import (
 
 
 def plan_with(
-    model: LogModel,
+    model: LogModel | ModelAt,
     how: str | optimism.Optimism = "greedy",
     confidence: float = 0.95,
     reward: Any = None,
@@ -38,8 +40,7 @@ def plan_with(
     `upriver.planning.optimism`. reward (S, A) or (H, S, A) in [0, 1]: the task's own
     unless given.
     """
-    if not isinstance(model, LogModel):
-        raise TypeError(f"model is a {type(model).__name__}; it must come from fit_from_log")
+    check_model(model)
     if not callable(how) and how not in PLANS:
         raise ValueError(f"how is {how!r}; it must be one of {', '.join(PLANS)}")
     if not (isinstance(confidence, float) and 0.0 < confidence < 1.0):
@@ -53,11 +54,19 @@ def plan_with(
     if rule is None:  # the estimate alone: no ellipsoid, which may be large
         nothing = np.zeros((1, len(task.sizes)))
         return backward_induction(
-            task, model.probability[None], paid, nothing, np.zeros(task.horizon),
+            task, model.prob, paid, nothing, np.zeros(task.horizon),
             clip_nothing(task), np.uint64(0),
         )  # fmt: skip
-    beta = float(np.sqrt(special.chdtri(model.features.dimension, 1.0 - confidence)))
+    beta = float(np.sqrt(special.chdtri(len(model.fitted.theta), 1.0 - confidence)))
     return rule(task, ellipsoid(model), paid, beta, np.uint64(0))
+
+
+def check_model(model: Any) -> None:
+    if not isinstance(model, LogModel | ModelAt):
+        raise TypeError(
+            f"model is a {type(model).__name__}; it must come from fit_from_log, or from "
+            "fit_transitions with .at(...)"
+        )
 
 
 def exact_minimum(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
@@ -88,40 +97,49 @@ def exact_minimum(task: Task, model: Model, reward: Array, beta: float, word: np
 PLANS = {"greedy": None, "optimistic": optimism.exact_maximum, "pessimistic": exact_minimum}
 
 
-def ellipsoid(model: LogModel) -> Model:
-    """What planning reads: the norms of the features in the inverse of the observed information.
+def ellipsoid(model: LogModel | ModelAt) -> Model:
+    """What planning reads: the norms of the features in the covariance of the estimate.
 
     The features are centred at their mean, which the model does not see and which makes the
     norms, and so the bonuses, small.
     """
     task = model.task
-    rows = centred(model.features, model.probability)
-    image = rows @ model.fitted.covariance
+    geometry = np.array([
+        products(features, p, model.fitted.covariance)
+        for features, p in zip(model.steps, model.prob, strict=True)
+    ])  # fmt: skip
+    sizes = np.repeat(task.sizes, task.sizes)
+    place = np.arange(task.n_triples) - np.repeat(task.indptr[:-1], task.sizes)
+    own = np.repeat(task.square_start[:-1], task.sizes) + place * (sizes + 1)
+    norms = np.sqrt(np.maximum(geometry[:, own], 0.0))
+    return Model(
+        counts=model.counts[None],
+        theta=model.fitted.theta[None],
+        prob=model.prob,
+        width=np.maximum.reduceat(norms, task.indptr[:-1], axis=1),
+        geometry=geometry,
+        logdet=np.zeros((1, 1)),
+        regularization=model.fitted.regularization,
+    )
+
+
+def products(features: Features, prob: Array, covariance: Any) -> Array:
+    """(sum U^2,) inner products of the centred features of each (s, a)."""
+    task = features.task
+    rows = centred(features, prob)
+    image = rows @ covariance
     geometry = np.empty(int(task.square_start[-1]))
     for u in np.unique(task.sizes):  # pairs with equally many successors at once
-        for part in in_parts(np.flatnonzero(task.sizes == u), u * max(u, model.features.dimension)):
+        for part in in_parts(np.flatnonzero(task.sizes == u), u * max(u, features.dimension)):
             at = task.indptr[part][:, None] + np.arange(u)
             square = task.square_start[part][:, None] + np.arange(u * u)
             if sparse.issparse(rows):
                 left, right = np.repeat(at, u, axis=1), np.tile(at, (1, u))
-                products = image[left.ravel()].multiply(rows[right.ravel()]).sum(axis=1)
+                found = image[left.ravel()].multiply(rows[right.ravel()]).sum(axis=1)
             else:
-                products = image[at] @ np.swapaxes(rows[at], 1, 2)
-            geometry[square] = np.asarray(products).reshape(square.shape)
-    place = np.arange(task.n_triples) - np.repeat(task.indptr[:-1], task.sizes)
-    own = np.repeat(task.square_start[:-1], task.sizes) + place * (
-        np.repeat(task.sizes, task.sizes) + 1
-    )
-    norms = np.sqrt(np.maximum(geometry[own], 0.0))
-    return Model(
-        counts=model.counts[None],
-        theta=model.fitted.theta[None],
-        prob=model.probability[None],
-        width=np.maximum.reduceat(norms, task.indptr[:-1])[None],
-        geometry=geometry[None],
-        logdet=np.zeros((1, len(model.features.layout.size))),
-        regularization=model.fitted.regularization,
-    )
+                found = image[at] @ np.swapaxes(rows[at], 1, 2)
+            geometry[square] = np.asarray(found).reshape(square.shape)
+    return geometry
 
 
 def in_parts(groups: Array, numbers: int) -> list[Array]:

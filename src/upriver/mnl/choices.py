@@ -19,10 +19,16 @@ PIECES = 16  # from at least this many places, since data may come sorted
 
 
 class Choices:
-    """Situations of dense rows: x (n, d), indptr (G + 1,), counts (n,), visits (G,) their sums."""
+    """Situations of dense rows: x (n, d), indptr (G + 1,), counts (n,), visits (G,) their sums.
 
-    def __init__(self, indptr: Array, x: Array, counts: Array, visits: Array, lam: float) -> None:
+    offset (n,): what the logits have besides x theta.
+    """
+
+    def __init__(
+        self, indptr: Array, x: Array, counts: Array, visits: Array, lam: float, offset: Any = None
+    ) -> None:
         self.indptr, self.x, self.counts, self.visits, self.lam = indptr, x, counts, visits, lam
+        self.offset = offset
         rows = max(CHUNK_NUMBERS // x.shape[1], int(np.diff(indptr).max()))
         edges = [0]
         while edges[-1] < len(visits):
@@ -78,6 +84,8 @@ class Choices:
             self.rows = np.empty((len(self.residual), self.x.shape[1]))
         residual, totals = self.residual[: high - low], self.totals[: last - first]
         np.dot(self.x[low:high], theta, out=residual)
+        if self.offset is not None:
+            residual += self.offset[low:high]
         kernels.choices.shift_chunk(self.indptr, first, last, residual)
         loss = -float(self.counts[low:high] @ residual)
         np.exp(residual, out=residual)  # NumPy's is vectorised, a compiled loop's is not

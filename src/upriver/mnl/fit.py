@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import sparse
+from scipy import sparse, special
 
 from upriver import kernels
 from upriver.checks import Array, as_float, nonnegative_number
@@ -46,6 +46,10 @@ class FittedMNL:
     """The features it was fitted on, where it is a transition model."""
     spans: Callable[[], Array] | None = None
     """Computes (d,) the largest difference of each column within a situation."""
+    meat: Callable[[], Any] | None = None
+    """Computes (d, d), the sum of the outer products of scores, for a sandwich covariance."""
+    errors: str = "classical"
+    """Which standard errors these are, in words."""
 
     @cached_property
     def information(self) -> Any:
@@ -54,6 +58,11 @@ class FittedMNL:
 
     @cached_property
     def covariance(self) -> Any:
+        """(d, d) of the estimate: `bread`, or the sandwich bread meat bread; dense or sparse."""
+        return self.bread if self.meat is None else self.bread @ self.meat() @ self.bread
+
+    @cached_property
+    def bread(self) -> Any:
         """(d, d) inverse of the observed information (with its ridge), dense or sparse."""
         if self.features is not None and sparse.issparse(self.information):
             flat = likelihood.to_blocks(self.features, self.information)
@@ -71,8 +80,23 @@ class FittedMNL:
         """(d,) square roots of the diagonal of the covariance."""
         return np.sqrt(self.covariance.diagonal())
 
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion, 2 d - 2 log-likelihood."""
+        return 2.0 * (len(self.theta) - self.log_likelihood)
+
+    @property
+    def bic(self) -> float:
+        """Schwarz's criterion, d log(observations) - 2 log-likelihood."""
+        return len(self.theta) * float(np.log(self.n_observations)) - 2.0 * self.log_likelihood
+
+    @property
+    def pseudo_r2(self) -> float:
+        """McFadden's, 1 - log-likelihood / that of all alternatives alike."""
+        return 1.0 - self.log_likelihood / self.null_log_likelihood
+
     def table(self) -> list[dict[str, Any]]:
-        """One row per coefficient: name, estimate, standard_error, z, and a 95% interval."""
+        """One row per coefficient: name, estimate, standard_error, z, p_value, 95% interval."""
         names = self.names or [f"theta[{i}]" for i in range(len(self.theta))]
         return [
             {
@@ -80,6 +104,7 @@ class FittedMNL:
                 "estimate": float(x),
                 "standard_error": float(e),
                 "z": float(x / e),
+                "p_value": float(special.erfc(abs(x / e) / np.sqrt(2.0))),
                 "low": float(x - NORMAL_95 * e),
                 "high": float(x + NORMAL_95 * e),
             }
@@ -116,14 +141,16 @@ class FittedMNL:
             f"multinomial logit: {self.n_observations:g} observations, {len(rows)} coefficients, "
             f"ridge {self.regularization:g}",
             f"log-likelihood {self.log_likelihood:.4f} (all alternatives alike: "
-            f"{self.null_log_likelihood:.4f})",
+            f"{self.null_log_likelihood:.4f}), AIC {self.aic:.1f}, BIC {self.bic:.1f}, McFadden's "
+            f"R2 {self.pseudo_r2:.3f}",
+            f"standard errors: {self.errors}",
             "",
-            f"{'feature':<{width}}  log-odds  std.err.        z   95% interval",
+            f"{'feature':<{width}}  log-odds  std.err.        z        p   95% interval",
         ]
         for r in rows[:limit]:
             lines.append(
                 f"{r['name']:<{width}}  {r['estimate']:8.4f}  {r['standard_error']:8.4f} "
-                f"{r['z']:8.2f}   [{r['low']:.4f}, {r['high']:.4f}]"
+                f"{r['z']:8.2f} {r['p_value']:8.2g}   [{r['low']:.4f}, {r['high']:.4f}]"
             )
         if len(rows) > limit:
             lines.append(f"... and {len(rows) - limit} more")

@@ -36,8 +36,9 @@ def maximise(data: Choices, names: Sequence[str] | None) -> tuple[Array, float]:
     weight = float(data.visits.sum())
     if 0.0 < weight < 1.0:  # the tolerances are meant for data that weigh at least one observation
         heavier = Choices(
-            data.indptr, data.x, data.counts / weight, data.visits / weight, data.lam / weight
-        )
+            data.indptr, data.x, data.counts / weight, data.visits / weight, data.lam / weight,
+            data.offset,
+        )  # fmt: skip
         theta, loss = maximise(heavier, names)
         return theta, loss * weight
     theta = np.zeros(data.x.shape[1])

@@ -1,0 +1,145 @@
+"""A transition model at fixed covariates: the task, features and MDP of the rest of the library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from upriver.checks import Array, positive_integer
+from upriver.features import Features
+from upriver.logs.expansion import World, expanded, situations
+from upriver.logs.reading import column, listed
+from upriver.mdp import FiniteMDP, Task
+from upriver.mnl.fit import FittedMNL
+
+if TYPE_CHECKING:
+    from upriver.logs.transitions import TransitionModel
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ModelAt:
+    """A fitted transition model at fixed covariates; `plan_with` and `policy_value` take it."""
+
+    task: Task
+    steps: tuple[Features, ...]
+    """The features: one for all steps, or one for each."""
+    prob: Array
+    """(1 | H, n) P_theta_hat of every triple."""
+    fitted: FittedMNL
+    counts: Array
+    """(n,) weight of each triple in the log, whatever its covariates."""
+    at: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"ModelAt({dict(self.at)!r}: {self.task.describe()})"
+
+    @property
+    def features(self) -> Features:
+        if len(self.steps) != 1:
+            raise ValueError("the features change with the step; `steps` holds one for each")
+        return self.steps[0]
+
+    def mdp(self, start: Any = None) -> FiniteMDP:
+        """The MDP that the estimate makes; start: a state, or {state: probability}."""
+        at, weight = start_of(self.task, start)
+        return FiniteMDP(self.task, self.prob, at, weight, name="fitted")
+
+
+def start_of(task: Task, start: Any) -> tuple[Array, Array]:
+    """(states, probabilities) of a start given by name or as {name: probability}."""
+    names = list(range(task.n_states) if task.states is None else task.states)
+    if start is None:
+        start = names[0]
+    chances = dict(start) if isinstance(start, Mapping) else {start: 1.0}
+    for state in chances:
+        if state not in names:
+            raise ValueError(f"start names {state!r}; it must be one of {listed(names)}")
+    weight = np.array(list(chances.values()), np.float64)
+    if not ((weight >= 0).all() and abs(weight.sum() - 1.0) <= 1e-8):
+        raise ValueError(f"the probabilities of start sum to {weight.sum():g}; they must sum to 1")
+    return np.array([names.index(state) for state in chances]), weight
+
+
+def at(model: TransitionModel, at: Mapping[str, Any], horizon: int, reward: Any) -> ModelAt:
+    """See `TransitionModel.at`."""
+    world, n_actions = model.world, len(model.world.actions)
+    horizon = positive_integer("horizon", horizon)
+    per_step = covariates_at(model, at, horizon)
+    stands_for = acting(world)
+    sizes = np.where(stands_for >= 0, world.sizes[stands_for], 1)
+    indptr = np.concatenate([[0], np.cumsum(sizes)])
+    real = np.repeat(stands_for >= 0, sizes)
+    group = stands_for[stands_for >= 0]
+    flat = np.repeat(np.arange(len(sizes)) // n_actions, sizes)  # a state without pairs stays
+    flat[real] = situations(world, group, {}).successor
+    task = Task(
+        len(world.states), n_actions, horizon, indptr, flat,
+        reward_table(world, reward), states=list(world.states), actions=list(world.actions),
+    )  # fmt: skip
+    steps, prob = [], []
+    for values in per_step:
+        cells = {c: np.repeat(column([x]), len(group)) for c, x in values.items()}
+        of = situations(world, group, cells)
+        x, offset = model.design.rows(expanded(world, of, lambda name: True))
+        rows = np.zeros((task.n_triples, x.shape[1]))
+        rows[real] = x
+        steps.append(Features(task, rows, names=model.design.names))
+        logits = rows @ model.fitted.theta
+        logits[real] += offset
+        logits -= np.repeat(np.maximum.reduceat(logits, indptr[:-1]), sizes)
+        p = np.exp(logits)
+        prob.append(p / np.repeat(np.add.reduceat(p, indptr[:-1]), sizes))
+    return ModelAt(task, tuple(steps), np.array(prob), model.fitted, counts_of(model, task), at)
+
+
+def covariates_at(
+    model: TransitionModel, at: Mapping[str, Any], horizon: int
+) -> list[dict[str, Any]]:
+    """The values of the covariates: one set for all steps, or one for each."""
+    needed = list(model.situations.covariates)
+    for name in at:
+        if name not in needed:
+            raise ValueError(f"at names {name!r}; the covariates of the model are {listed(needed)}")
+    for name in needed:
+        if name not in at:
+            raise ValueError(f"at lacks {name!r}; the model needs a value, or one for each step")
+    changing = {c: x for c, x in at.items() if isinstance(x, list | tuple | np.ndarray)}
+    for name, values in changing.items():
+        if len(values) != horizon:
+            raise ValueError(
+                f"at[{name!r}] has {len(values)} values; there must be one, or {horizon}, one for "
+                "each step"
+            )
+    n = horizon if changing else 1
+    return [{c: at[c][h] if c in changing else at[c] for c in needed} for h in range(n)]
+
+
+def acting(world: World) -> Array:
+    """(S*A,) the pair whose reachable set each pair has; -1 where a state has none and stays.
+
+    An action that a state does not have does there what the first does that it has.
+    """
+    n_actions = len(world.actions)
+    own = np.arange(len(world.sizes))
+    exists = (world.sizes > 0).reshape(-1, n_actions)
+    first = np.where(exists.any(axis=1), exists.argmax(axis=1) + own[::n_actions], -1)
+    return np.where(world.sizes > 0, own, np.repeat(first, n_actions))
+
+
+def reward_table(world: World, reward: Any) -> Any:
+    if not callable(reward):
+        return reward
+    table: Any = [[reward(s, a) for a in world.actions] for s in world.states]
+    return np.array(table, np.float64)
+
+
+def counts_of(model: TransitionModel, task: Task) -> Array:
+    """(n,) the weight of each triple in the log."""
+    of, n = model.situations, task.n_states
+    key = np.repeat(of.group, np.diff(of.indptr)) * n + of.successor
+    listed = np.repeat(np.arange(len(task.sizes)), task.sizes) * n + task.successors
+    row = np.searchsorted(listed, key)
+    return np.bincount(row, model.data.counts, minlength=task.n_triples)

@@ -1,0 +1,327 @@
+"""Models of a frame: against independent estimators, hand-made expansions and the truth."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import upriver as up
+
+from . import clinic
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return pd.DataFrame(clinic.visits(np.random.default_rng(5), 400))
+
+
+@pytest.fixture(scope="module")
+def model(frame):
+    return up.fit_transitions(clinic.FORMULA, frame, states=clinic.moves(), cluster="patient")
+
+
+def by_hand(frame):
+    """The expanded table of the clinic, written out: X, chosen, situation."""
+    names = list(clinic.TRUTH)
+    rows, chosen, groups = [], [], []
+    for i, r in enumerate(frame.itertuples()):
+        here = clinic.STATES.index(r.state)
+        for following in sorted(clinic.REACH[r.state]):
+            jump = clinic.STATES.index(following) - here
+            better = float(jump < 0)
+            rows.append([
+                float(jump > 0), better, float(following == "dead"), better * (r.action == "rest"),
+                better * (r.action == "surgery"), r.age * (jump > 0),
+            ])  # fmt: skip
+            chosen.append(following == r.next_state)
+            groups.append(i)
+    return np.array(rows), np.array(chosen), np.array(groups), names
+
+
+def test_the_fit_is_that_of_the_expanded_table(frame, model):
+    x, chosen, groups, names = by_hand(frame)
+    plain = up.fit_choices(x, chosen, groups, names=names)
+    assert list(model.fitted.names) == names
+    np.testing.assert_allclose(model.fitted.theta, plain.theta, rtol=1e-7)
+    assert model.fitted.log_likelihood == pytest.approx(plain.log_likelihood, rel=1e-10)
+    assert model.fitted.null_log_likelihood == pytest.approx(plain.null_log_likelihood, rel=1e-10)
+    classical = model.with_errors("classical").fitted
+    np.testing.assert_allclose(classical.standard_errors, plain.standard_errors, rtol=1e-6)
+    assert len(model.data.visits) < len(frame) / 5  # equal rows are counted once
+
+
+def test_statsmodels_agrees(frame, model):
+    """Conditional logit of another package: coefficients, classical errors, log-likelihood."""
+    discrete = pytest.importorskip("statsmodels.discrete.conditional_models")
+    x, chosen, groups, _ = by_hand(frame)
+    other = discrete.ConditionalLogit(chosen.astype(float), x, groups=groups).fit(
+        method="newton", maxiter=50, disp=False
+    )
+    np.testing.assert_allclose(model.fitted.theta, other.params, rtol=1e-5)
+    classical = model.with_errors("classical").fitted
+    np.testing.assert_allclose(classical.standard_errors, other.bse, rtol=1e-5)
+    assert model.fitted.log_likelihood == pytest.approx(other.llf, rel=1e-9)
+
+
+def test_sandwiches_are_those_of_the_scores(frame, model):
+    """Robust and cluster covariances from scores of single rows, written out."""
+    x, chosen, groups, _ = by_hand(frame)
+    p = np.exp(x @ model.fitted.theta)
+    p /= np.bincount(groups, p)[groups]
+    scores = np.zeros((len(frame), x.shape[1]))
+    np.add.at(scores, groups, (chosen - p)[:, None] * x)
+    bread = np.linalg.inv(model.fitted.information)
+    robust = bread @ scores.T @ scores @ bread
+    np.testing.assert_allclose(model.with_errors("robust").fitted.covariance, robust, rtol=1e-6)
+    sums = np.zeros((400, x.shape[1]))
+    np.add.at(sums, frame["patient"].to_numpy(), scores)
+    clustered = bread @ sums.T @ sums @ bread * 400 / 399
+    np.testing.assert_allclose(model.fitted.covariance, clustered, rtol=1e-6)
+    assert "400 clusters" in model.summary()
+    with pytest.raises(ValueError, match="'classical', 'robust' or 'cluster'"):
+        model.with_errors("hc3")
+
+
+def test_every_kind_of_frame_gives_the_same_fit(frame, model, tmp_path):
+    import polars as pl
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    table = pa.Table.from_pandas(frame)
+    parquet.write_table(table, tmp_path / "log.parquet")
+    files = [tmp_path / "log.csv", str(tmp_path / "log.parquet")]
+    for given in [pl.from_pandas(frame), table, dict(frame), *files]:
+        again = up.fit_transitions(clinic.FORMULA, given, states=pd.DataFrame(clinic.moves()))
+        np.testing.assert_allclose(again.fitted.theta, model.fitted.theta, rtol=1e-9)
+
+
+def test_weights_columns_and_other_names(frame, model):
+    counted = frame.groupby(["state", "action", "next_state", "age"], as_index=False).size()
+    short = up.fit_transitions(clinic.FORMULA, counted, states=clinic.moves(), weights="size")
+    np.testing.assert_allclose(short.fitted.theta, model.fitted.theta, rtol=1e-8)
+    names = {"state": "von", "action": "tat", "next_state": "nach"}
+    told = {names.get(k, k): v for k, v in clinic.moves().items()}
+    other = up.fit_transitions(
+        clinic.FORMULA.replace("action", "tat"), frame.rename(columns=names), states=told,
+        columns=("von", "tat", "nach"),
+    )  # fmt: skip
+    np.testing.assert_allclose(other.fitted.theta, model.fitted.theta, rtol=1e-9)
+
+
+def test_a_list_and_a_function_instead_of_a_formula(frame):
+    names = ["worse", "better", "death"]
+    listed = up.fit_transitions(names, frame, states=clinic.moves())
+    plain = up.fit_transitions("worse + better + death", frame, states=clinic.moves())
+    made = up.fit_transitions(
+        lambda t: {"down": t["worse"], "up": t["better"], "end": t["death"]},
+        frame.drop(columns="patient"), states=clinic.moves(),
+    )  # fmt: skip
+    for other in (listed, made):
+        np.testing.assert_allclose(other.fitted.theta, plain.fitted.theta, rtol=1e-8)
+    assert list(made.fitted.names) == ["down", "up", "end"]
+
+
+def test_attributes_of_states_and_of_candidates(frame):
+    """From a table of states: under their names for the state, with _next for the candidate."""
+    table = pd.DataFrame({"state": clinic.STATES, "level": [0, 1, 2, 3]})
+    formula = "I(level_next > level) + I(level_next < level) + I(level_next == 3)"
+    by_level = up.fit_transitions(formula, frame, states=table)
+    plain = up.fit_transitions("worse + better + death", frame, states=clinic.moves())
+    np.testing.assert_allclose(by_level.fitted.theta, plain.fitted.theta, rtol=1e-8)
+    assert list(by_level.world.states) == clinic.STATES  # in the order of the table
+
+
+def test_reference_categories_are_left_out_and_named(frame):
+    """One next state of each kind is the reference; a plain multinomial model is saturated."""
+    model = up.fit_transitions("next_state", frame[frame["state"] == "ill"])
+    assert model.fitted.names == ["next_state[T.ill]", "next_state[T.well]"]
+    n = frame[frame["state"] == "ill"]["next_state"].value_counts()
+    odds = np.array([n["ill"], n["well"]]) / n["bad"]
+    np.testing.assert_allclose(model.fitted.theta, np.log(odds), rtol=1e-7)
+    crossed = up.fit_transitions("action:next_state", frame[frame["state"] == "ill"])
+    assert len(crossed.fitted.theta) == 4 and len(crossed.design.dropped) == 1
+    assert "reference (no coefficient)" in crossed.summary()
+
+
+def test_an_offset_has_the_coefficient_one(frame, model):
+    """Fixing a coefficient at its estimate leaves the others where they are."""
+    value = dict(zip(model.fitted.names, model.fitted.theta, strict=True))["age:worse"]
+    formula = f"worse + better + death + action:better + offset({value} * age * worse)"
+    fixed = up.fit_transitions(formula, frame, states=clinic.moves())
+    assert len(fixed.fitted.theta) == 5
+    np.testing.assert_allclose(fixed.fitted.theta, model.fitted.theta[:5], rtol=1e-5)
+    one = frame.head(3)
+    pd.testing.assert_frame_equal(
+        fixed.predict(one)[["probability"]], model.predict(one)[["probability"]], rtol=1e-5
+    )
+
+
+def test_predictions_and_their_intervals(frame, model):
+    rows = frame.head(7)
+    table = model.predict(rows, confidence=0.9)
+    np.testing.assert_allclose(table.groupby("row")["probability"].sum(), 1.0)
+    assert ((table["low"] < table["probability"]) & (table["probability"] < table["high"])).all()
+    # the standard error by finite differences in every coefficient
+    shift = 1e-6
+    from dataclasses import replace
+
+    columns = []
+    for j in range(len(model.fitted.theta)):
+        theta = model.fitted.theta.copy()
+        theta[j] += shift
+        moved = replace(model, fitted=replace(model.fitted, theta=theta))
+        columns.append((moved.predict(rows)["probability"] - table["probability"]) / shift)
+    gradient = np.array(columns).T
+    expected = np.sqrt(np.einsum("ij,jk,ik->i", gradient, model.fitted.covariance, gradient))
+    np.testing.assert_allclose(table["standard_error"], expected, rtol=1e-4)
+
+
+def test_marginal_effects_of_numbers_and_of_words(frame, model):
+    """The mean derivative by finite differences; the mean difference between actions."""
+    table = model.marginal_effects("age").set_index("next_state")
+    up_, down = (
+        model.predict(frame.assign(age=frame["age"] + x)).groupby("next_state")["probability"].sum()
+        for x in (1e-4, -1e-4)
+    )
+    expected = (up_ - down) / 2e-4 / len(frame)
+    np.testing.assert_allclose(table["effect"], expected[table.index], rtol=1e-5)
+    assert table["effect"].sum() == pytest.approx(0.0, abs=1e-9)
+    drug = model.marginal_effects("action")
+    bad = frame[frame["state"] == "bad"]  # the only state that has every action
+    change = [
+        model.predict(bad.assign(action=a)).groupby("next_state")["probability"].sum() / len(bad)
+        for a in ("drug", "surgery")
+    ]
+    shown = drug[drug["to"] == "surgery"].set_index("next_state")["effect"]
+    np.testing.assert_allclose(shown, (change[1] - change[0])[shown.index], rtol=1e-8)
+
+
+def test_tests_of_terms(frame, model):
+    smaller = up.fit_transitions("worse + better + death + age:worse", frame, states=clinic.moves())
+    ratio = model.likelihood_ratio(smaller)
+    difference = 2 * (model.fitted.log_likelihood - smaller.fitted.log_likelihood)
+    assert ratio == pytest.approx((difference, 2, stats.chi2.sf(difference, 2)))
+    wald = model.with_errors("classical").wald("action:better")
+    assert wald.degrees == 2 and wald.statistic == pytest.approx(ratio.statistic, rel=0.2)
+    one = model.wald("age:worse")
+    row = next(r for r in model.table() if r["name"] == "age:worse")
+    assert one.statistic == pytest.approx(row["z"] ** 2)
+    assert one.p_value == pytest.approx(row["p_value"])
+    with pytest.raises(ValueError, match="no coefficient or term 'wards'"):
+        model.wald("wards")
+    with pytest.raises(ValueError, match="not nested"):
+        model.likelihood_ratio(
+            up.fit_transitions("next_state:age + worse", frame, states=clinic.moves())
+        )
+    table = model.compare(smaller)
+    assert table.loc["action[T.rest]:better", "model 2"] == "" and "AIC" in table.index
+
+
+def test_a_true_model_fits_and_a_wrong_one_does_not(frame, model):
+    fine = model.goodness_of_fit(199)
+    assert fine.p_value > 0.01 and fine.degrees == 17 - 6 - 6  # cells, pairs that add to one
+    wrong = up.fit_transitions("worse + better", frame, states=clinic.moves()).goodness_of_fit(199)
+    assert wrong.p_value == 1 / 200
+    table = model.residuals()
+    assert table["observed"].sum() == len(frame)
+    # at the maximum the expected total of every column is the observed one
+    assert table["expected"].sum() == pytest.approx(len(frame))
+    assert model.calibration(5)["n"].sum() == sum(len(clinic.REACH[s]) for s in frame["state"])
+    assert model.plot_calibration(5).axes
+
+
+def test_a_plan_at_fixed_covariates(frame, model):
+    pays = {"well": 1.0, "ill": 0.6, "bad": 0.2, "dead": 0.0}
+    values = []
+    for age in (-1.0, 0.0, 1.0):
+        mdp = model.mdp(lambda s, a: pays[s], 12, at={"age": age}, start="ill")
+        plan = up.plan_with(model.at({"age": age}, horizon=12, reward=lambda s, a: pays[s]))
+        np.testing.assert_allclose(plan.v, up.solve(mdp).v, rtol=1e-12)
+        values.append(plan.v[0, list(model.world.states).index("ill")])
+        # the same chances as predict
+        row = pd.DataFrame({"state": ["bad"], "action": ["surgery"], "age": [age]})
+        shown = model.predict(row).set_index("next_state")["probability"]
+        s, a = list(model.world.states).index("bad"), list(model.world.actions).index("surgery")
+        at = mdp.known.rows(s, a)
+        names = [model.world.states[i] for i in mdp.known.successors[at]]
+        np.testing.assert_allclose(mdp.probability[0, at], shown[names], rtol=1e-12)
+    assert values[0] > values[1] > values[2]  # the old die sooner
+    ageing = model.at({"age": np.linspace(-1, 1, 12)}, horizon=12, reward=lambda s, a: pays[s])
+    ill = list(model.world.states).index("ill")
+    assert values[0] > up.plan_with(ageing).v[0, ill] > values[2]
+    low, high = (up.plan_with(ageing, how).v[0, ill] for how in ("pessimistic", "optimistic"))
+    assert low < up.plan_with(ageing).v[0, ill] < high
+
+
+def test_an_absorbing_state_stays_and_features_match_the_fit(model):
+    task = model.task({"age": 0.0}, horizon=5)
+    dead = list(task.states).index("dead")
+    for a in range(task.n_actions):
+        successors = task.successors[task.rows(dead, a)]
+        assert successors.tolist() in ([dead], [])
+    phi = model.features({"age": 0.0}, horizon=5)
+    from upriver.mnl.likelihood import probabilities
+
+    at = model.at({"age": 0.0}, horizon=5)
+    np.testing.assert_allclose(probabilities(phi, model.fitted.theta), at.prob[0], rtol=1e-12)
+
+
+MOVES = clinic.moves()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"formula": "worse + age"}, "'age' is the same for every next state .* interact it"),
+        ({"formula": "worse + better + I(2 * worse)"}, r"'I\(2 \* worse\)' is a combination of 'w"),
+        ({"formula": "worse + nosuch"}, "nosuch.*The columns are"),
+        ({"formula": "worse +* better"}, "cannot be used"),
+        ({"formula": "np.log(age - 1):worse"}, "must be finite"),
+        ({"columns": ("state", "next_state")}, "must name the state, action and next state"),
+        ({"successors": "near"}, "successors is 'near'; it must be one of 'pair', 'state', 'all'"),
+        ({"successors": lambda s, a: ["well"]}, "of the frame goes .* declared successors 'well'"),
+        ({"cluster": "ward"}, "frame has no column 'ward'"),
+        ({"weights": "times"}, "frame has no column 'times'"),
+        ({"regularization": -1.0}, "regularization is -1.0"),
+        ({"states": {"state": ["well"], "level": [1]}}, "row 0 of the frame has the state 'ill'"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named(change, message):
+    frame = clinic.visits(np.random.default_rng(1), 120)
+    given = {"formula": clinic.FORMULA, "frame": frame, "states": MOVES, **change}
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match=message):
+        up.fit_transitions(**given)
+
+
+def test_gaps_and_unknown_words_are_named(frame, model, tmp_path):
+    gaps = frame.head(50).copy()
+    gaps.loc[7, "age"] = np.nan
+    with pytest.raises(ValueError, match="row 7 of the frame has no 'age'; drop the row"):
+        up.fit_transitions(clinic.FORMULA, gaps, states=MOVES)
+    gaps.to_csv(tmp_path / "gaps.csv", index=False)
+    with pytest.raises(ValueError, match=r"gaps\.csv:9 has no 'age'"):
+        up.fit_transitions(clinic.FORMULA, tmp_path / "gaps.csv", states=MOVES)
+    wards = frame.assign(ward=np.where(frame["patient"] % 2, "east", "west"))
+    by_ward = up.fit_transitions("worse + better + death + ward:worse", wards, states=MOVES)
+    with pytest.raises(ValueError, match=r"column 'ward' holds 'north'.* 'east', 'west'"):
+        by_ward.predict(wards.head(2).assign(ward="north"))
+    with pytest.raises(ValueError, match="the state 'gone'"):
+        model.predict(frame.head(1).assign(state="gone"))
+    with pytest.raises(ValueError, match="at lacks 'age'"):
+        model.at(horizon=3)
+    with pytest.raises(
+        ValueError, match="at names 'weight'; the covariates of the model are 'age'"
+    ):
+        model.at({"age": 1.0, "weight": 2.0}, horizon=3)
+    with pytest.raises(ValueError, match=r"at\['age'\] has 2 values.* or 3, one for each step"):
+        model.at({"age": [1.0, 2.0]}, horizon=3)
+
+
+def test_nothing_of_it_is_imported_before_it_is_used():
+    import subprocess
+    import sys
+
+    code = "import sys, upriver; print({'formulaic', 'pandas', 'pyarrow'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "set()\n"
