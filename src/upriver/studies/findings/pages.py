@@ -25,6 +25,7 @@ from upriver.studies.findings.measured import (
     share_text,
 )
 from upriver.studies.findings.successors import all_mnl, cho_figure_1
+from upriver.studies.findings.untuned import untuned, untuned_long, useful_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -180,6 +181,9 @@ FINDINGS: dict[str, Callable[[Sequence[Measured]], Page]] = {
     "regret-rate": regret_rate,
     "unknown-reward": unknown_reward,
     "exploration-needed": exploration_needed,
+    "untuned": untuned,
+    "useful-range": useful_range,
+    "untuned-long": untuned_long,
     "cho-figure-1": cho_figure_1,
     "all-mnl": all_mnl,
     "all-mnl-drawn": all_mnl,
