@@ -146,10 +146,10 @@ def lost_text(cell: Cell) -> str:
 
 def runs_text(cells: Sequence[Cell]) -> str:
     """A sentence that says over how many runs the numbers are."""
-    counts = sorted({c.runs for c in cells})
-    return (
-        f"Means with 95% intervals over {' to '.join(map(str, counts[:1] + counts[1:][-1:]))} runs."
-    )
+    counts = [c.runs for c in cells]
+    least, most = min(counts), max(counts)
+    many = f"{most}" if least == most else f"{least} to {most}"
+    return f"Means with 95% intervals over {many} runs.\n"
 
 
 def minus(a: Measured, b: Measured) -> str:

@@ -41,9 +41,7 @@ def untuned(measured: Sequence[Measured]) -> Page:
         cells = [m.cell for m in here]
         lost = pivot(cells, lambda c: (c.agent, c.env), lost_text)
         first = own[0].cell.agent
-        verdict = [
-            ["environment", "best tuned learner", "loses", first, "more", "at most 1.25 times"]
-        ]
+        verdict = [["environment", "best tuned", "loses", first, "more", "at most 1.25 times"]]
         for m in own:
             if m.cell.agent == first:
                 rival = best[m.cell.env]
