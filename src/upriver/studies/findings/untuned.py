@@ -40,19 +40,21 @@ def untuned(measured: Sequence[Measured]) -> Page:
         best = {env: best_tuned(here, env) for env in places}
         cells = [m.cell for m in here]
         lost = pivot(cells, lambda c: (c.agent, c.env), lost_text)
-        first = own[0].cell.agent
-        verdict = [["environment", "best tuned", "loses", first, "more", "at most 1.25 times"]]
+        first = own[0].run.agent
+        verdict = [["environment", "best tuned", "loses", "as it comes", "loses", "more", "close"]]
         for m in own:
-            if m.cell.agent == first:
+            if m.run.agent == first:
                 rival = best[m.cell.env]
                 verdict.append(
-                    [m.cell.env, rival.cell.agent, lost_text(rival.cell), lost_text(m.cell),
-                     minus(m, rival), "yes" if keeps_up(m.cell.lost, rival.cell.lost) else "no"]
+                    [m.cell.env, rival.cell.agent, lost_text(rival.cell), m.cell.agent,
+                     lost_text(m.cell), minus(m, rival),
+                     "yes" if keeps_up(m.cell.lost, rival.cell.lost) else "no"]
                 )  # fmt: skip
         head = f"{title[0].upper()}{title[1:]}: episodes lost"
         tables += [f"{head}\n\n{lost}", as_markdown(verdict)]
         panels[title] = profile(here, places)
     tables.append(runs_text([m.cell for m in measured]))
+    tables.append("*Close*: at most 1.25 times the best tuned, or half an episode more.\n")
     xlabel = "factor: (lost + 0.5) / (best tuned + 0.5)"
     figure = plots.profile_figure(panels, xlabel, "environments within the factor")
     return "\n".join(tables), {"untuned": figure}
