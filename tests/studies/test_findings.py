@@ -10,9 +10,12 @@ import pytest
 import upriver as up
 from upriver.experiments import catalogue, execute, load
 from upriver.experiments.spec import Experiment, parse
+from upriver.results import statistics
 from upriver.results.analysis import Sample, load_runs
 from upriver.results.tables import as_csv
 from upriver.studies.findings import FINDINGS, Cell, find, measure, slope_of, solved_range
+from upriver.studies.findings.pages import over_draws
+from upriver.studies.findings.untuned import keeps_up
 
 
 def smaller(name: str, environments=None, agents=None, seeds: int = 4, episodes=None) -> Experiment:
@@ -181,3 +184,66 @@ def test_a_river_is_exactly_a_mixture_of_its_directions():
     prob = [true.get(triple, 0.0) for triple in zip(*task.triples, strict=True)]
     theta = np.linalg.lstsq(x, prob, rcond=None)[0]
     np.testing.assert_allclose(x @ theta, prob, atol=1e-12)
+
+
+def test_the_interval_of_a_slope_resamples_runs(rng):
+    k = np.arange(1, 1001)
+    powers = rng.uniform(0.3, 0.7, size=8)
+    regret = np.diff(np.array([k**p for p in powers]), axis=1, prepend=0.0)
+    sample = Sample("e", "a", "s", np.arange(8), -regret, -regret, np.zeros_like(regret))
+    at = np.unique(np.round(np.geomspace(100, 1000, 50)).astype(int))
+
+    def slope(rows):
+        total = np.mean([np.cumsum(regret[i])[at - 1] for i in rows], axis=0)
+        return np.polyfit(np.log(at), np.log(total), 1)[0]
+
+    resampled = np.array([slope(rows) for rows in statistics.draws(8, 1000, 0)])
+    without = np.array([slope([j for j in range(8) if j != i]) for i in range(8)])
+    pulls = 7 * (without.mean() - without)
+    expected = statistics.interval(resampled, slope(range(8)), [pulls])
+    found = slope_of(sample, 100)
+    assert found[0] == pytest.approx(slope(range(8)))
+    assert found[1:] == pytest.approx(expected)
+    assert found[1] < found[0] < found[2]
+
+
+def test_drawn_problems_are_resampled_and_not_their_runs():
+    draws = [np.array([1.0, 3.0]), np.array([10.0, 10.0, 10.0])]
+    mean, low, high = over_draws(draws)
+    assert mean == 6.0  # of the means 2 and 10, not of five runs
+    assert (low, high) == statistics.bootstrap(np.array([2.0, 10.0]))
+    alone = np.array([1.0, 3.0, 5.0])
+    assert over_draws([alone]) == (3.0, *statistics.bootstrap(alone))
+
+
+def test_untuned_learners_are_measured_by_the_best_tuned_one(tmp_path):
+    agents = ["UCRL-MNL-SE shared", "UCRL-MNL-SE one-hot", "UCRL-MNL one-hot", "Epsilon-greedy",
+              "UCRL-MNL shared (tuned)", "UCRL2 (tuned)"]  # fmt: skip
+    spec = smaller("untuned", ["riverswim-6", "riverswim-20"], agents, seeds=4, episodes=60)
+    result, at = found(tmp_path, spec)
+    for env in ("riverswim-6", "riverswim-20"):
+        assert at[env, "UCRL-MNL-SE shared"].lost <= 2.5
+        assert at[env, "UCRL-MNL-SE shared"].locked == 0.0
+    assert at["riverswim-20", "Epsilon-greedy"].locked == 1.0
+    assert "(100% locked in)" in result.table and "over 4 runs" in result.table
+    _, tables = result.figures["untuned"].axes
+    lines = {line.get_label(): np.asarray(line.get_ydata()) for line in tables.get_lines()}
+    # the share of two environments within a factor: none, one or both, and never falling
+    assert set(lines["Epsilon-greedy"]) <= {0.0, 0.5, 1.0}
+    assert all((np.diff(y) >= 0.0).all() for y in lines.values())
+    assert not any("(tuned)" in label for label in lines)
+
+
+def test_a_multiple_forgives_half_an_episode():
+    assert keeps_up(1.25, 1.0) and keeps_up(0.5, 0.0) and keeps_up(12.5, 10.0)
+    assert not keeps_up(1.51, 1.0) and not keeps_up(12.6, 10.0)
+
+
+def test_the_useful_range_is_that_of_nine_tenths_of_the_best(tmp_path):
+    agents = [f"UCRL-MNL-SE shared {c}" for c in ("0.1", "2")] + [
+        f"UCRL-MNL shared {c}" for c in ("1e-07", "0.0001", "0.1")
+    ]
+    spec = smaller("useful-range", ["riverswim-20"], agents, seeds=2)
+    result, _ = found(tmp_path, spec)
+    assert "| riverswim-20 | shared | UCRL-MNL-SE | 2 | 2 | 0.9" in result.table
+    assert "| riverswim-20 | shared | UCRL-MNL | 0.0001 | 0.0001 | 0.9" in result.table

@@ -261,3 +261,27 @@ def test_mnl_models_always_pass_proposition_1(rng):
     _, features, theta = random_problem(rng)
     prob: Any = mnl_mdp(features, 100.0 * theta).probability[0]
     np.testing.assert_allclose(np.add.reduceat(prob, features.task.indptr[:-1]), 1.0)
+
+
+def test_e16_one_mean_value_point_does_not_serve_all_components_but_the_integral_does():
+    # the gradient of the likelihood is a map from R^d to R^d; its Hessian at one point of the
+    # segment gives one component of the difference, not all of them
+    varphi = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+
+    def expectation(theta):
+        p = np.exp(varphi @ theta)
+        return p / p.sum() @ varphi
+
+    def hessian(theta):
+        p = np.exp(varphi @ theta)
+        p /= p.sum()
+        return (varphi.T * p) @ varphi - np.outer(p @ varphi, p @ varphi)
+
+    step = np.array([3.0, 1.0])
+    difference = expectation(step) - expectation(0.0 * step)
+    at = np.linspace(0.0, 1.0, 4001)
+    slopes = np.array([hessian(t * step) @ step for t in at])
+    assert np.abs(slopes - difference).max(axis=1).min() > 0.01
+    nodes, weights = np.polynomial.legendre.leggauss(30)
+    whole = sum(w / 2 * hessian((x + 1) / 2 * step) for x, w in zip(nodes, weights, strict=True))
+    np.testing.assert_allclose(whole @ step, difference, atol=1e-10)

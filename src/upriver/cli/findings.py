@@ -20,8 +20,9 @@ def findings(
     Parameters
     ----------
     experiment
-        scaling, equal-information, how-much-bonus, misspecification, regret-rate, unknown-reward
-        or exploration-needed; or a TOML file of one of these names.
+        scaling, equal-information, how-much-bonus, misspecification, uneven-rivers, regret-rate,
+        unknown-reward, exploration-needed, untuned, useful-range, untuned-long, cho-figure-1,
+        all-mnl or all-mnl-drawn; or a TOML file of one of these names.
     out
         The results folder: one file per run, table.csv, table.md and the figures (PNG and PDF);
         results/NAME if absent. What is stored already is not run again.

@@ -138,6 +138,18 @@ def bonus_sweep_figure(
     return figure
 
 
+def profile_figure(
+    panels: Mapping[str, Panel], xlabel: str, ylabel: str, width: str = "two"
+) -> Figure:
+    """A share that grows with a factor on a log axis: one panel per entry, steps with bands."""
+    figure = curves(panels, xlabel, ylabel, width, {}, "linear")
+    for axes in figure.axes:
+        axes.set(xscale="log", ylim=(-0.02, 1.02))
+        low, high = (round(x) for x in axes.get_xlim())
+        plain_ticks(axes.xaxis, [2.0**i for i in range(12) if low <= 2**i <= high])
+    return figure
+
+
 def rate_figure(
     panel: Panel, slopes: Mapping[str, Any], first: float | None = None, width: str = "one"
 ) -> Figure:

@@ -104,6 +104,32 @@ def dots_figure(
     return figure
 
 
+def range_figure(
+    panels: Mapping[str, Mapping[str, Mapping[str, tuple[float, float]]]], xlabel: str
+) -> Figure:
+    """Bars from the least to the largest useful bonus; panels are {title: {row: {agent: ends}}}."""
+    rows = list(dict.fromkeys(row for panel in panels.values() for row in panel))
+    agents = list(dict.fromkeys(a for p in panels.values() for bars in p.values() for a in bars))
+    with styled():
+        figure, every = grid(len(panels), "two", 0.1)
+        figure.set_figheight(0.75 + 0.26 * len(rows))
+        look, legend = styles(agents), {}
+        for axes, (title, panel) in zip(every, panels.items(), strict=True):
+            for row, bars in panel.items():
+                for agent, (low, high) in bars.items():
+                    shift = 0.24 * (agents.index(agent) - (len(agents) - 1) / 2)
+                    style = look[agent]
+                    (legend[agent],) = axes.plot(
+                        [low, high], [rows.index(row) + shift] * 2, color=style.light,
+                        marker=style.marker, markersize=3.4, linewidth=2.2, label=agent,
+                    )  # fmt: skip
+            axes.set(title=f"{title} features", xlabel=xlabel, xscale="log")
+            axes.set(ylim=(len(rows) - 0.5, -0.5))
+            axes.set_yticks(range(len(rows)), rows if axes is every[0] else [])
+        finish(figure, every, legend)
+    return figure
+
+
 def same_limits(every: Sequence[Any]) -> None:
     """One y axis for all panels, so that they can be compared, with plain numbers on it."""
     low = min(axes.get_ylim()[0] for axes in every)

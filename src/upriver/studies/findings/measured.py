@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from upriver.checks import Array
-from upriver.results.analysis import Sample, bootstrap, samples_of
+from upriver.results.analysis import (
+    Sample,
+    bootstrap,
+    paired_difference,
+    samples_of,
+    share_interval,
+)
 from upriver.results.tables import as_markdown, plain
 
 if TYPE_CHECKING:
@@ -39,7 +45,12 @@ class Cell(NamedTuple):
     """Regret / V*: how many episodes of optimal play were forgone."""
     lost_low: float
     lost_high: float
-    """95% bootstrap intervals of the means."""
+    """95% intervals of the means."""
+    locked: float
+    """Share of the runs whose last tenth is worth under half of the optimum."""
+    locked_low: float
+    locked_high: float
+    """Its exact 95% interval."""
 
 
 class Measured(NamedTuple):
@@ -109,10 +120,11 @@ def cell_of(run: RunSpec, sample: Sample, given: Iterable[str]) -> Cell:
     share, lost = sample.shares(), sample.totals("episodes lost")
     numbers = ", ".join(f"{k} = {plain(run.numbers[k])}" for k in sorted(given))
     runs, episodes = sample.values.shape
+    locked = int(sample.locked_in().sum())
     return Cell(
         run.env, run.label, run.support or "", run.features or "", run.reward or "", numbers,
         runs, episodes, float(share.mean()), *bootstrap(share), float(lost.mean()),
-        *bootstrap(lost),
+        *bootstrap(lost), locked / runs, *share_interval(locked, runs),
     )  # fmt: skip
 
 
@@ -127,7 +139,23 @@ def pivot(
 
 
 def lost_text(cell: Cell) -> str:
-    return f"{cell.lost:.1f} [{cell.lost_low:.1f}, {cell.lost_high:.1f}]"
+    """Episodes lost, and the share of locked-in runs where there are any."""
+    text = f"{cell.lost:.1f} [{cell.lost_low:.1f}, {cell.lost_high:.1f}]"
+    return f"{text} ({cell.locked:.0%} locked in)" if cell.locked else text
+
+
+def runs_text(cells: Sequence[Cell]) -> str:
+    """A sentence that says over how many runs the numbers are."""
+    counts = [c.runs for c in cells]
+    least, most = min(counts), max(counts)
+    many = f"{most}" if least == most else f"{least} to {most}"
+    return f"Means with 95% intervals over {many} runs.\n"
+
+
+def minus(a: Measured, b: Measured) -> str:
+    """Episodes that a lost more than b, over common seeds, with the interval of the difference."""
+    d = paired_difference(a.sample, b.sample, "episodes lost")
+    return f"{d.mean:+.1f} [{d.low:+.1f}, {d.high:+.1f}]"
 
 
 def share_text(cell: Cell) -> str:

@@ -22,9 +22,11 @@ from upriver.studies.findings.measured import (
     lost_text,
     measure,
     pivot,
+    runs_text,
     share_text,
 )
 from upriver.studies.findings.successors import all_mnl, cho_figure_1
+from upriver.studies.findings.untuned import untuned, untuned_long, useful_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,25 +111,51 @@ def how_much_bonus(measured: Sequence[Measured]) -> Page:
 
 
 def misspecification(measured: Sequence[Measured]) -> Page:
-    """Episodes lost against the distance from the MNL family, averaged over drawn problems.
+    """Episodes lost against the distance from the family: a panel and two tables for each size.
 
-    Intervals resample the problems, which differ more than the runs on one of them.
+    Where problems are drawn the intervals resample them, which differ more than the runs on one of
+    them; the second table has the differences to the first learner on the same problems and seeds.
     """
-    by: dict[str, dict[float, list[float]]] = {}
+    by: dict[int, dict[str, dict[float, list[Array]]]] = {}
     for m in measured:
         distance = m.run.environment["numbers"]["distance"]
-        by.setdefault(m.cell.agent, {}).setdefault(distance, []).append(m.cell.lost)
-    panel, rows = {}, []
-    for agent, at in by.items():
-        mean = [float(np.mean(lost)) for lost in at.values()]
-        low, high = zip(*(bootstrap(np.array(lost)) for lost in at.values()), strict=True)
-        panel[agent] = plots.Band(list(at), mean, low, high)
-        cells = (f"{m:.1f} [{a:.1f}, {b:.1f}]" for m, a, b in zip(mean, low, high, strict=True))
-        rows.append([agent, *cells])
-    head = ["agent", *(f"distance {d:g}" for d in next(iter(by.values())))]
-    xlabel = "distance from the MNL family"
-    figure = lost_figure({"": panel}, xlabel, log_x=False, width="one")
-    return as_markdown([head, *rows]), {"misspecification": figure}
+        at = by.setdefault(size_of(m), {}).setdefault(m.cell.agent, {})
+        at.setdefault(distance, []).append(m.sample.totals("episodes lost"))
+    panels, tables = {}, []
+    for size, agents in by.items():
+        panel, first = {}, next(iter(agents))
+        head = [*(f"distance {d:g}" for d in agents[first])]
+        lost, more = [["agent", *head]], [[f"more than {first}", *head]]
+        for agent, at in agents.items():
+            found = [over_draws(runs) for runs in at.values()]
+            panel[agent] = plots.Band(list(at), *zip(*found, strict=True))
+            lost.append([agent, *("{:.1f} [{:.1f}, {:.1f}]".format(*x) for x in found)])
+            pairs = (
+                over_draws([x - y for x, y in zip(runs, agents[first][d], strict=True)])
+                for d, runs in at.items()
+            )
+            if agent != first:
+                more.append([agent, *("{:+.1f} [{:+.1f}, {:+.1f}]".format(*x) for x in pairs)])
+        title = f"S = {size}" if len(by) > 1 else ""
+        panels[title] = panel
+        tables += [f"{title}\n\n" if title else "", as_markdown(lost), "\n", as_markdown(more)]
+    draws_text = f"{len(next(iter(next(iter(by.values()))[first].values())))} problems each. "
+    tables.append("\n" + draws_text + runs_text([m.cell for m in measured]))
+    width = "two" if len(panels) > 1 else "one"
+    figure = lost_figure(panels, "distance from the MNL family", log_x=False, width=width)
+    return "".join(tables), {"misspecification": figure}
+
+
+def uneven_rivers(measured: Sequence[Measured]) -> Page:
+    """The same on rivers whose rows differ from state to state."""
+    table, figures = misspecification(measured)
+    return table, {"uneven-rivers": figures["misspecification"]}
+
+
+def over_draws(runs: Sequence[Array]) -> tuple[float, float, float]:
+    """(mean, low, high) over drawn problems, or over the runs where there is one problem only."""
+    x = np.array([r.mean() for r in runs]) if len(runs) > 1 else runs[0]
+    return (float(x.mean()), *bootstrap(x))
 
 
 def regret_rate(measured: Sequence[Measured]) -> Page:
@@ -177,9 +205,13 @@ FINDINGS: dict[str, Callable[[Sequence[Measured]], Page]] = {
     "equal-information": equal_information,
     "how-much-bonus": how_much_bonus,
     "misspecification": misspecification,
+    "uneven-rivers": uneven_rivers,
     "regret-rate": regret_rate,
     "unknown-reward": unknown_reward,
     "exploration-needed": exploration_needed,
+    "untuned": untuned,
+    "useful-range": useful_range,
+    "untuned-long": untuned_long,
     "cho-figure-1": cho_figure_1,
     "all-mnl": all_mnl,
     "all-mnl-drawn": all_mnl,

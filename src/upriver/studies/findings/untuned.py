@@ -1,0 +1,138 @@
+"""Learners as they come, beside the best tuned ones: what tuning is worth, and what it risks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from upriver.checks import Array
+from upriver.results import plots
+from upriver.results.analysis import counts_of, curve_of, draws
+from upriver.results.styles import TUNED
+from upriver.results.tables import as_markdown
+from upriver.studies.findings.figures import range_figure
+from upriver.studies.findings.measured import (
+    Measured,
+    Page,
+    log_spaced,
+    lost_text,
+    minus,
+    pivot,
+    runs_text,
+)
+
+SLACK = 0.5
+"""Episodes added to both sides of a multiple: nobody cares how many times nothing was lost."""
+FACTORS = np.geomspace(1.0, 32.0, 60)
+KEEPS = 0.9
+"""The share of the best that a useful bonus keeps."""
+
+
+def untuned(measured: Sequence[Measured]) -> Page:
+    """Episodes lost as multiples of the best tuned learner with the same features, a profile."""
+    places = list(dict.fromkeys(m.cell.env for m in measured))
+    tables, panels = [], {}
+    for sharing, title in ((True, "shared features"), (False, "one-hot features and tables")):
+        here = [m for m in measured if shares(m) == sharing]
+        own = [m for m in here if not m.cell.agent.endswith(TUNED)]
+        best = {env: best_tuned(here, env) for env in places}
+        cells = [m.cell for m in here]
+        lost = pivot(cells, lambda c: (c.agent, c.env), lost_text)
+        first = own[0].run.agent
+        verdict = [["environment", "best tuned", "loses", "as it comes", "loses", "more", "close"]]
+        for m in own:
+            if m.run.agent == first:
+                rival = best[m.cell.env]
+                verdict.append(
+                    [m.cell.env, rival.cell.agent, lost_text(rival.cell), m.cell.agent,
+                     lost_text(m.cell), minus(m, rival),
+                     "yes" if keeps_up(m.cell.lost, rival.cell.lost) else "no"]
+                )  # fmt: skip
+        head = f"{title[0].upper()}{title[1:]}: episodes lost"
+        tables += [f"{head}\n\n{lost}", as_markdown(verdict)]
+        panels[title] = profile(here, places)
+    tables.append(runs_text([m.cell for m in measured]))
+    tables.append("*Close*: at most 1.25 times the best tuned, or half an episode more.\n")
+    xlabel = "factor: (lost + 0.5) / (best tuned + 0.5)"
+    figure = plots.profile_figure(panels, xlabel, "environments within the factor")
+    return "\n".join(tables), {"untuned": figure}
+
+
+def shares(m: Measured) -> bool:
+    return m.cell.features not in ("", "one-hot")
+
+
+def keeps_up(lost: float, best: float) -> bool:
+    """At most 1.25 times the best, or half an episode more."""
+    return lost <= max(1.25 * best, best + SLACK)
+
+
+def best_tuned(measured: Sequence[Measured], env: str) -> Measured:
+    tuned = [m for m in measured if m.cell.env == env and m.cell.agent.endswith(TUNED)]
+    return min(tuned, key=lambda m: m.cell.lost)
+
+
+def profile(measured: Sequence[Measured], places: Sequence[str]) -> dict[str, plots.Band]:
+    """{agent: share of the environments on which it stays within each factor of the best tuned}.
+
+    The band resamples the runs within each environment, the same ones for every learner.
+    """
+    lost: dict[str, list[Array]] = {}
+    for i, env in enumerate(places):
+        here = [m for m in measured if m.cell.env == env]
+        totals = {m.cell.agent: m.sample.totals("episodes lost") for m in here}
+        size = len(next(iter(totals.values())))
+        weights = np.vstack([np.full(size, 1 / size), counts_of(draws(size, 500, i))])
+        means = {agent: weights @ x for agent, x in totals.items()}
+        best = np.min([x for agent, x in means.items() if agent.endswith(TUNED)], axis=0)
+        for agent, x in means.items():
+            lost.setdefault(agent, []).append((x + SLACK) / (best + SLACK))
+    panel = {}
+    for agent, multiples in lost.items():
+        if not agent.endswith(TUNED):
+            within = (np.array(multiples)[:, :, None] <= FACTORS + 1e-9).mean(axis=0)
+            low, high = np.quantile(within[1:], [0.025, 0.975], axis=0)
+            panel[agent] = plots.Band(FACTORS, within[0], low, high)
+    return panel
+
+
+def useful_range(measured: Sequence[Measured]) -> Page:
+    """The bonuses that keep 90% of what the best of them earns, all on one axis."""
+    bars: dict[str, dict[str, dict[str, tuple[float, float]]]] = {}
+    rows = [["environment", "features", "learner", "from", "to", "best share of the optimum"]]
+    for env, features, agent in dict.fromkeys(
+        (m.cell.env, m.cell.features, name_of(m)) for m in measured
+    ):
+        here = sorted(
+            (m for m in measured if (m.cell.env, m.cell.features, name_of(m))
+             == (env, features, agent)), key=scale_of,
+        )  # fmt: skip
+        share = [m.cell.share for m in here]
+        kept = [scale_of(m) for m, x in zip(here, share, strict=True) if x >= KEEPS * max(share)]
+        bars.setdefault(features, {}).setdefault(env, {})[agent] = kept[0], kept[-1]
+        rows.append([env, features, agent, f"{kept[0]:g}", f"{kept[-1]:g}", f"{max(share):.3f}"])
+    figure = range_figure(bars, "bonus: c for UCRL-MNL, standard errors for UCRL-MNL-SE")
+    text = f"{as_markdown(rows, words=3)}\n{runs_text([m.cell for m in measured])}"
+    return text, {"useful-range": figure}
+
+
+def name_of(m: Measured) -> str:
+    return "UCRL-MNL-SE" if m.run.agent == "ucrl-mnl-se" else "UCRL-MNL"
+
+
+def scale_of(m: Measured) -> float:
+    return float(m.run.numbers["radius"])
+
+
+def untuned_long(measured: Sequence[Measured]) -> Page:
+    """Cumulative regret over many episodes: who stops exploring too early is seen to go up."""
+    panels: dict[str, dict[str, Any]] = {}
+    for m in measured:
+        curve = curve_of(m.sample, "regret")
+        at = log_spaced(1, len(curve.episodes), 80) - 1
+        panels.setdefault(m.cell.env, {})[m.cell.agent] = curve.band(at)
+    cells = [m.cell for m in measured]
+    table = pivot(cells, lambda c: (c.agent, c.env), lost_text)
+    return f"{table}\n{runs_text(cells)}", {"untuned-long": plots.regret_curves(panels, log=True)}
