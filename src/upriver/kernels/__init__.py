@@ -13,7 +13,7 @@ from typing import Any
 
 ROOMS = (
     "cholesky", "choices", "ellipsoid", "gram", "likelihood", "linear", "model", "newton", "online",
-    "optimism", "planning", "sampling", "tabular",
+    "optimism", "planning", "sampling", "stationary", "tabular",
 )  # fmt: skip
 
 
