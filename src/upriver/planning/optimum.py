@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from upriver import kernels
 from upriver.checks import Array
 from upriver.mdp import FiniteMDP, Task
+from upriver.planning.average import AveragePlan, solve_average
+from upriver.planning.discounted import DiscountedPlan, solve_discounted
 from upriver.planning.induction import Plan, backward_induction, clip_nothing, policy_type
 
 
-def solve(mdp: FiniteMDP) -> Plan:
-    """The exact optimum; among equally good actions the choice is fixed but arbitrary."""
+@overload
+def solve(mdp: FiniteMDP) -> Plan: ...
+@overload
+def solve(mdp: FiniteMDP, *, discount: float, tolerance: float = ...) -> DiscountedPlan: ...
+@overload
+def solve(mdp: FiniteMDP, *, average: Literal[True], tolerance: float = ...) -> AveragePlan: ...
+def solve(
+    mdp: FiniteMDP,
+    *,
+    discount: float | None = None,
+    average: bool = False,
+    tolerance: float = 1e-8,
+) -> Any:
+    """The exact optimum; among equally good actions the choice is fixed but arbitrary.
+
+    Over the MDP's horizon a `Plan`. With a discount, or for the average reward of a process that
+    never ends, one action for each state, within `tolerance`: a `DiscountedPlan` with `v` (S,), or
+    an `AveragePlan` with `gain` and `bias` (S,), both with a bound of their `error`.
+    """
+    if discount is not None or average:
+        return endless(mdp, discount, average, tolerance)
     task = mdp.known
     nothing = np.zeros((1, task.n_states * task.n_actions))
     return backward_induction(
@@ -23,11 +43,41 @@ def solve(mdp: FiniteMDP) -> Plan:
     )  # fmt: skip
 
 
-def evaluate(mdp: FiniteMDP, policy: ArrayLike) -> Array:
+def endless(
+    mdp: FiniteMDP, discount: float | None, average: bool, tolerance: float, policy: Any = None
+) -> DiscountedPlan | AveragePlan:
+    if discount is not None and average:
+        raise ValueError(f"discount is {discount!r} and average is True; it must be one of them")
+    if discount is None:
+        return solve_average(mdp, tolerance, policy)
+    return solve_discounted(mdp, discount, tolerance, policy)
+
+
+@overload
+def evaluate(mdp: FiniteMDP, policy: Any) -> Array: ...
+@overload
+def evaluate(
+    mdp: FiniteMDP, policy: Any, *, discount: float, tolerance: float = ...
+) -> DiscountedPlan: ...
+@overload
+def evaluate(
+    mdp: FiniteMDP, policy: Any, *, average: Literal[True], tolerance: float = ...
+) -> AveragePlan: ...
+def evaluate(
+    mdp: FiniteMDP,
+    policy: Any,
+    *,
+    discount: float | None = None,
+    average: bool = False,
+    tolerance: float = 1e-8,
+) -> Any:
     """(H + 1, S) the exact value of a policy on the true MDP.
 
-    policy: (H, S) or (S,) whole numbers, or action probabilities (H, S, A) or (S, A).
+    policy: (H, S) or (S,) whole numbers, or action probabilities (H, S, A) or (S, A). With a
+    discount or for the average, a policy of one step, (S,) or (S, A), and what `solve` returns.
     """
+    if discount is not None or average:
+        return endless(mdp, discount, average, tolerance, policy)
     task, table = mdp.known, np.asarray(policy)
     v = np.zeros((task.horizon + 1, task.n_states))
     model = task.indptr, task.successors, mdp.probability, task.reward_rows

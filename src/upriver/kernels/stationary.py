@@ -1,0 +1,127 @@
+"""Sweeps for policies that never end: Bellman backups of relative values, and chains of one policy.
+
+Values are relative: only their differences matter, so that they stay small and rounding does too.
+"""
+
+import numpy as np
+
+from upriver.kernels.compiled import compiled
+
+
+@compiled
+def improve(indptr, successors, prob, reward, discount, w, u, policy):
+    """u = max_a (r + discount * P w) and its argmax; returns the least and largest u - w.
+
+    prob (n,), reward (S*A,), w and u (S,); policy (S,) keeps its action where that is as good, so
+    that rounding does not make policies cycle.
+    """
+    one = np.uint64(1)
+    n_states = w.shape[0]
+    n_actions = reward.shape[0] // n_states
+    low, high = np.inf, -np.inf
+    i = np.uint64(indptr[0])
+    for s in range(n_states):
+        best = -np.inf
+        arg = 0
+        kept = -np.inf
+        for a in range(n_actions):
+            g = np.uint64(s * n_actions + a)
+            stop = np.uint64(indptr[g + one])
+            expected = 0.0
+            while i < stop:
+                expected += prob[i] * w[np.uint32(successors[i])]
+                i += one
+            x = reward[g] + discount * expected
+            arg = a if x > best else arg
+            best = x if x > best else best
+            kept = x if a == policy[s] else kept
+        u[s] = best
+        if kept < best - 1e-14 * (1.0 + abs(best)):
+            policy[s] = arg
+        change = best - w[s]
+        low = min(low, change)
+        high = max(high, change)
+    return low, high
+
+
+@compiled
+def follow(indptr, successors, prob, reward, policy, start, to, weight, pay):
+    """The chain of a policy (S,): start (S+1,), to and weight (m,), pay (S,), packed tightly."""
+    n_states = policy.shape[0]
+    n_actions = reward.shape[0] // n_states
+    place = 0
+    for s in range(n_states):
+        start[s] = place
+        g = s * n_actions + policy[s]
+        pay[s] = reward[g]
+        for i in range(indptr[g], indptr[g + 1]):
+            to[place] = successors[i]
+            weight[place] = prob[i]
+            place += 1
+    start[n_states] = place
+
+
+@compiled
+def advance(start, to, weight, pay, discount, lazy, enough, most, w, u):
+    """Up to `most` times w <- w + (1 - lazy) * (pay + discount * P w - w), less the change of w[0].
+
+    Stops when the largest change is within `enough` of the least. Uses u (S,); returns how often.
+    """
+    one = np.uint64(1)
+    n_states = w.shape[0]
+    for k in range(most):
+        low, high = np.inf, -np.inf
+        i = np.uint64(0)
+        for s in range(n_states):
+            stop = np.uint64(start[s + 1])
+            expected = 0.0
+            while i < stop:
+                expected += weight[i] * w[np.uint32(to[i])]
+                i += one
+            change = pay[s] + discount * expected - w[s]
+            u[s] = w[s] + (1.0 - lazy) * change
+            low = min(low, change)
+            high = max(high, change)
+        shift = u[0]
+        for s in range(n_states):
+            w[s] = u[s] - shift
+        if high - low <= enough:
+            return k + 1
+    return most
+
+
+@compiled
+def leave(indptr, successors, n_actions, label, allowed, alive):
+    """Forbid pairs that may leave their class or meet a dead state; kill states without a pair.
+
+    label (S,), allowed (S*A,) and alive (S,) of booleans, changed in place until nothing changes.
+    Returns whether anything did.
+    """
+    n_states = label.shape[0]
+    changed = False
+    again = True
+    down = False
+    while again:
+        again = False
+        for k in range(n_states):
+            s = n_states - 1 - k if down else k
+            if not alive[s]:
+                continue
+            left = 0
+            for g in range(s * n_actions, (s + 1) * n_actions):
+                if not allowed[g]:
+                    continue
+                for i in range(indptr[g], indptr[g + 1]):
+                    t = successors[i]
+                    if not alive[t] or label[t] != label[s]:
+                        allowed[g] = False
+                        again = True
+                        break
+                if allowed[g]:
+                    left += 1
+            if left == 0:
+                alive[s] = False
+                again = True
+        changed = changed or again
+        down = not down
+    return changed

@@ -1,0 +1,103 @@
+"""Average reward: the best reward per step of a known MDP that never ends, or that of a policy.
+
+The gain must not depend on the start. That is so where there is one set of states that some policy
+can stay in for ever (a maximal end component, de Alfaro 1997): every policy is drawn into it, and
+in it every state can be reached. Two such sets, and the gain may differ between them: refused.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from upriver import kernels
+from upriver.checks import Array, positive_number
+from upriver.mdp import FiniteMDP
+from upriver.planning.stationary import Rows, iterate, rows_of
+
+TOLERANCE = 1e-8
+LAZY = 0.1
+"""How much of the old value a sweep keeps, so that periodic chains do not oscillate."""
+
+
+class AveragePlan(NamedTuple):
+    """One action for each state, for ever."""
+
+    policy: Array
+    """(S,) the action in each state."""
+    gain: float
+    """Reward per step in the long run, from any start."""
+    bias: Array
+    """(S,) how much better it is to start in each state, up to a number that is common to all."""
+    error: float
+    """The true gain, and that of the policy, are no further from `gain` than this."""
+    sweeps: int
+    """Passes over the states that it took."""
+
+    @property
+    def span(self) -> float:
+        """Largest difference of the bias between two states, at most the diameter."""
+        return float(np.ptp(self.bias))
+
+
+def solve_average(
+    mdp: FiniteMDP, tolerance: float = TOLERANCE, policy: Array | None = None
+) -> AveragePlan:
+    """The best gain, or that of `policy`, (S,) or (S, A), within `tolerance`."""
+    tolerance = positive_number("tolerance", tolerance)
+    rows = rows_of(mdp, policy, "an average")
+    check_one_class(mdp, rows)
+    found = iterate(rows, 1.0, LAZY, tolerance)
+    gap, sweeps = 0.01, found.sweeps
+    while found.high - found.low > 2.0 * tolerance and gap > 1e-13:
+        # slow to mix: optimal for every discount close enough to 1 is optimal on average
+        # (Blackwell 1962), and with a discount there are equations to solve
+        near = iterate(rows, 1.0 - gap, 0.0, tolerance, found.u)
+        found = iterate(rows, 1.0, LAZY, tolerance, near.u)
+        gap, sweeps = 0.1 * gap, sweeps + near.sweeps + found.sweeps
+    if found.high - found.low > 2.0 * tolerance:
+        found = iterate(rows, 1.0, LAZY, tolerance, found.u, band=False)
+        sweeps += found.sweeps
+    gain = 0.5 * (found.low + found.high)
+    played = found.policy if policy is None else policy
+    error = 0.5 * (found.high - found.low)
+    return AveragePlan(played, gain, found.u - found.u.mean(), error, sweeps)
+
+
+def check_one_class(mdp: FiniteMDP, rows: Rows) -> None:
+    """Refuse an MDP with two sets of states that a policy can stay in for ever."""
+    label = recurrent_classes(rows)
+    classes = np.unique(label[label >= 0])
+    if len(classes) > 1:
+        names = mdp.known.states if mdp.known.states is not None else range(mdp.n_states)
+        one, other = (names[int(np.argmax(label == c))] for c in classes[:2])
+        raise ValueError(
+            f"{mdp.name} has {len(classes)} sets of states that one can stay in for ever, so the "
+            f"average reward depends on the start (one holds {one!r}, another {other!r}); use a "
+            "discount, or one set at a time"
+        )
+
+
+def recurrent_classes(rows: Rows) -> Array:
+    """(S,) the maximal end component of each state, or -1 where every policy leaves for good."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    n_states, groups = rows.n_states, len(rows.reward)
+    n_actions = groups // n_states
+    sizes = np.diff(rows.indptr)
+    origin = np.repeat(np.arange(groups) // n_actions, sizes)
+    allowed, alive = np.ones(groups, bool), np.ones(n_states, bool)
+    while True:
+        kept = allowed.repeat(sizes)
+        graph = csr_array(
+            (np.ones(int(kept.sum()), np.int8), (origin[kept], rows.successors[kept])),
+            shape=(n_states, n_states),
+        )
+        label = connected_components(graph, connection="strong")[1]
+        label[~alive] = -1
+        if not kernels.stationary.leave(
+            rows.indptr, rows.successors, n_actions, label, allowed, alive
+        ):  # fmt: skip
+            return label

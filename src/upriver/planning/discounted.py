@@ -1,0 +1,48 @@
+"""Discounted reward: the optimum of a known MDP, or the value of a policy, with no last step."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from upriver.checks import Array, positive_number
+from upriver.mdp import FiniteMDP
+from upriver.planning.stationary import iterate, rows_of
+
+TOLERANCE = 1e-8
+
+
+class DiscountedPlan(NamedTuple):
+    """One action for each state, for ever."""
+
+    policy: Array
+    """(S,) the action in each state."""
+    v: Array
+    """(S,) the value, the sum of discount^t times the reward of step t."""
+    discount: float
+    error: float
+    """No value is further from the true one than this, and the policy loses at most twice it."""
+    sweeps: int
+    """Passes over the states that it took."""
+
+
+def solve_discounted(
+    mdp: FiniteMDP,
+    discount: float,
+    tolerance: float = TOLERANCE,
+    policy: Array | None = None,
+) -> DiscountedPlan:
+    """The optimum, or the value of `policy`, (S,) or (S, A), within `tolerance`.
+
+    Where values are so large that rounding is more than `tolerance`, `error` says what is left.
+    """
+    if isinstance(discount, bool) or not 0.0 <= discount < 1.0:
+        raise ValueError(f"discount is {discount!r}; it must be at least 0 and less than 1")
+    tolerance = positive_number("tolerance", tolerance)
+    rows = rows_of(mdp, policy, "a discounted sum")
+    ratio = discount / (1.0 - discount)
+    level = tolerance / max(ratio, 1.0)  # half of the bound below; the rest is for rounding
+    found = iterate(rows, discount, 0.0, level)
+    v = found.u + ratio * 0.5 * (found.low + found.high)
+    error = (0.5 * ratio + 0.5) * (found.high - found.low)
+    played = found.policy if policy is None else policy
+    return DiscountedPlan(played, v, float(discount), float(error), found.sweeps)

@@ -1,0 +1,180 @@
+"""Modified policy iteration on relative values, the loop behind discounted and average reward.
+
+Write T for the Bellman operator and u = T w. Whatever w is, adding a number to it moves w and T w
+alike, so only differences count, and the optimal value v* obeys
+
+    u + gamma/(1 - gamma) min(u - w) <= v* <= u + gamma/(1 - gamma) max(u - w)    (gamma < 1)
+    min(u - w) <= the optimal gain <= max(u - w)                                  (gamma = 1)
+
+(MacQueen 1966; Odoni 1969), and so does the value of the policy that is greedy in w. Rows of
+probabilities are taken to sum to 1 exactly. Between two
+improvements the policy's own chain is followed until its changes are nearly level; where that takes
+long and the chain is a band, its linear equations are solved instead, which is policy iteration.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from upriver import kernels
+from upriver.checks import Array
+from upriver.mdp import FiniteMDP, Task
+
+LEVEL = 0.1
+"""A chain is followed until its changes are this much more level than the improvement's."""
+SHORT, LONG = 50, 200
+"""The most sweeps of a chain between improvements, where its equations can be solved and not."""
+STUCK = 3
+"""Solutions in a row that may change neither the policy nor the range of the changes enough."""
+BAND = 2e9
+"""The most multiplications that solving the equations of a chain may take."""
+MOST_SWEEPS = 1_000_000
+
+
+class Rows(NamedTuple):
+    """The triples as the kernels of stationary plans read them."""
+
+    indptr: Array
+    successors: Array
+    prob: Array
+    """(n,)"""
+    reward: Array
+    """(S*A,)"""
+
+    n_states: int
+
+
+class Found(NamedTuple):
+    policy: Array
+    """(S,)"""
+    u: Array
+    """(S,) relative values after a last backup."""
+    low: float
+    high: float
+    """The least and largest change of the last backup, with what rounding may add."""
+    sweeps: int
+    """Passes over the states, of all actions or of one."""
+
+
+def rows_of(mdp: FiniteMDP, policy: Array | None, setting: str) -> Rows:
+    """The rows of an MDP, or those of one policy on it, as an MDP with one action."""
+    task = mdp.known
+    if len(mdp.probability) > 1 or len(task.reward_rows) > 1:
+        raise ValueError(
+            f"{mdp.name} changes with the step, and {setting} is for ever: it needs one transition "
+            "and one reward for all steps"
+        )
+    rows = Rows(
+        task.indptr, task.successors, mdp.probability[0], task.reward_rows[0], task.n_states
+    )
+    return rows if policy is None else chain_of(rows, task, policy)
+
+
+def chain_of(rows: Rows, task: Task, policy: Array) -> Rows:
+    """The rows of a policy: (S,) whole numbers, or probabilities (S, A)."""
+    from scipy import sparse
+
+    shape = task.n_states, task.n_actions
+    mixture = np.asarray(getattr(policy, "policy", policy))
+    if mixture.shape not in {shape, shape[:1]}:
+        raise ValueError(f"policy has shape {mixture.shape}; it must be {shape[:1]} or {shape}")
+    if mixture.ndim == 1:
+        bad = (mixture < 0) | (mixture >= task.n_actions)
+        if mixture.dtype.kind not in "iu" or bad.any():
+            s = int(np.argmax(bad))
+            raise ValueError(f"policy[{s}] is {mixture[s]}; actions are 0 to {task.n_actions - 1}")
+        mixture = np.eye(task.n_actions)[mixture]
+    if not ((mixture >= 0).all() and np.allclose(mixture.sum(axis=1), 1.0, atol=1e-8)):
+        raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
+    groups = np.arange(mixture.size)
+    select = sparse.csr_array((mixture.ravel(), (groups // shape[1], groups)))
+    select.eliminate_zeros()
+    size = mixture.size, task.n_states
+    chain: Any = select @ sparse.csr_array((rows.prob, rows.successors, rows.indptr), shape=size)
+    reward = select @ rows.reward
+    return Rows(
+        chain.indptr.astype(np.int64), chain.indices.astype(np.int32), chain.data, reward, shape[0]
+    )
+
+
+def iterate(
+    rows: Rows,
+    discount: float,
+    lazy: float,
+    tolerance: float,
+    guess: Array | None = None,
+    band: bool = True,
+) -> Found:
+    """Improve and follow until the changes of a backup are within `tolerance` of each other.
+
+    lazy: how much of the old value a step of a chain keeps; above 0 it cannot oscillate. guess:
+    (S,) values to begin with. band: whether to solve equations where that is quicker; without a
+    discount they are singular, and it returns what it has. Ends early where rounding or equations
+    that are too ill-conditioned keep the changes apart.
+    """
+    k, n_states = kernels.stationary, rows.n_states
+    widest = int(np.diff(rows.indptr).max())
+    start = np.empty(n_states + 1, np.int64)
+    to, weight = np.empty(n_states * widest, np.int32), np.empty(n_states * widest)
+    w = np.zeros(n_states) if guess is None else guess - guess[0]
+    u, pay = np.empty(n_states), np.empty(n_states)
+    policy = np.zeros(n_states, np.int32)
+    reach = bandwidth(rows)
+    band = band and n_states * (reach + 1.0) ** 2 <= BAND
+    patience = SHORT if band else LONG
+    sweeps, least, stuck, most, direct = 0, np.inf, 0, patience, False
+    while True:
+        before = policy.copy() if direct else policy
+        low, high = k.improve(*rows[:4], discount, w, u, policy)
+        sweeps, span = sweeps + 1, high - low
+        slack = 8.0 * np.finfo(float).eps * max(float(np.abs(u).max()), 1.0)
+        stuck = stuck + 1 if direct and np.array_equal(before, policy) else 0
+        slow = most == 0 or stuck > STUCK or sweeps > MOST_SWEEPS
+        if span <= max(tolerance, slack) or slow:
+            return Found(policy, u, float(low - slack), float(high + slack), sweeps)
+        k.follow(*rows[:4], policy, start, to, weight, pay)
+        if direct:
+            w = solve_band(start, to, weight, pay, discount, reach, w)
+            continue
+        if lazy == 0.0:
+            w, u = u, w
+        most = min(2 * most, patience) if span < least else max(most // 2, 1)
+        least = min(span, least)
+        done = k.advance(
+            start, to, weight, pay, discount, lazy, LEVEL * span, most, w, u
+        )  # fmt: skip
+        sweeps += done
+        if band and done == patience:
+            direct, most = discount < 1.0, int(discount < 1.0)
+
+
+def bandwidth(rows: Rows) -> int:
+    """The furthest that a step leads, in numbers of states."""
+    n_actions = len(rows.reward) // rows.n_states
+    origin = np.repeat(np.arange(len(rows.reward)) // n_actions, np.diff(rows.indptr))
+    return int(np.abs(rows.successors - origin).max())
+
+
+def solve_band(
+    start: Array, to: Array, weight: Array, pay: Array, discount: float, reach: int, w: Array
+) -> Array:
+    """Relative values of a chain, level in pay + discount * P w - w, by elimination in the band.
+
+    w: a guess, which is corrected, so that rounding concerns the correction only.
+    """
+    from scipy.linalg import solve_banded
+
+    n_states = len(pay)
+    to, weight = to[: start[-1]], weight[: start[-1]]
+    origin = np.repeat(np.arange(n_states), np.diff(start))
+    change = pay + discount * np.add.reduceat(weight * w[to], start[:-1]) - w
+    band = np.zeros((2 * reach + 1, n_states))
+    band[reach] = 1.0
+    band[reach + origin - to, to] -= discount * weight  # each (s, s') occurs once
+    change -= 0.5 * (change.max() + change.min())
+    w = w + solve_banded(
+        (reach, reach), band, change, overwrite_ab=True, check_finite=False
+    )  # fmt: skip
+    return w - w[0]

@@ -1,0 +1,178 @@
+"""Discounted and average reward: against enumeration, closed forms, a programme, and QuantEcon."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+import upriver as up
+from tests.envs.test_queue import threshold_gain
+from tests.reference import dense, random_mdp
+from upriver.bench.planning import random_mdp as sparse_mdp
+from upriver.planning import stationary
+
+
+def plain(mdp):
+    p, r = dense(mdp)
+    return p[0], r[0]
+
+
+def chain_value(p, r, policy, discount):
+    at = np.arange(len(r))
+    return np.linalg.solve(np.eye(len(r)) - discount * p[at, policy], r[at, policy])
+
+
+@pytest.mark.parametrize("discount", [0.0, 0.5, 0.9, 0.9999])
+def test_discounted_optimum_is_the_best_of_all_policies(rng, discount):
+    mdp = random_mdp(rng, n_states=4, n_actions=3)
+    p, r = plain(mdp)
+    best = np.max([chain_value(p, r, x, discount) for x in product(range(3), repeat=4)], axis=0)
+    plan = up.solve(mdp, discount=discount)
+    # rows sum to 1 only up to rounding, which the dense solution takes at its word
+    rounding = 4 * np.finfo(float).eps * best.max() / (1 - discount)
+    assert np.abs(plan.v - best).max() <= plan.error + rounding and plan.error <= 2e-8
+    np.testing.assert_allclose(chain_value(p, r, plan.policy, discount), best, atol=2e-8 + rounding)
+
+
+def test_policy_iteration_of_quantecon_agrees_on_fifty_mdps():
+    markov = pytest.importorskip("quantecon.markov")
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        mdp = random_mdp(rng, n_states=int(rng.integers(2, 30)), n_actions=int(rng.integers(1, 5)))
+        p, r = plain(mdp)
+        discount = float(rng.choice([0.3, 0.9, 0.99, 0.999]))
+        theirs = markov.DiscreteDP(r, p, discount).solve(method="policy_iteration")
+        assert np.abs(up.solve(mdp, discount=discount).v - theirs.v).max() < 1e-8
+
+
+@pytest.mark.parametrize("tolerance", [1.0, 1e-3, 1e-6])
+def test_the_error_is_a_bound_and_within_the_tolerance(tolerance):
+    mdp = sparse_mdp(60, 3, near=True, seed=3)
+    exact = up.solve(mdp, discount=0.99, tolerance=1e-11).v
+    plan = up.solve(mdp, discount=0.99, tolerance=tolerance)
+    assert np.abs(plan.v - exact).max() <= plan.error + 1e-10
+    assert plan.error <= tolerance
+    worth = up.evaluate(mdp, plan.policy, discount=0.99, tolerance=1e-11).v
+    assert (exact - worth).max() <= 2 * plan.error + 1e-10
+
+
+@pytest.mark.parametrize("band", [stationary.BAND, 0.0])
+def test_bands_are_solved_and_others_followed_to_the_same_end(monkeypatch, band):
+    monkeypatch.setattr(stationary, "BAND", band)
+    mdp = sparse_mdp(80, 3, near=True, seed=1)
+    p, r = plain(mdp)
+    plan = up.solve(mdp, discount=0.999)
+    assert (plan.sweeps < 300) == (band > 0)
+    np.testing.assert_allclose(
+        plan.v, chain_value(p, r, plan.policy, 0.999), atol=3 * max(plan.error, 1e-10)
+    )
+    np.testing.assert_allclose((r + 0.999 * p @ plan.v).max(axis=1), plan.v, atol=1e-8)
+
+
+def best_gain(mdp):
+    """The linear programme over stationary frequencies x(s, a)."""
+    p, r = plain(mdp)
+    s, a = r.shape
+    flow = np.repeat(np.eye(s), a, axis=1) - p.reshape(s * a, s).T
+    found = linprog(
+        -r.ravel(), A_eq=np.vstack([flow, np.ones(s * a)]), b_eq=[*np.zeros(s), 1.0],
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )  # fmt: skip
+    return -found.fun
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_gain_is_that_of_a_linear_programme(seed):
+    near = sparse_mdp(25, 3, near=True, seed=seed)  # slow to mix
+    for mdp in (near, up.envs.random_mnl(6, max_successors=6, seed=seed)):
+        plan = up.solve(mdp, average=True)
+        assert plan.gain == pytest.approx(best_gain(mdp), abs=3e-8)
+        assert plan.error <= 2e-8
+        again = up.evaluate(mdp, plan.policy, average=True)
+        assert again.gain == pytest.approx(plan.gain, abs=4e-8)
+        p, r = plain(mdp)  # the optimality equation of gain and bias
+        np.testing.assert_allclose(
+            (r + p @ plan.bias).max(axis=1), plan.bias + plan.gain, atol=5e-8
+        )
+
+
+def test_two_states_in_closed_form():
+    mdp = up.envs.two_state()
+    p, q = 1.0 / (1.0 + 3.0 * np.exp(-0.16)), 0.25
+    plan = up.solve(mdp, average=True)
+    assert plan.gain == pytest.approx(p / (p + q), abs=1e-8)
+    assert plan.span == pytest.approx(1.0 / (p + q), abs=1e-6)
+    v = up.solve(mdp, discount=0.9).v
+    at_one = 1.0 / ((1 - 0.9 * (1 - q)) - 0.81 * p * q / (1 - 0.9 * (1 - p)))
+    assert v == pytest.approx([0.9 * p * at_one / (1 - 0.9 * (1 - p)), at_one], abs=1e-8)
+    uniform = up.evaluate(mdp, np.full((2, 8), 1 / 8), average=True).gain
+    mean = np.mean(1.0 / (1.0 + 3.0 * np.exp(-0.16 / 3 * np.array([-3, -1, -1, -1, 1, 1, 1, 3]))))
+    assert uniform == pytest.approx(mean / (mean + q), abs=1e-8)
+
+
+def test_admission_to_a_queue_in_closed_form():
+    numbers = {"arrival": 1.2, "service": 1.0, "emergencies": 0.1, "refusal": 0.3}
+    gains = [threshold_gain(15, t, **numbers) for t in range(16)]
+    mdp = up.envs.queue(15, **numbers)
+    plan = up.solve(mdp, average=True)
+    assert plan.gain == pytest.approx(max(gains), abs=1e-8)
+    assert plan.policy[:15].tolist() == [int(n >= np.argmax(gains)) for n in range(15)]
+    shut = up.evaluate(mdp, np.ones(16, int), average=True)
+    assert shut.gain == pytest.approx(gains[0], abs=1e-8)
+
+
+def test_replacement_by_renewal_reward():
+    """A cycle: the month of the replacement, state 0 where that stays, then 1 .. n - 1."""
+    stay, wear, upkeep, cost = 0.3, 0.7, 0.02, 0.5
+    mdp = up.envs.bus_engine(40, 10, (stay, wear, 0.0), upkeep, cost)
+    highest = max(cost, upkeep * 39)
+    gains = []
+    for n in range(1, 40):
+        length = 1.0 + stay / wear + (n - 1) / wear
+        paid = cost + sum(upkeep * x / wear for x in range(1, n))
+        gains.append(1.0 - paid / length / highest)
+    plan = up.solve(mdp, average=True)
+    assert plan.gain == pytest.approx(max(gains), abs=1e-8)
+    assert int(np.argmax(plan.policy)) == 1 + int(np.argmax(gains))
+
+
+def test_a_periodic_chain_has_a_gain():
+    mdp = up.FiniteMDP.from_arrays(np.array([[[0, 1.0]], [[1.0, 0]]]), [[0.0], [1.0]], 5)
+    plan = up.solve(mdp, average=True)
+    assert plan.gain == pytest.approx(0.5, abs=1e-8)
+    assert plan.bias[1] - plan.bias[0] == pytest.approx(0.5, abs=1e-7)
+
+
+def test_classes_that_one_can_stay_in():
+    stay_or_go = {(0, 0): {0: 1.0}, (0, 1): {1: 1.0}, (1, 0): {2: 1.0}, (1, 1): {2: 1.0},
+                  (2, 0): {1: 1.0}, (2, 1): {1: 0.5, 2: 0.5}}  # fmt: skip
+    mdp = up.FiniteMDP.from_rows(stay_or_go, {(0, 0): 1.0}, 3, name="two")
+    with pytest.raises(ValueError, match="two has 2 sets of states that one can stay in for ever"):
+        up.solve(mdp, average=True)
+    leaks = {**stay_or_go, (0, 0): {0: 0.9, 1: 0.1}}  # 0 is left for good whatever one does
+    plan = up.solve(up.FiniteMDP.from_rows(leaks, {(0, 0): 1.0, (2, 1): 0.3}, 3), average=True)
+    assert plan.gain == pytest.approx(0.2, abs=1e-8)  # 2 (two steps, on average) pay 0.3, 1 nothing
+    assert up.solve(up.envs.windy_grid(5), average=True).gain == pytest.approx(1.0, abs=1e-8)
+
+
+RIVER = up.envs.riverswim(4)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: up.solve(RIVER, discount=1.0), r"discount is 1\.0; it must be at least 0"),
+        (lambda: up.solve(RIVER, discount=-0.1), r"discount is -0\.1"),
+        (lambda: up.solve(RIVER, discount=0.9, average=True), "average is True; it must be one"),
+        (lambda: up.solve(RIVER, discount=0.9, tolerance=0), "tolerance is 0"),
+        (lambda: up.solve(up.envs.tidal_river(4), average=True), "tidal-river-4 changes with the"),
+        (lambda: up.solve(up.envs.deep_sea(3), average=True), r"one holds \(2, 0\), another"),
+        (lambda: up.evaluate(RIVER, [0, 1], discount=0.9), r"policy has shape \(2,\); it must be"),
+        (lambda: up.evaluate(RIVER, [0, 1, 2, 0], discount=0.9), r"policy\[2\] is 2; actions are"),
+        (lambda: up.evaluate(RIVER, np.ones((4, 2)), average=True), "that sum to 1"),
+    ],
+)  # fmt: skip
+def test_bad_calls_are_one_sentence(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
