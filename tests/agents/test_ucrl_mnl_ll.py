@@ -89,3 +89,21 @@ def test_q_is_cut_at_the_horizon_where_the_bonus_is_boundless():
         assert plan.q(h) == pytest.approx(5.0)
     assert plan.v[:5] == pytest.approx(5.0)
     assert len(np.unique(plan.policy)) == 2  # all tied
+
+
+def test_the_exact_maximum_lies_between_greedy_and_the_closed_bonus():
+    """Also for a set in the local norm: step by step, with the next values of the same plan."""
+    mdp = up.envs.riverswim(4, horizon=6)
+    task = mdp.task("local")
+    fields = {"features": up.features.one_hot(task), "radius": up.constant_radius(0.3)}
+    exact = up.UCRLMNLLL(task, **fields, exact=True)
+    inside = 0
+    for _, state, plan in play(exact, mdp, 15):
+        for h in range(6):
+            model, v = state.model, plan.v[h + 1]
+            greedy = plain.backup(task, model.prob[h], 0.0, v)
+            assert (plan.q(h) >= greedy - 1e-9).all()
+            first = up.mnl.online.local_bonus(task, model, 6 * 0.3, 2.5 * 6 * 0.3**2)[h]
+            assert (plan.q(h) <= greedy + first.reshape(4, 2) + 1e-9).all()
+            inside += int((plan.q(h) > greedy + 1e-6).sum())
+    assert inside > 100

@@ -22,7 +22,7 @@ from upriver.mnl import model as mnl
 from upriver.mnl import online
 from upriver.mnl.confidence import Radius
 from upriver.planning import Plan, backward_induction, clip_q, draw_word
-from upriver.planning.optimism import ones
+from upriver.planning.optimism import exact_maximum, ones
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,12 @@ class UCRLMNLLL:
     + sum Hess l(theta_hat), Q_h = clip(r + P V_{h+1} + H beta_k sum_s' P ||varphi - mean||_{B^-1}
     + (5/2) H beta_k^2 max_s' ||varphi||^2_{B^-1}) to [0, H], mean the expected feature under P.
 
-    Deviations: the paper maximises over a set of theta that is not convex; the bonus here is the
-    one that it bounds this maximum by. The default radius is the practical form. Ties are broken
-    uniformly at random when the plan is made.
+    With `exact`, Q_h = r + max of P_theta V_{h+1} over ||theta - theta_hat||_B <= beta_k, for each
+    (s, a, h) by itself, in place of the bonus.
+
+    Deviations: the paper's set takes the Hessian at theta itself, here it is the one at theta_hat;
+    and by default the bonus that it bounds the maximum by stands in. The default radius is the
+    practical form. Ties are broken uniformly at random when the plan is made.
     """
 
     task: Task
@@ -42,6 +45,8 @@ class UCRLMNLLL:
     """beta_k; a number c stands for scaled_radius(c); 0 is the greedy learner."""
     regularization: float = 1.0
     """lambda."""
+    exact: bool = False
+    """The maximum over the local ellipsoid instead of the closed bonus: smaller, and slower."""
     per_step: bool = True
     """One transition core for each step h, as published, instead of one for all."""
     reward_bonus: float = 1.0
@@ -63,6 +68,8 @@ class UCRLMNLLL:
         """The optimistic values with theta_hat and beta_k."""
         beta, horizon = self.beta(state), self.task.horizon
         reward = family.reward(self, state)
+        if self.exact:
+            return exact_maximum(self.task, state.model, reward, beta, draw_word(rng))
         second = 2.5 * horizon * beta**2
         bonus = online.local_bonus(self.task, state.model, horizon * beta, second)
         return backward_induction(
