@@ -27,6 +27,7 @@ MADE_BY_OTHERS = {
     "Rollouts": "played.",
     "Learning": "learning.",
     "FittedMNL": "fitted.",
+    "TransitionModel": "ward.",
 }
 """How the examples call what nobody makes by its name."""
 LINK = re.compile(r"(?<!\\)\]\(([^)\s]+)\)")
