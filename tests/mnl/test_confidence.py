@@ -24,13 +24,14 @@ from upriver.features import Features
 from upriver.mnl.confidence import Evidence
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse", "one-hot", "indicator"])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "one-hot", "indicator", "pooled"])
 def test_gram_matrix_and_norms(rng, kind):
     task = random_mdp(rng, 5, 2).task()
     raw = rng.standard_normal((task.n_triples, 4))
     made = {
         "dense": lambda: Features(task, raw),
         "sparse": lambda: Features(task, sparse.csr_array(raw * (rng.random(raw.shape) < 0.4))),
+        "pooled": lambda: features.pooled(Features(task, raw), spread=1.7),
         "one-hot": lambda: features.one_hot(task),
         "indicator": lambda: features.one_hot_indicator(task),
     }[kind]()

@@ -20,10 +20,15 @@ def make(kind, rng, task):
         "dense": lambda: Features(task, raw),
         "sparse": lambda: Features(task, sparse.csr_array(raw * (rng.random(raw.shape) < 0.4))),
         "one-hot": lambda: features.one_hot(task),
+        "pooled": lambda: features.pooled(Features(task, raw), spread=0.7),
+        "pooled sparse": lambda: features.pooled(
+            Features(task, sparse.csr_array(raw * (rng.random(raw.shape) < 0.2))), spread=2.0
+        ),
+        "pooled alone": lambda: features.pooled(Features(task, 0.0 * raw)),
     }[kind]()
 
 
-KINDS = ("dense", "sparse", "one-hot")
+KINDS = ("dense", "sparse", "one-hot", "pooled", "pooled sparse", "pooled alone")
 
 
 def information(task, phi, theta, counts, lam):

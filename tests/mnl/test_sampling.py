@@ -38,13 +38,14 @@ class Chosen:
         return np.broadcast_to(self.normals, shape).copy()
 
 
-@pytest.mark.parametrize("kind", ["dense", "one-hot", "sparse"])
+@pytest.mark.parametrize("kind", ["dense", "one-hot", "sparse", "pooled"])
 @pytest.mark.parametrize("n_cores", [1, 5])
 def test_the_covariance_of_a_draw_is_the_inverse_information(rng, kind, n_cores):
     task = random_mdp(rng, 4, 2, horizon=5).task()
     raw = rng.standard_normal((task.n_triples, 4))
     made = {
         "dense": lambda: Features(task, raw),
+        "pooled": lambda: features.pooled(Features(task, raw), spread=0.7),
         "one-hot": lambda: features.one_hot(task),
         "sparse": lambda: Features(task, sparse.csr_array(raw * (rng.random(raw.shape) < 0.4))),
     }[kind]()

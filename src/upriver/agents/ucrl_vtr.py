@@ -74,6 +74,8 @@ class UCRLVTR:
 
     def __post_init__(self) -> None:
         self.mixture.check_task(self.task)
+        if self.mixture.spread:
+            raise ValueError("pooled features are no mixture of models, which UCRL-VTR needs")
         settle(
             self, bonus=rule(float), regularization=positive_number,
             reward_bonus=nonnegative_number,

@@ -34,7 +34,8 @@ def diagnose(
     environment
         A name of the catalogue such as riverswim-6, a saved MDP (.npz or .toml), or gym:ID.
     features
-        one-hot, one-hot-indicator, or shared for the environment's own.
+        one-hot, one-hot-indicator, or shared for the environment's own, pooled for those with an
+        own effect of every triple.
     support
         What the learner is told: known, local or full reachable sets.
     horizon
@@ -93,13 +94,13 @@ def find_mdp(name: str, horizon: int | None) -> FiniteMDP:
 
 def find_features(name: str, environment: str, task: Task) -> Features:
     from upriver import envs
-    from upriver.features import FEATURES
+    from upriver.features import FEATURES, OWN
 
     if name in FEATURES:
         return FEATURES[name](task)
-    if name == "shared" and not environment.startswith("gym:") and "." not in environment:
-        return envs.find(environment).shared(task)
-    known = ", ".join([*FEATURES, "shared (catalogue environments only)"])
+    if name in OWN and not environment.startswith("gym:") and "." not in environment:
+        return OWN[name](envs.find(environment).shared(task))
+    known = ", ".join([*FEATURES, "shared or pooled (catalogue environments only)"])
     raise ValueError(f"features {name!r} are unknown for {environment}; use one of {known}")
 
 

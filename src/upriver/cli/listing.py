@@ -23,6 +23,7 @@ def list_names() -> int:
     for name, function in FEATURES.items():
         print(f"  {name:<24}{first_sentence(function)}")
     print(f"  {'shared':<24}The environment's own, whose dimension does not grow with it.")
+    print(f"  {'pooled':<24}The shared ones, and an own, shrunken effect for every triple.")
     print("\nagents")
     for name, cls in sorted(AGENTS.items()):
         print(f"  {name:<24}{first_sentence(inspect.getmodule(cls))}")

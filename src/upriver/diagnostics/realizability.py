@@ -146,6 +146,12 @@ def least_squares(features: Features, odds: Array) -> tuple[Array, int | None]:
     """(theta (C, d), rank): minimum-norm solution of differences(theta) = odds (C, n)."""
     task, layout = features.task, features.layout
     matrix = features.matrix - features.matrix[first_rows(task)]
+    if features.spread:  # own effects reach any odds; the least norm is a ridge on the shared ones
+        own = features.matrix[:, features.n_shared :]
+        x = matrix[:, : features.n_shared].toarray() / layout.own
+        y = (odds - odds[:, first_rows(task)]) / layout.own
+        shared = np.linalg.solve(np.eye(x.shape[1]) + x.T @ x, x.T @ y.T)
+        return np.hstack([shared.T, (y - shared.T @ x.T) @ (own / layout.own)]), own.shape[1]
     if not sparse.issparse(matrix):
         solution, rank = pseudo_solve(matrix[None], odds.T[None])
         return np.ascontiguousarray(solution[0].T), int(rank[0])

@@ -38,7 +38,11 @@ def stacks(features: Features) -> Iterator[tuple[Array, Array]]:
     for u, w in np.unique(shapes, axis=0):
         groups = np.flatnonzero((sizes == u) & (layout.width == w))
         cells = layout.value_start[groups, None] + np.arange(u * w)
-        yield groups, layout.values[cells].reshape(len(groups), u, w)
+        rows = layout.values[cells].reshape(len(groups), u, w)
+        if layout.own:  # own effects are not packed
+            own = np.broadcast_to(layout.own * np.eye(u)[:, 1:], (len(groups), u, u - 1))
+            rows = np.concatenate([rows, own], axis=2)
+        yield groups, rows
 
 
 def shape_of(features: Features) -> Shape:

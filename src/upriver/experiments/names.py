@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from upriver.agents.table import AGENTS
 from upriver.envs import ENVIRONMENTS
-from upriver.features import FEATURES, Features
+from upriver.features import FEATURES, OWN, Features
 from upriver.mdp import FiniteMDP, Task
 from upriver.mnl import confidence, online
 from upriver.planning.optimism import OPTIMISMS
@@ -126,7 +126,7 @@ def environment_word(name: str) -> EnvironmentWord:
 
 
 def feature_function(name: str, environment: str | None) -> Callable[[Task], Features]:
-    """The feature map of a name; "shared" means the environment's own."""
+    """The feature map of a name; "shared" and "pooled" are made of the environment's own."""
     if is_file(name):
         from upriver.features.files import read_features
 
@@ -134,13 +134,13 @@ def feature_function(name: str, environment: str | None) -> Callable[[Task], Fea
         if digest and str(with_digest(path)).rpartition("#")[2] != digest:
             raise ValueError(f"features {path!r} were changed after the experiment was read")
         return partial(read_features, path=path)
-    if name == "shared":
+    if name in OWN:
         if environment not in ENVIRONMENTS:
-            raise ValueError("features 'shared' need an environment of the catalogue")
-        return ENVIRONMENTS[environment].shared
+            raise ValueError(f"features {name!r} need an environment of the catalogue")
+        return lambda task: OWN[name](ENVIRONMENTS[environment].shared(task))
     if name in FEATURES:
         return FEATURES[name]
-    return foreign(name, "features", [*FEATURES, "shared"], Features)
+    return foreign(name, "features", [*FEATURES, *OWN], Features)
 
 
 def is_file(features: str) -> bool:

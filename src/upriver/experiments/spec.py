@@ -13,8 +13,8 @@
     agent = "ucrl-mnl"
     label = "UCRL-MNL"               # how tables call it; the agent's name if absent
     support = "known"                # or "local", "full", or a list of them
-    features = "one-hot"             # or "one-hot-indicator", "shared", "module:function",
-                                     # "file.csv", or a list of them
+    features = "one-hot"             # or "one-hot-indicator", "shared", "pooled",
+                                     # "module:function", "file.csv", or a list of them
     reward = "known"                 # or "unknown": the agent must learn it
     radius = 1e-3                    # any field of the agent's dataclass
     [agents.at."riverswim-6"]        # numbers for one environment only

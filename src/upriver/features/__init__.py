@@ -4,15 +4,18 @@ from upriver.features.features import Features
 from upriver.features.layout import Layout
 from upriver.features.maps import (
     FEATURES,
+    OWN,
     directions,
     from_function,
     one_hot,
     one_hot_indicator,
+    pooled,
     recentre,
     shared,
+    unpooled,
 )
 
 __all__ = [
-    "FEATURES", "Features", "Layout", "directions", "from_function", "one_hot",
-    "one_hot_indicator", "recentre", "shared",
+    "FEATURES", "OWN", "Features", "Layout", "directions", "from_function", "one_hot",
+    "one_hot_indicator", "pooled", "recentre", "shared", "unpooled",
 ]  # fmt: skip

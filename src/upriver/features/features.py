@@ -19,6 +19,14 @@ from upriver.features.layout import Layout, pack
 from upriver.mdp import Task
 
 
+def own_columns(task: Task, spread: float | str) -> Any:
+    """(n, n - S*A) one column per triple but the first of each (s, a); an open spread counts 1."""
+    size = 1.0 if isinstance(spread, str) else spread
+    rows = np.delete(np.arange(task.n_triples), task.indptr[:-1])
+    entries = np.full(len(rows), size), (rows, np.arange(len(rows)))
+    return sparse.csr_array(entries, shape=(task.n_triples, len(rows)))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Features:
     """varphi on the triples of a task: `matrix` (n, d), dense or scipy.sparse."""
@@ -26,9 +34,11 @@ class Features:
     task: Task
     matrix: Any
     names: Sequence[str] | None = None
-    """One name per feature, for summaries."""
+    """One name per feature that is not an own effect, for summaries."""
     formal_dimension: int | None = None
     """The d of the radius formulas, where it counts more coordinates than can ever be reached."""
+    spread: Any = 0.0
+    """Where not 0 (a number, or "estimate"): the last columns are own effects, see `pooled`."""
 
     def __post_init__(self) -> None:
         try:
@@ -56,17 +66,28 @@ class Features:
                 f"features of row {row} (s={s}, a={a}, s'={s2}) hold {data[~finite][0]}; "
                 "they must be finite"
             )
-        if self.names is not None and len(self.names) != matrix.shape[1]:
+        if self.spread and (
+            not sparse.issparse(matrix)
+            or matrix.shape[1] <= (own := own_columns(self.task, self.spread)).shape[1]
+            or (matrix[:, matrix.shape[1] - own.shape[1] :] != own).nnz
+        ):
             raise ValueError(
-                f"names has {len(self.names)} entries; there must be {matrix.shape[1]}, "
-                "one per feature"
+                f"features with spread {self.spread!r} must be sparse and end in the own effects "
+                "of their triples; make them with features.pooled"
             )
         object.__setattr__(self, "matrix", matrix)
+        if self.names is not None and len(self.names) != self.n_shared:
+            raise ValueError(
+                f"names has {len(self.names)} entries; there must be {self.n_shared}, "
+                "one per feature"
+            )
         if self.formal_dimension is None:
             object.__setattr__(self, "formal_dimension", matrix.shape[1])
 
     def __repr__(self) -> str:
         kind = "sparse" if sparse.issparse(self.matrix) else "dense"
+        if self.spread:
+            kind = f"pooled (spread {self.spread})"
         return f"Features({self.dimension} {kind} columns on {self.task!r})"
 
     @property
@@ -84,7 +105,17 @@ class Features:
 
     @cached_property
     def layout(self) -> Layout:
-        return pack(self.task, self.matrix)
+        if isinstance(self.spread, str):
+            raise ValueError(
+                "the spread of these features is to be estimated, which fit_mnl and fit_from_log "
+                "do; everything else needs a number: features.pooled(shared, spread=1.0)"
+            )
+        return pack(self.task, self.matrix[:, : self.n_shared], self.spread)
+
+    @property
+    def n_shared(self) -> int:
+        """The number of columns that are not own effects."""
+        return self.dimension - (self.task.n_triples - len(self.task.sizes) if self.spread else 0)
 
     @cached_property
     def matrix_start(self) -> Array:

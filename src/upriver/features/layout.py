@@ -16,6 +16,11 @@ class Layout(NamedTuple):
     feature columns[first column + j]. Features that meet in a group belong to one block: neither
     the Hessian nor the Gram matrix couples two blocks. Few arrays, because a kernel that takes
     many compiles and starts slowly.
+
+    Own effects (pooled features) are not packed: triple i of group g, unless the first of its
+    group, has the value `own` in the feature d + i - g - 1, with d the number of packed features.
+    They meet no feature outside their group, so the kernels eliminate them group by group, and the
+    blocks are those of the packed features. A group with own effects alone is a block of size 0.
     """
 
     group_table: Array
@@ -33,6 +38,8 @@ class Layout(NamedTuple):
     values: Array
     max_size: int
     max_successors: int
+    own: float = 0.0
+    """The value of every own effect; 0 where there are none."""
 
     @property
     def width(self) -> Array:
@@ -69,8 +76,8 @@ class Layout(NamedTuple):
         return place
 
 
-def pack(task: Task, matrix: Any) -> Layout:
-    """The packed layout of a feature matrix (n, d)."""
+def pack(task: Task, matrix: Any, own: float = 0.0) -> Layout:
+    """The packed layout of a feature matrix (n, d), without the columns of own effects."""
     n_groups, d = len(task.sizes), matrix.shape[1]
     if sparse.issparse(matrix):
         width, column_start, columns, value_start, values = pack_sparse(task, matrix)
@@ -91,6 +98,12 @@ def pack(task: Task, matrix: Any) -> Layout:
     block = np.full(n_groups, -1)
     some = width > 0
     block[some] = block_of_feature[columns[column_start[some]]]
+    if own:
+        alone = (block < 0) & (task.sizes > 1)
+        block[alone] = n_blocks + np.arange(alone.sum())
+        n_blocks += int(alone.sum())
+        size = np.pad(size, (0, int(alone.sum())))
+        feature_start = np.concatenate([[0], np.cumsum(size)])
     groups = np.argsort(block, kind="stable")[int((block < 0).sum()) :]
     per_block = np.bincount(block[groups], minlength=n_blocks)
     group_table = np.zeros((n_groups + 1, 5), np.int64)
@@ -111,6 +124,7 @@ def pack(task: Task, matrix: Any) -> Layout:
         values=values,
         max_size=int(size.max()),
         max_successors=task.max_successors,
+        own=own,
     )
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import Array
-from upriver.features.features import Features
+from upriver.checks import Array, positive_number
+from upriver.features.features import Features, own_columns
 from upriver.mdp import Task
 
 
@@ -118,12 +118,38 @@ def from_function(
     return Features(task, np.array(rows), names=names)
 
 
+def pooled(shared: Features, spread: float | str = 1.0) -> Features:
+    """The features of `shared`, and an own effect for every triple but the first of its (s, a).
+
+    With a ridge lambda an own effect has prior standard deviation spread / sqrt(lambda): it is
+    shrunk towards the shared model and takes over where data say so. spread="estimate" leaves it
+    to an offline fit, which maximises the marginal likelihood.
+    """
+    if shared.spread:
+        raise ValueError("these features have own effects already; pool the shared ones")
+    if isinstance(spread, str):
+        if spread != "estimate":
+            raise ValueError(f"spread is {spread!r}; it must be a positive number or 'estimate'")
+    else:
+        spread = positive_number("spread", spread)
+    task, own = shared.task, own_columns(shared.task, spread)
+    matrix = sparse.hstack([sparse.csr_array(shared.matrix), own], format="csr")
+    return Features(task, matrix, names=shared.names, spread=spread)
+
+
+def unpooled(features: Features) -> Features:
+    """Pooled features without their own effects."""
+    return Features(features.task, features.matrix[:, : features.n_shared], features.names)
+
+
 def recentre(features: Features, reference: Array | None = None) -> Features:
     """Subtract one successor's row from each group, so that it has the zero vector (Remark 1).
 
     reference (S*A,) is the position of that successor within each group; the first by default. The
     model and its likelihood do not change; L_varphi and the Gram matrix do.
     """
+    if features.spread:
+        return pooled(recentre(unpooled(features), reference), features.spread)
     task = features.task
     place = np.zeros(len(task.sizes), np.int64) if reference is None else np.asarray(reference)
     if place.shape != task.sizes.shape or ((place < 0) | (place >= task.sizes)).any():
@@ -160,4 +186,7 @@ FEATURES: dict[str, Callable[[Task], Features]] = {
     "one-hot-indicator": one_hot_indicator,
     "directions": directions,
 }
-"""Feature maps that any task has; a spec's "shared" means the environment's own."""
+"""Feature maps that any task has."""
+
+OWN: dict[str, Callable[[Features], Features]] = {"shared": lambda shared: shared, "pooled": pooled}
+"""What a spec's word makes of an environment's own features."""

@@ -12,8 +12,9 @@ from importlib import import_module
 from typing import Any
 
 ROOMS = (
-    "cholesky", "choices", "ellipsoid", "gram", "likelihood", "linear", "model", "newton", "online",
-    "optimism", "planning", "ratio", "sampling", "stationary", "tabular",
+    "cholesky", "choices", "covariance", "ellipsoid", "gram", "likelihood", "linear", "model",
+    "newton", "online", "optimism", "planning", "pooled", "ratio", "sampling", "stationary",
+    "tabular",
 )  # fmt: skip
 
 

@@ -56,15 +56,6 @@ def solve_upper(factor, m, x):
         x[i] = y / factor[i, i]
 
 
-@inner
-def keep_block(matrix, m, flat, start):
-    """Write both triangles of an m x m matrix, kept in its lower one, to flat[start:]."""
-    for i in range(m):
-        for j in range(i + 1):
-            flat[start + i * m + j] = matrix[i, j]
-            flat[start + j * m + i] = matrix[i, j]
-
-
 @compiled
 def inverse(matrix, matrix_start, size, floor):
     """Invert each block of a block matrix (flat) in place; the first singular block, or -1.

@@ -2,49 +2,53 @@
 
 import numpy as np
 
-from upriver.kernels.cholesky import cholesky, keep_block, solve_lower
+from upriver.kernels.cholesky import cholesky, solve_lower
 from upriver.kernels.compiled import compiled, inner
-from upriver.kernels.likelihood import visited_groups
+from upriver.kernels.likelihood import visited_groups, visits_of, weigh
+from upriver.kernels.pooled import pool_rows
+
+
+@inner
+def add_row(layout, g, u, weight, gram):
+    """Add weight * phi phi^T of successor u of group g to the block matrix of the group."""
+    slots, values = layout.slots, layout.values
+    w, place = layout.group_table[g, 1], layout.group_table[g, 2]
+    row = layout.group_table[g, 3] + u * w
+    for i in range(w):
+        x = weight * values[row + i]
+        if x != 0.0:
+            k = slots[place + i]
+            for j in range(i + 1):
+                gram[k, slots[place + j]] += x * values[row + j]
 
 
 @inner
 def add_outer(layout, g, weight, gram):
     """Add weight * sum over the successors of phi phi^T to the block matrix of group g."""
-    table, slots, values = layout.group_table, layout.slots, layout.values
-    w, place = table[g, 1], table[g, 2]
-    for u in range(table[g + 1, 0] - table[g, 0]):
-        row = table[g, 3] + u * w
-        for i in range(w):
-            x = weight * values[row + i]
-            if x != 0.0:
-                k = slots[place + i]
-                for j in range(i + 1):
-                    gram[k, slots[place + j]] += x * values[row + j]
+    for u in range(layout.group_table[g + 1, 0] - layout.group_table[g, 0]):
+        add_row(layout, g, u, weight, gram)
 
 
 @inner
 def gram_block(layout, b, groups, counts, lam, gram):
-    """Gram matrix, eq. (5), of block b: lam I + sum over visits and successors of phi phi^T."""
+    """Gram matrix, eq. (5), of block b: lam I + sum over visits and successors of phi phi^T.
+
+    Where there are own effects it is what they leave, see `kernels.pooled`.
+    """
     table = layout.group_table
+    weight, left = np.empty(layout.max_successors), np.empty(layout.max_successors)
     for i in range(layout.block_table[b, 2]):
         for j in range(i):
             gram[i, j] = 0.0
         gram[i, i] = lam
     for g in groups:
-        visits = 0.0
-        for row in range(table[g, 0], table[g + 1, 0]):
-            visits += counts[row]
-        add_outer(layout, g, visits, gram)
-
-
-@compiled
-def gram(layout, counts, lam, matrix, matrix_start):
-    """Gram matrix (5), all blocks (flat)."""
-    block = np.empty((layout.max_size, layout.max_size))
-    for b in range(layout.block_table.shape[0] - 1):
-        size = layout.block_table[b, 2]
-        gram_block(layout, b, visited_groups(layout, counts, b), counts, lam, block)
-        keep_block(block, size, matrix, matrix_start[b])
+        visits = visits_of(layout, g, counts)
+        if layout.own > 0.0:
+            weigh(layout, g, visits, lam, False, weight, left)
+            for u in range(table[g + 1, 0] - table[g, 0]):
+                add_row(layout, g, u, weight[u], gram)
+        else:
+            add_outer(layout, g, visits, gram)
 
 
 @inner
@@ -66,6 +70,12 @@ def measure_group(layout, g, factor, m, geometry, geometry_start, rows, squares)
     Where geometry is not empty it gets all inner products of the rows, U x U, in that norm.
     """
     solve_rows(layout, g, factor, m, rows, squares)
+    return inner_products(layout, g, m, geometry, geometry_start, rows, squares)
+
+
+@inner
+def inner_products(layout, g, m, geometry, geometry_start, rows, squares):
+    """The root of the largest of squares; fills the geometry of group g from rows and squares."""
     n = layout.group_table[g + 1, 0] - layout.group_table[g, 0]
     largest = 0.0
     for u in range(n):
@@ -73,7 +83,8 @@ def measure_group(layout, g, factor, m, geometry, geometry_start, rows, squares)
     if geometry.shape[0] > 0:
         start = geometry_start[g]
         for u in range(n):
-            for t in range(u + 1):
+            geometry[start + u * n + u] = squares[u]
+            for t in range(u):
                 x = 0.0
                 for i in range(m):
                     x += rows[u, i] * rows[t, i]
@@ -82,23 +93,35 @@ def measure_group(layout, g, factor, m, geometry, geometry_start, rows, squares)
     return np.sqrt(largest)
 
 
-@compiled
-def norms(layout, matrix, matrix_start, norm):
-    """||phi|| of every triple in the norm of the inverse of a block matrix (flat).
+@inner
+def measure_pooled(
+    layout, g, factor, m, visits, lam, local, geometry, geometry_start, rows, squares, out, left
+):  # fmt: skip
+    """`measure_group` with own effects; out comes with the probabilities of the group.
 
-    Returns the number of the first block that is not positive definite, or -1.
+    The own covariance that two successors share is one more column of the rows.
     """
-    rows = np.empty((layout.max_successors, layout.max_size))
-    squares = np.empty(layout.max_successors)
+    solve_rows(layout, g, factor, m, rows, squares)
+    pool_rows(layout, g, m, visits, lam, local, rows, squares, out, left)
+    return inner_products(layout, g, m + 1, geometry, geometry_start, rows, squares)
+
+
+@compiled
+def norms(layout, counts, lam, norm):
+    """||phi|| of every triple in the inverse of the Gram matrix (5)."""
+    n, m = layout.max_successors, layout.max_size
+    rows, factor = np.empty((n, m + 1)), np.empty((m, m))
+    squares, out, left = np.empty(n), np.empty(n), np.empty(n)
     for b in range(layout.block_table.shape[0] - 1):
-        size, start = layout.block_table[b, 2], matrix_start[b]
-        factor = matrix[start : start + size * size].copy().reshape(size, size)
-        if not cholesky(factor, size):
-            return b
+        size = layout.block_table[b, 2]
+        gram_block(layout, b, visited_groups(layout, counts, b), counts, lam, factor)
+        cholesky(factor, size, lam)
         for i in range(layout.block_table[b, 1], layout.block_table[b + 1, 1]):
             g = layout.groups[i]
             first = layout.group_table[g, 0]
             solve_rows(layout, g, factor, size, rows, squares)
+            if layout.own > 0.0:
+                visits = visits_of(layout, g, counts)
+                pool_rows(layout, g, size, visits, lam, False, rows, squares, out, left)
             for u in range(layout.group_table[g + 1, 0] - first):
                 norm[first + u] = np.sqrt(squares[u])
-    return -1

@@ -8,7 +8,6 @@ Matrices of a block are dense, m x m, and kept in their lower triangle.
 
 import numpy as np
 
-from upriver.kernels.cholesky import keep_block
 from upriver.kernels.compiled import compiled, inner
 
 
@@ -21,9 +20,10 @@ def softmax(layout, g, theta, out):
     table, values, columns = layout.group_table, layout.values, layout.columns
     n, w = table[g + 1, 0] - table[g, 0], table[g, 1]
     first_column, start = table[g, 2], table[g, 3]
+    own, place = layout.own, layout.features.shape[0] + table[g, 0] - g - 1
     top = -np.inf
     for u in range(n):
-        x = 0.0
+        x = own * theta[place + u] if own > 0.0 and u > 0 else 0.0
         for j in range(w):
             x += values[start + u * w + j] * theta[columns[first_column + j]]
         out[n + u] = x
@@ -57,8 +57,38 @@ def visited_groups(layout, counts, b):
 
 
 @inner
+def visits_of(layout, g, counts):
+    """N, the sum of the counts of group g."""
+    total = 0.0
+    for row in range(layout.group_table[g, 0], layout.group_table[g + 1, 0]):
+        total += counts[row]
+    return total
+
+
+@inner
+def weigh(layout, g, visits, lam, local, out, left):
+    """The weights that own effects leave, see `kernels.pooled`; returns their sum.
+
+    out[u] <- a_u and left[u] <- a_u / A_u of group g, where out comes with p. local: those of the
+    Hessian, A_u = N p_u; else those of the Gram matrix, A_u = N.
+    """
+    c = layout.own * layout.own / lam
+    total = 0.0
+    for u in range(layout.group_table[g + 1, 0] - layout.group_table[g, 0]):
+        weight = visits * out[u] if local else visits
+        left[u] = 1.0 / (1.0 + c * weight) if u > 0 else 1.0
+        out[u] = weight * left[u]
+        total += out[u]
+    return total
+
+
+@inner
 def evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out, mean):
-    """Loss (2) over `groups` of block b with its ridge penalty; fills gradient (m,), Hessian."""
+    """Loss (2) over `groups` of block b with its ridge penalty; fills gradient (m,), Hessian.
+
+    Where there are own effects the loss has their penalty, and the Hessian is what is left for the
+    features of the block when they are eliminated.
+    """
     # Arrays are taken out of the tuple once: each access inside a loop would cost a reference.
     table, slots = layout.group_table, layout.slots
     values, features = layout.values, layout.features
@@ -75,9 +105,7 @@ def evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out
         first, w, place, start = table[g, 0], table[g, 1], table[g, 2], table[g, 3]
         n = table[g + 1, 0] - first
         normaliser = softmax(layout, g, theta, out)
-        visits = 0.0
-        for u in range(n):
-            visits += counts[first + u]
+        visits = visits_of(layout, g, counts)
         for j in range(w):
             mean[j] = 0.0
         for u in range(n):
@@ -86,9 +114,17 @@ def evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out
                 loss += c * (normaliser - out[n + u])
             residual = visits * out[u] - c
             for j in range(w):
-                x = values[start + u * w + j]
-                gradient[slots[place + j]] += residual * x
-                mean[j] += out[u] * x
+                gradient[slots[place + j]] += residual * values[start + u * w + j]
+        if layout.own > 0.0:
+            for u in range(1, n):
+                x = theta[features.shape[0] + first + u - g - 1]
+                loss += 0.5 * lam * x * x
+            visits = weigh(layout, g, visits, lam, True, out, out[n:])
+            for u in range(n):
+                out[u] /= visits
+        for u in range(n):
+            for j in range(w):
+                mean[j] += out[u] * values[start + u * w + j]
         for u in range(n):
             weight = visits * out[u]
             row = start + u * w
@@ -114,27 +150,16 @@ def log_probabilities(layout, theta, log_prob):
 
 
 @compiled
-def likelihood(layout, counts, theta, lam, gradient, hessian, matrix_start):
-    """Loss (2) over all blocks; gradient (d,) and, unless empty, the Hessian's blocks (flat)."""
-    m = layout.max_size
-    block_gradient = np.empty(m)
-    block_hessian = np.empty((m, m))
+def log_loss(layout, counts, theta):
+    """-sum of counts * log P_theta, from the groups that have counts."""
     out = np.empty(2 * layout.max_successors)
-    mean = np.empty(m)
     loss = 0.0
-    for b in range(layout.block_table.shape[0] - 1):
-        size = layout.block_table[b, 2]
-        groups = visited_groups(layout, counts, b)
-        loss += evaluate_block(
-            layout, groups, counts, theta, b, lam, block_gradient, block_hessian, out, mean
-        )
-        for i in range(size):
-            gradient[layout.features[layout.block_table[b, 0] + i]] = block_gradient[i]
-        if hessian.shape[0] > 0:
-            keep_block(block_hessian, size, hessian, matrix_start[b])
     for g in range(layout.group_table.shape[0] - 1):
-        if layout.group_table[g, 4] < 0:  # no features: uniform over the successors, whatever theta
-            n = layout.group_table[g + 1, 0] - layout.group_table[g, 0]
-            for row in range(layout.group_table[g, 0], layout.group_table[g + 1, 0]):
-                loss += counts[row] * np.log(n)
+        if visits_of(layout, g, counts) != 0.0:
+            first = layout.group_table[g, 0]
+            n = layout.group_table[g + 1, 0] - first
+            normaliser = softmax(layout, g, theta, out)
+            for u in range(n):
+                if counts[first + u] != 0.0:
+                    loss += counts[first + u] * (normaliser - out[n + u])
     return loss

@@ -4,9 +4,10 @@ import numpy as np
 
 from upriver.kernels.cholesky import cholesky
 from upriver.kernels.compiled import compiled, inner
-from upriver.kernels.gram import gram_block, measure_group
-from upriver.kernels.likelihood import softmax, visited_groups
+from upriver.kernels.gram import gram_block, measure_group, measure_pooled
+from upriver.kernels.likelihood import softmax, visited_groups, visits_of
 from upriver.kernels.newton import newton_block
+from upriver.kernels.pooled import own_logdet
 
 
 @inner
@@ -39,7 +40,9 @@ def refresh(
     out = np.empty(2 * layout.max_successors)
     mean = np.empty(m)
     scratch = np.empty((3, m))
-    rows = np.empty((layout.max_successors, m))
+    own_scratch = np.empty((3, counts.shape[1] if layout.own > 0.0 else 0))
+    left = np.empty(layout.max_successors)
+    rows = np.empty((layout.max_successors, m + 1))
     squares = np.empty(layout.max_successors)
     n_jobs = counts.shape[0] * n_blocks if everything else touched.shape[0]
     for job in range(n_jobs):
@@ -50,7 +53,8 @@ def refresh(
         core, visits = theta[c], counts[c]
         groups = visited_groups(layout, visits, b)
         if not newton_block(
-            layout, b, groups, visits, core, lam, local, hessian, factor, out, mean, scratch
+            layout, b, groups, visits, core, lam, local, hessian, factor, out, mean, scratch,
+            own_scratch,
         ):  # fmt: skip
             return b
         size = blocks[b, 2]
@@ -65,7 +69,6 @@ def refresh(
         total = 0.0
         for i in range(size):
             total += 2.0 * np.log(factor[i, i])
-        logdet[c, b] = total
         for i in range(blocks[b, 1], blocks[b + 1, 1]):
             g = members[i]
             first = table[g, 0]
@@ -73,7 +76,16 @@ def refresh(
             softmax(layout, g, core, out)
             for u in range(n):
                 prob[c, first + u] = out[u]
-            width[c, g] = measure_group(
-                layout, g, factor, size, geometry[c], geometry_start, rows, squares
-            )
+            if layout.own > 0.0:
+                n_g = visits_of(layout, g, visits)
+                total += own_logdet(layout, g, n_g, lam, local, out)
+                width[c, g] = measure_pooled(
+                    layout, g, factor, size, n_g, lam, local, geometry[c], geometry_start, rows,
+                    squares, out, left,
+                )  # fmt: skip
+            else:
+                width[c, g] = measure_group(
+                    layout, g, factor, size, geometry[c], geometry_start, rows, squares
+                )
+        logdet[c, b] = total
     return -1

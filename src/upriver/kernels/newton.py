@@ -4,7 +4,8 @@ import numpy as np
 
 from upriver.kernels.cholesky import cholesky, solve_lower, solve_upper
 from upriver.kernels.compiled import compiled, inner
-from upriver.kernels.likelihood import evaluate_block, visited_groups
+from upriver.kernels.likelihood import evaluate_block, visited_groups, visits_of
+from upriver.kernels.pooled import own_direction, own_slopes, reduce_slopes
 
 DECREMENT = 1e-10  # squared decrement at which the step is the last; of data that weigh 1 or more
 ITERATIONS = 100
@@ -13,7 +14,7 @@ SMALLEST = 1e-12  # share of a Newton step below which halving it is given up
 
 @inner
 def newton_block(
-    layout, b, groups, counts, theta, lam, keep, hessian, factor, out, mean, scratch
+    layout, b, groups, counts, theta, lam, keep, hessian, factor, out, mean, scratch, own_scratch
 ):  # fmt: skip
     """Minimise (2) over the coordinates of block b, in place in theta, from the theta given.
 
@@ -25,10 +26,12 @@ def newton_block(
     features, place = layout.features, layout.block_table[b, 0]
     m = layout.block_table[b, 2]
     gradient, step, origin = scratch[0], scratch[1], scratch[2]
+    slope, direction, own_origin = own_scratch[0], own_scratch[1], own_scratch[2]
+    left = np.empty(layout.max_successors)
+    table, own, d = layout.group_table, layout.own, features.shape[0]
     total = 0.0
     for g in groups:
-        for row in range(layout.group_table[g, 0], layout.group_table[g + 1, 0]):
-            total += counts[row]
+        total += visits_of(layout, g, counts)
     enough = DECREMENT * min(total, 1.0)  # the decrement scales with the weights of the data
     loss = np.inf
     decrement = np.inf
@@ -45,6 +48,9 @@ def newton_block(
             if decrement <= enough:  # that step was the last, taken for the Hessian behind it
                 return True
             loss = trial
+            if own > 0.0:
+                own_slopes(layout, groups, counts, theta, lam, slope, out)
+                reduce_slopes(layout, groups, counts, theta, lam, slope, gradient, out, left)
             for i in range(m):
                 step[i] = gradient[i]
                 origin[i] = theta[features[place + i]]
@@ -53,12 +59,23 @@ def newton_block(
             if not cholesky(factor, m, lam):
                 return False
             decrement = solve_lower(factor, m, step)
+            solve_upper(factor, m, step)
+            if own > 0.0:
+                decrement += own_direction(
+                    layout, groups, counts, theta, lam, step, slope, direction, out, left
+                )
+                for g in groups:
+                    for row in range(table[g, 0] + 1, table[g + 1, 0]):
+                        own_origin[row] = theta[d + row - g - 1]
             if decrement <= 1e-14 * enough:
                 return True
-            solve_upper(factor, m, step)
             size = 1.0
         for i in range(m):
             theta[features[place + i]] = origin[i] - size * step[i]
+        if own > 0.0:
+            for g in groups:
+                for row in range(table[g, 0] + 1, table[g + 1, 0]):
+                    theta[d + row - g - 1] = own_origin[row] - size * direction[row] / own
         if decrement <= enough and not keep:
             return True
     return False
@@ -73,10 +90,23 @@ def fit_blocks(layout, counts, theta, lam):
     out = np.empty(2 * layout.max_successors)
     mean = np.empty(m)
     scratch = np.empty((3, m))
+    own_scratch = np.empty((3, counts.shape[0] if layout.own > 0.0 else 0))
     for b in range(layout.block_table.shape[0] - 1):
         groups = visited_groups(layout, counts, b)
         if not newton_block(
-            layout, b, groups, counts, theta, lam, False, hessian, factor, out, mean, scratch
+            layout,
+            b,
+            groups,
+            counts,
+            theta,
+            lam,
+            False,
+            hessian,
+            factor,
+            out,
+            mean,
+            scratch,
+            own_scratch,
         ):
             return b
     return -1

@@ -114,7 +114,8 @@ def fit_from_log(
     """
     features.check_task(task)
     counts = count_log(task, read_log(transitions, tuple(columns), weights))
-    return LogModel(task, features, counts, fit_mnl(features, counts, regularization))
+    fitted = fit_mnl(features, counts, regularization)
+    return LogModel(task, fitted.features or features, counts, fitted)
 
 
 def pairs_seen(task: Task, counts: Array) -> tuple[Array, Array]:

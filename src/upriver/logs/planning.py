@@ -13,7 +13,8 @@ from upriver.features import Features
 from upriver.logs.decisions import ModelAt
 from upriver.logs.fit import LogModel, centred
 from upriver.mdp import Task
-from upriver.mnl.model import Model
+from upriver.mnl.fit import FittedMNL
+from upriver.mnl.model import Model, at_estimate
 from upriver.planning import (
     Plan,
     backward_induction,
@@ -105,7 +106,7 @@ def ellipsoid(model: LogModel | ModelAt) -> Model:
     """
     task = model.task
     geometry = np.array([
-        products(features, p, model.fitted.covariance)
+        products(features, p, model.fitted)
         for features, p in zip(model.steps, model.prob, strict=True)
     ])  # fmt: skip
     sizes = np.repeat(task.sizes, task.sizes)
@@ -123,17 +124,23 @@ def ellipsoid(model: LogModel | ModelAt) -> Model:
     )
 
 
-def products(features: Features, prob: Array, covariance: Any) -> Array:
+def products(features: Features, prob: Array, fitted: FittedMNL) -> Array:
     """(sum U^2,) inner products of the centred features of each (s, a)."""
     task = features.task
+    pooled = bool(features.spread)  # whose covariance is no matrix
     rows = centred(features, prob)
-    image = rows @ covariance
+    image: Any = None if pooled else rows @ fitted.covariance
+    whole = at_estimate(*fitted.fit).geometry[0] if pooled else np.empty(0)
     geometry = np.empty(int(task.square_start[-1]))
     for u in np.unique(task.sizes):  # pairs with equally many successors at once
         for part in in_parts(np.flatnonzero(task.sizes == u), u * max(u, features.dimension)):
             at = task.indptr[part][:, None] + np.arange(u)
             square = task.square_start[part][:, None] + np.arange(u * u)
-            if sparse.issparse(rows):
+            if pooled:
+                centre = np.eye(u) - prob[at][:, None, :]
+                inner = whole[square].reshape(-1, u, u)
+                found = centre @ inner @ np.swapaxes(centre, 1, 2)
+            elif sparse.issparse(rows):
                 left, right = np.repeat(at, u, axis=1), np.tile(at, (1, u))
                 found = image[left.ravel()].multiply(rows[right.ravel()]).sum(axis=1)
             else:

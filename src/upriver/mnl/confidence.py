@@ -15,7 +15,7 @@ import numpy as np
 from upriver import kernels
 from upriver.checks import Array, nonnegative_number, positive_number
 from upriver.features import Features
-from upriver.mnl.likelihood import checked_counts, from_blocks
+from upriver.mnl.likelihood import checked_counts, second_moment, visits
 
 
 class Evidence(NamedTuple):
@@ -192,23 +192,17 @@ class theory_regularization:
 def gram_matrix(features: Features, counts: Array, regularization: float) -> Any:
     """(d, d) A = lambda I + sum over visits and reachable s' of varphi varphi^T, eq. (5).
 
-    Dense for dense features, scipy.sparse (block diagonal) for sparse ones.
+    Dense for dense features, else scipy.sparse: block diagonal, with own effects bordered.
     """
-    return from_blocks(features, gram_blocks(features, counts, regularization))
+    lam = positive_number("regularization", regularization)
+    return second_moment(features.matrix, visits(features, checked_counts(features, counts)), lam)
 
 
 def elliptical_norms(features: Features, counts: Array, regularization: float) -> Array:
     """(n,) ||varphi(s, a, s')||_{A^-1} of every triple, by triangular solves block by block."""
-    flat = gram_blocks(features, counts, regularization)
     norms = np.zeros(features.task.n_triples)
-    kernels.gram.norms(features.layout, flat, features.matrix_start, norms)
-    return norms
-
-
-def gram_blocks(features: Features, counts: Array, regularization: float) -> Array:
-    flat = np.empty(features.matrix_start[-1])
-    kernels.gram.gram(
+    kernels.gram.norms(
         features.layout, checked_counts(features, counts),
-        positive_number("regularization", regularization), flat, features.matrix_start,
+        positive_number("regularization", regularization), norms,
     )  # fmt: skip
-    return flat
+    return norms

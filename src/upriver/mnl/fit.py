@@ -18,8 +18,9 @@ from scipy import sparse, special
 
 from upriver import kernels
 from upriver.checks import Array, as_float, nonnegative_number
-from upriver.features import Features
-from upriver.mnl import likelihood
+from upriver.features import Features, unpooled
+from upriver.features import pooled as pool
+from upriver.mnl import likelihood, pooled
 from upriver.mnl.choices import Choices
 from upriver.mnl.newton import maximise, singular, solver
 
@@ -50,20 +51,37 @@ class FittedMNL:
     """Computes (d, d), the sum of the outer products of scores, for a sandwich covariance."""
     errors: str = "classical"
     """Which standard errors these are, in words."""
+    counts: Array | None = None
+    """(n,) the counts it was fitted on, where it is a transition model."""
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether there are own effects; they are the last coefficients."""
+        return self.features is not None and bool(self.features.spread)
+
+    @property
+    def n_listed(self) -> int:
+        """The number of coefficients but for own effects."""
+        return self.features.n_shared if self.features is not None else len(self.theta)
 
     @cached_property
     def information(self) -> Any:
-        """(d, d) Hessian of (2) at the estimate, dense or block-diagonal sparse."""
+        """(d, d) Hessian of (2) at the estimate, dense or sparse."""
         return self.hessian()
 
     @cached_property
     def covariance(self) -> Any:
-        """(d, d) of the estimate: `bread`, or the sandwich bread meat bread; dense or sparse."""
+        """(d, d) of the estimate: `bread`, or the sandwich bread meat bread; dense or sparse.
+
+        With own effects a scipy LinearOperator, since the inverse has no zeros.
+        """
         return self.bread if self.meat is None else self.bread @ self.meat() @ self.bread
 
     @cached_property
     def bread(self) -> Any:
         """(d, d) inverse of the observed information (with its ridge), dense or sparse."""
+        if self.is_pooled:
+            return pooled.covariance(*self.fit)
         if self.features is not None and sparse.issparse(self.information):
             flat = likelihood.to_blocks(self.features, self.information)
             layout = self.features.layout
@@ -78,6 +96,8 @@ class FittedMNL:
     @cached_property
     def standard_errors(self) -> Array:
         """(d,) square roots of the diagonal of the covariance."""
+        if self.is_pooled:
+            return np.sqrt(pooled.variances(*self.fit)[0])
         return np.sqrt(self.covariance.diagonal())
 
     @property
@@ -95,9 +115,31 @@ class FittedMNL:
         """McFadden's, 1 - log-likelihood / that of all alternatives alike."""
         return 1.0 - self.log_likelihood / self.null_log_likelihood
 
+    @property
+    def fit(self) -> Any:
+        """(features, theta, counts, ridge) of a transition model."""
+        return self.features, self.theta, self.counts, self.regularization
+
+    def own_effects(self) -> list[dict[str, Any]]:
+        """Of pooled features, where (s, a) differs from the shared model: the surest first.
+
+        A row has state, action, next_state, effect (log-odds), standard_error, z and visits.
+        """
+        if not self.is_pooled:
+            raise ValueError("there are no own effects; fit features.pooled(...) for them")
+        features, theta, counts, _ = self.fit
+        return pooled.own_effects(features, theta, counts, self.standard_errors)
+
+    @cached_property
+    def own_deviation(self) -> float:
+        """The standard deviation of own effects that maximises the marginal likelihood."""
+        features, _, counts, lam = self.fit
+        return best_spread(features, counts, lam) / np.sqrt(lam)
+
     def table(self) -> list[dict[str, Any]]:
-        """One row per coefficient: name, estimate, standard_error, z, p_value, 95% interval."""
-        names = self.names or [f"theta[{i}]" for i in range(len(self.theta))]
+        """A row per coefficient (own effects apart): its name, estimate, error, z, p-value, interval."""
+        m = self.n_listed
+        names = self.names or [f"theta[{i}]" for i in range(m)]
         return [
             {
                 "name": name,
@@ -108,7 +150,7 @@ class FittedMNL:
                 "low": float(x - NORMAL_95 * e),
                 "high": float(x + NORMAL_95 * e),
             }
-            for name, x, e in zip(names, self.theta, self.standard_errors, strict=True)
+            for name, x, e in zip(names, self.theta[:m], self.standard_errors[:m], strict=True)
         ]
 
     @cached_property
@@ -116,9 +158,10 @@ class FittedMNL:
         """A sentence for each way in which the data leave coefficients open."""
         if self.spans is None:
             return []
-        span, names = self.spans(), self.names or [f"theta[{i}]" for i in range(len(self.theta))]
-        vague = self.standard_errors * span > VAGUE
-        far = np.abs(self.theta) * span > VAGUE
+        m = self.n_listed
+        span, names = self.spans()[:m], self.names or [f"theta[{i}]" for i in range(m)]
+        vague = self.standard_errors[:m] * span > VAGUE
+        far = np.abs(self.theta[:m]) * span > VAGUE
         held = "only the ridge holds" if self.regularization > 0 else "hardly anything holds"
         advice = "drop or merge such columns, or take a larger regularization"
         found = []
@@ -154,20 +197,46 @@ class FittedMNL:
             )
         if len(rows) > limit:
             lines.append(f"... and {len(rows) - limit} more")
-        return "\n".join([*lines, *self.warnings])
+        return "\n".join([*lines, *(self.own_lines() if self.is_pooled else []), *self.warnings])
+
+    def own_lines(self, limit: int = 10) -> list[str]:
+        """How much the states differ from the shared model, and the `limit` that surely do most."""
+        rows, (features, *_) = self.own_effects(), self.fit
+        size = float(np.sqrt(np.mean([r["effect"] ** 2 for r in rows]))) if rows else 0.0
+        prior = features.spread / np.sqrt(self.regularization)
+        lines = [
+            "",
+            f"own effects of {len(rows)} triples, in log-odds: standard deviation {size:.3g} as "
+            f"estimated, {self.own_deviation:.3g} by marginal likelihood (taken as {prior:.3g})",
+            f"{'state, action, next state':<28}    effect  std.err.        z   visits",
+        ]
+        for r in rows[:limit]:
+            name = f"{r['state']}, {r['action']}, {r['next_state']}"
+            lines.append(
+                f"{name:<28}  {r['effect']:8.4f}  {r['standard_error']:8.4f} {r['z']:8.2f} "
+                f"{r['visits']:8g}"
+            )
+        return lines
 
 
 def fit_mnl(features: Features, counts: ArrayLike, regularization: float = 1.0) -> FittedMNL:
     """theta_hat of eq. (3) from the counts n(s, a, s'), one per row of the features.
 
     Standard errors are those of the penalised likelihood: square roots of the diagonal of the
-    inverse Hessian of (2). With regularization 0 a direction without data is an error.
+    inverse Hessian of (2). With regularization 0 a direction without data is an error. Pooled
+    features of an open spread get the one of the largest marginal likelihood: `fitted.features`.
     """
     lam = nonnegative_number("regularization", regularization)
     n = likelihood.checked_counts(features, np.asarray(counts))
+    if features.spread and lam == 0.0:
+        raise ValueError(
+            "regularization is 0; pooled features need a positive one, which is what shrinks the "
+            "own effects"
+        )
+    if features.spread == "estimate":
+        features = pool(unpooled(features), best_spread(features, n, lam))
     if sparse.issparse(features.matrix):
-        theta = np.zeros(features.dimension)
-        check_identified(features, kernels.newton.fit_blocks(features.layout, n, theta, lam))
+        theta = fit_blocks(features, n, lam, np.zeros(features.dimension))
     else:
         theta, _ = maximise(visited(features, n, lam), features.names)
     return FittedMNL(
@@ -179,7 +248,8 @@ def fit_mnl(features: Features, counts: ArrayLike, regularization: float = 1.0) 
         hessian=lambda: likelihood.hessian(features, theta, n, lam),
         names=features.names,
         features=features,
-        spans=lambda: spans(features.matrix, features.task.indptr),
+        spans=lambda: spans(features.matrix[:, : features.n_shared], features.task.indptr),
+        counts=n,
     )
 
 
@@ -257,6 +327,19 @@ def spans(x: Any, indptr: Array) -> Array:
         return (np.maximum.reduceat(x, starts) - np.minimum.reduceat(x, starts)).max(axis=0)
     from_first = x - x[np.repeat(indptr[:-1], np.diff(indptr))]  # within a factor of two
     return abs(from_first).max(axis=0).toarray().ravel()
+
+
+def fit_blocks(features: Features, counts: Array, lam: float, start: Array) -> Array:
+    """theta_hat of sparse features by compiled Newton, block by block, in place of the start."""
+    check_identified(features, kernels.newton.fit_blocks(features.layout, counts, start, lam))
+    return start
+
+
+def best_spread(features: Features, counts: Array, lam: float) -> float:
+    """The spread of pooled features that has the largest marginal likelihood."""
+    return pooled.estimate_spread(
+        features, counts, lam, lambda made, start: fit_blocks(made, counts, lam, start)
+    )
 
 
 def check_identified(features: Features, failed: int) -> None:

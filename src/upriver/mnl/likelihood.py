@@ -30,34 +30,47 @@ def log_probabilities(features: Features, theta: Array) -> Array:
 
 def loss(features: Features, theta: Array, counts: Array, regularization: float) -> float:
     """Eq. (2): -sum n log P_theta + (lambda / 2) ||theta||^2."""
-    return evaluate(features, theta, counts, regularization, np.empty(0))[0]
+    weights = checked_counts(features, counts)
+    fit = kernels.likelihood.log_loss(features.layout, weights, checked_core(features, theta))
+    return fit + (0.5 * regularization * float(theta @ theta) if regularization else 0.0)
 
 
 def gradient(features: Features, theta: Array, counts: Array, regularization: float) -> Array:
     """(d,) gradient of (2): sum over groups of (N P_theta - n) varphi, plus lambda theta."""
-    return evaluate(features, theta, counts, regularization, np.empty(0))[1]
+    weights = checked_counts(features, counts)
+    expected = visits(features, weights) * probabilities(features, theta)
+    return features.matrix.T @ (expected - weights) + regularization * theta
 
 
 def hessian(features: Features, theta: Array, counts: Array, regularization: float) -> Any:
     """(d, d) Hessian of (2): sum N P (varphi - mean)(varphi - mean)^T + lambda I.
 
-    Dense for dense features, scipy.sparse (block diagonal) for sparse ones.
+    Dense for dense features, else scipy.sparse: block diagonal, with own effects bordered.
     """
-    flat = np.empty(features.matrix_start[-1])
-    evaluate(features, theta, counts, regularization, flat)
-    return from_blocks(features, flat)
+    task, rows = features.task, features.matrix
+    p = probabilities(features, theta)
+    groups = np.repeat(np.arange(len(task.sizes)), task.sizes)
+    average = sparse.csr_array((p, np.arange(len(p)), task.indptr), shape=(len(task.sizes), len(p)))
+    centred = rows - (average @ rows)[groups]
+    return second_moment(
+        centred, visits(features, checked_counts(features, counts)) * p, regularization
+    )
 
 
-def evaluate(
-    features: Features, theta: Array, counts: Array, regularization: float, hessian: Array
-) -> tuple[float, Array]:
-    """(loss, gradient); fills `hessian`, the flat blocks, unless it is empty."""
-    slope = np.empty(features.dimension)
-    value = kernels.likelihood.likelihood(
-        features.layout, checked_counts(features, counts), checked_core(features, theta),
-        float(regularization), slope, hessian, features.matrix_start,
-    )  # fmt: skip
-    return float(value), slope
+def second_moment(rows: Any, weights: Array, regularization: float) -> Any:
+    """(d, d) lambda I + sum of weight * row row^T over the triples; dense where rows are."""
+    d = rows.shape[1]
+    if sparse.issparse(rows):
+        root = sparse.dia_array((np.sqrt(weights)[None], [0]), shape=(len(weights),) * 2) @ rows
+        return sparse.csr_array(root.T @ root + regularization * sparse.eye_array(d))
+    root = np.sqrt(weights)[:, None] * rows
+    return root.T @ root + regularization * np.eye(d)
+
+
+def visits(features: Features, counts: Array) -> Array:
+    """(n,) N(s, a) of every triple."""
+    task = features.task
+    return np.repeat(np.add.reduceat(counts, task.indptr[:-1]), task.sizes)
 
 
 def from_blocks(features: Features, flat: Array) -> Any:

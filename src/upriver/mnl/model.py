@@ -55,8 +55,24 @@ def start(
 
     With `local`, here and in `absorb`, the Hessian of (2) at theta_hat stands in for A.
     """
+    model = unfitted(features, regularization, n_cores, with_geometry)
+    nothing = np.empty(0, np.int64)
+    bring_up_to_date(features, model, nothing, nothing, everything=True, local=local)
+    return model
+
+
+def at_estimate(features: Features, theta: Array, counts: Array, regularization: float) -> Model:
+    """The model of a fit, its ellipsoid that of the Hessian there."""
+    model = unfitted(features, regularization, 1, with_geometry=True)
+    model.counts[0], model.theta[0] = counts, theta
+    nothing = np.empty(0, np.int64)
+    bring_up_to_date(features, model, nothing, nothing, everything=True, local=True)
+    return model
+
+
+def unfitted(features: Features, regularization: float, n_cores: int, with_geometry: bool) -> Model:
     task = features.task
-    model = Model(
+    return Model(
         counts=np.zeros((n_cores, task.n_triples)),
         theta=np.zeros((n_cores, features.dimension)),
         prob=np.tile(1.0 / np.repeat(task.sizes, task.sizes), (n_cores, 1)),
@@ -65,9 +81,6 @@ def start(
         logdet=np.zeros((n_cores, len(features.layout.size))),
         regularization=regularization,
     )
-    nothing = np.empty(0, np.int64)
-    bring_up_to_date(features, model, nothing, nothing, everything=True, local=local)
-    return model
 
 
 def absorb(

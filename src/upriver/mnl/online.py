@@ -54,6 +54,11 @@ class Online(NamedTuple):
 
 def start(features: Features, regularization: float, n_cores: int) -> Online:
     """theta = 0 and a matrix of lambda I."""
+    if features.spread:
+        raise ValueError(
+            "online estimators keep their matrix by blocks, which pooled features do not have; use "
+            "them with UCRL-MNL, -SE or -LL, which estimate from counts"
+        )
     task = features.task
     blocks = [regularization * np.eye(m).ravel() for m in features.layout.size]
     model = Online(

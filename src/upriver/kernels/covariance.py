@@ -1,0 +1,91 @@
+"""The inverse Hessian of (2) where own effects border it: products, variances, determinant."""
+
+import numpy as np
+
+from upriver.kernels.cholesky import cholesky, solve_lower, solve_upper
+from upriver.kernels.compiled import compiled
+from upriver.kernels.gram import solve_rows
+from upriver.kernels.likelihood import (
+    evaluate_block,
+    softmax,
+    visited_groups,
+    visits_of,
+    weigh,
+)
+from upriver.kernels.pooled import own_direction, own_logdet, reduce_slopes
+
+
+@compiled
+def solve(layout, counts, theta, lam, vector):
+    """vector (d,) <- H^-1 vector, H the Hessian of (2) at theta; in place."""
+    m, n = layout.max_size, counts.shape[0]
+    d = layout.features.shape[0]
+    factor = np.empty((m, m))
+    gradient, mean = np.empty(m), np.empty(m)
+    out, left = np.empty(2 * layout.max_successors), np.empty(layout.max_successors)
+    slope, direction = np.zeros(n), np.zeros(n)
+    own = layout.own
+    for g in range(layout.group_table.shape[0] - 1):
+        for row in range(layout.group_table[g, 0] + 1, layout.group_table[g + 1, 0]):
+            slope[row] = vector[d + row - g - 1] / own
+            vector[d + row - g - 1] /= lam  # unvisited own effects; the others are set below
+    for b in range(layout.block_table.shape[0] - 1):
+        place, size = layout.block_table[b, 0], layout.block_table[b, 2]
+        groups = visited_groups(layout, counts, b)
+        evaluate_block(layout, groups, counts, theta, b, lam, gradient, factor, out, mean)
+        for i in range(size):
+            gradient[i] = vector[layout.features[place + i]]
+        reduce_slopes(layout, groups, counts, theta, lam, slope, gradient, out, left)
+        cholesky(factor, size, lam)
+        solve_lower(factor, size, gradient)
+        solve_upper(factor, size, gradient)
+        for i in range(size):
+            vector[layout.features[place + i]] = gradient[i]
+        own_direction(
+            layout, groups, counts, theta, lam, gradient, slope, direction, out, left
+        )  # fmt: skip
+        for g in groups:
+            for row in range(layout.group_table[g, 0] + 1, layout.group_table[g + 1, 0]):
+                vector[d + row - g - 1] = direction[row] / own
+
+
+@compiled
+def variances(layout, counts, theta, lam, variance):
+    """variance (d,) <- the diagonal of H^-1; returns log det H."""
+    m, d, own = layout.max_size, layout.features.shape[0], layout.own
+    c = own * own / lam
+    factor, rows = np.empty((m, m)), np.empty((layout.max_successors, m))
+    gradient, mean = np.empty(m), np.empty(m)
+    out, left = np.empty(2 * layout.max_successors), np.empty(layout.max_successors)
+    squares = np.empty(layout.max_successors)
+    logdet = 0.0
+    for b in range(layout.block_table.shape[0] - 1):
+        place, size = layout.block_table[b, 0], layout.block_table[b, 2]
+        groups = visited_groups(layout, counts, b)
+        evaluate_block(layout, groups, counts, theta, b, lam, gradient, factor, out, mean)
+        cholesky(factor, size, lam)
+        for i in range(size):
+            gradient[:size] = 0.0
+            gradient[i] = 1.0
+            variance[layout.features[place + i]] = solve_lower(factor, size, gradient)
+            logdet += 2.0 * np.log(factor[i, i])
+        for i in range(layout.block_table[b, 1], layout.block_table[b + 1, 1]):
+            g = layout.groups[i]
+            first = layout.group_table[g, 0]
+            n = layout.group_table[g + 1, 0] - first
+            visits = visits_of(layout, g, counts)
+            softmax(layout, g, theta, out)
+            logdet += own_logdet(layout, g, visits, lam, True, out)
+            total = max(weigh(layout, g, visits, lam, True, out, left), 1e-300)
+            solve_rows(layout, g, factor, size, rows, squares)
+            for j in range(size):
+                mean[j] = 0.0
+                for u in range(n):
+                    mean[j] += out[u] * rows[u, j] / total
+            for u in range(1, n):
+                spread = 1.0 / total
+                for j in range(size):
+                    spread += (rows[u, j] - mean[j]) ** 2
+                pull = c * out[u]
+                variance[d + first + u - g - 1] = (c * left[u] + pull * pull * spread) / (own * own)
+    return logdet

@@ -1,0 +1,100 @@
+"""What a fit with own effects says of them: their covariance, their sizes, how much they differ.
+
+The Hessian of (2) is block diagonal in the own effects and bordered by the shared features, so
+everything goes by the Schur complement on the shared part; no matrix over all own effects is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import exp, log, sqrt
+from typing import Any
+
+import numpy as np
+
+from upriver import kernels
+from upriver.checks import Array
+from upriver.features import Features, pooled, unpooled
+from upriver.mnl import likelihood
+
+SMALLEST, LARGEST = 1e-3, 30.0  # standard deviations, in log-odds, between which one is estimated
+
+
+def covariance(features: Features, theta: Array, counts: Array, lam: float) -> Any:
+    """(d, d) the inverse Hessian as a scipy LinearOperator: products with it cost O(n)."""
+    from scipy.sparse.linalg import LinearOperator
+
+    def product(vector: Array) -> Array:
+        result = np.array(vector, dtype=np.float64).ravel()
+        kernels.covariance.solve(features.layout, counts, theta, lam, result)
+        return result
+
+    shape = (features.dimension, features.dimension)
+    return LinearOperator(shape, matvec=product, rmatvec=product, dtype=np.float64)  # pyright: ignore[reportCallIssue]
+
+
+def variances(features: Features, theta: Array, counts: Array, lam: float) -> tuple[Array, float]:
+    """((d,) the diagonal of the inverse Hessian, the log-determinant of the Hessian)."""
+    diagonal = np.full(features.dimension, 1.0 / lam)
+    logdet = kernels.covariance.variances(features.layout, counts, theta, lam, diagonal)
+    return diagonal, float(logdet)
+
+
+def log_evidence(features: Features, theta: Array, counts: Array, lam: float) -> float:
+    """The Laplace approximation of the log marginal likelihood, the ridge as a normal prior."""
+    logdet = variances(features, theta, counts, lam)[1]
+    loss = likelihood.loss(features, theta, counts, lam)
+    return 0.5 * (features.dimension * log(lam) - logdet) - loss
+
+
+def estimate_spread(
+    features: Features, counts: Array, lam: float, fit: Callable[[Features, Array], Array]
+) -> float:
+    """The spread that maximises the marginal likelihood; fit(features, start) is the estimate (3).
+
+    Between SMALLEST and LARGEST as a standard deviation; the first where states do not differ.
+    """
+    from scipy.optimize import minimize_scalar
+
+    shared = unpooled(features)
+    effects = np.zeros(features.dimension)  # shared and own ones in log-odds, to start from
+
+    def cost(log_spread: float) -> float:
+        made = pooled(shared, exp(log_spread))
+        scale = np.r_[np.ones(made.n_shared), np.full(made.dimension - made.n_shared, made.spread)]
+        theta = fit(made, effects / scale)
+        effects[:] = theta * scale
+        return -log_evidence(made, theta, counts, lam)
+
+    bounds = [log(x * sqrt(lam)) for x in (SMALLEST, LARGEST)]
+    found = minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 0.01})
+    return float(exp(found.x))
+
+
+def own_effects(features: Features, theta: Array, counts: Array, errors: Array) -> list[dict]:
+    """A row for each own effect of a visited (s, a), the surest difference first.
+
+    state, action, next_state (by name where they have one), the effect in log-odds against the
+    shared model, its standard_error, z, and the visits of (s, a).
+    """
+    task, m = features.task, features.n_shared
+    rows = np.delete(np.arange(task.n_triples), task.indptr[:-1])
+    visits = likelihood.visits(features, counts)[rows]
+    own, error = features.spread * theta[m:], features.spread * errors[m:]
+    z = own / error
+    states: Any = task.states if task.states is not None else range(task.n_states)
+    actions: Any = task.actions if task.actions is not None else range(task.n_actions)
+    s, a, s2 = (x[rows] for x in task.triples)
+    order = np.argsort(-np.abs(z), kind="stable")
+    return [
+        {
+            "state": states[int(s[i])],
+            "action": actions[int(a[i])],
+            "next_state": states[int(s2[i])],
+            "effect": float(own[i]),
+            "standard_error": float(error[i]),
+            "z": float(z[i]),
+            "visits": float(visits[i]),
+        }
+        for i in order[visits[order] > 0]
+    ]
