@@ -13,6 +13,7 @@ import numpy as np
 
 from upriver.agents import mnl_family as family
 from upriver.agents.fields import settle_mnl
+from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
 from upriver.checks import nonnegative_number
@@ -22,6 +23,7 @@ from upriver.mnl import model as mnl
 from upriver.planning import Plan, backward_induction, clip_nothing, draw_word
 
 
+@guarded
 @dataclass(frozen=True)
 class EpsilonGreedy:
     """epsilon_k = min(1, epsilon k^-decay); theta_hat is (3) with ridge `regularization`.

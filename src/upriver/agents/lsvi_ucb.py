@@ -16,6 +16,7 @@ import numpy as np
 from upriver import kernels
 from upriver.agents import linear
 from upriver.agents.fields import settle
+from upriver.agents.guard import guarded
 from upriver.agents.linear import Visits
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_integer, positive_number
@@ -23,6 +24,7 @@ from upriver.mdp import Task
 from upriver.planning import Plan, clip_q_above
 
 
+@guarded
 @dataclass(frozen=True, eq=False)
 class LSVIUCB:
     """Q_h = min(H, w_h^T phi + beta ||phi||_{Lambda_h^-1}), Lambda_h = lambda I + sum phi phi^T and

@@ -13,6 +13,7 @@ import numpy as np
 
 from upriver.agents import mnl_family as family
 from upriver.agents.fields import optional, settle_mnl
+from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
 from upriver.checks import positive_integer
@@ -24,6 +25,7 @@ from upriver.planning import Plan, backward_induction, clip_q_above, draw_word
 from upriver.planning.optimism import ones
 
 
+@guarded
 @dataclass(frozen=True)
 class ORRLMNL:
     """Algorithm 2. Inputs of the paper: beta_k is `radius` and sigma_k is H beta_k, M `n_samples`,

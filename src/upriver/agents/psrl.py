@@ -14,6 +14,7 @@ import numpy as np
 from upriver import kernels
 from upriver.agents import rewards, tabular
 from upriver.agents.fields import settle
+from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.checks import positive_number
 from upriver.mdp import Task
@@ -26,6 +27,7 @@ class PSRLState(NamedTuple):
     """Only where the task's reward is unknown."""
 
 
+@guarded
 @dataclass(frozen=True)
 class PSRL:
     """P(. | s, a) ~ Dirichlet((prior / U + N(s, a, .)) / inflation), U the successors of (s, a).

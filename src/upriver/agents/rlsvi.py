@@ -17,6 +17,7 @@ import numpy as np
 
 from upriver.agents import rewards, tabular
 from upriver.agents.fields import rule, settle
+from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_number
 from upriver.mdp import Task
@@ -55,6 +56,7 @@ class RLSVIState(NamedTuple):
     """Only where the task's reward is unknown."""
 
 
+@guarded
 @dataclass(frozen=True)
 class RLSVI:
     """Q_h = r + N(s, a, .) V_{h+1} / (N + lambda) + sigma_h z / sqrt(N + lambda), z ~ N(0, 1),

@@ -15,6 +15,7 @@ import numpy as np
 
 from upriver.agents import linear, rewards
 from upriver.agents.fields import settle
+from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_integer, positive_number
 from upriver.mdp import Task
@@ -29,6 +30,7 @@ class UCMatrixRLState(NamedTuple):
     """Only where the task's reward is unknown."""
 
 
+@guarded
 @dataclass(frozen=True, eq=False)
 class UCMatrixRL:
     """Q_h = clip_[0,H](r + phi^T M_n Psi^T V_{h+1} + bonus H ||phi||_{A_n^-1}), with

@@ -19,6 +19,7 @@ import numpy as np
 from upriver import kernels
 from upriver.agents import rewards, tabular
 from upriver.agents.fields import fraction, rule, settle
+from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_integer
 from upriver.mdp import Task
@@ -110,6 +111,7 @@ class UCBVIState(NamedTuple):
     """Only where the task's reward is unknown."""
 
 
+@guarded
 @dataclass(frozen=True)
 class UCBVI:
     """UCBVI with a Hoeffding bonus: Q_h = r + P V_{h+1} + b_h / sqrt(N), V_h at most H - h + 1.
@@ -162,6 +164,7 @@ class UCBVIBFState(NamedTuple):
     """Only where the task's reward is unknown."""
 
 
+@guarded
 @dataclass(frozen=True)
 class UCBVIBF:
     """UCBVI with a Bernstein bonus: Q_h = r + P V + sqrt(c^2 Var_P V / N) + c (H - h) / N, or the

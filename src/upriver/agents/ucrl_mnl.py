@@ -16,6 +16,7 @@ import numpy as np
 
 from upriver.agents import mnl_family as family
 from upriver.agents.fields import rule, settle_mnl
+from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
 from upriver.checks import positive_number
@@ -27,6 +28,7 @@ from upriver.planning import Plan, draw_word
 from upriver.planning import optimism as optimistic
 
 
+@guarded
 @dataclass(frozen=True)
 class UCRLMNL:
     """Algorithm 1. Inputs of the paper: varphi is `features`, {beta_k} `radius`, {lambda_k}

@@ -15,6 +15,7 @@ import numpy as np
 from upriver import kernels
 from upriver.agents import mnl_family as family
 from upriver.agents.fields import settle_mnl
+from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
 from upriver.checks import Array
@@ -25,6 +26,7 @@ from upriver.mnl.confidence import Radius
 from upriver.planning import Plan, clip_nothing, draw_word, swept
 
 
+@guarded
 @dataclass(frozen=True)
 class UCRLMNLL1:
     """Q_h = r + max of p V_{h+1} over distributions p on the successors of (s, a) with

@@ -14,6 +14,7 @@ import numpy as np
 
 from upriver.agents import mnl_family as family
 from upriver.agents.fields import settle_mnl
+from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
 from upriver.features import Features
@@ -25,6 +26,7 @@ from upriver.planning import Plan, backward_induction, clip_q, draw_word
 from upriver.planning.optimism import exact_maximum, ones
 
 
+@guarded
 @dataclass(frozen=True)
 class UCRLMNLLL:
     """theta_hat minimises (2) over all data; with its Hessian there, B = lambda I

@@ -17,6 +17,7 @@ import numpy as np
 
 from upriver.agents import mnl_family as family
 from upriver.agents.fields import settle_mnl
+from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
 from upriver.features import Features
@@ -27,6 +28,7 @@ from upriver.planning import Clip, Plan, backward_induction, clip_q, clip_v, dra
 from upriver.planning.optimism import ones
 
 
+@guarded
 @dataclass(frozen=True)
 class UCRLMNLPlus:
     """Algorithm 3 of Cho et al. Inputs of the paper: beta_k is `radius`, eta `step_size`, lambda

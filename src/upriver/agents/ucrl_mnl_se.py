@@ -16,6 +16,7 @@ import numpy as np
 from upriver.agents import mnl_family as family
 from upriver.agents import rewards
 from upriver.agents.fields import rule, settle_mnl
+from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
 from upriver.features import Features
@@ -28,6 +29,7 @@ from upriver.planning.optimism import standard_error
 A_FEW = standard_errors()
 
 
+@guarded
 @dataclass(frozen=True)
 class UCRLMNLSE:
     """Q_h = r + P V_{h+1} + beta_k ||sum_s' P (V_{h+1} - P V_{h+1}) varphi||_{B^-1}, V_h at most

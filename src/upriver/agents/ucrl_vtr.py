@@ -18,6 +18,7 @@ import numpy as np
 from upriver import kernels
 from upriver.agents import linear, rewards
 from upriver.agents.fields import rule, settle
+from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_number
 from upriver.features import Features
@@ -40,6 +41,7 @@ class UCRLVTRState(NamedTuple):
     """Only where the task's reward is unknown."""
 
 
+@guarded
 @dataclass(frozen=True, eq=False)
 class UCRLVTR:
     """Q_h = clip_[0,H](r + X_h^T theta_k + sqrt(beta_k) ||X_h||_{M_k^-1}), X_h = X_{V_{h+1}}(s, a).
@@ -67,6 +69,8 @@ class UCRLVTR:
     reward_bonus: float = 1.0
     """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
 
+    READS_PLAN: ClassVar[bool] = True
+    """`update` regresses on the values of the plan."""
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
         "bonus": (0.0, 0.3, 1.0, 2.0, 3.0),
         "regularization": (0.1, 1.0, 3.0, 10.0, 30.0),
