@@ -7,6 +7,7 @@ numbers that are no round ones. A power of k, a factor of d or a union that is l
 from __future__ import annotations
 
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from upriver.agents.uc_matrix_rl import uc_matrix_rl_theory_bonus
 from upriver.mnl import model, online
 from upriver.mnl.confidence import Evidence
 from upriver.play.simulate import streams
+from upriver.studies.tuning import choose
 
 ln = np.log
 
@@ -120,3 +122,21 @@ def test_a_p_value_by_simulation_counts_the_log_itself():
     fitted = up.fit_from_log(task, up.features.shared(task), log, weights=counts)
     found = [fitted.goodness_of_fit(49, seed).p_value for seed in (0, 0, 1, 2, 3)]
     assert found[0] == found[1] and len(set(found)) > 1
+
+
+def test_a_point_ties_with_the_best_by_the_paired_difference(rng):
+    """Runs of one seed share their luck: a steady loss of 0.1 is no tie, noise around 0 is one."""
+    luck, noise = rng.standard_normal((2, 30))
+    shifts = {0.0: np.zeros(30), 1.0: np.full(30, -0.1), 2.0: noise - noise.mean() - 0.05}
+    candidates, samples = [], {}
+    for radius, shift in shifts.items():
+        runs = [SimpleNamespace(seed=i, setting=str(radius)) for i in range(30)]
+        candidates.append(
+            SimpleNamespace(env="e", agent="a", numbers={"radius": radius}, runs=runs)
+        )
+        totals = 10.0 + luck + shift
+        samples["e", "a", str(radius)] = SimpleNamespace(
+            seeds=np.arange(30), totals=lambda _, x=totals: x
+        )
+    points, _ = choose(candidates, samples, 30, shared=False)
+    assert [(p.chosen, p.tied) for p in points] == [(True, False), (False, False), (False, True)]
