@@ -13,7 +13,7 @@ from typing import Any
 
 ROOMS = (
     "cholesky", "choices", "ellipsoid", "gram", "likelihood", "linear", "model", "newton", "online",
-    "optimism", "planning", "ratio", "sampling", "stationary", "tabular",
+    "optimism", "planning", "ratio", "sampling", "stationary", "tabular", "value",
 )  # fmt: skip
 
 
