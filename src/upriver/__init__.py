@@ -44,6 +44,7 @@ HOMES = {
     "logs.fit": ("fit_from_log",),
     "logs.planning": ("plan_with",),
     "logs.transitions": ("TransitionModel", "fit_transitions"),
+    "logs.value": ("PolicyValue", "compare_policies", "policy_value"),
     "mnl.fit": ("FittedMNL", "fit_choices", "fit_mnl"),
     "play.policy": ("Policy", "load_policy"),
     "play.checkpoints": ("load_agent", "save_agent"),

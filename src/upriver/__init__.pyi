@@ -33,6 +33,9 @@ from upriver.logs.fit import fit_from_log as fit_from_log
 from upriver.logs.planning import plan_with as plan_with
 from upriver.logs.transitions import TransitionModel as TransitionModel
 from upriver.logs.transitions import fit_transitions as fit_transitions
+from upriver.logs.value import PolicyValue as PolicyValue
+from upriver.logs.value import compare_policies as compare_policies
+from upriver.logs.value import policy_value as policy_value
 from upriver.mdp import FiniteMDP as FiniteMDP
 from upriver.mdp import Task as Task
 from upriver.mnl.confidence import constant_radius as constant_radius

@@ -14,7 +14,7 @@ from typing import Any
 ROOMS = (
     "cholesky", "choices", "covariance", "ellipsoid", "gram", "likelihood", "linear", "model",
     "newton", "online", "optimism", "planning", "pooled", "ratio", "sampling", "stationary",
-    "tabular",
+    "tabular", "value",
 )  # fmt: skip
 
 
