@@ -45,7 +45,8 @@ HOMES = {
     "logs.planning": ("plan_with",),
     "logs.transitions": ("TransitionModel", "fit_transitions"),
     "logs.value": ("PolicyValue", "compare_policies", "policy_value"),
-    "mnl.fit": ("FittedMNL", "fit_choices", "fit_mnl"),
+    "mnl.fit": ("fit_choices", "fit_mnl"),
+    "mnl.fitted": ("FittedMNL",),
     "play.policy": ("Policy", "load_policy"),
     "play.checkpoints": ("load_agent", "save_agent"),
 }  # fmt: skip

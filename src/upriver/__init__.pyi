@@ -46,9 +46,9 @@ from upriver.mnl.confidence import lemma1_radius as lemma1_radius
 from upriver.mnl.confidence import scaled_radius as scaled_radius
 from upriver.mnl.confidence import standard_errors as standard_errors
 from upriver.mnl.confidence import theory_regularization as theory_regularization
-from upriver.mnl.fit import FittedMNL as FittedMNL
 from upriver.mnl.fit import fit_choices as fit_choices
 from upriver.mnl.fit import fit_mnl as fit_mnl
+from upriver.mnl.fitted import FittedMNL as FittedMNL
 from upriver.planning import Plan as Plan
 from upriver.planning import evaluate as evaluate
 from upriver.planning import optimism as optimism

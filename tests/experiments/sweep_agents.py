@@ -37,7 +37,7 @@ class Logged(Random):
                 log = os.open(os.environ[LOG], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
                 os.write(log, f"{word}\n".encode())
                 os.close(log)
-        return super().plan(None, rng)
+        return super().plan(state, rng)
 
     def update(self, state, plan, episode) -> bool:
         return False
@@ -53,7 +53,7 @@ class Raises(Random):
     def plan(self, state, rng):
         if state and rng.integers(2**62) % 2:
             raise ArithmeticError("an odd draw")
-        return super().plan(None, rng)
+        return super().plan(state, rng)
 
     def update(self, state, plan, episode) -> bool:
         return False
@@ -71,7 +71,7 @@ class Dies(Random):
     def plan(self, state, rng):
         if state and int(rng.integers(2**62)) == word_of(self.at_seed):
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().plan(None, rng)
+        return super().plan(state, rng)
 
     def update(self, state, plan, episode) -> bool:
         return False

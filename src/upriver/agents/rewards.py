@@ -30,8 +30,13 @@ class RewardSums(NamedTuple):
     """(S*A,) reward received at each (s, a)."""
     visits: Array
     """(S*A,) how often."""
-    squares: Array | None = None
-    """(S*A,) sum of the squared rewards; None in files of version 0.1."""
+    squares: Array
+    """(S*A,) sum of the squared rewards."""
+
+    @classmethod
+    def from_file(cls, total: Array, visits: Array, *squares: Array) -> RewardSums:
+        """Version 0.1 kept no squares; rewards in [0, 1] have squares of at most their sum."""
+        return cls(total, visits, *(squares or [total]))
 
 
 def start(task: Task) -> RewardSums | None:
@@ -46,12 +51,10 @@ def observe(task: Task, sums: RewardSums | None, episode: Payments) -> RewardSum
     if sums is None:
         return None
     group = episode.states[: len(episode.actions)] * task.n_actions + episode.actions
-    total, visits = sums.total.copy(), sums.visits.copy()
-    squares = None if sums.squares is None else sums.squares.copy()
+    total, visits, squares = (x.copy() for x in sums)
     np.add.at(total, group, episode.rewards)
     np.add.at(visits, group, 1.0)
-    if squares is not None:
-        np.add.at(squares, group, np.square(episode.rewards))
+    np.add.at(squares, group, np.square(episode.rewards))
     return RewardSums(total, visits, squares)
 
 
@@ -76,7 +79,6 @@ def few_errors_above(task: Task, sums: RewardSums | None, beta: float) -> Array:
     """
     if sums is None:
         return task.reward_rows
-    assert sums.squares is not None
     seen = np.maximum(sums.visits, 1.0)
     mean = sums.total / seen
     scatter = np.maximum(sums.squares - sums.total * mean, 0.0)

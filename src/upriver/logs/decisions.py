@@ -13,7 +13,7 @@ from upriver.features import Features
 from upriver.logs.expansion import World, expanded, situations
 from upriver.logs.reading import column, listed
 from upriver.mdp import FiniteMDP, Task
-from upriver.mnl.fit import FittedMNL
+from upriver.mnl.fitted import FittedMNL
 
 if TYPE_CHECKING:
     from upriver.logs.transitions import TransitionModel

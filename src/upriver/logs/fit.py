@@ -22,7 +22,8 @@ from upriver.logs.goodness import Cells, GoodnessOfFit, goodness_of_fit
 from upriver.logs.reading import COLUMNS, count_log, read_log
 from upriver.mdp import Task
 from upriver.mnl import likelihood
-from upriver.mnl.fit import FittedMNL, fit_mnl
+from upriver.mnl.fit import fit_mnl
+from upriver.mnl.fitted import FittedMNL
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from upriver.checks import Array, positive_integer
-from upriver.mnl.fit import FittedMNL
+from upriver.mnl.fitted import FittedMNL
 
 ENOUGH = 5.0  # rows expected anywhere but at the likeliest successor, for a pair to be judged
 AT_ONCE = 2_000_000  # numbers per array of drawn logs

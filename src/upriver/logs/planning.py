@@ -13,7 +13,7 @@ from upriver.features import Features
 from upriver.logs.decisions import ModelAt
 from upriver.logs.fit import LogModel, centred
 from upriver.mdp import Task
-from upriver.mnl.fit import FittedMNL
+from upriver.mnl.fitted import FittedMNL
 from upriver.mnl.model import Model, at_estimate
 from upriver.planning import (
     Plan,

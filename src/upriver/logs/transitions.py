@@ -35,7 +35,8 @@ from upriver.logs.fit import LikelihoodRatio
 from upriver.logs.goodness import Cells, GoodnessOfFit, goodness_of_fit
 from upriver.logs.reading import COLUMNS, Log, checked_weights, listed
 from upriver.mnl.choices import Choices
-from upriver.mnl.fit import FittedMNL, spans
+from upriver.mnl.fit import spans
+from upriver.mnl.fitted import FittedMNL
 from upriver.mnl.newton import maximise
 
 

@@ -166,7 +166,7 @@ def decode(tree: Any, arrays: dict[str, Array], trusted: str, made: dict[int, An
         return find(tree["function"], trusted, lambda x: isinstance(x, FunctionType))
     if "named" in tree:
         kind = find(tree["named"], trusted, lambda x: hasattr(x, "_fields"))
-        return kind(*map(walk, tree["items"]))
+        return getattr(kind, "from_file", kind)(*map(walk, tree["items"]))
     if "array" in tree:
         value = arrays[tree["array"]]
     elif "sparse" in tree:

@@ -7,216 +7,20 @@ sparse features (one-hot) are solved one by one in compiled code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import sparse, special
+from scipy import sparse
 
-from upriver import kernels
 from upriver.checks import Array, as_float, nonnegative_number
 from upriver.features import Features, unpooled
 from upriver.features import pooled as pool
-from upriver.mnl import likelihood, pooled
+from upriver.mnl import likelihood
 from upriver.mnl.choices import Choices
-from upriver.mnl.newton import maximise, singular, solver
-
-NORMAL_95 = 1.959963984540054
-VAGUE = 3.0  # standard error, in log-odds over the span of a column, of which the summary warns
-
-
-@dataclass(frozen=True, eq=False)
-class FittedMNL:
-    """A fitted transition core, or the coefficients of a conditional logit."""
-
-    theta: Array
-    """(d,) the estimate."""
-    log_likelihood: float
-    """At the estimate, without the penalty."""
-    null_log_likelihood: float
-    """At theta = 0: all alternatives alike."""
-    n_observations: float
-    regularization: float
-    hessian: Callable[[], Any]
-    """Computes `information`; standard errors cost nothing until they are asked for."""
-    names: Sequence[str] | None = None
-    features: Features | None = None
-    """The features it was fitted on, where it is a transition model."""
-    spans: Callable[[], Array] | None = None
-    """Computes (d,) the largest difference of each column within a situation."""
-    meat: Callable[[], Any] | None = None
-    """Computes (d, d), the sum of the outer products of scores, for a sandwich covariance."""
-    errors: str = "classical"
-    """Which standard errors these are, in words."""
-    counts: Array | None = None
-    """(n,) the counts it was fitted on, where it is a transition model."""
-
-    @property
-    def is_pooled(self) -> bool:
-        """Whether there are own effects; they are the last coefficients."""
-        return self.features is not None and bool(self.features.spread)
-
-    @property
-    def n_listed(self) -> int:
-        """The number of coefficients but for own effects."""
-        return self.features.n_shared if self.features is not None else len(self.theta)
-
-    @cached_property
-    def information(self) -> Any:
-        """(d, d) Hessian of (2) at the estimate, dense or sparse."""
-        return self.hessian()
-
-    @cached_property
-    def covariance(self) -> Any:
-        """(d, d) of the estimate: `bread`, or the sandwich bread meat bread; dense or sparse.
-
-        With own effects a scipy LinearOperator, since the inverse has no zeros.
-        """
-        return self.bread if self.meat is None else self.bread @ self.meat() @ self.bread
-
-    @cached_property
-    def bread(self) -> Any:
-        """(d, d) inverse of the observed information (with its ridge), dense or sparse."""
-        if self.is_pooled:
-            return pooled.covariance(*self.fit)
-        if self.features is not None and sparse.issparse(self.information):
-            flat = likelihood.to_blocks(self.features, self.information)
-            layout = self.features.layout
-            failed = kernels.cholesky.inverse(
-                flat, self.features.matrix_start, layout.size, self.regularization
-            )
-            check_identified(self.features, failed)
-            return likelihood.from_blocks(self.features, flat)
-        solve = solver(self.information, self.names, self.regularization)
-        return solve(np.eye(len(self.theta)))
-
-    @cached_property
-    def standard_errors(self) -> Array:
-        """(d,) square roots of the diagonal of the covariance."""
-        if self.is_pooled:
-            return np.sqrt(pooled.variances(*self.fit)[0])
-        return np.sqrt(self.covariance.diagonal())
-
-    @property
-    def aic(self) -> float:
-        """Akaike's criterion, 2 d - 2 log-likelihood."""
-        return 2.0 * (len(self.theta) - self.log_likelihood)
-
-    @property
-    def bic(self) -> float:
-        """Schwarz's criterion, d log(observations) - 2 log-likelihood."""
-        return len(self.theta) * float(np.log(self.n_observations)) - 2.0 * self.log_likelihood
-
-    @property
-    def pseudo_r2(self) -> float:
-        """McFadden's, 1 - log-likelihood / that of all alternatives alike."""
-        return 1.0 - self.log_likelihood / self.null_log_likelihood
-
-    @property
-    def fit(self) -> Any:
-        """(features, theta, counts, ridge) of a transition model."""
-        return self.features, self.theta, self.counts, self.regularization
-
-    def own_effects(self) -> list[dict[str, Any]]:
-        """Of pooled features, where (s, a) differs from the shared model: the surest first.
-
-        A row has state, action, next_state, effect (log-odds), standard_error, z and visits.
-        """
-        if not self.is_pooled:
-            raise ValueError("there are no own effects; fit features.pooled(...) for them")
-        features, theta, counts, _ = self.fit
-        return pooled.own_effects(features, theta, counts, self.standard_errors)
-
-    @cached_property
-    def own_deviation(self) -> float:
-        """The standard deviation of own effects that maximises the marginal likelihood."""
-        features, _, counts, lam = self.fit
-        return best_spread(features, counts, lam) / np.sqrt(lam)
-
-    def table(self) -> list[dict[str, Any]]:
-        """A row per coefficient (own effects apart): its name, estimate, error, z, p-value, interval."""
-        m = self.n_listed
-        names = self.names or [f"theta[{i}]" for i in range(m)]
-        return [
-            {
-                "name": name,
-                "estimate": float(x),
-                "standard_error": float(e),
-                "z": float(x / e),
-                "p_value": float(special.erfc(abs(x / e) / np.sqrt(2.0))),
-                "low": float(x - NORMAL_95 * e),
-                "high": float(x + NORMAL_95 * e),
-            }
-            for name, x, e in zip(names, self.theta[:m], self.standard_errors[:m], strict=True)
-        ]
-
-    @cached_property
-    def warnings(self) -> list[str]:
-        """A sentence for each way in which the data leave coefficients open."""
-        if self.spans is None:
-            return []
-        m = self.n_listed
-        span, names = self.spans()[:m], self.names or [f"theta[{i}]" for i in range(m)]
-        vague = self.standard_errors[:m] * span > VAGUE
-        far = np.abs(self.theta[:m]) * span > VAGUE
-        held = "only the ridge holds" if self.regularization > 0 else "hardly anything holds"
-        advice = "drop or merge such columns, or take a larger regularization"
-        found = []
-        for which, what in (
-            (vague & far, "the outcomes are predicted perfectly or nearly so by"),
-            (vague & ~far, "the data leave open"),
-        ):
-            columns = np.flatnonzero(which)
-            if len(columns):
-                more = f" (and {len(columns) - 3} more)" if len(columns) > 3 else ""
-                listed = ", ".join(str(names[i]) for i in columns[:3]) + more
-                found.append(f"warning: {what} {listed}: {held} the estimate; {advice}")
-        return found
-
-    def summary(self, limit: int = 40) -> str:
-        """The coefficients (log-odds) as a table of text, the first `limit` of them."""
-        rows = self.table()
-        width = max([len(r["name"]) for r in rows[:limit]] + [7])
-        lines = [
-            f"multinomial logit: {self.n_observations:g} observations, {len(rows)} coefficients, "
-            f"ridge {self.regularization:g}",
-            f"log-likelihood {self.log_likelihood:.4f} (all alternatives alike: "
-            f"{self.null_log_likelihood:.4f}), AIC {self.aic:.1f}, BIC {self.bic:.1f}, McFadden's "
-            f"R2 {self.pseudo_r2:.3f}",
-            f"standard errors: {self.errors}",
-            "",
-            f"{'feature':<{width}}  log-odds  std.err.        z        p   95% interval",
-        ]
-        for r in rows[:limit]:
-            lines.append(
-                f"{r['name']:<{width}}  {r['estimate']:8.4f}  {r['standard_error']:8.4f} "
-                f"{r['z']:8.2f} {r['p_value']:8.2g}   [{r['low']:.4f}, {r['high']:.4f}]"
-            )
-        if len(rows) > limit:
-            lines.append(f"... and {len(rows) - limit} more")
-        return "\n".join([*lines, *(self.own_lines() if self.is_pooled else []), *self.warnings])
-
-    def own_lines(self, limit: int = 10) -> list[str]:
-        """How much the states differ from the shared model, and the `limit` that surely do most."""
-        rows, (features, *_) = self.own_effects(), self.fit
-        size = float(np.sqrt(np.mean([r["effect"] ** 2 for r in rows]))) if rows else 0.0
-        prior = features.spread / np.sqrt(self.regularization)
-        lines = [
-            "",
-            f"own effects of {len(rows)} triples, in log-odds: standard deviation {size:.3g} as "
-            f"estimated, {self.own_deviation:.3g} by marginal likelihood (taken as {prior:.3g})",
-            f"{'state, action, next state':<28}    effect  std.err.        z   visits",
-        ]
-        for r in rows[:limit]:
-            name = f"{r['state']}, {r['action']}, {r['next_state']}"
-            lines.append(
-                f"{name:<28}  {r['effect']:8.4f}  {r['standard_error']:8.4f} {r['z']:8.2f} "
-                f"{r['visits']:8g}"
-            )
-        return lines
+from upriver.mnl.fitted import FittedMNL, best_spread, fit_blocks
+from upriver.mnl.newton import maximise
 
 
 def fit_mnl(features: Features, counts: ArrayLike, regularization: float = 1.0) -> FittedMNL:
@@ -327,26 +131,6 @@ def spans(x: Any, indptr: Array) -> Array:
         return (np.maximum.reduceat(x, starts) - np.minimum.reduceat(x, starts)).max(axis=0)
     from_first = x - x[np.repeat(indptr[:-1], np.diff(indptr))]  # within a factor of two
     return abs(from_first).max(axis=0).toarray().ravel()
-
-
-def fit_blocks(features: Features, counts: Array, lam: float, start: Array) -> Array:
-    """theta_hat of sparse features by compiled Newton, block by block, in place of the start."""
-    check_identified(features, kernels.newton.fit_blocks(features.layout, counts, start, lam))
-    return start
-
-
-def best_spread(features: Features, counts: Array, lam: float) -> float:
-    """The spread of pooled features that has the largest marginal likelihood."""
-    return pooled.estimate_spread(
-        features, counts, lam, lambda made, start: fit_blocks(made, counts, lam, start)
-    )
-
-
-def check_identified(features: Features, failed: int) -> None:
-    """Refuse a singular block, naming its first feature."""
-    if failed >= 0:
-        layout = features.layout
-        raise singular(features.names, int(layout.features[layout.feature_start[failed]]))
 
 
 def first_rows(situation: Array) -> Array:
