@@ -61,7 +61,9 @@ def test_the_hoeffding_width_covers_the_mean(task):
 
 def test_posterior_draws_follow_the_beta(task):
     rng = np.random.default_rng(5)
-    sums = rewards.RewardSums.from_file(np.array([0, 3.0, 0, 8, 0.5, 0]), np.array([0, 4.0, 9, 8, 1, 0]))
+    sums = rewards.RewardSums.from_file(
+        np.array([0, 3.0, 0, 8, 0.5, 0]), np.array([0, 4.0, 9, 8, 1, 0])
+    )
     drawn = np.concatenate([rewards.posterior_reward(task, sums, rng) for _ in range(4000)])
     assert drawn.mean(axis=0) == pytest.approx((1 + sums.total) / (2 + sums.visits), abs=0.02)
     assert ((drawn >= 0) & (drawn <= 1)).all()
