@@ -5,7 +5,7 @@ A sentence names the field, the first offending index, the value and what is all
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -58,38 +58,43 @@ def support_from_sets(sets: Iterable[Iterable[int]], n_states: int, n_actions: i
     return checked_support((indptr, flat), n_states, n_actions)
 
 
-def checked_support(support: Support, n_states: int, n_actions: int) -> Support:
-    """The support in canonical types, or a ValueError that names the first bad (s, a)."""
-    indptr = np.ascontiguousarray(support[0], dtype=np.int64)
-    wide = np.asarray(support[1])
+def checked_support(
+    support: Support, n_states: int, n_actions: int, say: Callable[[int], str] | None = None
+) -> Support:
+    """The support as owned arrays, or a ValueError that names the first bad pair; say: g -> it."""
+    say = say or (lambda g: "(s={}, a={})".format(*divmod(g, n_actions)))
+    given = []
+    for name, values in zip(("indptr", "successors"), support, strict=True):
+        wide = np.asarray(values)
+        if wide.ndim != 1 or (wide.size and wide.dtype.kind not in "iu"):
+            raise ValueError(f"{name} must be a one-dimensional array of whole numbers")
+        given.append(wide)
+    indptr, wide = owned(given[0], np.int64), given[1]
     groups = n_states * n_actions
-    if wide.ndim != 1 or (wide.size and not np.issubdtype(wide.dtype, np.integer)):
-        raise ValueError("successors must be a one-dimensional array of whole numbers")
     if indptr.shape != (groups + 1,) or indptr[0] != 0 or indptr[-1] != len(wide):
         raise ValueError(
             f"indptr must have {groups + 1} entries from 0 to {len(wide)}, the number of successors"
         )
     sizes = np.diff(indptr)
     if (sizes <= 0).any():
-        s, a = divmod(int(np.argmax(sizes <= 0)), n_actions)
-        raise ValueError(f"the reachable set of (s={s}, a={a}) is empty; it needs a successor")
+        g = int(np.argmax(sizes <= 0))
+        raise ValueError(f"the reachable set of {say(g)} is empty; it needs a successor")
     outside = (wide < 0) | (wide >= n_states)
     if outside.any():
         i = int(np.argmax(outside))
-        s, a = divmod(int(np.searchsorted(indptr, i, side="right")) - 1, n_actions)
         raise ValueError(
-            f"successor {wide[i]} of (s={s}, a={a}) is out of range; states are 0 to {n_states - 1}"
+            f"successor {wide[i]} of {say(int(np.searchsorted(indptr, i, side='right')) - 1)} is "
+            f"out of range; states are 0 to {n_states - 1}"
         )
-    rising = np.diff(wide) > 0
+    rising = np.diff(wide.astype(np.int64)) > 0
     rising[indptr[1:-1] - 1] = True
     if not rising.all():
         i = int(np.argmin(rising)) + 1
-        s, a = divmod(int(np.searchsorted(indptr, i, side="right")) - 1, n_actions)
         raise ValueError(
-            f"successor {wide[i]} of (s={s}, a={a}) is repeated or out of order; "
-            "successors must be distinct and ascending"
+            f"successor {wide[i]} of {say(int(np.searchsorted(indptr, i, side='right')) - 1)} is "
+            "repeated or out of order; successors must be distinct and ascending"
         )
-    return indptr, np.ascontiguousarray(wide, dtype=np.int32)
+    return indptr, owned(wide, np.int32)
 
 
 def check_covers(support: Support, task: Task, name: str) -> None:
@@ -104,32 +109,26 @@ def check_covers(support: Support, task: Task, name: str) -> None:
     if missing.any():
         i = int(np.argmax(missing))
         raise ValueError(
-            f"{name} leaves out successor {s2[i]} of (s={s[i]}, a={a[i]}), which has a positive "
-            "probability"
-        )
-
-
-def check_entries(flat: Array, n_actions: int, group: Array | None = None) -> None:
-    """Refuse negative, infinite or NaN probabilities; flat (steps, groups, S) or (steps, n)."""
-    bad = ~(np.isfinite(flat) & (flat >= 0))
-    if bad.any():
-        where = np.unravel_index(int(np.argmax(bad)), flat.shape)
-        g = int(where[1]) if group is None else int(group[where[1]])
-        s, a = divmod(g, n_actions)
-        raise ValueError(
-            f"transition row (s={s}, a={a}) holds {flat[where]}; probabilities must be between "
-            "0 and 1"
+            f"{name} leaves out successor {task.state_names[s2[i]]!r} of "
+            f"{task.pair(s[i] * task.n_actions + a[i])}, which has a positive probability"
         )
 
 
 def check_probabilities(probability: Array, task: Task) -> None:
-    check_entries(probability, task.n_actions, task.triples[0] * task.n_actions + task.triples[1])
+    """Refuse a row (1 | H, n) of the task's triples that is no distribution."""
+    bad = ~(np.isfinite(probability) & (probability >= 0))
+    if bad.any():
+        step, i = np.unravel_index(int(np.argmax(bad)), bad.shape)
+        g = int(np.searchsorted(task.indptr, i, side="right")) - 1
+        raise ValueError(
+            f"transition row {task.pair(g)} holds {probability[step, i]}; probabilities must be "
+            "between 0 and 1"
+        )
     totals = np.add.reduceat(probability, task.indptr[:-1], axis=1)
     wrong = np.abs(totals - 1.0) > ROW_TOLERANCE
     if wrong.any():
         step, g = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-        s, a = divmod(int(g), task.n_actions)
-        at = f"(s={s}, a={a})" if len(probability) == 1 else f"(h={step}, s={s}, a={a})"
+        at = task.pair(int(g), None if len(probability) == 1 else int(step))
         raise ValueError(f"transition row {at} sums to {totals[step, g]:.9g}; it must sum to 1")
 
 
@@ -146,7 +145,9 @@ def check_initial(states: Array, weights: Array, n_states: int) -> None:
         )
 
 
-def checked_reward(reward: Any, n_states: int, n_actions: int, horizon: int) -> Array:
+def checked_reward(
+    reward: Any, n_states: int, n_actions: int, horizon: int, pair: Any = None
+) -> Array:
     """(S, A) or (H, S, A) in [0, 1], or a ValueError that names the first bad entry."""
     table = as_float("reward", reward)
     shapes = {(n_states, n_actions), (positive_integer("horizon", horizon), n_states, n_actions)}
@@ -157,12 +158,29 @@ def checked_reward(reward: Any, n_states: int, n_actions: int, horizon: int) -> 
         )
     bad = ~((table >= 0) & (table <= 1))
     if bad.any():
-        where = np.unravel_index(int(np.argmax(bad)), table.shape)
+        *step, s, a = (int(i) for i in np.unravel_index(int(np.argmax(bad)), table.shape))
+        at = f"[{', '.join(map(str, [*step, s, a]))}]"
+        if pair is not None:
+            at = f" of {pair(s * n_actions + a, *step)}"
         raise ValueError(
-            f"reward[{', '.join(map(str, where))}] is {table[where]}; rewards must lie in [0, 1]: "
+            f"reward{at} is {table[(*step, s, a)]}; rewards must lie in [0, 1]: "
             "rescale them with (r - min) / (max - min)"
         )
-    return table
+    return owned(table)
+
+
+def instance(name: str, value: Any, kind: type) -> Any:
+    """The value itself, if it is of that kind."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is a {type(value).__name__}; it must be a {kind.__name__}")
+    return value
+
+
+def owned(values: Any, kind: Any = None) -> Array:
+    """A contiguous copy that nobody can write to."""
+    copy = np.array(values, dtype=kind, order="C", copy=True)
+    copy.flags.writeable = False
+    return copy
 
 
 def as_float(name: str, values: Any) -> Array:

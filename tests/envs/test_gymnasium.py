@@ -151,7 +151,7 @@ def test_a_state_that_ends_and_goes_on_gets_an_end_beside_it():
         [[(1.0, 0, -2.0, False)]],
     ]
     mdp = close_ends(rows, 0, 3, "two")
-    assert mdp.known.states == [0, 1, "end"]
+    assert mdp.known.states == (0, 1, "end")
     assert mdp.reward_range == (-2.0, 2.0)
     # 1 for the first step; half go on, pay -2, and are back for another 1
     assert mdp.in_units(up.solve(mdp).v[0, 0]) == pytest.approx(1 + 0.5 * (-2 + 1))

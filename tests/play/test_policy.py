@@ -50,7 +50,7 @@ def test_saved_and_loaded(tmp_path):
     policy.save(tmp_path / "p.npz")
     again = up.load_policy(tmp_path / "p.npz")
     assert again.actions.dtype == np.int8
-    assert again.state_names == states and again.action_names == ["wait", "swim"]
+    assert again.state_names == tuple(states) and again.action_names == ("wait", "swim")
     assert again.table() == policy.table()
     assert again.act(("deep", 1), 0) == "swim"
 

@@ -249,7 +249,7 @@ def test_an_mdp_written_by_hand(tmp_path):
         "home,go,work,0.75,1\nhome,go,home,0.25,0\nwork,go,home,1,0\n"
     )
     mdp = up.FiniteMDP.load(tmp_path / "walk.toml")
-    assert mdp.known.states == ["home", "work"] and mdp.known.actions == ["go"]
+    assert mdp.known.states == ("home", "work") and mdp.known.actions == ("go",)
     assert mdp.reward[0, 0] == 0.75  # the expectation
     assert mdp.name == "walk"
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from upriver.agents.guard import guarded
 from upriver.agents import mnl_family as family
 from upriver.agents.fields import settle_mnl
 from upriver.agents.mnl_family import State
@@ -22,6 +23,7 @@ from upriver.mnl import model as mnl
 from upriver.planning import Plan, backward_induction, clip_nothing, draw_word
 
 
+@guarded
 @dataclass(frozen=True)
 class EpsilonGreedy:
     """epsilon_k = min(1, epsilon k^-decay); theta_hat is (3) with ridge `regularization`.

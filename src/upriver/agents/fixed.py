@@ -8,11 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.mdp import FiniteMDP, Task
 from upriver.planning import Plan, empty_plan, solve
 
 
+@guarded
 @dataclass(frozen=True)
 class Optimal:
     """Plays the exact optimum. It is handed the MDP itself, which no learner is."""
@@ -39,6 +41,7 @@ class Optimal:
         return None
 
 
+@guarded
 @dataclass(frozen=True)
 class Random:
     """Uniform play: each episode draws one table of uniform actions.
@@ -63,6 +66,7 @@ class Random:
         return None
 
 
+@guarded
 @dataclass(frozen=True)
 class Always:
     """One action, whatever happens."""

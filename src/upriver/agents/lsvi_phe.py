@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from upriver.agents.guard import guarded
 from upriver import kernels
 from upriver.agents import linear
 from upriver.agents.fields import settle
@@ -23,6 +24,7 @@ from upriver.mdp import Task
 from upriver.planning import Plan
 
 
+@guarded
 @dataclass(frozen=True, eq=False)
 class LSVIPHE:
     """Q_h = max(0, min(H - h + 1, max_m phi^T theta_h^m)), Lambda_h = lambda I + sum phi phi^T and

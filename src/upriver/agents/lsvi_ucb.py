@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from upriver.agents.guard import guarded
 from upriver import kernels
 from upriver.agents import linear
 from upriver.agents.fields import settle
@@ -23,6 +24,7 @@ from upriver.mdp import Task
 from upriver.planning import Plan, clip_q_above
 
 
+@guarded
 @dataclass(frozen=True, eq=False)
 class LSVIUCB:
     """Q_h = min(H, w_h^T phi + beta ||phi||_{Lambda_h^-1}), Lambda_h = lambda I + sum phi phi^T and

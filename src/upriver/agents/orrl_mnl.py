@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from upriver.agents.guard import guarded
 from upriver.agents import mnl_family as family
 from upriver.agents.fields import optional, settle_mnl
 from upriver.agents.mnl_family import State
@@ -24,6 +25,7 @@ from upriver.planning import Plan, backward_induction, clip_q_above, draw_word
 from upriver.planning.optimism import ones
 
 
+@guarded
 @dataclass(frozen=True)
 class ORRLMNL:
     """Algorithm 2. Inputs of the paper: beta_k is `radius` and sigma_k is H beta_k, M `n_samples`,

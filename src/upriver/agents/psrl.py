@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from upriver.agents.guard import guarded
 from upriver import kernels
 from upriver.agents import rewards, tabular
 from upriver.agents.fields import settle
@@ -26,6 +27,7 @@ class PSRLState(NamedTuple):
     """Only where the task's reward is unknown."""
 
 
+@guarded
 @dataclass(frozen=True)
 class PSRL:
     """P(. | s, a) ~ Dirichlet((prior / U + N(s, a, .)) / inflation), U the successors of (s, a).

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from upriver.agents.guard import guarded
 from upriver.agents import rewards, tabular
 from upriver.agents.fields import rule, settle
 from upriver.agents.protocol import Episode
@@ -55,6 +56,7 @@ class RLSVIState(NamedTuple):
     """Only where the task's reward is unknown."""
 
 
+@guarded
 @dataclass(frozen=True)
 class RLSVI:
     """Q_h = r + N(s, a, .) V_{h+1} / (N + lambda) + sigma_h z / sqrt(N + lambda), z ~ N(0, 1),

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from upriver.agents.guard import guarded
 from upriver.agents import mnl_family as family
 from upriver.agents.fields import optional, settle_mnl
 from upriver.agents.mnl_family import State
@@ -24,6 +25,7 @@ from upriver.planning import Plan, backward_induction, clip_q_above, draw_word
 from upriver.planning.optimism import ones
 
 
+@guarded
 @dataclass(frozen=True)
 class RRLMNL:
     """Algorithm 1. Inputs of the paper: sigma_k is H times `radius`, M `n_samples`, kappa `kappa`,

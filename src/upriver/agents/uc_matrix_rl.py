@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from upriver.agents.guard import guarded
 from upriver.agents import linear, rewards
 from upriver.agents.fields import settle
 from upriver.agents.protocol import Episode
@@ -29,6 +30,7 @@ class UCMatrixRLState(NamedTuple):
     """Only where the task's reward is unknown."""
 
 
+@guarded
 @dataclass(frozen=True, eq=False)
 class UCMatrixRL:
     """Q_h = clip_[0,H](r + phi^T M_n Psi^T V_{h+1} + bonus H ||phi||_{A_n^-1}), with

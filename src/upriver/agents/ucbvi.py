@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from upriver.agents.guard import guarded
 from upriver import kernels
 from upriver.agents import rewards, tabular
 from upriver.agents.fields import fraction, rule, settle
@@ -110,6 +111,7 @@ class UCBVIState(NamedTuple):
     """Only where the task's reward is unknown."""
 
 
+@guarded
 @dataclass(frozen=True)
 class UCBVI:
     """UCBVI with a Hoeffding bonus: Q_h = r + P V_{h+1} + b_h / sqrt(N), V_h at most H - h + 1.
@@ -162,6 +164,7 @@ class UCBVIBFState(NamedTuple):
     """Only where the task's reward is unknown."""
 
 
+@guarded
 @dataclass(frozen=True)
 class UCBVIBF:
     """UCBVI with a Bernstein bonus: Q_h = r + P V + sqrt(c^2 Var_P V / N) + c (H - h) / N, or the

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from upriver.agents.guard import guarded
 from upriver import kernels
 from upriver.agents import rewards, tabular
 from upriver.agents.fields import fraction, rule, settle
@@ -73,6 +74,7 @@ class UCRL2State(NamedTuple):
     """Only where the task's reward is unknown."""
 
 
+@guarded
 @dataclass(frozen=True)
 class UCRL2:
     """Q_h = r + max of p V_{h+1} over ||p - P||_1 <= radius, p on the task's support.

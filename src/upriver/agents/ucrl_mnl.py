@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from upriver.agents.guard import guarded
 from upriver.agents import mnl_family as family
 from upriver.agents.fields import rule, settle_mnl
 from upriver.agents.mnl_family import State
@@ -27,6 +28,7 @@ from upriver.planning import Plan, draw_word
 from upriver.planning import optimism as optimistic
 
 
+@guarded
 @dataclass(frozen=True)
 class UCRLMNL:
     """Algorithm 1. Inputs of the paper: varphi is `features`, {beta_k} `radius`, {lambda_k}

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from upriver.agents.guard import guarded
 from upriver import kernels
 from upriver.agents import mnl_family as family
 from upriver.agents.fields import settle_mnl
@@ -25,6 +26,7 @@ from upriver.mnl.confidence import Radius
 from upriver.planning import Plan, clip_nothing, draw_word, swept
 
 
+@guarded
 @dataclass(frozen=True)
 class UCRLMNLL1:
     """Q_h = r + max of p V_{h+1} over distributions p on the successors of (s, a) with

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from upriver.agents.guard import guarded
 from upriver.agents import mnl_family as family
 from upriver.agents.fields import settle_mnl
 from upriver.agents.mnl_family import State
@@ -25,6 +26,7 @@ from upriver.planning import Plan, backward_induction, clip_q, draw_word
 from upriver.planning.optimism import exact_maximum, ones
 
 
+@guarded
 @dataclass(frozen=True)
 class UCRLMNLLL:
     """theta_hat minimises (2) over all data; with its Hessian there, B = lambda I

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from upriver.agents.guard import guarded
 from upriver.agents import mnl_family as family
 from upriver.agents.fields import settle_mnl
 from upriver.agents.mnl_family import State
@@ -27,6 +28,7 @@ from upriver.planning import Clip, Plan, backward_induction, clip_q, clip_v, dra
 from upriver.planning.optimism import ones
 
 
+@guarded
 @dataclass(frozen=True)
 class UCRLMNLPlus:
     """Algorithm 3 of Cho et al. Inputs of the paper: beta_k is `radius`, eta `step_size`, lambda

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from upriver.agents.guard import guarded
 from upriver.agents import mnl_family as family
 from upriver.agents import rewards
 from upriver.agents.fields import rule, settle_mnl
@@ -28,6 +29,7 @@ from upriver.planning.optimism import standard_error
 A_FEW = standard_errors()
 
 
+@guarded
 @dataclass(frozen=True)
 class UCRLMNLSE:
     """Q_h = r + P V_{h+1} + beta_k ||sum_s' P (V_{h+1} - P V_{h+1}) varphi||_{B^-1}, V_h at most

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from upriver.agents.guard import guarded
 from upriver import kernels
 from upriver.agents import linear, rewards
 from upriver.agents.fields import rule, settle
@@ -40,6 +41,7 @@ class UCRLVTRState(NamedTuple):
     """Only where the task's reward is unknown."""
 
 
+@guarded
 @dataclass(frozen=True, eq=False)
 class UCRLVTR:
     """Q_h = clip_[0,H](r + X_h^T theta_k + sqrt(beta_k) ||X_h||_{M_k^-1}), X_h = X_{V_{h+1}}(s, a).

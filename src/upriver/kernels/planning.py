@@ -211,6 +211,24 @@ def count(indptr, successors, n_actions, states, actions, counts, touched):
 
 
 @compiled
+def check_episode(states, actions, rewards, n_states, n_actions, indptr):
+    """3 h + (0, 1, 2) for the first step h whose state, action or reward cannot be; else -1."""
+    for h in range(states.shape[0]):
+        if states[h] < 0 or states[h] >= n_states:
+            return 3 * h
+        if h == actions.shape[0]:
+            break
+        if actions[h] < 0 or actions[h] >= n_actions:
+            return 3 * h + 1
+        g = states[h] * n_actions + actions[h]
+        if indptr[g] == indptr[g + 1]:
+            return 3 * h + 1
+        if not np.isfinite(rewards[h]):
+            return 3 * h + 2
+    return -1
+
+
+@compiled
 def rollout_batch(
     indptr, successors, prob, reward, starts, start_prob, policy, uniforms, states, actions, rewards
 ):

@@ -26,7 +26,12 @@ from upriver.checks import Array
 
 HEAD = "upriver.json"
 VERSION = 1
+MUCH = 2**28  # bytes that any file may expand to
 LONG_AGO = (1980, 1, 1, 0, 0, 0)  # a fixed date, so that equal contents give equal bytes
+
+
+class Oversized(Exception):
+    """An archive that expands beyond reason."""
 
 
 class Unwritable(TypeError):
@@ -131,6 +136,10 @@ def decode_from(path: Any, tree: Any, arrays: dict[str, Array], trusted: str = "
         return decode(tree, arrays, trusted, {})
     except (KeyError, TypeError, AttributeError, ImportError, IndexError) as error:
         raise ValueError(f"{path} does not fit this version of Upriver ({error})") from error
+    except (RecursionError, OverflowError, MemoryError):
+        raise ValueError(f"{path} is damaged, or was not written by Upriver") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def decode(tree: Any, arrays: dict[str, Array], trusted: str, made: dict[int, Any]) -> Any:
@@ -165,6 +174,7 @@ def decode(tree: Any, arrays: dict[str, Array], trusted: str, made: dict[int, An
 
         parts = tuple(arrays[x] for x in tree["sparse"])
         value = sparse.csr_array(parts, shape=tuple(tree["shape"]))
+        value.check_format(full_check=True)
     else:
         kind = find(tree["object"], trusted, is_dataclass)
         given = {k: walk(x) for k, x in tree["fields"].items()}
@@ -212,6 +222,16 @@ def write_archive(path: Any, kind: str, body: Any, arrays: dict[str, Array]) -> 
         part.unlink(missing_ok=True)
 
 
+def check_size(path: Any, archive: zipfile.ZipFile) -> None:
+    """Refuse a small file that would fill the memory; zeros shrink well, but not for ever."""
+    whole = sum(member.file_size for member in archive.infolist())
+    if whole > MUCH and whole > 100 * Path(path).stat().st_size:
+        raise Oversized(
+            f"{path} would take {whole / 2**20:.0f} MB of memory, more than 100 times its size; it "
+            "was not written by Upriver"
+        )
+
+
 def read_archive(path: Any, kind: str) -> tuple[Any, dict[str, Array]]:
     """(body, arrays) of a file of that kind, or one sentence that says what is wrong with it."""
     if not Path(path).is_file():
@@ -219,6 +239,7 @@ def read_archive(path: Any, kind: str) -> tuple[Any, dict[str, Array]]:
     arrays = {}
     try:
         with zipfile.ZipFile(path) as archive:
+            check_size(path, archive)
             head = json.loads(archive.read(HEAD))
             for member in archive.namelist():
                 if member != HEAD:
@@ -232,9 +253,11 @@ def read_archive(path: Any, kind: str) -> tuple[Any, dict[str, Array]]:
         )  # fmt: skip
     except (
         zipfile.BadZipFile, zlib.error, KeyError, ValueError, TypeError, EOFError,
-        NotImplementedError, RuntimeError,
+        NotImplementedError, RuntimeError, MemoryError, OverflowError, SyntaxError,
     ):  # fmt: skip
         raise ValueError(f"{path} is damaged, or was not written by Upriver") from None
+    except Oversized as error:
+        raise ValueError(str(error)) from None
     if found != kind:
         raise ValueError(f"{path} holds a saved {found}, where a saved {kind} is needed")
     if version != VERSION:
@@ -256,3 +279,15 @@ def load_object(path: Any, kind: str, fits: type) -> Any:
     if not isinstance(value, fits):
         raise ValueError(f"{path} holds no {kind}")
     return value
+
+
+def fingerprints(agent: Any) -> dict[str, str]:
+    """A digest of each input of an agent; "own" for what only the user's code can rebuild."""
+    prints = {}
+    for f in fields(agent):
+        arrays: dict[str, Array] = {}
+        try:
+            prints[f.name] = digest(encode(getattr(agent, f.name), arrays), arrays)
+        except Unwritable:
+            prints[f.name] = "own"
+    return prints

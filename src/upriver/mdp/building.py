@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from upriver.checks import Array, as_float, check_entries, initial_distribution, positive_integer
+from upriver.checks import Array, as_float, initial_distribution, positive_integer
 from upriver.mdp.task import Task
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ def from_arrays(
             f"transition has {len(dense)} steps; with horizon {horizon} it must have {horizon}"
         )
     flat = stacked.reshape(len(stacked), n_states * n_actions, n_states)
-    check_entries(flat, n_actions)
     group, successors = np.nonzero(flat.any(axis=0))
     return assemble(
         group, successors, flat[:, group, successors], n_states, n_actions, reward, horizon,
@@ -229,7 +228,6 @@ def assemble(
     allowed = {"local", "name", "states", "actions", "reward_range"}
     if extra := set(names) - allowed:
         raise TypeError(f"unknown argument {min(extra)!r}; allowed are {sorted(allowed)}")
-    check_entries(probability, n_actions, group)
     keep = probability.any(axis=0)
     sizes = np.bincount(group[keep], minlength=n_states * n_actions)
     if (sizes == 0).any():
@@ -241,7 +239,7 @@ def assemble(
         horizon=horizon,
         indptr=np.concatenate([[0], np.cumsum(sizes)]),
         successors=successors[keep],
-        reward=np.array(reward, copy=True) if isinstance(reward, np.ndarray) else reward,
+        reward=reward,
         support="known",
         states=names.pop("states", None),
         actions=names.pop("actions", None),

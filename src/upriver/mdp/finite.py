@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,13 @@ from numpy.typing import ArrayLike
 from upriver.checks import (
     Array,
     Support,
+    as_float,
     check_covers,
     check_initial,
     check_probabilities,
     checked_support,
+    instance,
+    owned,
     support_from_sets,
 )
 from upriver.mdp import building, files
@@ -51,8 +55,9 @@ class FiniteMDP:
     save = files.save_mdp
 
     def __post_init__(self) -> None:
-        task = self.known
-        probability = np.ascontiguousarray(np.atleast_2d(self.probability), dtype=np.float64)
+        put = partial(object.__setattr__, self)
+        task = instance("known", self.known, Task)
+        probability = np.atleast_2d(as_float("probability", self.probability))
         if probability.shape not in {(1, task.n_triples), (task.horizon, task.n_triples)}:
             raise ValueError(
                 f"probability has shape {probability.shape}; with {task.n_triples} triples and "
@@ -60,20 +65,20 @@ class FiniteMDP:
                 f"({task.horizon}, {task.n_triples})"
             )
         check_probabilities(probability, task)
-        object.__setattr__(self, "probability", probability)
-        states = np.ascontiguousarray(self.initial_states, dtype=np.int64)
-        weights = np.ascontiguousarray(self.initial_probability, dtype=np.float64)
+        put("probability", owned(probability))
+        states = owned(as_float("initial_states", self.initial_states), np.int64)
+        weights = owned(as_float("initial_probability", self.initial_probability))
         check_initial(states, weights, task.n_states)
-        object.__setattr__(self, "initial_states", states)
-        object.__setattr__(self, "initial_probability", weights)
+        put("initial_states", states)
+        put("initial_probability", weights)
         if self.local is not None:
-            local = checked_support(self.local, task.n_states, task.n_actions)
+            local = checked_support(self.local, task.n_states, task.n_actions, task.pair)
             check_covers(local, task, "local")
-            object.__setattr__(self, "local", local)
+            put("local", local)
         low, high = map(float, self.reward_range)
         if not (np.isfinite([low, high]).all() and low < high):
             raise ValueError(f"reward_range is {self.reward_range!r}; it must be (low, high)")
-        object.__setattr__(self, "reward_range", (low, high))
+        put("reward_range", (low, high))
 
     def __repr__(self) -> str:
         return f"FiniteMDP({self.name}: {self.known.describe()})"

@@ -5,15 +5,34 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import index
+from operator import eq, index
 from typing import Any
 
 import numpy as np
+
+from upriver.checks import Array
 
 
 def tupled(value: Any) -> Any:
     """Nested lists as nested tuples, which can be looked up."""
     return tuple(map(tupled, value)) if isinstance(value, list) else value
+
+
+def checked_names(what: str, names: Any, size: int) -> Sequence[Hashable] | None:
+    """Distinct names, as many as there must be, which nobody can change."""
+    if names is None or (isinstance(names, range) and names == range(size)):
+        return names
+    try:
+        names = names if isinstance(names, range) else tuple(names)
+        distinct = len(set(names))
+    except TypeError:
+        raise TypeError(f"{what} must be a list of names, each a hashable value") from None
+    if len(names) != size:
+        raise ValueError(f"{what} has {len(names)} names; there must be {size}")
+    if distinct != size:
+        twice = next(x for i, x in enumerate(names) if x in names[:i])
+        raise ValueError(f"{what} has the name {twice!r} twice; names must be distinct")
+    return names
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,3 +65,27 @@ class Names:
             f"{called or self.what} {name!r} is unknown; there are {self.size} {self.what}s, from "
             f"{self[0]!r} to {self[self.size - 1]!r}"
         )
+
+    def numbers_in(self, other: Names, whose: str) -> Array | None:
+        """The number in `other` of each of these names; None where they are the same."""
+        if self.size == other.size and same_names(self.given, other.given):
+            return None
+        missing = next((i for i in range(self.size) if self[i] not in other), None)
+        if missing is None:
+            return np.array([other.number(self[i]) for i in range(self.size)])
+        raise ValueError(
+            f"{self.what} {self[missing]!r} is unknown to {whose}, whose {other.size} "
+            f"{other.what}s are {other[0]!r} to {other[other.size - 1]!r}"
+        )
+
+    def __contains__(self, name: Any) -> bool:
+        if self.given is not None:
+            return name in self.numbers
+        return isinstance(name, int | np.integer) and bool(0 <= name < self.size)
+
+
+def same_names(x: Sequence[Hashable] | None, y: Sequence[Hashable] | None) -> bool:
+    if x is None or y is None:
+        given = y if x is None else x
+        return given is None or all(i == name for i, name in enumerate(given))
+    return x is y or (len(x) == len(y) and all(map(eq, x, y)))

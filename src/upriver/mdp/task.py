@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from typing import Any
 
@@ -26,7 +26,9 @@ from upriver.checks import (
     positive_integer,
     support_from_sets,
 )
-from upriver.mdp.names import Names
+from upriver.mdp.names import Names, checked_names
+
+MOST = 10**10  # steps times states: 80 GB of values
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,20 +52,32 @@ class Task:
     """The user's name of each action."""
 
     def __post_init__(self) -> None:
+        put = partial(object.__setattr__, self)
         for name in ("n_states", "n_actions", "horizon"):
-            object.__setattr__(self, name, positive_integer(name, getattr(self, name)))
-        indptr, successors = checked_support(
-            (self.indptr, self.successors), self.n_states, self.n_actions
-        )
-        object.__setattr__(self, "indptr", indptr)
-        object.__setattr__(self, "successors", successors)
-        if self.reward is not None:
-            reward = checked_reward(self.reward, self.n_states, self.n_actions, self.horizon)
-            object.__setattr__(self, "reward", reward)
+            put(name, positive_integer(name, getattr(self, name)))
+        if self.horizon * max(self.n_states, self.n_actions) > MOST:
+            raise ValueError(
+                f"horizon {self.horizon} times {self.n_states} states and {self.n_actions} actions "
+                f"is more than {MOST:.0e} steps and states, which no plan can hold"
+            )
         for name, size in (("states", self.n_states), ("actions", self.n_actions)):
-            labels = getattr(self, name)
-            if labels is not None and len(labels) != size:
-                raise ValueError(f"{name} has {len(labels)} names; there must be {size}")
+            put(name, checked_names(name, getattr(self, name), size))
+        support = checked_support(
+            (self.indptr, self.successors), self.n_states, self.n_actions, self.pair
+        )
+        put("indptr", support[0])
+        put("successors", support[1])
+        if self.reward is not None:
+            named = None if self.states is None and self.actions is None else self.pair
+            put("reward", checked_reward(
+                self.reward, self.n_states, self.n_actions, self.horizon, named
+            ))  # fmt: skip
+
+    def pair(self, group: int, step: int | None = None) -> str:
+        """(s, a) of a group by name, as errors say it."""
+        s, a = divmod(int(group), self.n_actions)
+        at = "" if step is None else f"h={step}, "
+        return f"({at}s={self.state_names[s]!r}, a={self.action_names[a]!r})"
 
     @property
     def n_triples(self) -> int:
@@ -95,7 +109,8 @@ class Task:
         """(1 or H, S*A) the known reward, as the planning kernels read it."""
         if self.reward is None:
             raise ValueError("this task has no known reward; it was made with reward=None")
-        return self.reward.reshape(-1, self.n_states * self.n_actions)
+        # A copy that could be written to: kernels are compiled once more for arrays that cannot.
+        return self.reward.reshape(-1, self.n_states * self.n_actions).copy()
 
     @cached_property
     def state_names(self) -> Names:

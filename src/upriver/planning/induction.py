@@ -11,6 +11,7 @@ import numpy as np
 from upriver import kernels
 from upriver.checks import Array
 from upriver.mdp import Task
+from upriver.mdp.names import Names, same_names
 
 
 class Plan(NamedTuple):
@@ -22,6 +23,8 @@ class Plan(NamedTuple):
     """(H + 1, S) planned values; v[H] is 0."""
     backup: Callable[[int], Array] | None = None
     """h -> (S, A), the planned action values of one step."""
+    task: Task | None = None
+    """What the plan was made for, where that is known: its names are those of the tables."""
 
     def q(self, h: int) -> Array:
         """(S, A) planned action values at step h, counted from 0; computed when asked for."""
@@ -33,7 +36,40 @@ class Plan(NamedTuple):
 
     def without_closures(self) -> Plan:
         """What a file holds: the tables, which are what was played."""
-        return self._replace(backup=None)
+        return self._replace(backup=None, task=None)
+
+    def on(self, task: Task) -> Array:
+        """(H, S) the policy in the order of another task's states and actions, matched by name."""
+        if self.task is None or self.task is task:
+            return self.policy
+        return reordered(self.policy, self.task.state_names, self.task.action_names, task)
+
+
+def reordered(table: Array, states: Names, actions: Names, task: Task) -> Array:
+    """A policy (H, S) or (H, S, A) whose states and actions have these names, as `task` has them.
+
+    Refused where the task has a state that the policy does not know, or the policy plays an action
+    that the task does not have.
+    """
+    columns = task.state_names.numbers_in(states, "the policy")
+    if columns is not None:
+        table = table[:, columns]
+    if same_names(actions.given, task.action_names.given) and actions.size == task.n_actions:
+        return table
+    played = np.unique(table) if table.ndim == 2 else np.flatnonzero(table.any(axis=(0, 1)))
+    numbers = np.full(actions.size, -1)
+    for a in played:
+        if actions[a] not in task.action_names:
+            raise ValueError(
+                f"the policy plays {actions[a]!r}, which is no action here; actions are "
+                f"{task.action_names[0]!r} to {task.action_names[task.n_actions - 1]!r}"
+            )
+        numbers[a] = task.action_names.number(actions[a])
+    if table.ndim == 2:
+        return numbers[table]
+    mixture = np.zeros((*table.shape[:2], task.n_actions))
+    mixture[:, :, numbers[played]] = table[:, :, played]
+    return mixture
 
 
 def policy_type(task: Task) -> type[np.signedinteger[Any]]:
@@ -126,7 +162,24 @@ def swept(
         run(at, step, v[h : h + 2].copy(), policy[step].copy(), q)
         return q.reshape(task.n_states, task.n_actions)
 
-    return Plan(policy, v, backup)
+    return Plan(policy, v, backup, task)
+
+
+def check_model(task: Task, prob: Any, reward: Any, bonus: Any, scale: Any) -> None:
+    """Refuse arrays of another task: the kernels would read past their ends."""
+    given = prob, reward, bonus, scale
+    groups, steps = len(task.sizes), (1, task.horizon)
+    if (
+        not all(isinstance(x, np.ndarray) and x.dtype == np.float64 for x in given)
+        or prob.shape[1:] != (task.n_triples,) or reward.shape[1:] != (groups,)
+        or bonus.shape[1:] != (groups,) or scale.shape != (task.horizon,)
+        or not (len(prob) in steps and len(reward) in steps and len(bonus) in steps)
+    ):  # fmt: skip
+        kinds = (f"{getattr(x, 'dtype', type(x).__name__)} {np.shape(x)}" for x in given)
+        raise ValueError(
+            f"prob, reward, bonus and scale are {', '.join(kinds)}; with {task.describe()} they "
+            f"must be float64 (1 | H, {task.n_triples}), (1 | H, {groups}), (1 | H, {groups}), (H,)"
+        )
 
 
 def backward_induction(
@@ -137,4 +190,5 @@ def backward_induction(
     prob (1 | H, n) on the task's triples, need not sum to one; reward and bonus (1 | H, S*A);
     scale (H,); word: 64 random bits for the ties.
     """
+    check_model(task, prob, reward, bonus, scale)
     return swept(task, kernels.planning.sweep, (prob, reward, bonus), (), (scale,), clip, word)

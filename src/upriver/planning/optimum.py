@@ -7,7 +7,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from upriver import kernels
-from upriver.checks import Array
+from upriver.checks import Array, as_float, instance
 from upriver.mdp import FiniteMDP, Task
 from upriver.planning.average import AveragePlan, solve_average
 from upriver.planning.discounted import DiscountedPlan, solve_discounted
@@ -33,12 +33,12 @@ def solve(
     never ends, one action for each state, within `tolerance`: a `DiscountedPlan` with `v` (S,), or
     an `AveragePlan` with `gain` and `bias` (S,), both with a bound of their `error`.
     """
+    task = instance("mdp", mdp, FiniteMDP).known
     if discount is not None or average:
         return endless(mdp, discount, average, tolerance)
-    task = mdp.known
     nothing = np.zeros((1, task.n_states * task.n_actions))
     return backward_induction(
-        task, mdp.probability, task.reward_rows, nothing, np.zeros(task.horizon),
+        task, mdp.probability.copy(), task.reward_rows, nothing, np.zeros(task.horizon),
         clip_nothing(task), np.uint64(0),
     )  # fmt: skip
 
@@ -73,12 +73,14 @@ def evaluate(
 ) -> Any:
     """(H + 1, S) the exact value of a policy on the true MDP.
 
-    policy: (H, S) or (S,) whole numbers, or action probabilities (H, S, A) or (S, A). With a
-    discount or for the average, a policy of one step, (S,) or (S, A), and what `solve` returns.
+    policy: a `Policy` or a `Plan`, matched by name; (H, S) or (S,) whole numbers, or action
+    probabilities (H, S, A) or (S, A), in the order of the MDP's states and actions. With a discount
+    or for the average, a policy of one step, (S,) or (S, A), and what `solve` returns.
     """
+    task = instance("mdp", mdp, FiniteMDP).known
     if discount is not None or average:
         return endless(mdp, discount, average, tolerance, policy)
-    task, table = mdp.known, np.asarray(policy)
+    table = policy_table(task, policy)
     v = np.zeros((task.horizon + 1, task.n_states))
     model = task.indptr, task.successors, mdp.probability, task.reward_rows
     if table.dtype.kind in "iu":
@@ -86,15 +88,25 @@ def evaluate(
         kernels.planning.evaluate(*model, actions, np.full_like(actions, -1), v)
         return v
     check_shape(table, (task.horizon, task.n_states, task.n_actions))
-    weights = np.ascontiguousarray(table, dtype=np.float64)
+    weights = as_float("policy", table)
     if not ((weights >= 0).all() and np.allclose(weights.sum(axis=-1), 1.0, atol=1e-8)):
         raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
     kernels.planning.evaluate_mixed(*model, weights.reshape(-1, len(task.sizes)), v)
     return v
 
 
-def action_table(task: Task, table: Array) -> Array:
+def policy_table(task: Task, policy: Any) -> Array:
+    """The table of a policy in the order of the task: by name where it has names."""
+    table = policy.on(task) if hasattr(policy, "on") else policy
+    try:
+        return np.asarray(table)
+    except (TypeError, ValueError):
+        raise ValueError("policy must be a table without gaps") from None
+
+
+def action_table(task: Task, policy: Any) -> Array:
     """(H, S) in the one integer type that the kernels know, from whole numbers (H, S) or (S,)."""
+    table = policy_table(task, policy)
     if table.dtype.kind not in "iu":
         raise ValueError(
             f"policy is {table.dtype} of shape {table.shape}; it must be whole numbers (H, S) or "

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from upriver.agents.guard import check_agent
 from upriver.agents.protocol import Agent, Episode
 from upriver.checks import Array, positive_integer
 from upriver.mdp import Task
-from upriver.planning import Plan
+from upriver.planning import Plan, check_actions
 from upriver.play.policy import Policy
-from upriver.play.simulate import Checkpoint, begin
+from upriver.play.simulate import Checkpoint, begin, check_table
 
 
 class Learning(NamedTuple):
@@ -95,9 +96,10 @@ def learn(
     """
     n_episodes = positive_integer("n_episodes", n_episodes)
     env = made(env)
+    check_agent(agent)
     task = agent.task
     adapter = Adapter(task, env, state_of, end, action_of, reward_range)
-    state, since, environment, randomness = begin(agent, seed, resume, 1)
+    state, since, environment, randomness = begin(agent, None, seed, resume, 1)
     returns, seconds = np.empty((2, n_episodes))
     lengths = np.empty(n_episodes, np.int64)
     ended = np.empty(n_episodes, bool)
@@ -108,6 +110,8 @@ def learn(
         planned = perf_counter()
         # One double an episode, so that a resumed run finds its place in the stream.
         word = int(environment.random() * 2**31)
+        check_table(plan.policy, task)
+        check_actions("the agent's policy", plan.policy, task.n_actions)
         episode, paid, over = adapter.play(plan.policy, word)
         returns[k], lengths[k], ended[k] = paid, len(episode.actions), over
         if over and task.reward is None:
@@ -116,8 +120,9 @@ def learn(
         state = agent.update(state, plan, episode)
         seconds[k] = perf_counter() - resumed + planned - began
     stopped = Checkpoint(
-        state, since.episodes + n_episodes, since.seed, randomness.bit_generator.state
-    )
+        state, since.episodes + n_episodes, since.seed, randomness.bit_generator.state,
+        (agent, None),
+    )  # fmt: skip
     return Learning(returns, lengths, ended, seconds, plan, state, task, stopped)
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any, NamedTuple
 
+from upriver.agents.guard import check_agent, check_state
 from upriver.checks import Array
 from upriver.mdp.archive import (
     Unwritable,
     decode_from,
-    digest,
     encode,
+    fingerprints,
     is_ours,
     name_of,
     read_archive,
@@ -71,16 +72,12 @@ def load_agent(path: Any, agent: Any = None) -> Saved:
         )
     else:
         agent = decode_from(path, body["agent"], arrays)
-    return Saved(agent, decode_from(path, body["checkpoint"], arrays, type(agent).__module__))
-
-
-def fingerprints(agent: Any) -> dict[str, str]:
-    """A digest of each input of an agent; "own" for what only the user's code can rebuild."""
-    prints = {}
-    for f in fields(agent):
-        arrays: dict[str, Array] = {}
-        try:
-            prints[f.name] = digest(encode(getattr(agent, f.name), arrays), arrays)
-        except Unwritable:
-            prints[f.name] = "own"
-    return prints
+    checkpoint = decode_from(path, body["checkpoint"], arrays, type(agent).__module__)
+    if not isinstance(checkpoint, Checkpoint):
+        raise ValueError(f"{path} holds no checkpoint of an agent")
+    check_agent(agent)
+    try:
+        check_state(agent, checkpoint.state, finite=True)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return Saved(agent, checkpoint)

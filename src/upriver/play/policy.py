@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from upriver.checks import Array
+from upriver.checks import Array, instance, owned, positive_integer
 from upriver.mdp import Task
 from upriver.mdp.archive import load_object, save_object
-from upriver.mdp.names import Names
-from upriver.planning import Plan, check_actions
+from upriver.mdp.names import Names, checked_names
+from upriver.planning import Plan, action_table, check_actions
+from upriver.planning.induction import reordered
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,30 +28,45 @@ class Policy:
     action_names: Sequence[Hashable] | None = None
 
     def __post_init__(self) -> None:
-        table = np.ascontiguousarray(self.actions)
-        if table.ndim == 2 and np.issubdtype(table.dtype, np.integer):
+        put = partial(object.__setattr__, self)
+        put("n_actions", positive_integer("n_actions", self.n_actions))
+        try:
+            table = np.asarray(self.actions)
+        except ValueError:
+            raise ValueError("actions must be a table without gaps") from None
+        if table.ndim == 2 and table.dtype.kind in "iu" and table.size:
             check_actions("actions", table, self.n_actions)
-        elif table.ndim == 3 and np.issubdtype(table.dtype, np.floating):
+        elif table.ndim == 3 and table.dtype.kind == "f" and table.shape[2] == self.n_actions:
             if not ((table >= 0).all() and np.allclose(table.sum(axis=2), 1.0, atol=1e-8)):
                 raise ValueError("actions must hold, for each (h, s), probabilities that sum to 1")
         else:
             raise ValueError(
                 f"actions are {table.dtype} of shape {table.shape}; they must be whole numbers "
-                "(H, S) or probabilities (H, S, A)"
+                f"(H, S) or probabilities (H, S, {self.n_actions})"
             )
-        object.__setattr__(self, "actions", table)
-        expected = (("state_names", table.shape[1]), ("action_names", self.n_actions))
-        for name, size in expected:
-            given = getattr(self, name)
-            if given is not None and len(given) != size:
-                raise ValueError(f"{name} has {len(given)} names; there must be {size}")
+        put("actions", owned(table))
+        put("state_names", checked_names("state_names", self.state_names, table.shape[1]))
+        put("action_names", checked_names("action_names", self.action_names, self.n_actions))
 
     @staticmethod
     def from_plan(plan: Plan, task: Task | None = None) -> Policy:
-        """The policy of a plan, with the names of its task."""
+        """The policy of a plan, with the names of its task; of another task, matched by name."""
+        task = plan.task if task is None else instance("task", task, Task)
         if task is None:
             return Policy(plan.policy, int(plan.policy.max()) + 1)
-        return Policy(plan.policy, task.n_actions, task.states, task.actions)
+        table = action_table(task, plan)
+        return Policy(table, task.n_actions, task.states, task.actions)
+
+    def on(self, task: Task) -> Array:
+        """The table in the order of a task's states and actions, matched by name.
+
+        A policy without names is as good as a table: it is for the states 0, 1, 2, ... of the task.
+        """
+        states = self.states if self.state_names is not None else task.state_names
+        actions = Names("action", self.n_actions, self.action_names)
+        if self.action_names is None and self.n_actions <= task.n_actions:
+            actions = replace(task.action_names, size=self.n_actions)
+        return reordered(self.actions, states, actions, task)
 
     @property
     def horizon(self) -> int:

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from upriver import kernels
-from upriver.checks import Array, positive_integer
+from upriver.checks import Array, instance, positive_integer
 from upriver.mdp import FiniteMDP
-from upriver.planning import action_table
+from upriver.planning import Plan, action_table
 from upriver.play.policy import Policy
 from upriver.play.simulate import CHUNK, streams
 
@@ -32,17 +32,17 @@ class Rollouts(NamedTuple):
 
 
 def rollouts(
-    mdp: FiniteMDP, policy: ArrayLike | Policy, n_episodes: int, seed: int = 0
+    mdp: FiniteMDP, policy: Policy | Plan | ArrayLike, n_episodes: int, seed: int = 0
 ) -> Rollouts:
     """Play a fixed policy for `n_episodes` episodes on the environment stream of `seed`.
 
-    policy: whole numbers (H, S) or (S,), or a `Policy` of them. The episodes are those that
-    `simulate` plays with this policy and seed, and the first ones do not depend on how many follow.
+    policy: whole numbers (H, S) or (S,), or a `Policy` or `Plan`, matched by name. The episodes
+    are those that `simulate` plays with this policy and seed, and the first ones do not depend on
+    how many follow.
     """
     n_episodes = positive_integer("n_episodes", n_episodes)
-    task = mdp.known
-    table = np.asarray(policy.actions if isinstance(policy, Policy) else policy)
-    actions = action_table(task, table)
+    task = instance("mdp", mdp, FiniteMDP).known
+    actions = action_table(task, policy)
     environment, _ = streams(seed)
     horizon = task.horizon
     done = Rollouts(

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from upriver import kernels
+from upriver.agents.guard import check_agent, check_state, unguarded
 from upriver.agents.protocol import Agent, Episode
-from upriver.checks import Array, positive_integer
+from upriver.checks import Array, instance, positive_integer
 from upriver.mdp import FiniteMDP, Task
+from upriver.mdp.archive import digest, encode, fingerprints, name_of
 from upriver.planning import Plan, check_actions, solve
 
 if TYPE_CHECKING:
@@ -30,6 +32,12 @@ class Checkpoint(NamedTuple):
     seed: int
     stream: Mapping[str, Any]
     """State of the agent's generator; the environment's follows from seed and episodes."""
+    made_for: Any = ""
+    """The agent and the MDP of the run, or in a file their fingerprint; "" in files of 0.1."""
+
+    def without_closures(self) -> Checkpoint:
+        """What a file holds: not the agent and the MDP, but by what to know them again."""
+        return self._replace(made_for=fingerprint(self.made_for))
 
 
 class Run(NamedTuple):
@@ -80,7 +88,7 @@ def streams(seed: int) -> tuple[np.random.Generator, np.random.Generator]:
 
 
 def begin(
-    agent: Agent, seed: int | None, resume: Checkpoint | None, draws: int
+    agent: Agent, mdp: FiniteMDP | None, seed: int | None, resume: Checkpoint | None, draws: int
 ) -> tuple[Any, Checkpoint, np.random.Generator, np.random.Generator]:
     """(agent's state, where we are, environment, agent generators), from the start or later on.
 
@@ -89,24 +97,80 @@ def begin(
     if resume is None:
         environment, randomness = streams(0 if seed is None else seed)
         return agent.init(), Checkpoint(None, 0, int(seed or 0), {}), environment, randomness
-    if not isinstance(resume, Checkpoint):
-        raise TypeError(f"resume is a {type(resume).__name__}; it must be a run's checkpoint")
+    instance("resume", resume, Checkpoint)
     if seed not in (None, resume.seed):
         raise ValueError(f"seed is {seed!r}; the run to resume has seed {resume.seed}")
+    check_made_for(resume.made_for, (agent, mdp))
+    check_state(agent, resume.state, finite=True)
     environment, randomness = streams(resume.seed)
+    if isinstance(resume.episodes, bool) or not isinstance(resume.episodes, int):
+        raise TypeError(f"resume.episodes is {resume.episodes!r}; it must be a whole number")
     environment.bit_generator.advance(resume.episodes * draws)  # type: ignore[attr-defined]
-    randomness.bit_generator.state = resume.stream
+    try:
+        randomness.bit_generator.state = resume.stream
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError("resume.stream is not the state of a PCG64 generator") from error
     return resume.state, resume, environment, randomness
 
 
-def check_table(policy: Array, task: Task) -> None:
+def check_made_for(made_for: Any, now: tuple[Any, Any]) -> None:
+    """Refuse to go on with another agent or another MDP than the run had."""
+    if made_for == "" or (
+        isinstance(made_for, tuple) and all(x is y for x, y in zip(made_for, now, strict=True))
+    ):
+        return
+    before, after = fingerprint(made_for), fingerprint(now)
+    for what in ("agent", "mdp"):
+        if before.get(what) != after[what]:
+            name = "the MDP" if what == "mdp" else "the agent"
+            raise ValueError(
+                f"resume is a run with another {what}: {name} is not what it was when the run "
+                "stopped"
+            )
+
+
+def fingerprint(made_for: Any) -> Any:
+    """By what an agent and an MDP are known again: a digest of the inputs of each."""
+    if not isinstance(made_for, tuple):
+        return made_for
+    agent, mdp = made_for
+    parts = None
+    if mdp is not None:
+        parts = [mdp.known, mdp.probability, mdp.initial_states, mdp.initial_probability]
+    arrays: dict[str, Array] = {}
+    prints = {"class": name_of(type(agent)), **fingerprints(agent)}
+    return {"agent": digest(prints, {}), "mdp": digest(encode(parts, arrays), arrays)}
+
+
+def check_table(policy: Any, task: Task) -> None:
     """Refuse a table of another shape or kind: the kernels would read past its end."""
     shape = task.horizon, task.n_states
-    if policy.shape != shape or policy.dtype.kind not in "iu":
+    if not isinstance(policy, np.ndarray) or policy.shape != shape or policy.dtype.kind not in "iu":
+        kind = policy.dtype if isinstance(policy, np.ndarray) else type(policy).__name__
         raise ValueError(
-            f"the agent's policy is {policy.dtype} of shape {policy.shape}; "
+            f"the agent's policy is {kind} of shape {np.shape(policy)}; "
             f"it must be whole numbers of shape {shape}"
         )
+
+
+def check_same_problem(task: Task, known: Task) -> None:
+    """Refuse an agent of another problem: sizes and names, in the same order."""
+    for what in ("n_states", "n_actions", "horizon"):
+        if getattr(task, what) != getattr(known, what):
+            raise ValueError(
+                f"the agent's task has {task.describe()}, the MDP has {known.describe()}; "
+                "build the agent from a task of this MDP"
+            )
+    for mine, true in (
+        (task.state_names, known.state_names),
+        (task.action_names, known.action_names),
+    ):
+        if mine.numbers_in(true, "the MDP") is not None:
+            i = next(i for i in range(mine.size) if mine[i] != true[i])
+            raise ValueError(
+                f"{mine.what} {i} is {mine[i]!r} in the agent's task and {true[i]!r} in the MDP; "
+                "build the agent from a task of this MDP, with the same order of names"
+            )
 
 
 def simulate(
@@ -123,15 +187,11 @@ def simulate(
     agent; its episodes and these together are, byte for byte, one uninterrupted run.
     """
     n_episodes = positive_integer("n_episodes", n_episodes)
-    task = mdp.known
-    if (agent.task.n_states, agent.task.n_actions, agent.task.horizon) != (
-        task.n_states, task.n_actions, task.horizon,
-    ):  # fmt: skip
-        raise ValueError(
-            f"the agent's task has {agent.task.describe()}, the MDP has {task.describe()}; "
-            "build the agent from a task of this MDP"
-        )
-    state, since, environment, randomness = begin(agent, seed, resume, task.horizon + 1)
+    task = instance("mdp", mdp, FiniteMDP).known
+    check_agent(agent)
+    check_same_problem(agent.task, task)
+    state, since, environment, randomness = begin(agent, mdp, seed, resume, task.horizon + 1)
+    make_plan, update = unguarded(agent)
     best = solve(mdp).v[0].copy()  # a view would keep all H + 1 rows alive
     horizon = task.horizon
     returns, values, optimal, seconds = np.empty((4, n_episodes))
@@ -145,9 +205,9 @@ def simulate(
         if k % CHUNK == 0:
             uniforms = environment.random((min(CHUNK, n_episodes - k), horizon + 1))
         began = perf_counter()
-        plan = agent.plan(state, randomness)
+        plan = make_plan(state, randomness)
         planned = perf_counter()
-        policy = plan.policy
+        policy: Any = getattr(plan, "policy", None)
         check_table(policy, task)
         played = ~policy if played is None else played  # at first everything is new
         changed = evaluate(*model, policy, played, v)
@@ -163,9 +223,12 @@ def simulate(
         values[k] = v[0, first]
         optimal[k] = best[first]
         resumed = perf_counter()
-        state = agent.update(state, plan, episode)
+        state = update(state, plan, episode)
         seconds[k] = perf_counter() - resumed + planned - began
     stopped = Checkpoint(
-        state, since.episodes + n_episodes, since.seed, randomness.bit_generator.state
-    )
+        state, since.episodes + n_episodes, since.seed, randomness.bit_generator.state,
+        (agent, mdp),
+    )  # fmt: skip
+    if isinstance(plan, Plan):
+        plan = plan._replace(task=agent.task)
     return Run(returns, values, optimal, seconds, plan, state, agent.task, stopped)

@@ -1,0 +1,168 @@
+"""What may come into an agent from outside: states, plans and episodes that fit its task.
+
+The kernels trust the arrays that they are given. `guarded` stands at the door of every agent, so
+that whatever a caller or a file hands to `plan` and `update` is refused with a sentence before a
+kernel reads past its end. `simulate` makes all of it itself, looks once, and then goes past the
+door (`unguarded`): an episode costs nothing more.
+"""
+
+from __future__ import annotations
+
+from functools import partial, wraps
+from typing import Any, TypeVar
+
+import numpy as np
+
+from upriver import kernels
+from upriver.agents.protocol import Episode
+from upriver.checks import Array, instance
+from upriver.mdp import Task
+
+Kind = TypeVar("Kind", bound=type)
+
+
+def guarded(kind: Kind) -> Kind:
+    """An agent whose `plan` and `update` look at what they are given."""
+    plan, update = kind.plan, kind.update
+
+    @wraps(plan)
+    def checked_plan(self: Any, state: Any, rng: Any) -> Any:
+        check_state(self, state)
+        return plan(self, state, instance("rng", rng, np.random.Generator))
+
+    @wraps(update)
+    def checked_update(self: Any, state: Any, plan: Any, episode: Any) -> Any:
+        check_state(self, state)
+        check_plan(self.task, plan)
+        return update(self, state, plan, checked_episode(self.task, episode))
+
+    kind.plan, kind.update = checked_plan, checked_update
+    return kind
+
+
+def unguarded(agent: Any) -> tuple[Any, Any]:
+    """(plan, update) of an agent, without the checks, for those who made the arguments."""
+    plan, update = agent.plan, agent.update
+    return (
+        partial(plan.__wrapped__, agent) if hasattr(plan, "__wrapped__") else plan,
+        partial(update.__wrapped__, agent) if hasattr(update, "__wrapped__") else update,
+    )
+
+
+def check_agent(agent: Any) -> None:
+    for name in ("init", "plan", "update"):
+        if not callable(getattr(agent, name, None)) or isinstance(agent, type):
+            raise TypeError(f"agent is {type(agent).__name__} {agent!r:.60}; it has no {name}")
+    instance("agent.task", getattr(agent, "task", None), Task)
+
+
+def check_state(agent: Any, state: Any, finite: bool = False) -> None:
+    """Refuse a state that is not laid out as the agent's first one."""
+    expected = vars(agent).get("first_layout")
+    if expected is None:
+        expected = layout(agent.init())
+        object.__setattr__(agent, "first_layout", expected)
+    found = layout(state)
+    if found != expected:
+        raise ValueError(
+            f"the state is not one of this {type(agent).__name__} and its task: it holds "
+            f"{first_difference(found, expected)}"
+        )
+    if finite and not all_finite(state):
+        raise ValueError(
+            f"the state of the {type(agent).__name__} holds numbers that are not finite"
+        )
+
+
+def layout(value: Any) -> Any:
+    """The shape of a tree of arrays: what two states of one agent have in common."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.flags.c_contiguous
+    if isinstance(value, tuple):
+        return type(value).__name__, tuple(map(layout, value))
+    return "number" if isinstance(value, int | float | np.number) else type(value).__name__
+
+
+def first_difference(found: Any, expected: Any) -> str:
+    pairs = [(found, expected)]
+    while pairs:
+        x, y = pairs.pop(0)
+        if x == y:
+            continue
+        inside = (isinstance(z, tuple) and len(z) == 2 and isinstance(z[1], tuple) for z in (x, y))
+        if all(inside) and x[0] == y[0] and len(x[1]) == len(y[1]):
+            pairs += zip(x[1], y[1], strict=True)
+        else:
+            return f"{say(x)} where {say(y)} is needed"
+    return "something else"
+
+
+def say(shape: Any) -> str:
+    if isinstance(shape, tuple) and len(shape) == 3:
+        return f"an array {np.dtype(shape[0])} of shape {shape[1]}"
+    return f"a {shape[0] if isinstance(shape, tuple) else shape}"
+
+
+def all_finite(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(all_finite, value))
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind != "f" or bool(np.isfinite(value).all())
+    return not isinstance(value, float) or bool(np.isfinite(value))
+
+
+def check_plan(task: Task, plan: Any) -> None:
+    """Refuse a plan of another task: some learners regress on its values."""
+    v: Any = getattr(plan, "v", None)
+    shape = task.horizon + 1, task.n_states
+    fits = isinstance(v, np.ndarray) and v.dtype == np.float64 and v.shape == shape
+    if not fits or not v.flags.c_contiguous or not np.isfinite(v).all():
+        raise ValueError(
+            f"plan is not one of this task: its v must be finite numbers of shape {shape}"
+        )
+
+
+def checked_episode(task: Task, episode: Any) -> Episode:
+    """The episode in the types that the kernels know, or a sentence about what is wrong in it."""
+    try:
+        states, actions, rewards = episode
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"episode is a {type(episode).__name__}; it must be (states, actions, rewards)"
+        ) from None
+    states, actions = whole_numbers("states", states), whole_numbers("actions", actions)
+    try:
+        rewards = np.ascontiguousarray(rewards, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError("rewards of the episode must be numbers") from None
+    if not (len(actions) <= task.horizon and len(states) == len(actions) + 1) or (
+        rewards.shape != actions.shape
+    ):
+        raise ValueError(
+            f"the episode has {len(states)} states, {len(actions)} actions and {rewards.size} "
+            f"rewards; with horizon {task.horizon} it must have T + 1, T and T, T at most "
+            f"{task.horizon}"
+        )
+    wrong = kernels.planning.check_episode(
+        states, actions, rewards, task.n_states, task.n_actions, task.indptr
+    )
+    if wrong >= 0:
+        name, given, allowed = (
+            ("states", states, f"0 to {task.n_states - 1}"),
+            ("actions", actions, f"0 to {task.n_actions - 1}"),
+            ("rewards", rewards, "finite numbers"),
+        )[wrong % 3]
+        raise ValueError(
+            f"{name}[{wrong // 3}] of the episode is {given[wrong // 3]}; {name} are {allowed}"
+        )
+    return Episode(states, actions, rewards)
+
+
+def whole_numbers(name: str, values: Any) -> Array:
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.empty(0)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ValueError(f"{name} of the episode must be a row of whole numbers")
+    return np.ascontiguousarray(array, dtype=np.int64)
