@@ -29,8 +29,8 @@ def initial_distribution(initial_state: Any, n_states: int) -> tuple[Array, Arra
     if given.ndim == 0:
         if not np.issubdtype(given.dtype, np.integer) or not 0 <= given < n_states:
             raise ValueError(
-                f"initial_state is {initial_state!r}; it must be a state from 0 to {n_states - 1} "
-                f"or a distribution of shape ({n_states},)"
+                f"initial_state is {shown(initial_state)}; it must be a state from 0 to "
+                f"{n_states - 1} or a distribution of shape ({n_states},)"
             )
         return np.array([int(given)]), np.ones(1)
     weights = as_float("initial_state", given)
@@ -185,28 +185,38 @@ def owned(values: Any, kind: Any = None) -> Array:
 
 def as_float(name: str, values: Any) -> Array:
     try:
-        return np.ascontiguousarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be an array of numbers without gaps") from None
+        if np.asarray(values).dtype.kind in "biufO":  # neither complex numbers nor text
+            return np.ascontiguousarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ValueError(f"{name} must be an array of numbers without gaps")
 
 
-def positive_integer(name: str, value: Any, least: int = 1) -> int:
+def shown(value: Any) -> str:
+    """A value as errors show it: on one line, and not too long."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def positive_integer(name: str, value: Any, least: int = 1, most: int = 10**10) -> int:
     try:
         number = index(value)
     except TypeError:
         number = 0
     if number < least:
-        raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}")
+        raise ValueError(f"{name} is {shown(value)}; it must be a whole number of at least {least}")
+    if number > most:
+        raise ValueError(f"{name} is {number}; it must be at most {most}")
     return number
 
 
 def finite_number(name: str, value: Any, least: float, allowed: str) -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = np.nan
     if not (number >= least and np.isfinite(number)):
-        raise ValueError(f"{name} is {value!r}; it must be a finite number {allowed}")
+        raise ValueError(f"{name} is {shown(value)}; it must be a finite number {allowed}")
     return number
 
 
@@ -216,3 +226,9 @@ def positive_number(name: str, value: Any) -> float:
 
 def nonnegative_number(name: str, value: Any) -> float:
     return finite_number(name, value, 0.0, "of at least 0")
+
+
+def checked_seed(seed: Any) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed is {shown(seed)}; it must be a whole number of at least 0")
+    return int(seed)

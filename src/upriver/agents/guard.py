@@ -15,7 +15,7 @@ import numpy as np
 
 from upriver import kernels
 from upriver.agents.protocol import Episode
-from upriver.checks import Array, instance
+from upriver.checks import Array, as_float, instance, shown
 from upriver.mdp import Task
 
 Kind = TypeVar("Kind", bound=type)
@@ -52,7 +52,7 @@ def unguarded(agent: Any) -> tuple[Any, Any]:
 def check_agent(agent: Any) -> None:
     for name in ("init", "plan", "update"):
         if not callable(getattr(agent, name, None)) or isinstance(agent, type):
-            raise TypeError(f"agent is {type(agent).__name__} {agent!r:.60}; it has no {name}")
+            raise TypeError(f"agent is {shown(agent)}; it has no {name}")
     instance("agent.task", getattr(agent, "task", None), Task)
 
 
@@ -131,10 +131,7 @@ def checked_episode(task: Task, episode: Any) -> Episode:
             f"episode is a {type(episode).__name__}; it must be (states, actions, rewards)"
         ) from None
     states, actions = whole_numbers("states", states), whole_numbers("actions", actions)
-    try:
-        rewards = np.ascontiguousarray(rewards, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError("rewards of the episode must be numbers") from None
+    rewards = as_float("rewards of the episode", rewards)
     if not (len(actions) <= task.horizon and len(states) == len(actions) + 1) or (
         rewards.shape != actions.shape
     ):

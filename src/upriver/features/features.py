@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import Array
+from upriver.checks import Array, as_float, instance
 from upriver.features.layout import Layout, pack
 from upriver.mdp import Task
 
@@ -31,14 +31,13 @@ class Features:
     """The d of the radius formulas, where it counts more coordinates than can ever be reached."""
 
     def __post_init__(self) -> None:
-        try:
-            matrix: Any = (
-                sparse.csr_array(self.matrix, dtype=np.float64) if sparse.issparse(self.matrix)
-                else np.ascontiguousarray(self.matrix, dtype=np.float64)
-            )  # fmt: skip
-        except (TypeError, ValueError):
-            raise ValueError("features must be an array of numbers (n, d)") from None
-        n = self.task.n_triples
+        matrix: Any
+        if sparse.issparse(self.matrix):
+            matrix = sparse.csr_array(self.matrix, dtype=np.float64, copy=True)
+            matrix.check_format(full_check=True)
+        else:
+            matrix = as_float("features", self.matrix).copy()
+        n = instance("task", self.task, Task).n_triples
         if matrix.ndim != 2 or matrix.shape[0] != n or matrix.shape[1] < 1:
             raise ValueError(
                 f"features have shape {matrix.shape}; with {n} reachable triples they must be "

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import Array
+from upriver.checks import Array, instance
 from upriver.features.features import Features
 from upriver.mdp import Task
 
@@ -30,7 +30,7 @@ def one_hot_indicator(task: Task) -> Features:
 
 def tabular(task: Task, at_reference: float) -> Features:
     """+1 at each triple's own coordinate except the reference's, `at_reference` at the latter."""
-    first = np.repeat(task.indptr[:-1], task.sizes)
+    first = np.repeat(instance("task", task, Task).indptr[:-1], task.sizes)
     rows = np.arange(task.n_triples)
     other = rows != first
     data = np.concatenate([np.ones(other.sum()), np.full(other.sum(), at_reference)])
@@ -58,6 +58,7 @@ def shared(task: Task) -> Features:
     left, staying, one step right, or anywhere else; staying has the zero vector (where a state
     cannot stay, so has its first successor). Two actions with local support give d = 8.
     """
+    instance("task", task, Task)
     if task.states is not None and not all(isinstance(s, int) for s in task.states):
         raise ValueError(
             "shared features need states on a line, numbered from left to right; "

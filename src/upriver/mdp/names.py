@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from upriver.checks import Array
+from upriver.checks import Array, shown
 
 
 def tupled(value: Any) -> Any:
@@ -62,8 +62,8 @@ class Names:
         except (KeyError, TypeError):
             pass
         raise ValueError(
-            f"{called or self.what} {name!r} is unknown; there are {self.size} {self.what}s, from "
-            f"{self[0]!r} to {self[self.size - 1]!r}"
+            f"{called or self.what} {shown(name)} is unknown; there are {self.size} {self.what}s, "
+            f"from {self[0]!r} to {self[self.size - 1]!r}"
         )
 
     def numbers_in(self, other: Names, whose: str) -> Array | None:

@@ -94,7 +94,7 @@ def learn(
     Each episode is reset with its own seed, drawn from `seed` (0 unless given), so that a run
     depends on (env, agent, seed) alone where the environment honours its seed.
     """
-    n_episodes = positive_integer("n_episodes", n_episodes)
+    n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
     env = made(env)
     check_agent(agent)
     task = agent.task

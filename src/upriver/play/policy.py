@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from upriver.checks import Array, instance, owned, positive_integer
+from upriver.checks import Array, instance, owned, positive_integer, shown
 from upriver.mdp import Task
 from upriver.mdp.archive import load_object, save_object
 from upriver.mdp.names import Names, checked_names
@@ -79,7 +79,7 @@ class Policy:
     def act(self, state: Any, h: int, rng: np.random.Generator | None = None) -> Any:
         """The action in `state` at step h, counted from 0; a randomised policy draws from rng."""
         if not (isinstance(h, int | np.integer) and 0 <= h < self.horizon):
-            raise ValueError(f"h is {h!r}; steps are 0 to {self.horizon - 1}")
+            raise ValueError(f"h is {shown(h)}; steps are 0 to {self.horizon - 1}")
         chosen = self.actions[h, self.states.number(state)]
         if self.actions.ndim == 3:
             if rng is None:

@@ -40,7 +40,7 @@ def rollouts(
     are those that `simulate` plays with this policy and seed, and the first ones do not depend on
     how many follow.
     """
-    n_episodes = positive_integer("n_episodes", n_episodes)
+    n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
     task = instance("mdp", mdp, FiniteMDP).known
     actions = action_table(task, policy)
     environment, _ = streams(seed)

@@ -11,7 +11,7 @@ import numpy as np
 from upriver import kernels
 from upriver.agents.guard import check_agent, check_state, unguarded
 from upriver.agents.protocol import Agent, Episode
-from upriver.checks import Array, instance, positive_integer
+from upriver.checks import Array, checked_seed, instance, positive_integer, shown
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.archive import digest, encode, fingerprints, name_of
 from upriver.planning import Plan, check_actions, solve
@@ -81,9 +81,7 @@ class Run(NamedTuple):
 
 def streams(seed: int) -> tuple[np.random.Generator, np.random.Generator]:
     """(environment, agent) generators of a seed; every agent meets the same environment stream."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed is {seed!r}; it must be a whole number of at least 0")
-    environment, agent = np.random.SeedSequence(int(seed)).spawn(2)
+    environment, agent = np.random.SeedSequence(checked_seed(seed)).spawn(2)
     return np.random.default_rng(environment), np.random.default_rng(agent)
 
 
@@ -98,13 +96,13 @@ def begin(
         environment, randomness = streams(0 if seed is None else seed)
         return agent.init(), Checkpoint(None, 0, int(seed or 0), {}), environment, randomness
     instance("resume", resume, Checkpoint)
-    if seed not in (None, resume.seed):
-        raise ValueError(f"seed is {seed!r}; the run to resume has seed {resume.seed}")
+    if seed is not None and checked_seed(seed) != resume.seed:
+        raise ValueError(f"seed is {seed}; the run to resume has seed {resume.seed}")
     check_made_for(resume.made_for, (agent, mdp))
     check_state(agent, resume.state, finite=True)
     environment, randomness = streams(resume.seed)
     if isinstance(resume.episodes, bool) or not isinstance(resume.episodes, int):
-        raise TypeError(f"resume.episodes is {resume.episodes!r}; it must be a whole number")
+        raise TypeError(f"resume.episodes is {shown(resume.episodes)}; it must be a whole number")
     environment.bit_generator.advance(resume.episodes * draws)  # type: ignore[attr-defined]
     try:
         randomness.bit_generator.state = resume.stream
@@ -115,11 +113,15 @@ def begin(
 
 def check_made_for(made_for: Any, now: tuple[Any, Any]) -> None:
     """Refuse to go on with another agent or another MDP than the run had."""
-    if made_for == "" or (
-        isinstance(made_for, tuple) and all(x is y for x, y in zip(made_for, now, strict=True))
+    known = isinstance(made_for, tuple) and len(made_for) == 2
+    known = known and isinstance(made_for[1], FiniteMDP | None)
+    if (isinstance(made_for, str) and not made_for) or (
+        known and all(x is y for x, y in zip(made_for, now, strict=True))
     ):
         return
-    before, after = fingerprint(made_for), fingerprint(now)
+    before, after = fingerprint(made_for) if known else made_for, fingerprint(now)
+    if not isinstance(before, dict):
+        raise TypeError("resume.made_for is not the fingerprint of an agent and an MDP")
     for what in ("agent", "mdp"):
         if before.get(what) != after[what]:
             name = "the MDP" if what == "mdp" else "the agent"
@@ -186,7 +188,7 @@ def simulate(
     many follow. The seed is 0 unless given. resume: the checkpoint of an earlier run of the same
     agent; its episodes and these together are, byte for byte, one uninterrupted run.
     """
-    n_episodes = positive_integer("n_episodes", n_episodes)
+    n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
     task = instance("mdp", mdp, FiniteMDP).known
     check_agent(agent)
     check_same_problem(agent.task, task)

@@ -1,0 +1,143 @@
+"""What comes from outside is compared with what it is for; what was given away cannot be changed."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+import upriver as up
+from upriver.agents.protocol import Episode
+from upriver.agents.table import AGENTS
+
+RIVER = up.envs.riverswim(5, 10)
+
+
+def build(name, mdp):
+    names = {f.name for f in fields(AGENTS[name])}
+    if "mdp" in names:
+        return AGENTS[name](mdp)
+    task = mdp.task("local")
+    return (
+        AGENTS[name](task, up.features.one_hot(task)) if "features" in names else AGENTS[name](task)
+    )
+
+
+LEARNERS = sorted(set(AGENTS) - {"always", "optimal", "random"})
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_checkpoint_of_a_short_river_is_not_resumed_on_a_long_one(name):
+    checkpoint = up.simulate(RIVER, build(name, RIVER), 2).checkpoint
+    longer = up.envs.riverswim(30, 10)
+    with pytest.raises(ValueError, match="resume is a run with another agent"):
+        up.simulate(longer, build(name, longer), 2, resume=checkpoint)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_states_and_actions_out_of_range_are_refused(name):
+    agent = build(name, RIVER)
+    run = up.simulate(RIVER, agent, 1)
+    good = Episode(np.zeros(11, np.int64), np.zeros(10, np.int64), np.zeros(10))
+    agent.update(run.state, run.plan, good)
+    for field, value, sentence in (
+        ("states", 10**6, r"states\[3\] of the episode is 1000000; states are 0 to 4"),
+        ("states", -1, r"states\[3\] of the episode is -1"),
+        ("actions", 2, r"actions\[3\] of the episode is 2; actions are 0 to 1"),
+        ("rewards", np.nan, r"rewards\[3\] of the episode is nan; rewards are finite"),
+    ):
+        bad = getattr(good, field).copy()
+        bad[3] = value
+        with pytest.raises(ValueError, match=sentence):
+            agent.update(run.state, run.plan, good._replace(**{field: bad}))
+    with pytest.raises(ValueError, match="the episode has 10 states, 10 actions"):
+        agent.update(run.state, run.plan, good._replace(states=good.states[:-1]))
+
+
+def test_a_state_of_another_task_is_refused():
+    other = up.envs.riverswim(6, 10)
+    strange = up.simulate(other, build("ucrl-mnl", other), 1).state
+    agent = build("ucrl-mnl", RIVER)
+    sentence = r"not one of this UCRLMNL and its task: it holds an array float64 of shape \(1, 32\)"
+    with pytest.raises(ValueError, match=sentence):
+        agent.plan(strange, np.random.default_rng(0))
+
+
+def test_a_run_goes_on_only_with_its_agent_and_its_mdp(tmp_path):
+    agent = build("ucrl-mnl", RIVER)
+    run = up.simulate(RIVER, agent, 3)
+    up.save_agent(tmp_path / "a.npz", agent, run)
+    loaded, checkpoint = up.load_agent(tmp_path / "a.npz")
+    again = up.envs.riverswim(5, 10)  # another object, the same MDP
+    whole = up.simulate(RIVER, agent, 6).values[3:]
+    np.testing.assert_array_equal(up.simulate(again, loaded, 3, resume=checkpoint).values, whole)
+    wilder = up.FiniteMDP(
+        RIVER.known,
+        np.tile(1 / np.repeat(RIVER.known.sizes, RIVER.known.sizes), (1, 1)),
+        [0],
+        [1.0],
+    )
+    for given in (checkpoint, run.checkpoint):
+        with pytest.raises(ValueError, match="run with another mdp: the MDP is not what it was"):
+            up.simulate(wilder, loaded, 1, resume=given)
+    bolder = up.UCRLMNL(loaded.task, loaded.features, radius=1.0)
+    with pytest.raises(ValueError, match="run with another agent"):
+        up.simulate(RIVER, bolder, 1, resume=checkpoint)
+
+
+def test_arrays_inside_frozen_objects_are_read_only_copies():
+    task, mdp = RIVER.known, RIVER
+    mine = task.successors.copy()
+    other = up.Task(task.n_states, task.n_actions, task.horizon, task.indptr, mine, task.reward)
+    mine[:] = 10**6
+    np.testing.assert_array_equal(other.successors, task.successors)
+    policy = up.Policy.from_plan(up.solve(mdp))
+    for array in (
+        task.indptr, task.successors, task.reward, mdp.probability, mdp.initial_states,
+        mdp.initial_probability, *mdp.local, policy.actions,
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+    matrix = np.random.default_rng(0).standard_normal((task.n_triples, 2))
+    features = up.Features(task, matrix)
+    matrix[:] = np.nan
+    assert np.isfinite(features.matrix).all()
+
+
+def test_a_small_archive_that_would_fill_the_memory_is_refused(tmp_path):
+    path = tmp_path / "bomb.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("upriver.json", json.dumps({"format": "upriver"}))
+        with archive.open("a0.npy", "w", force_zip64=True) as member:
+            for _ in range(320):
+                member.write(bytes(2**20))
+    with pytest.raises(
+        ValueError, match="would take 320 MB of memory, more than 100 times its size"
+    ):
+        up.load_policy(path)
+
+
+@pytest.mark.parametrize("depth", [2000, 200_000])
+def test_a_deep_head_is_a_damaged_file(tmp_path, depth):
+    path = tmp_path / "deep.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("upriver.json", "[" * depth + "]" * depth)
+    with pytest.raises(ValueError, match="deep.npz is damaged, or was not written by Upriver"):
+        up.load_policy(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: up.simulate(RIVER, up.Random(RIVER.known), 10**15), "n_episodes is 1000000000000000; it must be at most"),
+        (lambda: up.FiniteMDP.from_arrays(np.ones((1, 1, 1)), [[0.0]], 10**12), "horizon is 1000000000000; it must be at most"),
+        (lambda: up.FiniteMDP.from_arrays(np.ones((1, 1, 1)), [[0.0]], float("inf")), "horizon is inf"),
+        (lambda: up.PSRL(RIVER.known, prior=10**400), "prior is 1000"),
+    ],
+)  # fmt: skip
+def test_huge_sizes_are_refused(make, sentence):  # noqa: E501
+    with pytest.raises(ValueError, match=sentence):
+        make()

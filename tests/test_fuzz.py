@@ -1,0 +1,31 @@
+"""Wrong shapes, types and ranges through every public door: a sentence, never a signal."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from upriver.agents.table import AGENTS
+
+
+def drive(seed, calls):
+    command = [sys.executable, "-m", "tests.fuzz", str(seed), str(calls)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=os.environ)
+    assert done.returncode == 0, (
+        f"ended with {done.returncode}: {done.stdout[-3000:]}{done.stderr[-2000:]}"
+    )
+
+
+def test_a_few_hundred_calls():
+    drive(0, 400)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_twenty_thousand_calls(seed):
+    drive(seed, 4400)
+
+
+def test_every_agent_has_the_door():
+    assert [name for name, kind in AGENTS.items() if not hasattr(kind.update, "__wrapped__")] == []
