@@ -1,4 +1,4 @@
-"""What comes from outside is compared with what it is for; what was given away cannot be changed."""
+"""What comes from outside is compared with what it is for; what is frozen cannot be changed."""
 
 from __future__ import annotations
 
@@ -125,19 +125,23 @@ def test_a_deep_head_is_a_damaged_file(tmp_path, depth):
     path = tmp_path / "deep.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("upriver.json", "[" * depth + "]" * depth)
-    with pytest.raises(ValueError, match="deep.npz is damaged, or was not written by Upriver"):
+    with pytest.raises(ValueError, match=r"deep\.npz is damaged, or was not written by Upriver"):
         up.load_policy(path)
+
+
+def one_state(horizon):
+    return up.FiniteMDP.from_arrays(np.ones((1, 1, 1)), [[0.0]], horizon)
 
 
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: up.simulate(RIVER, up.Random(RIVER.known), 10**15), "n_episodes is 1000000000000000; it must be at most"),
-        (lambda: up.FiniteMDP.from_arrays(np.ones((1, 1, 1)), [[0.0]], 10**12), "horizon is 1000000000000; it must be at most"),
-        (lambda: up.FiniteMDP.from_arrays(np.ones((1, 1, 1)), [[0.0]], float("inf")), "horizon is inf"),
+        (lambda: up.simulate(RIVER, up.Random(RIVER.known), 10**15), "n_episodes is 10{15}; it"),
+        (lambda: one_state(10**12), "horizon is 10{12}; it must be at most"),
+        (lambda: one_state(float("inf")), "horizon is inf"),
         (lambda: up.PSRL(RIVER.known, prior=10**400), "prior is 1000"),
     ],
-)  # fmt: skip
-def test_huge_sizes_are_refused(make, sentence):  # noqa: E501
+)
+def test_huge_sizes_are_refused(make, sentence):
     with pytest.raises(ValueError, match=sentence):
         make()

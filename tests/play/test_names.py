@@ -91,7 +91,7 @@ def test_a_table_and_a_policy_without_names_are_numbers():
 
 def test_an_agent_of_another_order_is_refused():
     for turned in (slope(["high", "low", "middle"]), slope(actions=["climb", "wait"])):
-        with pytest.raises(ValueError, match="in the agent's task and .* in the MDP; build"):
+        with pytest.raises(ValueError, match=r"in the agent's task and .* in the MDP; build"):
             up.simulate(SAME, up.PSRL(turned.known), 2)
 
 

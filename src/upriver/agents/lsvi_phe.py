@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from upriver.agents.guard import guarded
 from upriver import kernels
 from upriver.agents import linear
 from upriver.agents.fields import settle
+from upriver.agents.guard import guarded
 from upriver.agents.linear import Visits
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_integer, positive_number

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from upriver.agents.guard import guarded
 from upriver.agents import rewards, tabular
 from upriver.agents.fields import rule, settle
+from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_number
 from upriver.mdp import Task

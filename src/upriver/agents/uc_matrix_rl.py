@@ -13,9 +13,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from upriver.agents.guard import guarded
 from upriver.agents import linear, rewards
 from upriver.agents.fields import settle
+from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_integer, positive_number
 from upriver.mdp import Task

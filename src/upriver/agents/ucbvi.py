@@ -16,10 +16,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from upriver.agents.guard import guarded
 from upriver import kernels
 from upriver.agents import rewards, tabular
 from upriver.agents.fields import fraction, rule, settle
+from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_integer
 from upriver.mdp import Task

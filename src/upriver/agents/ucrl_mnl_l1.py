@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from upriver.agents.guard import guarded
 from upriver import kernels
 from upriver.agents import mnl_family as family
 from upriver.agents.fields import settle_mnl
+from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
 from upriver.checks import Array

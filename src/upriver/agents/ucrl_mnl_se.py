@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from upriver.agents.guard import guarded
 from upriver.agents import mnl_family as family
 from upriver.agents import rewards
 from upriver.agents.fields import rule, settle_mnl
+from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
 from upriver.features import Features

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from upriver.agents.guard import guarded
 from upriver import kernels
 from upriver.agents import linear, rewards
 from upriver.agents.fields import rule, settle
+from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_number
 from upriver.features import Features
