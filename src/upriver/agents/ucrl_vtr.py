@@ -69,6 +69,8 @@ class UCRLVTR:
     reward_bonus: float = 1.0
     """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
 
+    READS_PLAN: ClassVar[bool] = True
+    """`update` regresses on the values of the plan."""
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
         "bonus": (0.0, 0.3, 1.0, 2.0, 3.0),
         "regularization": (0.1, 1.0, 3.0, 10.0, 30.0),
