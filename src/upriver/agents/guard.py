@@ -65,6 +65,8 @@ def check_state(agent: Any, state: Any, finite: bool = False) -> None:
         object.__setattr__(agent, "first_layout", expected)
     found = layout(state)
     if found != expected:
+        found = layout(filled(state, agent.init()))
+    if found != expected:
         raise ValueError(
             f"the state is not one of this {type(agent).__name__} and its task: it holds "
             f"{first_difference(found, expected)}"
@@ -82,6 +84,17 @@ def layout(value: Any) -> Any:
     if isinstance(value, tuple):
         return type(value).__name__, tuple(map(layout, value))
     return "number" if isinstance(value, int | float | np.number) else type(value).__name__
+
+
+def filled(state: Any, first: Any) -> Any:
+    """The state with the fields of `first` that are younger than its file, and None by default."""
+    if type(state) is not type(first) or not hasattr(first, "_field_defaults"):
+        return state
+    late = first._field_defaults
+    return first._make(
+        y if x is None and name in late and late[name] is None else filled(x, y)
+        for name, x, y in zip(first._fields, state, first, strict=True)
+    )
 
 
 def first_difference(found: Any, expected: Any) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from upriver.agents import mnl_family as family
 from upriver.agents import rewards
 from upriver.agents.fields import settle_mnl
+from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
 from upriver.checks import positive_number
@@ -26,6 +27,7 @@ from upriver.mnl.sampling import sample
 from upriver.planning import Plan, backward_induction, clip_nothing, draw_word
 
 
+@guarded
 @dataclass(frozen=True)
 class PSRLMNL:
     """theta ~ N(theta_hat, inflation B^-1) once for an episode, B the Hessian of (2) at theta_hat,

@@ -24,6 +24,7 @@ from upriver import kernels
 from upriver.agents import mnl_family as family
 from upriver.agents import rewards
 from upriver.agents.fields import fraction, settle_mnl
+from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
 from upriver.checks import Array
@@ -34,6 +35,7 @@ from upriver.mnl.model import add_counts
 from upriver.planning import Plan, clip_v_remaining, draw_word, swept
 
 
+@guarded
 @dataclass(frozen=True)
 class UCRLMNLLR:
     """Q_h = r + max of q V_{h+1} over distributions q on the successors of (s, a) whose
