@@ -128,13 +128,13 @@ def test_the_missing_extra_is_one_sentence(tmp_path, monkeypatch):
 
 def test_workers_with_threads_tear_and_swap_nothing(tmp_path):
     """Four threads of one process write into one folder, labels and all."""
-    from distributed import Client, LocalCluster
+    from distributed import LocalCluster
 
     agents = [{"agent": "random", "label": f"random {i}"} for i in range(4)]
     experiment = sweep([*agents, {"agent": "ucrl-mnl"}], seeds=20)
     execute(experiment, tmp_path / "here", jobs=1)
     options = {"n_workers": 1, "threads_per_worker": 4, "host": "127.0.0.1"}
-    with LocalCluster(processes=False, dashboard_address=None, **options) as here, Client(here):
+    with LocalCluster(dashboard_address=None, **options) as here:
         there = tmp_path / "there"
         outcome = execute(experiment, there, cluster=here.scheduler_address, shared_store=True)
     assert outcome.complete and outcome.ran == 100
