@@ -247,3 +247,14 @@ def test_the_useful_range_is_that_of_nine_tenths_of_the_best(tmp_path):
     result, _ = found(tmp_path, spec)
     assert "| riverswim-20 | shared | UCRL-MNL-SE | 2 | 2 | 0.9" in result.table
     assert "| riverswim-20 | shared | UCRL-MNL | 0.0001 | 0.0001 | 0.9" in result.table
+
+
+def test_the_page_names_what_the_tuned_entries_rest_on():
+    spec = load("untuned")
+    tuned = [a for a in spec.agents if a.full_label.endswith("(tuned)")]
+    assert tuned and all(a.grid for a in tuned)
+    places = {e.full_label for e in spec.environments}
+    assert all(set(a.at) == places for a in tuned)  # a choice for every environment
+    untouched = [a for a in spec.agents if not a.full_label.endswith("(tuned)")]
+    given = [set(a.numbers) | {k for at in a.at.values() for k in at} for a in untouched]
+    assert all(numbers <= {"per_step"} for numbers in given)  # as they come, but for the model
