@@ -258,3 +258,17 @@ def test_the_page_names_what_the_tuned_entries_rest_on():
     untouched = [a for a in spec.agents if not a.full_label.endswith("(tuned)")]
     given = [set(a.numbers) | {k for at in a.at.values() for k in at} for a in untouched]
     assert all(numbers <= {"per_step"} for numbers in given)  # as they come, but for the model
+
+
+def test_pooled_features_lose_little_on_an_uneven_river(tmp_path):
+    places = [f"S 20 distance {d} draw 0" for d in ("0", "0.1")]
+    agents = ["UCRL-MNL-SE pooled", "UCRL-MNL-SE one-hot"]
+    result, at = found(tmp_path, smaller("uneven-rivers", places, agents, seeds=3))
+    for place in places:
+        assert at[place, "UCRL-MNL-SE pooled"].lost <= 3.0
+        assert at[place, "UCRL-MNL-SE one-hot"].lost > 2 * at[place, "UCRL-MNL-SE pooled"].lost
+    assert (
+        "more than UCRL-MNL-SE pooled" in result.table
+        and "Problems of each kind: 1." in result.table
+    )
+    assert list(result.figures) == ["uneven-rivers"]

@@ -124,6 +124,7 @@ def range_figure(
                         marker=style.marker, markersize=3.4, linewidth=2.2, label=agent,
                     )  # fmt: skip
             axes.set(title=f"{title} features", xlabel=xlabel, xscale="log")
+            axes.minorticks_off()
             axes.set(ylim=(len(rows) - 0.5, -0.5))
             axes.set_yticks(range(len(rows)), rows if axes is every[0] else [])
         finish(figure, every, legend)

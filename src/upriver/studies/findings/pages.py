@@ -139,8 +139,8 @@ def misspecification(measured: Sequence[Measured]) -> Page:
         title = f"S = {size}" if len(by) > 1 else ""
         panels[title] = panel
         tables += [f"{title}\n\n" if title else "", as_markdown(lost), "\n", as_markdown(more)]
-    draws_text = f"{len(next(iter(next(iter(by.values()))[first].values())))} problems each. "
-    tables.append("\n" + draws_text + runs_text([m.cell for m in measured]))
+    many = max(len(runs) for at in next(iter(by.values())).values() for runs in at.values())
+    tables.append(f"\nProblems of each kind: {many}. {runs_text([m.cell for m in measured])}")
     width = "two" if len(panels) > 1 else "one"
     figure = lost_figure(panels, "distance from the MNL family", log_x=False, width=width)
     return "".join(tables), {"misspecification": figure}

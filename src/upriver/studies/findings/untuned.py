@@ -113,7 +113,7 @@ def useful_range(measured: Sequence[Measured]) -> Page:
         kept = [scale_of(m) for m, x in zip(here, share, strict=True) if x >= KEEPS * max(share)]
         bars.setdefault(features, {}).setdefault(env, {})[agent] = kept[0], kept[-1]
         rows.append([env, features, agent, f"{kept[0]:g}", f"{kept[-1]:g}", f"{max(share):.3f}"])
-    figure = range_figure(bars, "bonus: c for UCRL-MNL, standard errors for UCRL-MNL-SE")
+    figure = range_figure(bars, "bonus: c, or standard errors")
     text = f"{as_markdown(rows, words=3)}\n{runs_text([m.cell for m in measured])}"
     return text, {"useful-range": figure}
 
