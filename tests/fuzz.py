@@ -1,8 +1,9 @@
 """Wrong shapes, types and ranges through every public door: `python -m tests.fuzz SEED CALLS`.
 
-Each call takes good arguments and spoils one. It must return, or raise a ValueError, TypeError or
-FileNotFoundError with one line of text. Anything else is printed and ends the process with 1; a
-signal ends it by itself, with the call it died of as the last line of its output.
+Each call takes good arguments and spoils one. It must return, or raise a ValueError, TypeError,
+FileNotFoundError or (of a matrix that cannot be factored) RuntimeError with one line of text.
+Anything else is printed and ends the process with 1; a signal ends it by itself, with the call it
+died of as the last line of its output.
 """
 
 from __future__ import annotations
@@ -291,7 +292,9 @@ def main(seed: int, calls: int) -> int:
             )
             try:
                 call(*given)
-            except (ValueError, TypeError, FileNotFoundError) as error:
+            except (RecursionError, NotImplementedError) as error:
+                text, where = f"{type(error).__name__}: {error}", error.__traceback__
+            except (ValueError, TypeError, FileNotFoundError, RuntimeError) as error:
                 text = "" if str(error) and "\n" not in str(error) else f"{type(error)} {error}"
                 where = error.__traceback__
             except BaseException as error:

@@ -81,7 +81,11 @@ def layout(value: Any) -> Any:
         return value.dtype.str, value.shape, value.flags.c_contiguous
     if isinstance(value, tuple):
         return type(value).__name__, tuple(map(layout, value))
-    return "number" if isinstance(value, int | float | np.number) else type(value).__name__
+    if isinstance(value, int | np.integer):
+        return "whole number above 0" if value > 0 else f"whole number {value}"
+    if isinstance(value, float | np.floating):  # lambda, and what else an agent counts with
+        return "number above 0" if 0 < value < np.inf else f"number {value}"
+    return type(value).__name__
 
 
 def first_difference(found: Any, expected: Any) -> str:

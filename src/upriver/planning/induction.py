@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,8 @@ from upriver import kernels
 from upriver.checks import Array
 from upriver.mdp import Task
 from upriver.mdp.names import Names, same_names
+
+FLOAT = np.dtype(np.float64)
 
 
 class Plan(NamedTuple):
@@ -165,19 +168,28 @@ def swept(
     return Plan(policy, v, backup, task)
 
 
+@lru_cache(maxsize=64)
+def model_shapes(task: Task) -> frozenset[tuple[tuple[int, ...], ...]]:
+    """The shapes that prob, reward, bonus and scale may have; looked up for every plan."""
+    groups, steps = len(task.sizes), {1, task.horizon}
+    return frozenset(
+        ((i, task.n_triples), (j, groups), (k, groups), (task.horizon,))
+        for i, j, k in product(steps, steps, steps)
+    )
+
+
 def check_model(task: Task, prob: Any, reward: Any, bonus: Any, scale: Any) -> None:
     """Refuse arrays of another task: the kernels would read past their ends."""
-    given = prob, reward, bonus, scale
-    groups, steps = len(task.sizes), (1, task.horizon)
-    if (
-        not all(isinstance(x, np.ndarray) and x.dtype == np.float64 for x in given)
-        or prob.shape[1:] != (task.n_triples,) or reward.shape[1:] != (groups,)
-        or bonus.shape[1:] != (groups,) or scale.shape != (task.horizon,)
-        or not (len(prob) in steps and len(reward) in steps and len(bonus) in steps)
-    ):  # fmt: skip
-        kinds = (f"{getattr(x, 'dtype', type(x).__name__)} {np.shape(x)}" for x in given)
+    try:
+        shapes = prob.shape, reward.shape, bonus.shape, scale.shape
+        kinds = prob.dtype == reward.dtype == bonus.dtype == scale.dtype == FLOAT
+    except AttributeError:
+        shapes, kinds = (), False
+    if not kinds or shapes not in model_shapes(task):
+        given = (f"{getattr(x, 'dtype', '')} {np.shape(x)}" for x in (prob, reward, bonus, scale))
+        groups = len(task.sizes)
         raise ValueError(
-            f"prob, reward, bonus and scale are {', '.join(kinds)}; with {task.describe()} they "
+            f"prob, reward, bonus and scale are {', '.join(given)}; with {task.describe()} they "
             f"must be float64 (1 | H, {task.n_triples}), (1 | H, {groups}), (1 | H, {groups}), (H,)"
         )
 

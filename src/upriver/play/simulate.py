@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -114,7 +115,9 @@ def begin(
 def check_made_for(made_for: Any, now: tuple[Any, Any]) -> None:
     """Refuse to go on with another agent or another MDP than the run had."""
     known = isinstance(made_for, tuple) and len(made_for) == 2
-    known = known and isinstance(made_for[1], FiniteMDP | None)
+    known = (
+        known and isinstance(made_for[1], FiniteMDP | None) and not isinstance(made_for[0], type)
+    )
     if (isinstance(made_for, str) and not made_for) or (
         known and all(x is y for x, y in zip(made_for, now, strict=True))
     ):
@@ -140,7 +143,7 @@ def fingerprint(made_for: Any) -> Any:
     if mdp is not None:
         parts = [mdp.known, mdp.probability, mdp.initial_states, mdp.initial_probability]
     arrays: dict[str, Array] = {}
-    prints = {"class": name_of(type(agent)), **fingerprints(agent)}
+    prints = {"class": name_of(type(agent))} | (fingerprints(agent) if is_dataclass(agent) else {})
     return {"agent": digest(prints, {}), "mdp": digest(encode(parts, arrays), arrays)}
 
 
