@@ -145,3 +145,10 @@ def one_state(horizon):
 def test_huge_sizes_are_refused(make, sentence):
     with pytest.raises(ValueError, match=sentence):
         make()
+
+
+@pytest.mark.parametrize(("field", "value"), [("k", 0), ("k", -3), ("model", None)])
+def test_a_counter_below_one_is_refused(field, value):
+    agent = build("epsilon-greedy", RIVER)
+    with pytest.raises(ValueError, match="the state is not one of this EpsilonGreedy"):
+        agent.plan(agent.init()._replace(**{field: value}), np.random.default_rng(0))
