@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import zipfile
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pytest
 
 import upriver as up
+from upriver.agents.fixed import Random
 from upriver.agents.protocol import Episode
 from upriver.agents.table import AGENTS
 
@@ -152,3 +153,19 @@ def test_a_counter_below_one_is_refused(field, value):
     agent = build("epsilon-greedy", RIVER)
     with pytest.raises(ValueError, match="the state is not one of this EpsilonGreedy"):
         agent.plan(agent.init()._replace(**{field: value}), np.random.default_rng(0))
+
+
+def test_flags_and_counters_from_zero_in_a_state_may_change():
+    """A state of somebody's own agent: what begins at 0 may grow, a flag may turn."""
+
+    @dataclass(frozen=True)
+    class Counting(Random):
+        def init(self):
+            return True, 0
+
+        def update(self, state, plan, episode):
+            return False, state[1] + 1
+
+    agent = Counting(RIVER.known)
+    run = up.simulate(RIVER, agent, 3)
+    up.simulate(RIVER, agent, 3, resume=run.checkpoint)
