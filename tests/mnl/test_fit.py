@@ -143,6 +143,9 @@ def test_summary_reads_as_a_table():
         (lambda d: d | {"regularization": -1.0}, "regularization is -1.0"),
         (lambda d: d | {"X": [[1.0], [1.0], [2.0], [2.0]]}, "singular"),
         (lambda d: d | {"names": ["a", "b"]}, "names has 2"),
+        (lambda d: d | {"cluster": [0, 1]}, r"cluster has shape \(2,\)"),
+        (lambda d: d | {"cluster": [7, 7, 7, 7]}, "cluster has one value"),
+        (lambda d: d | {"cluster": [7, 7, 7, 8]}, "situation .*1.* of several clusters"),
     ],
 )
 def test_wrong_input_is_one_sentence(change, words):
@@ -154,8 +157,12 @@ def test_wrong_input_is_one_sentence(change, words):
 def test_a_perfectly_predicted_choice_is_an_error_and_ridge_mends_it():
     x, chosen = np.array([[1.0], [0.0]] * 5), np.array([1, 0] * 5, bool)
     groups = np.repeat(np.arange(5), 2)
-    with pytest.raises((RuntimeError, ValueError)):
-        up.fit_choices(x, chosen, groups)
+    sentence = "predicted perfectly by 'price', .* drop or merge .* positive regularization"
+    with pytest.raises(ValueError, match=sentence):
+        up.fit_choices(x, chosen, groups, names=["price"])
+    noise = np.random.default_rng(1).normal(size=(10, 1))  # another column does not hide it
+    with pytest.raises(ValueError, match="predicted perfectly by number 1,"):
+        up.fit_choices(np.hstack([noise, x]), chosen, groups)
     assert up.fit_choices(x, chosen, groups, regularization=0.1).theta[0] > 0
 
 
@@ -277,3 +284,21 @@ def test_near_separation_without_a_ridge_is_said_too():
         near = up.fit_mnl(features, [100.0, 1e-3, 0.0, 0.0], 0.0)
         assert near.standard_errors[0] > 30
         assert "predicted perfectly or nearly so by leap: " in near.summary()
+
+
+def test_clusters_of_choices_whatever_their_order():
+    """A cluster of every choice is the robust sandwich times G / (G - 1); order changes nothing."""
+    rng = np.random.default_rng(3)
+    x, groups = rng.normal(size=(90, 2)), np.repeat(np.arange(30), 3)
+    chosen = np.tile([True, False, False], 30)
+    alone = up.fit_choices(x, chosen, groups, cluster=groups)
+    robust = alone.with_errors("robust").covariance
+    np.testing.assert_allclose(alone.covariance, robust * 30 / 29, rtol=1e-9)
+    order = rng.permutation(90)
+    cluster = groups % 7
+    plain = up.fit_choices(x, chosen, groups, cluster=cluster)
+    mixed = up.fit_choices(x[order], chosen[order], groups[order], cluster=cluster[order])
+    np.testing.assert_allclose(mixed.covariance, plain.covariance, rtol=1e-7)
+    assert "standard errors: clustered, the sandwich by 7 clusters" in plain.summary()
+    with pytest.raises(ValueError, match="without cluster="):
+        up.fit_choices(x, chosen, groups).with_errors("cluster")

@@ -23,9 +23,9 @@ def shift_chunk(indptr, first, last, logits):
 def centre_chunk(indptr, first, last, x, counts, visits, residual, totals, rows, with_rows):
     """Residuals, totals and weighted centred rows of the situations in [first, last).
 
-    x (n, d), counts (n,), visits (G,). residual belongs to the chunk, from indptr[first] on; it
-    comes as the exponentials of the shifted logits and leaves as N p_u - n_u, so that the gradient
-    is x^T residual. totals gets the sum of each situation's exponentials; rows get
+    counts (n,), visits (G,). x and residual are of the chunk, from indptr[first] on; residual comes
+    as the exponentials of the shifted logits and leaves as N p_u - n_u, so that the gradient is
+    x^T residual. totals gets the sum of each situation's exponentials; rows get
     sqrt(N p_u) (x_u - mean), so that the Hessian is rows^T rows.
     """
     offset = indptr[first]
@@ -44,10 +44,29 @@ def centre_chunk(indptr, first, last, x, counts, visits, residual, totals, rows,
             for u in range(low, high):
                 p = residual[u - offset] / total
                 for j in range(d):
-                    mean[j] += p * x[u, j]
+                    mean[j] += p * x[u - offset, j]
             for u in range(low, high):
                 root = np.sqrt(weight * residual[u - offset])
                 for j in range(d):
-                    rows[u - offset, j] = root * (x[u, j] - mean[j])
+                    rows[u - offset, j] = root * (x[u - offset, j] - mean[j])
         for u in range(low, high):
             residual[u - offset] = weight * residual[u - offset] - counts[u]
+
+
+@compiled
+def multiply(indptr, first, last, start, left, left_of, right, rows):
+    """rows of the situations in [first, last): left[g, left_of[j]] * right[t, j].
+
+    left (G, k) belongs to the situation g, right (T, d) to the triple t, of which the first of a
+    situation is start[g].
+    """
+    offset = indptr[first]
+    d = right.shape[1]
+    own = np.empty(d)
+    for g in range(first, last):
+        for j in range(d):
+            own[j] = left[g, left_of[j]]
+        for u in range(indptr[g], indptr[g + 1]):
+            t = start[g] + u - indptr[g]
+            for j in range(d):
+                rows[u - offset, j] = own[j] * right[t, j]

@@ -182,7 +182,7 @@ def identified(
     keep: list[int] = []
     dropped: list[str] = []
     lost: dict[str, str] = {}
-    for j in range(len(every.names)):
+    for j in references_last(every.terms):
         if fixed[j] or every.terms[j] == "1":
             continue
         if not varies[j]:
@@ -209,6 +209,7 @@ def identified(
                 f"{term!r} is a combination of {reason}; leave one of them out, or use a positive "
                 "regularization"
             )
+    keep.sort()
     if not strict:  # a ridge tells apart what the data do not
         again = [j for j in range(len(every.names)) if every.terms[j] in set(lost) - kept_terms]
         keep = sorted([*keep, *again])
@@ -216,6 +217,12 @@ def identified(
     if not keep:
         raise ValueError("the formula leaves nothing to estimate; it must use the next state")
     return np.array(keep), dropped
+
+
+def references_last(terms: Sequence[str]) -> list[int]:
+    """The columns, term by term, each from its last: so its first category is the reference."""
+    order = {term: i for i, term in enumerate(dict.fromkeys(terms))}
+    return sorted(range(len(terms)), key=lambda j: (order[terms[j]], -j))
 
 
 def within(matrix: Array, indptr: Array, visits: Array) -> Array:

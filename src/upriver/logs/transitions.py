@@ -14,11 +14,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy import sparse, special
+from scipy import special
 
 from upriver.checks import Array, nonnegative_number
 from upriver.logs import decisions, effects
-from upriver.logs.design import Design, Formula, build_design, means, mentions
+from upriver.logs.design import Design, Formula, build_design, mentions
 from upriver.logs.expansion import (
     Read,
     Situations,
@@ -35,9 +35,8 @@ from upriver.logs.fit import LikelihoodRatio
 from upriver.logs.goodness import Cells, GoodnessOfFit, goodness_of_fit
 from upriver.logs.reading import COLUMNS, Log, checked_weights, listed
 from upriver.mnl.choices import Choices
-from upriver.mnl.fit import spans
+from upriver.mnl.fit import fit_dense
 from upriver.mnl.fitted import FittedMNL
-from upriver.mnl.newton import maximise
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,41 +66,11 @@ class TransitionModel:
     @cached_property
     def probability(self) -> Array:
         """(n,) fitted probability of each candidate of each distinct situation."""
-        offset = 0.0 if self.data.offset is None else self.data.offset
-        return effects.softmax(self.data.indptr, self.data.x @ self.fitted.theta + offset)
-
-    @property
-    def n_clusters(self) -> int:
-        return 0 if self.cluster is None else int(self.cluster.max()) + 1
+        return self.data.probabilities(self.fitted.theta)
 
     def with_errors(self, kind: str) -> TransitionModel:
         """The same model with "classical", "robust" or "cluster" standard errors."""
-        if kind not in ("classical", "robust", "cluster"):
-            raise ValueError(f"errors is {kind!r}; it must be 'classical', 'robust' or 'cluster'")
-        if kind == "cluster" and self.cluster is None:
-            raise ValueError("the model was fitted without cluster=, so it knows of no clusters")
-        words = {
-            "classical": "classical, from the observed information",
-            "robust": "robust, the sandwich by rows",
-            "cluster": f"clustered, the sandwich by {self.n_clusters} clusters",
-        }[kind]
-        meat = None if kind == "classical" else lambda: self.scatter(kind == "cluster")
-        return replace(self, fitted=replace(self.fitted, meat=meat, errors=words))
-
-    def scatter(self, clustered: bool) -> Array:
-        """(d, d) sum of outer products of the scores of the rows, or of the clusters.
-
-        The clusters' is multiplied by C / (C - 1), as is usual.
-        """
-        situation = np.searchsorted(self.data.indptr, self.chosen, side="right") - 1
-        centre = means(self.probability, self.data.indptr) @ self.data.x
-        scores = self.data.x[self.chosen] - centre[situation]
-        if not clustered:
-            return (scores * self.weights[:, None]).T @ scores
-        m, n = len(scores), self.n_clusters
-        member = sparse.csr_array((self.weights, (self.cluster, np.arange(m))), (n, m))
-        sums = member @ scores
-        return sums.T @ sums * (n / (n - 1.0))
+        return replace(self, fitted=self.fitted.with_errors(kind))
 
     def table(self) -> list[dict[str, Any]]:
         """One row per coefficient: name, estimate, standard_error, z, p_value, low, high."""
@@ -124,7 +93,7 @@ class TransitionModel:
             f"{len(self.chosen)} rows, {len(self.data.visits)} distinct situations, "
             f"{len(self.data.x)} candidates; {len(self.world.states)} states, "
             f"{len(self.world.actions)} actions"
-            + (f"; {self.n_clusters} clusters" if self.cluster is not None else ""),
+            + (f"; {self.fitted.n_clusters} clusters" if self.cluster is not None else ""),
             f"reachable states: {self.world.rule}"
             + (f"; {n_single} situations have only one" if n_single else ""),
         ]
@@ -294,21 +263,10 @@ def fit_transitions(
     table = expanded(world, of, wanted)
     design, x, offset = build_design(formula, table, of.indptr, visits, strict=lam == 0.0)
     data = Choices(of.indptr, x, counts, visits, lam, offset if len(design.fixed) else None)
-    theta, loss = maximise(data, design.names)
-    fitted = FittedMNL(
-        theta=theta,
-        log_likelihood=-(loss - 0.5 * lam * float(theta @ theta)),
-        null_log_likelihood=-float(visits @ np.log(np.diff(of.indptr))),
-        n_observations=float(times.sum()),
-        regularization=lam,
-        hessian=lambda: data.hessian(theta),
-        names=design.names,
-        spans=lambda: spans(x, of.indptr),
-    )
-    model = TransitionModel(world, design, of, data, fitted, chosen, times, of_row)
-    if of_row is not None and model.n_clusters < 2:
+    if of_row is not None and int(of_row.max()) < 1:
         raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at least 2")
-    return model.with_errors("classical" if cluster is None else "cluster")
+    fitted = fit_dense(data, design.names, chosen, times, of_row)
+    return TransitionModel(world, design, of, data, fitted, chosen, times, of_row)
 
 
 def place_of(read: Read, world: World, group: Array, s2: Array) -> Array:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.linalg.blas import dsyrk  # pyright: ignore[reportAttributeAccessIssue]
 
 from upriver import kernels
@@ -21,26 +23,19 @@ PIECES = 16  # from at least this many places, since data may come sorted
 class Choices:
     """Situations of dense rows: x (n, d), indptr (G + 1,), counts (n,), visits (G,) their sums.
 
-    offset (n,): what the logits have besides x theta.
+    x is an array, or makes its rows when they are asked for (`Products`). offset (n,): what the
+    logits have besides x theta.
     """
 
     def __init__(
-        self, indptr: Array, x: Array, counts: Array, visits: Array, lam: float, offset: Any = None
+        self, indptr: Array, x: Any, counts: Array, visits: Array, lam: float, offset: Any = None
     ) -> None:
         self.indptr, self.x, self.counts, self.visits, self.lam = indptr, x, counts, visits, lam
         self.offset = offset
-        rows = max(CHUNK_NUMBERS // x.shape[1], int(np.diff(indptr).max()))
-        edges = [0]
-        while edges[-1] < len(visits):
-            edges.append(self.reach(edges[-1], rows))
-        self.chunks = list(pairwise(edges))
-        self.residual = np.empty(rows)
+        self.chunks = list(in_chunks(indptr, max(CHUNK_NUMBERS // x.shape[1], 1)))
+        self.residual = np.empty(max(indptr[last] - indptr[first] for first, last in self.chunks))
         self.totals = np.empty(max(last - first for first, last in self.chunks))
         self.rows: Any = None
-
-    def reach(self, first: int, rows: int) -> int:
-        """The last situation, plus one, up to which `rows` rows from `first` on suffice."""
-        return int(np.searchsorted(self.indptr, self.indptr[first] + rows, side="right")) - 1
 
     def sample(self) -> tuple[Choices, float] | None:
         """(evenly spread situations on the same arrays, how many times they make up the whole).
@@ -56,7 +51,7 @@ class Choices:
         n_pieces = max(PIECES, len(self.chunks) // SHARE)
         starts = [i * n_groups // n_pieces for i in range(n_pieces)]
         size = min(-(-wanted // n_pieces), len(self.totals))
-        part.chunks = [(g, min(g + size, self.reach(g, rows), n_groups)) for g in starts]
+        part.chunks = [(g, min(g + size, reach(self.indptr, g, rows), n_groups)) for g in starts]
         times = n_groups / sum(last - first for first, last in part.chunks)
         part.lam = self.lam / times
         return part, times
@@ -67,44 +62,182 @@ class Choices:
         gradient = self.lam * theta
         hessian = np.asfortranarray(np.diag(np.full(len(theta), self.lam)))
         for chunk in self.chunks:
-            loss += self.centre(theta, chunk, with_hessian)
-            low, high = self.indptr[chunk[0]], self.indptr[chunk[1]]
-            gradient += self.residual[: high - low] @ self.x[low:high]
+            x = self.x[self.indptr[chunk[0]] : self.indptr[chunk[1]]]
+            loss += self.centre(theta, chunk, x, with_hessian)
+            gradient += self.residual[: len(x)] @ x
             if with_hessian:
-                # rows is C-ordered, so its transpose is a Fortran view and nothing is copied.
-                rows = self.rows[: high - low].T
-                hessian = dsyrk(1.0, rows, beta=1.0, c=hessian, overwrite_c=1, lower=1)
+                hessian = add_scatter(hessian, self.rows[: len(x)])
         return loss, gradient, hessian if with_hessian else None
 
-    def centre(self, theta: Array, chunk: tuple[int, int], with_rows: bool) -> float:
+    def centre(self, theta: Array, chunk: tuple[int, int], x: Array, with_rows: bool) -> float:
         """The loss of a chunk; leaves its residuals in `residual`, and its centred `rows`."""
         first, last = chunk
         low, high = self.indptr[first], self.indptr[last]
         if with_rows and self.rows is None:
             self.rows = np.empty((len(self.residual), self.x.shape[1]))
         residual, totals = self.residual[: high - low], self.totals[: last - first]
-        np.dot(self.x[low:high], theta, out=residual)
+        np.dot(x, theta, out=residual)
         if self.offset is not None:
             residual += self.offset[low:high]
         kernels.choices.shift_chunk(self.indptr, first, last, residual)
         loss = -float(self.counts[low:high] @ residual)
         np.exp(residual, out=residual)  # NumPy's is vectorised, a compiled loop's is not
         kernels.choices.centre_chunk(
-            self.indptr, first, last, self.x, self.counts, self.visits, residual, totals,
-            self.rows if with_rows else self.x, with_rows,
+            self.indptr, first, last, x, self.counts, self.visits, residual, totals,
+            self.rows if with_rows else x, with_rows,
         )  # fmt: skip
         return loss + float(self.visits[first:last] @ np.log(totals))
 
     def hessian(self, theta: Array) -> Array:
         """(d, d), both triangles."""
-        half = self.evaluate(theta, True)[2]
-        return np.tril(half) + np.tril(half, -1).T
+        return both_triangles(self.evaluate(theta, True)[2])
 
     def product(self, theta: Array, vector: Array) -> Array:
         """Hessian times a vector, without the Hessian."""
         result = self.lam * vector
         for chunk in self.chunks:
-            self.centre(theta, chunk, True)
-            rows = self.rows[: self.indptr[chunk[1]] - self.indptr[chunk[0]]]
+            x = self.x[self.indptr[chunk[0]] : self.indptr[chunk[1]]]
+            self.centre(theta, chunk, x, True)
+            rows = self.rows[: len(x)]
             result += (rows @ vector) @ rows
         return result
+
+    def separating(self) -> Array:
+        """The columns of which every choice has the largest, or the smallest, of its situation."""
+        largest, smallest = np.ones((2, self.x.shape[1]), bool)
+        for first, last in self.chunks:
+            low, high = self.indptr[first], self.indptr[last]
+            x, chosen = self.x[low:high], self.counts[low:high] > 0
+            starts, sizes = self.indptr[first:last] - low, np.diff(self.indptr[first : last + 1])
+            for kept, extreme in ((largest, np.maximum), (smallest, np.minimum)):
+                ends = np.repeat(extreme.reduceat(x, starts), sizes, axis=0)
+                kept &= (x == ends)[chosen].all(axis=0)
+        return np.flatnonzero(largest ^ smallest)
+
+    def probabilities(self, theta: Array) -> Array:
+        """(n,) of every row, eq. (1)."""
+        result = np.empty(len(self.counts))
+        for first, last in self.chunks:
+            low, high = self.indptr[first], self.indptr[last]
+            logits = result[low:high]
+            np.dot(self.x[low:high], theta, out=logits)
+            if self.offset is not None:
+                logits += self.offset[low:high]
+            kernels.choices.shift_chunk(self.indptr, first, last, logits)
+            np.exp(logits, out=logits)
+            starts, sizes = self.indptr[first:last] - low, np.diff(self.indptr[first : last + 1])
+            logits /= np.repeat(np.add.reduceat(logits, starts), sizes)
+        return result
+
+    def scores(self, probability: Array) -> Iterator[tuple[int, int, Array]]:
+        """(low, high, rows - their mean in the situation) of each chunk: what a choice adds to the
+        gradient of the log-likelihood."""
+        for first, last in self.chunks:
+            low, high = self.indptr[first], self.indptr[last]
+            x, sizes = self.x[low:high], np.diff(self.indptr[first : last + 1])
+            weighted = x * probability[low:high, None]
+            mean = np.add.reduceat(weighted, self.indptr[first:last] - low)
+            yield low, high, x - np.repeat(mean, sizes, axis=0)
+
+    def scatter(self, theta: Array) -> Array:
+        """(d, d) the sum over choices of the outer products of their scores."""
+        total = np.asfortranarray(np.zeros((len(theta), len(theta))))
+        for low, high, score in self.scores(self.probabilities(theta)):
+            total = add_scatter(total, score * np.sqrt(self.counts[low:high, None]))
+        return both_triangles(total)
+
+    def cluster_scatter(
+        self, theta: Array, cluster: Array, chosen: Array, weights: Array | None = None
+    ) -> Array:
+        """(d, d) the same by clusters: outer products of sums of scores, times C / (C - 1).
+
+        cluster, chosen, weights (m,): the cluster of each choice, its row and how often it counts.
+        """
+        n = int(cluster.max()) + 1
+        sums = np.zeros((n, len(theta)))
+        order = np.argsort(chosen, kind="stable")
+        edges = chosen[order]
+        for low, high, score in self.scores(self.probabilities(theta)):
+            mine = order[slice(*np.searchsorted(edges, (low, high)))]
+            times = np.ones(len(mine)) if weights is None else weights[mine]
+            touched, of = np.unique(cluster[mine], return_inverse=True)
+            entries = times, (of, chosen[mine] - low)
+            sums[touched] += sparse.csr_array(entries, (len(touched), high - low)) @ score
+        return sums.T @ sums * (n / (n - 1.0))
+
+
+class Products:
+    """Rows that are products of what belongs to a situation and what belongs to a triple.
+
+    x[r, j] = left[g, left_of[j]] * right[start[g] + u, j], r the u-th row of situation g: "age"
+    times "is it worse". left (G, k), right (T, d). Nothing of n rows is held, but `whole` (n, w):
+    what is no such product, and multiplies the columns `whole_at`.
+    """
+
+    def __init__(
+        self,
+        indptr: Array,
+        start: Array,
+        left: Array,
+        left_of: Array,
+        right: Array,
+        whole: Array,
+        whole_at: Array,
+    ) -> None:
+        self.indptr, self.start, self.left, self.left_of = indptr, start, left, left_of
+        self.right, self.whole, self.whole_at = right, whole, whole_at
+        self.shape = int(indptr[-1]), right.shape[1]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> Array:
+        """The rows from one situation's first up to another's last, as an array."""
+        low, high, step = rows.indices(len(self))
+        first, last = (int(i) for i in np.searchsorted(self.indptr, (low, high)))
+        if step != 1 or self.indptr[first] != low or self.indptr[last] != high:
+            raise IndexError(f"rows {low} to {high} are no whole situations")
+        made = np.empty((high - low, self.shape[1]))
+        kernels.choices.multiply(
+            self.indptr, first, last, self.start, self.left, self.left_of, self.right, made
+        )
+        if len(self.whole_at):
+            made[:, self.whole_at] *= self.whole[low:high]
+        return made
+
+    def columns(self, keep: Array) -> Products:
+        """Some of the columns; what only others use is let go."""
+        used, left_of = np.unique(self.left_of[keep], return_inverse=True)
+        kept = np.isin(self.whole_at, keep)
+        return Products(
+            self.indptr,
+            self.start,
+            self.left if len(used) == self.left.shape[1] else self.left[:, used],
+            left_of,
+            np.ascontiguousarray(self.right[:, keep]),
+            self.whole if kept.all() else self.whole[:, kept],
+            np.searchsorted(keep, self.whole_at[kept]),
+        )
+
+
+def in_chunks(indptr: Array, rows: int) -> Iterator[tuple[int, int]]:
+    """(first, last) situations of parts of about `rows` rows, each at least one situation."""
+    edges = [0]
+    while edges[-1] < len(indptr) - 1:
+        edges.append(max(reach(indptr, edges[-1], rows), edges[-1] + 1))
+    return pairwise(edges)
+
+
+def reach(indptr: Array, first: int, rows: int) -> int:
+    """The last situation, plus one, up to which `rows` rows from `first` on suffice."""
+    return int(np.searchsorted(indptr, indptr[first] + rows, side="right")) - 1
+
+
+def add_scatter(total: Array, rows: Array) -> Array:
+    """total + rows^T rows, in the lower triangle of total (Fortran-ordered), in place."""
+    # rows are C-ordered, so their transpose is a Fortran view and nothing is copied
+    return dsyrk(1.0, rows.T, beta=1.0, c=total, overwrite_c=1, lower=1)
+
+
+def both_triangles(half: Array) -> Array:
+    return np.tril(half) + np.tril(half, -1).T

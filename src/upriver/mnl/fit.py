@@ -18,7 +18,7 @@ from upriver.checks import Array, as_float, nonnegative_number
 from upriver.features import Features, unpooled
 from upriver.features import pooled as pool
 from upriver.mnl import likelihood
-from upriver.mnl.choices import Choices
+from upriver.mnl.choices import Choices, in_chunks
 from upriver.mnl.fitted import FittedMNL, best_spread, fit_blocks
 from upriver.mnl.newton import maximise
 
@@ -63,12 +63,15 @@ def fit_choices(
     groups: ArrayLike,
     regularization: float = 0.0,
     names: Sequence[str] | None = None,
+    cluster: ArrayLike | None = None,
 ) -> FittedMNL:
     """The conditional logit on plain choice data: the same estimator as `fit_mnl`.
 
     X (n, d) has one row per available alternative, `groups` (n,) is the choice situation of each
     row, `chosen` (n,) is true for the alternative taken, once per situation. Situations may have
     any number of alternatives; nothing is padded, and nothing copied when groups are contiguous.
+    cluster (n,): the individual of each row, whose choices may depend on each other; standard
+    errors are then those of the sandwich by cluster. `with_errors` gives the others.
     """
     lam = nonnegative_number("regularization", regularization)
     x = as_float("X", X)
@@ -86,28 +89,75 @@ def fit_choices(
     if taken.dtype != bool and not np.isin(taken, (0, 1)).all():
         i = int(np.argmin(np.isin(taken, (0, 1))))
         raise ValueError(f"chosen[{i}] is {taken[i]!r}; it must be true or false")
+    of_row = None if cluster is None else cluster_numbers(cluster, len(x))
     starts = first_rows(situation)
     labels = situation[starts]
     ascending = (labels[1:] > labels[:-1]).all()
     if not ascending and len(np.unique(labels)) != len(labels):  # rows that belong together are not
         order = np.argsort(situation, kind="stable")
         x, taken, situation = x[order], taken[order], situation[order]
+        of_row = None if of_row is None else of_row[order]
         starts = first_rows(situation)
         labels = situation[starts]
     indptr = np.append(starts, len(x)).astype(np.int64)
     check_one_chosen(taken, indptr, labels)
     data = Choices(indptr, x, taken.astype(np.float64), np.ones(len(starts)), lam)
+    if of_row is not None:
+        check_one_cluster(of_row, indptr, labels)
+        of_row = of_row[starts]
+    return fit_dense(data, names, np.flatnonzero(taken), None, of_row)
+
+
+def fit_dense(
+    data: Choices,
+    names: Sequence[str] | None,
+    chosen: Array,
+    weights: Array | None,
+    cluster: Array | None,
+) -> FittedMNL:
+    """The estimate (3) of choice data with all kinds of standard errors.
+
+    chosen, weights, cluster (m,): the row of each choice, how often it counts, and its cluster.
+    """
     theta, loss = maximise(data, names)
+    scatters = {"robust": lambda: data.scatter(theta)}
+    if cluster is not None:
+        scatters["cluster"] = lambda: data.cluster_scatter(theta, cluster, chosen, weights)
     return FittedMNL(
         theta=theta,
-        log_likelihood=-(loss - 0.5 * lam * float(theta @ theta)),
-        null_log_likelihood=-float(np.log(np.diff(indptr)).sum()),
-        n_observations=float(len(starts)),
-        regularization=lam,
+        log_likelihood=-(loss - 0.5 * data.lam * float(theta @ theta)),
+        null_log_likelihood=-float(data.visits @ np.log(np.diff(data.indptr))),
+        n_observations=float(data.visits.sum()),
+        regularization=data.lam,
         hessian=lambda: data.hessian(theta),
         names=names,
-        spans=lambda: spans(x, indptr),
+        spans=lambda: spans(data.x, data.indptr),
+        scatters=scatters,
+        errors="classical" if cluster is None else "cluster",
+        n_clusters=0 if cluster is None else int(cluster.max()) + 1,
     )
+
+
+def cluster_numbers(cluster: ArrayLike, n: int) -> Array:
+    """(n,) clusters numbered from 0; there must be at least two."""
+    given = np.asarray(cluster)
+    if given.shape != (n,):
+        raise ValueError(f"cluster has shape {given.shape}; it must be ({n},)")
+    labels, number = np.unique(given, return_inverse=True)
+    if len(labels) < 2:
+        raise ValueError("cluster has one value; clustered errors need at least 2 clusters")
+    return number
+
+
+def check_one_cluster(cluster: Array, indptr: Array, labels: Array) -> None:
+    """Refuse a situation whose rows are of several clusters, naming it."""
+    other = cluster != np.repeat(cluster[indptr[:-1]], np.diff(indptr))
+    if other.any():
+        g = int(np.searchsorted(indptr, int(np.argmax(other)), side="right")) - 1
+        raise ValueError(
+            f"the rows of choice situation {labels[g]!r} are of several clusters; they must be of "
+            "one"
+        )
 
 
 def visited(features: Features, counts: Array, lam: float) -> Choices:
@@ -127,8 +177,12 @@ def visited(features: Features, counts: Array, lam: float) -> Choices:
 def spans(x: Any, indptr: Array) -> Array:
     """(d,) the largest difference between two rows of one situation, for each column."""
     if not sparse.issparse(x):
-        starts = indptr[:-1]
-        return (np.maximum.reduceat(x, starts) - np.minimum.reduceat(x, starts)).max(axis=0)
+        most = np.zeros(x.shape[1])
+        for first, last in in_chunks(indptr, 100_000):
+            part, starts = x[indptr[first] : indptr[last]], indptr[first:last] - indptr[first]
+            high, low = np.maximum.reduceat(part, starts), np.minimum.reduceat(part, starts)
+            np.maximum(most, (high - low).max(axis=0), out=most)
+        return most
     from_first = x - x[np.repeat(indptr[:-1], np.diff(indptr))]  # within a factor of two
     return abs(from_first).max(axis=0).toarray().ravel()
 

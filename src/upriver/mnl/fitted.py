@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,11 @@ from upriver.mnl import likelihood, pooled
 from upriver.mnl.newton import singular, solver
 
 NORMAL_95 = 1.959963984540054
+ERRORS = {
+    "classical": "classical",
+    "robust": "robust, the sandwich by choices",
+    "cluster": "clustered, the sandwich by {} clusters",
+}
 VAGUE = 3.0  # standard error, in log-odds over the span of a column, of which the summary warns
 
 
@@ -39,10 +44,13 @@ class FittedMNL:
     """The features it was fitted on, where it is a transition model."""
     spans: Callable[[], Array] | None = None
     """Computes (d,) the largest difference of each column within a situation."""
-    meat: Callable[[], Any] | None = None
-    """Computes (d, d), the sum of the outer products of scores, for a sandwich covariance."""
+    scatters: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+    """What sandwiches there are, by name: each computes (d, d), the sum of the outer products of
+    scores."""
     errors: str = "classical"
-    """Which standard errors these are, in words."""
+    """Which standard errors these are: classical, from the observed information, or a sandwich."""
+    n_clusters: int = 0
+    """How many clusters the choices fall into, where that was told."""
     counts: Array | None = None
     """(n,) the counts it was fitted on, where it is a transition model."""
 
@@ -67,7 +75,26 @@ class FittedMNL:
 
         With own effects a scipy LinearOperator, since the inverse has no zeros.
         """
-        return self.bread if self.meat is None else self.bread @ self.meat() @ self.bread
+        if self.errors == "classical":
+            return self.bread
+        return self.bread @ self.scatters[self.errors]() @ self.bread
+
+    def with_errors(self, kind: str) -> FittedMNL:
+        """The same fit with "classical", "robust" or "cluster" standard errors.
+
+        Robust ones are the sandwich by single choices, cluster ones that by clusters of choices
+        that may depend on each other, times C / (C - 1).
+        """
+        if kind not in ERRORS:
+            raise ValueError(f"errors is {kind!r}; it must be 'classical', 'robust' or 'cluster'")
+        if kind == "cluster" and kind not in self.scatters:
+            raise ValueError("the model was fitted without cluster=, so it knows of no clusters")
+        if kind != "classical" and kind not in self.scatters:
+            raise ValueError(
+                f"errors is {kind!r}; a fit of transition counts has only 'classical' ones, "
+                "fit_transitions and fit_choices have all"
+            )
+        return replace(self, errors=kind)
 
     @cached_property
     def bread(self) -> Any:
@@ -178,7 +205,7 @@ class FittedMNL:
             f"log-likelihood {self.log_likelihood:.4f} (all alternatives alike: "
             f"{self.null_log_likelihood:.4f}), AIC {self.aic:.1f}, BIC {self.bic:.1f}, McFadden's "
             f"R2 {self.pseudo_r2:.3f}",
-            f"standard errors: {self.errors}",
+            f"standard errors: {ERRORS[self.errors].format(self.n_clusters)}",
             "",
             f"{'feature':<{width}}  log-odds  std.err.        z        p   95% interval",
         ]

@@ -76,14 +76,20 @@ def newton(
     loss, gradient, computed = evaluate(theta, not given)
     last: Any = hessian if given else computed
     hessian = last
-    begun = np.diag(last).copy()
+    begun_with, begun = last, np.diag(last).copy()
     before = np.inf
     pairs: list[tuple[Array, Array, float]] = []
     for _ in range(ITERATIONS):
         if hessian is not None:
-            solve = solver(hessian, names, ridge)
-            if ridge == 0.0 and (np.diag(hessian) < VANISHED * begun).any():
-                break
+            vanished = np.diag(hessian) < VANISHED * begun
+            if ridge == 0.0 and vanished.any():
+                raise separated(data, names, theta)
+            try:
+                solve = solver(hessian, names, ridge)
+            except ValueError as error:
+                if hessian is begun_with:
+                    raise
+                raise separated(data, names, theta) from error
             last, pairs = hessian, []
         step = direction(solve, pairs, gradient)
         decrement = float(gradient @ step)
@@ -109,10 +115,7 @@ def newton(
         if (product := float(moved @ turned)) > 0.0:
             pairs.append((moved, turned, 1.0 / product))
         theta, loss, gradient = trial, trial_loss, trial_gradient
-    raise RuntimeError(
-        "the maximum-likelihood fit did not converge: some choices may be predicted perfectly, so "
-        "that no finite estimate exists; a positive regularization mends that"
-    )
+    raise separated(data, names, theta)
 
 
 def direction(
@@ -176,4 +179,16 @@ def singular(names: Sequence[str] | None, i: int) -> ValueError:
     return ValueError(
         f"the information matrix is singular at feature {name}: the data do not identify it; drop "
         "it, or use a positive regularization"
+    )
+
+
+def separated(data: Choices, names: Sequence[str] | None, theta: Array) -> ValueError:
+    columns = data.separating()
+    if not len(columns):  # only together; the one that has gone furthest is among them
+        columns = np.argmax(np.abs(theta), keepdims=True)
+    found = [repr(str(names[i])) if names else f"number {i}" for i in columns[:3].tolist()]
+    more = f" and {len(columns) - 3} more" if len(columns) > 3 else ""
+    return ValueError(
+        f"the choices are predicted perfectly by {', '.join(found)}{more}, so no finite estimate "
+        "exists; drop or merge such columns, or use a positive regularization"
     )
