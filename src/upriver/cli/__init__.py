@@ -27,6 +27,8 @@ COMMANDS: dict[str, str] = {
     "diagnose": "upriver.cli.diagnose:diagnose",
     "bench": "upriver.cli.bench:bench",
     "list": "upriver.cli.listing:list_names",
+    "new": "upriver.cli.new:new",
+    "schema": "upriver.cli.schema:schema",
 }
 """Name of each command and where its function lives; loaded when it is called."""
 

@@ -30,9 +30,10 @@ Support = Literal["known", "local", "full"]
 class Entry(BaseModel):
     """Keys beyond the fields are numbers: arguments of a function, or fields of a dataclass."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
 
     label: Label | None = None
+    """Its name in tables and figures, where numbers in braces are filled in; made if absent."""
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -86,9 +87,11 @@ class EnvironmentSpec(Entry):
     """One environment; keys beyond these are arguments of its function."""
 
     name: str | None = None
+    """A name of the catalogue, with its size or without: riverswim-6, or riverswim and n_states."""
     path: str | None = None
     """A saved MDP, instead of a name."""
     episodes: StrictInt | None = Field(None, ge=1, le=MOST)
+    """Instead of the experiment's own."""
 
     @model_validator(mode="after")
     def known_numbers(self) -> EnvironmentSpec:
@@ -157,9 +160,11 @@ class AgentSpec(Entry):
 
     agent: str
     support: Support | tuple[Support, ...] = "known"
+    """Which next states the learner is told of; a list stands for one entry each."""
     features: str | tuple[str, ...] | None = None
-    """Only for agents that take features; "one-hot" if absent."""
+    """Only for agents that take features; "one-hot" if absent. A list stands for one entry each."""
     reward: Literal["known", "unknown"] = "known"
+    """Whether the agent is told the rewards or must learn them."""
     at: dict[str, dict[str, Any]] = {}
     """Numbers for single environments, by the environment's label."""
     grid: dict[str, list[Any]] = {}

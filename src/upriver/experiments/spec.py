@@ -1,27 +1,7 @@
 """What an experiment is: environments x agents x seeds, as data, from TOML and back.
 
-    name = "example"
-    episodes = 100
-    seeds = { first = 0, count = 10 }
-
-    [[environments]]
-    name = "riverswim-6"             # or "riverswim" and n_states = 6, or path = "river.toml"
-    horizon = 24                     # any argument of the environment's function
-    episodes = 50                    # instead of the experiment's own
-
-    [[agents]]
-    agent = "ucrl-mnl"
-    label = "UCRL-MNL"               # how tables call it; the agent's name if absent
-    support = "known"                # or "local", "full", or a list of them
-    features = "one-hot"             # or "one-hot-indicator", "shared", "pooled",
-                                     # "module:function", "file.csv", or a list of them
-    reward = "known"                 # or "unknown": the agent must learn it
-    radius = 1e-3                    # any field of the agent's dataclass
-    [agents.at."riverswim-6"]        # numbers for one environment only
-    radius = 1e-4
-
-A number may be a list, which stands for one entry each: n_states = [6, 10]. `Experiment.runs()`
-lists the single runs.
+`start.toml`, which `upriver new` copies, shows the keys. A number may be a list, which stands for
+one entry each: n_states = [6, 10]. `Experiment.runs()` lists the single runs.
 """
 
 from __future__ import annotations
@@ -51,10 +31,12 @@ TUNING_SEEDS = 1_000_000
 
 
 class Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class Seeds(Frozen):
+    """One run of every agent on every environment for each seed."""
+
     first: StrictInt = Field(0, ge=0)
     count: StrictInt = Field(ge=1)
 
@@ -72,8 +54,10 @@ class Experiment(Frozen):
     """A list of runs, as data."""
 
     name: Label
+    """Results go to results/NAME if no folder is given."""
     description: str = ""
     episodes: StrictInt = Field(ge=1, le=MOST)
+    """Episodes of a run."""
     seeds: Seeds
     environments: tuple[EnvironmentSpec, ...] = Field(min_length=1)
     agents: tuple[AgentSpec, ...] = Field(min_length=1)
@@ -195,6 +179,8 @@ def sentence(error: ValidationError) -> str:
     if first["type"] == "value_error":
         text = first["msg"].removeprefix("Value error, ")
         return f"{where}: {text}" if where else text
+    if first["type"] == "string_pattern_mismatch":
+        return f"{where} is {given!r}; it must be letters, digits, spaces and .+()@,:{{}}-"
     if first["type"] == "model_type" and where == "seeds":
         return f"seeds is {given!r}; it must be a table such as {{ first = 0, count = 10 }}"
     text = first["msg"].removeprefix("Input ")
