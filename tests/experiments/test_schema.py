@@ -12,9 +12,10 @@ import pytest
 
 from upriver.agents.table import AGENTS
 from upriver.cli import main
+from upriver.cli.new import start
 from upriver.envs import ENVIRONMENTS
 from upriver.experiments import catalogue, load, names
-from upriver.experiments.reading import loads, start
+from upriver.experiments.reading import loads
 from upriver.experiments.schema import schema
 from upriver.experiments.spec import parse
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from pathlib import Path
 
 
@@ -15,8 +16,6 @@ def new(name: str) -> int:
     name
         The experiment's name; it may have a folder before it.
     """
-    from upriver.experiments.reading import start
-
     file = Path(f"{name.removesuffix('.toml')}.toml")
     text = start(file.name.removesuffix(".toml"))
     try:
@@ -28,3 +27,14 @@ def new(name: str) -> int:
         raise ValueError(f"cannot write {file}: {error.strerror}") from error
     print(f"{file} written; run it with: upriver run {file}")
     return 0
+
+
+def start(name: str) -> str:
+    """The text of a commented experiment of that name."""
+    from upriver.experiments import toml
+    from upriver.experiments.reading import loads
+
+    text = (resources.files("upriver.cli") / "start.toml").read_text(encoding="utf-8")
+    text = text.replace('"NAME"', toml.scalar(name))
+    loads(text, name)  # a name that labels cannot have is refused here
+    return text

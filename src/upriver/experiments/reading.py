@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from upriver.experiments import names, toml
+from upriver.experiments import names
 from upriver.experiments.spec import Experiment, parse
 from upriver.experiments.trust import vet_entry
 
@@ -19,14 +19,6 @@ def catalogue() -> list[str]:
     return sorted(
         f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")
     )
-
-
-def start(name: str) -> str:
-    """The text of a commented experiment of that name."""
-    text = (resources.files("upriver.experiments") / "start.toml").read_text(encoding="utf-8")
-    text = text.replace('"NAME"', toml.scalar(name))
-    loads(text, name)  # a name that labels cannot have is refused here
-    return text
 
 
 def load(name: str | Path, trust: bool = False) -> Experiment:

@@ -1,7 +1,7 @@
 """What an experiment is: environments x agents x seeds, as data, from TOML and back.
 
-`start.toml`, which `upriver new` copies, shows the keys. A number may be a list, which stands for
-one entry each: n_states = [6, 10]. `Experiment.runs()` lists the single runs.
+The file that `upriver new` writes shows the keys. A number may be a list, which stands for one
+entry each: n_states = [6, 10]. `Experiment.runs()` lists the single runs.
 """
 
 from __future__ import annotations
