@@ -46,7 +46,7 @@ def initial_distribution(initial_state: Any, n_states: int) -> tuple[Array, Arra
 
 
 def support_from_sets(sets: Iterable[Iterable[int]], n_states: int, n_actions: int) -> Support:
-    """(indptr, successors) from one set of states for each (s, a)."""
+    """(indptr, successors) from one set of states for each (s, a); an empty one: no such action."""
     listed = [sorted(each) for each in sets]
     if len(listed) != n_states * n_actions:
         raise ValueError(
@@ -54,14 +54,17 @@ def support_from_sets(sets: Iterable[Iterable[int]], n_states: int, n_actions: i
             "(s, a) in the order s * n_actions + a"
         )
     indptr = np.concatenate([[0], np.cumsum([len(each) for each in listed])])
-    flat = np.array([s for each in listed for s in each])
+    flat = np.array([s for each in listed for s in each], dtype=None if indptr[-1] else np.int64)
     return checked_support((indptr, flat), n_states, n_actions)
 
 
 def checked_support(
     support: Support, n_states: int, n_actions: int, say: Callable[[int], str] | None = None
 ) -> Support:
-    """The support as owned arrays, or a ValueError that names the first bad pair; say: g -> it."""
+    """The support as owned arrays, or a ValueError that names the first bad pair; say: g -> it.
+
+    A pair without successors does not exist: the state does not have that action.
+    """
     say = say or (lambda g: "(s={}, a={})".format(*divmod(g, n_actions)))
     given = []
     for name, values in zip(("indptr", "successors"), support, strict=True):
@@ -76,9 +79,14 @@ def checked_support(
             f"indptr must have {groups + 1} entries from 0 to {len(wide)}, the number of successors"
         )
     sizes = np.diff(indptr)
-    if (sizes <= 0).any():
-        g = int(np.argmax(sizes <= 0))
-        raise ValueError(f"the reachable set of {say(g)} is empty; it needs a successor")
+    if (sizes < 0).any():
+        raise ValueError(f"indptr falls at {say(int(np.argmax(sizes < 0)))}; it must not")
+    idle = ~(sizes > 0).reshape(n_states, n_actions).any(axis=1)
+    if idle.any():
+        state = say(int(np.argmax(idle)) * n_actions).removeprefix("(s=").rpartition(", a=")[0]
+        raise ValueError(
+            f"state {state} has no action; every state needs one, if only to stay where it is"
+        )
     outside = (wide < 0) | (wide >= n_states)
     if outside.any():
         i = int(np.argmax(outside))
@@ -87,7 +95,8 @@ def checked_support(
             f"out of range; states are 0 to {n_states - 1}"
         )
     rising = np.diff(wide.astype(np.int64)) > 0
-    rising[indptr[1:-1] - 1] = True
+    starts = indptr[(indptr > 0) & (indptr < len(wide))]
+    rising[starts - 1] = True
     if not rising.all():
         i = int(np.argmin(rising)) + 1
         raise ValueError(
@@ -98,8 +107,14 @@ def checked_support(
 
 
 def check_covers(support: Support, task: Task, name: str) -> None:
-    """Refuse a support that leaves out a state that can be reached."""
+    """Refuse a support that leaves out a reachable state, or has actions that are not there."""
     indptr, successors = support
+    extra = (np.diff(indptr) > 0) & (task.sizes == 0)
+    if extra.any():
+        pair = task.pair(int(np.argmax(extra)))
+        raise ValueError(
+            f"{name} has successors for {pair}, an action that the state does not have"
+        )
     groups = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     s, a, s2 = task.triples
     wanted = (s * task.n_actions + a) * task.n_states + s2
@@ -124,8 +139,8 @@ def check_probabilities(probability: Array, task: Task) -> None:
             f"transition row {task.pair(g)} holds {probability[step, i]}; probabilities must be "
             "between 0 and 1"
         )
-    totals = np.add.reduceat(probability, task.indptr[:-1], axis=1)
-    wrong = np.abs(totals - 1.0) > ROW_TOLERANCE
+    totals = task.by_pair(probability)
+    wrong = (np.abs(totals - 1.0) > ROW_TOLERANCE) & (task.sizes > 0)
     if wrong.any():
         step, g = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
         at = task.pair(int(g), None if len(probability) == 1 else int(step))
@@ -146,9 +161,12 @@ def check_initial(states: Array, weights: Array, n_states: int) -> None:
 
 
 def checked_reward(
-    reward: Any, n_states: int, n_actions: int, horizon: int, pair: Any = None
+    reward: Any, n_states: int, n_actions: int, horizon: int, available: Array, pair: Any = None
 ) -> Array:
-    """(S, A) or (H, S, A) in [0, 1], or a ValueError that names the first bad entry."""
+    """(S, A) or (H, S, A) in [0, 1], or a ValueError that names the first bad entry.
+
+    Actions that a state does not have pay 0, whatever the table says.
+    """
     table = as_float("reward", reward)
     shapes = {(n_states, n_actions), (positive_integer("horizon", horizon), n_states, n_actions)}
     if table.shape not in shapes:
@@ -156,6 +174,7 @@ def checked_reward(
             f"reward has shape {table.shape}; it must be ({n_states}, {n_actions}) or "
             f"({horizon}, {n_states}, {n_actions})"
         )
+    table = np.where(available, table, 0.0)
     bad = ~((table >= 0) & (table <= 1))
     if bad.any():
         *step, s, a = (int(i) for i in np.unravel_index(int(np.argmax(bad)), table.shape))

@@ -20,7 +20,7 @@ from upriver.checks import nonnegative_number
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
-from upriver.planning import Plan, backward_induction, clip_nothing, draw_word
+from upriver.planning import Plan, backward_induction, clip_nothing, draw_word, random_actions
 
 
 @guarded
@@ -62,9 +62,8 @@ class EpsilonGreedy:
             task, state.model.prob, family.reward(self, state), np.zeros((1, len(task.sizes))),
             np.zeros(task.horizon), clip_nothing(task), draw_word(rng),
         )  # fmt: skip
-        shape = greedy.policy.shape
-        explore = rng.random(shape) < self.epsilon * state.k**-self.decay
-        table = rng.integers(task.n_actions, size=shape, dtype=greedy.policy.dtype)
+        explore = rng.random(greedy.policy.shape) < self.epsilon * state.k**-self.decay
+        table = random_actions(task, rng)
         return greedy._replace(policy=np.where(explore, table, greedy.policy))
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:

@@ -11,7 +11,7 @@ import numpy as np
 from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.mdp import FiniteMDP, Task
-from upriver.planning import Plan, empty_plan, solve
+from upriver.planning import Plan, check_available, empty_plan, random_actions, solve
 
 
 @guarded
@@ -44,7 +44,7 @@ class Optimal:
 @guarded
 @dataclass(frozen=True)
 class Random:
-    """Uniform play: each episode draws one table of uniform actions.
+    """Uniform play: each episode draws one table of uniform actions, of those a state has.
 
     An episode visits each (h, s) at most once, so this is the uniformly randomised policy in
     distribution, and each played table still has an exact value.
@@ -58,9 +58,8 @@ class Random:
         return None
 
     def plan(self, state: None, rng: np.random.Generator) -> Plan:
-        policy, v, _ = empty_plan(self.task)
-        table = rng.integers(self.task.n_actions, size=policy.shape, dtype=policy.dtype)
-        return Plan(table, v)
+        _, v, _ = empty_plan(self.task)
+        return Plan(random_actions(self.task, rng), v)
 
     def update(self, state: None, plan: Plan, episode: Episode) -> None:
         return None
@@ -81,6 +80,7 @@ class Always:
             raise ValueError(
                 f"action is {self.action!r}; actions are 0 to {self.task.n_actions - 1}"
             )
+        check_available("action", np.full(self.task.n_states, self.action), self.task)
 
     def init(self) -> None:
         return None

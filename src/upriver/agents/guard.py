@@ -153,9 +153,11 @@ def checked_episode(task: Task, episode: Any) -> Episode:
         states, actions, rewards, task.n_states, task.n_actions, task.indptr
     )
     if wrong >= 0:
+        at = states[min(wrong // 3, len(states) - 1)]
+        of_state = range(task.n_actions) if wrong % 3 != 1 else np.flatnonzero(task.available[at])
         name, given, allowed = (
             ("states", states, f"0 to {task.n_states - 1}"),
-            ("actions", actions, f"0 to {task.n_actions - 1}"),
+            ("actions", actions, f"{', '.join(map(str, of_state))} in state {at}"),
             ("rewards", rewards, "finite numbers"),
         )[wrong % 3]
         raise ValueError(

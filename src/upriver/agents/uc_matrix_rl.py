@@ -103,9 +103,8 @@ def bilinear(
     phi = np.eye(len(task.sizes)) if phi is None else phi
     psi = np.eye(task.n_states) if psi is None else psi
     following = psi[task.successors]
-    first = task.indptr[:-1]
-    visits = np.add.reduceat(counts, first)
-    sums = phi.T @ np.add.reduceat(counts[:, None] * following, first)
+    visits = task.by_pair(counts)
+    sums = phi.T @ task.by_pair(counts * following.T).T
     gram = phi.T @ (visits[:, None] * phi) + lam * np.eye(phi.shape[1])
     factor = linalg.cholesky(gram, lower=True)
     core = linalg.cho_solve((factor, True), sums)

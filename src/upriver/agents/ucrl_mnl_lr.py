@@ -80,13 +80,13 @@ class UCRLMNLLR:
         from scipy.special import gammaln, xlogy
 
         task, counts = self.task, state.model
-        first, slot = task.indptr[:-1], class_rows(self.features)
-        n_classes = len(np.unique(slot[first[task.sizes > 1]]))
+        slot, choices = class_rows(self.features), np.maximum(task.sizes, 1)
+        n_classes = len(np.unique(slot[task.indptr[:-1][task.sizes > 1]]))
         pooled = np.zeros_like(counts)
         for core, seen in zip(pooled, counts, strict=True):
             np.add.at(core, slot, seen)
         pooled = pooled[:, slot]
-        n = np.add.reduceat(pooled, first, axis=1)
+        n = task.by_pair(pooled)
         each = np.repeat(n, task.sizes, axis=1)
         prob = np.where(
             each > 0, pooled / np.maximum(each, 1.0), 1.0 / np.repeat(task.sizes, task.sizes)
@@ -94,9 +94,9 @@ class UCRLMNLLR:
         own = xlogy(pooled, prob) - gammaln(pooled + 1.0)
         bound = (
             log(max(n_classes, 1) * len(counts) / self.delta)
-            + np.add.reduceat(own, first, axis=1)
-            + gammaln(n + task.sizes)
-            - gammaln(task.sizes)
+            + task.by_pair(own)
+            + gammaln(n + choices)
+            - gammaln(choices)
         )
         return prob, np.where(n > 0, bound / np.maximum(n, 1.0), np.inf)
 

@@ -160,7 +160,7 @@ def distance(features: Features, model: Any, theta: Array) -> float:
     task = features.task
     gap = model.theta - theta
     along = np.asarray(features.matrix @ gap.T).T
-    visits = np.repeat(np.add.reduceat(model.counts, task.indptr[:-1], axis=1), task.sizes, axis=1)
+    visits = np.repeat(task.by_pair(model.counts), task.sizes, axis=1)
     square = model.regularization * np.sum(gap**2, axis=1) + np.sum(visits * along**2, axis=1)
     return float(np.sqrt(square.max()))
 

@@ -75,10 +75,9 @@ def forbidden_successor(task: Task, prob: Array) -> tuple[int, int, int] | None:
 
 def softmax_rows(task: Task, logits: Array) -> Array:
     """(..., n) logits to probabilities within each group; eq. (1)."""
-    starts = task.indptr[:-1]
-    top = np.repeat(np.maximum.reduceat(logits, starts, axis=-1), task.sizes, axis=-1)
+    top = np.repeat(task.by_pair(logits, np.maximum), task.sizes, axis=-1)
     weights = np.exp(logits - top)
-    return weights / np.repeat(np.add.reduceat(weights, starts, axis=-1), task.sizes, axis=-1)
+    return weights / np.repeat(task.by_pair(weights), task.sizes, axis=-1)
 
 
 def find_core(mdp: FiniteMDP, features: Features) -> Core:
@@ -137,7 +136,7 @@ def largest_error(
 ) -> tuple[float, tuple[int, int, int]]:
     """The largest total-variation error over (h, s, a), and where it is."""
     gap = np.abs(prob - softmax_rows(task, differences(features, theta)))
-    error = 0.5 * np.add.reduceat(gap, task.indptr[:-1], axis=1)
+    error = 0.5 * task.by_pair(gap)
     h, g = np.unravel_index(int(np.argmax(error)), error.shape)
     return float(error[h, g]), (int(h), int(g) // task.n_actions, int(g) % task.n_actions)
 

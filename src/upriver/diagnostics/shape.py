@@ -35,7 +35,7 @@ def stacks(features: Features) -> Iterator[tuple[Array, Array]]:
     """(groups (m,), rows (m, U, w)) for each shape of group: their features, w columns used."""
     layout, sizes = features.layout, features.task.sizes
     shapes = np.stack([sizes, layout.width], axis=1)
-    for u, w in np.unique(shapes, axis=0):
+    for u, w in np.unique(shapes[sizes > 0], axis=0):
         groups = np.flatnonzero((sizes == u) & (layout.width == w))
         cells = layout.value_start[groups, None] + np.arange(u * w)
         rows = layout.values[cells].reshape(len(groups), u, w)

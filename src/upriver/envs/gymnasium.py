@@ -71,22 +71,25 @@ def from_gymnasium(
     return mdp
 
 
-def read_table(table: Any, name: str) -> list[list[Outcomes]]:
-    """P[s][a] as lists in the order of states and actions."""
+def read_table(table: Any, name: str) -> list[dict[int, Outcomes]]:
+    """P[s][a] in the order of states; a state has the actions that P[s] has outcomes for."""
 
-    def ordered(x: Any, what: str) -> list[Any]:
-        if not isinstance(x, Mapping):
-            return list(x)
-        if sorted(x) != list(range(len(x))):
-            raise ValueError(f"P of {name} has the {what} {sorted(x)}; they must count from 0")
-        return [x[i] for i in range(len(x))]
+    def numbered(x: Any) -> dict[int, Any]:
+        return dict(x) if isinstance(x, Mapping) else dict(enumerate(x))
 
-    rows = [ordered(actions, "actions") for actions in ordered(table, "states")]
-    n_actions = len(rows[0]) if rows else 0
+    states = numbered(table)
+    if sorted(states) != list(range(len(states))):
+        raise ValueError(f"P of {name} has the states {sorted(states)}; they must count from 0")
+    rows = [numbered(states[s]) for s in range(len(states))]
     for s, actions in enumerate(rows):
-        if len(actions) != n_actions or not n_actions:
-            raise ValueError(f"P[{s}] of {name} has {len(actions)} actions; P[0] has {n_actions}")
-        for a, outcomes in enumerate(actions):
+        for a in [a for a, outcomes in actions.items() if len(outcomes) == 0]:
+            del actions[a]
+        if not actions or not all(isinstance(a, int | np.integer) and a >= 0 for a in actions):
+            raise ValueError(
+                f"P[{s}] of {name} has the actions {list(actions)}; there must be at least one, "
+                "and they must count from 0"
+            )
+        for a, outcomes in actions.items():
             for outcome in outcomes:
                 if len(outcome) != 4 or not 0 <= outcome[1] < len(rows):
                     raise ValueError(
@@ -99,14 +102,14 @@ def read_table(table: Any, name: str) -> list[list[Outcomes]]:
     return rows
 
 
-def close_ends(rows: list[list[Outcomes]], initial: Any, horizon: int, name: str) -> FiniteMDP:
+def close_ends(rows: list[dict[int, Outcomes]], initial: Any, horizon: int, name: str) -> FiniteMDP:
     """The MDP of a table: endings lead to where nothing more is paid."""
-    n_states, n_actions = len(rows), len(rows[0])
+    n_states, n_actions = len(rows), 1 + max(max(actions) for actions in rows)
     given = np.asarray(initial)
     starts = {int(given)} if given.ndim == 0 else set(np.flatnonzero(given).tolist())
     goes_on, ends, queue = set(starts), set(), list(starts)
     while queue:
-        for outcomes in rows[queue.pop()]:
+        for outcomes in rows[queue.pop()].values():
             for _, s2, _, end in outcomes:
                 if end:
                     ends.add(s2)
@@ -117,7 +120,7 @@ def close_ends(rows: list[list[Outcomes]], initial: Any, horizon: int, name: str
     extra = bool(ends & goes_on)
     paid = [
         r for s, actions in enumerate(rows) if s not in absorbing
-        for outcomes in actions for _, _, r, _ in outcomes
+        for outcomes in actions.values() for _, _, r, _ in outcomes
     ]  # fmt: skip
     low, high = min(paid, default=0.0), max(paid, default=0.0)
     if ends:  # after the end the user is paid 0, in the user's own units
@@ -131,7 +134,7 @@ def close_ends(rows: list[list[Outcomes]], initial: Any, horizon: int, name: str
     transition: dict[tuple[int, int], dict[int, float]] = {}
     reward = np.full((total, n_actions), nothing if ends else 0.0)
     for s in range(total):
-        for a in range(n_actions):
+        for a in rows[s] if s < n_states else range(n_actions):
             if s in absorbing or s == n_states:
                 transition[s, a] = {s: 1.0}
                 continue
@@ -158,7 +161,8 @@ class FiniteMDPEnv(gymnasium.Env):
     """A FiniteMDP as a Gymnasium environment, in the user's units of reward.
 
     An episode is truncated after the horizon, and ends before it in a state that no action leaves
-    and that pays nothing.
+    and that pays nothing. `info["action_mask"]` has a 1 for each action that the state has, as
+    `action_space.sample(mask)` takes it.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
@@ -196,6 +200,8 @@ class FiniteMDPEnv(gymnasium.Env):
         for s in range(mdp.n_states):
             for a in range(mdp.n_actions):
                 at = task.rows(s, a)
+                if at.start == at.stop:
+                    continue
                 r = float(self.paid[0, s * mdp.n_actions + a])
                 table[s][a] = [
                     (float(p), int(s2), r, bool(self.ends[s2]))
@@ -216,7 +222,7 @@ class FiniteMDPEnv(gymnasium.Env):
         super().reset(seed=seed)
         self.state = self.draw(self.mdp.initial_states, self.mdp.initial_probability)
         self.step_number, self.last = 0, ""
-        return self.state, {"step": 0}
+        return self.state, self.info()
 
     def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
         mdp, task, h = self.mdp, self.mdp.known, self.step_number
@@ -224,6 +230,9 @@ class FiniteMDPEnv(gymnasium.Env):
             raise ValueError(f"the episode has had its {mdp.horizon} steps; call reset first")
         if not self.action_space.contains(action):
             raise ValueError(f"action is {action!r}; actions are 0 to {mdp.n_actions - 1}")
+        if not task.available[self.state, int(action)]:
+            has = np.flatnonzero(task.available[self.state]).tolist()
+            raise ValueError(f"action is {action!r}; state {self.state} has the actions {has}")
         group = self.state * mdp.n_actions + int(action)
         reward = float(self.paid[min(h, len(self.paid) - 1), group])
         at = task.rows(self.state, int(action))
@@ -233,7 +242,11 @@ class FiniteMDPEnv(gymnasium.Env):
         named = task.actions[int(action)] if task.actions is not None else int(action)
         self.last = f"action {named}, reward {reward:g}"
         ended = bool(self.ends[self.state])
-        return self.state, reward, ended, self.step_number == mdp.horizon, {"step": h + 1}
+        return self.state, reward, ended, self.step_number == mdp.horizon, self.info()
+
+    def info(self) -> dict[str, Any]:
+        mask = self.mdp.known.available[self.state].astype(np.int8)
+        return {"step": self.step_number, "action_mask": mask}
 
     def draw(self, states: Array, weights: Array) -> int:
         i = np.searchsorted(np.cumsum(weights), self.np_random.random(), side="right")

@@ -139,7 +139,7 @@ def estimated(task: Task, state: Any) -> Array | None:
     counts = getattr(state, "counts", None)
     if isinstance(counts, np.ndarray) and counts.shape[-1:] == (task.n_triples,):
         total = counts.reshape(-1, task.n_triples).sum(axis=0)
-        visits = np.repeat(np.add.reduceat(total, task.indptr[:-1]), task.sizes)
+        visits = np.repeat(task.by_pair(total), task.sizes)
         return np.where(visits > 0, total / np.maximum(visits, 1), np.nan)
     return None
 

@@ -22,7 +22,7 @@ from upriver.mdp import Task
 def own_columns(task: Task, spread: float | str) -> Any:
     """(n, n - S*A) one column per triple but the first of each (s, a); an open spread counts 1."""
     size = 1.0 if isinstance(spread, str) else spread
-    rows = np.delete(np.arange(task.n_triples), task.indptr[:-1])
+    rows = np.delete(np.arange(task.n_triples), task.first_rows)
     entries = np.full(len(rows), size), (rows, np.arange(len(rows)))
     return sparse.csr_array(entries, shape=(task.n_triples, len(rows)))
 
@@ -114,7 +114,8 @@ class Features:
     @property
     def n_shared(self) -> int:
         """The number of columns that are not own effects."""
-        return self.dimension - (self.task.n_triples - len(self.task.sizes) if self.spread else 0)
+        own = self.task.n_triples - len(self.task.first_rows)
+        return self.dimension - (own if self.spread else 0)
 
     @cached_property
     def matrix_start(self) -> Array:

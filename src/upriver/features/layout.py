@@ -18,13 +18,14 @@ class Layout(NamedTuple):
     many compiles and starts slowly.
 
     Own effects (pooled features) are not packed: triple i of group g, unless the first of its
-    group, has the value `own` in the feature d + i - g - 1, with d the number of packed features.
+    group, has the value `own` in the feature `own place` + i, after the packed features.
     They meet no feature outside their group, so the kernels eliminate them group by group, and the
     blocks are those of the packed features. A group with own effects alone is a block of size 0.
     """
 
     group_table: Array
-    """(G + 1, 5) first row, width, first column, first value, block; -1 where no feature is."""
+    """(G + 1, 6) first row, width, first column, first value, block (-1 where no feature is), and
+    own place."""
     block_table: Array
     """(B + 1, 3) first feature, first group, number of features."""
     columns: Array
@@ -82,7 +83,7 @@ def pack(task: Task, matrix: Any, own: float = 0.0) -> Layout:
     if sparse.issparse(matrix):
         width, column_start, columns, value_start, values = pack_sparse(task, matrix)
     else:
-        width = np.full(n_groups, d, np.int64)
+        width = np.where(task.sizes > 0, d, 0)
         column_start = np.zeros(n_groups, np.int64)
         columns = np.arange(d)
         value_start = task.indptr[:-1] * d
@@ -106,8 +107,9 @@ def pack(task: Task, matrix: Any, own: float = 0.0) -> Layout:
         feature_start = np.concatenate([[0], np.cumsum(size)])
     groups = np.argsort(block, kind="stable")[int((block < 0).sum()) :]
     per_block = np.bincount(block[groups], minlength=n_blocks)
-    group_table = np.zeros((n_groups + 1, 5), np.int64)
+    group_table = np.zeros((n_groups + 1, 6), np.int64)
     group_table[:, 0] = task.indptr
+    group_table[:-1, 5] = d - np.cumsum(task.sizes > 0)  # a pair's first triple has no own effect
     for column, entries in enumerate((width, column_start, value_start, block), start=1):
         group_table[:-1, column] = entries
     block_table = np.zeros((n_blocks + 1, 3), np.int64)

@@ -153,7 +153,10 @@ def recentre(features: Features, reference: Array | None = None) -> Features:
         return pooled(recentre(unpooled(features), reference), features.spread)
     task = features.task
     place = np.zeros(len(task.sizes), np.int64) if reference is None else np.asarray(reference)
-    if place.shape != task.sizes.shape or ((place < 0) | (place >= task.sizes)).any():
+    if (
+        place.shape != task.sizes.shape
+        or ((place < 0) | (place >= np.maximum(task.sizes, 1))).any()
+    ):
         raise ValueError(
             f"reference must hold, for each of the {len(task.sizes)} pairs (s, a), a position "
             "within its successors"

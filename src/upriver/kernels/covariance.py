@@ -19,7 +19,6 @@ from upriver.kernels.pooled import own_direction, own_logdet, reduce_slopes
 def solve(layout, counts, theta, lam, vector):
     """vector (d,) <- H^-1 vector, H the Hessian of (2) at theta; in place."""
     m, n = layout.max_size, counts.shape[0]
-    d = layout.features.shape[0]
     factor = np.empty((m, m))
     gradient, mean = np.empty(m), np.empty(m)
     out, left = np.empty(2 * layout.max_successors), np.empty(layout.max_successors)
@@ -27,8 +26,9 @@ def solve(layout, counts, theta, lam, vector):
     own = layout.own
     for g in range(layout.group_table.shape[0] - 1):
         for row in range(layout.group_table[g, 0] + 1, layout.group_table[g + 1, 0]):
-            slope[row] = vector[d + row - g - 1] / own
-            vector[d + row - g - 1] /= lam  # unvisited own effects; the others are set below
+            place = layout.group_table[g, 5] + row
+            slope[row] = vector[place] / own
+            vector[place] /= lam  # unvisited own effects; the others are set below
     for b in range(layout.block_table.shape[0] - 1):
         place, size = layout.block_table[b, 0], layout.block_table[b, 2]
         groups = visited_groups(layout, counts, b)
@@ -46,13 +46,13 @@ def solve(layout, counts, theta, lam, vector):
         )  # fmt: skip
         for g in groups:
             for row in range(layout.group_table[g, 0] + 1, layout.group_table[g + 1, 0]):
-                vector[d + row - g - 1] = direction[row] / own
+                vector[layout.group_table[g, 5] + row] = direction[row] / own
 
 
 @compiled
 def variances(layout, counts, theta, lam, variance):
     """variance (d,) <- the diagonal of H^-1; returns log det H."""
-    m, d, own = layout.max_size, layout.features.shape[0], layout.own
+    m, own = layout.max_size, layout.own
     c = own * own / lam
     factor, rows = np.empty((m, m)), np.empty((layout.max_successors, m))
     gradient, mean = np.empty(m), np.empty(m)
@@ -87,5 +87,6 @@ def variances(layout, counts, theta, lam, variance):
                 for j in range(size):
                     spread += (rows[u, j] - mean[j]) ** 2
                 pull = c * out[u]
-                variance[d + first + u - g - 1] = (c * left[u] + pull * pull * spread) / (own * own)
+                place = layout.group_table[g, 5] + first + u
+                variance[place] = (c * left[u] + pull * pull * spread) / (own * own)
     return logdet

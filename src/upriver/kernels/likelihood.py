@@ -20,7 +20,7 @@ def softmax(layout, g, theta, out):
     table, values, columns = layout.group_table, layout.values, layout.columns
     n, w = table[g + 1, 0] - table[g, 0], table[g, 1]
     first_column, start = table[g, 2], table[g, 3]
-    own, place = layout.own, layout.features.shape[0] + table[g, 0] - g - 1
+    own, place = layout.own, table[g, 5] + table[g, 0]
     top = -np.inf
     for u in range(n):
         x = own * theta[place + u] if own > 0.0 and u > 0 else 0.0
@@ -117,7 +117,7 @@ def evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out
                 gradient[slots[place + j]] += residual * values[start + u * w + j]
         if layout.own > 0.0:
             for u in range(1, n):
-                x = theta[features.shape[0] + first + u - g - 1]
+                x = theta[table[g, 5] + first + u]
                 loss += 0.5 * lam * x * x
             visits = weigh(layout, g, visits, lam, True, out, out[n:])
             for u in range(n):

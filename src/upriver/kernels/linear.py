@@ -7,7 +7,7 @@ import numpy as np
 
 from upriver.kernels.cholesky import solve_lower, solve_upper
 from upriver.kernels.compiled import compiled
-from upriver.kernels.planning import argmax_random_ties
+from upriver.kernels.planning import settle
 
 
 @compiled
@@ -157,11 +157,8 @@ def sweep_regression(
                 x = noise[h, g]
                 for i in range(d):
                     x += phi[g, i] * w[i]
-                q[g] = min(max(x, low), q_cap[h])
-            word = seed ^ np.uint64(h * n_states + s)
-            a = argmax_random_ties(q, s * n_actions, n_actions, word)
-            policy[h, s] = a
-            v[h, s] = min(q[s * n_actions + a], v_cap[h])
+                q[g] = x
+            settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)
 
 
 @compiled
@@ -250,8 +247,5 @@ def sweep_targets(
                     for i in range(m):
                         total += x[i] * theta[layout.features[layout.block_table[b, 0] + i]]
                     total += beta * np.sqrt(squared_norm(root, matrix_start[b], m, x))
-                q[g] = min(max(total, low), q_cap[h])
-            word = seed ^ np.uint64(h * n_states + s)
-            a = argmax_random_ties(q, s * n_actions, n_actions, word)
-            policy[h, s] = a
-            v[h, s] = min(q[s * n_actions + a], v_cap[h])
+                q[g] = total
+            settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)

@@ -28,7 +28,7 @@ def newton_block(
     gradient, step, origin = scratch[0], scratch[1], scratch[2]
     slope, direction, own_origin = own_scratch[0], own_scratch[1], own_scratch[2]
     left = np.empty(layout.max_successors)
-    table, own, d = layout.group_table, layout.own, features.shape[0]
+    table, own = layout.group_table, layout.own
     total = 0.0
     for g in groups:
         total += visits_of(layout, g, counts)
@@ -66,7 +66,7 @@ def newton_block(
                 )
                 for g in groups:
                     for row in range(table[g, 0] + 1, table[g + 1, 0]):
-                        own_origin[row] = theta[d + row - g - 1]
+                        own_origin[row] = theta[table[g, 5] + row]
             if decrement <= 1e-14 * enough:
                 return True
             size = 1.0
@@ -75,7 +75,7 @@ def newton_block(
         if own > 0.0:
             for g in groups:
                 for row in range(table[g, 0] + 1, table[g + 1, 0]):
-                    theta[d + row - g - 1] = own_origin[row] - size * direction[row] / own
+                    theta[table[g, 5] + row] = own_origin[row] - size * direction[row] / own
         if decrement <= enough and not keep:
             return True
     return False

@@ -4,7 +4,7 @@ import numpy as np
 
 from upriver.kernels.compiled import compiled
 from upriver.kernels.ellipsoid import ANGLES, largest_expectation
-from upriver.kernels.planning import argmax_random_ties, largest_group
+from upriver.kernels.planning import argmax_random_ties, largest_group, settle
 
 
 @compiled
@@ -60,7 +60,9 @@ def sweep_gradient(
                 bonus = beta * np.sqrt(max(norm2, 0.0))
                 if rest != 0.0:
                     bonus += rest * (beta * width[c, g]) ** 2
-                y = min(max(r[g] + mean + sign * bonus, low), q_most)
+                y = -np.inf
+                if n > zero:
+                    y = min(max(r[g] + mean + sign * bonus, low), q_most)
                 q[g] = y
                 tied = (y == best) | (tied & (y < best))
                 arg = a if y > best else arg
@@ -95,9 +97,6 @@ def sweep_exact(
                     logits[u] = np.log(max(prob[c, first + u], 1e-300))
                     values[u] = v[h + 1, successors[first + u]]
                 products = geometry[c, geometry_start[g] : geometry_start[g + 1]]
-                best = largest_expectation(logits, products, values, beta, n, work)
-                q[g] = min(max(r[g] + best, low), q_cap[h])
-            word = seed ^ np.uint64(h * n_states + s)
-            a = argmax_random_ties(q, s * n_actions, n_actions, word)
-            policy[h, s] = a
-            v[h, s] = min(q[s * n_actions + a], v_cap[h])
+                if n > 0:
+                    q[g] = r[g] + largest_expectation(logits, products, values, beta, n, work)
+            settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)

@@ -35,6 +35,18 @@ def argmax_random_ties(q, start, n_actions, word):
 
 
 @inner
+def settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q):
+    """Clip the Q of state s, play the largest, ties at random; a missing pair is never played."""
+    n_actions = q.shape[0] // policy.shape[1]
+    start = s * n_actions
+    for g in range(start, start + n_actions):
+        q[g] = min(max(q[g], low), q_cap[h]) if indptr[g] < indptr[g + 1] else -np.inf
+    a = argmax_random_ties(q, start, n_actions, seed ^ np.uint64(h * policy.shape[1] + s))
+    policy[h, s] = a
+    v[h, s] = min(q[start + a], v_cap[h])
+
+
+@inner
 def largest_group(indptr):
     """U, the largest number of successors of a pair."""
     most = 0
@@ -48,7 +60,8 @@ def sweep(indptr, successors, prob, reward, bonus, scale, low, q_cap, v_cap, see
     """Q_h = clip(r + P V_{h+1} + scale_h * bonus, low, q_cap_h) and V_h = min(max_a Q_h, v_cap_h).
 
     prob (1|H, n), reward and bonus (1|H, S*A), scale, q_cap and v_cap (H,), seed uint64 for ties.
-    Writes v (H+1, S), whose last row is given, policy (H, S) and q (S*A,), which ends as Q_1.
+    Writes v (H+1, S), whose last row is given, policy (H, S) and q (S*A,), which ends as Q_1. A
+    pair without triples does not exist: its q is -inf, and it is never played.
     """
     # Rows are read with unsigned counters: a signed index is tested for wrap-around every time,
     # which costs a third of the whole loop. And the largest action is found without branches: which
@@ -66,6 +79,7 @@ def sweep(indptr, successors, prob, reward, bonus, scale, low, q_cap, v_cap, see
         g = np.uint64(0)
         while g < n_groups:
             stop = np.uint64(indptr[g + one])
+            exists = i < stop
             expected = 0.0
             while i + one < stop:  # two at a time: most sets of successors are small
                 expected += p[i] * following[np.uint32(successors[i])]
@@ -77,7 +91,7 @@ def sweep(indptr, successors, prob, reward, bonus, scale, low, q_cap, v_cap, see
             x = r[g] + expected
             if scale_h != 0.0:
                 x += scale_h * b[g]
-            q[g] = min(max(x, low), q_most)
+            q[g] = min(max(x, low), q_most) if exists else -np.inf
             g += one
         g = np.uint64(0)
         for s in range(n_states):
@@ -101,7 +115,7 @@ def sweep(indptr, successors, prob, reward, bonus, scale, low, q_cap, v_cap, see
 def evaluate(indptr, successors, prob, reward, policy, previous, v):
     """V^pi (H+1, S) in place; steps after the last one where `policy` and `previous` differ stand.
 
-    Returns how many steps were evaluated, or -1 where an action is out of range; then v is void.
+    Returns how many steps were evaluated, or -1 where an action does not exist; then v is void.
     """
     horizon, n_states = policy.shape
     n_actions = (indptr.shape[0] - 1) // n_states
@@ -122,6 +136,8 @@ def evaluate(indptr, successors, prob, reward, policy, previous, v):
             if a < 0 or a >= n_actions:
                 return -1
             g = s * n_actions + a
+            if indptr[g] == indptr[g + 1]:
+                return -1
             total = r[g]
             for i in range(indptr[g], indptr[g + 1]):
                 total += p[i] * following[successors[i]]

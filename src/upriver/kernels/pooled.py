@@ -38,7 +38,7 @@ def own_slopes(layout, groups, counts, theta, lam, slope, out):
     own = layout.own
     for g in groups:
         first = layout.group_table[g, 0]
-        place = layout.features.shape[0] + first - g - 1
+        place = layout.group_table[g, 5] + first
         visits = visits_of(layout, g, counts)
         softmax(layout, g, theta, out)
         for u in range(1, layout.group_table[g + 1, 0] - first):

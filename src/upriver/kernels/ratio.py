@@ -3,7 +3,7 @@
 import numpy as np
 
 from upriver.kernels.compiled import compiled, inner
-from upriver.kernels.planning import argmax_random_ties, largest_group
+from upriver.kernels.planning import largest_group, settle
 
 ROOT_STEPS = 60
 
@@ -99,9 +99,6 @@ def sweep_kl(indptr, successors, prob, reward, size, low, q_cap, v_cap, seed, v,
                 n = indptr[g + 1] - first
                 for u in range(n):
                     values[u] = v[h + 1, successors[first + u]]
-                best = largest_in_kl_ball(values, p[first : first + n], n, room[g])
-                q[g] = min(max(r[g] + best, low), q_cap[h])
-            word = seed ^ np.uint64(h * n_states + s)
-            a = argmax_random_ties(q, s * n_actions, n_actions, word)
-            policy[h, s] = a
-            v[h, s] = min(q[s * n_actions + a], v_cap[h])
+                if n > 0:
+                    q[g] = r[g] + largest_in_kl_ball(values, p[first : first + n], n, room[g])
+            settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)

@@ -53,7 +53,7 @@ def draw_own(layout, g, counts, theta, lam, step, normals, out, left, root):
     """
     first, own = layout.group_table[g, 0], layout.own
     n, c = layout.group_table[g + 1, 0] - first, own * own / lam
-    place = layout.features.shape[0] + first - g - 1
+    place = layout.group_table[g, 5] + first
     softmax(layout, g, theta, out)
     total = weigh(layout, g, visits_of(layout, g, counts), lam, True, out, left)
     if total == 0.0:

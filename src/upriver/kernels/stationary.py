@@ -13,7 +13,7 @@ def improve(indptr, successors, prob, reward, discount, w, u, policy):
     """u = max_a (r + discount * P w) and its argmax; returns the least and largest u - w.
 
     prob (n,), reward (S*A,), w and u (S,); policy (S,) keeps its action where that is as good, so
-    that rounding does not make policies cycle.
+    that rounding does not make policies cycle. Pairs without triples do not exist.
     """
     one = np.uint64(1)
     n_states = w.shape[0]
@@ -27,11 +27,12 @@ def improve(indptr, successors, prob, reward, discount, w, u, policy):
         for a in range(n_actions):
             g = np.uint64(s * n_actions + a)
             stop = np.uint64(indptr[g + one])
+            exists = i < stop
             expected = 0.0
             while i < stop:
                 expected += prob[i] * w[np.uint32(successors[i])]
                 i += one
-            x = reward[g] + discount * expected
+            x = reward[g] + discount * expected if exists else -np.inf
             arg = a if x > best else arg
             best = x if x > best else best
             kept = x if a == policy[s] else kept

@@ -3,7 +3,7 @@
 import numpy as np
 
 from upriver.kernels.compiled import compiled
-from upriver.kernels.planning import argmax_random_ties, count
+from upriver.kernels.planning import count, settle
 
 
 @compiled
@@ -86,6 +86,8 @@ def sweep_l1(indptr, successors, prob, reward, radius, low, q_cap, v_cap, seed, 
             for g in range(s * n_actions, (s + 1) * n_actions):
                 first = indptr[g]
                 n = indptr[g + 1] - first
+                if n == 0:
+                    continue
                 if n == n_states:
                     best = largest_in_l1_ball(following, p, first, overall, n, size[g])
                 else:
@@ -93,11 +95,8 @@ def sweep_l1(indptr, successors, prob, reward, radius, low, q_cap, v_cap, seed, 
                         values[u] = following[successors[first + u]]
                     rank(values, n, order)
                     best = largest_in_l1_ball(values, p, first, order, n, size[g])
-                q[g] = min(max(r[g] + best, low), q_cap[h])
-            word = seed ^ np.uint64(h * n_states + s)
-            a = argmax_random_ties(q, s * n_actions, n_actions, word)
-            policy[h, s] = a
-            v[h, s] = min(q[s * n_actions + a], v_cap[h])
+                q[g] = r[g] + best
+            settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)
 
 
 @compiled
@@ -150,11 +149,8 @@ def sweep_visits(
                         + linear[h] / n
                         + np.sqrt(doubts / n)
                     )
-                q[g] = min(max(x, low), q_cap[h])
-            word = seed ^ np.uint64(h * n_states + s)
-            a = argmax_random_ties(q, s * n_actions, n_actions, word)
-            policy[h, s] = a
-            v[h, s] = min(q[s * n_actions + a], v_cap[h])
+                q[g] = x
+            settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)
 
 
 @compiled

@@ -68,12 +68,13 @@ def at(model: TransitionModel, at: Mapping[str, Any], horizon: int, reward: Any)
     world, n_actions = model.world, len(model.world.actions)
     horizon = positive_integer("horizon", horizon)
     per_step = covariates_at(model, at, horizon)
-    stands_for = acting(world)
-    sizes = np.where(stands_for >= 0, world.sizes[stands_for], 1)
+    exists = (world.sizes > 0).reshape(-1, n_actions)
+    stays = np.repeat(~exists.any(axis=1), n_actions)  # a state that the log never left
+    sizes = np.where(stays, 1, world.sizes)
     indptr = np.concatenate([[0], np.cumsum(sizes)])
-    real = np.repeat(stands_for >= 0, sizes)
-    group = stands_for[stands_for >= 0]
-    flat = np.repeat(np.arange(len(sizes)) // n_actions, sizes)  # a state without pairs stays
+    real = np.repeat(~stays, sizes)
+    group = np.flatnonzero(world.sizes > 0)
+    flat = np.repeat(np.arange(len(sizes)) // n_actions, sizes)
     flat[real] = situations(world, group, {}).successor
     task = Task(
         len(world.states), n_actions, horizon, indptr, flat,
@@ -89,9 +90,9 @@ def at(model: TransitionModel, at: Mapping[str, Any], horizon: int, reward: Any)
         steps.append(Features(task, rows, names=model.design.names))
         logits = rows @ model.fitted.theta
         logits[real] += offset
-        logits -= np.repeat(np.maximum.reduceat(logits, indptr[:-1]), sizes)
+        logits -= np.repeat(task.by_pair(logits, np.maximum), sizes)
         p = np.exp(logits)
-        prob.append(p / np.repeat(np.add.reduceat(p, indptr[:-1]), sizes))
+        prob.append(p / np.repeat(task.by_pair(p), sizes))
     return ModelAt(task, tuple(steps), np.array(prob), model.fitted, counts_of(model, task), at)
 
 
@@ -115,18 +116,6 @@ def covariates_at(
             )
     n = horizon if changing else 1
     return [{c: at[c][h] if c in changing else at[c] for c in needed} for h in range(n)]
-
-
-def acting(world: World) -> Array:
-    """(S*A,) the pair whose reachable set each pair has; -1 where a state has none and stays.
-
-    An action that a state does not have does there what the first does that it has.
-    """
-    n_actions = len(world.actions)
-    own = np.arange(len(world.sizes))
-    exists = (world.sizes > 0).reshape(-1, n_actions)
-    first = np.where(exists.any(axis=1), exists.argmax(axis=1) + own[::n_actions], -1)
-    return np.where(world.sizes > 0, own, np.repeat(first, n_actions))
 
 
 def reward_table(world: World, reward: Any) -> Any:

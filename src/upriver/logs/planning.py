@@ -49,7 +49,7 @@ def plan_with(
     task = model.task
     paid = task.reward_rows
     if reward is not None:
-        table = checked_reward(reward, task.n_states, task.n_actions, task.horizon)
+        table = checked_reward(reward, task.n_states, task.n_actions, task.horizon, task.available)
         paid = table.reshape(-1, task.n_states * task.n_actions)
     rule = how if callable(how) else PLANS[how]
     if rule is None:  # the estimate alone: no ellipsoid, which may be large
@@ -87,7 +87,8 @@ def exact_minimum(task: Task, model: Model, reward: Array, beta: float, word: np
             steps_of(model.geometry, h), task.square_start, beta, -np.inf, free, free, word,
             turned, np.empty_like(policy[:1]), most,
         )  # fmt: skip
-        return (steps_of(reward, h)[0] + top - most).reshape(task.n_states, task.n_actions)
+        q = (steps_of(reward, h)[0] + top - most).reshape(task.n_states, task.n_actions)
+        return np.where(task.available, q, -np.inf)
 
     for h in reversed(range(task.horizon)):
         q = backup(h)
@@ -117,7 +118,7 @@ def ellipsoid(model: LogModel | ModelAt) -> Model:
         counts=model.counts[None],
         theta=model.fitted.theta[None],
         prob=model.prob,
-        width=np.maximum.reduceat(norms, task.indptr[:-1], axis=1),
+        width=task.by_pair(norms, np.maximum),
         geometry=geometry,
         logdet=np.zeros((1, 1)),
         regularization=model.fitted.regularization,
@@ -132,7 +133,7 @@ def products(features: Features, prob: Array, fitted: FittedMNL) -> Array:
     image: Any = None if pooled else rows @ fitted.covariance
     whole = at_estimate(*fitted.fit).geometry[0] if pooled else np.empty(0)
     geometry = np.empty(int(task.square_start[-1]))
-    for u in np.unique(task.sizes):  # pairs with equally many successors at once
+    for u in np.unique(task.sizes[task.sizes > 0]):  # pairs with equally many successors at once
         for part in in_parts(np.flatnonzero(task.sizes == u), u * max(u, features.dimension)):
             at = task.indptr[part][:, None] + np.arange(u)
             square = task.square_start[part][:, None] + np.arange(u * u)

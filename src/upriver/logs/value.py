@@ -26,7 +26,7 @@ from upriver.mdp import Task
 from upriver.mnl import likelihood
 from upriver.mnl.fit import fit_mnl
 from upriver.planning import Plan
-from upriver.planning.optimum import action_table, check_shape
+from upriver.planning.tables import action_table, check_mixture, check_shape
 from upriver.play.policy import Policy
 
 REPLICATES = 400  # logs of a bootstrap
@@ -197,6 +197,7 @@ def mixture_of(model: LogModel | ModelAt, policy: Any) -> Array:
         mixture = np.ascontiguousarray(table, dtype=np.float64)
         if not ((mixture >= 0).all() and np.allclose(mixture.sum(axis=-1), 1.0, atol=1e-8)):
             raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
+        check_mixture(mixture, task)
     return mixture.reshape(-1, len(task.sizes))
 
 
@@ -206,12 +207,11 @@ def visits_of(task: Task, counts: Array) -> Array:
 
 
 def behaviour(task: Task, counts: Array) -> Array:
-    """(1, S*A) how often the log took each action; all alike in states that it does not have."""
+    """(1, S*A) how often the log took each action; all alike in states that it never saw."""
     table = visits_of(task, counts).reshape(task.n_states, task.n_actions)
     total = table.sum(axis=1, keepdims=True)
-    return np.where(total > 0, table / np.maximum(total, 1e-300), 1.0 / task.n_actions).reshape(
-        1, -1
-    )
+    even = task.available / task.available.sum(axis=1, keepdims=True)
+    return np.where(total > 0, table / np.maximum(total, 1e-300), even).reshape(1, -1)
 
 
 def by_name(task: Task, policy: Policy) -> Array:

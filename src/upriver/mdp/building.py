@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from upriver.checks import Array, as_float, initial_distribution, positive_integer
-from upriver.mdp.task import Task
+from upriver.mdp.task import Task, actions_of
 
 if TYPE_CHECKING:
     from upriver.mdp.finite import FiniteMDP
@@ -28,6 +28,7 @@ def from_arrays(
 ) -> FiniteMDP:
     """From dense probabilities, (S, A, S) or (H, S, A, S); zeros are not reachable.
 
+    A state does not have the actions whose rows are all zero.
     initial_state is a state, or a distribution (S,). `names` are `local`, `name`, `states`,
     `actions` and `reward_range` of the fields.
     """
@@ -57,7 +58,7 @@ def from_sparse(
     initial_state: int | ArrayLike = 0,
     **names: Any,
 ) -> FiniteMDP:
-    """From a scipy.sparse matrix (S*A, S) whose row s*A + a is P(. | s, a)."""
+    """From a scipy.sparse matrix (S*A, S) whose row s*A + a is P(. | s, a), empty for no action."""
     from scipy import sparse
 
     if not sparse.issparse(transition):
@@ -86,7 +87,10 @@ def from_rows(
     initial_state: int | ArrayLike = 0,
     **names: Any,
 ) -> FiniteMDP:
-    """From {(s, a): {s2: p}}; reward is an array (S, A) or {(s, a): r}, absent meaning 0."""
+    """From {(s, a): {s2: p}}; reward is an array (S, A) or {(s, a): r}, absent meaning 0.
+
+    A state has the actions for which there is a row.
+    """
     if not isinstance(rows, Mapping) or not rows:
         raise ValueError("rows must be a non-empty mapping {(s, a): {s2: p}}")
     group, successors, weights, n_states, n_actions = flatten_rows(rows)
@@ -104,7 +108,7 @@ def from_rows(
 
 def from_functions(
     start: Hashable | Mapping[Any, float],
-    actions: Sequence[Hashable],
+    actions: Sequence[Hashable] | Callable[[Any], Iterable[Hashable]],
     successors: Callable[[Any, Any], Iterable[Any]],
     probability: Callable[[Any, Any, Any], float],
     reward: Callable[[Any, Any], float],
@@ -117,24 +121,28 @@ def from_functions(
     Only the closure is listed: what can be reached from the start within `horizon` steps, so
     the state space itself may be far too large to list. A state first met after the last
     action never acts; its rows stay where they are and pay nothing. `start` is a state, or a
-    mapping from states to probabilities.
+    mapping from states to probabilities. `actions` is a list, or a function from a state to the
+    actions that it has.
     """
     horizon = positive_integer("horizon", horizon)
-    actions = list(actions)
-    if not actions:
-        raise ValueError("actions is empty; there must be at least one action")
+    of_state = actions_of(actions)
     starts = dict(start) if isinstance(start, Mapping) else {start: 1.0}
-    states, table = close(list(starts), actions, successors, horizon, max_states)
+    states, table = close(list(starts), of_state, successors, horizon, max_states)
+    acting = len(table)
+    table += [{a: [s] for a in of_state(s)} for s in states[len(table) :]]
     number = {s: i for i, s in enumerate(states)}
+    labels = list(dict.fromkeys(label for choices in table for label in choices))
     rows: dict[tuple[int, int], dict[int, float]] = {}
-    rewards = np.zeros((len(states), len(actions)))
+    rewards = np.zeros((len(states), len(labels)))
     for i, s in enumerate(states):
-        for a, label in enumerate(actions):
-            if i >= len(table):
+        for a, label in enumerate(labels):
+            if label not in table[i]:
+                continue
+            if i >= acting:
                 rows[i, a] = {i: 1.0}
                 continue
             rows[i, a] = {}
-            for s2 in table[i][a]:
+            for s2 in table[i][label]:
                 if number[s2] in rows[i, a]:
                     raise ValueError(
                         f"successors({s!r}, {label!r}) names {s2!r} twice; each at most once"
@@ -143,27 +151,27 @@ def from_functions(
             rewards[i, a] = float(reward(s, label))
     initial = np.zeros(len(states))
     initial[: len(starts)] = list(starts.values())
-    return from_rows(rows, rewards, horizon, initial, states=states, actions=actions, name=name)
+    return from_rows(rows, rewards, horizon, initial, states=states, actions=labels, name=name)
 
 
 def close(
     starts: list[Any],
-    actions: list[Any],
+    of_state: Callable[[Any], list[Any]],
     successors: Callable[[Any, Any], Iterable[Any]],
     horizon: int,
     max_states: int,
-) -> tuple[list[Any], list[list[list[Any]]]]:
+) -> tuple[list[Any], list[dict[Any, list[Any]]]]:
     """Breadth-first: (states, the successors by action of those that can act, which come first)."""
     states = list(starts)
     seen = set(states)
-    table: list[list[list[Any]]] = []
+    table: list[dict[Any, list[Any]]] = []
     for _ in range(horizon):
         newest = states[len(table) :]
         if not newest:
             break
         for state in newest:
-            table.append([list(successors(state, a)) for a in actions])
-            for a, reached in zip(actions, table[-1], strict=True):
+            table.append({a: list(successors(state, a)) for a in of_state(state)})
+            for a, reached in table[-1].items():
                 if not reached:
                     raise ValueError(
                         f"successors({state!r}, {a!r}) is empty; every action must lead somewhere"
@@ -200,12 +208,10 @@ def flatten_rows(
                 )
     n_actions = 1 + max(a for _, a in rows)
     n_states = 1 + max(max(s, *row) for (s, _), row in rows.items())
-    pairs = [(s, a) for s in range(n_states) for a in range(n_actions)]
-    for s, a in pairs:
-        if (s, a) not in rows:
-            raise ValueError(f"transition row (s={s}, a={a}) is missing")
     triples = [
-        (g, s2, float(rows[pair][s2])) for g, pair in enumerate(pairs) for s2 in sorted(rows[pair])
+        (s * n_actions + a, s2, float(rows[s, a][s2]))
+        for s, a in sorted(rows)
+        for s2 in sorted(rows[s, a])
     ]
     group, successors, weights = map(np.array, zip(*triples, strict=True))
     return group, successors, weights, n_states, n_actions
@@ -230,9 +236,6 @@ def assemble(
         raise TypeError(f"unknown argument {min(extra)!r}; allowed are {sorted(allowed)}")
     keep = probability.any(axis=0)
     sizes = np.bincount(group[keep], minlength=n_states * n_actions)
-    if (sizes == 0).any():
-        s, a = divmod(int(np.argmax(sizes == 0)), n_actions)
-        raise ValueError(f"transition row (s={s}, a={a}) sums to 0; it must sum to 1")
     task = Task(
         n_states=n_states,
         n_actions=n_actions,

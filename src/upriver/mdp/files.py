@@ -11,7 +11,8 @@ A TOML file has the MDP's name, horizon, initial distribution and the name of a 
 
 The .csv has the columns state, action, next_state, probability and reward, one line per reachable
 triple, and `step` (from 0) where the MDP changes with the step. States and actions are numbers, or
-names. A reward that differs between the lines of one (s, a) enters by its expectation.
+names; a state has the actions that it has lines for. A reward that differs between the lines of
+one (s, a) enters by its expectation.
 """
 
 from __future__ import annotations
@@ -149,12 +150,11 @@ def read_mdp(path: Path) -> FiniteMDP:
     triples = sorted(weights)
     probability = np.array([[weights[t].get(h, 0.0) for t in triples] for h in range(n_steps)])
     group = np.array([g for g, _ in triples], np.int64)
-    sizes = np.bincount(group, minlength=n_states * n_actions)
-    if (sizes == 0).any():
-        s, a = divmod(int(np.argmax(sizes == 0)), n_actions)
+    acts = np.bincount(group // n_actions, minlength=n_states) > 0
+    if not acts.all():
         raise ValueError(
-            f"{table} has no line for state {states[s]!r} and action {actions[a]!r}; every pair "
-            "needs one"
+            f"{table} has no line for state {states[int(np.argmin(acts))]!r}; every state needs an "
+            "action, if only to stay where it is"
         )
     reward = reward.reshape(n_steps, n_states, n_actions)
     local = None

@@ -106,10 +106,9 @@ class FiniteMDP:
 
         support: "known", the true reachable sets; "local", the superset that the environment
         declares; "full", all states; or explicit sets, one for each (s, a) in the order
-        s * n_actions + a, each a superset of the true one.
+        s * n_actions + a, each a superset of the true one, empty where there is no such action.
         """
         task = self.known
-        groups = task.n_states * task.n_actions
         if not isinstance(support, str):
             sets = support_from_sets(support, task.n_states, task.n_actions)
             check_covers(sets, task, "support")
@@ -117,8 +116,9 @@ class FiniteMDP:
         elif support == "known":
             return task
         elif support == "full":
-            every = np.arange(task.n_states, dtype=np.int32)
-            sets = np.arange(groups + 1, dtype=np.int64) * task.n_states, np.tile(every, groups)
+            every, exists = np.arange(task.n_states, dtype=np.int32), task.sizes > 0
+            indptr = np.concatenate([[0], np.cumsum(exists * task.n_states)])
+            sets = indptr, np.tile(every, int(exists.sum()))
         elif support != "local":
             raise ValueError(
                 f"support {support!r} is unknown; it must be 'known', 'local', 'full' or "

@@ -39,7 +39,8 @@ class Task:
     n_actions: int
     horizon: int
     indptr: Array
-    """(S*A + 1,) where the successors of each (s, a) begin."""
+    """(S*A + 1,) where the successors of each (s, a) begin; an action that a state does not have
+    has none."""
     successors: Array
     """(n,) the states believed reachable, ascending within each (s, a)."""
     reward: Array | None = None
@@ -70,7 +71,7 @@ class Task:
         if self.reward is not None:
             named = None if self.states is None and self.actions is None else self.pair
             put("reward", checked_reward(
-                self.reward, self.n_states, self.n_actions, self.horizon, named
+                self.reward, self.n_states, self.n_actions, self.horizon, self.available, named
             ))  # fmt: skip
 
     def pair(self, group: int, step: int | None = None) -> str:
@@ -87,6 +88,25 @@ class Task:
     def sizes(self) -> Array:
         """(S*A,) the number of successors of each (s, a)."""
         return np.diff(self.indptr)
+
+    @cached_property
+    def available(self) -> Array:
+        """(S, A) which actions each state has."""
+        return (self.sizes > 0).reshape(self.n_states, self.n_actions)
+
+    @cached_property
+    def first_rows(self) -> Array:
+        """The first row of each pair that exists."""
+        return self.indptr[:-1][self.sizes > 0]
+
+    def by_pair(self, rows: Array, reduce: np.ufunc = np.add) -> Array:
+        """(..., S*A) the sum, or another `reduce`, of rows (..., n) over each pair; 0 for none."""
+        found = reduce.reduceat(rows, self.first_rows, axis=-1)
+        if len(self.first_rows) == len(self.sizes):
+            return found
+        whole = np.zeros((*found.shape[:-1], len(self.sizes)), found.dtype)
+        whole[..., self.sizes > 0] = found
+        return whole
 
     @cached_property
     def square_start(self) -> Array:
@@ -145,24 +165,30 @@ class Task:
     @staticmethod
     def from_successors(
         states: Iterable[Hashable],
-        actions: Iterable[Hashable],
+        actions: Iterable[Hashable] | Callable[[Any], Iterable[Hashable]],
         successors: Callable[[Any, Any], Iterable[Any]],
         horizon: int,
         reward: Callable[[Any, Any], float] | None = None,
     ) -> Task:
         """What is known of a simulator: its states, its actions and where each pair may lead.
 
+        actions: a list, or a function from a state to the actions that it has.
         reward: a function (s, a) -> [0, 1]; None when the rewards must be learned. A state where
         episodes end is its own only successor and pays nothing.
         """
-        states, actions = list(states), list(actions)
-        for name, given in (("states", states), ("actions", actions)):
-            if len(set(given)) != len(given) or not given:
-                raise ValueError(f"{name} must be distinct, and at least one")
+        states, of_state = list(states), actions_of(actions)
+        if len(set(states)) != len(states) or not states:
+            raise ValueError("states must be distinct, and at least one")
         number = {s: i for i, s in enumerate(states)}
-        sets = []
+        has = [set(of_state(s)) for s in states]
+        actions = list(dict.fromkeys(a for s in states for a in of_state(s)))
+        sets: list[set[int]] = []
         for s, a in product(states, actions):
-            reached = list(successors(s, a))
+            reached = list(successors(s, a)) if a in has[number[s]] else []
+            if a in has[number[s]] and not reached:
+                raise ValueError(
+                    f"successors({s!r}, {a!r}) is empty; every action must lead somewhere"
+                )
             for s2 in reached:
                 if s2 not in number:
                     raise ValueError(
@@ -172,7 +198,10 @@ class Task:
         indptr, flat = support_from_sets(sets, len(states), len(actions))
         table = None
         if reward is not None:
-            table = np.array([[reward(s, a) for a in actions] for s in states])
+            table = np.array([
+                [reward(s, a) if a in has[i] else 0.0 for a in actions]
+                for i, s in enumerate(states)
+            ])  # fmt: skip
         return Task(
             len(states), len(actions), horizon, indptr, flat, table, states=states, actions=actions
         )
@@ -186,3 +215,21 @@ class Task:
 
     def __repr__(self) -> str:
         return f"Task({self.describe()})"
+
+
+def actions_of(actions: Any) -> Callable[[Any], list[Any]]:
+    """A function from a state to its actions, from one, or from a list that is for all states."""
+    everywhere = [] if callable(actions) else list(actions)
+    function: Callable[[Any], Iterable[Any]] = (
+        actions if callable(actions) else lambda _: everywhere
+    )
+
+    def of_state(state: Any) -> list[Any]:
+        found = list(function(state))
+        if not found or len(set(found)) != len(found):
+            name = "actions" if function is not actions else f"actions({state!r})"
+            wrong = "names an action twice" if found else "is empty"
+            raise ValueError(f"{name} {wrong}; actions must be distinct, and at least one")
+        return found
+
+    return of_state

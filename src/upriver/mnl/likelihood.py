@@ -70,7 +70,7 @@ def second_moment(rows: Any, weights: Array, regularization: float) -> Any:
 def visits(features: Features, counts: Array) -> Array:
     """(n,) N(s, a) of every triple."""
     task = features.task
-    return np.repeat(np.add.reduceat(counts, task.indptr[:-1]), task.sizes)
+    return np.repeat(task.by_pair(counts), task.sizes)
 
 
 def from_blocks(features: Features, flat: Array) -> Any:

@@ -78,7 +78,7 @@ def own_effects(features: Features, theta: Array, counts: Array, errors: Array) 
     shared model, its standard_error, z, and the visits of (s, a).
     """
     task, m = features.task, features.n_shared
-    rows = np.delete(np.arange(task.n_triples), task.indptr[:-1])
+    rows = np.delete(np.arange(task.n_triples), task.first_rows)
     visits = likelihood.visits(features, counts)[rows]
     own, error = features.spread * theta[m:], features.spread * errors[m:]
     z = own / error

@@ -11,14 +11,16 @@ from upriver.planning.induction import (
     clip_v_remaining,
     draw_word,
     empty_plan,
-    policy_type,
+    random_actions,
     steps_of,
     swept,
 )
-from upriver.planning.optimum import action_table, check_actions, evaluate, solve, start_value
+from upriver.planning.optimum import evaluate, solve, start_value
+from upriver.planning.tables import action_table, check_actions, check_available, policy_type
 
 __all__ = [
-    "Clip", "Plan", "action_table", "backward_induction", "check_actions", "clip_nothing", "clip_q",
-    "clip_q_above", "clip_v", "clip_v_remaining", "draw_word", "empty_plan", "evaluate",
-    "policy_type", "solve", "start_value", "steps_of", "swept",
+    "Clip", "Plan", "action_table", "backward_induction", "check_actions",
+    "check_available", "clip_nothing", "clip_q", "clip_q_above", "clip_v", "clip_v_remaining",
+    "draw_word", "empty_plan", "evaluate", "policy_type", "random_actions", "solve",
+    "start_value", "steps_of", "swept",
 ]  # fmt: skip

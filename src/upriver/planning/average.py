@@ -88,7 +88,7 @@ def recurrent_classes(rows: Rows) -> Array:
     n_actions = groups // n_states
     sizes = np.diff(rows.indptr)
     origin = np.repeat(np.arange(groups) // n_actions, sizes)
-    allowed, alive = np.ones(groups, bool), np.ones(n_states, bool)
+    allowed, alive = sizes > 0, np.ones(n_states, bool)
     while True:
         kept = allowed.repeat(sizes)
         graph = csr_array(

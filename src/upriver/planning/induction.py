@@ -12,7 +12,7 @@ import numpy as np
 from upriver import kernels
 from upriver.checks import Array
 from upriver.mdp import Task
-from upriver.mdp.names import Names, same_names
+from upriver.planning.tables import policy_type, reordered
 
 FLOAT = np.dtype(np.float64)
 
@@ -48,38 +48,6 @@ class Plan(NamedTuple):
         return reordered(self.policy, self.task.state_names, self.task.action_names, task)
 
 
-def reordered(table: Array, states: Names, actions: Names, task: Task) -> Array:
-    """A policy (H, S) or (H, S, A) whose states and actions have these names, as `task` has them.
-
-    Refused where the task has a state that the policy does not know, or the policy plays an action
-    that the task does not have.
-    """
-    columns = task.state_names.numbers_in(states, "the policy")
-    if columns is not None:
-        table = table[:, columns]
-    if same_names(actions.given, task.action_names.given) and actions.size == task.n_actions:
-        return table
-    played = np.unique(table) if table.ndim == 2 else np.flatnonzero(table.any(axis=(0, 1)))
-    numbers = np.full(actions.size, -1)
-    for a in played:
-        if actions[a] not in task.action_names:
-            raise ValueError(
-                f"the policy plays {actions[a]!r}, which is no action here; actions are "
-                f"{task.action_names[0]!r} to {task.action_names[task.n_actions - 1]!r}"
-            )
-        numbers[a] = task.action_names.number(actions[a])
-    if table.ndim == 2:
-        return numbers[table]
-    mixture = np.zeros((*table.shape[:2], task.n_actions))
-    mixture[:, :, numbers[played]] = table[:, :, played]
-    return mixture
-
-
-def policy_type(task: Task) -> type[np.signedinteger[Any]]:
-    """The smallest integer type that holds every action and -1."""
-    return np.int8 if task.n_actions <= 127 else np.int32
-
-
 def empty_plan(task: Task) -> tuple[Array, Array, Array]:
     """(policy, v, q) for a sweep to write: policy (H, S), v (H + 1, S) of zeros, q (S*A,)."""
     shape = task.horizon, task.n_states
@@ -88,6 +56,21 @@ def empty_plan(task: Task) -> tuple[Array, Array, Array]:
         np.zeros((task.horizon + 1, task.n_states)),
         np.empty(task.n_states * task.n_actions),
     )
+
+
+def random_actions(task: Task, rng: np.random.Generator) -> Array:
+    """(H, S) actions drawn uniformly among those that each state has."""
+    shape, kind = (task.horizon, task.n_states), policy_type(task)
+    if task.available.all():
+        return rng.integers(task.n_actions, size=shape, dtype=kind)
+    place = rng.integers(task.available.sum(axis=1), size=shape)
+    return first_available(task)[np.arange(task.n_states), place].astype(kind)
+
+
+@lru_cache(maxsize=64)
+def first_available(task: Task) -> Array:
+    """(S, A) the actions of each state, those that it has first."""
+    return np.argsort(~task.available, axis=1, kind="stable")
 
 
 def draw_word(rng: np.random.Generator) -> np.uint64:

@@ -8,10 +8,11 @@ import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array, as_float, instance
-from upriver.mdp import FiniteMDP, Task
+from upriver.mdp import FiniteMDP
 from upriver.planning.average import AveragePlan, solve_average
 from upriver.planning.discounted import DiscountedPlan, solve_discounted
-from upriver.planning.induction import Plan, backward_induction, clip_nothing, policy_type
+from upriver.planning.induction import Plan, backward_induction, clip_nothing
+from upriver.planning.tables import action_table, check_mixture, check_shape, policy_table
 
 
 @overload
@@ -91,47 +92,9 @@ def evaluate(
     weights = as_float("policy", table)
     if not ((weights >= 0).all() and np.allclose(weights.sum(axis=-1), 1.0, atol=1e-8)):
         raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
+    check_mixture(weights, task)
     kernels.planning.evaluate_mixed(*model, weights.reshape(-1, len(task.sizes)), v)
     return v
-
-
-def policy_table(task: Task, policy: Any) -> Array:
-    """The table of a policy in the order of the task: by name where it has names."""
-    table = policy.on(task) if hasattr(policy, "on") else policy
-    try:
-        return np.asarray(table)
-    except (TypeError, ValueError):
-        raise ValueError("policy must be a table without gaps") from None
-
-
-def action_table(task: Task, policy: Any) -> Array:
-    """(H, S) in the one integer type that the kernels know, from whole numbers (H, S) or (S,)."""
-    table = policy_table(task, policy)
-    if table.dtype.kind not in "iu":
-        raise ValueError(
-            f"policy is {table.dtype} of shape {table.shape}; it must be whole numbers (H, S) or "
-            "(S,)"
-        )
-    check_shape(table, (task.horizon, task.n_states))
-    check_actions("policy", table, task.n_actions)
-    return np.ascontiguousarray(
-        np.broadcast_to(table, (task.horizon, task.n_states)), dtype=policy_type(task)
-    )
-
-
-def check_shape(table: Array, shape: tuple[int, ...]) -> None:
-    if table.shape not in {shape, shape[1:]}:
-        raise ValueError(f"policy has shape {table.shape}; it must be {shape} or {shape[1:]}")
-
-
-def check_actions(name: str, table: Array, n_actions: int) -> None:
-    bad = (table < 0) | (table >= n_actions)
-    if bad.any():
-        where = np.unravel_index(int(np.argmax(bad)), table.shape)
-        raise ValueError(
-            f"{name}[{', '.join(map(str, where))}] is {table[where]}; "
-            f"actions are 0 to {n_actions - 1}"
-        )
 
 
 def start_value(mdp: FiniteMDP, v: Array) -> float:

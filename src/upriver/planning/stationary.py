@@ -21,6 +21,7 @@ import numpy as np
 from upriver import kernels
 from upriver.checks import Array
 from upriver.mdp import FiniteMDP, Task
+from upriver.planning.tables import check_mixture
 
 LEVEL = 0.1
 """A chain is followed until its changes are this much more level than the improvement's."""
@@ -88,6 +89,7 @@ def chain_of(rows: Rows, task: Task, policy: Array) -> Rows:
         mixture = np.eye(task.n_actions)[mixture]
     if not ((mixture >= 0).all() and np.allclose(mixture.sum(axis=1), 1.0, atol=1e-8)):
         raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
+    check_mixture(mixture, task)
     groups = np.arange(mixture.size)
     select = sparse.csr_array((mixture.ravel(), (groups // shape[1], groups)))
     select.eliminate_zeros()

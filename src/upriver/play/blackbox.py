@@ -16,7 +16,7 @@ from upriver.agents.guard import check_agent
 from upriver.agents.protocol import Agent, Episode
 from upriver.checks import Array, positive_integer
 from upriver.mdp import Task
-from upriver.planning import Plan, check_actions
+from upriver.planning import Plan, check_available
 from upriver.play.policy import Policy
 from upriver.play.simulate import Checkpoint, begin, check_table
 
@@ -111,7 +111,7 @@ def learn(
         # One double an episode, so that a resumed run finds its place in the stream.
         word = int(environment.random() * 2**31)
         check_table(plan.policy, task)
-        check_actions("the agent's policy", plan.policy, task.n_actions)
+        check_available("the agent's policy", plan.policy, task)
         episode, paid, over = adapter.play(plan.policy, word)
         returns[k], lengths[k], ended[k] = paid, len(episode.actions), over
         if over and task.reward is None:
@@ -210,7 +210,7 @@ class Adapter:
         task = self.task
         first, last = task.indptr[s * task.n_actions], task.indptr[(s + 1) * task.n_actions]
         name = task.state_names[s]
-        if last - first != task.n_actions or (task.successors[first:last] != s).any():
+        if (task.successors[first:last] != s).any():
             raise ValueError(
                 f"the environment ended in state {name!r}, where the task goes on; give that state "
                 "itself as its only successor, or a state of that kind as `end`"
@@ -227,10 +227,11 @@ class Adapter:
 
         Only for rewards that must be learned, so that no reward is hoped for beyond the end.
         """
-        missing = self.task.horizon - len(episode.actions)
+        missing, last = self.task.horizon - len(episode.actions), episode.states[-1]
+        actions = np.flatnonzero(self.task.available[last])
         nothing = -self.low / self.scale
         return Episode(
-            np.append(episode.states, np.full(missing, episode.states[-1])),
-            np.append(episode.actions, np.arange(missing) % self.task.n_actions),
+            np.append(episode.states, np.full(missing, last)),
+            np.append(episode.actions, actions[np.arange(missing) % len(actions)]),
             np.append(episode.rewards, np.full(missing, nothing)),
         )

@@ -14,7 +14,7 @@ from upriver.mdp import Task
 from upriver.mdp.archive import load_object, save_object
 from upriver.mdp.names import Names, checked_names
 from upriver.planning import Plan, action_table, check_actions
-from upriver.planning.induction import reordered
+from upriver.planning.tables import reordered
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from upriver.agents.protocol import Agent, Episode
 from upriver.checks import Array, checked_seed, instance, positive_integer, shown
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.archive import digest, encode, fingerprints, name_of
-from upriver.planning import Plan, check_actions, solve
+from upriver.planning import Plan, check_available, solve
 
 if TYPE_CHECKING:
     from upriver.play.policy import Policy
@@ -176,6 +176,12 @@ def check_same_problem(task: Task, known: Task) -> None:
                 f"{mine.what} {i} is {mine[i]!r} in the agent's task and {true[i]!r} in the MDP; "
                 "build the agent from a task of this MDP, with the same order of names"
             )
+    extra = task.available & ~known.available
+    if extra.any():
+        raise ValueError(
+            f"the agent's task has the pair {task.pair(int(np.argmax(extra)))}, which the MDP does "
+            "not have; build the agent from a task of this MDP"
+        )
 
 
 def simulate(
@@ -217,7 +223,7 @@ def simulate(
         played = ~policy if played is None else played  # at first everything is new
         changed = evaluate(*model, policy, played, v)
         if changed < 0:
-            check_actions("the agent's policy", policy, task.n_actions)
+            check_available("the agent's policy", policy, task)
         if changed:
             played = policy.copy()  # an agent may write its next table into the same array
         episode = Episode(

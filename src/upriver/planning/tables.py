@@ -1,0 +1,107 @@
+"""Policies as tables: in the order of a task, by name, of actions that its states have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from upriver.checks import Array
+from upriver.mdp import Task
+from upriver.mdp.names import Names, same_names
+
+
+def policy_type(task: Task) -> type[np.signedinteger[Any]]:
+    """The smallest integer type that holds every action and -1."""
+    return np.int8 if task.n_actions <= 127 else np.int32
+
+
+def reordered(table: Array, states: Names, actions: Names, task: Task) -> Array:
+    """A policy (H, S) or (H, S, A) whose states and actions have these names, as `task` has them.
+
+    Refused where the task has a state that the policy does not know, or the policy plays an action
+    that the task does not have.
+    """
+    columns = task.state_names.numbers_in(states, "the policy")
+    if columns is not None:
+        table = table[:, columns]
+    if same_names(actions.given, task.action_names.given) and actions.size == task.n_actions:
+        return table
+    played = np.unique(table) if table.ndim == 2 else np.flatnonzero(table.any(axis=(0, 1)))
+    numbers = np.full(actions.size, -1)
+    for a in played:
+        if actions[a] not in task.action_names:
+            raise ValueError(
+                f"the policy plays {actions[a]!r}, which is no action here; actions are "
+                f"{task.action_names[0]!r} to {task.action_names[task.n_actions - 1]!r}"
+            )
+        numbers[a] = task.action_names.number(actions[a])
+    if table.ndim == 2:
+        return numbers[table]
+    mixture = np.zeros((*table.shape[:2], task.n_actions))
+    mixture[:, :, numbers[played]] = table[:, :, played]
+    return mixture
+
+
+def policy_table(task: Task, policy: Any) -> Array:
+    """The table of a policy in the order of the task: by name where it has names."""
+    table = policy.on(task) if hasattr(policy, "on") else policy
+    try:
+        return np.asarray(table)
+    except (TypeError, ValueError):
+        raise ValueError("policy must be a table without gaps") from None
+
+
+def action_table(task: Task, policy: Any) -> Array:
+    """(H, S) in the one integer type that the kernels know, from whole numbers (H, S) or (S,)."""
+    table = policy_table(task, policy)
+    if table.dtype.kind not in "iu":
+        raise ValueError(
+            f"policy is {table.dtype} of shape {table.shape}; it must be whole numbers (H, S) or "
+            "(S,)"
+        )
+    check_shape(table, (task.horizon, task.n_states))
+    check_available("policy", table, task)
+    return np.ascontiguousarray(
+        np.broadcast_to(table, (task.horizon, task.n_states)), dtype=policy_type(task)
+    )
+
+
+def check_shape(table: Array, shape: tuple[int, ...]) -> None:
+    if table.shape not in {shape, shape[1:]}:
+        raise ValueError(f"policy has shape {table.shape}; it must be {shape} or {shape[1:]}")
+
+
+def check_actions(name: str, table: Array, n_actions: int) -> None:
+    bad = (table < 0) | (table >= n_actions)
+    if bad.any():
+        where = np.unravel_index(int(np.argmax(bad)), table.shape)
+        raise ValueError(
+            f"{name}[{', '.join(map(str, where))}] is {table[where]}; "
+            f"actions are 0 to {n_actions - 1}"
+        )
+
+
+def check_available(name: str, table: Array, task: Task) -> None:
+    """Refuse a table (..., S) of actions that plays one which its state does not have."""
+    check_actions(name, table, task.n_actions)
+    bad = ~task.available[np.arange(task.n_states), table]
+    if bad.any():
+        where = np.unravel_index(int(np.argmax(bad)), bad.shape)
+        s, a = int(where[-1]), int(table[where])
+        raise ValueError(
+            f"{name}[{', '.join(map(str, where))}] is {a}; state {task.state_names[s]!r} does not "
+            f"have the action {task.action_names[a]!r}"
+        )
+
+
+def check_mixture(weights: Array, task: Task) -> None:
+    """Refuse probabilities (..., S, A) of an action that a state does not have."""
+    bad = (weights > 0) & ~task.available
+    if bad.any():
+        where = np.unravel_index(int(np.argmax(bad)), bad.shape)
+        s, a = int(where[-2]), int(where[-1])
+        raise ValueError(
+            f"policy[{', '.join(map(str, where))}] is {weights[where]:.6g}; state "
+            f"{task.state_names[s]!r} does not have the action {task.action_names[a]!r}"
+        )
