@@ -147,8 +147,8 @@ def test_nothing_to_learn_is_said():
 
 def test_a_state_that_ends_and_goes_on_gets_an_end_beside_it():
     rows = [
-        [[(0.5, 1, 0.0, False), (0.5, 1, 2.0, True)]],
-        [[(1.0, 0, -2.0, False)]],
+        {0: [(0.5, 1, 0.0, False), (0.5, 1, 2.0, True)]},
+        {0: [(1.0, 0, -2.0, False)]},
     ]
     mdp = close_ends(rows, 0, 3, "two")
     assert mdp.known.states == (0, 1, "end")

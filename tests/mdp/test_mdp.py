@@ -252,7 +252,7 @@ WRONG = {
                           r"leaves out successor 1 of \(s=0, a=0\)"),
     "support too few": (lambda: FiniteMDP.from_arrays(TWO, PAY, 3).task([{0, 1}] * 3),
                         "support has 3 sets; there must be 4"),
-    "support without an action": (lambda: FiniteMDP.from_arrays(TWO, PAY, 3).task([{0, 1}] * 3 + [set()]),
+    "support empty": (lambda: FiniteMDP.from_arrays(TWO, PAY, 3).task([{0, 1}] * 3 + [set()]),
                       r"leaves out successor 0 of \(s=1, a=1\)"),
     "support range": (lambda: FiniteMDP.from_arrays(TWO, PAY, 3).task([[0, 1]] * 3 + [[0, 1, 2]]),
                       r"successor 2 of \(s=1, a=1\) is out of range"),

@@ -153,11 +153,13 @@ def checked_episode(task: Task, episode: Any) -> Episode:
         states, actions, rewards, task.n_states, task.n_actions, task.indptr
     )
     if wrong >= 0:
-        at = states[min(wrong // 3, len(states) - 1)]
-        of_state = range(task.n_actions) if wrong % 3 != 1 else np.flatnonzero(task.available[at])
+        has = f"0 to {task.n_actions - 1}"
+        if wrong % 3 == 1 and 0 <= actions[wrong // 3] < task.n_actions:
+            at = states[wrong // 3]
+            has = f"{', '.join(map(str, np.flatnonzero(task.available[at])))} in state {at}"
         name, given, allowed = (
             ("states", states, f"0 to {task.n_states - 1}"),
-            ("actions", actions, f"{', '.join(map(str, of_state))} in state {at}"),
+            ("actions", actions, has),
             ("rewards", rewards, "finite numbers"),
         )[wrong % 3]
         raise ValueError(

@@ -220,9 +220,7 @@ class Task:
 def actions_of(actions: Any) -> Callable[[Any], list[Any]]:
     """A function from a state to its actions, from one, or from a list that is for all states."""
     everywhere = [] if callable(actions) else list(actions)
-    function: Callable[[Any], Iterable[Any]] = (
-        actions if callable(actions) else lambda _: everywhere
-    )
+    function: Any = actions if callable(actions) else lambda _: everywhere
 
     def of_state(state: Any) -> list[Any]:
         found = list(function(state))
