@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.experiments.sweeping import AGENTS, environment, stored, sweep, table_bytes
+from tests.experiments.sweeping import (
+    AGENTS,
+    environment,
+    finish,
+    start,
+    stored,
+    sweep,
+    table_bytes,
+)
 from upriver.experiments import execute
 from upriver.experiments.check import check
 from upriver.experiments.progress import Reporter
@@ -28,7 +38,7 @@ def dask(role: str, *words: str) -> subprocess.Popen:
 
 @pytest.fixture
 def cluster(tmp_path):
-    """(address, worker processes), started by their own commands and stopped at the end."""
+    """(address, workers, scheduler), started by their own commands and stopped at the end."""
     note = tmp_path / "scheduler.json"
     scheduler = dask("scheduler", "--port", "0", "--scheduler-file", str(note))
     workers = []
@@ -40,7 +50,7 @@ def cluster(tmp_path):
         address = json.loads(note.read_text())["address"]
         alone = "--no-nanny", "--nthreads", "1", "--local-directory", str(tmp_path / "dask")
         workers = [dask("worker", address, *alone) for _ in range(2)]
-        yield address, workers
+        yield address, workers, scheduler
     finally:
         for process in [*workers, scheduler]:
             process.kill()
@@ -61,13 +71,13 @@ class KillAfter(Reporter):
 
 
 def test_a_cluster_that_loses_a_worker_gives_the_same_bytes(tmp_path, cluster):
-    address, workers = cluster
+    address, workers, _ = cluster
     experiment = sweep([{"agent": "ucrl-mnl"}, {"agent": f"{AGENTS}:Logged"}], seeds=40)
     here, there = tmp_path / "here", tmp_path / "there"
     execute(experiment, here, jobs=1)
     outcome = execute(experiment, there, cluster=address, reporter=KillAfter(15, workers[0]))
+    assert outcome.complete and outcome.ran == 80, outcome.failed
     assert workers[0].wait(timeout=5) != 0
-    assert outcome.complete and outcome.ran == 80
     assert table_bytes(there) == table_bytes(here)
     # what the one worker left now finds stored is not played again, and it can write by itself
     before = {p: p.stat().st_mtime_ns for p in stored(there)}
@@ -111,7 +121,7 @@ def test_a_port_that_says_nothing_is_one_sentence_in_good_time(tmp_path, monkeyp
 def test_a_cluster_without_workers_is_told(tmp_path, cluster, monkeypatch):
     from upriver.experiments import cluster as module
 
-    address, workers = cluster
+    address, workers, _ = cluster
     for worker in workers:
         worker.kill()
         worker.wait()
@@ -142,13 +152,40 @@ def test_workers_with_threads_tear_and_swap_nothing(tmp_path):
     assert table_bytes(there) == table_bytes(tmp_path / "here")
 
 
-@pytest.mark.slow
-def test_an_agent_that_aborts_fails_alone(tmp_path):
-    from distributed import LocalCluster
-
+def test_an_agent_that_dies_or_hangs_fails_alone_and_costs_no_worker(tmp_path, cluster):
+    """These workers have no nanny: one that died would not come back."""
+    address, workers, _ = cluster
     agents = [{"agent": f"{AGENTS}:Aborts"}, {"agent": "random"}]
-    options = {"n_workers": 2, "threads_per_worker": 1, "host": "127.0.0.1"}
-    with LocalCluster(dashboard_address=None, **options) as here:
-        outcome = execute(sweep(agents, 4), tmp_path, cluster=here.scheduler_address)
-    assert {run.label for run, _ in outcome.failed} == {"Aborts"}
-    assert outcome.ran == 4 and len(outcome.failed) == 4
+    outcome = execute(sweep(agents, 2), tmp_path, cluster=address)
+    assert [(run.label, error) for run, error in outcome.failed] == [
+        ("Aborts", "the worker process died 3 times at this run (signal 9)")
+    ] * 2
+    assert outcome.ran == 2
+    slow = sweep([{"agent": f"{AGENTS}:Sleeps"}], 2, episodes=60)
+    outcome = execute(slow, tmp_path, cluster=address, run_timeout=1.5)
+    assert [error for _, error in outcome.failed] == ["it took longer than 1.5 s"] * 2
+    assert all(worker.poll() is None for worker in workers)
+    for worker in workers:  # and what was started beside them is gone
+        assert not psutil.Process(worker.pid).children()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_lost_scheduler_is_one_sentence_and_the_same_command_continues(tmp_path, cluster, shared):
+    address, _, scheduler = cluster
+    spec, folder = tmp_path / "sweep.toml", tmp_path / "r"
+    agents = [{"agent": "random"}, {"agent": f"{AGENTS}:Sleeps"}]
+    spec.write_text(sweep(agents, seeds=8).to_toml())
+    words = "run", spec, "--out", folder, "--quiet", "--cluster", address
+    process = start(*words, *["--shared-store"] * shared)
+    while len(stored(folder)) < 3:
+        assert process.poll() is None
+        time.sleep(0.01)
+    scheduler.kill()
+    code, _, err = finish(process, timeout=60)
+    said = [line for line in err.splitlines() if not re.match(r"\d+(/\d+)? runs", line)]
+    assert code == 1 and len(said) == 1, err
+    assert re.search(r"the scheduler at tcp://\S+ was lost; finished runs are kept, and the", err)
+    kept = stored(folder)
+    assert 3 <= len(kept) < 16 and check(folder).problems == []
+    code, out, err = finish(start("run", spec, "--out", folder, "--quiet", "--jobs", 2))
+    assert code == 0 and "0 failed" in out and len(stored(folder)) == 16, err

@@ -416,12 +416,14 @@ def test_a_worker_finds_a_file_that_was_replaced_under_way(tmp_path):
     from upriver.experiments import Store
     from upriver.experiments.execute import Tally
     from upriver.experiments.progress import Reporter
-    from upriver.experiments.workers import run_in_workers
+    from upriver.experiments.workers import Crew
 
     runs = read(valley(tmp_path / "mine")).runs()[:2]
     up.envs.riverswim(4, horizon=9).save(tmp_path / "mine" / "valley.npz")
     progress = Tally(Reporter(), [])
-    run_in_workers(runs, Store.create(tmp_path / "r"), 1, progress)
+    crew = Crew(Store.create(tmp_path / "r"))
+    crew.play(runs, 1, progress)
+    crew.dismiss()
     assert len(progress.failures) == 2
     assert all("holds another MDP" in error for _, error in progress.failures)
 

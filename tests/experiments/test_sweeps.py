@@ -151,8 +151,6 @@ def test_a_run_that_hangs_is_ended_and_the_others_go_on(tmp_path):
     assert execute(quick, tmp_path, jobs=1, run_timeout=60.0).ran == 2
     with pytest.raises(ValueError, match="run_timeout is 0"):
         execute(sweep(agents, 1), tmp_path, run_timeout=0)
-    with pytest.raises(ValueError, match="not for a cluster"):
-        execute(sweep(agents, 1), tmp_path, run_timeout=1.0, cluster="local")
 
 
 def test_how_a_worker_ended_is_said_as_it_was(tmp_path):

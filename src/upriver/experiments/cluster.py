@@ -1,65 +1,106 @@
-"""Runs on a Dask cluster: the same pure function, sent to a running scheduler or to a local one.
+"""Runs on a Dask cluster: the same worker processes, each beside a worker of the cluster.
 
-Results come back and are written here, so that no disk need be shared; with `shared_store` the
-workers write them. Dask may play a run twice when a worker is lost. That is harmless: a run is a
-function of its spec, and its file is written once.
+A run is played in a process of its own, as it is without a cluster, so an agent that takes its
+process with it costs the cluster nothing. Results come back and are written here, so that no disk
+need be shared; with `shared_store` the workers write them. Dask may play a run twice when a worker
+is lost. That is harmless: a run is a function of its spec, and its file is written once.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import queue
 import time
-import traceback
 from collections import Counter, deque
-from contextlib import contextmanager
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
+from uuid import uuid4
 
-from upriver.experiments.build import run_one
-from upriver.experiments.execute import Tally, attempt, describe
-from upriver.experiments.runfile import to_bytes
+from upriver.experiments.execute import Tally, describe
+from upriver.experiments.progress import Reporter
 from upriver.experiments.runspec import RunSpec
-from upriver.experiments.store import StorageFailed, Store
+from upriver.experiments.store import Store
+from upriver.experiments.workers import Crew, WorkersFailed
 
 ATTEMPTS = 3
-"""How often a run may be lost with the connection before it counts as failed."""
+"""How often a run may be lost with its workers or its scheduler before it counts as failed."""
 TIMEOUT = 10
 """Seconds that a scheduler has to answer."""
 WORKERLESS = 30.0
 """Seconds that a cluster may be without workers."""
 AHEAD = 4
 """Runs under way for each thread of the cluster, so that no thread waits for this process."""
+IDLE: queue.SimpleQueue[Crew] = queue.SimpleQueue()
+"""In a worker of the cluster: processes that wait for their next run."""
 
 
 class Result(NamedTuple):
     """What a worker sends back: the file of a run, or why there is none."""
 
     data: bytes | None
-    error: str | None
-    trace: str
+    error: str | None = None
+    trace: str = ""
     storage: str | None = None
 
 
-def remote(run_json: str, version: str, root: str | None) -> Result:
-    """Play one run on a worker; with `root`, store it there too."""
-    from pathlib import Path
-
+def remote(run_json: str, version: str, root: str | None, timeout: float | None) -> Result:
+    """Play one run beside a worker; with `root`, store it there too."""
     from upriver import __version__
 
     if __version__ != version:
-        text = f"the worker has upriver {__version__}, this sweep is of {version}"
-        return Result(None, text, "")
+        return Result(None, f"the worker has upriver {__version__}, this sweep is of {version}")
     run = RunSpec.from_json(run_json)
-    if root is not None:
-        try:
-            return Result(None, attempt(run, Store(Path(root))), "")
-        except StorageFailed as error:
-            return Result(None, None, "", str(error))
+    shared = None if root is None else Store(Path(root))
     try:
-        return Result(to_bytes(run, run_one(run)), None, "")
-    except (Exception, SystemExit) as error:
-        return Result(None, describe(error), traceback.format_exc()[-20_000:])
+        if shared is None:
+            return played(run, timeout)
+        if shared.has(run):
+            return Result(None)
+        result = played(run, timeout)
+        if result.data is None:
+            shared.record_failure(run, str(result.error), result.trace)
+        else:
+            shared.save_bytes(run, result.data)
+        return result._replace(data=None)
+    except OSError as error:
+        return Result(None, storage=str(error))
+
+
+def played(run: RunSpec, timeout: float | None) -> Result:
+    """The file of a run, or its error: played into a folder that Dask removes with its worker."""
+    from distributed import get_worker
+
+    try:
+        crew = IDLE.get_nowait()
+    except queue.Empty:
+        folder = Path(get_worker().local_directory, f"upriver-{uuid4().hex}")
+        crew = Crew(Store.create(folder))
+    told = Tally(Reporter(), [])
+    try:
+        crew.play([run], 1, told, timeout)
+    except WorkersFailed as error:
+        return Result(None, str(error))
+    for _, error in told.failures:
+        path = crew.store.failure_path(run)
+        result = Result(None, error, json.loads(path.read_text(encoding="utf-8"))["traceback"])
+        break
+    else:
+        path = crew.store.path(run)
+        result = Result(path.read_bytes())
+    path.unlink()
+    IDLE.put(crew)
+    return result
+
+
+def dismiss() -> None:
+    """Let the processes beside a worker go."""
+    with suppress(queue.Empty):
+        while True:
+            IDLE.get_nowait().dismiss()
 
 
 def run_on_cluster(
@@ -67,34 +108,34 @@ def run_on_cluster(
     store: Store,
     address: str,
     jobs: int,
-    shared_store: bool,
     progress: Tally,
+    shared_store: bool = False,
+    timeout: float | None = None,
 ) -> None:
     """Play `runs` on the cluster until each is stored or has failed."""
     from upriver import __version__
 
     root = str(store.root.resolve()) if shared_store else None
-    waiting, suspects, lost = deque(runs), deque[RunSpec](), Counter[str]()
+    waiting, lost = deque(runs), Counter[int]()
     inbox: queue.Queue[Any] = queue.Queue()
     with connected(address, jobs) as client:
+        from distributed import KilledWorker  # not before it is known to be there
+
         under_way: dict[str, tuple[RunSpec, Any]] = {}
 
-        def submit(run: RunSpec, alone: bool) -> None:
+        def submit(run: RunSpec) -> None:
             # one name for one run: asked for twice, Dask still plays it once
-            key = f"upriver-{__version__}-{run.env}-{run.label}-{run.key}{'-alone' * alone}"
-            future = client.submit(remote, run.to_json(), __version__, root, key=key)
+            key = f"upriver-{__version__}-{run.env}-{run.label}-{run.key}-{lost[id(run)]}"
+            future = client.submit(remote, run.to_json(), __version__, root, timeout, key=key)
             under_way[key] = run, future
             progress.reporter.running(run)
             future.add_done_callback(inbox.put)
 
-        alone, seen = False, time.monotonic()
-        while waiting or suspects or under_way:
+        seen = time.monotonic()
+        while waiting or under_way:
             at_once = max(16, AHEAD * threads(client))
             while waiting and len(under_way) < at_once:
-                submit(waiting.popleft(), alone=False)
-            if suspects and not under_way:
-                alone = True
-                submit(suspects.popleft(), alone)
+                submit(waiting.popleft())
             try:
                 future = inbox.get(timeout=1.0)
             except queue.Empty:
@@ -108,37 +149,37 @@ def run_on_cluster(
                 continue
             seen = time.monotonic()
             run, _ = under_way.pop(future.key)
-            if future.status in ("cancelled", "lost"):
-                lost[future.key] += 1
-                if lost[future.key] >= ATTEMPTS or client.status != "running":
+            try:
+                result = Result(*future.result())
+            except Exception as error:
+                lost[id(run)] += 1
+                again = lost[id(run)] < ATTEMPTS and client.status == "running"
+                if isinstance(error, CancelledError | OSError) and not again:
                     raise ConnectionError(
                         f"the scheduler at {address} was lost; finished runs are kept, and the "
                         "same command continues"
-                    )
-                waiting.append(run)
-            elif future.status == "error" and not alone:
-                # workers died with this run on them, but it may have been another that killed
-                # them: once all others are done, each suspect is played with nobody else around
-                suspects.append(run)
-            else:
-                progress.settle(run, receive(run, future, store, shared_store))
+                    ) from error
+                # Dask gives a run up when it was lost with a few workers, whoever was to blame
+                if isinstance(error, CancelledError | OSError | KilledWorker) and again:
+                    waiting.append(run)
+                    continue
+                result = Result(None, describe(error))
+            progress.settle(run, receive(run, result, store, shared_store))
+        with suppress(Exception):  # they go with their workers in any case
+            client.run(dismiss)
 
 
-def receive(run: RunSpec, future: Any, store: Store, shared_store: bool) -> str | None:
+def receive(run: RunSpec, result: Result, store: Store, shared_store: bool) -> str | None:
     """Store what came back; the error if there was one."""
-    if future.status == "error":  # Dask gave up: its workers died at this run
-        error, trace = "the workers that played this run died", describe(future.exception())
-    else:
-        result = Result(*future.result())
-        if result.storage is not None:
-            raise OSError(result.storage)
-        if result.data is not None:
-            store.save_bytes(run, result.data)
-        error, trace = result.error, result.trace
-        if shared_store and error is None and not store.has(run):
-            error = f"a worker stored the run, and {store.path(run)} is not here"
+    if result.storage is not None:
+        raise OSError(result.storage)
+    if result.data is not None:
+        store.save_bytes(run, result.data)
+    error = result.error
+    if shared_store and error is None and not store.has(run):
+        error = f"a worker stored the run, and {store.path(run)} is not here"
     if error is not None and not (shared_store and store.failure_path(run).exists()):
-        store.record_failure(run, error, trace)
+        store.record_failure(run, error, result.trace)
     return error
 
 
@@ -159,9 +200,10 @@ def connected(address: str, jobs: int):
         raise ValueError(
             "a cluster needs Dask; install the extra: pip install 'upriver[cluster]'"
         ) from None
-    log = logging.getLogger("distributed")
-    before = log.level
-    log.setLevel(logging.CRITICAL + 1)  # what is lost is said in a sentence of ours
+    logs = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
+    before = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.CRITICAL + 1)  # what is lost is said in a sentence of ours
     try:
         if address == "local":
             with (
@@ -179,7 +221,8 @@ def connected(address: str, jobs: int):
         with answering(address, Client) as client:
             yield client
     finally:
-        log.setLevel(before)
+        for log, level in zip(logs, before, strict=True):
+            log.setLevel(level)
 
 
 def answering(address: str, make: Any) -> Any:

@@ -55,7 +55,7 @@ def execute(
     jobs: worker processes, as many as there are processors by default; 1 runs in this process.
     cluster: the address of a Dask scheduler, or "local"; shared_store lets its workers write into
     `out` themselves. run_timeout: seconds after which a run counts as failed and its worker process
-    is ended; not on a cluster. The files do not depend on any of these.
+    is ended. The files do not depend on any of these.
     """
     jobs = usable_processors() if jobs is None else jobs
     if jobs < 1:
@@ -64,8 +64,6 @@ def execute(
         raise ValueError("shared_store is for a cluster; give its address too")
     if run_timeout is not None and not run_timeout > 0.0:
         raise ValueError(f"run_timeout is {run_timeout!r}; it must be a positive number of seconds")
-    if run_timeout is not None and cluster is not None:
-        raise ValueError("run_timeout is for worker processes of this machine, not for a cluster")
     runs = experiment.runs() if isinstance(experiment, Experiment) else list(experiment)
     store = Store.create(out)
     existing = set(store.files())
@@ -83,11 +81,14 @@ def execute(
             if pending and cluster is not None:
                 from upriver.experiments.cluster import run_on_cluster
 
-                run_on_cluster(pending, store, cluster, jobs, shared_store, progress)
+                how = shared_store, run_timeout
+                run_on_cluster(pending, store, cluster, jobs, progress, *how)
             elif pending and (jobs > 1 or run_timeout is not None):
-                from upriver.experiments.workers import run_in_workers
+                from upriver.experiments.workers import Crew
 
-                run_in_workers(pending, store, min(jobs, len(pending)), progress, run_timeout)
+                crew = Crew(store)
+                crew.play(pending, min(jobs, len(pending)), progress, run_timeout)
+                crew.dismiss()
             else:
                 for run in pending:
                     told.running(run)

@@ -115,86 +115,89 @@ class Waiting:
         self.left += len(runs)
 
 
-def run_in_workers(
-    runs: list[RunSpec],
-    store: Store,
-    jobs: int,
-    progress: Tally,
-    timeout: float | None = None,
-) -> None:
-    """Play `runs` in `jobs` processes until each is stored or has failed."""
-    waiting = Waiting(runs, jobs)
-    inbox: queue.Queue[tuple[Worker, Any]] = queue.Queue()
-    workers: set[Worker] = set()
-    deaths: Counter[RunSpec | None] = Counter()
-    finished = False
-    try:
-        while waiting.left or any(w.assigned for w in workers):
-            while len(workers) < min(jobs, waiting.left + sum(bool(w.assigned) for w in workers)):
-                workers.add(Worker(store, inbox))
-            for worker in workers:
-                if not worker.assigned and waiting.left:
-                    worker.send(waiting.batch(worker, {w.group for w in workers - {worker}}))
+class Crew:
+    """The worker processes of a folder; between two lists of runs they wait."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.inbox: queue.Queue[tuple[Worker, Any]] = queue.Queue()
+        self.workers: set[Worker] = set()
+
+    def play(
+        self, runs: list[RunSpec], jobs: int, progress: Tally, timeout: float | None = None
+    ) -> None:
+        """Play `runs` in `jobs` processes until each is stored or has failed."""
+        waiting, workers = Waiting(runs, jobs), self.workers
+        deaths: Counter[Any] = Counter()
+        finished = False
+        try:
+            while waiting.left or any(w.assigned for w in workers):
+                busy = sum(bool(w.assigned) for w in workers)
+                while len(workers) < min(jobs, waiting.left + busy):
+                    workers.add(Worker(self.store, self.inbox))
+                for worker in workers:
+                    if not worker.assigned and waiting.left:
+                        worker.send(waiting.batch(worker, {w.group for w in workers - {worker}}))
+                        worker.since = time.monotonic()
+                        progress.reporter.running(worker.assigned[0])
+                    elif timeout is not None and worker.ready and worker.assigned:
+                        worker.late = time.monotonic() - worker.since > timeout
+                        if worker.late:
+                            worker.process.kill()  # it is buried like any other
+                try:
+                    wait = 0.5 if timeout is None else min(0.5, timeout)
+                    worker, reply = self.inbox.get(timeout=wait)
+                except queue.Empty:
+                    progress.reporter.tick()
+                    continue
+                if reply is None:
+                    workers.discard(worker)
+                    waiting.back(self.bury(worker, deaths, progress, timeout))
+                elif "ready" in reply:
+                    worker.ready, worker.since = True, time.monotonic()
+                elif "storage" in reply:
+                    raise OSError(reply["storage"])
+                else:
+                    progress.settle(worker.assigned.popleft(), reply["error"])
                     worker.since = time.monotonic()
-                    progress.reporter.running(worker.assigned[0])
-                elif timeout is not None and worker.ready and worker.assigned:
-                    worker.late = time.monotonic() - worker.since > timeout
-                    if worker.late:
-                        worker.process.kill()  # it is buried like any other
-            try:
-                worker, reply = inbox.get(timeout=0.5 if timeout is None else min(0.5, timeout))
-            except queue.Empty:
-                progress.reporter.tick()
-                continue
-            if reply is None:
-                workers.discard(worker)
-                bury(worker, store, waiting, deaths, progress, timeout)
-            elif "ready" in reply:
-                worker.ready, worker.since = True, time.monotonic()
-            elif "storage" in reply:
-                raise OSError(reply["storage"])
-            else:
-                progress.settle(worker.assigned.popleft(), reply["error"])
-                worker.since = time.monotonic()
-                if worker.assigned:
-                    progress.reporter.running(worker.assigned[0])
-        finished = True
-    finally:
-        for worker in workers:
-            worker.stop(kill=not finished)
+                    if worker.assigned:
+                        progress.reporter.running(worker.assigned[0])
+            finished = True
+        finally:
+            if not finished:
+                self.dismiss(kill=True)
 
+    def bury(
+        self, worker: Worker, deaths: Counter[Any], progress: Tally, timeout: float | None
+    ) -> list[RunSpec]:
+        """A worker is gone: the runs to try again, without one that has cost too many."""
+        with suppress(subprocess.TimeoutExpired):  # how it ended, before anybody ends it
+            worker.process.wait(timeout=2.0)
+        worker.stop(kill=True)
+        code = worker.process.returncode
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        rest = list(worker.assigned)
+        worker.assigned.clear()
+        if not worker.ready:
+            deaths[None] += 1
+            if deaths[None] >= ATTEMPTS:
+                raise WorkersFailed(f"worker processes end before their first run ({how})")
+        elif rest:
+            run = rest[0]
+            deaths[run.key, run.env, run.label] += 1
+            error = None
+            if worker.late:
+                error = f"it took longer than {timeout:g} s"
+            elif deaths[run.key, run.env, run.label] >= ATTEMPTS:
+                error = f"the worker process died {ATTEMPTS} times at this run ({how})"
+            if self.store.has(run):  # it died between storing the run and saying so
+                progress.settle(rest.pop(0), None)
+            elif error is not None:
+                self.store.record_failure(run, error, "")
+                progress.settle(rest.pop(0), error)
+        return rest
 
-def bury(
-    worker: Worker,
-    store: Store,
-    waiting: Waiting,
-    deaths: Counter[Any],
-    progress: Tally,
-    timeout: float | None,
-) -> None:
-    """A worker is gone: its run is tried again unless it was stored or has cost too many."""
-    with suppress(subprocess.TimeoutExpired):  # how it ended, before anybody ends it
-        worker.process.wait(timeout=2.0)
-    worker.stop(kill=True)
-    code = worker.process.returncode
-    how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    rest = list(worker.assigned)
-    worker.assigned.clear()
-    if not worker.ready:
-        deaths[None] += 1
-        if deaths[None] >= ATTEMPTS:
-            raise WorkersFailed(f"worker processes end before their first run ({how})")
-    elif rest:
-        run = rest[0]
-        deaths[run.key, run.env, run.label] += 1
-        if store.has(run):
-            progress.settle(rest.pop(0), None)
-        elif worker.late:
-            error = f"it took longer than {timeout:g} s"
-            store.record_failure(run, error, "")
-            progress.settle(rest.pop(0), error)
-        elif deaths[run.key, run.env, run.label] >= ATTEMPTS:
-            error = f"the worker process died {ATTEMPTS} times at this run ({how})"
-            store.record_failure(run, error, "")
-            progress.settle(rest.pop(0), error)
-    waiting.back(rest)
+    def dismiss(self, kill: bool = False) -> None:
+        """Let the workers go, by their end of the pipe or by force."""
+        while self.workers:
+            self.workers.pop().stop(kill)
