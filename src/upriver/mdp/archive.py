@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from upriver.checks import Array
+from upriver.mdp.writing import replacing
 
 HEAD = "upriver.json"
 VERSION = 1
@@ -208,18 +208,12 @@ def digest(body: Any, arrays: dict[str, Array]) -> str:
 def write_archive(path: Any, kind: str, body: Any, arrays: dict[str, Array]) -> None:
     """Write one file, whole or not at all."""
     head = {"format": "upriver", "version": VERSION, "kind": kind, "digest": digest(body, arrays)}
-    target = Path(path)
-    part = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
-            text = json.dumps({**head, "body": body}, indent=1)
-            archive.writestr(zipfile.ZipInfo(HEAD, LONG_AGO), text, zipfile.ZIP_DEFLATED)
-            for name, array in arrays.items():
-                with archive.open(zipfile.ZipInfo(f"{name}.npy", LONG_AGO), "w") as member:
-                    np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path) as part, zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+        text = json.dumps({**head, "body": body}, indent=1)
+        archive.writestr(zipfile.ZipInfo(HEAD, LONG_AGO), text, zipfile.ZIP_DEFLATED)
+        for name, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy", LONG_AGO), "w") as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
 
 
 def check_size(path: Any, archive: zipfile.ZipFile) -> None:

@@ -26,7 +26,8 @@ import numpy as np
 
 from upriver.checks import Array, Support, support_from_sets
 from upriver.mdp.building import assemble
-from upriver.mdp.tables import literal, lookup, number, read_csv, write_csv, write_text, written
+from upriver.mdp.tables import csv_text, literal, lookup, number, read_csv, written
+from upriver.mdp.writing import write_files
 
 if TYPE_CHECKING:
     from upriver.mdp import FiniteMDP
@@ -65,7 +66,7 @@ def write_mdp(mdp: FiniteMDP, path: Path) -> None:
     """The .toml file, and beside it the .csv of transitions (and one of the local support)."""
     task = mdp.known
     states, actions = written(task.states, task.n_states), written(task.actions, task.n_actions)
-    table = path.with_suffix(".csv")
+    table = own_file(path, "transitions", ".csv")
     head = [
         f"name = {json.dumps(mdp.name)}",
         f"horizon = {mdp.horizon}",
@@ -76,13 +77,14 @@ def write_mdp(mdp: FiniteMDP, path: Path) -> None:
         if names is not None:
             head.append(f"{key} = {literal(list(names))}")
     s, a, s2 = task.triples
+    files = {}
     if mdp.local is not None:
-        local = path.with_suffix(".local.csv")
+        local = own_file(path, "local", ".local.csv")
         head.append(f"local = {json.dumps(local.name)}")
         group = np.repeat(np.arange(len(task.sizes)), np.diff(mdp.local[0]))
         lines = zip(group // task.n_actions, group % task.n_actions, mdp.local[1], strict=True)
         rows = [(states[i], actions[j], states[k]) for i, j, k in lines]
-        write_csv(local, ["state", "action", "next_state"], rows)
+        files[local] = csv_text(["state", "action", "next_state"], rows)
     for start, p in zip(mdp.initial_states, mdp.initial_probability, strict=True):
         head += [
             "",
@@ -100,8 +102,24 @@ def write_mdp(mdp: FiniteMDP, path: Path) -> None:
         for i, j, k, p in zip(s, a, s2, probability[h], strict=True)
     ]
     columns = ["state", "action", "next_state", "probability", "reward"]
-    write_csv(table, (["step"] if steps > 1 else []) + columns, rows)
-    write_text(path, "\n".join(head) + "\n")
+    files[table] = csv_text((["step"] if steps > 1 else []) + columns, rows)
+    write_files({**files, path: "\n".join(head) + "\n"})
+
+
+def own_file(path: Path, key: str, suffix: str) -> Path:
+    """The .csv beside a .toml file; one that is there must be named by it, or it is another's."""
+    table = path.with_suffix(suffix)
+    if table.exists():
+        try:
+            named = tomllib.loads(path.read_text("utf-8")).get(key)
+        except (OSError, ValueError):
+            named = None
+        if named != table.name:
+            raise FileExistsError(
+                f"{table} exists, and {path} does not name it as its own; save the MDP under "
+                "another name, or as .npz"
+            )
+    return table
 
 
 def read_mdp(path: Path) -> FiniteMDP:

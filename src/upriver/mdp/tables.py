@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
@@ -85,18 +84,12 @@ def read_csv(path: Path, columns: list[str]) -> list[tuple[int, dict[str, str]]]
     return rows
 
 
-def write_csv(path: Path, columns: list[str], rows: list[tuple[Any, ...]]) -> None:
+def csv_text(columns: list[str], rows: list[tuple[Any, ...]]) -> str:
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(rows)
-    write_text(path, text.getvalue())
-
-
-def write_text(path: Path, text: str) -> None:
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
+    return text.getvalue()
 
 
 def literal(value: Any) -> str:

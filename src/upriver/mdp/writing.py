@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from shutil import copymode
 from typing import Any
@@ -36,6 +36,13 @@ def replacing(path: Any) -> Iterator[Path]:
 
 def write_file(path: Any, data: str | bytes) -> Path:
     """Write a whole file, or leave what was there."""
-    with replacing(path) as part:
-        part.write_bytes(data.encode() if isinstance(data, str) else data)
+    write_files({Path(path): data})
     return Path(path)
+
+
+def write_files(contents: Mapping[Path, str | bytes]) -> None:
+    """Write files that belong together: none takes its name before all of them are written."""
+    with ExitStack() as parts:
+        for path, data in contents.items():
+            part = parts.enter_context(replacing(path))
+            part.write_bytes(data.encode() if isinstance(data, str) else data)
