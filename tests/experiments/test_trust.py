@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.experiments.sweeping import finish, start
 from upriver.cli import main
 from upriver.experiments import execute, load, trust
 from upriver.experiments.reading import read
@@ -44,6 +45,10 @@ def number(n_states: int = 3) -> int:
 
 def features(task) -> up.features.Features:
     return up.features.one_hot(task)
+
+@dataclass(frozen=True)
+class Tuned(Random):
+    level: float = 1.0
 """
 
 
@@ -107,6 +112,33 @@ def test_what_the_reader_put_there_is_used(elsewhere, place):
     assert execute(read(spec), here / "out", jobs=2).complete
     spec = write(here, agent=f'agent = "ucrl-mnl"\nfeatures = "{name}:features"')
     assert execute(read(spec), here / "out", jobs=1).complete
+
+
+def test_a_spec_that_we_write_finds_the_code_it_names(elsewhere, monkeypatch):
+    """Tuned here, run from a third place, and again from the results when the first is gone."""
+    here, _ = elsewhere
+    (here / "neighbour.py").write_text("LEVELS = (1.0, 2.0)")
+    (here / "put_apart.py").write_text(
+        f"from neighbour import LEVELS\n{MODULE}\nTuned.GRID = {{'level': LEVELS}}\n"
+    )
+    spec = write(here, 'name = "put_apart:river"', 'agent = "put_apart:Tuned"')
+
+    def upriver(*words):
+        code, _, err = finish(start(*words, "--jobs", 2, "--quiet"))
+        assert code == 0, err
+
+    upriver("tune", spec, "--out", "tuning", "--runs", 2)
+    monkeypatch.chdir(here.parent)
+    upriver("run", "current/tuning/tuned.toml", "--out", "out")
+    (here / "put_apart.py").rename(here / "gone.py")
+    (kept,) = Path("out/_specs").glob("*.toml")
+    upriver("run", kept, "--out", "again")
+    assert {p.name for p in Path("again/_specs/_code").iterdir()} == {
+        "put_apart.py",
+        "neighbour.py",
+    }
+    for folder in ("out", "again"):
+        assert main(["check", folder]) == 0
 
 
 def test_what_a_file_only_imports_is_not_its_own(elsewhere):

@@ -35,6 +35,7 @@ from upriver.experiments.runfile import (
     to_bytes,
 )
 from upriver.experiments.runspec import RunSpec
+from upriver.experiments.trust import keep_code
 from upriver.mdp import FiniteMDP
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ class Store:
         name = f"{folder_name(experiment.name)}-{hashlib.sha256(text).hexdigest()[:8]}.toml"
         if not (self.root / "_specs" / name).exists():
             self.write(self.root / "_specs" / name, text)
+        keep_code(experiment.to_data(), self.root / "_specs")
 
     def kept(self, file: Path) -> Path:
         """The copy of a small file in this folder, made if absent; a large one as it is."""

@@ -22,6 +22,7 @@ from upriver.experiments.entries import AgentSpec, combinations
 from upriver.experiments.execute import Outcome, execute
 from upriver.experiments.runspec import RunSpec
 from upriver.experiments.spec import TUNING_SEEDS, Experiment, parse
+from upriver.experiments.trust import keep_code
 from upriver.mdp.writing import write_file
 from upriver.results.analysis import Sample, bootstrap, load_runs, samples_of
 
@@ -105,6 +106,7 @@ def tune(
     write_file(folder / "grid.csv", points_csv(points))
     text = header(experiment, runs, shared, warnings) + tuned.to_toml(folder)
     write_file(folder / "tuned.toml", text)
+    keep_code(tuned.to_data(), folder)
     return Tuned(tuned, points, warnings, outcome)
 
 
