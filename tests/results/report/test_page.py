@@ -4,6 +4,8 @@ import pytest
 
 from tests.browser import Browser, needs_browser
 from upriver.cli import main
+from upriver.experiments import execute
+from upriver.experiments.spec import parse
 
 pytestmark = needs_browser
 
@@ -144,3 +146,43 @@ def test_it_prints(browser, report, tmp_path):
     page.call("Emulation.setEmulatedMedia", media="print")
     assert page.run("getComputedStyle(document.querySelector('nav')).display") == "none"
     assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+def test_labels_that_javascript_has_plans_for(browser, tmp_path):
+    """Words that every object of a page inherits are names like any other."""
+    labels = ["constructor", "toString", "__proto__", "hasOwnProperty"]
+    spec = {
+        "name": "__proto__",
+        "episodes": 20,
+        "seeds": {"count": 2},
+        "environments": [{"name": "riverswim-4", "label": x} for x in labels],
+        "agents": [{"agent": "ucrl-mnl", "label": x} for x in labels],
+    }
+    assert execute(parse(spec), tmp_path, jobs=1).complete
+    (tmp_path / "grid.csv").write_text(
+        "env,agent,numbers,runs,mean,ci_low,ci_high,chosen,tied\n"
+        + "".join(
+            f'{env},{agent},"{{""{number}"": {c}}}",2,{c},{c},{c},{int(c == 1)},0\n'
+            for env in labels
+            for agent, number in zip(labels, reversed(labels), strict=True)
+            for c in (0, 1, 2)
+        )
+    )
+    assert main(["report", str(tmp_path)]) == 0
+    page = browser.open((tmp_path / "report.html").as_uri())
+    page.wait("document.querySelector('#regret .main-svg')")
+    for env in labels:
+        page.choose("#env", env)
+        assert [row[0] for row in cells(page, "totals")] == sorted(labels)
+        assert [set(lines(page, chart)) >= set(labels) for chart in ("learning", "regret")] == [
+            True
+        ] * 2
+        for agent in labels:
+            page.choose("#inside-agent", agent)
+            page.choose("#tuning-env", env)
+            page.choose("#tuning-agent", agent)
+            assert page.text("#policy-text") and page.text("#grid-text")
+    for agent in labels:
+        page.click(f'[data-agent="{agent}"]')
+        assert agent not in lines(page, "regret")
+    assert page.errors == [] and page.network == []
