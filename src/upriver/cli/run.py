@@ -27,7 +27,7 @@ class How:
     shared_store: bool = False
     """Let the workers of the cluster write the results; all must see the folder."""
     run_timeout: float | None = None
-    """Seconds after which a run counts as failed, in worker processes of this machine."""
+    """Seconds after which a run counts as failed and its process is ended."""
     trust: bool = False
     """Let the spec name code that lies neither beside it nor in the current folder."""
     quiet: bool = False
