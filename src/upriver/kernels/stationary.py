@@ -7,6 +7,9 @@ import numpy as np
 
 from upriver.kernels.compiled import compiled
 
+CLOSED = 1e-13
+"""Leaving a set of states more rarely in a step counts as never; rounding is not far below."""
+
 
 @compiled
 def improve(indptr, successors, prob, reward, discount, w, u, policy):
@@ -89,6 +92,71 @@ def advance(start, to, weight, pay, discount, lazy, enough, most, w, u):
         if high - low <= enough:
             return k + 1
     return most
+
+
+@compiled
+def settle(start, to, weight, discount, reach, c, x, band):
+    """x = c - gain + discount * P x of a chain, by censoring one state after the other.
+
+    Grassmann, Taksar and Heyman's elimination: what leaves a state is summed and never found as
+    1 - (what stays), so nothing cancels, however slowly the chain mixes. reach: the furthest a step
+    leads. c (S,) is used up, x (S,) is written, band (S, 2 reach + 1) is scratch. With a discount
+    the gain is 0. Without one x is 0 at one recurrent state; returns False where there are two
+    recurrent classes, which have no gain in common.
+    """
+    n_states = c.shape[0]
+    lowest = np.empty(n_states, np.int64)
+    out = np.empty(n_states)
+    lost = np.full(n_states, 1.0 - discount)
+    time = np.ones(n_states)
+    gain = 0.0
+    known = -1
+    for s in range(n_states):
+        low = s
+        for k in range(band.shape[1]):
+            band[s, k] = 0.0
+        for i in range(start[s], start[s + 1]):
+            band[s, to[i] - s + reach] += discount * weight[i]
+            low = min(low, np.int64(to[i]))
+        lowest[s] = low
+    for s in range(n_states - 1, -1, -1):
+        low, shift = lowest[s], reach - s
+        total = lost[s]
+        for j in range(low, s):
+            total += band[s, j + shift]
+        out[s] = total
+        above = max(0, s - reach)
+        if total < CLOSED * time[s]:  # nothing leaves the states from here on, and x is 0 here
+            if known >= 0:
+                return False
+            known = s
+            gain = c[s] / time[s]
+            for i in range(above, s):
+                lost[i] += band[i, s - i + reach]
+            continue
+        share = 1.0 / total
+        for i in range(above, s):
+            at = reach - i
+            p = band[i, s + at]
+            if p == 0.0:
+                continue
+            p *= share
+            lost[i] += p * lost[s]
+            c[i] += p * c[s]
+            time[i] += p * time[s]
+            for j in range(low, s):
+                band[i, j + at] += p * band[s, j + shift]
+            lowest[i] = min(lowest[i], low)
+    for s in range(n_states):
+        if s == known:
+            x[s] = 0.0
+            continue
+        total = c[s] - gain * time[s]
+        shift = reach - s
+        for j in range(lowest[s], s):
+            total += band[s, j + shift] * x[j]
+        x[s] = total / out[s]
+    return True
 
 
 @compiled

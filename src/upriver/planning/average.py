@@ -14,11 +14,16 @@ import numpy as np
 from upriver import kernels
 from upriver.checks import Array, positive_number
 from upriver.mdp import FiniteMDP
-from upriver.planning.stationary import Rows, iterate, rows_of
+from upriver.planning.stationary import MOST_SWEEPS, Rows, iterate, rows_of, values_of
 
 TOLERANCE = 1e-8
 LAZY = 0.1
 """How much of the old value a sweep keeps, so that periodic chains do not oscillate."""
+AWHILE = 1e-2
+"""1 - discount of a problem that is quick to solve, where the average one is not."""
+TRIES = 20
+HOME = 30
+"""How many steps from the best state count as near it."""
 
 
 class AveragePlan(NamedTuple):
@@ -49,20 +54,40 @@ def solve_average(
     rows = rows_of(mdp, policy, "an average")
     check_one_class(mdp, rows)
     found = iterate(rows, 1.0, LAZY, tolerance)
-    gap, sweeps = 0.01, found.sweeps
-    while found.high - found.low > 2.0 * tolerance and gap > 1e-13:
-        # slow to mix: optimal for every discount close enough to 1 is optimal on average
-        # (Blackwell 1962), and with a discount there are equations to solve
-        near = iterate(rows, 1.0 - gap, 0.0, tolerance, found.u)
-        found = iterate(rows, 1.0, LAZY, tolerance, near.u)
-        gap, sweeps = 0.1 * gap, sweeps + near.sweeps + found.sweeps
-    if found.high - found.low > 2.0 * tolerance:
-        found = iterate(rows, 1.0, LAZY, tolerance, found.u, band=False)
-        sweeps += found.sweeps
+    sweeps, tries = found.sweeps, 0
+    while not found.high - found.low <= 2.0 * tolerance and sweeps < MOST_SWEEPS and tries < TRIES:
+        if tries == 0:  # slow to mix: what is best for a while is nearly best for ever
+            found = iterate(rows, 1.0 - AWHILE, 0.0, tolerance)
+            sweeps += found.sweeps
+        found = iterate(rows, 1.0, LAZY, tolerance, homeward(rows, found.policy))
+        sweeps, tries = sweeps + found.sweeps, tries + 1
     gain = 0.5 * (found.low + found.high)
     played = found.policy if policy is None else policy
     error = 0.5 * (found.high - found.low)
     return AveragePlan(played, gain, found.u - found.u.mean(), error, sweeps)
+
+
+def homeward(rows: Rows, policy: Array) -> Array:
+    """(S,) bias of going to where the policy earns most in the long run, and playing it there.
+
+    A policy may keep many states where they are, and policy iteration would lead them away one
+    after the other.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import dijkstra
+
+    n_states, sizes = rows.n_states, np.diff(rows.indptr)
+    n_actions = len(sizes) // n_states
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    ways = csr_array(
+        (np.ones(len(group)), (rows.successors, group // n_actions)), shape=(n_states, n_states)
+    )
+    best = int(np.argmax(values_of(rows, policy, 1.0 - 1e-7)))
+    far = dijkstra(ways, indices=best, unweighted=True)
+    closer = far[rows.successors] < far[group // n_actions]
+    chance = np.bincount(group, rows.prob * closer, len(sizes)).reshape(n_states, n_actions)
+    policy = np.where(far <= HOME, policy, chance.argmax(axis=1)).astype(np.int32)
+    return values_of(rows, policy, 1.0)
 
 
 def check_one_class(mdp: FiniteMDP, rows: Rows) -> None:

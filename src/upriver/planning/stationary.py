@@ -25,8 +25,10 @@ from upriver.planning.tables import check_mixture
 
 LEVEL = 0.1
 """A chain is followed until its changes are this much more level than the improvement's."""
-SHORT, LONG = 50, 200
+SHORT, LONG = 6, 200
 """The most sweeps of a chain between improvements, where its equations can be solved and not."""
+WILD = 1e9
+"""Changes so far apart that the equations of a chain are solved by rounding alone."""
 STUCK = 3
 """Solutions in a row that may change neither the policy nor the range of the changes enough."""
 BAND = 2e9
@@ -102,19 +104,12 @@ def chain_of(rows: Rows, task: Task, policy: Array) -> Rows:
 
 
 def iterate(
-    rows: Rows,
-    discount: float,
-    lazy: float,
-    tolerance: float,
-    guess: Array | None = None,
-    band: bool = True,
+    rows: Rows, discount: float, lazy: float, tolerance: float, guess: Array | None = None
 ) -> Found:
     """Improve and follow until the changes of a backup are within `tolerance` of each other.
 
     lazy: how much of the old value a step of a chain keeps; above 0 it cannot oscillate. guess:
-    (S,) values to begin with. band: whether to solve equations where that is quicker; without a
-    discount they are singular, and it returns what it has. Ends early where rounding or equations
-    that are too ill-conditioned keep the changes apart.
+    (S,) values to begin with. Ends early where rounding keeps the changes apart.
     """
     k, n_states = kernels.stationary, rows.n_states
     widest = int(np.diff(rows.indptr).max())
@@ -124,32 +119,49 @@ def iterate(
     u, pay = np.empty(n_states), np.empty(n_states)
     policy = np.zeros(n_states, np.int32)
     reach = bandwidth(rows)
-    band = band and n_states * (reach + 1.0) ** 2 <= BAND
-    patience = SHORT if band else LONG
-    sweeps, least, stuck, most, direct = 0, np.inf, 0, patience, False
+    cost = (reach + 1.0) ** 2 / widest  # of solving the equations of a chain, in sweeps
+    band = np.empty((n_states, 2 * reach + 1)) if n_states * widest * cost <= BAND else None
+    most = LONG if band is None else min(LONG, SHORT + int(cost))
+    sweeps, least, stuck, direct = 0, np.inf, 0, False
     while True:
         before = policy.copy() if direct else policy
         low, high = k.improve(*rows[:4], discount, w, u, policy)
         sweeps, span = sweeps + 1, high - low
         slack = 8.0 * np.finfo(float).eps * max(float(np.abs(u).max()), 1.0)
         stuck = stuck + 1 if direct and np.array_equal(before, policy) else 0
-        slow = most == 0 or stuck > STUCK or sweeps > MOST_SWEEPS
-        if span <= max(tolerance, slack) or slow:
+        hopeless = not span < WILD or stuck > STUCK or sweeps > MOST_SWEEPS
+        if span <= max(tolerance, slack) or hopeless:
             return Found(policy, u, float(low - slack), float(high + slack), sweeps)
         k.follow(*rows[:4], policy, start, to, weight, pay)
-        if direct:
-            w = solve_band(start, to, weight, pay, discount, reach, w)
+        if direct and band is not None:
+            exact = settled(start, to, weight, pay, discount, reach, w, band)
+            if exact is None:
+                return Found(policy, u, -np.inf, np.inf, sweeps)
+            w = exact
             continue
         if lazy == 0.0:
             w, u = u, w
-        most = min(2 * most, patience) if span < least else max(most // 2, 1)
         least = min(span, least)
         done = k.advance(
             start, to, weight, pay, discount, lazy, LEVEL * span, most, w, u
         )  # fmt: skip
         sweeps += done
-        if band and done == patience:
-            direct, most = discount < 1.0, int(discount < 1.0)
+        direct = band is not None and done == most
+
+
+def values_of(rows: Rows, policy: Array, discount: float) -> Array:
+    """(S,) the relative values of a policy, as far as the equations of its chain can be solved."""
+    reach, widest = bandwidth(rows), int(np.diff(rows.indptr).max())
+    n_states, w = rows.n_states, np.zeros(rows.n_states)
+    if n_states * (reach + 1.0) ** 2 > BAND:
+        return w
+    chain = (
+        np.empty(n_states + 1, np.int64), np.empty(n_states * widest, np.int32),
+        np.empty(n_states * widest), np.empty(n_states),
+    )  # fmt: skip
+    kernels.stationary.follow(*rows[:4], policy, *chain)
+    found = settled(*chain, discount, reach, w, np.empty((n_states, 2 * reach + 1)))
+    return w if found is None else found
 
 
 def bandwidth(rows: Rows) -> int:
@@ -159,24 +171,20 @@ def bandwidth(rows: Rows) -> int:
     return int(np.abs(rows.successors - origin).max())
 
 
-def solve_band(
-    start: Array, to: Array, weight: Array, pay: Array, discount: float, reach: int, w: Array
-) -> Array:
+def settled(
+    start: Array, to: Array, weight: Array, pay: Array, discount: float, reach: int, w: Array,
+    band: Array,
+) -> Array | None:  # fmt: skip
     """Relative values of a chain, level in pay + discount * P w - w, by elimination in the band.
 
-    w: a guess, which is corrected, so that rounding concerns the correction only.
+    w: a guess, which is corrected, so that rounding concerns the correction only. None where there
+    are two recurrent classes and no discount.
     """
-    from scipy.linalg import solve_banded
-
-    n_states = len(pay)
     to, weight = to[: start[-1]], weight[: start[-1]]
-    origin = np.repeat(np.arange(n_states), np.diff(start))
     change = pay + discount * np.add.reduceat(weight * w[to], start[:-1]) - w
-    band = np.zeros((2 * reach + 1, n_states))
-    band[reach] = 1.0
-    band[reach + origin - to, to] -= discount * weight  # each (s, s') occurs once
     change -= 0.5 * (change.max() + change.min())
-    w = w + solve_banded(
-        (reach, reach), band, change, overwrite_ab=True, check_finite=False
-    )  # fmt: skip
+    x = np.empty_like(w)
+    if not kernels.stationary.settle(start, to, weight, discount, reach, change, x, band):
+        return None
+    w = w + x
     return w - w[0]
