@@ -9,6 +9,7 @@ from scipy.optimize import linprog
 import upriver as up
 from tests.envs.test_queue import threshold_gain
 from tests.reference import dense, random_mdp
+from upriver import kernels
 from upriver.bench.planning import random_mdp as sparse_mdp
 from upriver.planning import stationary
 
@@ -176,3 +177,43 @@ RIVER = up.envs.riverswim(4)
 def test_bad_calls_are_one_sentence(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_long_chain_that_hardly_mixes_is_solved_in_few_sweeps(seed):
+    """Left where they are, most states would stay near a poor place for 10^5 steps and more."""
+    mdp = sparse_mdp(3_000, 3, near=True, seed=seed)
+    plan = up.solve(mdp, average=True)
+    assert plan.error <= 1e-8 and plan.sweeps < 300 and plan.span > 300
+    task = mdp.known
+    q = mdp.reward + np.add.reduceat(
+        mdp.probability[0] * plan.bias[task.successors], task.indptr[:-1]
+    ).reshape(mdp.reward.shape)
+    np.testing.assert_allclose(q.max(axis=1) - plan.bias, plan.gain, atol=2e-8)
+    np.testing.assert_allclose(
+        q[np.arange(3_000), plan.policy] - plan.bias, plan.gain, atol=2e-8
+    )  # the gain is also what the policy earns
+
+
+@pytest.mark.parametrize("discount", [0.5, 0.999, 1.0])
+def test_elimination_solves_the_equations_of_a_chain(rng, discount):
+    n, reach = 12, 3
+    dense = rng.random((n, n)) * (abs(np.subtract.outer(np.arange(n), np.arange(n))) <= reach)
+    dense /= dense.sum(axis=1, keepdims=True)
+    s, s2 = np.nonzero(dense)
+    start = np.concatenate([[0], np.cumsum(np.bincount(s))])
+    c, x = rng.random(n), np.empty(n)
+    args = start, s2.astype(np.int32), dense[s, s2], discount, reach
+    band = np.empty((n, 2 * reach + 1))
+    assert kernels.stationary.eliminate(*args, c.copy(), x, band)
+    level = c + discount * dense @ x - x
+    assert np.ptp(level) < 1e-12 * (1.0 + np.ptp(x))
+    if discount < 1.0:
+        np.testing.assert_allclose(level, 0.0, atol=1e-12)
+
+
+def test_elimination_tells_two_recurrent_classes(rng):
+    args = np.arange(4), np.array([0, 0, 2], np.int32), np.ones(3), 1.0, 1, np.ones(3), np.empty(3)
+    assert not kernels.stationary.eliminate(*args, np.empty((3, 3)))
+    joined = np.arange(4), np.array([1, 0, 1], np.int32), *args[2:]
+    assert kernels.stationary.eliminate(*joined, np.empty((3, 3)))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from upriver.bench import agents, fits, memory, peers, planning, startup, steps
+from upriver.bench import agents, endless, fits, memory, peers, planning, startup, steps
 from upriver.bench.against import Change, yardstick
 from upriver.bench.timing import Line, Skipped
 
@@ -15,6 +15,7 @@ FAMILIES: dict[str, Callable[[bool, bool], Iterator[Line | Skipped]]] = {
     "episodes": agents.episodes,
     "growth": agents.against_k,
     "planning": planning.backward,
+    "endless": endless.endless,
     "fits": fits.fits,
     "steps": steps.steps,
     "memory": memory.memory,

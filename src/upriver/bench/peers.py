@@ -33,18 +33,42 @@ def missing(module: str) -> str:
 def quantecon_solver(mdp: FiniteMDP) -> Callable[[], Any]:
     """QuantEcon's backward induction on the same sparse matrix, built before it is timed."""
     from quantecon.markov import DiscreteDP, backward_induction  # pyright: ignore
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that beta = 1 has no infinite horizon
+        ddp = DiscreteDP(*as_pairs(mdp, 1.0))
+    return lambda: backward_induction(ddp, mdp.known.horizon)
+
+
+def quantecon_discounted(
+    mdp: FiniteMDP, discount: float, tolerance: float | None
+) -> Callable[[], Any]:
+    """QuantEcon's modified policy iteration to a bound of the error, or policy iteration if None.
+
+    Its epsilon bounds twice the error of the value.
+    """
+    from quantecon.markov import DiscreteDP  # pyright: ignore
+
+    ddp = DiscreteDP(*as_pairs(mdp, discount))
+    if tolerance is None:
+        return lambda: ddp.solve(method="policy_iteration")
+    return lambda: ddp.solve(
+        method="modified_policy_iteration", epsilon=2.0 * tolerance, max_iter=10**6
+    )
+
+
+def as_pairs(mdp: FiniteMDP, discount: float) -> tuple[Any, ...]:
+    """The arguments of a DiscreteDP on the same sparse matrix."""
     from scipy import sparse
 
     task = mdp.known
-    groups = np.arange(task.n_states * task.n_actions)
-    shape = len(groups), task.n_states
+    groups = np.flatnonzero(task.sizes)
+    shape = len(task.sizes), task.n_states
     matrix = sparse.csr_matrix((mdp.probability[0], task.successors, task.indptr), shape=shape)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says that beta = 1 has no infinite horizon
-        ddp = DiscreteDP(
-            mdp.reward.reshape(-1), matrix, 1.0, groups // task.n_actions, groups % task.n_actions
-        )
-    return lambda: backward_induction(ddp, task.horizon)
+    reward = mdp.reward.reshape(-1)
+    if len(groups) < len(task.sizes):
+        matrix, reward = matrix[groups], reward[groups]
+    return reward, matrix, discount, groups // task.n_actions, groups % task.n_actions
 
 
 def xlogit_fit(x: Array, chosen: Array, groups: Array, j: int, norm: float) -> Callable[[], Any]:

@@ -20,7 +20,7 @@ def bench(
     Parameters
     ----------
     families
-        episodes, growth, planning, fits, steps, memory, startup; all of them if absent.
+        episodes, growth, planning, endless, fits, steps, memory, startup; all of them if absent.
     peers
         Also compare with QuantEcon, xlogit and rlberry-scool, those that are installed.
     rlberry_python

@@ -95,7 +95,20 @@ def advance(start, to, weight, pay, discount, lazy, enough, most, w, u):
 
 
 @compiled
-def settle(start, to, weight, discount, reach, c, x, band):
+def furthest(indptr, successors, n_actions, enough):
+    """max |s' - s| over the triples, or the first that is more than `enough`."""
+    far = 0
+    for g in range(indptr.shape[0] - 1):
+        s = g // n_actions
+        for i in range(indptr[g], indptr[g + 1]):
+            far = max(far, abs(np.int64(successors[i]) - s))
+        if far > enough:
+            break
+    return far
+
+
+@compiled
+def eliminate(start, to, weight, discount, reach, c, x, band):
     """x = c - gain + discount * P x of a chain, by censoring one state after the other.
 
     Grassmann, Taksar and Heyman's elimination: what leaves a state is summed and never found as

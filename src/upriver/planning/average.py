@@ -85,8 +85,9 @@ def homeward(rows: Rows, policy: Array) -> Array:
     best = int(np.argmax(values_of(rows, policy, 1.0 - 1e-7)))
     far = dijkstra(ways, indices=best, unweighted=True)
     closer = far[rows.successors] < far[group // n_actions]
-    chance = np.bincount(group, rows.prob * closer, len(sizes)).reshape(n_states, n_actions)
-    policy = np.where(far <= HOME, policy, chance.argmax(axis=1)).astype(np.int32)
+    chance = np.bincount(group, rows.prob * closer, len(sizes)) - (sizes == 0)
+    towards = chance.reshape(n_states, n_actions).argmax(axis=1)
+    policy = np.where(far <= HOME, policy, towards).astype(np.int32)
     return values_of(rows, policy, 1.0)
 
 

@@ -23,7 +23,7 @@ from upriver.checks import Array
 from upriver.mdp import FiniteMDP, Task
 from upriver.planning.tables import check_mixture
 
-LEVEL = 0.1
+LEVEL = 0.01
 """A chain is followed until its changes are this much more level than the improvement's."""
 SHORT, LONG = 6, 200
 """The most sweeps of a chain between improvements, where its equations can be solved and not."""
@@ -118,10 +118,9 @@ def iterate(
     w = np.zeros(n_states) if guess is None else guess - guess[0]
     u, pay = np.empty(n_states), np.empty(n_states)
     policy = np.zeros(n_states, np.int32)
-    reach = bandwidth(rows)
-    cost = (reach + 1.0) ** 2 / widest  # of solving the equations of a chain, in sweeps
-    band = np.empty((n_states, 2 * reach + 1)) if n_states * widest * cost <= BAND else None
-    most = LONG if band is None else min(LONG, SHORT + int(cost))
+    reach, band = band_of(rows)
+    # solving the equations of a chain takes as long as a few sweeps of it
+    most = LONG if band is None else min(LONG, SHORT + (reach + 1) ** 2 // widest)
     sweeps, least, stuck, direct = 0, np.inf, 0, False
     while True:
         before = policy.copy() if direct else policy
@@ -151,24 +150,25 @@ def iterate(
 
 def values_of(rows: Rows, policy: Array, discount: float) -> Array:
     """(S,) the relative values of a policy, as far as the equations of its chain can be solved."""
-    reach, widest = bandwidth(rows), int(np.diff(rows.indptr).max())
-    n_states, w = rows.n_states, np.zeros(rows.n_states)
-    if n_states * (reach + 1.0) ** 2 > BAND:
+    n_states, widest = rows.n_states, int(np.diff(rows.indptr).max())
+    w, (reach, band) = np.zeros(n_states), band_of(rows)
+    if band is None:
         return w
     chain = (
         np.empty(n_states + 1, np.int64), np.empty(n_states * widest, np.int32),
         np.empty(n_states * widest), np.empty(n_states),
     )  # fmt: skip
     kernels.stationary.follow(*rows[:4], policy, *chain)
-    found = settled(*chain, discount, reach, w, np.empty((n_states, 2 * reach + 1)))
+    found = settled(*chain, discount, reach, w, band)
     return w if found is None else found
 
 
-def bandwidth(rows: Rows) -> int:
-    """The furthest that a step leads, in numbers of states."""
+def band_of(rows: Rows) -> tuple[int, Array | None]:
+    """The furthest that a step leads, in numbers of states, and room to solve chains with it."""
+    most = int((BAND / rows.n_states) ** 0.5) - 1
     n_actions = len(rows.reward) // rows.n_states
-    origin = np.repeat(np.arange(len(rows.reward)) // n_actions, np.diff(rows.indptr))
-    return int(np.abs(rows.successors - origin).max())
+    reach = kernels.stationary.furthest(rows.indptr, rows.successors, n_actions, most)
+    return reach, np.empty((rows.n_states, 2 * reach + 1)) if reach <= most else None
 
 
 def settled(
@@ -184,7 +184,7 @@ def settled(
     change = pay + discount * np.add.reduceat(weight * w[to], start[:-1]) - w
     change -= 0.5 * (change.max() + change.min())
     x = np.empty_like(w)
-    if not kernels.stationary.settle(start, to, weight, discount, reach, change, x, band):
+    if not kernels.stationary.eliminate(start, to, weight, discount, reach, change, x, band):
         return None
     w = w + x
     return w - w[0]
