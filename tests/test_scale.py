@@ -86,3 +86,13 @@ def test_time_is_linear_in_triples_times_steps(features, most):
     work = [memory.HORIZON * x["triples"] for x in seen]
     slope = np.polyfit(np.log(work), np.log([x["seconds"] for x in seen]), 1)[0]
     assert 0.85 < slope < 1.2, f"time grows as the {slope:.2f}th power of triples x H"
+
+
+@pytest.mark.slow
+def test_own_effects_cost_little_more_than_shared_features():
+    """`upriver bench pooled`: at 10^4 states at most 3 times the time and memory; 10^5 runs."""
+    lines = list(memory.pooled(quick=False))
+    assert [line.met for line in lines] == [True, True, None, None]
+    assert [line.case.split(", ")[2] for line in lines] == ["S=10000"] * 2 + ["S=100000"] * 2
+    seen = memory.episode("pooled", 10**3, agent="UCRLMNLSE", support="local")
+    assert seen["dimension"] == 8 + seen["triples"] - 2 * 10**3

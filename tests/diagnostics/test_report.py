@@ -106,6 +106,21 @@ def test_json_without_runs(capsys):
     assert answer["core"]["forbidden_successor"] == {"s": 0, "a": 0, "next": 1}
 
 
+def test_own_effects_realise_what_shared_features_cannot(capsys):
+    """Rows that differ from state to state; with one successor a pair has no own effect."""
+    found = {}
+    for features in ("shared", "pooled", "pooled 0.5"):
+        assert main(["diagnose", "uneven-river-6", "--features", features, "--json"]) == 0
+        found[features] = json.loads(capsys.readouterr().out)
+    assert not found["shared"]["core"]["realizable"]
+    assert found["pooled"]["core"]["realizable"] and found["pooled 0.5"]["core"]["realizable"]
+    assert found["pooled 0.5"]["core"]["norm"] > 1.2 * found["pooled"]["core"]["norm"]
+    shared, pooled = (found[x]["features"]["dimension"] for x in ("shared", "pooled"))
+    assert pooled == shared + found["pooled"]["environment"]["n_triples"] - 12
+    assert main(["diagnose", "riverswim-6", "--features", "pooled"]) == 0
+    assert "features pooled" in " ".join(capsys.readouterr().out.split())
+
+
 def test_screen_is_one_screen(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["diagnose", "riverswim-6"]) == 0
@@ -133,6 +148,7 @@ def test_saved_and_gymnasium_environments(tmp_path, capsys):
     [
         (["riverswam-6"], "did you mean 'riverswim'"),
         (["riverswim-6", "--features", "onehot"], "use one of one-hot"),
+        (["riverswim-6", "--features", "pooled -1"], "must be a positive number"),
         (["riverswim-6", "--support", "some"], "support 'some' is unknown"),
         (["riverswim-6", "--delta", "2"], "strictly between 0 and 1"),
         (["riverswim-6", "--episodes", "0"], "at least 1"),

@@ -9,7 +9,7 @@ import pytest
 
 from upriver.agents.table import AGENTS
 from upriver.experiments import catalogue, load, toml
-from upriver.experiments.build import build
+from upriver.experiments.build import build, run_one
 from upriver.experiments.reading import loads, read
 from upriver.experiments.runspec import RunSpec
 from upriver.experiments.spec import Experiment, parse
@@ -190,6 +190,24 @@ def test_what_a_spec_says_is_what_the_agent_gets():
     assert built.optimism.__name__ == "exact_maximum"
 
 
+@pytest.mark.parametrize(("word", "spread"), [("pooled", 1.0), ("pooled 0.5", 0.5)])
+def test_pooled_features_are_the_environments_own_and_an_effect_of_every_triple(word, spread):
+    """The run of the spec is, to the last bit, the one that its words say."""
+    import upriver as up
+
+    entry = agent(agent="ucrl-mnl-se", support="local", features=word)
+    run = only_run(environments=[{"name": "river-grid-3"}], agents=entry)
+    mdp, built = build(run)
+    shared = up.envs.find("river-grid-3").shared(mdp.task("local"))
+    by_hand = up.features.pooled(shared, spread=spread)
+    assert (built.features.matrix != by_hand.matrix).nnz == 0
+    assert built.features.spread == spread and built.features.n_shared == shared.dimension
+    mine = up.simulate(mdp, up.UCRLMNLSE(mdp.task("local"), by_hand), 4, seed=0)
+    assert np.array_equal(run_one(run)["value"].to_numpy(), mine.values)
+    other = only_run(environments=[{"name": "river-grid-3"}], agents=[entry[0] | {"radius": 3.0}])
+    assert other.setting != run.setting
+
+
 def test_an_environment_may_be_a_saved_mdp_known_by_its_numbers(tmp_path):
     import upriver as up
 
@@ -233,6 +251,8 @@ MISTAKES = {
     "an unknown agent": ({"agents": [{"agent": "ucrl-mln"}]}, "did you mean 'ucrl-mnl'"),
     "an unknown environment": ({"environments": [{"name": "riverswin-6"}]}, "mean 'riverswim'"),
     "unknown features": ({"agents": agent(features="onehot")}, "did you mean 'one-hot'"),
+    "no spread": ({"agents": agent(features="pooled 0")}, "the spread is '0'; it must be a pos"),
+    "a spread in words": ({"agents": agent(features="pooled much")}, "the spread is 'much'; it"),
     "an unknown support": ({"agents": agent(support="all")}, "support.*'known', 'local' or 'full'"),
     "an unknown optimism": ({"agents": agent(optimism="gradual")}, "did you mean 'gradient'"),
     "an unknown rule": ({"agents": agent(radius={"fixed": {}})}, "radius rule 'fixed' is unknown"),

@@ -234,6 +234,24 @@ def test_untuned_learners_are_measured_by_the_best_tuned_one(tmp_path):
     assert not any("(tuned)" in label for label in lines)
 
 
+def test_with_fewer_standard_errors_more_runs_lock_in(tmp_path):
+    """The deep sea of 20: with one standard error nobody dives, with two everybody does."""
+    agents = ["UCRL-MNL-SE shared 1", "UCRL-MNL-SE shared 2"]
+    result, at = found(tmp_path, smaller("how-many-errors", ["deep-sea-20"], agents, seeds=3))
+    assert at["deep-sea-20", agents[0]].locked > at["deep-sea-20", agents[1]].locked == 0.0
+    assert "locked in" in result.table and not result.figures
+
+
+def test_a_study_of_the_same_form_has_its_own_figure(tmp_path):
+    places = [f"distance {d} draw 100" for d in ("0", "0.8")]
+    agents = ["UCRL-MNL-SE pooled", "UCRL-MNL-SE pooled 0.5", "UCRL-MNL-SE shared"]
+    spec = smaller("how-much-spread", places, agents, seeds=2, episodes=60)
+    result, at = found(tmp_path, spec)
+    assert list(result.figures) == ["how-much-spread"]
+    lost = {agent: at[places[1], agent].lost for agent in agents}
+    assert len(set(lost.values())) == 3  # the spread is heard
+
+
 def test_a_multiple_forgives_half_an_episode():
     assert keeps_up(1.25, 1.0) and keeps_up(0.5, 0.0) and keeps_up(12.5, 10.0)
     assert not keeps_up(1.51, 1.0) and not keeps_up(12.6, 10.0)

@@ -19,6 +19,7 @@ FAMILIES: dict[str, Callable[[bool, bool], Iterator[Line | Skipped]]] = {
     "fits": fits.fits,
     "steps": steps.steps,
     "memory": memory.memory,
+    "pooled": memory.pooled,
     "startup": startup.startup,
 }
 """Each is called with (quick, with_peers)."""

@@ -11,6 +11,7 @@ from upriver.bench.timing import Line
 
 HORIZON = 50
 MOST = 4.0  # times the bytes of triples and values that an episode may hold
+POOLED = 3.0  # times the time and the memory of shared features that pooled ones may take
 
 EPISODE = """
 import json, sys, time, tracemalloc
@@ -18,11 +19,13 @@ import numpy as np
 import upriver as up
 from upriver.agents.protocol import Episode
 
-name, n_states, horizon, repeats = sys.argv[1], *map(int, sys.argv[2:])
+cls, name, support, (n_states, horizon, repeats) = *sys.argv[1:4], map(int, sys.argv[4:])
 
 def start(n_states):
-    task = up.envs.riverswim(n_states, horizon).task("known")
-    return up.UCRLMNL(task, getattr(up.features, name)(task))
+    task = up.envs.riverswim(n_states, horizon).task(support)
+    if name == "pooled":
+        return getattr(up, cls)(task, up.features.pooled(up.features.shared(task)))
+    return getattr(up, cls)(task, getattr(up.features, name)(task))
 
 def play(agent, state, rng):
     plan = agent.plan(state, rng)
@@ -59,9 +62,13 @@ print(json.dumps({
 """
 
 
-def episode(features: str, n_states: int, horizon: int = HORIZON, repeats: int = 3) -> dict:
-    """One episode of UCRL-MNL, planned and learned from, measured in a fresh process."""
-    given = [sys.executable, "-c", EPISODE, features, *map(str, (n_states, horizon, repeats))]
+def episode(
+    features: str, n_states: int, horizon: int = HORIZON, repeats: int = 3,
+    agent: str = "UCRLMNL", support: str = "known",
+) -> dict:  # fmt: skip
+    """One episode of an agent, planned and learned from, measured in a fresh process."""
+    numbers = map(str, (n_states, horizon, repeats))
+    given = [sys.executable, "-c", EPISODE, agent, features, support, *numbers]
     done = subprocess.run(given, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ChildProcessError(f"an episode at S={n_states} failed: {done.stderr.strip()[-500:]}")
@@ -94,6 +101,26 @@ def memory(quick: bool, _: bool = False) -> Iterator[Line]:
                 f"the same, S={counts[0]}", per_triple(first),
                 note=f"{seen['seconds']:.3g} s an episode",
             )  # fmt: skip
+
+
+def pooled(quick: bool, _: bool = False) -> Iterator[Line]:
+    """UCRL-MNL-SE with 8 shared features, pooled, against the same features alone."""
+    for n_states in (10**3,) if quick else (10**4, 10**5):
+        repeats = 1 if quick else max(3, 10**5 // n_states)
+        seen, alone = (
+            episode(features, n_states, repeats=repeats, agent="UCRLMNLSE", support="local")
+            for features in ("pooled", "shared")
+        )
+        most = POOLED if n_states == 10**4 else None
+        case, against = f"ucrl-mnl-se, pooled, S={n_states}, H={HORIZON}", "the same, shared"
+        yield Line(
+            "pooled: time", case, 1e3 * seen["seconds"], "ms", against, 1e3 * alone["seconds"],
+            most=most, note="planning and learning from one episode",
+        )  # fmt: skip
+        yield Line(
+            "pooled: memory", case, seen["peak"] / 2**20, "MiB", against, alone["peak"] / 2**20,
+            most=most, note="the arrays of task, features, agent and plan, at their peak",
+        )  # fmt: skip
 
 
 def per_triple(seen: dict) -> float:

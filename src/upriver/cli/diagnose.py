@@ -94,12 +94,13 @@ def find_mdp(name: str, horizon: int | None) -> FiniteMDP:
 
 def find_features(name: str, environment: str, task: Task) -> Features:
     from upriver import envs
-    from upriver.features import FEATURES, OWN
+    from upriver.features import FEATURES, own_map
 
     if name in FEATURES:
         return FEATURES[name](task)
-    if name in OWN and not environment.startswith("gym:") and "." not in environment:
-        return OWN[name](envs.find(environment).shared(task))
+    own = own_map(name)
+    if own is not None and not environment.startswith("gym:") and "." not in environment:
+        return own(envs.find(environment).shared(task))
     known = ", ".join([*FEATURES, "shared or pooled (catalogue environments only)"])
     raise ValueError(f"features {name!r} are unknown for {environment}; use one of {known}")
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator, m
 
 from upriver.experiments import names
 from upriver.experiments.runspec import fingerprint
-from upriver.features import OWN
+from upriver.features import own_map
 from upriver.mdp import FiniteMDP
 
 Label = Annotated[str, Field(pattern=r"^[\w{][\w .+()@,:{}-]*$", max_length=100)]
@@ -196,7 +196,7 @@ class AgentSpec(Entry):
         if self.features is not None and not names.takes(self.cls, "features"):
             raise ValueError(f"agent {self.agent!r} takes no features; remove the key")
         for name in self.features if isinstance(self.features, tuple) else [self.features]:
-            if name not in (None, *OWN):
+            if name is not None and own_map(name) is None:
                 names.feature_function(name, None)
         return self
 

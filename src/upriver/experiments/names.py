@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from upriver.agents.table import AGENTS
 from upriver.envs import ENVIRONMENTS
-from upriver.features import FEATURES, OWN, Features
+from upriver.features import FEATURES, OWN, Features, own_map
 from upriver.mdp import FiniteMDP, Task
 from upriver.mnl import confidence, online
 from upriver.planning.optimism import OPTIMISMS
@@ -134,10 +134,10 @@ def feature_function(name: str, environment: str | None) -> Callable[[Task], Fea
         if digest and str(with_digest(path)).rpartition("#")[2] != digest:
             raise ValueError(f"features {path!r} were changed after the experiment was read")
         return partial(read_features, path=path)
-    if name in OWN:
+    if (own := own_map(name)) is not None:
         if environment not in ENVIRONMENTS:
             raise ValueError(f"features {name!r} need an environment of the catalogue")
-        return lambda task: OWN[name](ENVIRONMENTS[environment].shared(task))
+        return lambda task: own(ENVIRONMENTS[environment].shared(task))
     if name in FEATURES:
         return FEATURES[name]
     return foreign(name, "features", [*FEATURES, *OWN], Features)

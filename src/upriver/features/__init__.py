@@ -9,6 +9,7 @@ from upriver.features.maps import (
     from_function,
     one_hot,
     one_hot_indicator,
+    own_map,
     pooled,
     recentre,
     shared,
@@ -17,5 +18,5 @@ from upriver.features.maps import (
 
 __all__ = [
     "FEATURES", "OWN", "Features", "Layout", "directions", "from_function", "one_hot",
-    "one_hot_indicator", "pooled", "recentre", "shared", "unpooled",
+    "one_hot_indicator", "own_map", "pooled", "recentre", "shared", "unpooled",
 ]  # fmt: skip

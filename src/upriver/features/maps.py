@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -194,3 +195,16 @@ FEATURES: dict[str, Callable[[Task], Features]] = {
 
 OWN: dict[str, Callable[[Features], Features]] = {"shared": lambda shared: shared, "pooled": pooled}
 """What a spec's word makes of an environment's own features."""
+
+
+def own_map(name: str) -> Callable[[Features], Features] | None:
+    """The map of a word of OWN, "pooled" also with a spread, "pooled 0.5"; None for other words."""
+    word, _, spread = name.partition(" ")
+    if word != "pooled" or not spread:
+        return OWN.get(name)
+    try:
+        return partial(pooled, spread=positive_number("spread", float(spread)))
+    except ValueError as error:
+        raise ValueError(
+            f"features {name!r}: the spread is {spread!r}; it must be a positive number"
+        ) from error

@@ -141,7 +141,8 @@ def pivot(
 def lost_text(cell: Cell) -> str:
     """Episodes lost, and the share of locked-in runs where there are any."""
     text = f"{cell.lost:.1f} [{cell.lost_low:.1f}, {cell.lost_high:.1f}]"
-    return f"{text} ({cell.locked:.0%} locked in)" if cell.locked else text
+    share = f"{100 * cell.locked:.1f}".removesuffix(".0")
+    return f"{text} ({share}% locked in)" if cell.locked else text
 
 
 def runs_text(cells: Sequence[Cell]) -> str:

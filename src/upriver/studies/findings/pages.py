@@ -26,7 +26,12 @@ from upriver.studies.findings.measured import (
     share_text,
 )
 from upriver.studies.findings.successors import all_mnl, cho_figure_1
-from upriver.studies.findings.untuned import untuned, untuned_long, useful_range
+from upriver.studies.findings.untuned import (
+    how_many_errors,
+    untuned,
+    untuned_long,
+    useful_range,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -146,10 +151,15 @@ def misspecification(measured: Sequence[Measured]) -> Page:
     return "".join(tables), {"misspecification": figure}
 
 
-def uneven_rivers(measured: Sequence[Measured]) -> Page:
-    """The same on rivers whose rows differ from state to state."""
-    table, figures = misspecification(measured)
-    return table, {"uneven-rivers": figures["misspecification"]}
+def under(name: str, page: Callable[[Sequence[Measured]], Page]) -> Callable[..., Page]:
+    """The page of another experiment of the same form, its figure under this name."""
+
+    def renamed(measured: Sequence[Measured]) -> Page:
+        table, figures = page(measured)
+        (figure,) = figures.values()
+        return table, {name: figure}
+
+    return renamed
 
 
 def over_draws(runs: Sequence[Array]) -> tuple[float, float, float]:
@@ -205,13 +215,15 @@ FINDINGS: dict[str, Callable[[Sequence[Measured]], Page]] = {
     "equal-information": equal_information,
     "how-much-bonus": how_much_bonus,
     "misspecification": misspecification,
-    "uneven-rivers": uneven_rivers,
+    "uneven-rivers": under("uneven-rivers", misspecification),
+    "how-much-spread": under("how-much-spread", misspecification),
     "regret-rate": regret_rate,
     "unknown-reward": unknown_reward,
     "exploration-needed": exploration_needed,
     "untuned": untuned,
     "useful-range": useful_range,
     "untuned-long": untuned_long,
+    "how-many-errors": how_many_errors,
     "cho-figure-1": cho_figure_1,
     "all-mnl": all_mnl,
     "all-mnl-drawn": all_mnl,

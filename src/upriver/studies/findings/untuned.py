@@ -136,3 +136,10 @@ def untuned_long(measured: Sequence[Measured]) -> Page:
     cells = [m.cell for m in measured]
     table = pivot(cells, lambda c: (c.agent, c.env), lost_text)
     return f"{table}\n{runs_text(cells)}", {"untuned-long": plots.regret_curves(panels, log=True)}
+
+
+def how_many_errors(measured: Sequence[Measured]) -> Page:
+    """Episodes lost and locked-in runs with at least b standard errors, for several b."""
+    cells = [m.cell for m in measured]
+    table = pivot(cells, lambda c: (c.agent, c.env), lost_text)
+    return f"{table}\n{runs_text(cells)}", {}
