@@ -244,6 +244,49 @@ def test_noise_has_the_covariance_of_the_inverse(kind, rng):
     assert draws.mean(axis=0) == pytest.approx(0.0, abs=error)
 
 
+@pytest.mark.parametrize("n_samples", [1, 2, 20])
+def test_the_largest_normal_is_drawn_as_one_number(n_samples, rng):
+    """Its first two moments and a tail, against the largest of that many normals."""
+    n = 40_000
+    drawn = online.largest_normal(rng, (n,), n_samples)
+    plain = rng.standard_normal((n, n_samples)).max(axis=1)
+    for f in (lambda x: x, lambda x: x**2, lambda x: x > 2.5):
+        a, b = f(drawn), f(plain)
+        assert a.mean() == pytest.approx(b.mean(), abs=4 * np.sqrt((a.var() + b.var()) / n))
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_blocks_drawn_apart_have_the_same_noise(centred, rng, monkeypatch):
+    """One number for a group of its own, and few blocks at a time: the moments stay."""
+    features = settings()["one-hot"]
+    model = online.start(features, 0.5, 1)
+    for episode in draw_episodes(features, np.zeros(features.dimension), 3, rng):
+        model = online.mirror_descent(features, model, episode, 1.0, np.inf)
+    layout, n_samples, n = features.layout, 5, 3000
+    normals = rng.standard_normal((n, int(layout.size.sum()), n_samples))
+    expected = np.zeros((n, len(features.task.sizes)))
+    kernels.online.random_bonus(
+        layout, 0, len(layout.size), features.matrix_start, model.matrix, model.prob,
+        model.geometry, features.task.square_start, normals, centred, expected,
+    )  # fmt: skip
+    monkeypatch.setattr(online, "AT_ONCE", 7 * features.task.horizon * n_samples)
+    online.normals_of.cache_clear()
+    alone, portions = online.normals_of(features, n_samples, centred)
+    assert len(alone) == (0 if centred else len(layout.size))
+    blocks = [b for first, last in portions for b in range(first, last)]
+    assert blocks == (list(range(len(layout.size))) if centred else [])
+    assert all(layout.size[a:b].sum() <= 7 for a, b in portions)
+    draws = np.concatenate(
+        [online.noise(features, model, n_samples, rng, centred) for _ in range(n // 6)]
+    )
+    online.normals_of.cache_clear()
+    for f in (lambda x: x, lambda x: x**2):
+        a, b = f(draws), f(expected)
+        error = 5 * np.sqrt((a.var(axis=0) + b.var(axis=0)).max() / n)
+        assert a.mean(axis=0) == pytest.approx(b.mean(axis=0), abs=error)
+    assert (b.mean(axis=0) > 0).any()
+
+
 def test_local_bonus_agrees_with_plain_numpy(rng):
     for features in settings().values():
         model = online.start(features, 0.5, 6)

@@ -34,6 +34,8 @@ CODE = "_code"
 """Beside a spec that we wrote: the modules that it names, as they were."""
 HOMES: dict[str, str] = {}
 """Module -> the folder where a spec found it."""
+STUDIES = "upriver.studies."
+"""Modules of this package that the experiments of the catalogue name."""
 
 
 @cache
@@ -78,7 +80,7 @@ def vet(word: str, kind: str, folder: Path, source: str) -> None:
     folders = [os.path.realpath(p) for p in (folder, Path.cwd(), folder / CODE)]
     # behind everything installed: a file of yours called random.py hides nobody's random
     sys.path += [p for p in dict.fromkeys(folders) if p not in sys.path]
-    if not is_in(module, folders):
+    if not (module.startswith(STUDIES) or is_in(module, folders)):
         raise ValueError(f"{source}: {kind} {word!r} {refusal(module)}")
     found = names.imported(word, kind)
     own = getattr(found, "__module__", None) or ""

@@ -274,15 +274,15 @@ def project_noise(layout, g, u, xi, x):
 
 @compiled
 def random_bonus(
-    layout, matrix_start, matrix, prob, width, geometry, geometry_start,
-    normals, normal_start, centred, bonus,
+    layout, first, last, matrix_start, matrix, prob, geometry, geometry_start, normals, centred,
+    bonus,
 ):  # fmt: skip
-    """Perturbations xi ~ N(0, matrix^-1) of each step as bonuses (H, S*A).
+    """Perturbations xi ~ N(0, matrix^-1) of each step as bonuses (H, S*A), of blocks first to last.
 
     Centred: sum_u p_u max_l (phi_u - mean)^T xi_l, a maximum for each successor. Otherwise
     max_l phi_u^T xi_l for the successor with the largest norm. The samples of a step are shared by
-    all (s, a). Block b uses normals (H, rows, samples) from row normal_start[b] on, one for each of
-    its features, or just one. Groups without features keep the bonus they have.
+    all (s, a). normals (H, rows, samples) has a row for each feature of these blocks, in turn.
+    Other groups keep the bonus they have.
     """
     m = layout.max_size
     horizon, _, n_samples = normals.shape
@@ -290,20 +290,15 @@ def random_bonus(
     xi = np.empty((m, n_samples))
     x = np.empty((layout.max_successors, n_samples))
     mean = np.empty(n_samples)
-    for b in range(layout.block_table.shape[0] - 1):
+    place = 0
+    for b in range(first, last):
         size = layout.block_table[b, 2]
-        place = normal_start[b]
-        last = -1
+        known = -1
         for h in range(horizon):
             c = min(h, matrix.shape[0] - 1)
-            if not centred and layout.block_table[b + 1, 1] - layout.block_table[b, 1] == 1:
-                # A group that shares no feature: varphi_hat^T xi is width times a standard normal.
-                g = layout.groups[layout.block_table[b, 1]]
-                bonus[h, g] = width[c, g] * np.max(normals[h, place])
-                continue
-            if c != last:
+            if c != known:
                 factored(view(layout, matrix[c], matrix_start, b), size, 0.0, factor)
-                last = c
+                known = c
             perturb(factor, size, normals[h], place, xi)
             for i in range(layout.block_table[b, 1], layout.block_table[b + 1, 1]):
                 g = layout.groups[i]
@@ -330,3 +325,4 @@ def random_bonus(
                         best = max(best, x[u, l] - mean[l])
                     total += p[u] * best
                 bonus[h, g] = total
+        place += size

@@ -149,26 +149,54 @@ def noise(
     one sample the sum is zero. Else max varphi_hat^T xi, varphi_hat the feature of (s, a) with the
     largest norm in the inverse of the matrix.
     """
-    task = features.task
-    rows = normal_start(features, centred)
-    normals = rng.standard_normal((task.horizon, int(rows[-1]), n_samples))
+    task, layout = features.task, features.layout
     bonus = np.zeros((task.horizon, model.width.shape[1]))
-    kernels.online.random_bonus(
-        features.layout, features.matrix_start, model.matrix, model.prob, model.width,
-        model.geometry, task.square_start, normals, rows, centred, bonus,
-    )  # fmt: skip
+    alone, portions = normals_of(features, n_samples, centred)
+    if len(alone):  # varphi_hat^T xi is the width times a standard normal
+        bonus[:, alone] = model.width[:, alone] * largest_normal(
+            rng, (task.horizon, len(alone)), n_samples
+        )
+    for first, last in portions:
+        rows = int(layout.size[first:last].sum())
+        normals = rng.standard_normal((task.horizon, rows, n_samples))
+        kernels.online.random_bonus(
+            layout, first, last, features.matrix_start, model.matrix, model.prob, model.geometry,
+            task.square_start, normals, centred, bonus,
+        )  # fmt: skip
     return bonus
 
 
-@lru_cache(maxsize=64)
-def normal_start(features: Features, centred: bool) -> Array:
-    """(B + 1,) where the normals of each block begin: as many as it has features.
+AT_ONCE = 2_000_000
+"""Normals that are held in memory, unless one block alone needs more."""
 
-    One is enough for varphi_hat^T xi where no other (s, a) shares the features, as if one-hot.
+
+@lru_cache(maxsize=64)
+def normals_of(features: Features, n_samples: int, centred: bool) -> tuple[Array, list[Any]]:
+    """(groups that need one number a step, block ranges [first, last) that need normals).
+
+    Of a group that shares its features with no other, as if one-hot, varphi_hat^T xi is one number;
+    its centred features need as many normals as the block has features.
     """
-    layout = features.layout
-    alone = (np.diff(layout.group_start) == 1) & (not centred)
-    return np.concatenate([[0], np.cumsum(np.where(alone, 1, layout.size))])
+    layout, most = features.layout, max(AT_ONCE // (features.task.horizon * n_samples), 1)
+    is_alone = (np.diff(layout.group_start) == 1) & (not centred)
+    portions: list[tuple[int, int]] = []
+    rows = 0
+    for b in np.flatnonzero(~is_alone):
+        rows += int(layout.size[b])
+        if portions and portions[-1][1] == b and rows <= most:
+            portions[-1] = portions[-1][0], int(b) + 1
+        else:
+            portions.append((int(b), int(b) + 1))
+            rows = int(layout.size[b])
+    return layout.groups[layout.group_start[:-1][is_alone]], portions
+
+
+def largest_normal(rng: np.random.Generator, shape: tuple[int, ...], of: int) -> Array:
+    """The largest of `of` standard normals, drawn as one number: its quantile function is known."""
+    from scipy.special import ndtri
+
+    # P(max <= x) = Phi(x)^of; by the upper tail, where a number near 1 would lose its digits
+    return -ndtri(-np.expm1(np.log1p(-rng.random(shape)) / of))
 
 
 PHI_1 = 0.5 * (1.0 + erf(sqrt(0.5)))  # the standard normal distribution function at 1

@@ -28,7 +28,7 @@ BEFORE, AFTER = "#767676", "#0072b2"
 
 
 def lost_figure(
-    panels: Mapping[str, Panel], xlabel: str, log_x: bool, width: str = "two"
+    panels: Mapping[str, Panel], xlabel: str, log_x: bool, width: str = "two", ylabel: str = LOST
 ) -> Figure:
     """Episodes lost against a number of the problem, on a log axis: one panel per entry.
 
@@ -55,7 +55,7 @@ def lost_figure(
                 axes.set_xscale("log")
                 ticks(axes.xaxis, np.unique([np.asarray(b.x) for b in panel.values()]).tolist())
             if i % columns_of(len(panels), width) == 0:
-                axes.set_ylabel(LOST)
+                axes.set_ylabel(ylabel)
         same_limits(every)
         finish(figure, every, legend)
     return figure

@@ -11,6 +11,9 @@ from upriver.checks import Array
 from upriver.results.analysis import (
     Sample,
     bootstrap,
+    counts_of,
+    draws,
+    interval,
     paired_difference,
     samples_of,
     share_interval,
@@ -166,3 +169,21 @@ def share_text(cell: Cell) -> str:
 def log_spaced(first: int, last: int, count: int) -> Array:
     """Whole numbers from first to last, evenly spaced in their logarithm."""
     return np.unique(np.round(np.geomspace(first, last, count)).astype(np.int64))
+
+
+def power(x: Array, totals: Array) -> tuple[float, float, float]:
+    """(exponent, low, high) of the mean of totals (n, points) as a power of x (points,).
+
+    Least squares of the logarithm of the mean on log x; the 95% interval resamples the n rows.
+    """
+    at = np.log(x) - np.log(x).mean()
+
+    def slope(means: Array) -> Array:
+        return np.log(means) @ at / (at @ at)
+
+    n = len(totals)
+    estimate = slope(totals.mean(axis=0))
+    resampled = slope(counts_of(draws(n, 1000, 0)) @ totals)
+    without = slope((totals.sum(axis=0) - totals) / (n - 1)) if n > 1 else np.array([estimate])
+    low, high = interval(resampled, estimate, [(n - 1) * (without.mean() - without)])
+    return float(estimate), float(low), float(high)

@@ -10,9 +10,11 @@ import numpy as np
 
 from upriver.checks import Array
 from upriver.results import plots
-from upriver.results.analysis import Sample, bootstrap, counts_of, curve_of, draws, interval
+from upriver.results.analysis import Sample, bootstrap, curve_of
 from upriver.results.tables import as_markdown
+from upriver.studies.findings.changing import changing
 from upriver.studies.findings.figures import LOST, dots_figure, lost_figure
+from upriver.studies.findings.kappa import kappa
 from upriver.studies.findings.measured import (
     Cell,
     Found,
@@ -22,6 +24,7 @@ from upriver.studies.findings.measured import (
     lost_text,
     measure,
     pivot,
+    power,
     runs_text,
     share_text,
 )
@@ -227,6 +230,8 @@ FINDINGS: dict[str, Callable[[Sequence[Measured]], Page]] = {
     "cho-figure-1": cho_figure_1,
     "all-mnl": all_mnl,
     "all-mnl-drawn": all_mnl,
+    "kappa": kappa,
+    "changing": changing,
 }
 """The experiments of the page, by their name in the catalogue."""
 
@@ -274,18 +279,7 @@ def solved_text(scales: Sequence[float], share: Sequence[float]) -> list[str]:
 def slope_of(sample: Sample, first: int) -> tuple[float, float, float]:
     """(slope, low, high) of log mean cumulative regret on log k from `first` on.
 
-    Least squares at points evenly spaced in log k; the 95% interval resamples runs.
+    At points evenly spaced in log k; the 95% interval resamples runs.
     """
     at = log_spaced(first, sample.values.shape[1], 50)
-    total = np.cumsum(sample.regret, axis=1)[:, at - 1]
-    x = np.log(at) - np.log(at).mean()
-
-    def slope(means: Array) -> Array:
-        return np.log(means) @ x / (x @ x)
-
-    n = len(total)
-    estimate = slope(total.mean(axis=0))
-    resampled = slope(counts_of(draws(n, 1000, 0)) @ total)
-    without = slope((total.sum(axis=0) - total) / (n - 1)) if n > 1 else np.array([estimate])
-    low, high = interval(resampled, estimate, [(n - 1) * (without.mean() - without)])
-    return float(estimate), float(low), float(high)
+    return power(at, np.cumsum(sample.regret, axis=1)[:, at - 1])
