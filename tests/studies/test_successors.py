@@ -140,7 +140,7 @@ def test_cores_that_are_pooled_over_steps_lose_little_in_both_cases(tmp_path):
 @pytest.mark.parametrize("name", ["upriver.studies.reproduce:reproduce", "upriver.mdp.files:load"])
 def test_a_spec_may_name_problems_of_the_studies_and_no_other_code_of_ours(name):
     text = load("changing").to_toml().replace(CLOCKED, name)
-    with pytest.raises(ValueError, match="must be a function that returns FiniteMDP|--trust"):
+    with pytest.raises(ValueError, match=r"must be a function that returns FiniteMDP|--trust"):
         loads(text)
 
 

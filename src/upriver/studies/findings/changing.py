@@ -45,7 +45,7 @@ def clocked_river(n_states: int = 6, horizon: int = 12, current: float = 1.5) ->
         horizon,
         indptr=np.append(0, np.cumsum(np.tile(known.sizes, horizon))),
         successors=after * n_states + np.tile(known.successors, horizon),
-        reward=np.tile(known.reward.reshape(n_states, -1), (horizon, 1)),
+        reward=np.tile(river.reward.reshape(n_states, -1), (horizon, 1)),
         support="known",
         states=[(h, s) for h in range(horizon) for s in range(n_states)],
         actions=known.actions,

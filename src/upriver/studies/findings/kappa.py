@@ -18,6 +18,7 @@ import numpy as np
 from upriver.agents.protocol import Agent, Episode
 from upriver.agents.table import AGENTS
 from upriver.checks import Array, positive_number
+from upriver.envs.named import check_named
 from upriver.envs.random_mnl import Drawn, random_mnl, random_mnl_features
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
@@ -81,7 +82,8 @@ def drawn(
     logits = np.log(random_mnl(*size, 1.0, horizon).probability).reshape(-1, max_successors)
     norm = norm_of(logits, positive_number("kappa", kappa))
     mdp = random_mnl(*size, norm, horizon)
-    names = [Told(*name, kappa, norm) for name in mdp.known.states or ()]
+    plain: Any = mdp.known.states
+    names = [Told(*name[:3], kappa=kappa, theta_bound=norm) for name in plain]
     return replace(mdp, known=replace(mdp.known, states=names), name=f"drawn-mnl-{n_states}")
 
 
@@ -109,9 +111,14 @@ def norm_of(logits: Array, kappa: float) -> float:
 
 def drawn_features(task: Task) -> Features:
     """The features of `random_mnl` on a task of `drawn`."""
-    told = task.states or ()
-    plain = replace(task, states=[Drawn(*name[:3]) for name in told])
+    plain = replace(task, states=[Drawn(*name[:3]) for name in told_by(task)])
     return Features(task, random_mnl_features(plain).matrix)
+
+
+def told_by(task: Task) -> Any:
+    """The names of a task of `drawn`."""
+    check_named(task, Told, "drawn")
+    return task.states
 
 
 @dataclass(frozen=True)
@@ -143,7 +150,7 @@ class Published:
 
     @cached_property
     def agent(self) -> Agent:
-        told = Told(*(self.task.states or ())[0])
+        told: Told = told_by(self.task)[0]
         norm, rounds = told.theta_bound, self.task.horizon
         given: dict[str, Any] = {}
         if self.learner == "ucrl-mnl":
