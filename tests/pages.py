@@ -91,13 +91,17 @@ def command(line: str) -> str:
     return printed.getvalue()
 
 
-def run(path: Path, folder: Path, fill: bool = False) -> str:
+def run(
+    path: Path, folder: Path, fill: bool = False, memory: dict[str, object] | None = None
+) -> str:
     """Run the examples of a page in `folder`; the page with what they print now.
 
-    Unless `fill`, output that differs from what is shown is an AssertionError.
+    Unless `fill`, output that differs from what is shown is an AssertionError. What the examples
+    leave behind is put into `memory`.
     """
     text = path.read_text()
-    memory: dict[str, object] = {"__name__": "page"}
+    memory = {} if memory is None else memory
+    memory["__name__"] = "page"
     changes: list[tuple[Block, str]] = []
     found = blocks(text)
 

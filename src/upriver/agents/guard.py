@@ -16,13 +16,14 @@ import numpy as np
 from upriver import kernels
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, as_float, instance, shown
+from upriver.display import displayed
 from upriver.mdp import Task
 
 Kind = TypeVar("Kind", bound=type)
 
 
 def guarded(kind: Kind) -> Kind:
-    """An agent whose `plan` and `update` look at what they are given."""
+    """An agent whose `plan` and `update` look at what they are given, and that shows itself."""
     plan, update = kind.plan, kind.update
 
     @wraps(plan)
@@ -38,7 +39,7 @@ def guarded(kind: Kind) -> Kind:
         return update(self, state, plan, checked_episode(self.task, episode))
 
     kind.plan, kind.update = checked_plan, checked_update
-    return kind
+    return displayed(kind)
 
 
 def unguarded(agent: Any) -> tuple[Any, Any]:

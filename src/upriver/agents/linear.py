@@ -18,6 +18,7 @@ from upriver import kernels
 from upriver.agents.rewards import Payments
 from upriver.agents.tabular import check_inside
 from upriver.checks import Array, as_float
+from upriver.display import displayed
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.planning import Clip, Plan, backward_induction, draw_word, swept
@@ -85,6 +86,7 @@ def count_visits(task: Task, counts: Array, episode: Any) -> Array:
     return visited
 
 
+@displayed
 class Visits(NamedTuple):
     """What least-squares value iteration remembers: sums by step, so its cost is flat in k."""
 

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 from upriver.agents import rewards
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, positive_number
+from upriver.display import displayed
 from upriver.features import Features
 from upriver.mnl import model as mnl
 from upriver.mnl.confidence import Evidence
 
 
+@displayed
 class State(NamedTuple):
     k: int
     """Number of the next episode, from 1."""

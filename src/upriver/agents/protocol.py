@@ -7,10 +7,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from upriver.checks import Array
+from upriver.display import displayed
 from upriver.mdp import Task
 from upriver.planning import Plan
 
 
+@displayed
 class Episode(NamedTuple):
     """What happened: T steps, T = H unless the environment ended early."""
 

@@ -17,10 +17,12 @@ from upriver.agents.fields import settle
 from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.checks import positive_number
+from upriver.display import displayed
 from upriver.mdp import Task
 from upriver.planning import Plan, backward_induction, clip_nothing, draw_word
 
 
+@displayed
 class PSRLState(NamedTuple):
     counts: tabular.Counts
     rewards: rewards.RewardSums | None

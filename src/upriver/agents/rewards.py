@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from upriver.checks import Array
+from upriver.display import displayed
 from upriver.mdp import Task
 
 
@@ -25,6 +26,7 @@ class Payments(Protocol):
     def rewards(self) -> Array: ...
 
 
+@displayed
 class RewardSums(NamedTuple):
     total: Array
     """(S*A,) reward received at each (s, a)."""

@@ -20,6 +20,7 @@ from upriver.agents.fields import rule, settle
 from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_number
+from upriver.display import displayed
 from upriver.mdp import Task
 from upriver.planning import Plan, backward_induction, clip_v_remaining, draw_word
 
@@ -48,6 +49,7 @@ class russo_noise:
         return np.full(horizon, sqrt(0.5 * horizon**3 * states * size))
 
 
+@displayed
 class RLSVIState(NamedTuple):
     k: int
     """Number of the next episode, from 1."""

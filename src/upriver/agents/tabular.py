@@ -9,10 +9,12 @@ import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array
+from upriver.display import displayed
 from upriver.mdp import Task
 from upriver.mnl.model import Transitions
 
 
+@displayed
 class Counts(NamedTuple):
     """Counts over the task's support; all steps h count together."""
 

@@ -18,11 +18,13 @@ from upriver.agents.fields import settle
 from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_integer, positive_number
+from upriver.display import displayed
 from upriver.mdp import Task
 from upriver.planning import Plan, backward_induction, clip_q, draw_word
 from upriver.planning.optimism import ones
 
 
+@displayed
 class UCMatrixRLState(NamedTuple):
     counts: Array
     """(1, n) visits of each triple: A_n and the regression are functions of them."""

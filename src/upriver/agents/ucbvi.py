@@ -22,6 +22,7 @@ from upriver.agents.fields import fraction, rule, settle
 from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_integer
+from upriver.display import displayed
 from upriver.mdp import Task
 from upriver.planning import Plan, clip_v_remaining, draw_word, swept
 
@@ -105,6 +106,7 @@ def log_term(task: Task, bonus: theory_hoeffding | theory_bernstein) -> float:
     return log(5.0 * task.n_states * task.n_actions * steps / bonus.delta)
 
 
+@displayed
 class UCBVIState(NamedTuple):
     counts: tabular.Counts
     rewards: rewards.RewardSums | None
@@ -156,6 +158,7 @@ class UCBVI:
         )
 
 
+@displayed
 class UCBVIBFState(NamedTuple):
     counts: tabular.Counts
     arrivals: Array

@@ -19,6 +19,7 @@ from upriver.agents.fields import fraction, rule, settle
 from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number
+from upriver.display import displayed
 from upriver.mdp import Task
 from upriver.planning import Plan, clip_v_remaining, draw_word, swept
 
@@ -66,6 +67,7 @@ def shrink(task: Task, visits: Array, factor: float) -> Array:
     return np.where(visits > 0.0, radius, EVERYTHING)
 
 
+@displayed
 class UCRL2State(NamedTuple):
     k: int
     """Number of the next episode, from 1."""

@@ -98,7 +98,7 @@ class UCRLMNLPlus:
         return family.beta(self, state)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class UCRLMNLOL(UCRLMNLPlus):
     """UCRL-MNL-OL of Li et al., third version: fields as in UCRL-MNL+.
 

@@ -21,11 +21,13 @@ from upriver.agents.fields import rule, settle
 from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_number
+from upriver.display import displayed
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.planning import Plan, clip_q, draw_word, swept
 
 
+@displayed
 class UCRLVTRState(NamedTuple):
     k: int
     """Number of the next episode, from 1."""

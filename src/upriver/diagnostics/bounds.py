@@ -13,10 +13,12 @@ from __future__ import annotations
 from math import inf, log, sqrt
 from typing import NamedTuple
 
+from upriver.display import displayed
 from upriver.features import Features
 from upriver.mnl.confidence import Evidence, corrected_radius, lemma1_radius, theory_regularization
 
 
+@displayed
 class Bounds(NamedTuple):
     """What Lemma 1 and Theorem 1 say about K episodes, for one value of kappa."""
 

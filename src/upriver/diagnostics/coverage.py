@@ -21,6 +21,7 @@ from upriver.checks import Array, positive_integer
 from upriver.diagnostics.bounds import potential_bound, usable
 from upriver.diagnostics.curvature import kappa_over_ball
 from upriver.diagnostics.realizability import theta_star
+from upriver.display import Card, displayed
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 from upriver.mnl.confidence import corrected_radius, lemma1_radius
@@ -33,7 +34,8 @@ AT_THE_STEPS_LEFT = frozenset(
 )  # plans that clip V at the steps left; the others clip it at H
 
 
-@dataclass(frozen=True, eq=False)
+@displayed
+@dataclass(frozen=True, eq=False, repr=False)
 class Coverage:
     """R runs of K episodes, looked at before each episode; arrays are (R, K)."""
 
@@ -53,6 +55,19 @@ class Coverage:
     """Sum over the steps so far of max ||varphi||^2_{A_k^-1}."""
     potential_bound: Array
     """2 H d log(1 + k H U L_varphi^2 / (d lambda_1)), valid where lambda_k >= L_varphi^2."""
+
+    def card(self) -> Card:
+        found = self.summary()
+        facts = {"runs": found["n_runs"], "episodes": found["n_episodes"], "delta": self.delta}
+        facts |= {f"covered by {name}": x for name, x in found["covered"].items()}
+        facts |= {k.replace("_", " "): found[k] for k in ("optimism_rate", "clip_rate", "tie_rate")}
+        return Card(facts, more="plot() draws what was measured, by episode")
+
+    def plot(self) -> Any:
+        """A figure of distances and radii, optimism, clips and ties, and the potential."""
+        from upriver.diagnostics.figures import coverage_figure
+
+        return coverage_figure(self)
 
     def ratio(self, name: str) -> Array:
         """(R,) max over k of distance / radius; at most 1 where theta* was inside all the time."""

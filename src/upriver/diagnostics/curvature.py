@@ -15,6 +15,7 @@ import numpy as np
 
 from upriver.checks import Array, nonnegative_number
 from upriver.diagnostics.shape import stacks
+from upriver.display import displayed
 from upriver.features import Features
 from upriver.mdp import Task
 
@@ -24,12 +25,14 @@ CERTIFY_UP_TO = 128  # successors up to which the bound looks at pairs
 CHUNK = 2_000_000  # numbers in one batch of starting points
 
 
+@displayed
 class Kappa(NamedTuple):
     value: float
     where: tuple[int, int, int, int]
     """(s, a, s', s'') of the smallest product."""
 
 
+@displayed
 class BallKappa(NamedTuple):
     """kappa over ||theta|| <= radius: certified <= the infimum <= found."""
 

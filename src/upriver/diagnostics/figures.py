@@ -43,7 +43,8 @@ def coverage_curves(measured: Coverage) -> dict[str, dict[str, Array]]:
 
 def coverage_figure(measured: Coverage) -> Figure:
     """One panel for each group of `coverage_curves`, against the episode."""
-    from upriver.results.plots import grid, styled
+    from upriver.display.figures import styled
+    from upriver.results.plots import grid
 
     panels = coverage_curves(measured)
     with styled():

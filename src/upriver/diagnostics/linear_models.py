@@ -21,12 +21,14 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from upriver.checks import Array, as_float
+from upriver.display import displayed
 from upriver.features import Features
 from upriver.mdp import FiniteMDP
 
 TOLERANCE = 1e-9
 
 
+@displayed
 class ProperModel(NamedTuple):
     """Whether rows Phi mu can sum to one, with a certificate either way."""
 
@@ -45,6 +47,7 @@ class ProperModel(NamedTuple):
         return np.outer(self.weights, np.asarray(distribution, dtype=np.float64))
 
 
+@displayed
 class ProperBilinear(NamedTuple):
     """Whether Phi M Psi^T can be stochastic, with certificates either way."""
 
@@ -57,6 +60,7 @@ class ProperBilinear(NamedTuple):
     """(S,) y > 0 with Psi^T y = 0, where there is no such v."""
 
 
+@displayed
 class Representation(NamedTuple):
     """How far the given P is from the nearest Phi mu (or Phi M Psi^T), in Frobenius norm."""
 
@@ -66,6 +70,7 @@ class Representation(NamedTuple):
     exact: bool
 
 
+@displayed
 class LinearModels(NamedTuple):
     """Propositions 1 and 2 for phi(s, a) and psi(s')."""
 

@@ -13,6 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from upriver.checks import Array, check_covers
+from upriver.display import displayed
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 from upriver.mnl.fit import fit_mnl
@@ -22,6 +23,7 @@ RIDGES = (1e-8, 1e-6, 1e-4)  # the least ridge at which the projection is found
 DENSE_LIMIT = 40_000_000  # entries of dense blocks beyond which an iterative solver takes over
 
 
+@displayed
 class Core(NamedTuple):
     """The transition core: theta* where the MDP is realizable, else its projection."""
 

@@ -13,13 +13,15 @@ from upriver.diagnostics.curvature import BallKappa, Kappa, curvature_at, kappa_
 from upriver.diagnostics.linear_models import LinearModels, examine
 from upriver.diagnostics.realizability import Core, find_core, softmax_rows, true_probabilities
 from upriver.diagnostics.shape import Shape, shape_of
+from upriver.display import Card, displayed, to_frame
 from upriver.features import Features, one_hot, recentre
 from upriver.mdp import FiniteMDP, Task
 
 SCHEMA = 1
 
 
-@dataclass(frozen=True, eq=False)
+@displayed
+@dataclass(frozen=True, eq=False, repr=False)
 class Diagnosis:
     """What `diagnose` found. `as_dict` is the documented JSON."""
 
@@ -43,6 +45,33 @@ class Diagnosis:
     bounds_at_core: Bounds | None
     """With kappa at theta*, which is the best that could be hoped for."""
     linear_models: LinearModels
+
+    def card(self) -> Card:
+        facts: dict[str, Any] = {
+            "columns": self.shape.dimension,
+            "realizable": bool(self.core.realizable),
+            "largest reachable set": self.shape.max_successors,
+            "kappa": None if self.kappa is None else float(self.kappa.value),
+            "theta bound": self.theta_bound,
+            "linear model possible": bool(self.linear_models.linear.possible),
+        }
+        known = {label: value for label, value in facts.items() if value is not None}
+        return Card(known, of=self.name, rows=self.table, most=50)
+
+    def table(self) -> list[dict[str, Any]]:
+        """A row per finding: part, what, value, and what it means or what to do about it."""
+        from upriver.diagnostics.advice import number, sections
+
+        return [
+            {"part": part, "what": line.what.strip(), "value": number(line.value),
+             "meaning": line.advice}
+            for part, lines in sections(self).items()
+            for line in lines
+        ]  # fmt: skip
+
+    def to_pandas(self) -> Any:
+        """The `table` as a data frame."""
+        return to_frame(self.table())
 
     def as_dict(self) -> dict[str, Any]:
         """Plain types for JSON; infinite numbers become null."""

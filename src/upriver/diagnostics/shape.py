@@ -9,9 +9,11 @@ import numpy as np
 
 from upriver.checks import Array
 from upriver.diagnostics.realizability import least_squares
+from upriver.display import displayed
 from upriver.features import Features
 
 
+@displayed
 class Shape(NamedTuple):
     max_successors: int
     """U, the largest reachable set."""

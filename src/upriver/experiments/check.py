@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+from upriver.display import displayed
 from upriver.experiments.runfile import Damaged, Foreign, Moved, digest_of, place_of, read_run
 from upriver.experiments.store import Store, listing
 
@@ -18,6 +19,7 @@ class Problem(NamedTuple):
     """Begins with the file or folder."""
 
 
+@displayed
 class Checked(NamedTuple):
     """What became of looking at every file of a folder."""
 

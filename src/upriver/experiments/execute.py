@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from upriver.display import displayed
 from upriver.experiments.build import build, run_one
 from upriver.experiments.progress import Reporter
 from upriver.experiments.pulse import Pulse
@@ -23,6 +24,7 @@ LONGEST = 500
 """Characters of an error that are told and kept, at most; its traceback is kept too."""
 
 
+@displayed
 class Outcome(NamedTuple):
     """What became of the runs that were asked for."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from upriver.display import displayed
 from upriver.experiments import names
 from upriver.mdp import FiniteMDP
 
@@ -17,7 +18,8 @@ FILED_UNDER = {"directions": "upriver.findings:directions"}
 """Features -> the word that identities have for them: what a run is called stays as it was."""
 
 
-@dataclass(frozen=True)
+@displayed
+@dataclass(frozen=True, repr=False)
 class RunSpec:
     """One run: an agent on an environment with one seed. Plain data, equal to its JSON."""
 

@@ -22,9 +22,11 @@ from pydantic import (
     model_validator,
 )
 
+from upriver.display import Card, displayed
 from upriver.experiments import names, toml
 from upriver.experiments.entries import MOST, AgentSpec, EnvironmentSpec, Label
 from upriver.experiments.runspec import RunSpec
+from upriver.mdp.names import few
 
 TUNING_SEEDS = 1_000_000
 """Seeds from here on are for tuning; an experiment's own must lie below."""
@@ -50,6 +52,7 @@ class Seeds(Frozen):
         return self
 
 
+@displayed
 class Experiment(Frozen):
     """A list of runs, as data."""
 
@@ -81,6 +84,15 @@ class Experiment(Frozen):
                 if place not in places:
                     raise names.unknown(f"agent {agent.full_label!r}: at", place, places)
         return self
+
+    def card(self) -> Card:
+        pairs = len(self.environments) * len(self.agents)
+        return Card(
+            {"runs": pairs * self.seeds.count, "episodes": self.episodes,
+             "environments": few([e.full_label for e in self.environments]),
+             "agents": few([a.full_label for a in self.agents]), "seeds": self.seeds.count},
+            of=self.name,
+        )  # fmt: skip
 
     def runs(self) -> list[RunSpec]:
         """Every run, ordered by environment, agent and seed."""

@@ -15,8 +15,12 @@ import numpy as np
 from scipy import sparse
 
 from upriver.checks import Array, as_float, instance
+from upriver.display import Card, displayed, to_frame
+from upriver.display.card import MOST_ROWS
+from upriver.display.frames import named
 from upriver.features.layout import Layout, pack
 from upriver.mdp import Task
+from upriver.mdp.names import few
 
 
 def own_columns(task: Task, spread: float | str) -> Any:
@@ -27,6 +31,7 @@ def own_columns(task: Task, spread: float | str) -> Any:
     return sparse.csr_array(entries, shape=(task.n_triples, len(rows)))
 
 
+@displayed
 @dataclass(frozen=True, eq=False, repr=False)
 class Features:
     """varphi on the triples of a task: `matrix` (n, d), dense or scipy.sparse."""
@@ -83,11 +88,39 @@ class Features:
         if self.formal_dimension is None:
             object.__setattr__(self, "formal_dimension", matrix.shape[1])
 
-    def __repr__(self) -> str:
-        kind = "sparse" if sparse.issparse(self.matrix) else "dense"
+    def card(self) -> Card:
+        facts: dict[str, Any] = {
+            "columns": self.dimension,
+            "kind": "sparse" if sparse.issparse(self.matrix) else "dense",
+        }
         if self.spread:
-            kind = f"pooled (spread {self.spread})"
-        return f"Features({self.dimension} {kind} columns on {self.task!r})"
+            facts |= {"kind": "pooled", "shared": self.n_shared, "spread": self.spread}
+        if self.names is not None:
+            facts["names"] = few(self.names)
+        return Card(
+            facts | {"task": self.task.card().brief},
+            rows=lambda: self.to_pandas(MOST_ROWS).to_dict("records"),
+            n_rows=self.task.n_triples,
+            more="to_pandas() has every triple",
+            brief=f"{self.dimension} {facts['kind']} columns",
+        )
+
+    def to_pandas(self, most: int | None = None) -> Any:
+        """A data frame with a row per triple: state, action, next_state, and the shared features.
+
+        most: the first rows alone.
+        """
+        task, part = self.task, slice(most)
+        shared = self.matrix[part][:, : self.n_shared]
+        dense = shared.toarray() if sparse.issparse(shared) else shared
+        s, a, s2 = (numbers[part] for numbers in task.triples)
+        names = self.names or [f"varphi[{i}]" for i in range(dense.shape[1])]
+        return to_frame({
+            "state": named(task.states, s),
+            "action": named(task.actions, a),
+            "next_state": named(task.states, s2),
+            **dict(zip(names, dense.T, strict=True)),
+        })  # fmt: skip
 
     @property
     def dimension(self) -> int:

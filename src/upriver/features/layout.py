@@ -8,9 +8,11 @@ import numpy as np
 from scipy import sparse
 
 from upriver.checks import Array
+from upriver.display import displayed
 from upriver.mdp import Task
 
 
+@displayed
 class Layout(NamedTuple):
     """Group g = (s, a) has a dense matrix (U_g, width) in `values`, row by row; its column j is the
     feature columns[first column + j]. Features that meet in a group belong to one block: neither

@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from upriver.checks import Array, positive_integer
+from upriver.display import Card, displayed
+from upriver.display.card import brief
 from upriver.features import Features
 from upriver.logs.expansion import World, expanded, situations
 from upriver.logs.reading import column, listed
 from upriver.mdp import FiniteMDP, Task
-from upriver.mnl.fitted import FittedMNL
+from upriver.mnl.fitted import FittedMNL, pair_table
 
 if TYPE_CHECKING:
     from upriver.logs.transitions import TransitionModel
 
 
+@displayed
 @dataclass(frozen=True, eq=False, repr=False)
 class ModelAt:
     """A fitted transition model at fixed covariates; `plan_with` and `policy_value` take it."""
@@ -33,8 +36,22 @@ class ModelAt:
     """(n,) weight of each triple in the log, whatever its covariates."""
     at: Mapping[str, Any]
 
-    def __repr__(self) -> str:
-        return f"ModelAt({dict(self.at)!r}: {self.task.describe()})"
+    def card(self) -> Card:
+        at = ", ".join(f"{name} {brief(value)}" for name, value in self.at.items())
+        return self.task.card()._replace(of=at)
+
+    def transitions(
+        self, state: Any, action: Any, confidence: float = 0.95, step: int = 0
+    ) -> list[Any]:
+        """Where (state, action) leads, with intervals; see `FittedMNL.transitions`."""
+        h = min(step, len(self.steps) - 1)
+        return pair_table(self.steps[h], self.prob[h], self.fitted, state, action, confidence)
+
+    def plot(self, state: Any, action: Any, step: int = 0) -> Any:
+        """A figure of where (state, action) leads, with intervals."""
+        from upriver.display import figures
+
+        return figures.probabilities(self.transitions(state, action, step=step), state, action)
 
     @property
     def features(self) -> Features:

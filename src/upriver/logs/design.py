@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from upriver.checks import Array
+from upriver.display import displayed
 from upriver.logs.reading import listed
 
 ALIASED = 1e-9  # share of a column's own variation that the columns before it must leave
@@ -29,7 +30,8 @@ class Columns(NamedTuple):
     """formulaic's, which makes the same columns of other tables."""
 
 
-@dataclass(frozen=True, eq=False)
+@displayed
+@dataclass(frozen=True, eq=False, repr=False)
 class Design:
     """How the expanded table becomes the rows of the model."""
 

@@ -281,17 +281,17 @@ def calibration(model: TransitionModel, bins: int) -> Any:
 
 def plot_calibration(table: Any) -> Any:
     """A figure of `calibration`: points on the diagonal are right."""
-    from matplotlib.figure import Figure
+    from upriver.display import figures
 
-    figure = Figure(figsize=(4.5, 4.2), layout="constrained")
-    axes = figure.add_subplot()
-    axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
-    axes.errorbar(
-        table["predicted"], table["observed"], 1.96 * table["standard_error"],
-        fmt="o", color="#0072b2", markersize=4, linewidth=1,
-    )  # fmt: skip
-    axes.set(xlabel="predicted probability", ylabel="how often it came true")
-    axes.set(xlim=(0, 1), ylim=(0, 1))
+    with figures.styled():
+        figure, axes = figures.blank(figures.WIDTHS["one"], figures.WIDTHS["one"])
+        axes[0, 0].plot([0, 1], [0, 1], color=figures.PALE, linewidth=1)
+        axes[0, 0].errorbar(
+            table["predicted"], table["observed"], 1.96 * table["standard_error"],
+            fmt="o", color=figures.BLUE, markersize=4, linewidth=1,
+        )  # fmt: skip
+        axes[0, 0].set(xlabel="predicted probability", ylabel="how often it came true")
+        axes[0, 0].set(xlim=(0, 1), ylim=(0, 1))
     return figure
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver.checks import Array
+from upriver.display import displayed
 from upriver.logs.reading import column, column_names, listed, lookup, read_file
 
 Wanted = Callable[[str], bool]
@@ -27,7 +28,8 @@ RULES = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@displayed
+@dataclass(frozen=True, eq=False, repr=False)
 class World:
     """The states, actions, reachable sets and attributes that a transition model speaks of."""
 
@@ -49,6 +51,7 @@ class World:
         return np.diff(self.indptr)
 
 
+@displayed
 class Situations(NamedTuple):
     """Situations and their candidates."""
 

@@ -17,6 +17,7 @@ import numpy as np
 from scipy import sparse, special
 
 from upriver.checks import Array
+from upriver.display import Card, displayed
 from upriver.features import Features
 from upriver.logs.goodness import Cells, GoodnessOfFit, goodness_of_fit
 from upriver.logs.reading import COLUMNS, count_log, read_log
@@ -26,7 +27,8 @@ from upriver.mnl.fit import fit_mnl
 from upriver.mnl.fitted import FittedMNL
 
 
-@dataclass(frozen=True, eq=False)
+@displayed
+@dataclass(frozen=True, eq=False, repr=False)
 class LogModel:
     """An MNL model fitted to logged transitions."""
 
@@ -57,6 +59,21 @@ class LogModel:
 
     def summary(self) -> str:
         return self.fitted.summary()
+
+    def card(self) -> Card:
+        return self.fitted.card()._replace(of=self.task.card().brief)
+
+    def to_pandas(self) -> Any:
+        """The table of coefficients as a data frame."""
+        return self.fitted.to_pandas()
+
+    def transitions(self, state: Any, action: Any, confidence: float = 0.95) -> list[Any]:
+        """Where (state, action) leads, with intervals; see `FittedMNL.transitions`."""
+        return self.fitted.transitions(state, action, confidence)
+
+    def plot(self, state: Any = None, action: Any = None) -> Any:
+        """A figure of the coefficients, or of where a pair leads; see `FittedMNL.plot`."""
+        return self.fitted.plot(state, action)
 
     def likelihood_ratio(self, smaller: LogModel) -> LikelihoodRatio:
         """The test of a nested model: does it lose more than chance would explain?
@@ -92,6 +109,7 @@ class LogModel:
         return goodness_of_fit(cells, self.fitted, replicates, seed)
 
 
+@displayed
 class LikelihoodRatio(NamedTuple):
     statistic: float
     degrees: int

@@ -15,6 +15,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from upriver.checks import Array, positive_integer
+from upriver.display import Card, displayed, to_frame
 from upriver.mnl.fitted import FittedMNL
 
 ENOUGH = 5.0  # rows expected anywhere but at the likeliest successor, for a pair to be judged
@@ -25,6 +26,7 @@ Block = tuple[Array, Array]
 """(columns (k, m), matrices (k, m, m)): k blocks of m features each."""
 
 
+@displayed
 class GoodnessOfFit(NamedTuple):
     """Pearson's sum (n - N p)^2 / (N p), judged by a parametric bootstrap."""
 
@@ -41,6 +43,17 @@ class GoodnessOfFit(NamedTuple):
     """
     replicates: int
     """How many logs were drawn."""
+
+    def card(self) -> Card:
+        return Card(
+            {"statistic": float(self.statistic), "degrees": self.degrees,
+             "p-value": float(self.p_value), "logs drawn": self.replicates},
+            rows=lambda: self.rows,
+        )  # fmt: skip
+
+    def to_pandas(self) -> Any:
+        """The `rows` as a data frame."""
+        return to_frame(self.rows)
 
     def summary(self, limit: int = 10) -> str:
         """The total and the `limit` pairs (s, a) that fit worst."""

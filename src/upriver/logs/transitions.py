@@ -17,6 +17,7 @@ import numpy as np
 from scipy import special
 
 from upriver.checks import Array, nonnegative_number
+from upriver.display import Card, displayed
 from upriver.logs import decisions, effects
 from upriver.logs.design import Design, Formula, build_design, mentions
 from upriver.logs.expansion import (
@@ -39,6 +40,7 @@ from upriver.mnl.fit import fit_dense
 from upriver.mnl.fitted import FittedMNL
 
 
+@displayed
 @dataclass(frozen=True, eq=False, repr=False)
 class TransitionModel:
     """An MNL transition model with covariates, fitted to a data frame."""
@@ -56,12 +58,10 @@ class TransitionModel:
     cluster: Array | None
     """(m,) the cluster of each row of the frame."""
 
-    def __repr__(self) -> str:
-        return (
-            f"TransitionModel({self.design.formula!r}: {len(self.fitted.theta)} coefficients, "
-            f"{self.fitted.n_observations:g} rows, {len(self.world.states)} states, "
-            f"{len(self.world.actions)} actions)"
-        )
+    def card(self) -> Card:
+        sizes = {"states": len(self.world.states), "actions": len(self.world.actions)}
+        own = self.fitted.card()
+        return own._replace(of=words_of(self.design.formula), facts={**own.facts, **sizes})
 
     @cached_property
     def probability(self) -> Array:
@@ -78,12 +78,11 @@ class TransitionModel:
 
     def to_pandas(self) -> Any:
         """The table of coefficients as a data frame."""
-        import pandas as pd
+        return self.fitted.to_pandas()
 
-        return pd.DataFrame(self.table()).set_index("name")
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{self.summary(12).splitlines()[0]}</pre>{self.to_pandas().to_html()}"
+    def plot(self) -> Any:
+        """A figure of the coefficients with their intervals."""
+        return self.fitted.plot()
 
     def summary(self, limit: int = 40) -> str:
         """What was fitted to what, and the coefficients (log-odds), the first `limit` of them."""

@@ -16,6 +16,7 @@ from scipy import special
 
 from upriver import kernels
 from upriver.checks import Array
+from upriver.display import Card, displayed, to_frame
 from upriver.features import Features
 from upriver.logs.decisions import ModelAt, start_of
 from upriver.logs.effects import quantile
@@ -32,7 +33,8 @@ from upriver.play.policy import Policy
 REPLICATES = 400  # logs of a bootstrap
 
 
-@dataclass(frozen=True)
+@displayed
+@dataclass(frozen=True, repr=False)
 class PolicyValue:
     """A value, or a difference of values, with its interval."""
 
@@ -51,6 +53,21 @@ class PolicyValue:
 
     Where to collect data. Empty where the model has covariates, or after a bootstrap.
     """
+
+    def card(self) -> Card:
+        facts: dict[str, Any] = {
+            "value": float(self.value),
+            "standard error": float(self.standard_error),
+            f"{100 * self.confidence:g}% interval": f"{self.low:.4g} to {self.high:.4g}",
+            "method": self.method,
+        }
+        if self.unseen > 1e-9:
+            facts["steps in pairs without data"] = float(self.unseen)
+        return Card(facts, rows=lambda: self.shares, more="where the variance comes from")
+
+    def to_pandas(self) -> Any:
+        """The `shares` as a data frame."""
+        return to_frame(self.shares)
 
     def summary(self, limit: int = 5) -> str:
         lines = [

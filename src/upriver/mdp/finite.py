@@ -25,10 +25,12 @@ from upriver.checks import (
     owned,
     support_from_sets,
 )
+from upriver.display import Card, displayed
 from upriver.mdp import building, files
 from upriver.mdp.task import Task
 
 
+@displayed
 @dataclass(frozen=True, eq=False, repr=False)
 class FiniteMDP:
     """A finite-horizon MDP: a task whose support is the true one, and the probabilities."""
@@ -80,8 +82,21 @@ class FiniteMDP:
             raise ValueError(f"reward_range is {self.reward_range!r}; it must be (low, high)")
         put("reward_range", (low, high))
 
-    def __repr__(self) -> str:
-        return f"FiniteMDP({self.name}: {self.known.describe()})"
+    def card(self) -> Card:
+        card = self.known.card()
+        return card._replace(of=self.name, brief=self.name)
+
+    def plot(self, state: Any, action: Any, step: int = 0) -> Any:
+        """A figure of where (state, action), by their names, leads."""
+        from upriver.display import figures
+
+        rows, task = self.known.rows_of(state, action), self.known
+        p = self.probability[min(step, len(self.probability) - 1), rows]
+        return figures.probabilities(
+            [{"next_state": task.state_names[s], "probability": x}
+             for s, x in zip(task.successors[rows], p, strict=True)],
+            state, action,
+        )  # fmt: skip
 
     @property
     def n_states(self) -> int:

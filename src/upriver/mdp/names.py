@@ -35,6 +35,13 @@ def checked_names(what: str, names: Any, size: int) -> Sequence[Hashable] | None
     return names
 
 
+def few(names: Sequence[Any]) -> str:
+    """The first and the last of some names."""
+    if len(names) <= 4:
+        return " / ".join(map(str, names))
+    return f"{names[0]} / {names[1]} / ... / {names[-1]}"
+
+
 @dataclass(frozen=True, eq=False)
 class Names:
     """The names of all states, or of all actions; without any, they are called 0, 1, 2, ..."""

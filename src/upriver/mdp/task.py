@@ -26,11 +26,13 @@ from upriver.checks import (
     positive_integer,
     support_from_sets,
 )
-from upriver.mdp.names import Names, checked_names
+from upriver.display import Card, displayed
+from upriver.mdp.names import Names, checked_names, few
 
 MOST = 10**10  # steps times states: 80 GB of values
 
 
+@displayed
 @dataclass(frozen=True, eq=False, repr=False)
 class Task:
     """What a learner is told about an MDP. Build one with `FiniteMDP.task`, or directly."""
@@ -150,6 +152,10 @@ class Task:
         g = state * self.n_actions + action
         return slice(int(self.indptr[g]), int(self.indptr[g + 1]))
 
+    def rows_of(self, state: Any, action: Any) -> slice:
+        """The rows of the triples of (state, action), by their names."""
+        return self.rows(self.state_names.number(state), self.action_names.number(action))
+
     def same_support(self, other: Task) -> bool:
         """Whether the rows of both tasks mean the same triples."""
         return self is other or (
@@ -213,8 +219,20 @@ class Task:
             f"{self.n_triples} triples, support {self.support}{unknown}"
         )
 
-    def __repr__(self) -> str:
-        return f"Task({self.describe()})"
+    def card(self) -> Card:
+        facts = {
+            "states": self.n_states,
+            "actions": self.n_actions,
+            "horizon": self.horizon,
+            "triples": self.n_triples,
+            "support": self.support,
+        }
+        if self.reward is None:
+            facts["reward"] = "unknown"
+        for what in ("states", "actions"):
+            if (names := getattr(self, what)) is not None:
+                facts[f"{what} named"] = few(names)
+        return Card(facts, brief=f"{self.n_states} states x {self.n_actions} actions")
 
 
 def actions_of(actions: Any) -> Callable[[Any], list[Any]]:

@@ -14,10 +14,12 @@ import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array, nonnegative_number, positive_number
+from upriver.display import displayed
 from upriver.features import Features
 from upriver.mnl.likelihood import checked_counts, second_moment, visits
 
 
+@displayed
 class Evidence(NamedTuple):
     """What a radius may depend on, before episode k is played."""
 

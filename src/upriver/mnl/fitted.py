@@ -12,6 +12,7 @@ from scipy import sparse, special
 
 from upriver import kernels
 from upriver.checks import Array
+from upriver.display import Card, displayed, to_frame
 from upriver.features import Features
 from upriver.mnl import likelihood, pooled
 from upriver.mnl.newton import singular, solver
@@ -25,7 +26,8 @@ ERRORS = {
 VAGUE = 3.0  # standard error, in log-odds over the span of a column, of which the summary warns
 
 
-@dataclass(frozen=True, eq=False)
+@displayed
+@dataclass(frozen=True, eq=False, repr=False)
 class FittedMNL:
     """A fitted transition core, or the coefficients of a conditional logit."""
 
@@ -172,6 +174,41 @@ class FittedMNL:
             for name, x, e in zip(names, self.theta[:m], self.standard_errors[:m], strict=True)
         ]
 
+    def card(self) -> Card:
+        facts: dict[str, Any] = {
+            "observations": float(self.n_observations),
+            "coefficients": len(self.theta),
+            "log-likelihood": float(self.log_likelihood),
+            "McFadden's R2": float(self.pseudo_r2),
+            "ridge": float(self.regularization),
+            "errors": self.errors,
+        }
+        more = "summary() warns and explains, to_pandas() has all, plot() draws them"
+        return Card(facts, rows=self.table, more=more, brief=f"{len(self.theta)} coefficients")
+
+    def to_pandas(self) -> Any:
+        """The `table` as a data frame, by name."""
+        return to_frame(self.table()).set_index("name")
+
+    def transitions(self, state: Any, action: Any, confidence: float = 0.95) -> list[Any]:
+        """Where (state, action), by name, leads: a row per next state.
+
+        next_state, probability, standard_error, and low and high of an interval made on the scale
+        of log-odds, so that it lies between 0 and 1.
+        """
+        if self.features is None:
+            raise ValueError("these are coefficients of choices, and no transition model")
+        p = likelihood.probabilities(self.features, self.theta)
+        return pair_table(self.features, p, self, state, action, confidence)
+
+    def plot(self, state: Any = None, action: Any = None) -> Any:
+        """A figure of the coefficients with their intervals; of a pair, of where it leads."""
+        from upriver.display import figures
+
+        if state is None and action is None:
+            return figures.forest(self.table())
+        return figures.probabilities(self.transitions(state, action), state, action)
+
     @cached_property
     def warnings(self) -> list[str]:
         """A sentence for each way in which the data leave coefficients open."""
@@ -236,6 +273,33 @@ class FittedMNL:
                 f"{r['visits']:8g}"
             )
         return lines
+
+
+def pair_table(
+    features: Features, p: Array, fitted: FittedMNL, state: Any, action: Any, confidence: float
+) -> list[dict[str, Any]]:
+    """See `FittedMNL.transitions`; p (n,) the fitted probabilities of the triples of `features`."""
+    if not (isinstance(confidence, float) and 0.0 < confidence < 1.0):
+        raise ValueError(f"confidence is {confidence!r}; it must lie between 0 and 1")
+    task = features.task
+    part = task.rows_of(state, action)
+    x, p = features.matrix[part], p[part]
+    x = x.toarray() if sparse.issparse(x) else x
+    gradient = p[:, None] * (x - p @ x)
+    image = np.asarray(fitted.covariance @ gradient.T)
+    error = np.sqrt(np.maximum(np.einsum("ij,ji->i", gradient, image), 0.0))
+    reach = float(special.ndtri(0.5 + confidence / 2.0)) * error / np.maximum(p * (1 - p), 1e-300)
+    low, high = special.expit(special.logit(p) - reach), special.expit(special.logit(p) + reach)
+    return [
+        {
+            "next_state": task.state_names[s],
+            "probability": float(p[i]),
+            "standard_error": float(error[i]),
+            "low": float(low[i]),
+            "high": float(high[i]),
+        }
+        for i, s in enumerate(task.successors[part])
+    ]
 
 
 def fit_blocks(features: Features, counts: Array, lam: float, start: Array) -> Array:

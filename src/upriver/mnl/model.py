@@ -13,6 +13,7 @@ import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array
+from upriver.display import displayed
 from upriver.features import Features
 
 
@@ -25,6 +26,7 @@ class Transitions(Protocol):
     def actions(self) -> Array: ...
 
 
+@displayed
 class Model(NamedTuple):
     """One or H transition cores (C = 1 or H) and their ellipsoids."""
 

@@ -27,12 +27,14 @@ import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array, positive_number
+from upriver.display import displayed
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl.confidence import Evidence, check_theory
 from upriver.mnl.model import Transitions, add_counts
 
 
+@displayed
 class Online(NamedTuple):
     """One or H transition cores (C = 1 or H), their matrices, and what planning reads of them."""
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array, positive_number
+from upriver.display import displayed
 from upriver.mdp import FiniteMDP
 from upriver.planning.stationary import MOST_SWEEPS, Rows, iterate, rows_of, values_of
 
@@ -26,6 +27,7 @@ HOME = 30
 """How many steps from the best state count as near it."""
 
 
+@displayed
 class AveragePlan(NamedTuple):
     """One action for each state, for ever."""
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from upriver.checks import Array, positive_number
+from upriver.display import displayed
 from upriver.mdp import FiniteMDP
 from upriver.planning.stationary import iterate, rows_of
 
 TOLERANCE = 1e-8
 
 
+@displayed
 class DiscountedPlan(NamedTuple):
     """One action for each state, for ever."""
 

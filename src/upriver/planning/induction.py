@@ -11,12 +11,16 @@ import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array
+from upriver.display import Card, displayed, to_frame
+from upriver.display.card import MOST_ROWS
+from upriver.display.frames import named
 from upriver.mdp import Task
 from upriver.planning.tables import policy_type, reordered
 
 FLOAT = np.dtype(np.float64)
 
 
+@displayed
 class Plan(NamedTuple):
     """One deterministic policy and the values it was planned with; v[h] belongs to step h + 1."""
 
@@ -40,6 +44,42 @@ class Plan(NamedTuple):
     def without_closures(self) -> Plan:
         """What a file holds: the tables, which are what was played."""
         return self._replace(backup=None, task=None)
+
+    def card(self) -> Card:
+        steps, n_states = self.policy.shape
+        low, high = float(self.v[0].min()), float(self.v[0].max())
+        return Card(
+            {"steps": steps, "states": n_states, "values at the start": f"{low:.4g} to {high:.4g}"},
+            rows=lambda: self.to_pandas(n_steps=1).head(MOST_ROWS).to_dict("records"),
+            n_rows=n_states * steps,
+            more="to_pandas() has every step and state, plot() draws them",
+            brief=f"{steps} steps of {n_states} states",
+        )
+
+    def to_pandas(self, n_steps: int | None = None) -> Any:
+        """A data frame with a row per step and state: step, state, action, value.
+
+        n_steps: the first steps alone.
+        """
+        table = self.policy[:n_steps]
+        h, s = np.divmod(np.arange(table.size), table.shape[1])
+        names = (None, None) if self.task is None else (self.task.states, self.task.actions)
+        return to_frame({
+            "step": h,
+            "state": named(names[0], s),
+            "action": named(names[1], table.ravel()),
+            "value": self.v[: len(table)].ravel(),
+        })  # fmt: skip
+
+    def plot(self, step: int | None = None) -> Any:
+        """A figure of the actions by state and step; at one step, of the values too.
+
+        At one step the states lie on a line, or on a grid where they are pairs of numbers.
+        """
+        from upriver.display import figures
+
+        names = (None, None) if self.task is None else (self.task.states, self.task.actions)
+        return figures.policy(self.policy, *names, step, self.v)
 
     def on(self, task: Task) -> Array:
         """(H, S) the policy in the order of another task's states and actions, matched by name."""

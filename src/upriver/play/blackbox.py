@@ -15,12 +15,14 @@ import numpy as np
 from upriver.agents.guard import check_agent
 from upriver.agents.protocol import Agent, Episode
 from upriver.checks import Array, positive_integer
+from upriver.display import Card, displayed, to_frame
 from upriver.mdp import Task
 from upriver.planning import Plan, check_available
 from upriver.play.policy import Policy
 from upriver.play.simulate import Checkpoint, begin, check_table
 
 
+@displayed
 class Learning(NamedTuple):
     """K episodes of one agent in a black box. All arrays have length K."""
 
@@ -56,6 +58,38 @@ class Learning(NamedTuple):
     def policy(self) -> Policy:
         """The last policy played, to keep, save and use."""
         return Policy.from_plan(self.plan, self.task)
+
+    def card(self) -> Card:
+        recent = self.returns[-100:]
+        facts: dict[str, Any] = {
+            "episodes": len(self.returns),
+            "return": float(self.returns.sum()),
+            f"mean of the last {len(recent)}": float(recent.mean()),
+            "ended early": int(self.ended.sum()),
+            "regret": "unknown (black box)",
+        }
+        more = "plot() draws the returns, to_pandas() has every episode"
+        return Card(facts, more=more, brief=f"{len(self.returns)} episodes")
+
+    def to_pandas(self) -> Any:
+        """A data frame with a row per episode: return, length, ended, seconds."""
+        return to_frame({
+            "episode": np.arange(1, len(self.returns) + 1),
+            "return": self.returns,
+            "length": self.lengths,
+            "ended": self.ended,
+            "seconds": self.seconds,
+        })  # fmt: skip
+
+    def plot(self) -> Any:
+        """A figure of the return of every episode, and of the return so far."""
+        from upriver.display import figures
+
+        so_far = np.cumsum(self.returns)
+        return figures.learning({
+            "return of an episode": {"return": self.returns},
+            "mean return so far": {"mean": so_far / np.arange(1, len(so_far) + 1)},
+        })  # fmt: skip
 
     def summary(self, last: int = 100) -> str:
         """What was earned in the last episodes, with its standard error."""

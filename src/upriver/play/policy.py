@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 
 from upriver.checks import Array, instance, owned, positive_integer, shown
+from upriver.display import Card, displayed, to_frame
+from upriver.display.card import MOST_ROWS
 from upriver.mdp import Task
 from upriver.mdp.archive import load_object, save_object
-from upriver.mdp.names import Names, checked_names
+from upriver.mdp.names import Names, checked_names, few
 from upriver.planning import Plan, action_table, check_actions
 from upriver.planning.tables import reordered
 
 
-@dataclass(frozen=True, eq=False)
+@displayed
+@dataclass(frozen=True, eq=False, repr=False)
 class Policy:
     """A policy of H steps. States and actions go by their names where they have any."""
 
@@ -110,6 +113,40 @@ class Policy:
                 for i, j in zip(starts, stops, strict=True)
             ]  # fmt: skip
         return rows
+
+    def card(self) -> Card:
+        facts: dict[str, Any] = {
+            "steps": self.horizon,
+            "states": self.actions.shape[1],
+            "actions": self.n_actions,
+        }
+        if self.actions.ndim == 3:
+            facts["kind"] = "randomised"
+        for what, names in (("states", self.state_names), ("actions", self.action_names)):
+            if names is not None:
+                facts[f"{what} named"] = few(names)
+        some = self.actions[:, :MOST_ROWS]
+        first = Policy(
+            some, self.n_actions, self.state_names and self.state_names[:MOST_ROWS],
+            self.action_names,
+        )  # fmt: skip
+        more = "table() and to_pandas() have every state, plot() draws them"
+        return Card(facts, rows=first.table, more=more, brief=f"{self.horizon} steps")
+
+    def to_pandas(self) -> Any:
+        """The `table` as a data frame."""
+        return to_frame(self.table())
+
+    def plot(self, step: int | None = None) -> Any:
+        """A figure of the actions by state and step, or at one step.
+
+        At one step the states lie on a line, or on a grid where they are pairs of numbers. Of a
+        randomised policy the likeliest action is drawn.
+        """
+        from upriver.display import figures
+
+        table = self.actions if self.actions.ndim == 2 else self.actions.argmax(axis=2)
+        return figures.policy(table, self.state_names, self.action_names, step)
 
     def save(self, path: Any) -> None:
         """Write the policy to `path`, an .npz file that `load_policy` reads."""

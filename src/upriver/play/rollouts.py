@@ -9,12 +9,14 @@ from numpy.typing import ArrayLike
 
 from upriver import kernels
 from upriver.checks import Array, instance, positive_integer
+from upriver.display import Card, displayed, to_frame
 from upriver.mdp import FiniteMDP
 from upriver.planning import Plan, action_table
 from upriver.play.policy import Policy
 from upriver.play.simulate import CHUNK, streams
 
 
+@displayed
 class Rollouts(NamedTuple):
     """n episodes of H steps, one a row."""
 
@@ -29,6 +31,29 @@ class Rollouts(NamedTuple):
     def returns(self) -> Array:
         """(n,) the sum of each episode's rewards."""
         return self.rewards.sum(axis=1)
+
+    def card(self) -> Card:
+        n, steps = self.rewards.shape
+        error = float(self.returns.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
+        facts = {
+            "episodes": n,
+            "steps": steps,
+            "mean return": float(self.returns.mean()),
+            "standard error": error,
+        }
+        return Card(facts, more="to_pandas() has every step")
+
+    def to_pandas(self) -> Any:
+        """A data frame with a row per step: episode, step, state, action, reward, next_state."""
+        episode, step = np.divmod(np.arange(self.actions.size), self.actions.shape[1])
+        return to_frame({
+            "episode": episode,
+            "step": step,
+            "state": self.states[:, :-1].ravel(),
+            "action": self.actions.ravel(),
+            "reward": self.rewards.ravel(),
+            "next_state": self.states[:, 1:].ravel(),
+        })  # fmt: skip
 
 
 def rollouts(

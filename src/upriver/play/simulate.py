@@ -13,6 +13,7 @@ from upriver import kernels
 from upriver.agents.guard import check_agent, check_state, unguarded
 from upriver.agents.protocol import Agent, Episode
 from upriver.checks import Array, checked_seed, instance, positive_integer, shown
+from upriver.display import Card, displayed, to_frame
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.archive import digest, encode, fingerprints, name_of
 from upriver.planning import Plan, check_available, solve
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 CHUNK = 4096  # episodes' worth of uniforms drawn at a time
 
 
+@displayed
 class Checkpoint(NamedTuple):
     """All that a run needs to go on exactly as if it had not stopped."""
 
@@ -41,6 +43,7 @@ class Checkpoint(NamedTuple):
         return self._replace(made_for=fingerprint(self.made_for))
 
 
+@displayed
 class Run(NamedTuple):
     """K episodes of one agent. All arrays have length K."""
 
@@ -61,11 +64,36 @@ class Run(NamedTuple):
     checkpoint: Checkpoint | None = None
     """Where to go on, see `simulate`."""
 
-    def __repr__(self) -> str:
-        return (
-            f"Run({len(self.returns)} episodes, return {self.returns.sum():.6g}, "
-            f"regret {self.regret.sum():.6g})"
-        )
+    def card(self) -> Card:
+        facts: dict[str, Any] = {
+            "episodes": len(self.returns),
+            "return": float(self.returns.sum()),
+            "regret": float(self.regret.sum()),
+            "last value": float(self.values[-1]),
+            "optimal value": float(self.optimal_values[-1]),
+        }
+        more = "plot() draws value and regret, to_pandas() has every episode"
+        return Card(facts, more=more, brief=f"{len(self.returns)} episodes")
+
+    def to_pandas(self) -> Any:
+        """A data frame with a row per episode: return, value, optimal_value, regret, seconds."""
+        return to_frame({
+            "episode": np.arange(1, len(self.returns) + 1),
+            "return": self.returns,
+            "value": self.values,
+            "optimal_value": self.optimal_values,
+            "regret": self.regret,
+            "seconds": self.seconds,
+        })  # fmt: skip
+
+    def plot(self) -> Any:
+        """A figure of the value of every policy played, and of the regret so far."""
+        from upriver.display import figures
+
+        return figures.learning({
+            "value of the policy": {"played": self.values, "optimal": self.optimal_values},
+            "cumulative regret": {"regret": np.cumsum(self.regret)},
+        })  # fmt: skip
 
     @property
     def regret(self) -> Array:

@@ -7,13 +7,13 @@ A panel is {agent's label: band}, and panels are {title: panel}.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from upriver.display.figures import WIDTHS, blank, styled
 from upriver.mdp.writing import replacing
 from upriver.results.statistics import Band
 from upriver.results.styles import Style, styles
@@ -26,44 +26,11 @@ if TYPE_CHECKING:
 Panel = Mapping[str, Any]
 """{label: Band}; anything with x, mean, low and high will do."""
 
-WIDTHS = {"one": 3.35, "two": 6.9}
-"""Inches of a figure over one column of a paper, or two."""
-
 DASHES: dict[str, Any] = {
     "solid": "-",
     "dash": (0, (5, 1.6)),
     "dot": (0, (1.2, 1.2)),
     "dashdot": (0, (5, 1.4, 1.2, 1.4)),
-}
-
-RC: Any = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same figure on every machine
-    "font.size": 7.5,
-    "axes.titlesize": 8,
-    "axes.labelsize": 7.5,
-    "legend.fontsize": 7.5,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#444444",
-    "xtick.color": "#444444",
-    "ytick.color": "#444444",
-    "xtick.labelcolor": "#1a1a1a",
-    "ytick.labelcolor": "#1a1a1a",
-    "axes.grid": True,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.5,
-    "axes.axisbelow": True,
-    "lines.linewidth": 1.3,
-    "legend.frameon": False,
-    "legend.handlelength": 2.8,
-    "figure.dpi": 100,
-    "savefig.dpi": 200,
-    "pdf.fonttype": 42,  # TrueType, embedded: publishers refuse the default
-    "ps.fonttype": 42,
-    "svg.fonttype": "none",
 }
 
 
@@ -215,17 +182,6 @@ def curves(
     return figure
 
 
-@contextmanager
-def styled():
-    """matplotlib with our settings and nobody else's."""
-    import matplotlib
-
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(RC)
-        yield
-
-
 def columns_of(n: int, width: str) -> int:
     if width not in WIDTHS:
         raise ValueError(f"width is {width!r}; it must be 'one' or 'two' columns")
@@ -234,16 +190,12 @@ def columns_of(n: int, width: str) -> int:
 
 def grid(n: int, width: str, ratio: float = 0.62) -> tuple[Figure, list[Axes]]:
     """A figure with n panels of one size, and its axes; no window, no global state."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     columns = columns_of(n, width)
     rows = ceil(n / columns)
     inches = WIDTHS[width]
     tall = min(inches / columns * ratio, 3.0) + 0.35
-    figure = Figure(figsize=(inches, rows * tall), layout="constrained")
-    FigureCanvasAgg(figure)
-    cells = figure.subplots(rows, columns, squeeze=False).ravel()
+    figure, axes = blank(inches, rows * tall, rows, columns)
+    cells = axes.ravel()
     for spare in cells[n:]:
         spare.remove()
     return figure, list(cells[:n])

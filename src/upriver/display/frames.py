@@ -1,0 +1,35 @@
+"""Columns and rows to a pandas data frame, where pandas is installed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from upriver.checks import Array
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def to_frame(data: Any) -> pd.DataFrame:
+    """A data frame of a mapping of columns, or of a list of rows."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError(
+            "a data frame needs pandas, which is not installed: pip install 'upriver[frames]'"
+        ) from error
+    return pd.DataFrame(data)
+
+
+def named(names: Any, numbers: Array) -> Any:
+    """The names of an array of states or actions, as a column; numbers where they have none."""
+    if names is None:
+        return numbers
+    listed = list(names)
+    if all(isinstance(x, str) for x in listed):
+        return np.array(listed)[numbers]
+    column = np.empty(len(listed), object)  # tuples would become rows of a matrix
+    column[:] = listed
+    return column[numbers]

@@ -1,0 +1,318 @@
+"""Objects that show themselves: a short line, a card that any page can hold, frames and figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import html as markup
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import upriver as up
+from tests import pages
+from tests.browser import Browser, needs_browser
+from upriver.agents.table import AGENTS
+from upriver.display.card import LONGEST, STYLE, Card, displayed
+
+API = Path(__file__).parents[2] / "docs" / "api.md"
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory):
+    """Every object of ours that the API page makes, what they hold, all agents and their states."""
+    memory: dict[str, object] = {}
+    pages.run(API, tmp_path_factory.mktemp("api"), fill=True, memory=memory)
+    mdp = up.envs.riverswim(6)
+    phi = up.features.shared(mdp.task("local"))
+    rules = [up.lemma1_radius(0.1, 4.0), up.scaled_radius(0.1), up.standard_errors()]
+    made = [*memory.values(), *rules, *(agent_of(name, mdp, phi) for name in AGENTS)]
+    made += [a.init() for a in made if hasattr(a, "init")]
+    found: dict[int, object] = {}
+    for thing in made:
+        for each in (thing, *held_by(thing)):
+            if type(each).__module__.startswith("upriver."):
+                found[id(each)] = each
+    return list(found.values())
+
+
+def agent_of(name, mdp, phi):
+    cls = AGENTS[name]
+    names = {f.name for f in dataclasses.fields(cls)}
+    given = {"mdp": mdp, "task": phi.task, "features": phi}
+    return cls(**{k: v for k, v in given.items() if k in names})
+
+
+def held_by(thing):
+    if isinstance(thing, type):
+        return []
+    if dataclasses.is_dataclass(thing):
+        return [getattr(thing, f.name) for f in dataclasses.fields(thing)]
+    return [getattr(thing, name) for name in getattr(thing, "_fields", ())]
+
+
+def test_everything_public_is_on_the_shelf(shelf):
+    public = {x for name in up.__all__ if isinstance(x := getattr(up, name), type)}
+    assert not {x.__name__ for x in public - {type(thing) for thing in shelf}}
+
+
+def test_a_line_is_short(shelf):
+    assert len(shelf) > 60
+    for thing in shelf:
+        text = repr(thing)
+        assert len(text) <= LONGEST, text
+        assert "\n" not in text and "array(" not in text, text
+
+
+class Reader(HTMLParser):
+    """What a page would make of a card."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.text = [], set(), ""
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+        self.tags.add(tag)
+        assert not any(name.startswith("on") or name in ("src", "href") for name, _ in attrs)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def read(text):
+    reader = Reader()
+    reader.feed(text)
+    assert not reader.open
+    return reader
+
+
+def test_a_card_is_plain_html(shelf):
+    for thing in shelf:
+        if not hasattr(thing, "_repr_html_"):
+            continue
+        found = read(thing._repr_html_())
+        assert found.tags <= {"div", "style", "b", "span", "i", "table", "tr", "th", "td"}
+        assert type(thing).__name__ in found.text
+
+
+def test_what_people_look_at_has_a_card(shelf):
+    """All but rules, which are numbers, and what others print: Gymnasium, pydantic's parts."""
+    plain = {type(x).__name__ for x in shelf if not hasattr(x, "_repr_html_") and not callable(x)}
+    assert plain <= {"FiniteMDPEnv", "Seeds", "EnvironmentSpec", "AgentSpec", "Choices"}
+
+
+@settings(deadline=None, max_examples=50)
+@given(names=st.lists(st.text(max_size=400), min_size=2, max_size=30, unique=True))
+def test_names_of_any_kind_do_no_harm(names):
+    task = up.Task.from_successors(names, ["<b>go</b>", "stay"], lambda s, a: [s], horizon=3)
+    policy = up.Policy(np.zeros((3, len(names)), int), 2, task.states, task.actions)
+    plan = up.Plan(policy.actions, np.zeros((4, len(names))), None, task)
+    for thing in (task, policy, plan, up.features.one_hot_indicator(
+        up.Task.from_successors(names, ["go"], lambda s, a: names[:2], horizon=2)
+    )):  # fmt: skip
+        assert len(repr(thing)) <= LONGEST
+        assert "<b>go" not in thing._repr_html_()
+        read(thing._repr_html_())
+
+
+def test_a_line_ends_before_it_is_too_long():
+    @displayed
+    class Long:
+        def card(self):
+            return Card({f"fact {i}": "x" * 50 for i in range(20)}, of="y" * 200)
+
+    @displayed
+    class Longer:
+        def card(self):
+            return Card(of="z" * 1000)
+
+    assert len(repr(Long())) <= LONGEST and repr(Long()).endswith(", ...)")
+    assert len(repr(Longer())) == LONGEST
+
+
+def test_a_card_says_why_its_table_is_missing():
+    @displayed
+    class Broken:
+        def card(self):
+            return Card({"x": 1.0}, rows=refuse)
+
+    def refuse():
+        raise ValueError("no standard errors")
+
+    assert "no standard errors" in Broken()._repr_html_()
+
+
+def test_long_tables_say_how_much_is_left_out():
+    mdp = up.envs.riverswim(40)
+    plan = up.solve(mdp)
+    text = markup.unescape(plan._repr_html_())
+    assert text.count("<tr>") == 11
+    assert f"and {plan.policy.size - 10} more rows" in text
+
+
+@pytest.fixture(scope="module")
+def river():
+    mdp = up.envs.riverswim(n_states=4, horizon=16)
+    task = mdp.task("local")
+    phi = up.features.shared(task)
+    return mdp, up.simulate(mdp, up.UCRLMNLSE(task, phi), n_episodes=60, seed=0), phi
+
+
+def test_frames_hold_what_the_objects_hold(river):
+    mdp, run, phi = river
+    frame = run.to_pandas()
+    assert np.array_equal(frame["regret"], run.regret) and len(frame) == 60
+    plan = run.plan.to_pandas()
+    assert len(plan) == run.plan.policy.size
+    row = plan[(plan["step"] == 3) & (plan["state"] == 2)].iloc[0]
+    assert row["action"] == ("left", "right")[run.plan.policy[3, 2]]
+    assert row["value"] == run.plan.v[3, 2]
+    assert run.policy.to_pandas().to_dict("records") == run.policy.table()
+    played = up.rollouts(mdp, run.plan, 3)
+    steps = played.to_pandas()
+    assert (
+        np.array_equal(steps.groupby("episode")["reward"].sum(), played.returns)
+        and len(steps) == 3 * mdp.horizon
+    )
+    table = phi.to_pandas()
+    assert list(table.columns[:3]) == ["state", "action", "next_state"]
+    assert np.array_equal(table[phi.names].to_numpy(), phi.matrix)
+
+
+def test_tuples_and_words_stay_names_in_frames():
+    grid = up.envs.windy_grid(5)
+    frame = up.solve(grid).to_pandas()
+    assert frame["state"][0] == grid.known.states[0]
+    assert set(frame["action"]) <= set(grid.known.actions)
+
+
+def test_figures_draw_the_numbers(river):
+    mdp, run, phi = river
+    value, regret = run.plot().axes
+    assert np.array_equal(value.lines[0].get_ydata(), run.values)
+    assert np.array_equal(value.lines[1].get_ydata(), run.optimal_values)
+    assert np.allclose(regret.lines[0].get_ydata(), np.cumsum(run.regret))
+    fitted = up.fit_mnl(phi, run.state.model.counts[0], regularization=1.0)
+    drawn = fitted.plot().axes[0]
+    assert [x.get_text() for x in drawn.get_yticklabels()] == list(phi.names)
+    centre = np.sort(np.concatenate([x[0].get_xdata() for x in drawn.containers]))
+    assert np.allclose(centre, np.sort(fitted.theta))
+    bars = mdp.plot(1, "right").axes[0].patches
+    assert np.allclose([b.get_height() for b in bars], mdp.probability[0, mdp.known.rows(1, 1)])
+    assert run.plot()._repr_png_()[:4] == b"\x89PNG"
+
+
+def colours_of(figure):
+    return figure.axes[0].images[0].get_array()
+
+
+def test_a_policy_is_drawn_over_steps_on_a_line_or_on_a_grid():
+    plan = up.solve(up.envs.riverswim(n_states=4, horizon=16))
+    board = colours_of(plan.plot())
+    assert board.shape[:2] == plan.policy.shape
+    same = plan.policy == plan.policy[0, 0]
+    assert np.array_equal((board == board[0, 0]).all(axis=2), same)
+    heights = [b.get_height() for b in plan.plot(0).axes[0].patches]
+    assert np.allclose(sorted(heights), np.sort(plan.v[0]))
+    grid = up.envs.windy_grid(5)
+    best = up.solve(grid)
+    board, worth = (ax.images[0].get_array() for ax in best.plot(0).axes[:2])
+    assert board.shape[:2] == (5, 5)
+    for s, (x, y) in enumerate(grid.known.states):
+        assert worth[y, x] == best.v[0, s]
+        assert np.allclose(board[y, x], board[0, 0]) == (best.policy[0, s] == best.policy[0, 0])
+    assert (board[0, 1] == 1.0).all(), "a wall is white"
+    up.Policy.from_plan(best).plot(2)
+    with pytest.raises(ValueError, match="step is 99; steps are 0 to"):
+        best.plot(99)
+
+
+def test_the_probabilities_of_a_pair_have_the_interval_of_predict():
+    """Two routes to one number: the features of a task, and the rows of a frame."""
+    rng = np.random.default_rng(0)
+    frame = {
+        "state": rng.choice(["ill", "well"], 400).tolist(),
+        "action": rng.choice(["drug", "rest"], 400).tolist(),
+        "next_state": rng.choice(["ill", "well"], 400, p=[0.3, 0.7]).tolist(),
+    }
+    model = up.fit_transitions("next_state + action:next_state", frame)
+    at = model.at(horizon=3, reward=lambda s, a: 0.0)
+    wanted = model.predict({"state": ["ill"], "action": ["drug"]})
+    rows = at.transitions("ill", "drug")
+    for key in ("next_state", "probability", "standard_error", "low", "high"):
+        mine, theirs = [r[key] for r in rows], wanted[key].tolist()
+        assert mine == theirs if key == "next_state" else np.allclose(mine, theirs)
+    points = at.plot("ill", "drug").axes[0]
+    assert np.allclose([b.get_height() for b in points.patches], wanted["probability"])
+    with pytest.raises(ValueError, match="action 'pray' is unknown"):
+        at.plot("ill", "pray")
+    assert model.plot().axes[0].get_xlabel().startswith("log-odds")
+
+
+def test_choices_are_no_transitions(river):
+    x = np.array([[1.0], [2.0], [1.0], [3.0], [2.0], [1.0]])
+    fitted = up.fit_choices(x, [1, 0, 1, 0, 0, 1], [0, 0, 1, 1, 2, 2], regularization=1.0)
+    with pytest.raises(ValueError, match="no transition model"):
+        fitted.plot(0, 0)
+
+
+def test_a_line_is_quick(river):
+    """A line needs no standard errors, which may be a large matrix."""
+    _, run, phi = river
+    fitted = up.fit_mnl(phi, run.state.model.counts[0], regularization=1.0)
+    repr(fitted)
+    assert "standard_errors" not in vars(fitted)
+
+
+def test_without_pandas_a_sentence_says_what_to_install(river, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"upriver\[frames\]"):
+        river[1].to_pandas()
+
+
+PAGE = """<!doctype html><meta charset=utf-8>
+<meta name=viewport content="width=device-width">
+<style>:root{color-scheme:light dark}body{margin:8px;color:CanvasText;background:Canvas}</style>
+"""
+
+
+@needs_browser
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390], ids=["desktop", "phone"])
+def test_cards_in_a_browser(shelf, tmp_path, width, dark):
+    """Nothing is fetched or run, nothing is wider than the page, and text can be read."""
+    cards = [x._repr_html_() for x in shelf if hasattr(x, "_repr_html_")]
+    file = tmp_path / "cards.html"
+    file.write_text(PAGE + "\n".join(cards), encoding="utf-8")
+    with Browser() as browser:
+        page = browser.open(file.as_uri(), width, 900, dark=dark)
+        assert not page.errors and not page.network
+        assert page.run("document.querySelectorAll('.upriver').length") == len(cards)
+        assert page.run("document.documentElement.scrollWidth") <= width
+        colours = page.run(
+            "[...new Set([...document.querySelectorAll('.upriver, .upriver *')].map("
+            "(e) => getComputedStyle(e).color + getComputedStyle(e).backgroundColor))]"
+        )
+        ink = "rgb(255, 255, 255)" if dark else "rgb(0, 0, 0)"
+        assert colours == [f"{ink}rgba(0, 0, 0, 0)"]
+        short = page.run(
+            "Math.max(...[...document.querySelectorAll('.upriver')].map((e) => e.offsetHeight))"
+        )
+        assert short < 1000
+
+
+def test_the_style_is_scoped():
+    """A card must not restyle the notebook around it."""
+    rules = STYLE.removeprefix("<style>").removesuffix("</style>").replace("\n", "")
+    for selectors in re.findall(r"([^{}]+){[^{}]*}", rules):
+        assert all(s.startswith(".upriver") for s in selectors.split(",")), selectors
