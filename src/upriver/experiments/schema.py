@@ -37,7 +37,8 @@ def schema() -> dict[str, Any]:
     places["allOf"] = [place_rule(name, places["properties"]) for name in names.ENVIRONMENTS]
     places["oneOf"] = [{"required": ["name"]}, {"required": ["path"]}]
     file = {"pattern": "\\.csv$", "description": "A table, one row per triple."}
-    features = word("features", [*names.FEATURES, *names.OWN], file)
+    spread = {"pattern": "^pooled [0-9.eE+-]+$", "description": "The number is the spread."}
+    features = word("features", [*names.FEATURES, *names.OWN], file, spread)
     agents["properties"]["features"].update(one_or_each(features))
     return {"$schema": DRAFT, **made, "title": "Experiment file of Upriver"}
 

@@ -1,17 +1,20 @@
 """The one way a function is compiled here: numba, cached on disk where a cache can be written."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
 
+SOURCES = sorted(Path(__file__).parent.glob("*.py"))
+STAMP = tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in SOURCES)
+"""What a cached kernel was made from. Numba looks only at the file of the kernel itself, and would
+go on using one whose callees have changed."""
+
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile `function` on its first call; IEEE division instead of Python's ZeroDivisionError."""
-    try:
-        return numba.njit(cache=True, error_model="numpy")(function)
-    except RuntimeError:  # numba found no folder to cache in: a read-only install
-        return numba.njit(error_model="numpy")(function)
+    return cached(function, error_model="numpy")
 
 
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -19,8 +22,13 @@ def inner(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Unpacking a layout of a dozen arrays takes longer to compile than most loops.
     """
-    options = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return cached(function, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def cached(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     try:
-        return numba.njit(cache=True, **options)(function)
-    except RuntimeError:
+        kernel: Any = numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # numba found no folder to cache in: a read-only install
         return numba.njit(**options)(function)
+    kernel._cache._cache_file._source_stamp = STAMP
+    return kernel
