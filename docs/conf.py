@@ -14,12 +14,17 @@ author = "The Upriver developers"
 copyright = "2026, the Upriver developers"
 release = __version__
 extensions = [
-    "myst_parser",
+    "myst_nb",  # pages that begin with `file_format: mystnb` are executed
     "sphinx.ext.autodoc",
     "sphinx.ext.viewcode",
 ]
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
+nb_execution_mode = "cache"  # an unchanged page is not executed again
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_merge_streams = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the signature has them, and the fields say the rest
 autodoc_preserve_defaults = True

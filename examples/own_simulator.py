@@ -48,7 +48,7 @@ def main():
     names = [f"sold {n}" for n in range(1, SHELF + 1)]
     names += [f"sold out at {n}" for n in range(1, SHELF + 1)]
     phi = up.features.from_function(task, varphi, names)
-    agent = up.UCRLMNL(task, phi, radius=1e-4, reward_bonus=0.1)
+    agent = up.UCRLMNLSE(task, phi)
 
     low, high = -COST * SHELF - STORAGE * SHELF, PRICE * SHELF
     run = up.learn(Shop(), agent, 200, seed=0, reward_range=(low, high))

@@ -6,10 +6,11 @@ In a page, in order and with one memory for the whole page:
     ```pycon                is Python at its prompt, with what it prints
     ```console              lines with `$ upriver ...` are commands, the others what they print
     ```{code-block} toml    with a :caption: is written to a file of that name
+    ```{code-cell}          is executed, and shown by whoever builds the pages; %%writefile writes
 
 A line `...` stands for any lines. Words must be equal; numbers may differ by one in their last
-digit, because two machines do not round alike. `python -m tests.pages docs/tutorial.md` puts what
-is printed now into a page.
+digit, because two machines do not round alike. `python -m tests.pages docs/api.md` puts what is
+printed now into a page.
 """
 
 from __future__ import annotations
@@ -116,7 +117,9 @@ def run(
 
     with contextlib.chdir(folder), importable(folder):
         for block, after in zip(found, [*found[1:], None], strict=True):
-            if caption := CAPTION.match(block.body):
+            if block.kind == "{code-cell}":
+                cell(block, path, memory)
+            elif caption := CAPTION.match(block.body):
                 Path(caption[1]).write_text(block.body[caption.end() :])
             elif block.kind == "python":
                 printed = io.StringIO()
@@ -138,6 +141,16 @@ def run(
         end = block.start + len(block.body)
         text = text[: block.start] + new.rstrip("\n") + "\n" + text[end:]
     return text
+
+
+def cell(block: Block, path: Path, memory: dict[str, object]) -> None:
+    """A cell of a notebook, as far as plain Python has it."""
+    if block.body.startswith("%%writefile "):
+        name, _, text = block.body.removeprefix("%%writefile ").partition("\n")
+        Path(name).write_text(text)
+        return
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile("\n" * block.line + block.body, str(path), "exec"), memory)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,6 @@ DOCS = ROOT / "docs"
 PAGES = sorted(p for p in DOCS.rglob("*.md") if "_build" not in p.parts)
 WITH_EXAMPLES = [
     DOCS / "index.md",
-    DOCS / "tutorial.md",
     DOCS / "api.md",
     *sorted((DOCS / "howto").glob("*.md")),
 ]

@@ -1,0 +1,86 @@
+"""The notebooks run, and what their sentences claim is true of what they compute.
+
+Here their cells run as plain Python; the build of the site executes them in a Jupyter kernel.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import upriver as up
+from tests import pages
+
+FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
+CELL = "```{code-cell}\n"
+
+
+def played(name, folder):
+    """What the cells of a notebook leave behind."""
+    memory: dict = {}
+    pages.run(FOLDER / f"{name}.md", folder, memory=memory)
+    return memory
+
+
+def test_every_page_is_a_notebook():
+    for path in FOLDER.glob("*.md"):
+        text = path.read_text()
+        assert text.startswith("---\nfile_format: mystnb\n") and text.count(CELL) > 4, path
+
+
+def test_a_cell_that_fails_is_seen(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"{CELL}x = 1\n```\n\n{CELL}x / 0\n```\n")
+    with pytest.raises(ZeroDivisionError):
+        pages.run(page, tmp_path)
+
+
+def test_first_hour(tmp_path):
+    m = played("first-hour", tmp_path)
+    regret = {name: x.mean() for name, x in m["totals"].items()}
+    assert regret["UCRL-MNL-SE"] < regret["UCBVI"] < regret["greedy"]
+    assert m["gain"].mean() > 3 * m["error"](m["gain"])
+    assert not up.diagnose(m["mdp"], m["rough"]).core.realizable
+    assert m["found"].core.realizable and m["features"].dimension == 14
+    best = m["best"].v[0, 0]
+    assert m["careful"].v[0, 0] <= m["worth"] <= best
+    assert m["run"].values[-20:].min() > 0.98 * best
+    first = m["best"].policy[0]
+    assert first[0] == first[10] == 0 and (first[1:10] == 1).all(), "two while somebody waits"
+    assert (m["best"].policy[-1] == 0).all(), "one at the end"
+    assert np.array_equal(m["whole"].returns[100:], m["more"].returns)
+
+
+def test_gymnasium(tmp_path):
+    """95% of the optimum by both roads, and the ice as it is."""
+    m = played("gymnasium", tmp_path)
+    best = up.solve(m["mdp"]).v[0, 0]
+    assert up.diagnose(m["mdp"], m["phi"]).core.realizable
+    assert m["run"].values[-1] >= 0.95 * best
+    assert up.evaluate(m["mdp"], m["learning"].policy.actions)[0, 0] >= 0.95 * best
+    fitted = up.fit_mnl(m["phi"], m["run"].state.model.counts[0], regularization=1.0)
+    for row, truth in zip(fitted.table(), np.log([0.8 / 0.1, 0.9 / 0.1]), strict=True):
+        assert abs(row["estimate"] - truth) < 4 * row["standard_error"]
+
+
+def test_log(tmp_path):
+    m = played("log", tmp_path)
+    model, careful = m["model"], m["careful"]
+    promised = [up.plan_with(model, how).v[0, 0] for how in ("pessimistic", "greedy", "optimistic")]
+    assert promised == sorted(promised)
+    assert model.likelihood_ratio(m["smaller"]).p_value < 0.01
+    assert model.goodness_of_fit().p_value > 0.05
+    assert careful.v[0, 0] <= up.policy_value(model, careful).value
+    assert m["gain"].low > 0, "better than what was done"
+
+
+def test_agent(tmp_path):
+    m = played("agent", tmp_path)
+    lost = m["lost"].groupby("agent", observed=True).mean()
+    assert set(lost.index) == {
+        "Curious-1", "Curious-3", "ucrl-mnl-se-one-hot", "ucrl-mnl-se-pooled",
+    }  # fmt: skip
+    assert lost["ucrl-mnl-se-pooled"] < lost.min() + 0.5
+    assert m["run"].values[-1] > 0.9 * m["run"].optimal_values[-1]
