@@ -99,6 +99,8 @@ def phrase(label: str, value: str) -> str:
 
 def brief(value: Any, most: int = 60) -> str:
     """A value in a few characters."""
+    if value is None:
+        return "–"
     if isinstance(value, bool | str):
         text = str(value)
     elif hasattr(value, "ndim") and hasattr(value, "dtype"):

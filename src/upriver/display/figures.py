@@ -24,6 +24,8 @@ WIDTHS = {"one": 3.35, "two": 6.9}
 BLUE, SKY, INK, PALE = "#0072b2", "#8fd0f5", "#1a1a1a", "#e4e4e4"
 ACTIONS = ("#0072b2", "#f0b429", "#009e73", "#d55e00", "#b5578e", "#8fd0f5", "#7a5230", "#a3a3a3")
 """Colours of actions, of different lightness too; those of Okabe and Ito."""
+SCREEN = 110
+"""Dots per inch in a notebook."""
 MANY = 40
 """States or coefficients of which each has a label of its own."""
 
@@ -78,7 +80,7 @@ def blank(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple
         def _repr_png_(self) -> bytes:
             file = BytesIO()
             with styled():
-                self.savefig(file, format="png")
+                self.savefig(file, format="png", dpi=SCREEN)
             return file.getvalue()
 
     figure = Picture(figsize=(width, height), layout="constrained")
