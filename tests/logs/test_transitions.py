@@ -235,7 +235,7 @@ def test_a_plan_at_fixed_covariates(frame, model):
     pays = {"well": 1.0, "ill": 0.6, "bad": 0.2, "dead": 0.0}
     values = []
     for age in (-1.0, 0.0, 1.0):
-        mdp = model.mdp(lambda s, a: pays[s], 12, at={"age": age}, start="ill")
+        mdp = model.to_mdp(lambda s, a: pays[s], 12, at={"age": age}, start="ill")
         plan = up.plan_with(model.at({"age": age}, horizon=12, reward=lambda s, a: pays[s]))
         np.testing.assert_allclose(plan.v, up.solve(mdp).v, rtol=1e-12)
         values.append(plan.v[0, list(model.world.states).index("ill")])

@@ -15,6 +15,7 @@ from upriver.features import Features
 from upriver.logs.expansion import World, expanded, situations
 from upriver.logs.reading import column, listed
 from upriver.mdp import FiniteMDP, Task
+from upriver.mdp.formats import from_model
 from upriver.mnl.fitted import FittedMNL, pair_table
 
 if TYPE_CHECKING:
@@ -59,25 +60,9 @@ class ModelAt:
             raise ValueError("the features change with the step; `steps` holds one for each")
         return self.steps[0]
 
-    def mdp(self, start: Any = None) -> FiniteMDP:
+    def to_mdp(self, start: Any = None) -> FiniteMDP:
         """The MDP that the estimate makes; start: a state, or {state: probability}."""
-        at, weight = start_of(self.task, start)
-        return FiniteMDP(self.task, self.prob, at, weight, name="fitted")
-
-
-def start_of(task: Task, start: Any) -> tuple[Array, Array]:
-    """(states, probabilities) of a start given by name or as {name: probability}."""
-    names = list(range(task.n_states) if task.states is None else task.states)
-    if start is None:
-        start = names[0]
-    chances = dict(start) if isinstance(start, Mapping) else {start: 1.0}
-    for state in chances:
-        if state not in names:
-            raise ValueError(f"start names {state!r}; it must be one of {listed(names)}")
-    weight = np.array(list(chances.values()), np.float64)
-    if not ((weight >= 0).all() and abs(weight.sum() - 1.0) <= 1e-8):
-        raise ValueError(f"the probabilities of start sum to {weight.sum():g}; they must sum to 1")
-    return np.array([names.index(state) for state in chances]), weight
+        return from_model(self.task, self.prob, start=start)
 
 
 def at(model: TransitionModel, at: Mapping[str, Any], horizon: int, reward: Any) -> ModelAt:

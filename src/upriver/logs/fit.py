@@ -22,6 +22,7 @@ from upriver.features import Features
 from upriver.logs.goodness import Cells, GoodnessOfFit, goodness_of_fit
 from upriver.logs.reading import COLUMNS, count_log, read_log
 from upriver.mdp import Task
+from upriver.mdp.formats import from_model
 from upriver.mnl import likelihood
 from upriver.mnl.fit import fit_mnl
 from upriver.mnl.fitted import FittedMNL
@@ -62,6 +63,10 @@ class LogModel:
 
     def card(self) -> Card:
         return self.fitted.card()._replace(of=self.task.card().brief)
+
+    def to_mdp(self, reward: Any = None, horizon: int | None = None, start: Any = None) -> Any:
+        """The `FiniteMDP` that the estimate makes; see `FittedMNL.to_mdp`."""
+        return from_model(self.task, self.prob, reward, horizon, start)
 
     def to_pandas(self) -> Any:
         """The table of coefficients as a data frame."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from upriver.checks import Array
 from upriver.mdp import Task
+from upriver.mdp.frames import column, column_names, read_file
 
 COLUMNS = ("state", "action", "next_state")
 
@@ -85,41 +85,6 @@ def read_log(transitions: Any, columns: tuple[str, ...], weights: Any) -> Log:
             "one length of at least 1"
         )
     return Log(cells, weights, source)
-
-
-def column_names(frame: Any) -> list[str] | None:
-    """The names of the columns of a mapping or a pandas, polars or pyarrow frame, or None."""
-    if isinstance(frame, Mapping):
-        return list(frame)
-    # pyarrow's `columns` are the columns themselves
-    names = getattr(frame, "column_names", getattr(frame, "columns", None))
-    return None if names is None else list(names)
-
-
-def column(values: Any) -> Array:
-    """(m,) one entry per row; entries that are tuples stay tuples."""
-    if isinstance(values, list | tuple) and any(isinstance(x, tuple) for x in values):
-        cells = np.empty(len(values), object)
-        cells[:] = values  # asarray would make a table of a list of tuples
-        return cells
-    return np.asarray(values)
-
-
-def read_file(path: Path) -> Mapping[str, Array]:
-    """The columns of a .csv or .parquet file."""
-    if path.suffix not in (".csv", ".parquet"):
-        raise ValueError(f"transitions is {str(path)!r}; it must end in .csv or .parquet")
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist, or is not a file")
-    import pyarrow as pa
-    from pyarrow import csv, parquet
-
-    try:
-        table = csv.read_csv(path) if path.suffix == ".csv" else parquet.read_table(path)
-        return {name: table[name].to_numpy() for name in table.column_names}
-    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{path} cannot be read as {path.suffix}: {first}") from None
 
 
 def numbers(log: Log, at: int, names: Any, size: int, what: str) -> Array:

@@ -3,7 +3,7 @@
 model = fit_transitions("action:jump + age:worse", frame, states=moves, cluster="patient")
 print(model.summary())
 model.predict(new_rows)
-mdp = model.mdp(reward=pays, horizon=20, at={"age": 60})
+mdp = model.to_mdp(reward=pays, horizon=20, at={"age": 60})
 """
 
 from __future__ import annotations
@@ -203,12 +203,14 @@ class TransitionModel:
         """The `Features` of the model at fixed covariates; see `at`."""
         return self.at(at, horizon=horizon, reward=reward).features
 
-    def mdp(self, reward: Any, horizon: int, at: Any = None, start: Any = None) -> Any:
+    def to_mdp(self, reward: Any, horizon: int, at: Any = None, start: Any = None) -> Any:
         """The `FiniteMDP` that the estimate makes at fixed covariates; see `at`.
 
         start: the name of the first state, or {state: probability}; the first state unless given.
         """
-        return self.at(at, horizon=horizon, reward=reward).mdp(start)
+        return self.at(at, horizon=horizon, reward=reward).to_mdp(start)
+
+    mdp = to_mdp
 
 
 def fit_transitions(

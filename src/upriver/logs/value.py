@@ -18,12 +18,13 @@ from upriver import kernels
 from upriver.checks import Array
 from upriver.display import Card, displayed, to_frame
 from upriver.features import Features
-from upriver.logs.decisions import ModelAt, start_of
+from upriver.logs.decisions import ModelAt
 from upriver.logs.effects import quantile
 from upriver.logs.fit import LogModel, pair_name
 from upriver.logs.planning import check_model
 from upriver.logs.reading import listed
 from upriver.mdp import Task
+from upriver.mdp.formats import start_of
 from upriver.mnl import likelihood
 from upriver.mnl.fit import fit_mnl
 from upriver.planning import Plan

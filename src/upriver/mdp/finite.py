@@ -26,7 +26,7 @@ from upriver.checks import (
     support_from_sets,
 )
 from upriver.display import Card, displayed
-from upriver.mdp import building, files
+from upriver.mdp import building, files, formats, frames
 from upriver.mdp.task import Task
 
 
@@ -53,6 +53,11 @@ class FiniteMDP:
     from_sparse = staticmethod(building.from_sparse)
     from_rows = staticmethod(building.from_rows)
     from_functions = staticmethod(building.from_functions)
+    from_outcomes = staticmethod(formats.from_outcomes)
+    from_frame = staticmethod(frames.from_frame)
+    from_quantecon = staticmethod(formats.from_quantecon)
+    from_mdptoolbox = staticmethod(formats.from_mdptoolbox)
+    to_frame = frames.mdp_frame
     load = staticmethod(files.load_mdp)
     save = files.save_mdp
 

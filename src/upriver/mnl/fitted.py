@@ -14,6 +14,7 @@ from upriver import kernels
 from upriver.checks import Array
 from upriver.display import Card, displayed, to_frame
 from upriver.features import Features
+from upriver.mdp.formats import from_model
 from upriver.mnl import likelihood, pooled
 from upriver.mnl.newton import singular, solver
 
@@ -186,6 +187,21 @@ class FittedMNL:
         more = "summary() warns and explains, to_pandas() has all, plot() draws them"
         return Card(facts, rows=self.table, more=more, brief=f"{len(self.theta)} coefficients")
 
+    def to_mdp(self, reward: Any = None, horizon: int | None = None, start: Any = None) -> Any:
+        """The `FiniteMDP` that the estimate makes.
+
+        reward (S, A) or (H, S, A) and horizon: those of the features' task unless given. start: a
+        state by name, or {state: probability}; the first state unless given.
+        """
+        features = self.transition_features()
+        p = likelihood.probabilities(features, self.theta)
+        return from_model(features.task, p[None], reward, horizon, start)
+
+    def transition_features(self) -> Features:
+        if self.features is None:
+            raise ValueError("these are coefficients of choices, and no transition model")
+        return self.features
+
     def to_pandas(self) -> Any:
         """The `table` as a data frame, by name."""
         return to_frame(self.table()).set_index("name")
@@ -196,10 +212,9 @@ class FittedMNL:
         next_state, probability, standard_error, and low and high of an interval made on the scale
         of log-odds, so that it lies between 0 and 1.
         """
-        if self.features is None:
-            raise ValueError("these are coefficients of choices, and no transition model")
-        p = likelihood.probabilities(self.features, self.theta)
-        return pair_table(self.features, p, self, state, action, confidence)
+        features = self.transition_features()
+        p = likelihood.probabilities(features, self.theta)
+        return pair_table(features, p, self, state, action, confidence)
 
     def plot(self, state: Any = None, action: Any = None) -> Any:
         """A figure of the coefficients with their intervals; of a pair, of where it leads."""

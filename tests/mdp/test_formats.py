@@ -1,0 +1,269 @@
+"""Other ways in and out: frames, functions of arrays, QuantEcon, pymdptoolbox, fitted models."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from quantecon.markov import DiscreteDP
+from scipy import sparse
+
+import upriver as up
+
+WALK = {
+    "state": ["home", "home", "work", "work"],
+    "action": ["go", "go", "go", "stay"],
+    "next_state": ["work", "home", "home", "work"],
+    "probability": [0.75, 0.25, 1.0, 1.0],
+    "reward": [0.5, 0.5, 0.0, 1.0],
+}
+
+
+def same(mdp, other):
+    """The same problem by name: every probability and every expected reward."""
+    columns = ["state", "action", "next_state", "probability", "reward"]
+    keys = ["step", *columns[:3]] if "step" in mdp.to_frame() else columns[:3]
+    mine, theirs = (x.to_frame().sort_values(keys, key=lambda c: c.map(str)) for x in (mdp, other))
+    assert mine[keys].map(str).to_numpy().tolist() == theirs[keys].map(str).to_numpy().tolist()
+    assert np.allclose(mine["probability"], theirs["probability"], atol=1e-14)
+    assert np.allclose(mine["reward"], theirs["reward"], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "make", [dict, pd.DataFrame, pl.DataFrame, pa.table], ids=lambda f: f.__name__
+)
+def test_a_frame_of_any_kind(make):
+    mdp = up.FiniteMDP.from_frame(make(WALK), horizon=4)
+    task = mdp.known
+    assert task.states == ("home", "work") and task.actions == ("go", "stay")
+    assert mdp.initial_states.tolist() == [0]
+    assert task.rows_of("home", "stay").start == task.rows_of("home", "stay").stop, "no such action"
+    # by hand: go to work once, then stay there
+    v = {"home": 0.0, "work": 0.0}
+    for _ in range(4):
+        v = {
+            "home": 0.5 + 0.75 * v["work"] + 0.25 * v["home"],
+            "work": max(v["home"], 1.0 + v["work"]),
+        }
+    assert np.allclose(up.solve(mdp).v[0], [v["home"], v["work"]])
+
+
+def test_files_and_other_names(tmp_path):
+    frame = pd.DataFrame(WALK)
+    frame.to_csv(tmp_path / "walk.csv", index=False)
+    frame.to_parquet(tmp_path / "walk.parquet")
+    mdp = up.FiniteMDP.from_frame(frame, 4)
+    for name in ("walk.csv", "walk.parquet"):
+        same(up.FiniteMDP.from_frame(tmp_path / name, 4), mdp)
+    short = frame.set_axis(list("sabpr"), axis=1)
+    start = {"home": 0.25, "work": 0.75}
+    other = up.FiniteMDP.from_frame(short, 4, initial_state=start, columns=list("sabpr"), name="w")
+    same(other, mdp)
+    assert other.name == "w" and other.initial_probability.tolist() == [0.25, 0.75]
+    turned = up.FiniteMDP.from_frame(frame, 4, states=["work", "home"])
+    assert turned.known.states == ("work", "home") and turned.initial_states.tolist() == [1]
+    same(turned, mdp)
+
+
+@pytest.mark.parametrize("name", ["riverswim-5", "windy-grid-5", "deep-sea-4", "tidal-river-4"])
+def test_there_and_back(name):
+    mdp = up.envs.make(name)
+    again = up.FiniteMDP.from_frame(
+        mdp.to_frame().sample(frac=1.0, random_state=0), mdp.horizon,
+        initial_state=mdp.known.state_names[int(mdp.initial_states[0])],
+    )  # fmt: skip
+    same(again, mdp)
+    assert np.isclose(
+        up.solve(again).v[0, again.initial_states[0]], up.solve(mdp).v[0, mdp.initial_states[0]]
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"probability": [0.75, 0.25, 1.0, 0.5]}, "sums to 0.5"),
+        ({"next_state": ["work", "work", "home", "work"]}, r"row 1 names \('home', 'go', 'work'\)"),
+        ({"step": [0, 0, 0, 1]}, "each of the whole numbers 0 to 3"),
+        ({"reward": ["a"] * 4}, "reward"),
+        ({"probability": [0.75, 0.25]}, "must be one length"),
+    ],
+)
+def test_wrong_frames(change, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        up.FiniteMDP.from_frame({**WALK, **change}, 4)
+
+
+def test_wrong_calls():
+    with pytest.raises(ValueError, match="has no column 'reward'"):
+        up.FiniteMDP.from_frame({k: v for k, v in WALK.items() if k != "reward"}, 4)
+    with pytest.raises(TypeError, match="frame is a int"):
+        up.FiniteMDP.from_frame(3, 4)
+    with pytest.raises(ValueError, match="initial state 'pub' is unknown"):
+        up.FiniteMDP.from_frame(WALK, 4, initial_state="pub")
+    with pytest.raises(ValueError, match="it must name five"):
+        up.FiniteMDP.from_frame(WALK, 4, columns=["state"])
+    with pytest.raises(ValueError, match="state 'home' is unknown"):
+        up.FiniteMDP.from_frame(WALK, 4, states=["work", "pub"])
+
+
+DEMAND = np.array([0.2, 0.5, 0.3])
+
+
+def shop(stock, order):
+    """Three outcomes for every stock at once; what is not there is not sold."""
+    filled = np.minimum(stock + order, 6)[:, None]
+    sold = np.minimum(filled, np.arange(3))
+    return filled - sold, DEMAND, 0.3 * sold - 0.05 * order + 0.1
+
+
+def scalar_shop():
+    def outcomes(s, a):
+        chances, paid = {}, {}
+        for d, p in enumerate(DEMAND):
+            filled = min(s + a, 6)
+            sold = min(filled, d)
+            chances[filled - sold] = chances.get(filled - sold, 0.0) + p
+            paid[filled - sold] = paid.get(filled - sold, 0.0) + p * (0.3 * sold - 0.05 * a + 0.1)
+        return chances, paid
+
+    return up.FiniteMDP.from_functions(
+        start=2, actions=[0, 1, 2], successors=lambda s, a: outcomes(s, a)[0],
+        probability=lambda s, a, s2: outcomes(s, a)[0][s2],
+        reward=lambda s, a: sum(outcomes(s, a)[1].values()), horizon=9,
+    )  # fmt: skip
+
+
+def test_functions_of_arrays_give_what_functions_of_states_give():
+    mdp = up.FiniteMDP.from_outcomes(2, [0, 1, 2], shop, horizon=9, name="shop")
+    plain = scalar_shop()
+    assert mdp.name == "shop" and sorted(mdp.known.states) == sorted(plain.known.states)
+    one, other = up.solve(mdp), up.solve(plain)
+    for s in mdp.known.states:
+        i, j = (m.known.state_names.number(s) for m in (mdp, plain))
+        assert np.isclose(one.v[0, i], other.v[0, j])
+    for s, a, s2, p in mdp.to_frame()[["state", "action", "next_state", "probability"]].values:
+        rows = plain.known.rows_of(int(s), int(a))
+        there = [plain.known.state_names[x] for x in plain.known.successors[rows]]
+        assert np.isclose(plain.probability[0, rows][there.index(int(s2))], p)
+
+
+def test_only_what_can_be_reached_is_listed_and_late_states_stay():
+    def right(s, a):
+        return s[:, None] + np.array([[0, 1]]), np.array([0.5, 0.5]), 0.1
+
+    mdp = up.FiniteMDP.from_outcomes(0, ["go"], right, horizon=3)
+    assert mdp.known.states == (0, 1, 2, 3)
+    rows = mdp.known.rows_of(3, "go")
+    assert mdp.known.successors[rows].tolist() == [3] and mdp.reward[3, 0] == 0.0
+    with pytest.raises(ValueError, match="more than max_states=50"):
+        up.FiniteMDP.from_outcomes(0, ["go"], right, horizon=100, max_states=50)
+
+
+def test_states_of_several_numbers():
+    def drift(cells, a):
+        there = np.stack([cells, np.minimum(cells + np.array([a, 1]), 3)], axis=1)
+        return there, np.array([0.25, 0.75]), 0.0
+
+    mdp = up.FiniteMDP.from_outcomes({(0, 0): 0.5, (1, 2): 0.5}, [0, 1], drift, horizon=4)
+    assert (3, 3) in mdp.known.states and len(mdp.initial_states) == 2
+    rows = mdp.known.rows_of((0, 0), 1)
+    assert {mdp.known.states[x] for x in mdp.known.successors[rows]} == {(0, 0), (1, 1)}
+
+
+def test_outcomes_that_are_not():
+    def broken(there, p=1.0, r=0.0):
+        return lambda s, a: (there(s), p, r)
+
+    make = up.FiniteMDP.from_outcomes
+    with pytest.raises(ValueError, match=r"outcomes of 'go': next states are float64"):
+        make(0, ["go"], broken(lambda s: s[:, None] + 0.5), horizon=3)
+    with pytest.raises(ValueError, match=r"of shape \(1,\); they must be whole numbers \(n, m\)"):
+        make(0, ["go"], broken(lambda s: s), horizon=3)
+    with pytest.raises(ValueError, match="outcomes of 'go'"):
+        make(0, ["go"], broken(lambda s: s[:, None], p=np.ones(7)), horizon=3)
+
+
+@st.composite
+def problems(draw):
+    n, m = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    p = rng.random((n, m, n)) * (rng.random((n, m, n)) < 0.7)
+    p[:, :, 0] += 0.1
+    return p / p.sum(axis=2, keepdims=True), rng.random((n, m))
+
+
+@settings(deadline=None, max_examples=30)
+@given(problems())
+def test_quantecon_in_both_forms(problem):
+    p, r = problem
+    mine = up.FiniteMDP.from_arrays(p, r, horizon=5)
+    ddp = DiscreteDP(r, p, 0.9)
+    for form in (ddp, ddp.to_sa_pair_form(), ddp.to_sa_pair_form(sparse=False)):
+        same(up.FiniteMDP.from_quantecon(form, horizon=5), mine)
+    theirs = ddp.solve(method="policy_iteration").v
+    assert np.allclose(up.solve(up.FiniteMDP.from_quantecon(ddp, 5), discount=0.9).v, theirs)
+
+
+def test_quantecon_without_an_action():
+    ddp = DiscreteDP(
+        [[0.5, 1.0], [0.1, -np.inf]], [[(0.5, 0.5), (0, 1)], [(0, 1), (0.5, 0.5)]], 0.9
+    )
+    mdp = up.FiniteMDP.from_quantecon(ddp, horizon=3)
+    assert mdp.known.sizes.tolist() == [2, 1, 1, 0]
+
+
+@settings(deadline=None, max_examples=30)
+@given(problems())
+def test_pymdptoolbox_in_every_form(problem):
+    p, r = problem
+    mine = up.FiniteMDP.from_arrays(p, r, horizon=5)
+    turned = p.transpose(1, 0, 2)
+    every = np.broadcast_to(r.T[:, :, None], turned.shape)
+    matrices = [sparse.csr_matrix(x) for x in turned]
+    for transition in (turned, list(turned), matrices):
+        for reward in (r, every, [sparse.csr_matrix(x) for x in every]):
+            same(up.FiniteMDP.from_mdptoolbox(transition, reward, horizon=5), mine)
+    of_state = up.FiniteMDP.from_mdptoolbox(turned, r[:, 0], horizon=5)
+    same(of_state, up.FiniteMDP.from_arrays(p, np.tile(r[:, :1], r.shape[1]), horizon=5))
+
+
+def test_pymdptoolbox_that_is_not():
+    p = np.full((2, 3, 3), 1 / 3)
+    with pytest.raises(ValueError, match=r"reward has shape \(2, 3\)"):
+        up.FiniteMDP.from_mdptoolbox(p, np.zeros((2, 3)), horizon=5)
+    with pytest.raises(ValueError, match=r"transition\[0\] has shape \(3, 4\)"):
+        up.FiniteMDP.from_mdptoolbox(np.zeros((2, 3, 4)), np.zeros(3), horizon=5)
+    with pytest.raises(ValueError, match="reward has 1 matrices; there must be 2"):
+        up.FiniteMDP.from_mdptoolbox(p, np.zeros((1, 3, 3)), horizon=5)
+
+
+def test_every_fitted_model_is_an_mdp():
+    """Planning with the model and solving its MDP agree."""
+    mdp = up.envs.riverswim(4, horizon=16)
+    task = mdp.task("local")
+    phi = up.features.shared(task)
+    run = up.simulate(mdp, up.UCRLMNLSE(task, phi), 60)
+    counts = run.state.model.counts[0]
+    fitted = up.fit_mnl(phi, counts, regularization=1.0)
+    s, a, s2 = task.triples
+    model = up.fit_from_log(
+        task, phi, (s, np.array(task.actions)[a], s2), weights=counts, regularization=1.0
+    )
+    plan = up.plan_with(model)
+    for made in (fitted.to_mdp(), model.to_mdp(start={0: 0.5, 2: 0.5})):
+        assert np.allclose(up.solve(made).v, plan.v)
+    assert model.to_mdp(start=2).initial_states.tolist() == [2]
+    assert fitted.to_mdp(reward=np.ones((4, 2)), horizon=3).horizon == 3
+    assert np.allclose(up.solve(fitted.to_mdp(reward=np.ones((4, 2)), horizon=3)).v[0], 3.0)
+    with pytest.raises(ValueError, match="start 9 is unknown"):
+        fitted.to_mdp(start=9)
+    hidden = up.Features(task.with_unknown_reward(), phi.matrix, phi.names)
+    with pytest.raises(ValueError, match="no known reward"):
+        up.fit_mnl(hidden, counts, 1.0).to_mdp()
+    choices = up.fit_choices([[1.0], [2.0]], [1, 0], [0, 0], regularization=1.0)
+    with pytest.raises(ValueError, match="no transition model"):
+        choices.to_mdp()
