@@ -70,7 +70,7 @@ def from_outcomes(
     starts = dict(start) if isinstance(start, Mapping) else {start: 1.0}
     labels = list(actions)
     flat = not isinstance(next(iter(starts)), tuple)
-    number = {(s,) if flat else s: i for i, s in enumerate(starts)}
+    number: dict[Any, int] = {(s,) if flat else s: i for i, s in enumerate(starts)}
     parts: list[tuple[Array, ...]] = []
     acting = 0
     for _ in range(horizon):
@@ -164,7 +164,7 @@ def from_mdptoolbox(
     """
     from scipy import sparse
 
-    matrices = [sparse.coo_array(matrix) for matrix in transition]
+    matrices: list[Any] = [sparse.coo_array(matrix) for matrix in transition]
     n_actions, n_states = len(matrices), matrices[0].shape[0]
     for a, matrix in enumerate(matrices):
         if matrix.shape != (n_states, n_states):
@@ -176,9 +176,10 @@ def from_mdptoolbox(
     if sparse.issparse(reward[0]) or np.ndim(reward) == 3:
         if len(reward) != n_actions:
             raise ValueError(f"reward has {len(reward)} matrices; there must be {n_actions}")
+        sheets: list[Any] = [sparse.csr_array(matrix) for matrix in reward]
         paid = np.concatenate([
-            np.asarray(sparse.csr_array(r)[m.coords]).ravel()
-            for r, m in zip(reward, matrices, strict=True)
+            np.asarray(sheet[matrix.coords]).ravel()
+            for sheet, matrix in zip(sheets, matrices, strict=True)
         ])  # fmt: skip
     else:
         table = as_float("reward", reward)

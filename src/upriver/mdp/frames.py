@@ -112,7 +112,8 @@ def by_step(
     prob[step, row], paid[step, row] = p, r
     pair, following = np.divmod(triples, sizes[0])
     table = np.zeros((horizon, sizes[0] * sizes[1]))
-    np.add.at(table, (slice(None), pair), prob * paid)
+    at: Any = slice(None), pair
+    np.add.at(table, at, prob * paid)
     return assemble(
         pair, following, prob, *sizes, table.reshape(horizon, *sizes), horizon, initial, names
     )
