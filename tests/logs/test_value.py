@@ -85,7 +85,7 @@ def test_policies_are_matched_by_name(model):
         up.policy_value(model, up.Policy(plan.policy, 2, None, ["up", "down"]))
     with pytest.raises(ValueError, match="the only word is 'behaviour'"):
         up.policy_value(model, "greedy")
-    with pytest.raises(ValueError, match="start names 9"):
+    with pytest.raises(ValueError, match="start 9 is unknown"):
         up.policy_value(model, plan, start=9)
     with pytest.raises(ValueError, match="'delta' or 'bootstrap'"):
         up.policy_value(model, plan, method="exact")
