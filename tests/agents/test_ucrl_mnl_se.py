@@ -202,20 +202,20 @@ def test_no_run_locks_in(name):
         assert run.values[-20:].mean() > 0.5 * run.optimal_values[0], seed
 
 
-@pytest.mark.slow
-def test_on_a_longer_chain_more_standard_errors_lock_in_less():
-    """The deep sea of 20: prints the share of 100 runs that lock in with 1.5 and with 2."""
-    mdp = up.envs.make("deep-sea-20")
-    task = mdp.task("local")
-    shares = []
-    for least in (1.5, 2.0):
-        agent = up.UCRLMNLSE(
-            task, up.envs.find("deep-sea-20").shared(task), radius=up.standard_errors(least)
-        )
-        runs = [up.simulate(mdp, agent, 200, seed=seed) for seed in range(100, 200)]
-        shares.append(np.mean([r.values[-20:].mean() < 0.5 * r.optimal_values[0] for r in runs]))
-        print(f"least {least}: {shares[-1]:.0%} of 100 runs locked in")
-    assert shares[1] <= 0.05 and shares[1] <= shares[0]
+@pytest.mark.parametrize(("size", "least", "dives"), [(10, 1.5, 1), (20, 1.5, 0), (20, 2.0, 1),
+                                                      (40, 2.0, 0)])  # fmt: skip
+def test_one_dive_that_slips_decides_over_a_long_chain(size, least, dives):
+    """After one failure in one trial: whether the deep sea of this size is tried again."""
+    task = up.envs.deep_sea(size).task("local")
+    features = up.envs.find("deep-sea").shared(task)
+    agent = up.UCRLMNLSE(task, features, radius=up.standard_errors(least))
+    down = size * np.minimum(np.arange(size + 1), size - 1)  # along the left bank
+    state = agent.init()
+    for first in (0, 1):  # an episode of left, and one whose dive slips at once
+        actions = np.r_[first, np.zeros(size - 1, int)]
+        state = agent.update(state, None, Episode(down, actions, np.zeros(size)))
+    assert state.model.prob[0, task.rows(0, 1)][1] == pytest.approx(0.401, abs=1e-3)
+    assert agent.plan(state, np.random.default_rng(0)).policy[0, 0] == dives
 
 
 @pytest.mark.slow
