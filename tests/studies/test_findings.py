@@ -49,6 +49,24 @@ def test_every_experiment_of_the_page_is_in_the_catalogue(name):
     assert all(run.support in ("known", "local", "full", None) for run in spec.runs())
 
 
+ON_THE_EDGE = {
+    "equal-information": 139, "scaling": 70, "unknown-reward": 24, "untuned": 0, "untuned-drawn": 0,
+}  # fmt: skip
+"""Tuned numbers at an end of their grid, other than 0; the pages speak of them."""
+
+
+@pytest.mark.parametrize("name", ON_THE_EDGE)
+def test_tuned_numbers_are_of_their_grid_and_few_lie_on_its_edge(name):
+    edges = 0
+    for agent in load(name).agents:
+        for numbers in agent.at.values():
+            for key, axis in agent.grid.items():
+                assert numbers[key] in axis, (agent.full_label, key)
+                ends = {min(axis), max(axis)} if len(axis) > 1 else set()
+                edges += numbers[key] in ends - {0.0}
+    assert edges <= ON_THE_EDGE[name]
+
+
 def test_scaling_the_shared_model_loses_as_little_on_a_longer_river(tmp_path):
     agents = ["UCRL-MNL shared", "UCRL-MNL one-hot", "Greedy shared", "UCRL2"]
     spec = smaller("scaling", ["riverswim-6", "riverswim-20"], agents)

@@ -224,6 +224,7 @@ FINDINGS: dict[str, Callable[[Sequence[Measured]], Page]] = {
     "unknown-reward": unknown_reward,
     "exploration-needed": exploration_needed,
     "untuned": untuned,
+    "untuned-drawn": under("untuned-drawn", untuned),
     "useful-range": useful_range,
     "untuned-long": untuned_long,
     "how-many-errors": how_many_errors,
