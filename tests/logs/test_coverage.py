@@ -46,8 +46,13 @@ def visits(rng, n_patients, n_rows, correlation):
 def covered(rng, correlation, errors):
     """Whether each interval of one log holds the truth: (coefficients, predictions, effects)."""
     log = visits(rng, 150, 10, correlation)
-    model = up.fit_transitions(clinic.FORMULA, log, states=clinic.moves(), cluster="patient")
-    model = model.with_errors(errors)
+    model = up.fit_transitions(
+        clinic.FORMULA,
+        log,
+        states=clinic.moves(),
+        successors=lambda s, a: clinic.REACH[s] if a in clinic.ACTIONS.get(s, ()) else (),
+        cluster="patient",
+    ).with_errors(errors)
     theta = np.array([clinic.TRUTH[name] for name in model.fitted.names])
     half = 1.959964 * model.fitted.standard_errors
     coefficients = np.abs(model.fitted.theta - theta) <= half

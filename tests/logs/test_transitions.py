@@ -96,6 +96,67 @@ def test_every_kind_of_frame_gives_the_same_fit(frame, model, tmp_path):
         np.testing.assert_allclose(again.fitted.theta, model.fitted.theta, rtol=1e-9)
 
 
+def test_rows_need_not_be_held(frame, monkeypatch):
+    """Products of factors of situations, of moves and of rows are the columns of the formula."""
+    from upriver.logs import design, effects
+
+    wards = frame.assign(
+        ward=np.where(frame["patient"] % 2, "east", "west"), mood=frame["patient"] % 5 / 3
+    )
+    formula = (
+        "worse + better + action:better + bs(mood, df=4):ward:worse + C(age):better + 2:death"
+        " + I(mood > age * worse) + offset(0.1 * mood):worse"
+    )
+    given = {"states": clinic.moves(), "cluster": "patient"}
+    held = up.fit_transitions(formula, wards, **given)
+    monkeypatch.setattr(design, "DENSE", 0)
+    monkeypatch.setattr(effects, "AT_ONCE", 50)
+    made = up.fit_transitions(formula, wards, **given)
+    assert isinstance(held.data.x, np.ndarray) and not isinstance(made.data.x, np.ndarray)
+    # the rows of the fit are those that predict makes of the expanded table
+    from upriver.logs.expansion import expanded
+
+    x, offset = made.design.rows(expanded(made.world, made.situations, lambda name: True))
+    np.testing.assert_allclose(made.data.x[:], x, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(made.data.offset, offset, rtol=1e-12, atol=1e-15)
+    for errors in ("classical", "robust", "cluster"):
+        a, b = (m.with_errors(errors) for m in (held, made))
+        assert a.fitted.names == b.fitted.names and a.summary() == b.summary()
+        np.testing.assert_allclose(b.fitted.covariance, a.fitted.covariance, rtol=1e-6)
+    for name in ("mood", "ward", "action"):
+        pd.testing.assert_frame_equal(made.marginal_effects(name), held.marginal_effects(name))
+    assert made.goodness_of_fit(49).rows == held.goodness_of_fit(49).rows
+    smaller = up.fit_transitions("worse + better", wards, states=clinic.moves())
+    plain = formula.replace(" + offset(0.1 * mood):worse", "")
+    larger = up.fit_transitions(plain, wards, states=clinic.moves())
+    assert larger.likelihood_ratio(smaller).degrees == len(larger.fitted.theta) - 2
+
+
+def test_the_columns_are_those_of_formulaic(frame):
+    """Factor by factor as on the whole expanded table, in names, order and values."""
+    import formulaic
+
+    from upriver.logs.expansion import expanded
+
+    wards = frame.assign(ward=np.where(frame["patient"] % 3, "east", "west"))
+    for formula in (
+        "next_state + next_state:action",
+        "action:ward:next_state",
+        "C(age):worse + worse + ward:worse",
+        "0 + ward:better + {age**2}:worse + I(worse > 0):age",
+        "poly(age, 2):worse + 3:better:age",
+    ):
+        model = up.fit_transitions(formula, wards, states=clinic.moves(), regularization=1.0)
+        table = expanded(model.world, model.situations, lambda name: True)
+        whole = formulaic.model_matrix(formula, pd.DataFrame(table), output="pandas")
+        names = [c.name for c in model.design.recipe.columns]
+        assert names == list(whole.columns)
+        if "poly" in formula:  # which learns from what it sees: situations, not candidates
+            continue
+        every = model.design.recipe.rows(formula, table, np.arange(len(names)))
+        np.testing.assert_allclose(every, whole.to_numpy(float), rtol=1e-12)
+
+
 def test_weights_columns_and_other_names(frame, model):
     counted = frame.groupby(["state", "action", "next_state", "age"], as_index=False).size()
     short = up.fit_transitions(clinic.FORMULA, counted, states=clinic.moves(), weights="size")

@@ -7,7 +7,17 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from upriver.bench import agents, endless, fits, memory, peers, planning, startup, steps
+from upriver.bench import (
+    agents,
+    endless,
+    fits,
+    frames,
+    memory,
+    peers,
+    planning,
+    startup,
+    steps,
+)
 from upriver.bench.against import Change, yardstick
 from upriver.bench.timing import Line, Skipped
 
@@ -17,6 +27,7 @@ FAMILIES: dict[str, Callable[[bool, bool], Iterator[Line | Skipped]]] = {
     "planning": planning.backward,
     "endless": endless.endless,
     "fits": fits.fits,
+    "frames": frames.frames,
     "steps": steps.steps,
     "memory": memory.memory,
     "pooled": memory.pooled,

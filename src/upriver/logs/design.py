@@ -1,33 +1,35 @@
-"""From the expanded table to the columns of the model: formulas, lists of columns, functions."""
+"""Which columns of a formula can be estimated, and the rows of the model that they make."""
 
 from __future__ import annotations
 
-import re
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import reduce
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from upriver.checks import Array
 from upriver.display import displayed
+from upriver.logs.columns import (
+    Factor,
+    Formula,
+    Recipe,
+    Table,
+    evaluate,
+    mentions,
+    multiplied,
+    terms_of,
+)
+from upriver.logs.expansion import Situations, Wanted, World, expanded, situations
+from upriver.logs.pooling import Triple, own_rows, own_triples, with_own
 from upriver.logs.reading import listed
+from upriver.mnl.choices import Choices, Products, in_chunks
 
 ALIASED = 1e-9  # share of a column's own variation that the columns before it must leave
-Formula = str | Sequence[str] | Callable[[Mapping[str, Array]], Mapping[str, Array]]
-
-
-class Columns(NamedTuple):
-    """Every column that a formula makes, before those without effect are left out."""
-
-    matrix: Array
-    names: list[str]
-    terms: list[str]
-    """The term of the formula that each column belongs to."""
-    spec: Any
-    """formulaic's, which makes the same columns of other tables."""
+DENSE = 4_000_000  # numbers of the expanded rows up to which they are held as a table
+SAMPLE = 2_000  # situations that show how a formula codes its categories
 
 
 @displayed
@@ -36,9 +38,7 @@ class Design:
     """How the expanded table becomes the rows of the model."""
 
     formula: Formula
-    spec: Any
-    names: list[str]
-    terms: list[str]
+    recipe: Recipe
     keep: Array
     """The columns that are estimated."""
     fixed: Array
@@ -47,8 +47,21 @@ class Design:
     """Columns that are combinations of others of their situation: reference categories."""
     levels: Mapping[str, frozenset[Any]]
     """The words that each column of words has in the log."""
+    own: Mapping[Triple, int]
+    """The columns of own effects of triples, which stand last; none unless pooled."""
+    triple: tuple[str, str, str]
+    """The columns of state, action and next state."""
 
-    def rows(self, table: Mapping[str, Array]) -> tuple[Array, Array | float]:
+    @property
+    def names(self) -> list[str]:
+        own = [f"own {s}, {a}, {s2}" for s, a, s2 in self.own]
+        return [self.recipe.columns[j].name for j in self.keep] + own
+
+    @property
+    def terms(self) -> list[str]:
+        return [self.recipe.columns[j].term for j in self.keep] + ["own"] * len(self.own)
+
+    def rows(self, table: Table) -> tuple[Array, Array | float]:
         """(n, d) features and (n,) offset of an expanded table."""
         for name, known in self.levels.items():
             for word in dict.fromkeys(table[name].tolist()):
@@ -57,117 +70,123 @@ class Design:
                         f"column {name!r} holds {word!r}, which the log does not; it must be one "
                         f"of {listed(sorted(known, key=str))}"
                     )
-        every = make_columns(self.formula, table, self.spec).matrix
-        return np.ascontiguousarray(every[:, self.keep]), offset_of(every, self.fixed)
-
-
-def mentions(formula: Formula) -> Callable[[str], bool]:
-    """Whether a formula uses a column of a name."""
-    if isinstance(formula, str):
-        return lambda name: bool(re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", formula))
-    if callable(formula):
-        return lambda name: True
-    return lambda name: name in formula
-
-
-def make_columns(formula: Formula, table: Mapping[str, Array], spec: Any = None) -> Columns:
-    """The columns of a formula on an expanded table; spec: that of the table that was fitted."""
-    if isinstance(formula, str):
-        return from_formula(formula, table, spec)
-    made = formula(table) if callable(formula) else {c: need(table, c) for c in formula}
-    names = [str(c) for c in made]
-    try:
-        matrix = np.column_stack([np.asarray(made[c], np.float64) for c in made])
-    except (TypeError, ValueError):
-        raise ValueError(
-            "columns of a model without a formula must be numbers of one length; a formula makes "
-            "columns of words"
-        ) from None
-    return Columns(finite(matrix, names), names, names, None)
-
-
-def need(table: Mapping[str, Array], name: str) -> Array:
-    if name not in table:
-        raise ValueError(f"there is no column {name!r}; it must be one of {listed(list(table))}")
-    return table[name]
-
-
-def from_formula(formula: str, table: Mapping[str, Array], spec: Any) -> Columns:
-    try:
-        import formulaic
-        import pandas as pd
-    except ImportError:
-        raise ImportError(
-            "a formula needs the packages formulaic and pandas: pip install 'upriver[frames]'"
-        ) from None
-    from formulaic.errors import FormulaicError
-
-    context = {"offset": lambda x: x, "np": np}
-    frame = pd.DataFrame(dict(table))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # unknown categories were refused before
-            made: Any = formulaic.model_matrix(
-                formula if spec is None else spec,
-                frame,
-                context=context,
-                na_action="ignore",
-                output="pandas",
-            )
-    except FormulaicError as error:
-        first = re.sub(r"\s+", " ", str(error).split("\n")[0])
-        raise ValueError(
-            f"the formula {formula!r} cannot be used: {first} The columns are {listed(list(table))}"
-        ) from None
-    spec = made.model_spec
-    names = [str(c) for c in made.columns]
-    terms = [""] * len(names)
-    for term, places in spec.term_indices.items():
-        for i in places:
-            terms[i] = str(term)
-    return Columns(finite(made.to_numpy(np.float64), names), names, terms, spec)
-
-
-def finite(matrix: Array, names: Sequence[str]) -> Array:
-    bad = ~np.isfinite(matrix)
-    if bad.any():
-        i, j = np.unravel_index(int(np.argmax(bad)), matrix.shape)
-        raise ValueError(f"column {names[int(j)]!r} is {matrix[i, j]} somewhere; it must be finite")
-    return matrix
-
-
-def offset_of(matrix: Array, fixed: Array) -> Array | float:
-    return matrix[:, fixed].sum(axis=1) if len(fixed) else 0.0
+        x = self.recipe.rows(self.formula, table, self.keep)
+        if self.own:
+            x = np.hstack([x, own_rows(self.own, table, self.triple)])
+        if not len(self.fixed):
+            return x, 0.0
+        return x, self.recipe.rows(self.formula, table, self.fixed).sum(axis=1)
 
 
 def build_design(
-    formula: Formula, table: Mapping[str, Array], indptr: Array, visits: Array, strict: bool
-) -> tuple[Design, Array, Array | float]:
+    formula: Formula,
+    world: World,
+    of: Situations,
+    wanted: Wanted,
+    visits: Array,
+    strict: bool,
+    pooled: bool,
+) -> tuple[Design, Any, Array | None]:
     """(the design, its rows (n, d), offset); `strict` refuses terms that others make up."""
-    every = make_columns(formula, table)
-    fixed = np.array([t.startswith("offset(") for t in every.terms], bool)
-    keep, dropped = identified(every, indptr, visits, fixed, strict)
-    words = {
+    of_pairs = situations(world, np.unique(of.group), {})
+    triples = expanded(world, of_pairs, wanted)
+    recipe, every = factored(formula, world, of, of_pairs, triples, wanted)
+    fixed = np.array([c.term.startswith("offset(") for c in recipe.columns], bool)
+    keep, dropped = identified(recipe, every, visits, fixed, strict)
+    words = {} if callable(formula) else {
         name: frozenset(cells.tolist())
-        for name, cells in table.items()
-        if cells.dtype.kind in "OUS" and not callable(formula)
-    }
+        for name, cells in {**triples, **of.covariates}.items()
+        if cells.dtype.kind in "OUS" and wanted(name)
+    }  # fmt: skip
+    own = own_triples(world, of_pairs) if pooled else {}
     design = Design(
-        formula=formula,
-        spec=every.spec,
-        names=[every.names[i] for i in keep],
-        terms=[every.terms[i] for i in keep],
-        keep=keep,
-        fixed=np.flatnonzero(fixed),
-        dropped=dropped,
-        levels=words,
+        formula, recipe, keep, np.flatnonzero(fixed), dropped, words, own, world.columns
     )
-    x = every.matrix if len(keep) == every.matrix.shape[1] else every.matrix[:, keep]
-    return design, np.ascontiguousarray(x), offset_of(every.matrix, design.fixed)
+    offset = summed(every.columns(design.fixed)) if fixed.any() else None
+    x = every.columns(keep)
+    if pooled:
+        x = with_own(x, of_pairs)
+    return design, x[:] if len(x) * x.shape[1] <= DENSE else x, offset
+
+
+def factored(
+    formula: Formula,
+    world: World,
+    of: Situations,
+    of_pairs: Situations,
+    triples: Table,
+    wanted: Wanted,
+) -> tuple[Recipe, Products]:
+    """The recipe of a formula and its columns on the situations of a log.
+
+    of_pairs: the pairs (s, a) of the log as situations without covariates; triples: their table.
+    """
+    some = np.unique(np.linspace(0, len(of.group) - 1, SAMPLE).astype(np.int64))
+    sample = situations(world, of.group[some], {c: x[some] for c, x in of.covariates.items()})
+    terms = terms_of(formula, expanded(world, sample, wanted))
+    factors: list[Factor] = []
+    cells: list[Array] = []
+    places: list[str] = []
+    for text, reduced in terms.factors:
+        place = belongs(text, of.covariates, triples)
+        table = (
+            of.covariates if place == "situation" else triples if place == "triple"
+            else expanded(world, of, mentions(text) if text else wanted)
+        )  # fmt: skip
+        found, factor = evaluate(formula, Factor(text, reduced, None, ()), table)
+        factors.append(factor)
+        cells.append(found)
+        places.append(place)
+    recipe = Recipe(tuple(factors), multiplied(terms, factors))
+    number: dict[tuple[Any, ...], int] = {(): 0}  # the products of columns of a situation
+    left_of, whole, whole_at = [], [], []
+    right = np.ones((len(of_pairs.successor), len(recipe.columns)))
+    for j, column in enumerate(recipe.columns):
+        right[:, j] *= column.scale
+        left, rows = [], []
+        for f, c in column.parts:
+            if places[f] == "triple":
+                right[:, j] *= cells[f][:, c]
+            else:
+                (left if places[f] == "situation" else rows).append((f, c))
+        left_of.append(number.setdefault(tuple(left), len(number)))
+        if rows:
+            whole.append(reduce(np.multiply, [cells[f][:, c] for f, c in rows]))
+            whole_at.append(j)
+    left = np.empty((len(of.group), len(number)))
+    for at in range(0, len(left), 4096):  # rows that stay in the cache while columns are written
+        rows = slice(at, at + 4096)
+        for parts, k in number.items():
+            made = [cells[f][rows, c] for f, c in parts]
+            left[rows, k] = reduce(np.multiply, made) if made else 1.0
+    start = of_pairs.indptr[np.searchsorted(of_pairs.group, of.group)]
+    return recipe, Products(
+        of.indptr, start, left, np.array(left_of), right,
+        np.column_stack(whole) if whole else np.empty((int(of.indptr[-1]), 0)),
+        np.array(whole_at, np.int64),
+    )  # fmt: skip
+
+
+def belongs(text: str, covariates: Table, triples: Table) -> str:
+    """What a factor is a property of: a situation, a triple, or only a row, which has both."""
+    uses = mentions(text) if text else lambda name: True
+    of_situation, of_triple = (any(uses(c) for c in table) for table in (covariates, triples))
+    if of_situation and not of_triple:
+        return "situation"
+    return "row" if of_situation or not text else "triple"
+
+
+def summed(x: Products) -> Array:
+    """(n,) the sums of rows."""
+    total = np.empty(len(x))
+    for first, last in in_chunks(x.indptr, 100_000):
+        low, high = x.indptr[first], x.indptr[last]
+        total[low:high] = x[low:high].sum(axis=1)
+    return total
 
 
 def identified(
-    every: Columns, indptr: Array, visits: Array, fixed: Array, strict: bool
+    recipe: Recipe, every: Products, visits: Array, fixed: Array, strict: bool
 ) -> tuple[Array, list[str]]:
     """(the columns to estimate, the names of those that the others of a situation make up).
 
@@ -175,29 +194,45 @@ def identified(
     nothing, and one of the categories of a factor is the reference. A term of which nothing is left
     is a mistake, and named.
     """
-    gram = within(every.matrix, indptr, visits)
-    size = np.einsum("ij,ij->j", every.matrix, every.matrix) / max(len(every.matrix), 1)
-    total = max(float(visits.sum()), 1.0)
-    varies = np.diag(gram) > 1e-18 * total * np.maximum(size, 1e-300)
+    data = Choices(every.indptr, every, np.zeros(len(every)), visits, 0.0)
+    sampled = data.sample()
+    if sampled is not None:  # if a sample tells all columns apart, so does the whole
+        try:
+            keep, dropped = told_apart(recipe, sampled[0], every.sizes(), fixed, True)
+            if not dropped:
+                return keep, dropped
+        except ValueError:
+            pass
+    return told_apart(recipe, data, every.sizes(), fixed, strict)
+
+
+def told_apart(
+    recipe: Recipe, data: Choices, sizes: Array, fixed: Array, strict: bool
+) -> tuple[Array, list[str]]:
+    """See `identified`; sizes (d,): about the largest entry of each column."""
+    names, terms = [c.name for c in recipe.columns], [c.term for c in recipe.columns]
+    # the information where all candidates are alike: the scatter of columns within situations
+    gram = data.hessian(np.zeros(len(names)))
+    varies = np.diag(gram) > 1e-18 * max(float(data.visits.sum()), 1.0) * sizes**2
     scale = 1.0 / np.sqrt(np.where(varies, np.diag(gram), 1.0))
     rest = gram * scale[:, None] * scale
     keep: list[int] = []
     dropped: list[str] = []
     lost: dict[str, str] = {}
-    for j in references_last(every.terms):
-        if fixed[j] or every.terms[j] == "1":
+    for j in references_last(terms):
+        if fixed[j] or terms[j] == "1":
             continue
         if not varies[j]:
-            lost.setdefault(every.terms[j], "constant")
-            dropped.append(every.names[j])
+            lost.setdefault(terms[j], "constant")
+            dropped.append(names[j])
         elif rest[j, j] <= ALIASED:
-            made_of = solve_names(gram, scale, keep, j, every.names)
-            lost.setdefault(every.terms[j], made_of)
-            dropped.append(every.names[j])
+            lost.setdefault(terms[j], solve_names(gram, scale, keep, j, names))
+            dropped.append(names[j])
         else:
             keep.append(j)
             rest = rest - np.outer(rest[:, j], rest[j]) / rest[j, j]
-    kept_terms = {every.terms[j] for j in keep}
+    keep.sort()
+    kept_terms = {terms[j] for j in keep}
     for term, reason in lost.items():
         if term in kept_terms:
             continue
@@ -211,11 +246,10 @@ def identified(
                 f"{term!r} is a combination of {reason}; leave one of them out, or use a positive "
                 "regularization"
             )
-    keep.sort()
     if not strict:  # a ridge tells apart what the data do not
-        again = [j for j in range(len(every.names)) if every.terms[j] in set(lost) - kept_terms]
+        again = [j for j in range(len(names)) if terms[j] in set(lost) - kept_terms]
         keep = sorted([*keep, *again])
-        dropped = [n for n in dropped if n not in {every.names[j] for j in again}]
+        dropped = [n for n in dropped if n not in {names[j] for j in again}]
     if not keep:
         raise ValueError("the formula leaves nothing to estimate; it must use the next state")
     return np.array(keep), dropped
@@ -225,23 +259,6 @@ def references_last(terms: Sequence[str]) -> list[int]:
     """The columns, term by term, each from its last: so its first category is the reference."""
     order = {term: i for i, term in enumerate(dict.fromkeys(terms))}
     return sorted(range(len(terms)), key=lambda j: (order[terms[j]], -j))
-
-
-def within(matrix: Array, indptr: Array, visits: Array) -> Array:
-    """(D, D) sum over visits of the scatter of the columns around their mean of the situation."""
-    sizes = np.diff(indptr)
-    total = np.zeros((matrix.shape[1],) * 2)
-    at = 0
-    while at < len(sizes):  # in parts, so that nothing as large as the matrix is made
-        end = max(int(np.searchsorted(indptr, indptr[at] + 200_000, side="right")) - 1, at + 1)
-        part = matrix[indptr[at] : indptr[end]]
-        starts = indptr[at:end] - indptr[at]
-        n = sizes[at:end]
-        mean = np.add.reduceat(part, starts, axis=0) / n[:, None]
-        centred = part - np.repeat(mean, n, axis=0)
-        total += (centred * np.repeat(visits[at:end] / n, n)[:, None]).T @ centred
-        at = end
-    return total
 
 
 def solve_names(gram: Array, scale: Array, keep: list[int], j: int, names: Sequence[str]) -> str:

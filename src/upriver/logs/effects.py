@@ -6,24 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import special
+from scipy import sparse, special
 
 from upriver.checks import Array
 from upriver.logs.design import means
-from upriver.logs.expansion import (
-    Situations,
-    codes,
-    expanded,
-    numbered,
-    read_frame,
-    situations,
-    take,
-)
+from upriver.logs.expansion import Situations, expanded, situations
 from upriver.logs.fit import LikelihoodRatio
+from upriver.logs.frames import codes, numbered, read_frame, take
 from upriver.logs.reading import column, listed
+from upriver.mnl.choices import in_chunks
 
 if TYPE_CHECKING:
     from upriver.logs.transitions import TransitionModel
+
+
+AT_ONCE = 100_000  # expanded rows
 
 
 def quantile(confidence: float) -> float:
@@ -100,7 +97,6 @@ def marginal_effects(model: TransitionModel, name: str, confidence: float) -> An
             f"{name!r} is no covariate of the model; it must be one of "
             f"{listed([action, *of.covariates])}"
         )
-    visits = model.data.visits
     if name == action:
         pairs = contrasts(model, {
             word: np.full(len(of.group), i) for i, word in enumerate(world.actions)
@@ -110,10 +106,7 @@ def marginal_effects(model: TransitionModel, name: str, confidence: float) -> An
             word: column([word] * len(of.group)) for word in codes(of.covariates[name])[1]
         }, name)  # fmt: skip
     else:
-        cells = np.asarray(of.covariates[name], np.float64)
-        step = 1e-4 * max(float(cells.std()), 1e-3 * float(np.abs(cells).max()), 1e-8)
-        up, down = (averages(model, moved(of, name, cells + x), visits) for x in (step, -step))
-        pairs = [("+1", (up[0] - down[0]) / (2 * step), (up[1] - down[1]) / (2 * step))]
+        pairs = [("+1", *slope(model, name))]
     rows = []
     for word, effect, gradient in pairs:
         error = deviation(model, gradient)
@@ -125,6 +118,21 @@ def marginal_effects(model: TransitionModel, name: str, confidence: float) -> An
     return pd.DataFrame(
         rows, columns=[world.columns[2], "to", "effect", "standard_error", "low", "high"]
     )
+
+
+def slope(model: TransitionModel, name: str) -> tuple[Array, Array]:
+    """(S,) the mean derivative in a covariate, by central differences, and its gradient (S, d)."""
+    of, share = model.situations, model.data.visits / model.data.visits.sum()
+    cells = np.asarray(of.covariates[name], np.float64)
+    unit = max(float(cells.std()), 1e-3 * float(np.abs(cells).max()), 1e-4)
+    try:
+        high, low = cells + 1e-4 * unit, cells - 1e-4 * unit
+        up, down = (averages(model, moved(of, name, x), share / (high - low)) for x in (high, low))
+    except ValueError:  # a spline ends at the last value: differences to the inner side there
+        high = np.minimum(cells + 1e-6 * unit, cells.max())
+        low = np.maximum(cells - 1e-6 * unit, cells.min())
+        up, down = (averages(model, moved(of, name, x), share / (high - low)) for x in (high, low))
+    return up[0] - down[0], up[1] - down[1]
 
 
 def contrasts(
@@ -149,7 +157,8 @@ def contrasts(
             made = situations(
                 model.world, made[0][usable], {c: x[usable] for c, x in made[1].items()}
             )
-        found.append((word, averages(model, made, model.data.visits[usable])))
+        share = model.data.visits[usable]
+        found.append((word, averages(model, made, share / share.sum())))
     (_, first), *others = found
     return [(word, p - first[0], g - first[1]) for word, (p, g) in others]
 
@@ -158,14 +167,21 @@ def moved(of: Situations, name: str, cells: Array) -> Situations:
     return of._replace(covariates={**of.covariates, name: cells})
 
 
-def averages(model: TransitionModel, of: Situations, visits: Array) -> tuple[Array, Array]:
-    """(S,) mean probability of each next state, weighted by visits, and its gradient (S, d)."""
-    p, gradient = believed(model, of)
-    weight = np.repeat(visits / visits.sum(), np.diff(of.indptr))
+def averages(model: TransitionModel, of: Situations, weights: Array) -> tuple[Array, Array]:
+    """(S,) weighted sum of the probabilities of each next state, and its gradient (S, d)."""
     n = len(model.world.states)
-    total = np.zeros((n, gradient.shape[1]))
-    np.add.at(total, of.successor, gradient * weight[:, None])
-    return np.bincount(of.successor, p * weight, minlength=n), total
+    mean, total = np.zeros(n), np.zeros((n, len(model.fitted.theta)))
+    for first, last in in_chunks(of.indptr, AT_ONCE):  # the expanded rows of a part at a time
+        part = situations(
+            model.world, of.group[first:last], {c: x[first:last] for c, x in of.covariates.items()}
+        )
+        p, gradient = believed(model, part)
+        weight = np.repeat(weights[first:last], np.diff(part.indptr))
+        entries = weight, (part.successor, np.arange(len(weight)))
+        member = sparse.csr_array(entries, (n, len(weight)))
+        mean += member @ p
+        total += member @ gradient
+    return mean, total
 
 
 def wald(model: TransitionModel, names: Sequence[str]) -> LikelihoodRatio:
@@ -215,22 +231,24 @@ def check_nested(larger: TransitionModel, smaller: TransitionModel) -> None:
             f"{len(larger.fitted.theta)}; it must have fewer"
         )
     new = [c for c in smaller.situations.covariates if c not in larger.situations.covariates]
-    narrow = None
-    if not new:
-        table = expanded(larger.world, larger.situations, lambda name: True)
-        narrow = centred(larger, smaller.design.rows(table)[0])
-        wide = centred(larger, larger.data.x)
-        rest = narrow - wide @ np.linalg.lstsq(wide, narrow, rcond=None)[0]
-    if narrow is None or np.abs(rest).max() > 1e-7 * max(np.abs(narrow).max(), 1e-300):
+    if new or not nested(larger, smaller):
         raise ValueError(
             "smaller is not nested: some of its columns are no combination of the larger model's"
         )
 
 
-def centred(model: TransitionModel, x: Array) -> Array:
-    sizes = np.diff(model.data.indptr)
-    mean = means(np.repeat(1.0 / sizes, sizes), model.data.indptr)
-    return x - np.repeat(mean @ x, sizes, axis=0)
+def nested(larger: TransitionModel, smaller: TransitionModel) -> bool:
+    """Whether the rows of the smaller model are combinations of those of the larger one."""
+    of = larger.situations
+    some = np.unique(np.linspace(0, len(of.group) - 1, 20_000).astype(np.int64))
+    part = situations(larger.world, of.group[some], {c: x[some] for c, x in of.covariates.items()})
+    table = expanded(larger.world, part, lambda name: True)
+    mean = means(1.0 / np.repeat(np.diff(part.indptr), np.diff(part.indptr)), part.indptr)
+    wide, narrow = (model.design.rows(table)[0] for model in (larger, smaller))
+    for x in (wide, narrow):
+        x -= np.repeat(mean @ x, np.diff(part.indptr), axis=0)
+    rest = narrow - wide @ np.linalg.lstsq(wide, narrow, rcond=None)[0]
+    return bool(np.abs(rest).max() <= 1e-7 * max(np.abs(narrow).max(), 1e-300))
 
 
 def residuals(model: TransitionModel) -> Any:
@@ -313,6 +331,6 @@ def compare(models: Sequence[TransitionModel]) -> Any:
             "BIC": f"{fitted.bic:.2f}",
             "McFadden's R2": f"{fitted.pseudo_r2:.4f}",
         }
-    order = list(dict.fromkeys(name for model in models for name in model.design.names))
+    order = list(dict.fromkeys(row["name"] for model in models for row in model.table()))
     order += ["observations", "log-likelihood", "AIC", "BIC", "McFadden's R2"]
     return pd.DataFrame(columns).reindex(order).fillna("")

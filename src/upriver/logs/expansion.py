@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from upriver.checks import Array
 from upriver.display import displayed
-from upriver.logs.reading import column, column_names, listed, lookup, read_file
+from upriver.logs.frames import Read, among, coded, codes, numbered, read_frame, take
+from upriver.logs.reading import column, listed
 
 Wanted = Callable[[str], bool]
 """Whether a column of that name is used."""
@@ -65,91 +65,6 @@ class Situations(NamedTuple):
     """(n,) the candidates."""
 
 
-class Read(NamedTuple):
-    """Columns of a frame or a file."""
-
-    cells: Mapping[str, Array]
-    source: str | None
-    what: str
-    """What it is in a call: the frame, states or successors."""
-
-    def place(self, i: int) -> str:
-        if self.source is None:
-            return f"row {i} of {self.what}"
-        return (
-            f"{self.source}:{i + 2}" if self.source.endswith(".csv") else f"{self.source} row {i}"
-        )
-
-
-def read_frame(frame: Any, what: str = "the frame") -> Read:
-    """The columns of a mapping, a pandas, polars or pyarrow frame, or a .csv or .parquet file."""
-    source = None
-    if isinstance(frame, str | Path):
-        source = str(frame)
-        frame = read_file(Path(frame))
-    names = column_names(frame)
-    if names is None:
-        raise TypeError(
-            f"{what} is a {type(frame).__name__}; it must be a pandas, polars or pyarrow frame, a "
-            "mapping of columns, or the path of a .csv or .parquet file"
-        )
-    return Read({name: column(frame[name]) for name in names}, source, what)
-
-
-def take(read: Read, name: str) -> Array:
-    """A column without gaps."""
-    if name not in read.cells:
-        raise ValueError(
-            f"{read.source or read.what} has no column {name!r}; it has {listed(list(read.cells))}"
-        )
-    cells = read.cells[name]
-    if cells.dtype == object:
-        missing = np.array([x is None or x != x for x in cells.tolist()], bool)
-    else:
-        missing = np.isnat(cells) if cells.dtype.kind in "mM" else cells != cells
-    if missing.any():
-        raise ValueError(
-            f"{read.place(int(np.argmax(missing)))} has no {name!r}; drop the row or fill it in"
-        )
-    return cells
-
-
-def codes(cells: Array) -> tuple[Array, list[Any]]:
-    """(the number of each entry, the distinct entries in order of appearance)."""
-    import pyarrow as pa
-
-    if cells.dtype.kind in "biufUS" or all(isinstance(x, str) for x in cells[:100].tolist()):
-        try:
-            coded = pa.array(cells).dictionary_encode()
-            return coded.indices.to_numpy(), coded.dictionary.to_pylist()
-        except pa.ArrowException:  # strings and something else
-            pass
-    number: dict[Any, int] = {}
-    try:
-        found = [number.setdefault(x, len(number)) for x in map(hashable, cells.tolist())]
-    except TypeError:
-        raise ValueError("the entries of a column must be hashable, such as words") from None
-    return np.array(found, np.int64), list(number)
-
-
-def hashable(x: Any) -> Any:
-    return tuple(x) if isinstance(x, list | np.ndarray) else x
-
-
-def numbered(read: Read, name: str, names: Sequence[Any], what: str) -> Array:
-    """(m,) the numbers of the entries of a column among `names`."""
-    number = {x: i for i, x in enumerate(names)}
-    code, distinct = codes(take(read, name))
-    found = np.array([lookup(number, x) for x in distinct], np.int64)
-    if (found < 0).any():
-        i = int(np.argmax(found[code] < 0))
-        raise ValueError(
-            f"{read.place(i)} has the {what} {distinct[code[i]]!r}; it must be one of "
-            f"{listed(names)}"
-        )
-    return found[code]
-
-
 def in_order(values: Iterable[Any]) -> list[Any]:
     """Distinct values, sorted where they can be."""
     distinct = list(dict.fromkeys(values))
@@ -166,21 +81,22 @@ def build_world(
     if len(columns) != 3:
         raise ValueError(f"columns is {columns!r}; it must name the state, action and next state")
     state, action, following = columns
-    seen = [codes(take(read, c))[1] for c in columns]
+    codes_of = [coded(read, c) for c in columns]
+    seen = [words for _, words in codes_of]
     tables = [] if states is None else list(states) if isinstance(states, list) else [states]
     names, attributes, moves = in_order([*seen[0], *seen[2]]), {}, {}
     reads = [read_frame(table, "states") for table in tables]
     for table in reads:  # a table of states says which there are, one of moves adds its own
-        told = codes(take(table, state))[1]
-        if following not in table.cells:
+        told = coded(table, state)[1]
+        if following not in table.names:
             names = told
             break
-        names = in_order([*names, *told, *codes(take(table, following))[1]])
+        names = in_order([*names, *told, *coded(table, following)[1]])
     for table in reads:
         at = numbered(table, state, names, "state")
-        rest = [c for c in table.cells if wanted(c) or wanted(f"{c}_next")]
+        rest = [c for c in table.names if wanted(c) or wanted(f"{c}_next")]
         rest = [c for c in rest if c not in columns]
-        if following in table.cells:
+        if following in table.names:
             to = numbered(table, following, names, "state")
             pairs = list(zip(at.tolist(), to.tolist(), strict=True))
             for c in rest:
@@ -197,8 +113,8 @@ def build_world(
         names, actions, nothing, nothing, "", attributes, moves, (state, action, following)
     )
     s, a, s2 = (
-        numbered(read, c, known, what)
-        for c, known, what in zip(columns, (names, actions, names), COLUMN_WORDS, strict=True)
+        among(read, found, known, what)
+        for found, known, what in zip(codes_of, (names, actions, names), COLUMN_WORDS, strict=True)
     )
     indptr, flat, rule = reachable(world, s, a, s2, successors)
     world = replace(world, indptr=indptr, successors=flat, rule=rule)
@@ -267,19 +183,44 @@ def situations(world: World, group: Array, covariates: Mapping[str, Array]) -> S
     """The candidates of each situation."""
     sizes = world.sizes[group]
     indptr = np.concatenate([[0], np.cumsum(sizes)])
-    place = np.arange(indptr[-1]) - np.repeat(indptr[:-1], sizes)
-    return Situations(
-        group, covariates, indptr, world.successors[np.repeat(world.indptr[group], sizes) + place]
-    )
+    row = np.arange(indptr[-1])
+    row += np.repeat(world.indptr[group] - indptr[:-1], sizes)
+    return Situations(group, covariates, indptr, world.successors[row])
 
 
-def distinct(group: Array, covariates: Mapping[str, Array]) -> tuple[Array, Array]:
-    """(a row of each distinct situation, the situation of each row)."""
-    key = group
-    for cells in covariates.values():
-        code, values = codes(cells)
-        key = np.unique(key, return_inverse=True)[1] * len(values) + code
-    return np.unique(key, return_index=True, return_inverse=True)[1:]
+def distinct(group: Array, covariates: Mapping[str, Array]) -> tuple[Any, Array]:
+    """(a row of each distinct situation, the situation of each row), in order of appearance.
+
+    Where all rows differ the first is a slice, so that nothing is copied.
+    """
+    columns = [group, *covariates.values()]
+    mixed = np.zeros(len(group), np.uint64)
+    for cells in columns:
+        mixed ^= bits(cells)
+        mixed *= np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+    ordered = np.sort(mixed)
+    if (ordered[1:] != ordered[:-1]).all():
+        return slice(None), np.arange(len(group))
+    _, first, situation = np.unique(mixed, return_index=True, return_inverse=True)
+    if any((cells != cells[first[situation]]).any() for cells in columns):  # a rare coincidence
+        key = group
+        for cells in columns[1:]:
+            code, values = codes(cells)
+            key = np.unique(key, return_inverse=True)[1] * len(values) + code
+        _, first, situation = np.unique(key, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[situation]
+
+
+def bits(cells: Array) -> Array:
+    """(m,) whole numbers that are equal where the entries are."""
+    if cells.dtype.kind == "f":
+        return (cells.astype(np.float64) + 0.0).view(np.uint64)  # one zero, not two
+    whole = cells if cells.dtype.kind in "biu" else codes(cells)[0]
+    return whole.astype(np.int64).view(np.uint64)
 
 
 def expanded(world: World, of: Situations, wanted: Wanted) -> dict[str, Array]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from upriver.checks import Array
 from upriver.mdp import Task
-from upriver.mdp.frames import column, column_names, read_file
+from upriver.mdp.frames import column, column_names, read_table
 
 COLUMNS = ("state", "action", "next_state")
 
@@ -56,8 +56,11 @@ def read_log(transitions: Any, columns: tuple[str, ...], weights: Any) -> Log:
     source = None
     if isinstance(transitions, str | Path):
         source = str(transitions)
-        transitions = read_file(Path(transitions))
-    if (present := column_names(transitions)) is not None:
+        used = {*columns, weights if isinstance(weights, str) else None}
+        transitions, present = read_table(Path(transitions), used.__contains__)
+    else:
+        present = column_names(transitions)
+    if present is not None:
         for name in [*columns, weights] if isinstance(weights, str) else columns:
             if name not in present:
                 raise ValueError(

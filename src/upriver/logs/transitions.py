@@ -19,25 +19,18 @@ from scipy import special
 from upriver.checks import Array, nonnegative_number
 from upriver.display import Card, displayed
 from upriver.logs import decisions, effects
-from upriver.logs.design import Design, Formula, build_design, mentions
-from upriver.logs.expansion import (
-    Read,
-    Situations,
-    World,
-    build_world,
-    codes,
-    distinct,
-    expanded,
-    read_frame,
-    situations,
-    take,
-)
+from upriver.logs.columns import Formula, by_step, mentions
+from upriver.logs.design import Design, build_design
+from upriver.logs.expansion import Situations, World, build_world, distinct, situations
 from upriver.logs.fit import LikelihoodRatio
+from upriver.logs.frames import Read, coded, read_frame, take
 from upriver.logs.goodness import Cells, GoodnessOfFit, goodness_of_fit
+from upriver.logs.pooling import best_deviation, penalised
 from upriver.logs.reading import COLUMNS, Log, checked_weights, listed
 from upriver.mnl.choices import Choices
 from upriver.mnl.fit import fit_dense
 from upriver.mnl.fitted import FittedMNL
+from upriver.mnl.pooled import Own
 
 
 @displayed
@@ -57,6 +50,8 @@ class TransitionModel:
     """(m,) how often each row of the frame counts."""
     cluster: Array | None
     """(m,) the cluster of each row of the frame."""
+    per_step: str | None
+    """The column of the step, where every step has coefficients of its own."""
 
     def card(self) -> Card:
         sizes = {"states": len(self.world.states), "actions": len(self.world.actions)}
@@ -119,7 +114,7 @@ class TransitionModel:
         some = sizes[sizes > 1]
         return Cells(
             indptr=np.concatenate([[0], np.cumsum(some)]),
-            matrix=self.data.x[rows],
+            matrix=self.data.x[:][rows],
             counts=self.data.counts[rows],
             probability=self.probability[rows],
             offset=0.0 if self.data.offset is None else self.data.offset[rows],
@@ -193,7 +188,16 @@ class TransitionModel:
         at: {covariate: value}, or a sequence of `horizon` values where it changes with the step.
         reward: a function (state, action) -> number, or an array (S, A) or (H, S, A).
         """
-        return decisions.at(self, at or {}, horizon, reward)
+        given = dict(at or {})
+        if self.per_step is not None and self.per_step not in given:
+            steps = steps_of(self.situations.covariates[self.per_step])
+            if horizon > len(steps):
+                raise ValueError(
+                    f"horizon is {horizon}; the log has {len(steps)} steps, so it must be at most "
+                    f"that, or `at` must say which {self.per_step!r} to take for each step"
+                )
+            given[self.per_step] = steps[:horizon]
+        return decisions.at(self, given, horizon, reward)
 
     def task(self, at: Any = None, *, horizon: int, reward: Any = None) -> Any:
         """The `Task` of the model; see `at`."""
@@ -222,6 +226,8 @@ def fit_transitions(
     cluster: str | None = None,
     weights: Any = None,
     regularization: float = 0.0,
+    per_step: str | None = None,
+    pooled: bool = False,
 ) -> TransitionModel:
     """Fit an MNL transition model, written as a formula, to a frame of transitions.
 
@@ -240,20 +246,28 @@ def fit_transitions(
     "state": those seen from that state; "all"; a function (state, action) -> states; or a table of
     the three columns. cluster: the column of the individual, whose rows may depend on each other:
     standard errors are then those of the sandwich by cluster. weights: how often each row counts,
-    a column or an array.
+    a column or an array. per_step: the column of the step, for coefficients that differ from step
+    to step. pooled: every triple gets an own effect, shrunk towards the formula as far as the data
+    say (`fitted.own_effects()`).
     """
     lam = nonnegative_number("regularization", regularization)
-    read = read_frame(frame)
-    wanted = mentions(formula)
+    used = mentions(formula)
     columns = tuple(columns)
-    world, s, a, s2 = build_world(read, columns, states, successors, wanted)
+
+    def wanted(name: str) -> bool:
+        return used(name) or name == per_step
+
     spare = {*columns, cluster, weights if isinstance(weights, str) else None}
-    clash = [c for c in read.cells if c in world.attributes or c in world.moves]
+    read = read_frame(frame, wanted=lambda name: wanted(name) or name in spare)
+    world, s, a, s2 = build_world(read, columns, states, successors, wanted)
+    clash = [c for c in read.names if c in world.attributes or c in world.moves]
     if clash:
         raise ValueError(f"column {clash[0]!r} is in the frame and in states; rename one of them")
-    named = {c for c in read.cells if wanted(c) and (c not in spare or not callable(formula))}
-    covariates = {c: take(read, c) for c in read.cells if c in named and c not in columns}
-    of_row = None if cluster is None else np.asarray(codes(take(read, cluster))[0])
+    if per_step is not None:
+        formula = by_step(formula, per_step, steps_of(take(read, per_step)))
+    named = {c for c in read.names if wanted(c) and (c not in spare or not callable(formula))}
+    covariates = {c: take(read, c) for c in read.names if c in named and c not in columns}
+    of_row = None if cluster is None else coded(read, cluster)[0]
     group = s * len(world.actions) + a
     first, situation = distinct(group, covariates)
     of = situations(world, group[first], {c: cells[first] for c, cells in covariates.items()})
@@ -261,13 +275,31 @@ def fit_transitions(
     times = checked_weights(Log([], weight_column(read, weights), read.source), len(group))
     counts = np.bincount(chosen, times, minlength=len(of.successor))
     visits = np.add.reduceat(counts, of.indptr[:-1])
-    table = expanded(world, of, wanted)
-    design, x, offset = build_design(formula, table, of.indptr, visits, strict=lam == 0.0)
-    data = Choices(of.indptr, x, counts, visits, lam, offset if len(design.fixed) else None)
+    design, x, offset = build_design(formula, world, of, wanted, visits, lam == 0.0, pooled)
+    data, own = Choices(of.indptr, x, counts, visits, lam, offset), None
+    if design.own:
+        data, own = pool(data, design, world, of)
     if of_row is not None and int(of_row.max()) < 1:
         raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at least 2")
-    fitted = fit_dense(data, design.names, chosen, times, of_row)
-    return TransitionModel(world, design, of, data, fitted, chosen, times, of_row)
+    fitted = replace(fit_dense(data, design.names, chosen, times, of_row), own=own)
+    return TransitionModel(world, design, of, data, fitted, chosen, times, of_row, per_step)
+
+
+def steps_of(cells: Array) -> list[Any]:
+    """The steps of a log, in order."""
+    return np.unique(cells).tolist()
+
+
+def pool(data: Choices, design: Design, world: World, of: Situations) -> tuple[Choices, Own]:
+    """The data with the ridge that own effects have, and what they are."""
+    deviation = best_deviation(data, len(design.own))
+    visits = np.bincount(of.group, data.visits, len(world.sizes))
+    group = [
+        world.states.index(s) * len(world.actions) + world.actions.index(a)
+        for s, a, _ in design.own
+    ]
+    own = Own(list(design.own), visits[group], deviation)
+    return penalised(data, len(design.own), deviation**-2), own
 
 
 def place_of(read: Read, world: World, group: Array, s2: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +38,14 @@ def column(values: Any) -> Array:
     return np.asarray(values)
 
 
-def read_file(path: Path, what: str = "transitions") -> Mapping[str, Array]:
-    """The columns of a .csv or .parquet file."""
+def read_table(
+    path: Path, wanted: Callable[[str], object] = bool, what: str = "transitions"
+) -> tuple[Any, list[str]]:
+    """(an arrow table of the wanted columns of a .csv or .parquet file, the names of all).
+
+    Arrow reads files in blocks and row groups; what is not wanted is not kept, and of words each
+    is held once.
+    """
     if path.suffix not in (".csv", ".parquet"):
         raise ValueError(f"{what} is {str(path)!r}; it must end in .csv or .parquet")
     if not path.is_file():
@@ -48,8 +54,18 @@ def read_file(path: Path, what: str = "transitions") -> Mapping[str, Array]:
     from pyarrow import csv, parquet
 
     try:
-        table = csv.read_csv(path) if path.suffix == ".csv" else parquet.read_table(path)
-        return {name: table[name].to_numpy() for name in table.column_names}
+        if path.suffix == ".csv":
+            with csv.open_csv(path) as opened:
+                names = opened.schema.names
+            used = [c for c in names if wanted(c)]
+            options = csv.ConvertOptions(
+                include_columns=used, auto_dict_encode=True, auto_dict_max_cardinality=100_000
+            )
+            return csv.read_csv(path, convert_options=options), names
+        schema = parquet.read_schema(path)
+        words = [f.name for f in schema if pa.types.is_string(f.type)]
+        used = [c for c in schema.names if wanted(c)]
+        return parquet.read_table(path, columns=used, read_dictionary=words), schema.names
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"{path} cannot be read as {path.suffix}: {first}") from None
@@ -122,7 +138,7 @@ def by_step(
 def read_cells(frame: Any, columns: Sequence[str]) -> dict[str, Array]:
     source = "the frame"
     if isinstance(frame, str | Path):
-        source, frame = str(frame), read_file(Path(frame), "frame")
+        source, (frame, _) = str(frame), read_table(Path(frame), what="frame")
     present = column_names(frame)
     if present is None:
         raise TypeError(

@@ -15,6 +15,7 @@ from upriver import kernels
 from upriver.checks import Array
 
 CHUNK_NUMBERS = 32_768  # features per chunk of rows, so that a chunk stays in the cache
+BLOCK_ROWS = 65_536  # rows at once where none are made
 SHARE = 8  # a sample holds every 8th situation
 PER_FEATURE = 200  # but at least this many situations for each feature
 PIECES = 16  # from at least this many places, since data may come sorted
@@ -23,16 +24,17 @@ PIECES = 16  # from at least this many places, since data may come sorted
 class Choices:
     """Situations of dense rows: x (n, d), indptr (G + 1,), counts (n,), visits (G,) their sums.
 
-    x is an array, or makes its rows when they are asked for (`Products`). offset (n,): what the
-    logits have besides x theta.
+    x is an array, or makes its rows when they are asked for (`Products`). lam: the ridge, a number
+    or one for each column. offset (n,): what the logits have besides x theta.
     """
 
     def __init__(
-        self, indptr: Array, x: Any, counts: Array, visits: Array, lam: float, offset: Any = None
+        self, indptr: Array, x: Any, counts: Array, visits: Array, lam: Any, offset: Any = None
     ) -> None:
         self.indptr, self.x, self.counts, self.visits, self.lam = indptr, x, counts, visits, lam
         self.offset = offset
         self.chunks = list(in_chunks(indptr, max(CHUNK_NUMBERS // x.shape[1], 1)))
+        self.blocks = list(in_chunks(indptr, BLOCK_ROWS))
         self.residual = np.empty(max(indptr[last] - indptr[first] for first, last in self.chunks))
         self.totals = np.empty(max(last - first for first, last in self.chunks))
         self.rows: Any = None
@@ -52,22 +54,31 @@ class Choices:
         starts = [i * n_groups // n_pieces for i in range(n_pieces)]
         size = min(-(-wanted // n_pieces), len(self.totals))
         part.chunks = [(g, min(g + size, reach(self.indptr, g, rows), n_groups)) for g in starts]
+        part.blocks = part.chunks
         times = n_groups / sum(last - first for first, last in part.chunks)
         part.lam = self.lam / times
         return part, times
 
     def evaluate(self, theta: Array, with_hessian: bool) -> tuple[float, Array, Any]:
         """(loss, gradient (d,), Hessian (d, d) in its lower triangle, or None)."""
-        loss = 0.5 * self.lam * float(theta @ theta)
         gradient = self.lam * theta
-        hessian = np.asfortranarray(np.diag(np.full(len(theta), self.lam)))
+        loss = 0.5 * float(gradient @ theta)
+        if not with_hessian and isinstance(self.x, Products) and not len(self.x.whole_at):
+            return loss + self.x.gradient(self, theta, gradient), gradient, None
+        hessian = np.asfortranarray(np.diag(np.broadcast_to(self.lam, len(theta))))
         for chunk in self.chunks:
-            x = self.x[self.indptr[chunk[0]] : self.indptr[chunk[1]]]
+            x = self.part(*chunk)
             loss += self.centre(theta, chunk, x, with_hessian)
             gradient += self.residual[: len(x)] @ x
             if with_hessian:
                 hessian = add_scatter(hessian, self.rows[: len(x)])
         return loss, gradient, hessian if with_hessian else None
+
+    def part(self, first: int, last: int) -> Array:
+        """The rows of the situations in [first, last)."""
+        if isinstance(self.x, Products):
+            return self.x.part(first, last)
+        return self.x[self.indptr[first] : self.indptr[last]]
 
     def centre(self, theta: Array, chunk: tuple[int, int], x: Array, with_rows: bool) -> float:
         """The loss of a chunk; leaves its residuals in `residual`, and its centred `rows`."""
@@ -96,7 +107,7 @@ class Choices:
         """Hessian times a vector, without the Hessian."""
         result = self.lam * vector
         for chunk in self.chunks:
-            x = self.x[self.indptr[chunk[0]] : self.indptr[chunk[1]]]
+            x = self.part(*chunk)
             self.centre(theta, chunk, x, True)
             rows = self.rows[: len(x)]
             result += (rows @ vector) @ rows
@@ -107,7 +118,7 @@ class Choices:
         largest, smallest = np.ones((2, self.x.shape[1]), bool)
         for first, last in self.chunks:
             low, high = self.indptr[first], self.indptr[last]
-            x, chosen = self.x[low:high], self.counts[low:high] > 0
+            x, chosen = self.part(first, last), self.counts[low:high] > 0
             starts, sizes = self.indptr[first:last] - low, np.diff(self.indptr[first : last + 1])
             for kept, extreme in ((largest, np.maximum), (smallest, np.minimum)):
                 ends = np.repeat(extreme.reduceat(x, starts), sizes, axis=0)
@@ -120,7 +131,7 @@ class Choices:
         for first, last in self.chunks:
             low, high = self.indptr[first], self.indptr[last]
             logits = result[low:high]
-            np.dot(self.x[low:high], theta, out=logits)
+            np.dot(self.part(first, last), theta, out=logits)
             if self.offset is not None:
                 logits += self.offset[low:high]
             kernels.choices.shift_chunk(self.indptr, first, last, logits)
@@ -134,7 +145,7 @@ class Choices:
         gradient of the log-likelihood."""
         for first, last in self.chunks:
             low, high = self.indptr[first], self.indptr[last]
-            x, sizes = self.x[low:high], np.diff(self.indptr[first : last + 1])
+            x, sizes = self.part(first, last), np.diff(self.indptr[first : last + 1])
             weighted = x * probability[low:high, None]
             mean = np.add.reduceat(weighted, self.indptr[first:last] - low)
             yield low, high, x - np.repeat(mean, sizes, axis=0)
@@ -184,7 +195,8 @@ class Products:
         whole: Array,
         whole_at: Array,
     ) -> None:
-        self.indptr, self.start, self.left, self.left_of = indptr, start, left, left_of
+        self.indptr, self.start, self.left = indptr, start, left
+        self.left_of = left_of.astype(np.uint64)  # an index that cannot count from the end
         self.right, self.whole, self.whole_at = right, whole, whole_at
         self.shape = int(indptr[-1]), right.shape[1]
 
@@ -197,6 +209,11 @@ class Products:
         first, last = (int(i) for i in np.searchsorted(self.indptr, (low, high)))
         if step != 1 or self.indptr[first] != low or self.indptr[last] != high:
             raise IndexError(f"rows {low} to {high} are no whole situations")
+        return self.part(first, last)
+
+    def part(self, first: int, last: int) -> Array:
+        """The rows of the situations in [first, last)."""
+        low, high = self.indptr[first], self.indptr[last]
         made = np.empty((high - low, self.shape[1]))
         kernels.choices.multiply(
             self.indptr, first, last, self.start, self.left, self.left_of, self.right, made
@@ -205,15 +222,48 @@ class Products:
             made[:, self.whole_at] *= self.whole[low:high]
         return made
 
+    def gradient(self, data: Choices, theta: Array, gradient: Array) -> float:
+        """The loss; its gradient is added to `gradient`. No row is made."""
+        rows, groups = (
+            max(x[last] - x[first] for first, last in data.blocks)
+            for x in (self.indptr, range(len(self.indptr)))
+        )
+        residual, totals, loss = np.empty(rows), np.empty(groups), 0.0
+        for first, last in data.blocks:
+            low, high = self.indptr[first], self.indptr[last]
+            logits, total = residual[: high - low], totals[: last - first]
+            where = self.indptr, first, last
+            kernels.choices.product_logits(
+                *where, self.start, self.left, self.left_of, self.right, theta, logits
+            )
+            if data.offset is not None:
+                logits += data.offset[low:high]
+            kernels.choices.shift_chunk(*where, logits)
+            loss -= float(data.counts[low:high] @ logits)
+            np.exp(logits, out=logits)
+            kernels.choices.product_gradient(
+                *where, self.start, self.left, self.left_of, self.right, data.counts, data.visits,
+                logits, total, gradient,
+            )  # fmt: skip
+            loss += float(data.visits[first:last] @ np.log(total))
+        return loss
+
+    def sizes(self) -> Array:
+        """(d,) about the largest entry of each column."""
+        some = self.left[:: len(self.left) // 1000 + 1], self.right, self.whole
+        left, right, whole = (np.abs(x).max(axis=0) for x in some)
+        most = left[self.left_of] * right
+        most[self.whole_at] *= whole
+        return most
+
     def columns(self, keep: Array) -> Products:
-        """Some of the columns; what only others use is let go."""
-        used, left_of = np.unique(self.left_of[keep], return_inverse=True)
+        """Some of the columns, on the same arrays."""
         kept = np.isin(self.whole_at, keep)
         return Products(
             self.indptr,
             self.start,
-            self.left if len(used) == self.left.shape[1] else self.left[:, used],
-            left_of,
+            self.left,
+            self.left_of[keep],
             np.ascontiguousarray(self.right[:, keep]),
             self.whole if kept.all() else self.whole[:, kept],
             np.searchsorted(keep, self.whole_at[kept]),
@@ -222,10 +272,8 @@ class Products:
 
 def in_chunks(indptr: Array, rows: int) -> Iterator[tuple[int, int]]:
     """(first, last) situations of parts of about `rows` rows, each at least one situation."""
-    edges = [0]
-    while edges[-1] < len(indptr) - 1:
-        edges.append(max(reach(indptr, edges[-1], rows), edges[-1] + 1))
-    return pairwise(edges)
+    edges = np.searchsorted(indptr, np.arange(0, indptr[-1], rows))
+    return pairwise([*np.unique(edges).tolist(), len(indptr) - 1])
 
 
 def reach(indptr: Array, first: int, rows: int) -> int:

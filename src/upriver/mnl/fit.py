@@ -125,10 +125,10 @@ def fit_dense(
         scatters["cluster"] = lambda: data.cluster_scatter(theta, cluster, chosen, weights)
     return FittedMNL(
         theta=theta,
-        log_likelihood=-(loss - 0.5 * data.lam * float(theta @ theta)),
+        log_likelihood=-(loss - 0.5 * float((data.lam * theta) @ theta)),
         null_log_likelihood=-float(data.visits @ np.log(np.diff(data.indptr))),
         n_observations=float(data.visits.sum()),
-        regularization=data.lam,
+        regularization=float(np.min(data.lam)),
         hessian=lambda: data.hessian(theta),
         names=names,
         spans=lambda: spans(data.x, data.indptr),

@@ -57,14 +57,19 @@ class FittedMNL:
     counts: Array | None = None
     """(n,) the counts it was fitted on, where it is a transition model."""
 
+    own: pooled.Own | None = None
+    """The own effects, where the model has covariates as well: the last coefficients."""
+
     @property
     def is_pooled(self) -> bool:
-        """Whether there are own effects; they are the last coefficients."""
+        """Whether there are own effects of pooled features; they are the last coefficients."""
         return self.features is not None and bool(self.features.spread)
 
     @property
     def n_listed(self) -> int:
         """The number of coefficients but for own effects."""
+        if self.own is not None:
+            return len(self.theta) - len(self.own.triples)
         return self.features.n_shared if self.features is not None else len(self.theta)
 
     @cached_property
@@ -147,6 +152,10 @@ class FittedMNL:
 
         A row has state, action, next_state, effect (log-odds), standard_error, z and visits.
         """
+        if self.own is not None:
+            m = self.n_listed
+            errors = self.standard_errors[m:]
+            return pooled.effect_rows(self.own.triples, self.theta[m:], errors, self.own.visits)
         if not self.is_pooled:
             raise ValueError("there are no own effects; fit features.pooled(...) for them")
         features, theta, counts, _ = self.fit
@@ -155,13 +164,15 @@ class FittedMNL:
     @cached_property
     def own_deviation(self) -> float:
         """The standard deviation of own effects that maximises the marginal likelihood."""
+        if self.own is not None:
+            return self.own.deviation
         features, _, counts, lam = self.fit
         return best_spread(features, counts, lam) / np.sqrt(lam)
 
     def table(self) -> list[dict[str, Any]]:
         """A row per coefficient, own effects apart: name, estimate, error, z, p-value, interval."""
         m = self.n_listed
-        names = self.names or [f"theta[{i}]" for i in range(m)]
+        names = (self.names or [f"theta[{i}]" for i in range(m)])[:m]
         return [
             {
                 "name": name,
@@ -268,17 +279,21 @@ class FittedMNL:
             )
         if len(rows) > limit:
             lines.append(f"... and {len(rows) - limit} more")
-        return "\n".join([*lines, *(self.own_lines() if self.is_pooled else []), *self.warnings])
+        return "\n".join(
+            [*lines, *(self.own_lines() if self.is_pooled or self.own else []), *self.warnings]
+        )
 
     def own_lines(self, limit: int = 10) -> list[str]:
         """How much the states differ from the shared model, and the `limit` that surely do most."""
         rows, (features, *_) = self.own_effects(), self.fit
         size = float(np.sqrt(np.mean([r["effect"] ** 2 for r in rows]))) if rows else 0.0
-        prior = features.spread / np.sqrt(self.regularization)
+        taken = ""
+        if self.own is None:
+            taken = f" (taken as {features.spread / np.sqrt(self.regularization):.3g})"
         lines = [
             "",
             f"own effects of {len(rows)} triples, in log-odds: standard deviation {size:.3g} as "
-            f"estimated, {self.own_deviation:.3g} by marginal likelihood (taken as {prior:.3g})",
+            f"estimated, {self.own_deviation:.3g} by marginal likelihood{taken}",
             f"{'state, action, next state':<28}    effect  std.err.        z   visits",
         ]
         for r in rows[:limit]:

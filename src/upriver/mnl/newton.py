@@ -72,7 +72,7 @@ def newton(
     diagonal before it is factored, so that badly scaled columns cost nothing.
     """
     given = hessian is not None
-    evaluate, ridge = data.evaluate, data.lam
+    evaluate, ridge = data.evaluate, float(np.min(data.lam))
     loss, gradient, computed = evaluate(theta, not given)
     last: Any = hessian if given else computed
     hessian = last
@@ -183,9 +183,11 @@ def singular(names: Sequence[str] | None, i: int) -> ValueError:
 
 
 def separated(data: Choices, names: Sequence[str] | None, theta: Array) -> ValueError:
+    free = np.broadcast_to(data.lam, len(theta)) == 0.0
     columns = data.separating()
+    columns = columns[free[columns]]
     if not len(columns):  # only together; the one that has gone furthest is among them
-        columns = np.argmax(np.abs(theta), keepdims=True)
+        columns = np.argmax(np.abs(theta) * free, keepdims=True)
     found = [repr(str(names[i])) if names else f"number {i}" for i in columns[:3].tolist()]
     more = f" and {len(columns) - 3} more" if len(columns) > 3 else ""
     return ValueError(

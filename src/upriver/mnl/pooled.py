@@ -6,9 +6,9 @@ everything goes by the Schur complement on the shared part; no matrix over all o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import exp, log, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -81,20 +81,39 @@ def own_effects(features: Features, theta: Array, counts: Array, errors: Array) 
     rows = np.delete(np.arange(task.n_triples), task.first_rows)
     visits = likelihood.visits(features, counts)[rows]
     own, error = features.spread * theta[m:], features.spread * errors[m:]
-    z = own / error
     states: Any = task.states if task.states is not None else range(task.n_states)
     actions: Any = task.actions if task.actions is not None else range(task.n_actions)
-    s, a, s2 = (x[rows] for x in task.triples)
+    s, a, s2 = (x[rows].tolist() for x in task.triples)
+    triples = [(states[i], actions[j], states[k]) for i, j, k in zip(s, a, s2, strict=True)]
+    return effect_rows(triples, own, error, visits)
+
+
+class Own(NamedTuple):
+    """The own effects of a model that has other coefficients before them, in log-odds."""
+
+    triples: Sequence[tuple[Any, Any, Any]]
+    """(state, action, next state) of each."""
+    visits: Array
+    """(K,) of their pairs (s, a)."""
+    deviation: float
+    """The standard deviation of their prior, which has the largest marginal likelihood."""
+
+
+def effect_rows(
+    triples: Sequence[tuple[Any, Any, Any]], effects: Array, errors: Array, visits: Array
+) -> list[dict]:
+    """A row for each own effect of a visited (s, a), the surest difference first."""
+    z = effects / errors
     order = np.argsort(-np.abs(z), kind="stable")
     return [
         {
-            "state": states[int(s[i])],
-            "action": actions[int(a[i])],
-            "next_state": states[int(s2[i])],
-            "effect": float(own[i]),
-            "standard_error": float(error[i]),
+            "state": triples[i][0],
+            "action": triples[i][1],
+            "next_state": triples[i][2],
+            "effect": float(effects[i]),
+            "standard_error": float(errors[i]),
             "z": float(z[i]),
             "visits": float(visits[i]),
         }
-        for i in order[visits[order] > 0]
+        for i in order[visits[order] > 0].tolist()
     ]
