@@ -85,7 +85,7 @@ def best_deviation(data: Choices, n_own: int) -> float:
         return loss + 0.5 * (float(logdet) - n_own * log(lam))
 
     bounds = log(SMALLEST), log(LARGEST)
-    found = minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 0.02})
+    found: Any = minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 0.02})
     return float(exp(found.x))
 
 

@@ -67,7 +67,7 @@ def estimate_spread(
         return -log_evidence(made, theta, counts, lam)
 
     bounds = [log(x * sqrt(lam)) for x in (SMALLEST, LARGEST)]
-    found = minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 0.01})
+    found: Any = minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 0.01})
     return float(exp(found.x))
 
 
