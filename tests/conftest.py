@@ -7,6 +7,9 @@ import os
 import numpy as np
 import pytest
 
+# numba's pool cannot change its size once it runs, and QuantEcon starts it
+os.environ["NUMBA_NUM_THREADS"] = "1"
+
 collect_ignore = (
     [] if os.name == "posix" else ["experiments/test_store.py", "experiments/test_sweeps.py"]
 )

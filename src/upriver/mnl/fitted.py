@@ -48,15 +48,13 @@ class FittedMNL:
     spans: Callable[[], Array] | None = None
     """Computes (d,) the largest difference of each column within a situation."""
     scatters: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
-    """What sandwiches there are, by name: each computes (d, d), the sum of the outer products of
-    scores."""
+    """Sandwiches by name: each computes (d, d), the sum of the outer products of scores."""
     errors: str = "classical"
     """Which standard errors these are: classical, from the observed information, or a sandwich."""
     n_clusters: int = 0
     """How many clusters the choices fall into, where that was told."""
     counts: Array | None = None
     """(n,) the counts it was fitted on, where it is a transition model."""
-
     own: pooled.Own | None = None
     """The own effects, where the model has covariates as well: the last coefficients."""
 
