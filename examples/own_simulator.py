@@ -44,14 +44,16 @@ def varphi(stock, order, left):
 
 
 def main():
-    task = up.Task.from_successors(range(SHELF + 1), range(SHELF + 1), successors, DAYS)
+    low, high = -COST * SHELF - STORAGE * SHELF, PRICE * SHELF
+    task = up.Task.from_successors(
+        range(SHELF + 1), range(SHELF + 1), successors, DAYS, reward_range=(low, high)
+    )
     names = [f"sold {n}" for n in range(1, SHELF + 1)]
     names += [f"sold out at {n}" for n in range(1, SHELF + 1)]
     phi = up.features.from_function(task, varphi, names)
     agent = up.UCRLMNLSE(task, phi)
 
-    low, high = -COST * SHELF - STORAGE * SHELF, PRICE * SHELF
-    run = up.learn(Shop(), agent, 200, seed=0, reward_range=(low, high))
+    run = up.learn(Shop(), agent, 200, seed=0)
     print(run.summary())
     print(f"first 10 months: {run.returns[:10].mean():.1f} a month")
 

@@ -160,34 +160,6 @@ def check_initial(states: Array, weights: Array, n_states: int) -> None:
         )
 
 
-def checked_reward(
-    reward: Any, n_states: int, n_actions: int, horizon: int, available: Array, pair: Any = None
-) -> Array:
-    """(S, A) or (H, S, A) in [0, 1], or a ValueError that names the first bad entry.
-
-    Actions that a state does not have pay 0, whatever the table says.
-    """
-    table = as_float("reward", reward)
-    shapes = {(n_states, n_actions), (positive_integer("horizon", horizon), n_states, n_actions)}
-    if table.shape not in shapes:
-        raise ValueError(
-            f"reward has shape {table.shape}; it must be ({n_states}, {n_actions}) or "
-            f"({horizon}, {n_states}, {n_actions})"
-        )
-    table = np.where(available, table, 0.0)
-    bad = ~((table >= 0) & (table <= 1))
-    if bad.any():
-        *step, s, a = (int(i) for i in np.unravel_index(int(np.argmax(bad)), table.shape))
-        at = f"[{', '.join(map(str, [*step, s, a]))}]"
-        if pair is not None:
-            at = f" of {pair(s * n_actions + a, *step)}"
-        raise ValueError(
-            f"reward{at} is {table[(*step, s, a)]}; rewards must lie in [0, 1]: "
-            "rescale them with (r - min) / (max - min)"
-        )
-    return owned(table)
-
-
 def instance(name: str, value: Any, kind: type) -> Any:
     """The value itself, if it is of that kind."""
     if not isinstance(value, kind):

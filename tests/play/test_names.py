@@ -110,3 +110,114 @@ def test_messages_say_names():
     policy = up.Policy.from_plan(up.solve(SAME))
     with pytest.raises(ValueError, match="state 'top' is unknown; there are 3 states, from 'low'"):
         policy.act("top", 0)
+
+
+ROOMS = ["hall", "attic", "cellar"]
+
+
+def house(states=ROOMS, actions=("up", "down")) -> up.FiniteMDP:
+    """Three rooms and two ways, in any order of their names."""
+    truth = {
+        ("hall", "up"): {"attic": 0.7, "hall": 0.3}, ("hall", "down"): {"cellar": 1.0},
+        ("attic", "up"): {"attic": 1.0}, ("attic", "down"): {"hall": 0.9, "attic": 0.1},
+        ("cellar", "up"): {"hall": 0.5, "cellar": 0.5}, ("cellar", "down"): {"cellar": 1.0},
+    }  # fmt: skip
+    number = {s: i for i, s in enumerate(states)}
+    p = np.zeros((3, 2, 3))
+    r = np.zeros((3, 2))
+    for (s, a), row in truth.items():
+        for t, chance in row.items():
+            p[number[s], list(actions).index(a), number[t]] = chance
+        r[number[s], list(actions).index(a)] = {"attic": 3.0, "hall": -1.0, "cellar": 0.5}[s]
+    return up.FiniteMDP.from_arrays(p, r, 4, number["hall"], states=states, actions=actions)
+
+
+OTHER = ["cellar", "hall", "attic"], ("down", "up")
+
+
+@pytest.mark.parametrize("form", ["plan", "policy", "mixture"])
+def test_a_policy_is_played_as_a_fixed_agent(form):
+    mdp, other = house(), house(*OTHER)
+    plan = up.solve(mdp)
+    policy = up.Policy.from_plan(plan)
+    if form == "mixture":
+        policy = up.Policy(np.full((4, 3, 2), 0.5), 2, ROOMS, ("up", "down"))
+    run = up.simulate(other, plan if form == "plan" else policy, 300, seed=1)
+    value = up.evaluate(other, policy)[0, 1]
+    if form == "mixture":
+        assert len(set(run.values)) > 1
+        assert run.values.mean() == pytest.approx(value, abs=0.3)
+    else:
+        np.testing.assert_allclose(run.values, value)
+        np.testing.assert_allclose(run.regret, 0.0, atol=1e-12)
+    with pytest.raises(ValueError, match="state 'den' is unknown to the policy"):
+        up.simulate(
+            up.FiniteMDP.from_rows({(0, 0): {0: 1.0}}, [[0.0]], 4, states=["den"]), policy, 1
+        )
+
+
+def test_stationary_plans_are_matched_by_name():
+    mdp, other = house(), house(*OTHER)
+    best = up.solve(mdp, discount=0.9)
+    again = up.evaluate(other, best, discount=0.9)
+    np.testing.assert_allclose(again.v[[1, 2, 0]], best.v, atol=1e-7)
+    always = up.Policy(np.tile([0, 0, 0], (4, 1)), 2, ROOMS, ("up", "down"))
+    gain = up.evaluate(other, always, average=True).gain
+    assert gain == pytest.approx(up.evaluate(mdp, always, average=True).gain)
+    changing = up.Policy(np.array([[0, 0, 0], [1, 1, 1]] * 2), 2, ROOMS, ("up", "down"))
+    with pytest.raises(ValueError, match="policy has shape"):
+        up.evaluate(mdp, changing, average=True)
+
+
+def test_a_plan_is_valued_by_name_under_a_fitted_log():
+    mdp, other = house(), house(*OTHER)
+    played = up.rollouts(other, np.ones(3, int), 200, seed=0)
+    log = [x.ravel() for x in (played.states[:, :-1], played.actions, played.states[:, 1:])]
+    names = other.known
+    rows = [
+        (names.state_names[s], names.action_names[a], names.state_names[t])
+        for s, a, t in zip(*log, strict=True)
+    ]
+    task = other.task("full")
+    model = up.fit_from_log(task, up.features.one_hot(task), list(zip(*rows, strict=True)))
+    plan = up.solve(mdp)
+    by_plan = up.policy_value(model, plan, start="hall").value
+    assert by_plan == pytest.approx(
+        up.policy_value(model, up.Policy.from_plan(plan), start="hall").value
+    )
+    assert by_plan == pytest.approx(
+        up.policy_value(model, up.Policy.from_plan(plan, other.known).actions, start="hall").value
+    )
+
+
+def test_act_takes_many_states():
+    policy = up.Policy.from_plan(up.solve(house()))
+    assert policy.act(["hall", "attic"], 0) == [policy.act("hall", 0), policy.act("attic", 0)]
+    plain = up.Policy(np.array([[1, 0, 1]]), 2)
+    assert isinstance(plain.act(np.array([0, 2, 1]), 0), np.ndarray)
+    assert plain.act(np.array([0, 2, 1]), 0).tolist() == [1, 1, 0]
+    assert plain.act(2, 0) == 1
+    grid = up.Policy(np.array([[0, 1]]), 2, [(0, 0), (0, 1)])
+    assert grid.act(np.array([0, 1]), 0) == 1  # an array that is a state
+    assert grid.act(np.array([[0, 1], [0, 0]]), 0).tolist() == [1, 0]
+    with pytest.raises(ValueError, match="state 9 is unknown"):
+        plain.act([0, 9], 0)
+    drawn = up.Policy(np.full((1, 2, 2), 0.5), 2).act([0, 1] * 50, 0, np.random.default_rng(0))
+    assert set(drawn.tolist()) == {0, 1}
+
+
+def test_a_task_from_what_was_seen():
+    seen = [("hall", "up", "attic"), ("attic", "down", "hall"), ("hall", "down", "cellar")]
+    task = up.Task.from_seen(seen, 4)
+    assert task.states == ("hall", "attic", "cellar")
+    assert task.available.tolist() == [[True, True], [False, True], [True, True]]
+    agent = up.UCBVI(task)
+    news = [0, 0], [0], [0.0]  # up from the hall, and still there
+    sentence = r"\(s='hall', a='up'\) to 'hall', which is not among .*with_seen"
+    with pytest.raises(ValueError, match=sentence):
+        agent.update(agent.init(), None, news)
+    wider = up.UCBVI(task.with_seen([("hall", "up", "hall")]))
+    assert wider.update(wider.init(), None, news).counts.visits.sum() == 1
+    near = up.Task.from_seen(seen, 4, neighbours=lambda s, a: [s, "hall", "garden"])
+    assert near.available.all()
+    assert near.n_triples == 12  # the garden was never seen

@@ -235,8 +235,8 @@ def test_mdps_come_back_as_they_were(name, suffix, tmp_path):
         if f.name in ("states", "actions"):
             a, b = getattr(again.known, f.name), getattr(mdp.known, f.name)
             assert (a is None and b is None) or list(a) == list(b)
-    assert (again.name, again.reward_range, again.horizon) == (
-        mdp.name, mdp.reward_range, mdp.horizon,
+    assert (again.name, again.known.reward_range, again.horizon) == (
+        mdp.name, mdp.known.reward_range, mdp.horizon,
     )  # fmt: skip
 
 
@@ -271,7 +271,7 @@ GOOD = "state,action,next_state,probability,reward\n0,0,0,0.5,0\n0,0,1,0.5,0\n1,
         (None, GOOD.replace("1,0,1,1,", "1,0,1,x,"), "m.csv:4: probability is 'x'"),
         (None, GOOD.replace("1,0,1,1,", "1,0,1,1.5,"), "m.csv:4: probability is 1.5"),
         (None, GOOD.replace("1,0,1,1,", "1,0,1,0.9,"), r"\(s=1, a=0\) sums to 0.9"),
-        (None, GOOD.replace("1,0.5\n", "1,7\n"), r"reward\[1, 0\] is 7"),
+        (None, GOOD.replace("1,0.5\n", "1,inf\n"), "reward is 'inf'; it must be a number"),
         (None, GOOD.replace("\n0,0,0,0.5,0\n0,0,1,0.5,0", ""), "no line for state 0; every state"),
         (None, GOOD + "1,0\n", "m.csv:5: the line has too few"),
         (None, GOOD.splitlines()[0], "no lines"),

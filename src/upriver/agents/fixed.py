@@ -10,8 +10,16 @@ import numpy as np
 
 from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
+from upriver.checks import Array
 from upriver.mdp import FiniteMDP, Task
-from upriver.planning import Plan, check_available, empty_plan, random_actions, solve
+from upriver.planning import (
+    Plan,
+    check_available,
+    empty_plan,
+    mixture_or_actions,
+    random_actions,
+    solve,
+)
 
 
 @guarded
@@ -22,6 +30,7 @@ class Optimal:
     mdp: FiniteMDP
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {}
+    IN_UNITS: ClassVar[bool] = True
 
     @property
     def task(self) -> Task:
@@ -53,6 +62,7 @@ class Random:
     task: Task
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {}
+    IN_UNITS: ClassVar[bool] = True
 
     def init(self) -> None:
         return None
@@ -60,6 +70,39 @@ class Random:
     def plan(self, state: None, rng: np.random.Generator) -> Plan:
         _, v, _ = empty_plan(self.task)
         return Plan(random_actions(self.task, rng), v)
+
+    def update(self, state: None, plan: Plan, episode: Episode) -> None:
+        return None
+
+
+@guarded
+@dataclass(frozen=True, eq=False)
+class Fixed:
+    """One policy for ever: what `simulate` makes of a `Policy` or a `Plan`.
+
+    A randomised one draws a table for each episode, which visits each (h, s) at most once.
+    """
+
+    task: Task
+    table: Array
+    """(H, S) whole numbers, or probabilities (H, S, A)."""
+
+    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {}
+    IN_UNITS: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "table", mixture_or_actions(self.task, self.table))
+
+    def init(self) -> None:
+        return None
+
+    def plan(self, state: None, rng: np.random.Generator) -> Plan:
+        policy, v, _ = empty_plan(self.task)
+        if self.table.ndim == 2:
+            return Plan(self.table.copy(), v)
+        chances = np.cumsum(self.table, axis=2)
+        policy[:] = (rng.random(policy.shape)[:, :, None] * chances[:, :, -1:] >= chances).sum(2)
+        return Plan(policy, v)
 
     def update(self, state: None, plan: Plan, episode: Episode) -> None:
         return None
@@ -74,6 +117,7 @@ class Always:
     action: int = 0
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {}
+    IN_UNITS: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.action < self.task.n_actions:

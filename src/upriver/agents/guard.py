@@ -4,6 +4,10 @@ The kernels trust the arrays that they are given. `guarded` stands at the door o
 that whatever a caller or a file hands to `plan` and `update` is refused with a sentence before a
 kernel reads past its end. `simulate` makes all of it itself, looks once, and then goes past the
 door (`unguarded`): an episode costs nothing more.
+
+The door also lies between the user's units and the scale of the theory: inside, an agent plans with
+rewards in [0, 1], learns from such, and its plans have such values; outside, all of these are in
+the units of the task. An agent with IN_UNITS plans in the user's units.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from upriver.agents.protocol import Episode
 from upriver.checks import Array, as_float, instance, shown
 from upriver.display import displayed
 from upriver.mdp import Task
+from upriver.planning import Plan
 
 Kind = TypeVar("Kind", bound=type)
 
@@ -29,21 +34,37 @@ def guarded(kind: Kind) -> Kind:
     @wraps(plan)
     def checked_plan(self: Any, state: Any, rng: Any) -> Any:
         check_state(self, state)
-        return plan(self, state, instance("rng", rng, np.random.Generator))
+        return in_units(self, plan(self, state, instance("rng", rng, np.random.Generator)))
 
     @wraps(update)
     def checked_update(self: Any, state: Any, plan: Any, episode: Any) -> Any:
         check_state(self, state)
         if getattr(kind, "READS_PLAN", False):  # the others need none
             check_plan(self.task, plan)
-        return update(self, state, plan, checked_episode(self.task, episode))
+            plan = plan.inside(self.task)
+        episode = checked_episode(self.task, episode)
+        return update(self, state, plan, inside(self.task, episode))
 
     kind.plan, kind.update = checked_plan, checked_update
     return displayed(kind)
 
 
+def in_units(agent: Any, plan: Any) -> Any:
+    """An agent's plan in the user's units."""
+    if getattr(agent, "IN_UNITS", False) or not isinstance(plan, Plan):
+        return plan
+    return plan.in_units(agent.task)
+
+
+def inside(task: Task, episode: Episode) -> Episode:
+    """An episode as agents learn from it, its rewards on the scale of [0, 1]."""
+    if task.units.plain:
+        return episode
+    return episode._replace(rewards=task.units.inside(episode.rewards))
+
+
 def unguarded(agent: Any) -> tuple[Any, Any]:
-    """(plan, update) of an agent, without the checks, for those who made the arguments."""
+    """(plan, update) of an agent, without the checks and on the scale of [0, 1]."""
     plan, update = agent.plan, agent.update
     return (
         partial(plan.__wrapped__, agent) if hasattr(plan, "__wrapped__") else plan,

@@ -119,7 +119,7 @@ def one_hot_ridge(task: Task, counts: Array, lam: float) -> tuple[Array, Array]:
 @lru_cache(maxsize=64)
 def clip_q_remaining(task: Task) -> Clip:
     """Q_h is cut to [0, H - h + 1], h from 1, as LSVI-PHE is published."""
-    cap = np.arange(task.horizon, 0, -1, dtype=np.float64)
+    cap = task.units.room[:-1].copy()
     return Clip(0.0, cap, cap)
 
 
@@ -136,11 +136,12 @@ def value_iteration(
     """
     task, lam, phi = agent.task, agent.regularization, agent.phi
     known = task.reward is not None and not agent.regress_reward
+    pay = task.arrival_rows if known else np.empty((1, 0))  # else it is in what was paid
     if phi is None:
         prob, weight = one_hot_ridge(task, visits.counts, lam)
         added = one_hot_noise(np.sqrt(weight))
         reward = task.reward_rows if known else visits.paid * weight
-        return backward_induction(task, prob, reward, added, ones(task), clip, draw_word(rng))
+        return backward_induction(task, prob, reward, added, ones(task), clip, draw_word(rng), pay)
     factor = np.empty((task.horizon, phi.shape[1], phi.shape[1]))
     kernels.linear.factor_steps(task.indptr, visits.counts, phi, lam, factor)
     added, paid = noise(factor), visits.paid
@@ -148,5 +149,5 @@ def value_iteration(
         added, paid = added + task.reward_rows, np.zeros((1, len(task.sizes)))
     return swept(
         task, kernels.linear.sweep_regression, (visits.counts, paid, factor, added), (phi,), (),
-        clip, draw_word(rng),
+        clip, draw_word(rng), pay,
     )  # fmt: skip

@@ -74,7 +74,7 @@ class LSVIPHE:
 
     def plan(self, state: Visits, rng: np.random.Generator) -> Plan:
         task, size = self.task, self.ensemble
-        sigma, shape = self.noise * task.horizon, (task.horizon, len(task.sizes))
+        sigma, shape = self.noise * task.units.most, (task.horizon, len(task.sizes))
 
         def drawn(factor: Array) -> Array:
             normals = rng.standard_normal((task.horizon, size, self.phi.shape[1]))

@@ -66,7 +66,7 @@ class LSVIUCB:
 
     def plan(self, state: Visits, rng: np.random.Generator) -> Plan:
         task = self.task
-        beta = self.bonus * task.horizon
+        beta = self.bonus * task.units.most
 
         def width(factor: Array) -> Array:
             norms = np.empty((task.horizon, len(task.sizes)))

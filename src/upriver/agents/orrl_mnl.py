@@ -75,7 +75,7 @@ class ORRLMNL:
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Perturbed values with theta_k, sigma_k and beta_k."""
         assert self.n_samples is not None
-        beta, horizon, model = self.beta(state), self.task.horizon, state.model
+        beta, horizon, model = self.beta(state), self.task.units.most, state.model
         reward = family.reward(self, state)
         noise = online.noise(self.features, model, self.n_samples, rng, centred=True)
         bonus = horizon * beta * noise + 3.0 * horizon * (beta * model.width) ** 2

@@ -46,7 +46,8 @@ class russo_noise:
     def __call__(self, task: Task, k: int) -> Array:
         horizon, states = task.horizon, task.n_states
         size = log(2.0 * horizon * states * task.n_actions * k)
-        return np.full(horizon, sqrt(0.5 * horizon**3 * states * size))
+        per_step = task.units.most / horizon  # 1 without terminal values
+        return np.full(horizon, per_step * sqrt(0.5 * horizon**3 * states * size))
 
 
 @displayed

@@ -90,4 +90,4 @@ class RRLMNL:
 
     def sigma(self, state: State) -> float:
         """sigma_k = H alpha_k, the scale of the perturbation."""
-        return self.task.horizon * family.beta(self, state)
+        return self.task.units.most * family.beta(self, state)

@@ -41,8 +41,11 @@ def uniform(task: Task) -> Array:
 
 @lru_cache(maxsize=64)
 def steps_left(task: Task) -> Array:
-    """(H,) H - h with h counted from 1: the steps after step h, and the range of V_{h+1}."""
-    return np.arange(task.horizon - 1, -1, -1, dtype=np.float64)
+    """(H,) H - h with h counted from 1: the steps after step h, and the range of V_{h+1}.
+
+    More where there are terminal values or the reward depends on s'.
+    """
+    return task.units.ahead.copy()
 
 
 def absorb(task: Task, counts: Counts, episode: Transitions) -> Counts:
@@ -60,8 +63,4 @@ def check_inside(task: Task, episode: Transitions, bad: int) -> None:
     """Refuse an episode whose step `bad` left the declared support; -1 is none."""
     if bad >= 0:
         s, s2 = (int(x) for x in episode.states[bad : bad + 2])
-        a = int(episode.actions[bad])
-        raise ValueError(
-            f"step {bad} of the episode went from (s={s}, a={a}) to {s2}, which is not among the "
-            f"declared successors {task.successors[task.rows(s, a)].tolist()}"
-        )
+        task.refuse_step(bad, s, int(episode.actions[bad]), s2)

@@ -80,7 +80,7 @@ class UCMatrixRL:
         task = self.task
         prob, width = self.estimate(state)
         reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
-        scale = (self.bonus * task.horizon) * ones(task)
+        scale = (self.bonus * task.units.most) * ones(task)
         return backward_induction(task, prob, reward, width, scale, clip_q(task), draw_word(rng))
 
     def update(self, state: UCMatrixRLState, plan: Plan, episode: Episode) -> UCMatrixRLState:

@@ -52,7 +52,7 @@ class theory_hoeffding:
         settle(self, n_episodes=positive_integer, delta=fraction)
 
     def __call__(self, task: Task) -> Array:
-        return np.full(task.horizon, 7.0 * task.horizon * log_term(task, self))
+        return np.full(task.horizon, 7.0 * task.units.most * log_term(task, self))
 
 
 class Bernstein(NamedTuple):
@@ -93,11 +93,13 @@ class theory_bernstein:
         settle(self, n_episodes=positive_integer, delta=fraction)
 
     def __call__(self, task: Task, arrivals: Array) -> Bernstein:
-        horizon, size = task.horizon, log_term(task, self)
+        horizon, size = task.units.most, log_term(task, self)
         doubt = 1e4 * horizon**3 * task.n_states**2 * task.n_actions * size**2
         with np.errstate(divide="ignore"):
             squares = np.minimum(doubt / arrivals[1:], horizon**2)
-        return Bernstein(8.0 * size, np.full(horizon, 14.0 * horizon * size / 3.0), 8.0 * squares)
+        return Bernstein(
+            8.0 * size, np.full(task.horizon, 14.0 * horizon * size / 3.0), 8.0 * squares
+        )
 
 
 def log_term(task: Task, bonus: theory_hoeffding | theory_bernstein) -> float:

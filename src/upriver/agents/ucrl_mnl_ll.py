@@ -68,7 +68,7 @@ class UCRLMNLLL:
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """The optimistic values with theta_hat and beta_k."""
-        beta, horizon = self.beta(state), self.task.horizon
+        beta, horizon = self.beta(state), self.task.units.most
         reward = family.reward(self, state)
         if self.exact:
             return exact_maximum(self.task, state.model, reward, beta, draw_word(rng))

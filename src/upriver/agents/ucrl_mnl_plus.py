@@ -77,7 +77,7 @@ class UCRLMNLPlus:
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """The optimistic values with theta_k and beta_k."""
-        beta, horizon = self.beta(state), self.task.horizon
+        beta, horizon = self.beta(state), self.task.units.most
         reward = family.reward(self, state)
         second = self.SECOND_ORDER * horizon * beta**2
         bonus = online.local_bonus(self.task, state.model, horizon * beta, second)

@@ -119,7 +119,8 @@ class UCRLVTR:
         root, theta = state.root.copy(), state.theta.copy()
         kernels.linear.absorb_targets(
             features.layout, self.features is None, features.matrix_start, task.successors,
-            self.regularization, visited, episode.states, plan.v, gram, target, root, theta,
+            task.arrival_rows, self.regularization, visited, episode.states, plan.v, gram, target,
+            root, theta,
         )  # fmt: skip
         paid = rewards.observe(task, state.rewards, episode)
         return UCRLVTRState(state.k + 1, gram, target, root, theta, paid)
@@ -150,10 +151,10 @@ class ucrl_vtr_theory_bonus:
         c = sqrt(len(task.sizes)) if big is None else max(big, 1.0)
         d = len(task.sizes) * task.n_states if self.dimension is None else self.dimension
         spread = log((k + 1) ** 2 * task.horizon / self.delta)
-        return 4.0 * c * task.horizon * sqrt(d * log(1.0 + task.horizon * k)) * spread
+        return 4.0 * c * task.units.most * sqrt(d * log(1.0 + task.horizon * k)) * spread
 
 
 def ucrl_vtr_theory_regularization(task: Task, dimension: int | None = None) -> float:
     """lambda = H^2 d; d is S*A*S unless given."""
     d = len(task.sizes) * task.n_states if dimension is None else dimension
-    return float(task.horizon**2 * d)
+    return float(task.units.most**2 * d)

@@ -24,8 +24,8 @@ def steps(quick: bool, _: bool = False) -> Iterator[Line]:
     uniforms = rng.random((n, task.horizon + 1))
     out = rollouts(mdp, policy, n)
     arguments = (
-        task.indptr, task.successors, mdp.probability, task.reward_rows, mdp.initial_states,
-        mdp.initial_probability, policy, uniforms, *out,
+        task.indptr, task.successors, mdp.probability, *task.paid_rows, mdp.initial_states,
+        mdp.initial_probability, policy, uniforms, *out[:3],
     )  # fmt: skip
     taken = interleaved(
         {

@@ -37,10 +37,10 @@ def from_gymnasium(
     env: an environment or an id, made with `arguments`. horizon: the environment's own time limit
     unless given. initial_state: the environment's `initial_state_distrib` unless given.
 
-    Outcomes with the same next state are merged and the reward is E[r | s, a], rescaled to [0, 1]
-    where it lies outside; `mdp.in_units` maps returns back. A state that is only ever entered as
-    the end of an episode absorbs and pays nothing, under its own number; where a state is both an
-    end and a place to go on, one more state called "end" takes the endings.
+    Outcomes with the same next state are merged, and the reward is E[r | s, a, s']. A state that
+    is only ever entered as the end of an episode absorbs and pays nothing, under its own number;
+    where a state is both an end and a place to go on, one more state called "end" takes the
+    endings.
     """
     made = gymnasium.make(env, **arguments) if isinstance(env, str) else env
     base = getattr(made, "unwrapped", made)
@@ -118,32 +118,23 @@ def close_ends(rows: list[dict[int, Outcomes]], initial: Any, horizon: int, name
                     queue.append(s2)
     absorbing = ends - goes_on
     extra = bool(ends & goes_on)
-    paid = [
-        r for s, actions in enumerate(rows) if s not in absorbing
-        for outcomes in actions.values() for _, _, r, _ in outcomes
-    ]  # fmt: skip
-    low, high = min(paid, default=0.0), max(paid, default=0.0)
-    if ends:  # after the end the user is paid 0, in the user's own units
-        low, high = min(low, 0.0), max(high, 0.0)
-    if low >= 0.0 and high <= 1.0:
-        low, high = 0.0, 1.0
-    elif low == high:
-        high = low + 1.0
-    nothing = (0.0 - low) / (high - low)
     total = n_states + extra
     transition: dict[tuple[int, int], dict[int, float]] = {}
-    reward = np.full((total, n_actions), nothing if ends else 0.0)
+    reward: dict[tuple[int, int], Any] = {}
     for s in range(total):
         for a in rows[s] if s < n_states else range(n_actions):
             if s in absorbing or s == n_states:
                 transition[s, a] = {s: 1.0}
                 continue
             row = transition[s, a] = {}
-            for p, s2, _, end in rows[s][a]:
+            sums: dict[int, float] = {}
+            for p, s2, r, end in rows[s][a]:
                 to = n_states if end and s2 in goes_on and s in goes_on else s2
                 row[to] = row.get(to, 0.0) + p
-            mean = sum(p * r for p, _, r, _ in rows[s][a])
-            reward[s, a] = min(max((mean - low) / (high - low), 0.0), 1.0)
+                sums[to] = sums.get(to, 0.0) + p * r
+            paid = {r for _, _, r, _ in rows[s][a]}
+            by_next = {to: sums[to] / row[to] for to in sums}
+            reward[s, a] = paid.pop() if len(paid) == 1 else by_next
     if extra and given.ndim:
         initial = np.append(given, 0.0)
     return FiniteMDP.from_rows(
@@ -152,7 +143,6 @@ def close_ends(rows: list[dict[int, Outcomes]], initial: Any, horizon: int, name
         horizon,
         initial,
         name=name,
-        reward_range=(low, high),
         states=[*range(n_states), "end"] if extra else None,
     )
 
@@ -161,8 +151,8 @@ class FiniteMDPEnv(gymnasium.Env):
     """A FiniteMDP as a Gymnasium environment, in the user's units of reward.
 
     An episode is truncated after the horizon, and ends before it in a state that no action leaves
-    and that pays nothing. `info["action_mask"]` has a 1 for each action that the state has, as
-    `action_space.sample(mask)` takes it.
+    and that pays nothing. The last reward has the terminal value in it. `info["action_mask"]`
+    has a 1 for each action that the state has, as `action_space.sample(mask)` takes it.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
@@ -178,13 +168,13 @@ class FiniteMDPEnv(gymnasium.Env):
         self.render_mode = render_mode
         self.observation_space = spaces.Discrete(mdp.n_states)
         self.action_space = spaces.Discrete(mdp.n_actions)
-        low, high = mdp.reward_range
-        self.paid = low + (high - low) * mdp.known.reward_rows
-        """(1 | H, S*A) rewards in the user's units."""
+        self.paid, self.arrival = mdp.known.paid_rows
+        """(1 | H, S*A) and (1 | H, n | 0) rewards of pairs and triples."""
         task = mdp.known
         s, _, s2 = task.triples
         leaves = np.bincount(s[s != s2], minlength=mdp.n_states) > 0
-        pays = (np.abs(self.paid) > 1e-12).reshape(-1, mdp.n_states, mdp.n_actions).any((0, 2))
+        pays = (np.abs(mdp.reward) > 1e-12).reshape(-1, mdp.n_states, mdp.n_actions).any((0, 2))
+        pays = pays | (mdp.terminal != 0.0)
         self.ends = np.asarray(~(leaves | pays))
         """(S,) where an episode is over."""
         self.state, self.step_number = 0, 0
@@ -194,18 +184,25 @@ class FiniteMDPEnv(gymnasium.Env):
     def P(self) -> dict[int, dict[int, Outcomes]]:
         """P[s][a] = [(probability, next state, reward, terminated), ...], as in toy_text."""
         mdp, task = self.mdp, self.mdp.known
-        if len(mdp.probability) > 1 or len(self.paid) > 1:
-            raise AttributeError(f"{mdp.name} changes with the step, which a table P cannot say")
+        if len(mdp.probability) > 1 or len(mdp.reward_rows) > 1 or mdp.terminal.any():
+            raise AttributeError(
+                f"{mdp.name} changes with the step or has terminal values, which a table P cannot "
+                "say"
+            )
         table: dict[int, dict[int, Outcomes]] = {s: {} for s in range(mdp.n_states)}
         for s in range(mdp.n_states):
             for a in range(mdp.n_actions):
                 at = task.rows(s, a)
                 if at.start == at.stop:
                     continue
-                r = float(self.paid[0, s * mdp.n_actions + a])
                 table[s][a] = [
-                    (float(p), int(s2), r, bool(self.ends[s2]))
-                    for p, s2 in zip(mdp.probability[0, at], task.successors[at], strict=True)
+                    (
+                        float(mdp.probability[0, i]),
+                        int(s2),
+                        self.pay(0, s, a, i),
+                        bool(self.ends[s2]),
+                    )
+                    for i, s2 in enumerate(task.successors[at], start=at.start)
                 ]
         return table
 
@@ -233,12 +230,14 @@ class FiniteMDPEnv(gymnasium.Env):
         if not task.available[self.state, int(action)]:
             has = np.flatnonzero(task.available[self.state]).tolist()
             raise ValueError(f"action is {action!r}; state {self.state} has the actions {has}")
-        group = self.state * mdp.n_actions + int(action)
-        reward = float(self.paid[min(h, len(self.paid) - 1), group])
         at = task.rows(self.state, int(action))
         weights = mdp.probability[min(h, len(mdp.probability) - 1), at]
-        self.state = self.draw(task.successors[at], weights)
+        row = self.draw(np.arange(at.start, at.stop), weights)
+        reward = self.pay(h, self.state, int(action), row)
+        self.state = int(task.successors[row])
         self.step_number = h + 1
+        if self.step_number == mdp.horizon:
+            reward += float(mdp.terminal[self.state])
         named = task.actions[int(action)] if task.actions is not None else int(action)
         self.last = f"action {named}, reward {reward:g}"
         ended = bool(self.ends[self.state])
@@ -247,6 +246,13 @@ class FiniteMDPEnv(gymnasium.Env):
     def info(self) -> dict[str, Any]:
         mask = self.mdp.known.available[self.state].astype(np.int8)
         return {"step": self.step_number, "action_mask": mask}
+
+    def pay(self, h: int, s: int, a: int, row: int) -> float:
+        """The reward of a triple at step h."""
+        paid = float(self.paid[min(h, len(self.paid) - 1), s * self.mdp.n_actions + a])
+        if not self.arrival.size:
+            return paid
+        return paid + float(self.arrival[min(h, len(self.arrival) - 1), row])
 
     def draw(self, states: Array, weights: Array) -> int:
         i = np.searchsorted(np.cumsum(weights), self.np_random.random(), side="right")

@@ -74,6 +74,7 @@ def fingerprint(mdp: FiniteMDP) -> str:
     for array in (
         shape, task.indptr, task.successors, mdp.reward, mdp.probability, mdp.initial_states,
         mdp.initial_probability, *(mdp.local or ()),
+        *(x for x in (task.arrival, task.terminal) if x is not None),
     ):  # fmt: skip
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

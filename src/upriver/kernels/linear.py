@@ -130,7 +130,7 @@ def largest_projection(phi, factor, normals, largest):
 
 @compiled
 def sweep_regression(
-    indptr, successors, counts, paid, factor, noise, phi, low, q_cap, v_cap, seed, v, policy, q
+    indptr, successors, pay, counts, paid, factor, noise, phi, low, q_cap, v_cap, seed, v, policy, q
 ):  # fmt: skip
     """LSVI: w_h = Lambda_h^-1 sum phi (r + V_{h+1}(s')), Q_h = clip(phi^T w_h + noise_h).
 
@@ -146,7 +146,10 @@ def sweep_regression(
         for g in range(q.shape[0]):
             target = paid[min(h, paid.shape[0] - 1), g]
             for i in range(indptr[g], indptr[g + 1]):
-                target += counts[h, i] * v[h + 1, successors[i]]
+                value = v[h + 1, successors[i]]
+                if pay.shape[1] > 0:
+                    value += pay[min(h, pay.shape[0] - 1), i]
+                target += counts[h, i] * value
             if target != 0.0:
                 for i in range(d):
                     w[i] += target * phi[g, i]
@@ -162,11 +165,17 @@ def sweep_regression(
 
 
 @compiled
-def mix(layout, one_hot, g, m, successors, following, x):
-    """X_V(g) = sum_s' V(s') x(g, s'), into x[:m], the coordinates of the block of g."""
+def mix(layout, one_hot, g, m, successors, pay, following, x):
+    """X_V(g) = sum_s' V(s') x(g, s'), into x[:m], the coordinates of the block of g.
+
+    pay (n|0), where there is any, is added to V.
+    """
     if one_hot:  # the block is the group, and X is V on its successors
+        first = layout.group_table[g, 0]
         for u in range(m):
-            x[u] = following[successors[layout.group_table[g, 0] + u]]
+            x[u] = following[successors[first + u]]
+            if pay.shape[0] > 0:
+                x[u] += pay[first + u]
         return
     w = layout.group_table[g, 1]
     columns = layout.group_table[g, 2]
@@ -174,6 +183,8 @@ def mix(layout, one_hot, g, m, successors, following, x):
     row = layout.group_table[g, 3]
     for i in range(layout.group_table[g, 0], layout.group_table[g + 1, 0]):
         value = following[successors[i]]
+        if pay.shape[0] > 0:
+            value += pay[i]
         if value != 0.0:
             for j in range(w):
                 x[layout.slots[columns + j]] += value * layout.values[row + j]
@@ -182,7 +193,8 @@ def mix(layout, one_hot, g, m, successors, following, x):
 
 @compiled
 def absorb_targets(
-    layout, one_hot, matrix_start, successors, lam, groups, states, v, gram, target, root, theta
+    layout, one_hot, matrix_start, successors, pay, lam, groups, states, v, gram, target, root,
+    theta,
 ):  # fmt: skip
     """Value-targeted regression: add (X_{h}, V_{h+1}(s_{h+1})) of each step, solve what changed.
 
@@ -199,8 +211,12 @@ def absorb_targets(
         if b < 0:
             continue
         m = layout.block_table[b, 2]
-        mix(layout, one_hot, g, m, successors, v[h + 1], x)
+        arrival = pay[min(h, pay.shape[0] - 1)]
+        mix(layout, one_hot, g, m, successors, arrival, v[h + 1], x)
         y = v[h + 1, states[h + 1]]
+        for i in range(layout.group_table[g, 0], layout.group_table[g + 1, 0]):
+            if pay.shape[1] > 0 and successors[i] == states[h + 1]:
+                y += arrival[i]
         changed[b] = True
         for i in range(m):
             if x[i] != 0.0:
@@ -225,7 +241,7 @@ def absorb_targets(
 
 @compiled
 def sweep_targets(
-    indptr, successors, reward, layout, one_hot, matrix_start, root, theta, beta, low, q_cap,
+    indptr, successors, pay, reward, layout, one_hot, matrix_start, root, theta, beta, low, q_cap,
     v_cap, seed, v, policy, q,
 ):  # fmt: skip
     """Q_h = clip(r + X^T theta + beta ||X||_{M^-1}), X = X_{V_{h+1}}(s, a).
@@ -243,7 +259,8 @@ def sweep_targets(
                 total = r[g]
                 if b >= 0:
                     m = layout.block_table[b, 2]
-                    mix(layout, one_hot, g, m, successors, v[h + 1], x)
+                    arrival = pay[min(h, pay.shape[0] - 1)]
+                    mix(layout, one_hot, g, m, successors, arrival, v[h + 1], x)
                     for i in range(m):
                         total += x[i] * theta[layout.features[layout.block_table[b, 0] + i]]
                     total += beta * np.sqrt(squared_norm(root, matrix_start[b], m, x))

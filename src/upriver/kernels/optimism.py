@@ -9,7 +9,7 @@ from upriver.kernels.planning import argmax_random_ties, largest_group, settle
 
 @compiled
 def sweep_gradient(
-    indptr, successors, prob, reward, width, geometry, beta, sign,
+    indptr, successors, pay, prob, reward, width, geometry, beta, sign,
     half_range, low, q_cap, v_cap, seed, v, policy, q,
 ):  # fmt: skip
     """Q_h = r + P V + sign (beta ||grad PV||_{A^-1} + half_range_h (beta width)^2).
@@ -22,8 +22,10 @@ def sweep_gradient(
     horizon, n_states = policy.shape
     n_actions = q.shape[0] // n_states
     x = np.empty(largest_group(indptr))
+    paid = pay.shape[1] > 0
     for h in range(horizon - 1, -1, -1):
         c = min(h, prob.shape[0] - 1)
+        arrival = pay[min(h, pay.shape[0] - 1)]
         p, products = prob[c], geometry[c]
         r = reward[min(h, reward.shape[0] - 1)]
         following = v[h + 1]
@@ -41,11 +43,15 @@ def sweep_gradient(
                 mean = 0.0
                 i = first
                 while i < stop:
-                    mean += p[i] * following[np.uint32(successors[i])]
+                    y = following[np.uint32(successors[i])]
+                    if paid:
+                        y += arrival[i]
+                    x[i - first] = y
+                    mean += p[i] * y
                     i += one
                 i = first
                 while i < stop:
-                    x[i - first] = p[i] * (following[np.uint32(successors[i])] - mean)
+                    x[i - first] = p[i] * (x[i - first] - mean)
                     i += one
                 norm2 = 0.0
                 u = zero
@@ -78,7 +84,7 @@ def sweep_gradient(
 
 @compiled
 def sweep_exact(
-    indptr, successors, prob, reward, geometry, geometry_start, beta, low, q_cap, v_cap, seed,
+    indptr, successors, pay, prob, reward, geometry, geometry_start, beta, low, q_cap, v_cap, seed,
     v, policy, q,
 ):  # fmt: skip
     """Q_h = r + max over the confidence set of P_theta V_{h+1}, eq. (4), for each (s, a, h)."""
@@ -96,6 +102,8 @@ def sweep_exact(
                 for u in range(n):
                     logits[u] = np.log(max(prob[c, first + u], 1e-300))
                     values[u] = v[h + 1, successors[first + u]]
+                    if pay.shape[1] > 0:
+                        values[u] += pay[min(h, pay.shape[0] - 1), first + u]
                 products = geometry[c, geometry_start[g] : geometry_start[g + 1]]
                 if n > 0:
                     q[g] = r[g] + largest_expectation(logits, products, values, beta, n, work)

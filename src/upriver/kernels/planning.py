@@ -56,12 +56,15 @@ def largest_group(indptr):
 
 
 @compiled
-def sweep(indptr, successors, prob, reward, bonus, scale, low, q_cap, v_cap, seed, v, policy, q):
+def sweep(
+    indptr, successors, pay, prob, reward, bonus, scale, low, q_cap, v_cap, seed, v, policy, q
+):
     """Q_h = clip(r + P V_{h+1} + scale_h * bonus, low, q_cap_h) and V_h = min(max_a Q_h, v_cap_h).
 
-    prob (1|H, n), reward and bonus (1|H, S*A), scale, q_cap and v_cap (H,), seed uint64 for ties.
-    Writes v (H+1, S), whose last row is given, policy (H, S) and q (S*A,), which ends as Q_1. A
-    pair without triples does not exist: its q is -inf, and it is never played.
+    pay (1|H, n|0) is what a triple pays: where there is any, it is added to V_{h+1}(s'), here and
+    in all sweeps. prob (1|H, n), reward and bonus (1|H, S*A), scale, q_cap and v_cap (H,), seed
+    uint64 for ties. Writes v (H+1, S), whose last row is given, policy (H, S) and q (S*A,), which
+    ends as Q_1. A pair without triples does not exist: its q is -inf, and it is never played.
     """
     # Rows are read with unsigned counters: a signed index is tested for wrap-around every time,
     # which costs a third of the whole loop. And the largest action is found without branches: which
@@ -69,8 +72,10 @@ def sweep(indptr, successors, prob, reward, bonus, scale, low, q_cap, v_cap, see
     one, two, n_groups = np.uint64(1), np.uint64(2), np.uint64(q.shape[0])
     horizon, n_states = policy.shape
     n_actions = q.shape[0] // n_states
+    paid = pay.shape[1] > 0
     for h in range(horizon - 1, -1, -1):
         p = prob[min(h, prob.shape[0] - 1)]
+        y = pay[min(h, pay.shape[0] - 1)]
         r = reward[min(h, reward.shape[0] - 1)]
         b = bonus[min(h, bonus.shape[0] - 1)]
         following, values, actions = v[h + 1], v[h], policy[h]
@@ -81,6 +86,9 @@ def sweep(indptr, successors, prob, reward, bonus, scale, low, q_cap, v_cap, see
             stop = np.uint64(indptr[g + one])
             exists = i < stop
             expected = 0.0
+            while paid and i < stop:
+                expected += p[i] * (y[i] + following[np.uint32(successors[i])])
+                i += one
             while i + one < stop:  # two at a time: most sets of successors are small
                 expected += p[i] * following[np.uint32(successors[i])]
                 expected += p[i + one] * following[np.uint32(successors[i + one])]
@@ -179,11 +187,13 @@ def pick(cumulative_from, weights, start, stop, u):
 
 @compiled
 def rollout(
-    indptr, successors, prob, reward, starts, start_prob, policy, uniforms, states, actions, rewards
-):
+    indptr, successors, prob, reward, pay, starts, start_prob, policy, uniforms, states, actions,
+    rewards,
+):  # fmt: skip
     """One episode by inverse transform: uniforms (H+1,), the first one draws the start.
 
-    Writes states (H+1,), actions (H,), rewards (H,) and returns the sum of the rewards.
+    reward (1|H, S*A) and pay (1|H, n|0), see `sweep`. Writes states (H+1,), actions (H,),
+    rewards (H,) and returns the sum of the rewards.
     """
     horizon, n_states = policy.shape
     n_actions = (indptr.shape[0] - 1) // n_states
@@ -195,9 +205,12 @@ def rollout(
         states[h] = s
         actions[h] = a
         rewards[h] = reward[min(h, reward.shape[0] - 1), g]
-        total += rewards[h]
         p = prob[min(h, prob.shape[0] - 1)]
-        s = successors[pick(0.0, p, indptr[g], indptr[g + 1], uniforms[h + 1])]
+        i = pick(0.0, p, indptr[g], indptr[g + 1], uniforms[h + 1])
+        if pay.shape[1] > 0:
+            rewards[h] += pay[min(h, pay.shape[0] - 1), i]
+        total += rewards[h]
+        s = successors[i]
     states[horizon] = s
     return total
 
@@ -246,11 +259,12 @@ def check_episode(states, actions, rewards, n_states, n_actions, indptr):
 
 @compiled
 def rollout_batch(
-    indptr, successors, prob, reward, starts, start_prob, policy, uniforms, states, actions, rewards
-):
+    indptr, successors, prob, reward, pay, starts, start_prob, policy, uniforms, states, actions,
+    rewards,
+):  # fmt: skip
     """One episode per row of uniforms (n, H+1); states (n, H+1), actions and rewards (n, H)."""
     for i in range(uniforms.shape[0]):
         rollout(
-            indptr, successors, prob, reward, starts, start_prob, policy, uniforms[i], states[i],
-            actions[i], rewards[i],
+            indptr, successors, prob, reward, pay, starts, start_prob, policy, uniforms[i],
+            states[i], actions[i], rewards[i],
         )  # fmt: skip

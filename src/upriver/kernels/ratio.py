@@ -81,7 +81,7 @@ def largest_in_kl_ball(values, p, n, size):
 
 
 @compiled
-def sweep_kl(indptr, successors, prob, reward, size, low, q_cap, v_cap, seed, v, policy, q):
+def sweep_kl(indptr, successors, pay, prob, reward, size, low, q_cap, v_cap, seed, v, policy, q):
     """Q_h = clip(r + max of q V_{h+1} over KL(prob || q) <= size), size (1|H, S*A).
 
     q is a distribution over the successors of (s, a). The rest is as in `planning.sweep`.
@@ -99,6 +99,8 @@ def sweep_kl(indptr, successors, prob, reward, size, low, q_cap, v_cap, seed, v,
                 n = indptr[g + 1] - first
                 for u in range(n):
                     values[u] = v[h + 1, successors[first + u]]
+                    if pay.shape[1] > 0:
+                        values[u] += pay[min(h, pay.shape[0] - 1), first + u]
                 if n > 0:
                     q[g] = r[g] + largest_in_kl_ball(values, p[first : first + n], n, room[g])
             settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)

@@ -59,7 +59,7 @@ def rank(values, n, order):
 
 
 @compiled
-def sweep_l1(indptr, successors, prob, reward, radius, low, q_cap, v_cap, seed, v, policy, q):
+def sweep_l1(indptr, successors, pay, prob, reward, radius, low, q_cap, v_cap, seed, v, policy, q):
     """Q_h = clip(r + max of p V_{h+1} over ||p - prob||_1 <= radius), V_h = min(max_a Q_h, v_cap).
 
     p is a distribution over the successors of (s, a). prob (1|H, n) sums to one in each pair,
@@ -75,6 +75,8 @@ def sweep_l1(indptr, successors, prob, reward, radius, low, q_cap, v_cap, seed, 
     anywhere = False
     for g in range(indptr.shape[0] - 1):
         anywhere = anywhere or indptr[g + 1] - indptr[g] == n_states
+    paid = pay.shape[1] > 0
+    anywhere = anywhere and not paid
     for h in range(horizon - 1, -1, -1):
         p = prob[min(h, prob.shape[0] - 1)]
         r = reward[min(h, reward.shape[0] - 1)]
@@ -88,11 +90,13 @@ def sweep_l1(indptr, successors, prob, reward, radius, low, q_cap, v_cap, seed, 
                 n = indptr[g + 1] - first
                 if n == 0:
                     continue
-                if n == n_states:
+                if n == n_states and not paid:
                     best = largest_in_l1_ball(following, p, first, overall, n, size[g])
                 else:
                     for u in range(n):
                         values[u] = following[successors[first + u]]
+                        if paid:
+                            values[u] += pay[min(h, pay.shape[0] - 1), first + u]
                     rank(values, n, order)
                     best = largest_in_l1_ball(values, p, first, order, n, size[g])
                 q[g] = r[g] + best
@@ -101,7 +105,7 @@ def sweep_l1(indptr, successors, prob, reward, radius, low, q_cap, v_cap, seed, 
 
 @compiled
 def sweep_visits(
-    indptr, successors, prob, reward, doubt, visits, variance, optimistic, flat, linear, ahead,
+    indptr, successors, pay, prob, reward, doubt, visits, variance, optimistic, flat, linear, ahead,
     low, q_cap, v_cap, seed, v, policy, q,
 ):  # fmt: skip
     """Q_h = r + P V + flat_h / sqrt(n) + sqrt(variance Var_P V / n) + linear_h / n + sqrt(P D / n).
@@ -129,6 +133,8 @@ def sweep_visits(
                 most = 0.0
                 for i in range(indptr[g], indptr[g + 1]):
                     x = following[successors[i]]
+                    if pay.shape[1] > 0:
+                        x += pay[min(h, pay.shape[0] - 1), i]
                     y = d[successors[i]]
                     mean += p[i] * x
                     square += p[i] * x * x

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy import sparse, special
 
 from upriver import kernels
-from upriver.checks import Array, checked_reward
+from upriver.checks import Array
 from upriver.features import Features
 from upriver.logs.decisions import ModelAt
 from upriver.logs.fit import LogModel, centred
@@ -38,8 +39,7 @@ def plan_with(
     asymptotically it holds the true core with probability `confidence`, and then an optimistic
     plan's values are at least V*, a pessimistic plan's at most what the plan really earns: they
     take the largest and the smallest expectation in the ellipsoid. how may also be a function of
-    `upriver.planning.optimism`. reward (S, A) or (H, S, A) in [0, 1]: the task's own
-    unless given.
+    `upriver.planning.optimism`. reward (S, A) or (H, S, A): the task's own unless given.
     """
     check_model(model)
     if not callable(how) and how not in PLANS:
@@ -47,19 +47,18 @@ def plan_with(
     if not (isinstance(confidence, float) and 0.0 < confidence < 1.0):
         raise ValueError(f"confidence is {confidence!r}; it must lie between 0 and 1")
     task = model.task
-    paid = task.reward_rows
     if reward is not None:
-        table = checked_reward(reward, task.n_states, task.n_actions, task.horizon, task.available)
-        paid = table.reshape(-1, task.n_states * task.n_actions)
+        task = replace(task, reward=reward, arrival=None, reward_range=None)
+    paid = task.reward_rows
     rule = how if callable(how) else PLANS[how]
     if rule is None:  # the estimate alone: no ellipsoid, which may be large
         nothing = np.zeros((1, len(task.sizes)))
         return backward_induction(
             task, model.prob, paid, nothing, np.zeros(task.horizon),
             clip_nothing(task), np.uint64(0),
-        )  # fmt: skip
+        ).in_units(task)  # fmt: skip
     beta = float(np.sqrt(special.chdtri(len(model.fitted.theta), 1.0 - confidence)))
-    return rule(task, ellipsoid(model), paid, beta, np.uint64(0))
+    return rule(task, ellipsoid(model), paid, beta, np.uint64(0)).in_units(task)
 
 
 def check_model(model: Any) -> None:
@@ -79,13 +78,14 @@ def exact_minimum(task: Task, model: Model, reward: Array, beta: float, word: np
     free, nothing = np.full(1, np.inf), np.zeros((1, len(task.sizes)))
 
     def backup(h: int) -> Array:
-        top = v[h + 1].max()
-        turned = np.stack([np.zeros(task.n_states), top - v[h + 1]])
-        most = np.empty(len(task.sizes))
+        ahead = v[h + 1][task.successors][None]
+        if task.arrival_rows.size:
+            ahead = ahead + steps_of(task.arrival_rows, h)
+        top, most = ahead.max(), np.empty(len(task.sizes))
         kernels.optimism.sweep_exact(
-            task.indptr, task.successors, steps_of(model.prob, h), nothing,
+            task.indptr, task.successors, top - ahead, steps_of(model.prob, h), nothing,
             steps_of(model.geometry, h), task.square_start, beta, -np.inf, free, free, word,
-            turned, np.empty_like(policy[:1]), most,
+            np.zeros((2, task.n_states)), np.empty_like(policy[:1]), most,
         )  # fmt: skip
         q = (steps_of(reward, h)[0] + top - most).reshape(task.n_states, task.n_actions)
         return np.where(task.available, q, -np.inf)
@@ -93,7 +93,7 @@ def exact_minimum(task: Task, model: Model, reward: Array, beta: float, word: np
     for h in reversed(range(task.horizon)):
         q = backup(h)
         policy[h], v[h] = q.argmax(axis=1), q.max(axis=1)
-    return Plan(policy, v, backup)
+    return Plan(policy, v, backup, task)
 
 
 PLANS = {"greedy": None, "optimistic": optimism.exact_maximum, "pessimistic": exact_minimum}

@@ -22,14 +22,11 @@ from upriver.logs.decisions import ModelAt
 from upriver.logs.effects import quantile
 from upriver.logs.fit import LogModel, pair_name
 from upriver.logs.planning import check_model
-from upriver.logs.reading import listed
 from upriver.mdp import Task
 from upriver.mdp.formats import start_of
 from upriver.mnl import likelihood
 from upriver.mnl.fit import fit_mnl
-from upriver.planning import Plan
-from upriver.planning.tables import action_table, check_mixture, check_shape
-from upriver.play.policy import Policy
+from upriver.planning import mixture_or_actions
 
 REPLICATES = 400  # logs of a bootstrap
 
@@ -177,11 +174,12 @@ class Swept:
 
 def sweep(task: Task, prob: Array, mixture: Array, first: Array) -> Swept:
     """See `kernels.value.sensitivity`."""
-    v = np.zeros((task.horizon + 1, task.n_states))
-    weight = np.zeros_like(prob)
+    v, weight = np.zeros((task.horizon + 1, task.n_states)), np.zeros_like(prob)
+    if task.terminal is not None:
+        v[-1] = task.terminal
     occupancy, worth = np.zeros(len(task.sizes)), np.zeros(len(task.sizes))
     kernels.value.sensitivity(
-        task.indptr, task.successors, prob, task.reward_rows, mixture, first, v, weight,
+        task.indptr, task.successors, prob, *task.paid_rows, mixture, first, v, weight,
         occupancy, worth,
     )  # fmt: skip
     return Swept(float(first @ v[0]), weight, occupancy, worth)
@@ -203,20 +201,10 @@ def mixture_of(model: LogModel | ModelAt, policy: Any) -> Array:
         if policy != "behaviour":
             raise ValueError(f"policy is {policy!r}; the only word is 'behaviour'")
         return behaviour(task, model.counts)
-    if isinstance(policy, Policy):
-        policy = by_name(task, policy)
-    table = np.asarray(policy.policy if isinstance(policy, Plan) else policy)
-    if table.dtype.kind in "iu":
-        actions = action_table(task, table).astype(np.int64)
-        mixture = np.zeros((task.horizon, task.n_states, task.n_actions))
-        np.put_along_axis(mixture, actions[:, :, None], 1.0, axis=2)
-    else:
-        check_shape(table, (task.horizon, task.n_states, task.n_actions))
-        mixture = np.ascontiguousarray(table, dtype=np.float64)
-        if not ((mixture >= 0).all() and np.allclose(mixture.sum(axis=-1), 1.0, atol=1e-8)):
-            raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
-        check_mixture(mixture, task)
-    return mixture.reshape(-1, len(task.sizes))
+    table = mixture_or_actions(task, policy)
+    if table.ndim == 2:
+        table = np.eye(task.n_actions)[table]
+    return table.reshape(-1, len(task.sizes))
 
 
 def visits_of(task: Task, counts: Array) -> Array:
@@ -230,28 +218,6 @@ def behaviour(task: Task, counts: Array) -> Array:
     total = table.sum(axis=1, keepdims=True)
     even = task.available / task.available.sum(axis=1, keepdims=True)
     return np.where(total > 0, table / np.maximum(total, 1e-300), even).reshape(1, -1)
-
-
-def by_name(task: Task, policy: Policy) -> Array:
-    """The table of a policy in the order of the task's states and actions."""
-    order = []
-    for what, mine, theirs, size in (
-        ("states", task.states, policy.state_names, policy.actions.shape[1]),
-        ("actions", task.actions, policy.action_names, policy.n_actions),
-    ):
-        wanted = list(range(size) if mine is None else mine)
-        given = list(range(size) if theirs is None else theirs)
-        if sorted(map(repr, wanted)) != sorted(map(repr, given)):
-            raise ValueError(
-                f"the policy has the {what} {listed(given)}, the model {listed(wanted)}; they must "
-                "be the same"
-            )
-        order.append(np.array([given.index(x) for x in wanted]))
-    states, actions = order
-    table = policy.actions[:, states]
-    if table.ndim == 3:
-        return table[:, :, actions]
-    return np.argsort(actions)[table]
 
 
 def behaviour_variance(task: Task, seen: Array, worth: Array) -> tuple[float, Array]:

@@ -178,7 +178,8 @@ def decode(tree: Any, arrays: dict[str, Array], trusted: str, made: dict[int, An
     else:
         kind = find(tree["object"], trusted, is_dataclass)
         given = {k: walk(x) for k, x in tree["fields"].items()}
-        value = kind(**{**BEFORE.get(tree["object"], {}), **given})
+        inputs = {**BEFORE.get(tree["object"], {}), **given}
+        value = getattr(kind, "from_file", kind)(**inputs)
     made[tree["id"]] = value
     return value
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from upriver.checks import Array, as_float, initial_distribution, positive_integer
-from upriver.mdp.task import Task, actions_of
+from upriver.mdp.declaring import actions_of, takes_next
+from upriver.mdp.task import Task
 
 if TYPE_CHECKING:
     from upriver.mdp.finite import FiniteMDP
@@ -29,8 +30,9 @@ def from_arrays(
     """From dense probabilities, (S, A, S) or (H, S, A, S); zeros are not reachable.
 
     A state does not have the actions whose rows are all zero.
+    reward is (S, A) or (H, S, A), or (S, A, S) or (H, S, A, S) where it depends on s'.
     initial_state is a state, or a distribution (S,). `names` are `local`, `name`, `states`,
-    `actions` and `reward_range` of the fields.
+    `actions`, `terminal` and `reward_range` of the fields.
     """
     dense = as_float("transition", transition)
     if dense.ndim not in (3, 4) or dense.shape[-1] != dense.shape[-3] or not dense.size:
@@ -45,9 +47,20 @@ def from_arrays(
         )
     flat = stacked.reshape(len(stacked), n_states * n_actions, n_states)
     group, successors = np.nonzero(flat.any(axis=0))
+    paid = as_float("reward", reward)
+    shape, arrival = (n_states, n_actions), None
+    by_step = dense.ndim == 4 and paid.shape == (horizon, *shape)
+    if paid.shape in {(*shape, n_states), (horizon, *shape, n_states)} and not by_step:
+        if paid.shape == (horizon, *shape):
+            raise ValueError(
+                f"reward has shape {paid.shape}, which may be (H, S, A) or (S, A, S); give it as "
+                f"{(horizon, *paid.shape)}, (H, S, A, S)"
+            )
+        arrival = paid.reshape(-1, len(flat[0]), n_states)[:, group, successors]
+        paid = np.zeros(shape)
     return assemble(
-        group, successors, flat[:, group, successors], n_states, n_actions, reward, horizon,
-        initial_state, names,
+        group, successors, flat[:, group, successors], n_states, n_actions, paid, horizon,
+        initial_state, names, arrival,
     )  # fmt: skip
 
 
@@ -58,7 +71,10 @@ def from_sparse(
     initial_state: int | ArrayLike = 0,
     **names: Any,
 ) -> FiniteMDP:
-    """From a scipy.sparse matrix (S*A, S) whose row s*A + a is P(. | s, a), empty for no action."""
+    """From a scipy.sparse matrix (S*A, S) whose row s*A + a is P(. | s, a), empty for no action.
+
+    reward is (S, A) or (H, S, A), or a matrix like `transition` where it depends on s'.
+    """
     from scipy import sparse
 
     if not sparse.issparse(transition):
@@ -74,9 +90,15 @@ def from_sparse(
         )
     matrix.sum_duplicates()
     group = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    n_actions, arrival = matrix.shape[0] // n_states, None
+    if sparse.issparse(reward):
+        if reward.shape != matrix.shape:
+            raise ValueError(f"reward has shape {reward.shape}; transition has {matrix.shape}")
+        arrival = np.asarray(sparse.csr_array(reward)[group, matrix.indices]).ravel()[None]
+        reward = np.zeros((n_states, n_actions))
     return assemble(
-        group, matrix.indices, matrix.data[None], n_states, matrix.shape[0] // n_states, reward,
-        horizon, initial_state, names,
+        group, matrix.indices, matrix.data[None], n_states, n_actions, reward, horizon,
+        initial_state, names, arrival,
     )  # fmt: skip
 
 
@@ -89,21 +111,36 @@ def from_rows(
 ) -> FiniteMDP:
     """From {(s, a): {s2: p}}; reward is an array (S, A) or {(s, a): r}, absent meaning 0.
 
-    A state has the actions for which there is a row.
+    Where the reward depends on s', {(s, a): {s2: r}}. A state has the actions for which there is
+    a row.
     """
     if not isinstance(rows, Mapping) or not rows:
         raise ValueError("rows must be a non-empty mapping {(s, a): {s2: p}}")
     group, successors, weights, n_states, n_actions = flatten_rows(rows)
+    arrival = None
     if isinstance(reward, Mapping):
-        table = np.zeros((n_states, n_actions))
+        table, paid = np.zeros((n_states, n_actions)), {}
         for (s, a), r in reward.items():
-            if not (0 <= s < n_states and 0 <= a < n_actions):
+            if (s, a) not in rows:
                 raise ValueError(f"reward names (s={s}, a={a}), which has no row")
-            table[s, a] = r
+            if isinstance(r, Mapping):
+                paid |= {(s * n_actions + a, s2): x for s2, x in r.items()}
+            else:
+                table[s, a] = r
         reward = table
+        if paid:
+            triples = list(zip(group.tolist(), successors.tolist(), strict=True))
+            if extra := set(paid) - set(triples):
+                g, s2 = min(extra)
+                raise ValueError(
+                    f"reward names next state {s2} of (s={g // n_actions}, a={g % n_actions}), "
+                    "which is not among its successors"
+                )
+            arrival = np.array([[paid.get(t, 0.0) for t in triples]])
     return assemble(
-        group, successors, weights[None], n_states, n_actions, reward, horizon, initial_state, names
-    )
+        group, successors, weights[None], n_states, n_actions, reward, horizon, initial_state,
+        names, arrival,
+    )  # fmt: skip
 
 
 def from_functions(
@@ -111,10 +148,11 @@ def from_functions(
     actions: Sequence[Hashable] | Callable[[Any], Iterable[Hashable]],
     successors: Callable[[Any, Any], Iterable[Any]],
     probability: Callable[[Any, Any, Any], float],
-    reward: Callable[[Any, Any], float],
+    reward: Callable[..., float],
     horizon: int,
     max_states: int = 1_000_000,
     name: str = "mdp",
+    terminal: Callable[[Any], float] | None = None,
 ) -> FiniteMDP:
     """From functions of the user's own states, any hashable values.
 
@@ -122,7 +160,8 @@ def from_functions(
     the state space itself may be far too large to list. A state first met after the last
     action never acts; its rows stay where they are and pay nothing. `start` is a state, or a
     mapping from states to probabilities. `actions` is a list, or a function from a state to the
-    actions that it has.
+    actions that it has. `reward` is a function of (s, a), or of (s, a, s') where it depends on the
+    next state; `terminal` one of the state after the last step.
     """
     horizon = positive_integer("horizon", horizon)
     of_state = actions_of(actions)
@@ -133,7 +172,8 @@ def from_functions(
     number = {s: i for i, s in enumerate(states)}
     labels = list(dict.fromkeys(label for choices in table for label in choices))
     rows: dict[tuple[int, int], dict[int, float]] = {}
-    rewards = np.zeros((len(states), len(labels)))
+    rewards: dict[tuple[int, int], Any] = {}
+    by_next = takes_next(reward)
     for i, s in enumerate(states):
         for a, label in enumerate(labels):
             if label not in table[i]:
@@ -148,10 +188,17 @@ def from_functions(
                         f"successors({s!r}, {label!r}) names {s2!r} twice; each at most once"
                     )
                 rows[i, a][number[s2]] = float(probability(s, label, s2))
-            rewards[i, a] = float(reward(s, label))
+            if by_next:
+                reached = table[i][label]
+                rewards[i, a] = {number[s2]: float(reward(s, label, s2)) for s2 in reached}
+            else:
+                rewards[i, a] = float(reward(s, label))
     initial = np.zeros(len(states))
     initial[: len(starts)] = list(starts.values())
-    return from_rows(rows, rewards, horizon, initial, states=states, actions=labels, name=name)
+    last = None if terminal is None else [float(terminal(s)) for s in states]
+    return from_rows(
+        rows, rewards, horizon, initial, states=states, actions=labels, name=name, terminal=last
+    )
 
 
 def close(
@@ -227,11 +274,12 @@ def assemble(
     horizon: int,
     initial_state: Any,
     names: dict[str, Any],
+    arrival: Array | None = None,
 ) -> FiniteMDP:
     """A FiniteMDP from sorted triples, without those of no weight; `names`: further fields."""
     from upriver.mdp.finite import FiniteMDP
 
-    allowed = {"local", "name", "states", "actions", "reward_range"}
+    allowed = {"local", "name", "states", "actions", "terminal", "reward_range"}
     if extra := set(names) - allowed:
         raise TypeError(f"unknown argument {min(extra)!r}; allowed are {sorted(allowed)}")
     keep = probability.any(axis=0)
@@ -246,6 +294,9 @@ def assemble(
         support="known",
         states=names.pop("states", None),
         actions=names.pop("actions", None),
+        arrival=None if arrival is None else arrival[:, keep],
+        terminal=names.pop("terminal", None),
+        reward_range=names.pop("reward_range", None),
     )
     starts, weights = initial_distribution(initial_state, n_states)
     return FiniteMDP(task, probability[:, keep], starts, weights, **names)

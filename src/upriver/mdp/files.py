@@ -11,8 +11,11 @@ A TOML file has the MDP's name, horizon, initial distribution and the name of a 
 
 The .csv has the columns state, action, next_state, probability and reward, one line per reachable
 triple, and `step` (from 0) where the MDP changes with the step. States and actions are numbers, or
-names; a state has the actions that it has lines for. A reward that differs between the lines of
-one (s, a) enters by its expectation.
+names; a state has the actions that it has lines for. The reward may differ between the lines of one
+(s, a), where it depends on the next state. `[[terminal]]` entries, a state and its value, say what
+it is worth to be somewhere after the last step. With `reward_range = [low, high]`, which version
+0.1 wrote, 0 and 1 in the table stand for low and high; `bounds = [low, high]` is
+`Task.reward_range` where it is not that of the rewards themselves.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ import numpy as np
 from upriver.checks import Array, Support, support_from_sets
 from upriver.mdp.building import assemble
 from upriver.mdp.tables import csv_text, literal, lookup, number, read_csv, written
+from upriver.mdp.units import checked_range
 from upriver.mdp.writing import write_files
 
 if TYPE_CHECKING:
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 
 KEYS = {
     "name", "horizon", "transitions", "local", "reward_range", "states", "actions", "initial",
+    "terminal", "bounds",
 }  # fmt: skip
 
 
@@ -70,9 +75,10 @@ def write_mdp(mdp: FiniteMDP, path: Path) -> None:
     head = [
         f"name = {json.dumps(mdp.name)}",
         f"horizon = {mdp.horizon}",
-        f"reward_range = [{mdp.reward_range[0]!r}, {mdp.reward_range[1]!r}]",
         f"transitions = {json.dumps(table.name)}",
     ]
+    if task.reward_range != checked_range(task, None):
+        head.append(f"bounds = {literal(list(task.reward_range or ()))}")
     for key, names in (("states", task.states), ("actions", task.actions)):
         if names is not None:
             head.append(f"{key} = {literal(list(names))}")
@@ -92,14 +98,20 @@ def write_mdp(mdp: FiniteMDP, path: Path) -> None:
             f"state = {literal(states[start])}",
             f"probability = {float(p)!r}",
         ]
-    steps = 1 if len(mdp.probability) == 1 and mdp.reward.ndim == 2 else mdp.horizon
+    for state in np.flatnonzero(mdp.terminal):
+        value = float(mdp.terminal[state])
+        head += ["", "[[terminal]]", f"state = {literal(states[state])}", f"value = {value!r}"]
+    paid, arrival = task.paid_rows
+    paid = paid.repeat(task.sizes, axis=1)
+    paid = paid + arrival if arrival.size else paid
+    steps = max(len(mdp.probability), len(paid))
     probability = np.broadcast_to(mdp.probability, (steps, task.n_triples))
-    reward = np.broadcast_to(mdp.reward, (steps, task.n_states, task.n_actions))
+    paid = np.broadcast_to(paid, (steps, task.n_triples))
     rows = [
         ((h,) if steps > 1 else ())
-        + (states[i], actions[j], states[k], repr(float(p)), repr(float(reward[h, i, j])))
+        + (states[i], actions[j], states[k], repr(float(p)), repr(float(r)))
         for h in range(steps)
-        for i, j, k, p in zip(s, a, s2, probability[h], strict=True)
+        for i, j, k, p, r in zip(s, a, s2, probability[h], paid[h], strict=True)
     ]
     columns = ["state", "action", "next_state", "probability", "reward"]
     files[table] = csv_text((["step"] if steps > 1 else []) + columns, rows)
@@ -146,7 +158,8 @@ def read_mdp(path: Path) -> FiniteMDP:
     stepwise = bool(rows) and "step" in rows[0][1]
     n_steps = horizon if stepwise and isinstance(horizon, int) else 1
     weights: dict[tuple[int, int], dict[int, float]] = {}
-    paid: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    paid: dict[tuple[int, int], dict[int, float]] = {}
+    low, high = range_of(head.get("reward_range", [0.0, 1.0]), path)
     for line, r in rows:
         h = int(number(r, "step", table, line)) if stepwise else 0
         if not 0 <= h < n_steps:
@@ -160,12 +173,12 @@ def read_mdp(path: Path) -> FiniteMDP:
         if h in triple:
             raise ValueError(f"{table}:{line}: the transition was already given in a line above")
         triple[h] = p
-        paid.setdefault((h, s * n_actions + a), []).append((p, number(r, "reward", table, line)))
-    reward = np.zeros((n_steps, n_states * n_actions))
-    for (h, g), given in paid.items():
-        same = all(r == given[0][1] for _, r in given)
-        reward[h, g] = given[0][1] if same else sum(p * r for p, r in given)
+        given = number(r, "reward", table, line)
+        paid.setdefault((s * n_actions + a, s2), {})[h] = (
+            given if (low, high) == (0.0, 1.0) else low + (high - low) * given
+        )
     triples = sorted(weights)
+    reward, arrival = split(paid, triples, n_steps, n_states * n_actions)
     probability = np.array([[weights[t].get(h, 0.0) for t in triples] for h in range(n_steps)])
     group = np.array([g for g, _ in triples], np.int64)
     acts = np.bincount(group // n_actions, minlength=n_states) > 0
@@ -178,9 +191,6 @@ def read_mdp(path: Path) -> FiniteMDP:
     local = None
     if "local" in head:
         local = read_local(path.parent / str(head["local"]), state_of, action_of, reward.shape[1:])
-    low_high = head.get("reward_range", [0.0, 1.0])
-    if not (isinstance(low_high, list) and len(low_high) == 2):
-        raise ValueError(f"{path}: reward_range is {low_high!r}; it must be [low, high]")
     return assemble(
         group, np.array([s2 for _, s2 in triples], np.int64), probability, n_states, n_actions,
         reward if stepwise else reward[0], horizon,
@@ -188,11 +198,53 @@ def read_mdp(path: Path) -> FiniteMDP:
         {
             "local": local,
             "name": str(head.get("name", path.stem)),
-            "reward_range": tuple(low_high),
+            "reward_range": head.get("bounds"),
+            "terminal": read_terminal(head.get("terminal"), state_of, n_states, path),
             "states": None if isinstance(states, range) else states,
             "actions": None if isinstance(actions, range) else actions,
         },
+        arrival if stepwise or arrival is None else arrival[:1],
     )  # fmt: skip
+
+
+def split(
+    paid: dict[tuple[int, int], dict[int, float]], triples: list[tuple[int, int]], n_steps: int,
+    n_pairs: int,
+) -> tuple[Array, Array | None]:  # fmt: skip
+    """(reward (H, S*A), arrival (H, n) or None) of what each triple pays at each step.
+
+    Where all triples of every pair pay the same there is no need of the second.
+    """
+    group = np.array([g for g, _ in triples], np.int64)
+    rows = np.array([[paid[t].get(h, 0.0) for t in triples] for h in range(n_steps)])
+    reward = np.zeros((n_steps, n_pairs))
+    reward[:, group] = rows
+    if (reward[:, group] == rows).all():
+        return reward, None
+    return np.zeros_like(reward), rows
+
+
+def range_of(given: Any, path: Path) -> tuple[float, float]:
+    """(low, high), what 0 and 1 stand for in a file."""
+    try:
+        low, high = map(float, given)
+    except (TypeError, ValueError):
+        low = high = 0.0
+    if not low < high:
+        raise ValueError(f"{path}: reward_range is {given!r}; it must be [low, high]")
+    return low, high
+
+
+def read_terminal(given: Any, state_of: Any, n_states: int, path: Path) -> Array | None:
+    """(S,) from the [[terminal]] entries."""
+    if given is None:
+        return None
+    values = np.zeros(n_states)
+    for entry in given if isinstance(given, list) else [None]:
+        if not isinstance(entry, dict) or set(entry) != {"state", "value"}:
+            raise ValueError(f"{path}: each [[terminal]] needs a state and a value")
+        values[state_of(str(entry["state"]), None)] = entry["value"]
+    return values
 
 
 def read_initial(given: Any, state_of: Any, n_states: int, path: Path) -> int | Array:

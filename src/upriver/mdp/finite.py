@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from upriver.checks import (
 from upriver.display import Card, displayed
 from upriver.mdp import building, files, formats, frames
 from upriver.mdp.task import Task
+from upriver.mdp.units import expected_reward, realigned
 
 
 @displayed
@@ -46,8 +47,6 @@ class FiniteMDP:
     local: Support | None = None
     """The reachable sets a person would write down, a superset of the true ones."""
     name: str = "mdp"
-    reward_range: tuple[float, float] = (0.0, 1.0)
-    """What the rewards 0 and 1 are in the user's own units, see `in_units`."""
 
     from_arrays = staticmethod(building.from_arrays)
     from_sparse = staticmethod(building.from_sparse)
@@ -82,10 +81,6 @@ class FiniteMDP:
             local = checked_support(self.local, task.n_states, task.n_actions, task.pair)
             check_covers(local, task, "local")
             put("local", local)
-        low, high = map(float, self.reward_range)
-        if not (np.isfinite([low, high]).all() and low < high):
-            raise ValueError(f"reward_range is {self.reward_range!r}; it must be (low, high)")
-        put("reward_range", (low, high))
 
     def card(self) -> Card:
         card = self.known.card()
@@ -115,11 +110,23 @@ class FiniteMDP:
     def horizon(self) -> int:
         return self.known.horizon
 
+    @cached_property
+    def reward_rows(self) -> Array:
+        """(1 or H, S*A) the expected reward of each pair, as the planning kernels read it."""
+        return expected_reward(self.known, self.probability)
+
     @property
     def reward(self) -> Array:
-        """(S, A) or (H, S, A)."""
-        assert self.known.reward is not None
-        return self.known.reward
+        """(S, A) or (H, S, A) the expected reward."""
+        if self.known.arrival is None and self.known.reward is not None:
+            return self.known.reward
+        table = self.reward_rows.reshape(-1, self.n_states, self.n_actions)
+        return table if len(table) > 1 else table[0]
+
+    @property
+    def terminal(self) -> Array:
+        """(S,) what it is worth to be in each state after the last step."""
+        return np.zeros(self.n_states) if self.known.terminal is None else self.known.terminal
 
     def task(self, support: str | Iterable[Iterable[int]] = "known") -> Task:
         """The learner's view, with no way to the probabilities.
@@ -150,9 +157,20 @@ class FiniteMDP:
             )
         else:
             sets = self.local
-        return replace(task, indptr=sets[0], successors=sets[1], support=support)
+        return replace(
+            task, indptr=sets[0], successors=sets[1], support=support,
+            arrival=realigned(task, sets),
+        )  # fmt: skip
 
     def in_units(self, total: ArrayLike) -> Any:
-        """Sums of the H rewards of an episode, such as returns and values, in the user's units."""
-        low, high = self.reward_range
-        return self.horizon * low + (high - low) * np.asarray(total)
+        """The same: returns and values are in the user's units. For programs of version 0.1."""
+        return np.asarray(total)
+
+    @staticmethod
+    def from_file(known: Task, reward_range: Any = (0.0, 1.0), **given: Any) -> FiniteMDP:
+        """Files of version 0.1 kept rewards in [0, 1], and what 0 and 1 stand for."""
+        if tuple(reward_range) != (0.0, 1.0) and known.reward is not None:
+            low, high = map(float, reward_range)
+            reward = low + (high - low) * known.reward
+            known = replace(known, reward=reward, reward_range=(low, high))
+        return FiniteMDP(known, **given)

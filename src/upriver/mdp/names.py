@@ -73,6 +73,15 @@ class Names:
             f"from {self[0]!r} to {self[self.size - 1]!r}"
         )
 
+    def several(self, given: Any) -> list[Any] | None:
+        """The states of a list, an array or a column of them; None where it is itself a state."""
+        if isinstance(given, str | tuple) or not hasattr(given, "__len__"):
+            return None
+        listed = given.tolist() if hasattr(given, "tolist") else list(given)
+        if not isinstance(listed, list) or tupled(listed) in self:
+            return None
+        return [tupled(x) for x in listed]
+
     def numbers_in(self, other: Names, whose: str) -> Array | None:
         """The number in `other` of each of these names; None where they are the same."""
         if self.size == other.size and same_names(self.given, other.given):

@@ -11,22 +11,22 @@ is O(reachable triples) and never S x A x S.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import product
 from typing import Any
 
 import numpy as np
 
 from upriver.checks import (
     Array,
-    checked_reward,
     checked_support,
     positive_integer,
+    shown,
     support_from_sets,
 )
 from upriver.display import Card, displayed
+from upriver.mdp import declaring, units
 from upriver.mdp.names import Names, checked_names, few
 
 MOST = 10**10  # steps times states: 80 GB of values
@@ -46,13 +46,23 @@ class Task:
     successors: Array
     """(n,) the states believed reachable, ascending within each (s, a)."""
     reward: Array | None = None
-    """(S, A) or (H, S, A) in [0, 1]; None when the rewards are unknown and must be learned."""
+    """(S, A) or (H, S, A) in the user's units; None when rewards are unknown, to be learned."""
     support: str = "explicit"
     """Where the reachable sets come from: known, local, full or explicit."""
     states: Sequence[Hashable] | None = None
     """The user's name of each state, where the states are not just numbers."""
     actions: Sequence[Hashable] | None = None
     """The user's name of each action."""
+    arrival: Array | None = None
+    """(1 or H, n) what each triple pays beside `reward`, where the reward depends on s'."""
+    terminal: Array | None = None
+    """(S,) what it is worth to be in each state after the last step."""
+    reward_range: tuple[float, float] | None = None
+    """Bounds of one reward, which learners count on; [0, 1] or those of the rewards unless given.
+    Has to be said where rewards are unknown and leave [0, 1]."""
+
+    from_successors = staticmethod(declaring.from_successors)
+    from_seen = staticmethod(declaring.from_seen)
 
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)
@@ -71,10 +81,14 @@ class Task:
         put("indptr", support[0])
         put("successors", support[1])
         if self.reward is not None:
-            named = None if self.states is None and self.actions is None else self.pair
-            put("reward", checked_reward(
-                self.reward, self.n_states, self.n_actions, self.horizon, self.available, named
-            ))  # fmt: skip
+            put("reward", units.checked_rewards(self, self.reward))
+        if self.arrival is not None:
+            if self.reward is None:
+                raise ValueError("arrival is part of the reward; it must be None where reward is")
+            put("arrival", units.checked_arrival(self, self.arrival))
+        if self.terminal is not None:
+            put("terminal", units.checked_terminal(self, self.terminal))
+        put("reward_range", units.checked_range(self, self.reward_range))
 
     def pair(self, group: int, step: int | None = None) -> str:
         """(s, a) of a group by name, as errors say it."""
@@ -128,11 +142,36 @@ class Task:
 
     @cached_property
     def reward_rows(self) -> Array:
-        """(1 or H, S*A) the known reward, as the planning kernels read it."""
+        """(1 or H, S*A) the known reward as agents plan with it, on the scale of [0, 1]."""
+        return self.units.inside(self.paid_rows[0])
+
+    @cached_property
+    def arrival_rows(self) -> Array:
+        """(1 or H, n or 0) what triples pay beside it, on the scale of [0, 1]."""
+        if self.reward is None or self.arrival is None:
+            return np.empty((1, 0))
+        return self.arrival / self.units.unit
+
+    @cached_property
+    def terminal_row(self) -> Array:
+        """(S,) the terminal values from 0 on, on the scale of [0, 1]."""
+        if self.terminal is None:
+            return np.zeros(self.n_states)
+        return (self.terminal - self.terminal.min()) / self.units.unit
+
+    @cached_property
+    def paid_rows(self) -> tuple[Array, Array]:
+        """(1 or H, S*A) `reward` and (1 or H, n or 0) `arrival` as kernels read them."""
         if self.reward is None:
             raise ValueError("this task has no known reward; it was made with reward=None")
-        # A copy that could be written to: kernels are compiled once more for arrays that cannot.
-        return self.reward.reshape(-1, self.n_states * self.n_actions).copy()
+        # Copies that could be written to: kernels are compiled once more for arrays that cannot.
+        reward = self.reward.reshape(-1, self.n_states * self.n_actions).copy()
+        return reward, np.empty((1, 0)) if self.arrival is None else self.arrival.copy()
+
+    @cached_property
+    def units(self) -> units.Units:
+        """How the scale on which agents plan lies in the user's units."""
+        return units.units_of(self)
 
     @cached_property
     def state_names(self) -> Names:
@@ -156,6 +195,28 @@ class Task:
         """The rows of the triples of (state, action), by their names."""
         return self.rows(self.state_names.number(state), self.action_names.number(action))
 
+    def refuse_step(self, h: int, s: int, a: int, s2: int) -> None:
+        """Say that step h of an episode went where the task has nothing."""
+        listed = [self.state_names[i] for i in self.successors[self.rows(s, a)]]
+        raise ValueError(
+            f"step {h} of the episode went from {self.pair(s * self.n_actions + a)} to "
+            f"{self.state_names[s2]!r}, which is not among the declared successors "
+            f"{shown(listed)}; `task.with_seen` declares what was met"
+        )
+
+    def with_seen(self, seen: Iterable[tuple[Any, Any, Any]]) -> Task:
+        """The same task, in which the transitions (s, a, s') of `seen`, by name, can happen too."""
+        sets = [set(self.successors[self.rows(s, a)].tolist()) for s, a in np.ndindex(
+            self.n_states, self.n_actions)]  # fmt: skip
+        for s, a, s2 in seen:
+            g = self.state_names.number(s) * self.n_actions + self.action_names.number(a)
+            sets[g].add(self.state_names.number(s2))
+        support = support_from_sets(sets, self.n_states, self.n_actions)
+        arrival = units.realigned(self, support)
+        return replace(
+            self, indptr=support[0], successors=support[1], support="explicit", arrival=arrival
+        )
+
     def same_support(self, other: Task) -> bool:
         """Whether the rows of both tasks mean the same triples."""
         return self is other or (
@@ -166,51 +227,7 @@ class Task:
 
     def with_unknown_reward(self) -> Task:
         """The same task with its rewards hidden."""
-        return replace(self, reward=None)
-
-    @staticmethod
-    def from_successors(
-        states: Iterable[Hashable],
-        actions: Iterable[Hashable] | Callable[[Any], Iterable[Hashable]],
-        successors: Callable[[Any, Any], Iterable[Any]],
-        horizon: int,
-        reward: Callable[[Any, Any], float] | None = None,
-    ) -> Task:
-        """What is known of a simulator: its states, its actions and where each pair may lead.
-
-        actions: a list, or a function from a state to the actions that it has.
-        reward: a function (s, a) -> [0, 1]; None when the rewards must be learned. A state where
-        episodes end is its own only successor and pays nothing.
-        """
-        states, of_state = list(states), actions_of(actions)
-        if len(set(states)) != len(states) or not states:
-            raise ValueError("states must be distinct, and at least one")
-        number = {s: i for i, s in enumerate(states)}
-        has = [set(of_state(s)) for s in states]
-        actions = list(dict.fromkeys(a for s in states for a in of_state(s)))
-        sets: list[set[int]] = []
-        for s, a in product(states, actions):
-            reached = list(successors(s, a)) if a in has[number[s]] else []
-            if a in has[number[s]] and not reached:
-                raise ValueError(
-                    f"successors({s!r}, {a!r}) is empty; every action must lead somewhere"
-                )
-            for s2 in reached:
-                if s2 not in number:
-                    raise ValueError(
-                        f"successors({s!r}, {a!r}) names {s2!r}, which is not among the states"
-                    )
-            sets.append({number[s2] for s2 in reached})
-        indptr, flat = support_from_sets(sets, len(states), len(actions))
-        table = None
-        if reward is not None:
-            table = np.array([
-                [reward(s, a) if a in has[i] else 0.0 for a in actions]
-                for i, s in enumerate(states)
-            ])  # fmt: skip
-        return Task(
-            len(states), len(actions), horizon, indptr, flat, table, states=states, actions=actions
-        )
+        return replace(self, reward=None, arrival=None)
 
     def describe(self) -> str:
         unknown = "" if self.reward is not None else ", unknown reward"
@@ -233,19 +250,3 @@ class Task:
             if (names := getattr(self, what)) is not None:
                 facts[f"{what} named"] = few(names)
         return Card(facts, brief=f"{self.n_states} states x {self.n_actions} actions")
-
-
-def actions_of(actions: Any) -> Callable[[Any], list[Any]]:
-    """A function from a state to its actions, from one, or from a list that is for all states."""
-    everywhere = [] if callable(actions) else list(actions)
-    function: Any = actions if callable(actions) else lambda _: everywhere
-
-    def of_state(state: Any) -> list[Any]:
-        found = list(function(state))
-        if not found or len(set(found)) != len(found):
-            name = "actions" if function is not actions else f"actions({state!r})"
-            wrong = "names an action twice" if found else "is empty"
-            raise ValueError(f"{name} {wrong}; actions must be distinct, and at least one")
-        return found
-
-    return of_state

@@ -110,10 +110,7 @@ def add_counts(features: Features, counts: Array, episode: Transitions) -> Array
     )  # fmt: skip
     if bad >= 0:
         s, a, s2 = episode.states[bad], episode.actions[bad], episode.states[bad + 1]
-        raise ValueError(
-            f"step {bad} of the episode went from (s={s}, a={a}) to {s2}, which is not among the "
-            f"declared successors {task.successors[task.rows(int(s), int(a))].tolist()}"
-        )
+        task.refuse_step(bad, int(s), int(a), int(s2))
     return touched
 
 

@@ -14,8 +14,9 @@ import numpy as np
 from upriver import kernels
 from upriver.checks import Array, positive_number
 from upriver.display import displayed
-from upriver.mdp import FiniteMDP
+from upriver.mdp import FiniteMDP, Task
 from upriver.planning.stationary import MOST_SWEEPS, Rows, iterate, rows_of, values_of
+from upriver.planning.tables import by_name, stationary_table
 
 TOLERANCE = 1e-8
 LAZY = 0.1
@@ -41,6 +42,12 @@ class AveragePlan(NamedTuple):
     """The true gain, and that of the policy, are no further from `gain` than this."""
     sweeps: int
     """Passes over the states that it took."""
+    task: Task | None = None
+    """What it was made for, whose names are those of the tables."""
+
+    def on(self, task: Task) -> Array:
+        """(S,) or (S, A) the policy in the order of another task, matched by name."""
+        return by_name(self.policy, self.task, task)
 
     @property
     def span(self) -> float:
@@ -53,6 +60,7 @@ def solve_average(
 ) -> AveragePlan:
     """The best gain, or that of `policy`, (S,) or (S, A), within `tolerance`."""
     tolerance = positive_number("tolerance", tolerance)
+    policy = None if policy is None else stationary_table(mdp.known, policy)
     rows = rows_of(mdp, policy, "an average")
     check_one_class(mdp, rows)
     found = iterate(rows, 1.0, LAZY, tolerance)
@@ -66,7 +74,7 @@ def solve_average(
     gain = 0.5 * (found.low + found.high)
     played = found.policy if policy is None else policy
     error = 0.5 * (found.high - found.low)
-    return AveragePlan(played, gain, found.u - found.u.mean(), error, sweeps)
+    return AveragePlan(played, gain, found.u - found.u.mean(), error, sweeps, mdp.known)
 
 
 def homeward(rows: Rows, policy: Array) -> Array:

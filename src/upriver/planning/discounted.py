@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from upriver.checks import Array, positive_number
 from upriver.display import displayed
-from upriver.mdp import FiniteMDP
+from upriver.mdp import FiniteMDP, Task
 from upriver.planning.stationary import iterate, rows_of
+from upriver.planning.tables import by_name, stationary_table
 
 TOLERANCE = 1e-8
 
@@ -25,6 +26,12 @@ class DiscountedPlan(NamedTuple):
     """No value is further from the true one than this, and the policy loses at most twice it."""
     sweeps: int
     """Passes over the states that it took."""
+    task: Task | None = None
+    """What it was made for, whose names are those of the tables."""
+
+    def on(self, task: Task) -> Array:
+        """(S,) or (S, A) the policy in the order of another task, matched by name."""
+        return by_name(self.policy, self.task, task)
 
 
 def solve_discounted(
@@ -40,6 +47,7 @@ def solve_discounted(
     if isinstance(discount, bool) or not 0.0 <= discount < 1.0:
         raise ValueError(f"discount is {discount!r}; it must be at least 0 and less than 1")
     tolerance = positive_number("tolerance", tolerance)
+    policy = None if policy is None else stationary_table(mdp.known, policy)
     rows = rows_of(mdp, policy, "a discounted sum")
     ratio = discount / (1.0 - discount)
     level = tolerance / max(ratio, 1.0)  # half of the bound below; the rest is for rounding
@@ -47,4 +55,4 @@ def solve_discounted(
     v = found.u + ratio * 0.5 * (found.low + found.high)
     error = (0.5 * ratio + 0.5) * (found.high - found.low)
     played = found.policy if policy is None else policy
-    return DiscountedPlan(played, v, float(discount), float(error), found.sweeps)
+    return DiscountedPlan(played, v, float(discount), float(error), found.sweeps, mdp.known)

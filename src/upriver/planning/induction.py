@@ -15,7 +15,7 @@ from upriver.display import Card, displayed, to_frame
 from upriver.display.card import MOST_ROWS
 from upriver.display.frames import named
 from upriver.mdp import Task
-from upriver.planning.tables import policy_type, reordered
+from upriver.planning.tables import by_name, policy_type
 
 FLOAT = np.dtype(np.float64)
 
@@ -27,7 +27,7 @@ class Plan(NamedTuple):
     policy: Array
     """(H, S) the action at each step and state, in the smallest integer type."""
     v: Array
-    """(H + 1, S) planned values; v[H] is 0."""
+    """(H + 1, S) planned values in the user's units; v[H] is 0, or the terminal value."""
     backup: Callable[[int], Array] | None = None
     """h -> (S, A), the planned action values of one step."""
     task: Task | None = None
@@ -40,6 +40,23 @@ class Plan(NamedTuple):
         if not 0 <= h < len(self.policy):
             raise ValueError(f"h is {h}; it must be between 0 and {len(self.policy) - 1}")
         return self.backup(h)
+
+    def in_units(self, task: Task) -> Plan:
+        """What was planned on the scale of [0, 1], in the user's units."""
+        units, backup = task.units, self.backup
+        if units.plain:
+            return self
+        v = units.floor[:, None] + units.unit * self.v
+        if backup is None:
+            return self._replace(v=v)
+        return self._replace(v=v, backup=lambda h: units.floor[h] + units.unit * backup(h))
+
+    def inside(self, task: Task) -> Plan:
+        """What `in_units` made, on the scale of [0, 1] again; its tables only."""
+        units = task.units
+        if units.plain:
+            return self
+        return self._replace(v=(self.v - units.floor[:, None]) / units.unit, backup=None)
 
     def without_closures(self) -> Plan:
         """What a file holds: the tables, which are what was played."""
@@ -83,17 +100,15 @@ class Plan(NamedTuple):
 
     def on(self, task: Task) -> Array:
         """(H, S) the policy in the order of another task's states and actions, matched by name."""
-        if self.task is None or self.task is task:
-            return self.policy
-        return reordered(self.policy, self.task.state_names, self.task.action_names, task)
+        return by_name(self.policy, self.task, task)
 
 
 def empty_plan(task: Task) -> tuple[Array, Array, Array]:
-    """(policy, v, q) for a sweep to write: policy (H, S), v (H + 1, S) of zeros, q (S*A,)."""
+    """(policy, v, q) for a sweep to write: (H, S), (H + 1, S) with its last row, (S*A,)."""
     shape = task.horizon, task.n_states
     return (
         np.empty(shape, policy_type(task)),
-        np.zeros((task.horizon + 1, task.n_states)),
+        np.concatenate([np.zeros(shape), task.terminal_row[None]]),
         np.empty(task.n_states * task.n_actions),
     )
 
@@ -135,13 +150,13 @@ class Clip(NamedTuple):
 @lru_cache(maxsize=64)  # one per task, not one per plan
 def clip_v(task: Task) -> Clip:
     """The paper's: V_h is at most H, Q is left alone, so that clipping creates no ties."""
-    return clip_nothing(task)._replace(v_cap=np.full(task.horizon, float(task.horizon)))
+    return clip_nothing(task)._replace(v_cap=np.full(task.horizon, task.units.most))
 
 
 @lru_cache(maxsize=64)
 def clip_v_remaining(task: Task) -> Clip:
     """V_h is at most the number of steps left, which no true value exceeds."""
-    return clip_nothing(task)._replace(v_cap=np.arange(task.horizon, 0, -1, dtype=np.float64))
+    return clip_nothing(task)._replace(v_cap=task.units.room[:-1].copy())
 
 
 @lru_cache(maxsize=64)
@@ -165,14 +180,19 @@ def clip_q_above(task: Task) -> Clip:
 
 def swept(
     task: Task, kernel: Callable[..., None], arrays: tuple[Array, ...], constants: tuple[Any, ...],
-    by_step: tuple[Array, ...], clip: Clip, word: np.uint64,
+    by_step: tuple[Array, ...], clip: Clip, word: np.uint64, pay: Array | None = None,
+    last: Array | None = None,
 ) -> Plan:  # fmt: skip
     """The plan of a compiled sweep, and its action values by a sweep over one step.
 
-    The kernel takes the task's rows, `arrays` (1 | H, ...), `constants`, `by_step` (H,), the clip,
-    64 random bits for the ties, and writes v, policy and q.
+    The kernel takes the task's rows, what triples pay, `arrays` (1 | H, ...), `constants`,
+    `by_step` (H,), the clip, 64 random bits for the ties, and writes v, policy and q. All of it is
+    on the scale of [0, 1], as are `pay` (1 | H, n | 0) and `last` (S,), unless they are given.
     """
     policy, v, q = empty_plan(task)
+    arrays = (task.arrival_rows if pay is None else pay, *arrays)
+    if last is not None:
+        v[-1] = last
 
     def run(arrays: tuple[Array, ...], step: slice, v: Array, policy: Array, q: Array) -> None:
         kernel(
@@ -218,12 +238,16 @@ def check_model(task: Task, prob: Any, reward: Any, bonus: Any, scale: Any) -> N
 
 
 def backward_induction(
-    task: Task, prob: Array, reward: Array, bonus: Array, scale: Array, clip: Clip, word: np.uint64
-) -> Plan:
+    task: Task, prob: Array, reward: Array, bonus: Array, scale: Array, clip: Clip, word: np.uint64,
+    pay: Array | None = None, last: Array | None = None,
+) -> Plan:  # fmt: skip
     """Q_h = clip(r + P V_{h+1} + scale_h * bonus), V_h = clip(max_a Q_h), ties at random.
 
     prob (1 | H, n) on the task's triples, need not sum to one; reward and bonus (1 | H, S*A);
-    scale (H,); word: 64 random bits for the ties.
+    scale (H,); word: 64 random bits for the ties. On the scale of [0, 1], see `swept`; where the
+    reward depends on s' its part of it is added to V_{h+1}(s').
     """
     check_model(task, prob, reward, bonus, scale)
-    return swept(task, kernels.planning.sweep, (prob, reward, bonus), (), (scale,), clip, word)
+    return swept(
+        task, kernels.planning.sweep, (prob, reward, bonus), (), (scale,), clip, word, pay, last
+    )

@@ -34,8 +34,9 @@ def ones(task: Task) -> Array:
 
 @lru_cache(maxsize=64)
 def half_remaining(task: Task) -> Array:
-    """(H,) half the range of V_{h+1}, which is the number of steps left after step h."""
-    return 0.5 * np.arange(task.horizon - 1, -1, -1, dtype=np.float64)
+    """(H,) half the range of V_{h+1}, which is the number of steps left after step h, and of a
+    reward that depends on s'."""
+    return 0.5 * task.units.ahead
 
 
 def closed_form(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
@@ -43,7 +44,7 @@ def closed_form(task: Task, model: Model, reward: Array, beta: float, word: np.u
 
     Optimistic with a factor 2 to 4 to spare; the bonus is added at the last step too.
     """
-    scale = (2.0 * task.horizon * beta) * ones(task)
+    scale = (2.0 * task.units.most * beta) * ones(task)
     return backward_induction(task, model.prob, reward, model.width, scale, clip_v(task), word)
 
 

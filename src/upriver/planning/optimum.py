@@ -7,12 +7,14 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from upriver import kernels
-from upriver.checks import Array, as_float, instance
+from upriver.checks import Array, instance
 from upriver.mdp import FiniteMDP
 from upriver.planning.average import AveragePlan, solve_average
 from upriver.planning.discounted import DiscountedPlan, solve_discounted
 from upriver.planning.induction import Plan, backward_induction, clip_nothing
-from upriver.planning.tables import action_table, check_mixture, check_shape, policy_table
+from upriver.planning.tables import mixture_or_actions
+
+NO_ARRIVAL = np.empty((1, 0))  # the expected reward has it already
 
 
 @overload
@@ -39,8 +41,8 @@ def solve(
         return endless(mdp, discount, average, tolerance)
     nothing = np.zeros((1, task.n_states * task.n_actions))
     return backward_induction(
-        task, mdp.probability.copy(), task.reward_rows, nothing, np.zeros(task.horizon),
-        clip_nothing(task), np.uint64(0),
+        task, mdp.probability.copy(), mdp.reward_rows, nothing, np.zeros(task.horizon),
+        clip_nothing(task), np.uint64(0), NO_ARRIVAL, mdp.terminal,
     )  # fmt: skip
 
 
@@ -81,19 +83,14 @@ def evaluate(
     task = instance("mdp", mdp, FiniteMDP).known
     if discount is not None or average:
         return endless(mdp, discount, average, tolerance, policy)
-    table = policy_table(task, policy)
+    table = mixture_or_actions(task, policy)
     v = np.zeros((task.horizon + 1, task.n_states))
-    model = task.indptr, task.successors, mdp.probability, task.reward_rows
-    if table.dtype.kind in "iu":
-        actions = action_table(task, table)
-        kernels.planning.evaluate(*model, actions, np.full_like(actions, -1), v)
-        return v
-    check_shape(table, (task.horizon, task.n_states, task.n_actions))
-    weights = as_float("policy", table)
-    if not ((weights >= 0).all() and np.allclose(weights.sum(axis=-1), 1.0, atol=1e-8)):
-        raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
-    check_mixture(weights, task)
-    kernels.planning.evaluate_mixed(*model, weights.reshape(-1, len(task.sizes)), v)
+    v[-1] = mdp.terminal
+    model = task.indptr, task.successors, mdp.probability, mdp.reward_rows
+    if table.ndim == 2:
+        kernels.planning.evaluate(*model, table, np.full_like(table, -1), v)
+    else:
+        kernels.planning.evaluate_mixed(*model, table.reshape(-1, len(task.sizes)), v)
     return v
 
 

@@ -64,14 +64,12 @@ class Found(NamedTuple):
 def rows_of(mdp: FiniteMDP, policy: Array | None, setting: str) -> Rows:
     """The rows of an MDP, or those of one policy on it, as an MDP with one action."""
     task = mdp.known
-    if len(mdp.probability) > 1 or len(task.reward_rows) > 1:
+    if len(mdp.probability) > 1 or len(mdp.reward_rows) > 1 or mdp.terminal.any():
         raise ValueError(
             f"{mdp.name} changes with the step, and {setting} is for ever: it needs one transition "
-            "and one reward for all steps"
+            "and one reward for all steps, and no terminal value"
         )
-    rows = Rows(
-        task.indptr, task.successors, mdp.probability[0], task.reward_rows[0], task.n_states
-    )
+    rows = Rows(task.indptr, task.successors, mdp.probability[0], mdp.reward_rows[0], task.n_states)
     return rows if policy is None else chain_of(rows, task, policy)
 
 
@@ -80,7 +78,7 @@ def chain_of(rows: Rows, task: Task, policy: Array) -> Rows:
     from scipy import sparse
 
     shape = task.n_states, task.n_actions
-    mixture = np.asarray(getattr(policy, "policy", policy))
+    mixture = policy
     if mixture.shape not in {shape, shape[:1]}:
         raise ValueError(f"policy has shape {mixture.shape}; it must be {shape[:1]} or {shape}")
     if mixture.ndim == 1:

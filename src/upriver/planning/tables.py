@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from upriver.checks import Array
+from upriver.checks import Array, as_float
 from upriver.mdp import Task
 from upriver.mdp.names import Names, same_names
 
@@ -43,6 +43,25 @@ def reordered(table: Array, states: Names, actions: Names, task: Task) -> Array:
     return mixture
 
 
+def by_name(table: Array, made_for: Task | None, task: Task) -> Array:
+    """A policy (S,), (S, A), (H, S) or (H, S, A) of one task in the order of another."""
+    if made_for is None or made_for is task:
+        return table
+    stepless = table.ndim == 1 or (table.dtype.kind == "f" and table.ndim == 2)
+    whole = reordered(table[None] if stepless else table, made_for.state_names,
+                      made_for.action_names, task)  # fmt: skip
+    return whole[0] if stepless else whole
+
+
+def stationary_table(task: Task, policy: Any) -> Array:
+    """(S,) or (S, A): a policy for ever; one of several steps must be the same at all of them."""
+    table = policy_table(task, policy)
+    kind = 2 if table.dtype.kind in "iu" else 3
+    if table.ndim == kind and len(table) and (table == table[0]).all():
+        return table[0]
+    return table
+
+
 def policy_table(task: Task, policy: Any) -> Array:
     """The table of a policy in the order of the task: by name where it has names."""
     table = policy.on(task) if hasattr(policy, "on") else policy
@@ -65,6 +84,20 @@ def action_table(task: Task, policy: Any) -> Array:
     return np.ascontiguousarray(
         np.broadcast_to(table, (task.horizon, task.n_states)), dtype=policy_type(task)
     )
+
+
+def mixture_or_actions(task: Task, policy: Any) -> Array:
+    """(H, S) actions, or (H, S, A) probabilities, of any form of a policy; matched by name."""
+    table = policy_table(task, policy)
+    if table.dtype.kind in "iu":
+        return action_table(task, table)
+    shape = task.horizon, task.n_states, task.n_actions
+    check_shape(table, shape)
+    weights = as_float("policy", table)
+    if not ((weights >= 0).all() and np.allclose(weights.sum(axis=-1), 1.0, atol=1e-8)):
+        raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
+    check_mixture(weights, task)
+    return np.ascontiguousarray(np.broadcast_to(weights, shape))
 
 
 def check_shape(table: Array, shape: tuple[int, ...]) -> None:

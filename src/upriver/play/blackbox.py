@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.agents.guard import check_agent
+from upriver.agents.guard import check_agent, in_units, inside, unguarded
 from upriver.agents.protocol import Agent, Episode
 from upriver.checks import Array, positive_integer
 from upriver.display import Card, displayed, to_frame
@@ -110,7 +110,7 @@ def learn(
     state_of: Callable[[Any], Any] | None = None,
     end: Any = None,
     action_of: Callable[[Any], Any] | None = None,
-    reward_range: tuple[float, float] = (0.0, 1.0),
+    reward_range: tuple[float, float] | None = None,
     resume: Checkpoint | None = None,
 ) -> Learning:
     """Let an agent learn through `reset` and `step` alone.
@@ -122,7 +122,8 @@ def learn(
     It must be its own only successor in the task.
     action_of: maps an action of the task to what `step` takes; without it Discrete action spaces
     get numbers, others the action's name.
-    reward_range: the rewards that stand for 0 and 1 in the task.
+    reward_range: the rewards that stand for 0 and 1 in the task; unless given, the task is in the
+    environment's own units. Rewards that are to be learned must lie within `task.reward_range`.
     resume: the checkpoint of an earlier call.
 
     Each episode is reset with its own seed, drawn from `seed` (0 unless given), so that a run
@@ -134,13 +135,14 @@ def learn(
     task = agent.task
     adapter = Adapter(task, env, state_of, end, action_of, reward_range)
     state, since, environment, randomness = begin(agent, None, seed, resume, 1)
+    make_plan, update = unguarded(agent)
     returns, seconds = np.empty((2, n_episodes))
     lengths = np.empty(n_episodes, np.int64)
     ended = np.empty(n_episodes, bool)
     plan: Any = None
     for k in range(n_episodes):
         began = perf_counter()
-        plan = agent.plan(state, randomness)
+        plan = make_plan(state, randomness)
         planned = perf_counter()
         # One double an episode, so that a resumed run finds its place in the stream.
         word = int(environment.random() * 2**31)
@@ -151,13 +153,13 @@ def learn(
         if over and task.reward is None:
             episode = adapter.after_the_end(episode)
         resumed = perf_counter()
-        state = agent.update(state, plan, episode)
+        state = update(state, plan, inside(task, episode))
         seconds[k] = perf_counter() - resumed + planned - began
     stopped = Checkpoint(
         state, since.episodes + n_episodes, since.seed, randomness.bit_generator.state,
         (agent, None),
     )  # fmt: skip
-    return Learning(returns, lengths, ended, seconds, plan, state, task, stopped)
+    return Learning(returns, lengths, ended, seconds, in_units(agent, plan), state, task, stopped)
 
 
 def made(env: Any) -> Any:
@@ -183,12 +185,15 @@ class Adapter:
             if given is not None and not callable(given):
                 raise TypeError(f"{name} is a {type(given).__name__}; it must be a function")
         try:
-            low, high = map(float, reward_range)
+            low, high = (0.0, 1.0) if reward_range is None else map(float, reward_range)
         except (TypeError, ValueError):
             low = high = np.nan
         if not (np.isfinite(low) and np.isfinite(high) and low < high):
             raise ValueError(f"reward_range is {reward_range!r}; it must be (low, high)")
         self.low, self.scale = low, high - low
+        least, most = task.reward_range or (0.0, 1.0)
+        self.slack = 1e-9 * (most - least)
+        self.least, self.most = (least, most) if task.reward is None else (-np.inf, np.inf)
         self.actions = self.actions_for(action_of)
 
     def actions_for(self, action_of: Any) -> list[Any]:
@@ -228,10 +233,11 @@ class Adapter:
             stopped = ended or truncated
             total += float(reward)
             rewards[h] = (float(reward) - self.low) / self.scale
-            if not -1e-9 <= rewards[h] <= 1 + 1e-9:
+            if not self.least - self.slack <= rewards[h] <= self.most + self.slack:
                 raise ValueError(
                     f"step {h} paid {reward}, outside reward_range "
-                    f"({self.low:g}, {self.low + self.scale:g})"
+                    f"({self.low + self.scale * self.least:g}, "
+                    f"{self.low + self.scale * self.most:g}); say the bounds of rewards to the Task"
                 )
             h += 1
             states[h] = self.end if ended and self.end is not None else self.read(observation)
@@ -250,11 +256,20 @@ class Adapter:
                 "itself as its only successor, or a state of that kind as `end`"
             )
         nothing = -self.low / self.scale
-        if task.reward is not None and (np.abs(task.reward[..., s, :] - nothing) > 1e-9).any():
+        if task.reward is not None and not self.pays_nothing(s, nothing):
             raise ValueError(
                 f"the environment ended in state {name!r}, where the task pays; its reward must be "
                 f"{nothing:g}, which stands for 0"
             )
+
+    def pays_nothing(self, s: int, nothing: float) -> bool:
+        """Whether the task pays `nothing` for staying in s, whatever is done there."""
+        reward, arrival = self.task.paid_rows
+        here = slice(s * self.task.n_actions, (s + 1) * self.task.n_actions)
+        total = reward[:, here][:, self.task.available[s]]
+        if arrival.size:  # one triple for each action that there is
+            total = total + arrival[:, self.task.indptr[here.start] : self.task.indptr[here.stop]]
+        return bool((np.abs(total - nothing) <= 1e-9 * max(self.task.units.unit, 1.0)).all())
 
     def after_the_end(self, episode: Episode) -> Episode:
         """The episode filled up to H steps: after the end every action pays 0.

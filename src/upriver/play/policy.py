@@ -80,15 +80,24 @@ class Policy:
         return Names("state", self.actions.shape[1], self.state_names)
 
     def act(self, state: Any, h: int, rng: np.random.Generator | None = None) -> Any:
-        """The action in `state` at step h, counted from 0; a randomised policy draws from rng."""
+        """The action in `state` at step h, counted from 0; a randomised policy draws from rng.
+
+        state: one by its name, or a list or array of them, for as many actions.
+        """
         if not (isinstance(h, int | np.integer) and 0 <= h < self.horizon):
             raise ValueError(f"h is {shown(h)}; steps are 0 to {self.horizon - 1}")
-        chosen = self.actions[h, self.states.number(state)]
+        several = self.states.several(state)
+        at = np.array([self.states.number(s) for s in ([state] if several is None else several)])
+        chosen = self.actions[h, at.astype(np.int64)]
         if self.actions.ndim == 3:
             if rng is None:
                 raise ValueError("this policy is randomised; act needs a generator rng")
-            chosen = rng.choice(self.n_actions, p=chosen)
-        return int(chosen) if self.action_names is None else self.action_names[int(chosen)]
+            chosen = [rng.choice(self.n_actions, p=chances) for chances in chosen]
+        names = self.action_names
+        played = [int(a) if names is None else names[int(a)] for a in chosen]
+        if several is None:
+            return played[0]
+        return np.array(played) if names is None else played
 
     def table(self) -> list[dict[str, Any]]:
         """Rows of state, action, and the first and last step between which it is taken.

@@ -26,11 +26,13 @@ class Rollouts(NamedTuple):
     """(n, H)"""
     rewards: Array
     """(n, H)"""
+    terminal: Array
+    """(n,) the terminal value of the state where each episode ended."""
 
     @property
     def returns(self) -> Array:
-        """(n,) the sum of each episode's rewards."""
-        return self.rewards.sum(axis=1)
+        """(n,) the sum of each episode's rewards, and its terminal value."""
+        return self.rewards.sum(axis=1) + self.terminal
 
     def card(self) -> Card:
         n, steps = self.rewards.shape
@@ -74,13 +76,15 @@ def rollouts(
         np.empty((n_episodes, horizon + 1), np.int64),
         np.empty((n_episodes, horizon), np.int64),
         np.empty((n_episodes, horizon)),
+        np.empty(n_episodes),
     )
     play: Any = kernels.planning.rollout_batch
     for first in range(0, n_episodes, CHUNK):
         part = slice(first, min(first + CHUNK, n_episodes))
         play(
-            task.indptr, task.successors, mdp.probability, task.reward_rows, mdp.initial_states,
+            task.indptr, task.successors, mdp.probability, *task.paid_rows, mdp.initial_states,
             mdp.initial_probability, actions, environment.random((part.stop - first, horizon + 1)),
             done.states[part], done.actions[part], done.rewards[part],
         )  # fmt: skip
+    done.terminal[:] = mdp.terminal[done.states[:, -1]]
     return done

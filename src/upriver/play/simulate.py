@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from upriver import kernels
-from upriver.agents.guard import check_agent, check_state, unguarded
+from upriver.agents.fixed import Fixed
+from upriver.agents.guard import check_agent, check_state, in_units, inside, unguarded
 from upriver.agents.protocol import Agent, Episode
 from upriver.checks import Array, checked_seed, instance, positive_integer, shown
 from upriver.display import Card, displayed, to_frame
@@ -48,7 +49,7 @@ class Run(NamedTuple):
     """K episodes of one agent. All arrays have length K."""
 
     returns: Array
-    """Sum of rewards received in each episode."""
+    """Sum of rewards received in each episode, and the terminal value where it ended."""
     values: Array
     """Exact value V^{pi_k}_1(s_{k,1}) of the policy played."""
     optimal_values: Array
@@ -214,12 +215,14 @@ def check_same_problem(task: Task, known: Task) -> None:
 
 def simulate(
     mdp: FiniteMDP,
-    agent: Agent,
+    agent: Agent | Policy | Plan,
     n_episodes: int,
     seed: int | None = None,
     resume: Checkpoint | None = None,
 ) -> Run:
     """Play `n_episodes` episodes; every played policy is evaluated exactly on the true MDP.
+
+    agent: an agent, or a `Policy` or `Plan` to play as it is, matched by name.
 
     The result depends on (mdp, agent, seed) alone, and its first episodes do not depend on how
     many follow. The seed is 0 unless given. resume: the checkpoint of an earlier run of the same
@@ -227,6 +230,8 @@ def simulate(
     """
     n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
     task = instance("mdp", mdp, FiniteMDP).known
+    if hasattr(agent, "on"):
+        agent = Fixed(task, agent)
     check_agent(agent)
     check_same_problem(agent.task, task)
     state, since, environment, randomness = begin(agent, mdp, seed, resume, task.horizon + 1)
@@ -236,7 +241,8 @@ def simulate(
     returns, values, optimal, seconds = np.empty((4, n_episodes))
     played: Any = None
     v = np.zeros((horizon + 1, task.n_states))
-    model = task.indptr, task.successors, mdp.probability, task.reward_rows
+    v[-1] = last = mdp.terminal
+    model = task.indptr, task.successors, mdp.probability
     starts = mdp.initial_states, mdp.initial_probability
     rollout, evaluate = kernels.planning.rollout, kernels.planning.evaluate
     plan: Any = None
@@ -249,7 +255,7 @@ def simulate(
         policy: Any = getattr(plan, "policy", None)
         check_table(policy, task)
         played = ~policy if played is None else played  # at first everything is new
-        changed = evaluate(*model, policy, played, v)
+        changed = evaluate(*model, mdp.reward_rows, policy, played, v)
         if changed < 0:
             check_available("the agent's policy", policy, task)
         if changed:
@@ -257,17 +263,18 @@ def simulate(
         episode = Episode(
             np.empty(horizon + 1, np.int64), np.empty(horizon, np.int64), np.empty(horizon)
         )
-        returns[k] = rollout(*model, *starts, policy, uniforms[k % CHUNK], *episode)
+        paid = rollout(*model, *task.paid_rows, *starts, policy, uniforms[k % CHUNK], *episode)
         first = episode.states[0]
+        returns[k] = paid + last[episode.states[-1]]
         values[k] = v[0, first]
         optimal[k] = best[first]
         resumed = perf_counter()
-        state = update(state, plan, episode)
+        state = update(state, plan, inside(agent.task, episode))
         seconds[k] = perf_counter() - resumed + planned - began
     stopped = Checkpoint(
         state, since.episodes + n_episodes, since.seed, randomness.bit_generator.state,
         (agent, mdp),
     )  # fmt: skip
     if isinstance(plan, Plan):
-        plan = plan._replace(task=agent.task)
+        plan = in_units(agent, plan)._replace(task=agent.task)
     return Run(returns, values, optimal, seconds, plan, state, agent.task, stopped)
