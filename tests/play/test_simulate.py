@@ -202,7 +202,7 @@ def test_leaving_the_declared_support_is_an_error_not_a_wrong_count():
     from upriver.agents.protocol import Episode
 
     jump = Episode(np.array([0, 3] + [3] * 11), np.zeros(12, int), np.zeros(12))
-    with pytest.raises(ValueError, match=r"step 0 .* \(s=0, a=0\) to 3, .* successors \[0\]"):
+    with pytest.raises(ValueError, match=r"step 0 .* \(s=0, a='left'\) to 3, .* successors \[0\]"):
         agent.update(state, agent.plan(state, np.random.default_rng(0)), jump)
     assert not state.model.counts.any()
 
