@@ -330,7 +330,9 @@ def test_bad_inputs_are_named(rng):
     features = settings()["one-hot"]
     model = online.start(features, 0.5, 1)
     jump = Episode(np.array([0, 1, 3]), np.array([1, 1]), np.zeros(2))
-    with pytest.raises(ValueError, match=r"step 1 of the episode went from \(s=1, a=1\) to 3"):
+    with pytest.raises(
+        ValueError, match=r"step 1 of the episode went from \(s=1, a=.right.\) to 3"
+    ):
         online.newton_step(features, model, jump, 0.1, np.inf)
     with pytest.raises(ValueError, match="kappa is 2"):
         online.newton_radius(2, 1.0)

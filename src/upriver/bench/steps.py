@@ -25,7 +25,7 @@ def steps(quick: bool, _: bool = False) -> Iterator[Line]:
     out = rollouts(mdp, policy, n)
     arguments = (
         task.indptr, task.successors, mdp.probability, *task.paid_rows, mdp.initial_states,
-        mdp.initial_probability, policy, uniforms, *out[:3],
+        mdp.initial_probability, policy, uniforms, *out,
     )  # fmt: skip
     taken = interleaved(
         {

@@ -66,7 +66,7 @@ def from_arrays(
 
 def from_sparse(
     transition: Any,
-    reward: ArrayLike,
+    reward: Any,
     horizon: int,
     initial_state: int | ArrayLike = 0,
     **names: Any,

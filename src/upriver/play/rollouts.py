@@ -25,14 +25,12 @@ class Rollouts(NamedTuple):
     actions: Array
     """(n, H)"""
     rewards: Array
-    """(n, H)"""
-    terminal: Array
-    """(n,) the terminal value of the state where each episode ended."""
+    """(n, H); the last one has the terminal value of the state where the episode ended in it."""
 
     @property
     def returns(self) -> Array:
-        """(n,) the sum of each episode's rewards, and its terminal value."""
-        return self.rewards.sum(axis=1) + self.terminal
+        """(n,) the sum of each episode's rewards."""
+        return self.rewards.sum(axis=1)
 
     def card(self) -> Card:
         n, steps = self.rewards.shape
@@ -76,7 +74,6 @@ def rollouts(
         np.empty((n_episodes, horizon + 1), np.int64),
         np.empty((n_episodes, horizon), np.int64),
         np.empty((n_episodes, horizon)),
-        np.empty(n_episodes),
     )
     play: Any = kernels.planning.rollout_batch
     for first in range(0, n_episodes, CHUNK):
@@ -86,5 +83,6 @@ def rollouts(
             mdp.initial_probability, actions, environment.random((part.stop - first, horizon + 1)),
             done.states[part], done.actions[part], done.rewards[part],
         )  # fmt: skip
-    done.terminal[:] = mdp.terminal[done.states[:, -1]]
+    if mdp.terminal.any():
+        done.rewards[:, -1] += mdp.terminal[done.states[:, -1]]
     return done

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -230,12 +230,11 @@ def simulate(
     """
     n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
     task = instance("mdp", mdp, FiniteMDP).known
-    if hasattr(agent, "on"):
-        agent = Fixed(task, agent)
-    check_agent(agent)
-    check_same_problem(agent.task, task)
-    state, since, environment, randomness = begin(agent, mdp, seed, resume, task.horizon + 1)
-    make_plan, update = unguarded(agent)
+    player: Any = Fixed(task, cast(Any, agent)) if hasattr(agent, "on") else agent
+    check_agent(player)
+    check_same_problem(player.task, task)
+    state, since, environment, randomness = begin(player, mdp, seed, resume, task.horizon + 1)
+    make_plan, update = unguarded(player)
     best = solve(mdp).v[0].copy()  # a view would keep all H + 1 rows alive
     horizon = task.horizon
     returns, values, optimal, seconds = np.empty((4, n_episodes))
@@ -269,12 +268,12 @@ def simulate(
         values[k] = v[0, first]
         optimal[k] = best[first]
         resumed = perf_counter()
-        state = update(state, plan, inside(agent.task, episode))
+        state = update(state, plan, inside(player.task, episode))
         seconds[k] = perf_counter() - resumed + planned - began
     stopped = Checkpoint(
         state, since.episodes + n_episodes, since.seed, randomness.bit_generator.state,
-        (agent, mdp),
+        (player, mdp),
     )  # fmt: skip
     if isinstance(plan, Plan):
-        plan = in_units(agent, plan)._replace(task=agent.task)
-    return Run(returns, values, optimal, seconds, plan, state, agent.task, stopped)
+        plan = in_units(player, plan)._replace(task=player.task)
+    return Run(returns, values, optimal, seconds, plan, state, player.task, stopped)
