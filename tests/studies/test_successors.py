@@ -132,9 +132,10 @@ def test_cores_that_are_pooled_over_steps_lose_little_in_both_cases(tmp_path):
     agents = [f"UCRL-MNL-SE {core}" for core in changing.CORES]
     _, at = found(tmp_path, smaller("changing", ["current 0", "current 1.5"], agents, seeds=10))
     one, each, pooled = agents
-    assert at["current 0", pooled].lost < 0.5 * at["current 0", each].lost
-    for rival in (one, each):
-        assert at["current 1.5", pooled].lost < 0.8 * at["current 1.5", rival].lost
+    for env in ("current 0", "current 1.5"):
+        assert at[env, pooled].lost < 0.7 * at[env, each].lost
+    assert at["current 1.5", pooled].lost < 1.25 * at["current 1.5", one].lost
+    assert at["current 1.5", one].lost > 4 * at["current 0", one].lost  # what a wrong model costs
 
 
 @pytest.mark.parametrize("name", ["upriver.studies.reproduce:reproduce", "upriver.mdp.files:load"])

@@ -40,10 +40,12 @@ FACTORS: dict[str, Callable[[dict[str, Any]], float]] = {
 }
 MODES = {
     " published": "As published: radius, lambda and step size of the paper",
-    " scaled": "The radius of the paper times a constant, tuned on the first problem",
-    "": "The practical radius, tuned on the first problem, or as it comes",
+    " scaled": "The radius of the paper times a constant of the first problem",
+    "": "Without the radius of a paper",
 }
 """What the label of a learner ends with, and what that means."""
+CONTROL = "Greedy"
+"""Without a bonus: how much harder the problems themselves become. It stands in every table."""
 PROVED = {
     "UCRL-MNL": "1, 2, 1, 2",
     "RRL-MNL": "1, 2, 3/2, 2",
@@ -199,6 +201,7 @@ def kappa(measured: Sequence[Measured]) -> Page:
         here = {a: p for a, p in problems.items() if mode_of(a) == ending}
         if not here:
             continue
+        here |= {a: problems[a] for a in (CONTROL,) if a in problems}
         rows = [["learner", *FACTORS, "proved"]]
         panels: dict[str, dict[str, Band]] = {f"against {factor}": {} for factor in FACTORS}
         for agent, points in here.items():
