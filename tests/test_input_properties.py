@@ -105,14 +105,14 @@ def test_a_broken_probability_is_refused_by_name(problem, how, data):
 
 
 @SETTINGS
-@given(problems(), st.sampled_from([-0.1, 1.1, np.nan, np.inf, -np.inf, 100.0]), st.data())
+@given(problems(), st.sampled_from([np.nan, np.inf, -np.inf, 1e300]), st.data())
 def test_a_broken_reward_is_refused_by_name(problem, value, data):
     transition, reward, horizon, initial = problem
     index = tuple(data.draw(st.integers(0, n - 1)) for n in reward.shape)
     bad = reward.copy()
     bad[index] = value
-    where = ", ".join(map(str, index))
-    with pytest.raises(ValueError, match=rf"reward\[{where}\] is .* must lie in \[0, 1\]"):
+    s, a = index[-2:]
+    with pytest.raises(ValueError, match=rf"reward of .*s={s}, a={a}.* must be finite numbers"):
         FiniteMDP.from_arrays(transition, bad, horizon, initial)
 
 

@@ -105,12 +105,10 @@ class Plan(NamedTuple):
 
 def empty_plan(task: Task) -> tuple[Array, Array, Array]:
     """(policy, v, q) for a sweep to write: (H, S), (H + 1, S) with its last row, (S*A,)."""
-    shape = task.horizon, task.n_states
-    return (
-        np.empty(shape, policy_type(task)),
-        np.concatenate([np.zeros(shape), task.terminal_row[None]]),
-        np.empty(task.n_states * task.n_actions),
-    )
+    v = np.empty((task.horizon + 1, task.n_states))
+    v[-1] = task.terminal_row
+    policy = np.empty((task.horizon, task.n_states), policy_type(task))
+    return policy, v, np.empty(task.n_states * task.n_actions)
 
 
 def random_actions(task: Task, rng: np.random.Generator) -> Array:
