@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import poisson
 
 import upriver as up
 from tests import pages
@@ -84,3 +85,34 @@ def test_agent(tmp_path):
     }  # fmt: skip
     assert lost["ucrl-mnl-se-pooled"] < lost.min() + 0.5
     assert m["run"].values[-1] > 0.9 * m["run"].optimal_values[-1]
+
+
+def test_inventory(tmp_path):
+    """Defined in 25 lines, learned within 1% of the optimum, and the optimum is right."""
+    m = played("inventory", tmp_path)
+    mdp, best, run = m["mdp"], m["best"], m["run"]
+    text = (FOLDER / "inventory.md").read_text()
+    cell = text.partition(CELL)[2].partition("```")[0]
+    assert sum(bool(line.strip()) for line in cell.splitlines()) <= 25
+    # an independent backward induction, by the stock
+    demand = poisson.pmf(np.arange(200), 6.0)
+    v = np.arange(21.0)  # what is left is worth 1 a piece
+    for h in reversed(range(30)):
+        q = np.full((21, 21), -np.inf)
+        for stock in range(21):
+            for order in range(21 - stock):
+                after = np.maximum(stock + order - np.arange(200), 0)
+                sold = stock + order - after
+                paid = 5.0 * sold - 2.0 * order - 3.0 * (order > 0) - 0.1 * after
+                q[stock, order] = demand @ (paid + v[after])
+        v = q.max(axis=1)
+        for stock in range(21):
+            i = mdp.known.state_names.number(stock)
+            assert np.isclose(best.v[h, i], v[stock], rtol=1e-10)
+            order = mdp.known.action_names[best.policy[h, i]]
+            assert np.isclose(q[stock, order], v[stock], rtol=1e-10)
+    start = mdp.known.state_names.number(0)
+    assert run.values[-1] >= 0.99 * best.v[0, start]
+    room = np.array([20 - mdp.known.state_names[s] for s in range(21)])
+    orders = np.array([mdp.known.action_names[a] for a in range(21)])
+    assert (orders[run.plan.policy] <= room).all(), "nobody orders more than there is room for"

@@ -117,23 +117,21 @@ def shop(stock, order):
     """Three outcomes for every stock at once; what is not there is not sold."""
     filled = np.minimum(stock + order, 6)[:, None]
     sold = np.minimum(filled, np.arange(3))
-    return filled - sold, DEMAND, 0.3 * sold - 0.05 * order + 0.1
+    return filled - sold, DEMAND, 3.0 * sold - 0.5 * order - 0.2
 
 
 def scalar_shop():
     def outcomes(s, a):
-        chances, paid = {}, {}
+        chances = {}
         for d, p in enumerate(DEMAND):
             filled = min(s + a, 6)
-            sold = min(filled, d)
-            chances[filled - sold] = chances.get(filled - sold, 0.0) + p
-            paid[filled - sold] = paid.get(filled - sold, 0.0) + p * (0.3 * sold - 0.05 * a + 0.1)
-        return chances, paid
+            chances[filled - min(filled, d)] = chances.get(filled - min(filled, d), 0.0) + p
+        return chances
 
     return up.FiniteMDP.from_functions(
-        start=2, actions=[0, 1, 2], successors=lambda s, a: outcomes(s, a)[0],
-        probability=lambda s, a, s2: outcomes(s, a)[0][s2],
-        reward=lambda s, a: sum(outcomes(s, a)[1].values()), horizon=9,
+        start=2, actions=[0, 1, 2], successors=outcomes,
+        probability=lambda s, a, s2: outcomes(s, a)[s2],
+        reward=lambda s, a, s2: 3.0 * (min(s + a, 6) - s2) - 0.5 * a - 0.2, horizon=9,
     )  # fmt: skip
 
 
@@ -145,10 +143,22 @@ def test_functions_of_arrays_give_what_functions_of_states_give():
     for s in mdp.known.states:
         i, j = (m.known.state_names.number(s) for m in (mdp, plain))
         assert np.isclose(one.v[0, i], other.v[0, j])
-    for s, a, s2, p in mdp.to_frame()[["state", "action", "next_state", "probability"]].values:
-        rows = plain.known.rows_of(int(s), int(a))
-        there = [plain.known.state_names[x] for x in plain.known.successors[rows]]
-        assert np.isclose(plain.probability[0, rows][there.index(int(s2))], p)
+    same(mdp, plain)
+    assert mdp.known.arrival is not None, "the reward depends on the next state"
+
+
+@pytest.mark.parametrize("change", [1.0, -7.5, 0.0])
+def test_rewards_of_the_next_state_are_kept(change):
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(3), (3, 2))
+    r = rng.normal(size=(3, 2, 1)) + change * rng.normal(size=(3, 2, 3))
+    mine = up.FiniteMDP.from_arrays(p, r, horizon=4)
+    toolbox = up.FiniteMDP.from_mdptoolbox(p.transpose(1, 0, 2), r.transpose(1, 0, 2), horizon=4)
+    same(toolbox, mine)
+    again = up.FiniteMDP.from_frame(mine.to_frame(), horizon=4)
+    same(again, mine)
+    assert (again.known.arrival is None) == (change == 0.0), "r(s, a) stays r(s, a)"
+    assert np.allclose(up.solve(again).v, up.solve(mine).v)
 
 
 def test_only_what_can_be_reached_is_listed_and_late_states_stay():

@@ -42,10 +42,17 @@ def from_triples(
     weight = np.bincount(row, probability[some], len(key))
     paid = np.bincount(row, (probability * reward)[some], len(key)) / weight
     pair, successors = np.divmod(key, n_states)
-    table = np.bincount(pair, weight * paid, n_states * n_actions).reshape(n_states, n_actions)
+    starts = np.flatnonzero(np.r_[True, np.diff(pair) > 0])
+    least, most = np.minimum.reduceat(paid, starts), np.maximum.reduceat(paid, starts)
+    table, arrival = np.zeros(n_states * n_actions), None
+    if np.allclose(least, most, rtol=1e-12, atol=1e-12 * np.abs(paid).max()):  # r(s, a)
+        table[pair[starts]] = least
+    else:
+        arrival = paid[None]
     return assemble(
-        pair, successors, weight[None], n_states, n_actions, table, horizon, initial, names
-    )
+        pair, successors, weight[None], n_states, n_actions, table.reshape(n_states, n_actions),
+        horizon, initial, names, arrival,
+    )  # fmt: skip
 
 
 def from_outcomes(

@@ -127,12 +127,7 @@ def by_step(
     prob, paid = np.zeros((2, horizon, len(triples)))
     prob[step, row], paid[step, row] = p, r
     pair, following = np.divmod(triples, sizes[0])
-    table = np.zeros((horizon, sizes[0] * sizes[1]))
-    at: Any = slice(None), pair
-    np.add.at(table, at, prob * paid)
-    return assemble(
-        pair, following, prob, *sizes, table.reshape(horizon, *sizes), horizon, initial, names
-    )
+    return assemble(pair, following, prob, *sizes, np.zeros(sizes), horizon, initial, names, paid)
 
 
 def read_cells(frame: Any, columns: Sequence[str]) -> dict[str, Array]:
@@ -192,7 +187,8 @@ def mdp_frame(mdp: FiniteMDP) -> Any:
     """
     task = mdp.known
     s, a, s2 = task.triples
-    reward = mdp.known.reward_rows[:, s * task.n_actions + a]
+    pays, arrival = task.paid_rows
+    reward = pays[:, s * task.n_actions + a] + (arrival if arrival.size else 0.0)
     steps = max(len(mdp.probability), len(reward))
     every = {
         "step": np.repeat(np.arange(steps), task.n_triples),
