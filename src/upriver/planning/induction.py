@@ -105,7 +105,7 @@ class Plan(NamedTuple):
 
 def empty_plan(task: Task) -> tuple[Array, Array, Array]:
     """(policy, v, q) for a sweep to write: (H, S), (H + 1, S) with its last row, (S*A,)."""
-    v = np.empty((task.horizon + 1, task.n_states))
+    v = np.zeros((task.horizon + 1, task.n_states))
     v[-1] = task.terminal_row
     policy = np.empty((task.horizon, task.n_states), policy_type(task))
     return policy, v, np.empty(task.n_states * task.n_actions)
