@@ -1,4 +1,4 @@
-"""The one way a function is compiled here: numba, cached on disk where a cache can be written."""
+"""The ways a function is compiled here: numba, cached on disk where a cache can be written."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,23 +12,29 @@ STAMP = tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path
 go on using one whose callees have changed."""
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Compile `function` on its first call; IEEE division instead of Python's ZeroDivisionError."""
-    return cached(function, error_model="numpy")
-
-
-def inner(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function that only kernels call: without the wrapper that Python would need.
-
-    Unpacking a layout of a dozen arrays takes longer to compile than most loops.
-    """
-    return cached(function, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-
-
-def cached(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    options["error_model"] = "numpy"
     try:
         kernel: Any = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # numba found no folder to cache in: a read-only install
         return numba.njit(**options)(function)
     kernel._cache._cache_file._source_stamp = STAMP
     return kernel
+
+
+def lean(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Compile a function that makes no array and returns none: no reference is counted.
+
+    Counting them, at every slice and every array taken out of a layout, is atomic, and costs more
+    than the short loops in between.
+    """
+    return compiled(function, _nrt=False, **options)
+
+
+def inner(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a lean function that only kernels call: without the wrapper that Python would need.
+
+    Unpacking a layout of a dozen arrays takes longer to compile than most loops.
+    """
+    return lean(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)

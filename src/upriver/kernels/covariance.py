@@ -23,6 +23,7 @@ def solve(layout, counts, theta, lam, vector):
     gradient, mean = np.empty(m), np.empty(m)
     out, left = np.empty(2 * layout.max_successors), np.empty(layout.max_successors)
     slope, direction = np.zeros(n), np.zeros(n)
+    found = np.empty(layout.groups.shape[0], np.int64)
     own = layout.own
     for g in range(layout.group_table.shape[0] - 1):
         for row in range(layout.group_table[g, 0] + 1, layout.group_table[g + 1, 0]):
@@ -31,7 +32,7 @@ def solve(layout, counts, theta, lam, vector):
             vector[place] /= lam  # unvisited own effects; the others are set below
     for b in range(layout.block_table.shape[0] - 1):
         place, size = layout.block_table[b, 0], layout.block_table[b, 2]
-        groups = visited_groups(layout, counts, b)
+        groups = found[: visited_groups(layout, counts, b, found)]
         evaluate_block(layout, groups, counts, theta, b, lam, gradient, factor, out, mean)
         for i in range(size):
             gradient[i] = vector[layout.features[place + i]]
@@ -58,10 +59,11 @@ def variances(layout, counts, theta, lam, variance):
     gradient, mean = np.empty(m), np.empty(m)
     out, left = np.empty(2 * layout.max_successors), np.empty(layout.max_successors)
     squares = np.empty(layout.max_successors)
+    found = np.empty(layout.groups.shape[0], np.int64)
     logdet = 0.0
     for b in range(layout.block_table.shape[0] - 1):
         place, size = layout.block_table[b, 0], layout.block_table[b, 2]
-        groups = visited_groups(layout, counts, b)
+        groups = found[: visited_groups(layout, counts, b, found)]
         evaluate_block(layout, groups, counts, theta, b, lam, gradient, factor, out, mean)
         cholesky(factor, size, lam)
         for i in range(size):

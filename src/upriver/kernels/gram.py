@@ -30,13 +30,13 @@ def add_outer(layout, g, weight, gram):
 
 
 @inner
-def gram_block(layout, b, groups, counts, lam, gram):
+def gram_block(layout, b, groups, counts, lam, gram, weight, left):
     """Gram matrix, eq. (5), of block b: lam I + sum over visits and successors of phi phi^T.
 
-    Where there are own effects it is what they leave, see `kernels.pooled`.
+    Where there are own effects it is what they leave, see `kernels.pooled`; weight and left are
+    theirs to use.
     """
     table = layout.group_table
-    weight, left = np.empty(layout.max_successors), np.empty(layout.max_successors)
     for i in range(layout.block_table[b, 2]):
         for j in range(i):
             gram[i, j] = 0.0
@@ -57,10 +57,15 @@ def solve_rows(layout, g, factor, m, rows, squares):
     table, slots, values = layout.group_table, layout.slots, layout.values
     w, place = table[g, 1], table[g, 2]
     for u in range(table[g + 1, 0] - table[g, 0]):
-        rows[u, :m] = 0.0
-        for j in range(w):
-            rows[u, slots[place + j]] = values[table[g, 3] + u * w + j]
-        squares[u] = solve_lower(factor, m, rows[u])
+        for i in range(m):
+            rows[u, i] = 0.0
+        zeros = m
+        for j in range(w - 1, -1, -1):
+            x = values[table[g, 3] + u * w + j]
+            if x != 0.0:  # columns ascend, so the last one found is the first of the row
+                zeros = slots[place + j]
+                rows[u, zeros] = x
+        squares[u] = solve_lower(factor, m, rows[u], zeros)
 
 
 @inner
@@ -112,9 +117,11 @@ def norms(layout, counts, lam, norm):
     n, m = layout.max_successors, layout.max_size
     rows, factor = np.empty((n, m + 1)), np.empty((m, m))
     squares, out, left = np.empty(n), np.empty(n), np.empty(n)
+    found = np.empty(layout.groups.shape[0], np.int64)
     for b in range(layout.block_table.shape[0] - 1):
         size = layout.block_table[b, 2]
-        gram_block(layout, b, visited_groups(layout, counts, b), counts, lam, factor)
+        groups = found[: visited_groups(layout, counts, b, found)]
+        gram_block(layout, b, groups, counts, lam, factor, out, left)
         cholesky(factor, size, lam)
         for i in range(layout.block_table[b, 1], layout.block_table[b + 1, 1]):
             g = layout.groups[i]

@@ -40,11 +40,10 @@ def softmax(layout, g, theta, out):
 
 
 @inner
-def visited_groups(layout, counts, b):
-    """The groups of block b that have a count."""
+def visited_groups(layout, counts, b, found):
+    """Fills found with the groups of block b that have a count; returns how many."""
     table, members = layout.group_table, layout.groups
     low, high = layout.block_table[b, 1], layout.block_table[b + 1, 1]
-    found = np.empty(high - low, np.int64)
     n = 0
     for i in range(low, high):
         g = members[i]
@@ -53,7 +52,7 @@ def visited_groups(layout, counts, b):
                 found[n] = g
                 n += 1
                 break
-    return found[:n]
+    return n
 
 
 @inner

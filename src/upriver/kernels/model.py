@@ -7,31 +7,37 @@ from upriver.kernels.compiled import compiled, inner
 from upriver.kernels.gram import gram_block, measure_group, measure_pooled
 from upriver.kernels.likelihood import softmax, visited_groups, visits_of
 from upriver.kernels.newton import newton_block
+from upriver.kernels.planning import count
 from upriver.kernels.pooled import own_logdet
 
 
 @inner
-def seen_before(job, steps, touched, table):
-    """Whether an earlier job has the same core and block."""
-    for earlier in range(job):
-        if steps[earlier] == steps[job] and table[touched[earlier], 4] == table[touched[job], 4]:
-            return True
-    return False
+def seen_before(job, touched, table):
+    """Whether an earlier job has the same block."""
+    earlier = 0
+    while table[touched[earlier], 4] != table[touched[job], 4]:
+        earlier += 1
+    return earlier < job
 
 
 @compiled
 def refresh(
-    layout, steps, touched, everything, local, counts, theta, lam,
+    layout, indptr, successors, n_actions, states, actions, everything, local, counts, theta, lam,
     prob, width, geometry, geometry_start, logdet,
 ):  # fmt: skip
-    """Bring the estimate (3), the Gram matrix (5) and what planning reads of them up to date.
+    """Count an episode, and bring up to date the estimate (3), the Gram matrix (5) and what
+    planning reads of them.
 
-    With `local` the Hessian of (2) at the estimate takes the place of the Gram matrix. `touched`
-    are the groups whose counts changed and `steps` the core of each; with `everything` all blocks
-    of all cores are redone instead. In place: theta (C, d), prob (C, n), width (C, S*A) the
-    largest norm of each group, geometry (C, sum U^2) or (C, 0), logdet (C, B) of the matrix's
-    blocks. Returns the number of the first block whose fit failed, or -1.
+    With `local` the Hessian of (2) at the estimate takes the place of the Gram matrix. Blocks that
+    the episode touched are redone; with `everything` all blocks of all cores. In place: counts and
+    prob (C, n), theta (C, d), width (C, S*A) the largest norm of each group, geometry
+    (C, sum U^2) or (C, 0), logdet (C, B) of the matrix's blocks. Returns (the first step of the
+    episode outside the support, the first block whose fit failed), -1 for none.
     """
+    touched = np.empty(actions.shape[0], np.int64)
+    bad = count(indptr, successors, n_actions, states, actions, counts, touched)
+    if bad >= 0:
+        return bad, -1
     table, blocks, members = layout.group_table, layout.block_table, layout.groups
     n_blocks = blocks.shape[0] - 1
     m = layout.max_size
@@ -44,28 +50,29 @@ def refresh(
     left = np.empty(layout.max_successors)
     rows = np.empty((layout.max_successors, m + 1))
     squares = np.empty(layout.max_successors)
+    found = np.empty(layout.groups.shape[0], np.int64)
     n_jobs = counts.shape[0] * n_blocks if everything else touched.shape[0]
     for job in range(n_jobs):
-        c = job // n_blocks if everything else steps[job]
+        c = job // n_blocks if everything else min(job, counts.shape[0] - 1)
         b = job % n_blocks if everything else table[touched[job], 4]
-        if b < 0 or (not everything and seen_before(job, steps, touched, table)):
+        if b < 0 or (not everything and counts.shape[0] == 1 and seen_before(job, touched, table)):
             continue
         core, visits = theta[c], counts[c]
-        groups = visited_groups(layout, visits, b)
+        groups = found[: visited_groups(layout, visits, b, found)]
         if not newton_block(
-            layout, b, groups, visits, core, lam, local, hessian, factor, out, mean, scratch,
+            layout, b, groups, visits, core, lam, local, hessian, factor, out, left, mean, scratch,
             own_scratch,
         ):  # fmt: skip
-            return b
+            return -1, b
         size = blocks[b, 2]
         if local:  # newton_block left the Hessian at the estimate behind
             for i in range(size):  # a slice assigned to a slice would compile for seconds
                 for j in range(i + 1):
                     factor[i, j] = hessian[i, j]
         else:
-            gram_block(layout, b, groups, visits, lam, factor)
+            gram_block(layout, b, groups, visits, lam, factor, out, left)
         if not cholesky(factor, size, lam):
-            return b
+            return -1, b
         total = 0.0
         for i in range(size):
             total += 2.0 * np.log(factor[i, i])
@@ -88,4 +95,4 @@ def refresh(
                     layout, g, factor, size, geometry[c], geometry_start, rows, squares
                 )
         logdet[c, b] = total
-    return -1
+    return -1, -1

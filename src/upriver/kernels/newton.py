@@ -14,7 +14,8 @@ SMALLEST = 1e-12  # share of a Newton step below which halving it is given up
 
 @inner
 def newton_block(
-    layout, b, groups, counts, theta, lam, keep, hessian, factor, out, mean, scratch, own_scratch
+    layout, b, groups, counts, theta, lam, keep, hessian, factor, out, left, mean, scratch,
+    own_scratch,
 ):  # fmt: skip
     """Minimise (2) over the coordinates of block b, in place in theta, from the theta given.
 
@@ -27,7 +28,6 @@ def newton_block(
     m = layout.block_table[b, 2]
     gradient, step, origin = scratch[0], scratch[1], scratch[2]
     slope, direction, own_origin = own_scratch[0], own_scratch[1], own_scratch[2]
-    left = np.empty(layout.max_successors)
     table, own = layout.group_table, layout.own
     total = 0.0
     for g in groups:
@@ -87,26 +87,16 @@ def fit_blocks(layout, counts, theta, lam):
     m = layout.max_size
     hessian = np.empty((m, m))
     factor = np.empty((m, m))
-    out = np.empty(2 * layout.max_successors)
+    out, left = np.empty(2 * layout.max_successors), np.empty(layout.max_successors)
+    found = np.empty(layout.groups.shape[0], np.int64)
     mean = np.empty(m)
     scratch = np.empty((3, m))
     own_scratch = np.empty((3, counts.shape[0] if layout.own > 0.0 else 0))
     for b in range(layout.block_table.shape[0] - 1):
-        groups = visited_groups(layout, counts, b)
+        groups = found[: visited_groups(layout, counts, b, found)]
         if not newton_block(
-            layout,
-            b,
-            groups,
-            counts,
-            theta,
-            lam,
-            False,
-            hessian,
-            factor,
-            out,
-            mean,
-            scratch,
+            layout, b, groups, counts, theta, lam, False, hessian, factor, out, left, mean, scratch,
             own_scratch,
-        ):
+        ):  # fmt: skip
             return b
     return -1

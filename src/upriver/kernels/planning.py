@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, inner
+from upriver.kernels.compiled import inner, lean
 
 
-@compiled
+@lean
 def scramble(x):
     """The splitmix64 finaliser: a random-looking 64-bit word for each word."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
@@ -14,7 +14,7 @@ def scramble(x):
     return x ^ (x >> np.uint64(31))
 
 
-@compiled
+@lean
 def argmax_random_ties(q, start, n_actions, word):
     """Index of the largest of q[start : start + n_actions], uniform among exact ties."""
     best = q[start]
@@ -55,7 +55,7 @@ def largest_group(indptr):
     return most
 
 
-@compiled
+@lean
 def sweep(
     indptr, successors, pay, prob, reward, bonus, scale, low, q_cap, v_cap, seed, v, policy, q
 ):
@@ -119,11 +119,12 @@ def sweep(
             values[s] = min(best, v_most)
 
 
-@compiled
+@lean
 def evaluate(indptr, successors, prob, reward, policy, previous, v):
     """V^pi (H+1, S) in place; steps after the last one where `policy` and `previous` differ stand.
 
-    Returns how many steps were evaluated, or -1 where an action does not exist; then v is void.
+    Afterwards `previous` is `policy`. Returns how many steps were evaluated, or -1 where an action
+    does not exist; then v is void.
     """
     horizon, n_states = policy.shape
     n_actions = (indptr.shape[0] - 1) // n_states
@@ -143,6 +144,7 @@ def evaluate(indptr, successors, prob, reward, policy, previous, v):
             a = policy[h, s]
             if a < 0 or a >= n_actions:
                 return -1
+            previous[h, s] = a
             g = s * n_actions + a
             if indptr[g] == indptr[g + 1]:
                 return -1
@@ -153,7 +155,7 @@ def evaluate(indptr, successors, prob, reward, policy, previous, v):
     return last + 1
 
 
-@compiled
+@lean
 def evaluate_mixed(indptr, successors, prob, reward, mixture, v):
     """V^pi (H+1, S) in place of a randomised policy: mixture (1|H, S*A) of probabilities."""
     horizon = v.shape[0] - 1
@@ -174,7 +176,7 @@ def evaluate_mixed(indptr, successors, prob, reward, mixture, v):
             v[h, s] = total
 
 
-@compiled
+@lean
 def pick(cumulative_from, weights, start, stop, u):
     """The first i in [start, stop) where the running sum of weights exceeds u; the last if none."""
     total = cumulative_from
@@ -185,7 +187,7 @@ def pick(cumulative_from, weights, start, stop, u):
     return stop - 1
 
 
-@compiled
+@lean
 def rollout(
     indptr, successors, prob, reward, pay, starts, start_prob, policy, uniforms, states, actions,
     rewards,
@@ -215,7 +217,26 @@ def rollout(
     return total
 
 
-@compiled
+@lean
+def play(
+    indptr, successors, prob, expected, reward, pay, starts, start_prob, policy, previous, v,
+    uniforms, states, actions, rewards,
+):  # fmt: skip
+    """`evaluate`, with the expected reward, then `rollout`, with what pairs and triples pay.
+
+    Returns (steps evaluated, sum of the rewards); nothing is played after a -1.
+    """
+    changed = evaluate(indptr, successors, prob, expected, policy, previous, v)
+    if changed < 0:
+        return changed, 0.0
+    total = rollout(
+        indptr, successors, prob, reward, pay, starts, start_prob, policy, uniforms, states,
+        actions, rewards,
+    )  # fmt: skip
+    return changed, total
+
+
+@lean
 def count(indptr, successors, n_actions, states, actions, counts, touched):
     """Add an episode to counts (1|H, n); touched (H,) gets the group of each step.
 
@@ -239,7 +260,7 @@ def count(indptr, successors, n_actions, states, actions, counts, touched):
     return -1
 
 
-@compiled
+@lean
 def check_episode(states, actions, rewards, n_states, n_actions, indptr):
     """3 h + (0, 1, 2) for the first step h whose state, action or reward cannot be; else -1."""
     for h in range(states.shape[0]):
@@ -257,7 +278,7 @@ def check_episode(states, actions, rewards, n_states, n_actions, indptr):
     return -1
 
 
-@compiled
+@lean
 def rollout_batch(
     indptr, successors, prob, reward, pay, starts, start_prob, policy, uniforms, states, actions,
     rewards,

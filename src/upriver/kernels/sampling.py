@@ -26,9 +26,10 @@ def draw(layout, counts, theta, lam, normals):
     gradient, mean, x = np.empty(m), np.empty(m), np.empty(m)
     out = np.empty(2 * layout.max_successors)
     left, root = np.empty(layout.max_successors), np.empty(layout.max_successors)
+    found = np.empty(layout.groups.shape[0], np.int64)
     for b in range(layout.block_table.shape[0] - 1):
         place, size = layout.block_table[b, 0], layout.block_table[b, 2]
-        groups = visited_groups(layout, counts, b)
+        groups = found[: visited_groups(layout, counts, b, found)]
         evaluate_block(layout, groups, counts, theta, b, lam, gradient, factor, out, mean)
         if not cholesky(factor, size, lam):
             return b

@@ -94,9 +94,8 @@ def absorb(
 ) -> Model:
     """The model after one more episode, with lambda_{k+1} = regularization."""
     new = Model._make([*(x.copy() for x in model[:-1]), regularization])
-    touched = add_counts(features, new.counts, episode)
-    steps = np.arange(len(touched)) if len(new.counts) > 1 else np.zeros(len(touched), np.int64)
-    bring_up_to_date(features, new, steps, touched, regularization != model.regularization, local)
+    everything = regularization != model.regularization
+    bring_up_to_date(features, new, episode.states, episode.actions, everything, local)
     return new
 
 
@@ -109,19 +108,26 @@ def add_counts(features: Features, counts: Array, episode: Transitions) -> Array
         touched,
     )  # fmt: skip
     if bad >= 0:
-        s, a, s2 = episode.states[bad], episode.actions[bad], episode.states[bad + 1]
-        task.refuse_step(bad, int(s), int(a), int(s2))
+        refuse(features, episode.states, episode.actions, bad)
     return touched
 
 
+def refuse(features: Features, states: Array, actions: Array, h: int) -> None:
+    features.task.refuse_step(h, int(states[h]), int(actions[h]), int(states[h + 1]))
+
+
 def bring_up_to_date(
-    features: Features, model: Model, steps: Array, touched: Array, everything: bool, local: bool
+    features: Features, model: Model, states: Array, actions: Array, everything: bool, local: bool
 ) -> None:
-    failed = kernels.model.refresh(
-        features.layout, steps, touched, everything, local, model.counts, model.theta,
-        model.regularization, model.prob, model.width, model.geometry, features.task.square_start,
-        model.logdet,
+    """Count an episode and redo the blocks that it touched, or all."""
+    task = features.task
+    bad, failed = kernels.model.refresh(
+        features.layout, task.indptr, task.successors, task.n_actions, states, actions, everything,
+        local, model.counts, model.theta, model.regularization, model.prob, model.width,
+        model.geometry, task.square_start, model.logdet,
     )  # fmt: skip
+    if bad >= 0:
+        refuse(features, states, actions, bad)
     if failed >= 0:
         raise RuntimeError(
             f"the maximum-likelihood fit of feature block {failed} did not converge; "

@@ -188,22 +188,19 @@ def swept(
     on the scale of [0, 1], as are `pay` (1 | H, n | 0) and `last` (S,), unless they are given.
     """
     policy, v, q = empty_plan(task)
-    arrays = (task.arrival_rows if pay is None else pay, *arrays)
     if last is not None:
         v[-1] = last
-
-    def run(arrays: tuple[Array, ...], step: slice, v: Array, policy: Array, q: Array) -> None:
-        kernel(
-            task.indptr, task.successors, *arrays, *constants, *(x[step] for x in by_step),
-            clip.low, clip.q_cap[step], clip.v_cap[step], word, v, policy, q,
-        )  # fmt: skip
-
-    run(arrays, slice(None), v, policy, q)
+    rows = task.indptr, task.successors
+    arrays = (task.arrival_rows if pay is None else pay, *arrays)
+    kernel(*rows, *arrays, *constants, *by_step, *clip, word, v, policy, q)
 
     def backup(h: int) -> Array:
         step, q = slice(h, h + 1), np.empty(len(task.sizes))
-        at = tuple(steps_of(x, h) for x in arrays)
-        run(at, step, v[h : h + 2].copy(), policy[step].copy(), q)
+        kernel(
+            *rows, *(steps_of(x, h) for x in arrays), *constants, *(x[step] for x in by_step),
+            clip.low, clip.q_cap[step], clip.v_cap[step], word, v[h : h + 2].copy(),
+            policy[step].copy(), q,
+        )  # fmt: skip
         return q.reshape(task.n_states, task.n_actions)
 
     return Plan(policy, v, backup, task)

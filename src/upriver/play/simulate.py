@@ -241,9 +241,11 @@ def simulate(
     played: Any = None
     v = np.zeros((horizon + 1, task.n_states))
     v[-1] = last = mdp.terminal
-    model = task.indptr, task.successors, mdp.probability
-    starts = mdp.initial_states, mdp.initial_probability
-    rollout, evaluate = kernels.planning.rollout, kernels.planning.evaluate
+    known = (
+        task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.paid_rows,
+        mdp.initial_states, mdp.initial_probability,
+    )  # fmt: skip
+    play = kernels.planning.play
     plan: Any = None
     for k in range(n_episodes):
         if k % CHUNK == 0:
@@ -253,16 +255,14 @@ def simulate(
         planned = perf_counter()
         policy: Any = getattr(plan, "policy", None)
         check_table(policy, task)
-        played = ~policy if played is None else played  # at first everything is new
-        changed = evaluate(*model, mdp.reward_rows, policy, played, v)
-        if changed < 0:
-            check_available("the agent's policy", policy, task)
-        if changed:
-            played = policy.copy()  # an agent may write its next table into the same array
+        if played is None or policy.dtype != played.dtype:
+            played = ~policy  # everything is new
         episode = Episode(
             np.empty(horizon + 1, np.int64), np.empty(horizon, np.int64), np.empty(horizon)
         )
-        paid = rollout(*model, *task.paid_rows, *starts, policy, uniforms[k % CHUNK], *episode)
+        changed, paid = play(*known, policy, played, v, uniforms[k % CHUNK], *episode)
+        if changed < 0:
+            check_available("the agent's policy", policy, task)
         first = episode.states[0]
         returns[k] = paid + last[episode.states[-1]]
         values[k] = v[0, first]
