@@ -12,9 +12,9 @@ from importlib import import_module
 from typing import Any
 
 ROOMS = (
-    "cholesky", "choices", "covariance", "ellipsoid", "gram", "likelihood", "linear", "model",
-    "newton", "online", "optimism", "planning", "pooled", "ratio", "sampling", "stationary",
-    "tabular", "value",
+    "cholesky", "choices", "covariance", "ellipsoid", "gram", "layout", "likelihood", "linear",
+    "model", "newton", "online", "optimism", "planning", "pooled", "ratio", "sampling",
+    "stationary", "tabular", "value",
 )  # fmt: skip
 
 

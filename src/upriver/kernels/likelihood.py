@@ -1,6 +1,6 @@
 """Eq. (1), the transition probability, and eq. (2), the penalised likelihood, with its Hessian.
 
-`layout` is `features.Layout`: each group (s, a) holds a small dense matrix, one row per successor
+`layout` is a `Layout`: each group (s, a) holds a small dense matrix, one row per successor
 and one column per feature that is not zero somewhere in the group; groups that share features form
 a block, and blocks are independent of each other in the likelihood and in the Gram matrix.
 Matrices of a block are dense, m x m, and kept in their lower triangle.

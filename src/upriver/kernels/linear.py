@@ -1,6 +1,6 @@
 """Ridge regression for the linear baselines, and the sweeps whose backup is a regression.
 
-Matrices are kept in their lower triangle. `layout` is `features.Layout`, see `kernels.likelihood`.
+Matrices are kept in their lower triangle. `layout` is a `Layout`, see `kernels.likelihood`.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """Online estimates of the MNL model, one transition at a time, and the bonuses read off them.
 
-`layout` is `features.Layout`. `matrix` (C, sum m^2) holds the symmetric m x m matrix of each block,
+`layout` is a `Layout`. `matrix` (C, sum m^2) holds the symmetric m x m matrix of each block,
 flat, from matrix_start[b] on; C is the number of cores, 1 or H, and step h learns and reads core
 min(h, C - 1). Cost is O(1) in the number of episodes.
 """

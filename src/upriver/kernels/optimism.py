@@ -2,26 +2,21 @@
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled
+from upriver.kernels.compiled import compiled, inner
 from upriver.kernels.ellipsoid import ANGLES, largest_expectation
 from upriver.kernels.planning import argmax_random_ties, largest_group, settle
 
 
-@compiled
-def sweep_gradient(
+@inner
+def sweep_steps(
     indptr, successors, pay, prob, reward, width, geometry, beta, sign,
-    half_range, low, q_cap, v_cap, seed, v, policy, q,
+    half_range, low, q_cap, v_cap, seed, v, policy, q, x,
 ):  # fmt: skip
-    """Q_h = r + P V + sign (beta ||grad PV||_{A^-1} + half_range_h (beta width)^2).
-
-    grad PV = sum_u p_u (V_u - PV) phi_u; with the geometry G of the group its squared norm is
-    x^T G x, x_u = p_u (V_u - PV). Shapes as in `planning.sweep`; geometry (1|H, sum U^2).
-    """
+    """`sweep_gradient`, with x to keep the differences of a pair in."""
     # Unsigned counters, as in `planning.sweep`: signed ones are tested for wrap-around every time.
     one, zero = np.uint64(1), np.uint64(0)
     horizon, n_states = policy.shape
     n_actions = q.shape[0] // n_states
-    x = np.empty(largest_group(indptr))
     paid = pay.shape[1] > 0
     for h in range(horizon - 1, -1, -1):
         c = min(h, prob.shape[0] - 1)
@@ -80,6 +75,22 @@ def sweep_gradient(
                 arg = argmax_random_ties(q, s * n_actions, n_actions, word)
             policy[h, s] = arg
             v[h, s] = min(best, v_cap[h])
+
+
+@compiled
+def sweep_gradient(
+    indptr, successors, pay, prob, reward, width, geometry, beta, sign,
+    half_range, low, q_cap, v_cap, seed, v, policy, q,
+):  # fmt: skip
+    """Q_h = r + P V + sign (beta ||grad PV||_{A^-1} + half_range_h (beta width)^2).
+
+    grad PV = sum_u p_u (V_u - PV) phi_u; with the geometry G of the group its squared norm is
+    x^T G x, x_u = p_u (V_u - PV). Shapes as in `planning.sweep`; geometry (1|H, sum U^2).
+    """
+    sweep_steps(
+        indptr, successors, pay, prob, reward, width, geometry, beta, sign, half_range, low,
+        q_cap, v_cap, seed, v, policy, q, np.empty(largest_group(indptr)),
+    )  # fmt: skip
 
 
 @compiled

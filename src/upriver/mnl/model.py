@@ -122,7 +122,7 @@ def bring_up_to_date(
     """Count an episode and redo the blocks that it touched, or all."""
     task = features.task
     bad, failed = kernels.model.refresh(
-        features.layout, task.indptr, task.successors, task.n_actions, states, actions, everything,
+        *features.layout, task.indptr, task.successors, task.n_actions, states, actions, everything,
         local, model.counts, model.theta, model.regularization, model.prob, model.width,
         model.geometry, task.square_start, model.logdet,
     )  # fmt: skip
