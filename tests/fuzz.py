@@ -27,6 +27,10 @@ from upriver.planning import backward_induction, clip_v
 RIVER = up.envs.riverswim(4, 5)
 OTHER = random_mdp(np.random.default_rng(3), 5, 3, 4)
 LONG = up.envs.riverswim(9, 7)
+GAPS = np.random.default_rng(4).dirichlet(np.ones(4), (4, 3))
+GAPS[[0, 1, 2, 2], [2, 0, 0, 1]] = 0.0
+SPARE = up.FiniteMDP.from_arrays(GAPS, np.full((4, 3), 0.5), 5)
+"""States lack actions: what they have not must not be played, learned or planned with."""
 ODD = [
     None, True, -1, 0, 2**40, 10**30, 0.5, np.nan, np.inf, -np.inf, "x", b"x", (), [], {}, object(),
     [[1], [1, 2]], np.zeros(0), np.zeros((0, 3)), np.zeros((2, 2)), np.array("x"),
@@ -53,7 +57,7 @@ class Door:
     def __init__(self, rng: np.random.Generator, folder: Path) -> None:
         self.rng, self.folder = rng, folder
         self.played = []
-        for mdp in (RIVER, OTHER):
+        for mdp in (RIVER, OTHER, SPARE):
             for agent in agents(mdp):
                 self.played.append((mdp, agent, up.simulate(mdp, agent, 2)))
         self.doors = [getattr(self, name) for name in dir(self) if name.startswith("call_")]
@@ -102,7 +106,8 @@ class Door:
         return [*given[:i], self.spoil(given[i]), *given[i + 1 :]]
 
     def episode(self, mdp):
-        played = up.rollouts(mdp, np.zeros(mdp.n_states, int), 1)
+        first = mdp.known.available.argmax(axis=1)
+        played = up.rollouts(mdp, first, 1)
         return Episode(played.states[0], played.actions[0], played.rewards[0])
 
     def call_plan(self):
@@ -154,7 +159,7 @@ class Door:
 
     def call_load_mdp(self):
         path = self.folder / "mdp.npz"
-        OTHER.save(path)
+        self.one([OTHER, SPARE]).save(path)
         return self.crafted(path, "mdp", *read_archive(path, "mdp"), load_and_solve)
 
     def crafted(self, path, kind, body, arrays, use):
@@ -185,8 +190,19 @@ class Door:
                 matrix.indices = spoiled
         return up.Features, self.spoiled(task, matrix)
 
+    def call_update_with_an_action_that_is_not_there(self):
+        _, agent, run = self.one([x for x in self.played if x[0] is SPARE])
+        episode = self.episode(SPARE)
+        actions = self.rng.integers(-1, 4, size=len(episode.actions))
+        return agent.update, (run.state, run.plan, episode._replace(actions=actions))
+
+    def call_play_an_action_that_is_not_there(self):
+        policy = self.rng.integers(-1, 4, size=(5, 4))
+        return self.one([(up.evaluate, (SPARE, policy)), (up.rollouts, (SPARE, policy, 2))])
+
     def call_evaluate(self):
-        return up.evaluate, self.spoiled(RIVER, up.solve(RIVER).policy)
+        mdp = self.one([RIVER, SPARE])
+        return up.evaluate, self.spoiled(mdp, up.solve(mdp).policy)
 
     def call_evaluate_another_plan(self):
         plan = self.one(self.played)[2].plan
@@ -195,16 +211,18 @@ class Door:
         ]
 
     def call_rollouts(self):
-        return up.rollouts, self.spoiled(RIVER, up.solve(RIVER).policy, 3, 0)
+        mdp = self.one([RIVER, SPARE])
+        return up.rollouts, self.spoiled(mdp, up.solve(mdp).policy, 3, 0)
 
     def call_solve(self):
         return up.solve, (self.one(ODD),)
 
     def call_induction(self):
-        task = RIVER.known
+        mdp = self.one([RIVER, SPARE])
+        task = mdp.known
         groups = len(task.sizes)
         prob, reward, bonus, scale = self.spoiled(
-            RIVER.probability.copy(),
+            mdp.probability.copy(),
             task.reward_rows,
             np.zeros((1, groups)),
             np.zeros(task.horizon),
@@ -236,6 +254,7 @@ class Door:
 
     def call_from_arrays(self):
         table = np.full((3, 2, 3), 1 / 3)
+        table[2, 1] = 0.0
         return up.FiniteMDP.from_arrays, self.spoiled(table, np.full((3, 2), 0.5), 4, 0)
 
     def call_from_rows(self):
@@ -266,7 +285,8 @@ def leaves(tree):
 
 def go_on(path):
     agent, checkpoint = up.load_agent(path)
-    mdp = RIVER if agent.task.n_states == 4 else OTHER
+    task = agent.task
+    mdp = OTHER if task.n_states == 5 else SPARE if task.n_actions == 3 else RIVER
     return up.simulate(mdp, agent, 2, resume=checkpoint)
 
 
