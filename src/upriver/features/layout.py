@@ -9,7 +9,7 @@ from scipy import sparse
 
 from upriver.checks import Array
 from upriver.display import displayed
-from upriver.kernels.layout import Layout
+from upriver.kernels import Layout
 from upriver.mdp import Task
 
 displayed(Layout)

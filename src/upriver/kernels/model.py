@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from upriver.kernels import Layout
 from upriver.kernels.cholesky import cholesky
 from upriver.kernels.compiled import compiled, inner
 from upriver.kernels.gram import gram_block, measure_group, measure_pooled
-from upriver.kernels.layout import Layout
 from upriver.kernels.likelihood import softmax, visited_groups, visits_of
 from upriver.kernels.newton import newton_block
 from upriver.kernels.planning import count
