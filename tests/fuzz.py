@@ -28,7 +28,7 @@ RIVER = up.envs.riverswim(4, 5)
 OTHER = random_mdp(np.random.default_rng(3), 5, 3, 4)
 LONG = up.envs.riverswim(9, 7)
 GAPS = np.random.default_rng(4).dirichlet(np.ones(4), (4, 3))
-GAPS[[0, 1, 2, 2], [2, 0, 0, 1]] = 0.0
+GAPS[[0, 1, 2, 2], [2, 1, 1, 2]] = 0.0  # all have action 0, for the agent that plays it always
 SPARE = up.FiniteMDP.from_arrays(GAPS, np.full((4, 3), 0.5), 5)
 """States lack actions: what they have not must not be played, learned or planned with."""
 ODD = [
