@@ -169,6 +169,12 @@ RIVER = up.envs.riverswim(4)
         (lambda: up.solve(RIVER, discount=0.9, tolerance=0), "tolerance is 0"),
         (lambda: up.solve(up.envs.tidal_river(4), average=True), "tidal-river-4 changes with the"),
         (lambda: up.solve(up.envs.deep_sea(3), average=True), r"one holds \(2, 0\), another"),
+        (lambda: RIVER.endless(1.0), r"discount is 1\.0; it must be at least 0 and less than 1"),
+        (lambda: up.envs.tidal_river(4).endless(), "tidal-river-4 changes with the step"),
+        (lambda: up.FiniteMDP.from_arrays(np.ones((1, 1, 1)), [[0.0]], 5, discount=0.9),
+         r"horizon is 5 and discount is 0\.9; it must be one of them"),
+        (lambda: up.FiniteMDP.from_arrays(np.ones((1, 1, 1)), [[0.0]], None, discount=1.5),
+         r"discount is 1\.5; it must be at least 0"),
         (lambda: up.evaluate(RIVER, [0, 1], discount=0.9), r"policy has shape \(2,\); it must be"),
         (lambda: up.evaluate(RIVER, [0, 1, 2, 0], discount=0.9), r"policy\[2\] is 2; actions are"),
         (lambda: up.evaluate(RIVER, np.ones((4, 2)), average=True), "that sum to 1"),
@@ -217,3 +223,46 @@ def test_elimination_tells_two_recurrent_classes(rng):
     assert not kernels.stationary.eliminate(*args, np.empty((3, 3)))
     joined = np.arange(4), np.array([1, 0, 1], np.int32), *args[2:]
     assert kernels.stationary.eliminate(*joined, np.empty((3, 3)))
+
+
+def test_an_mdp_without_a_last_step_knows_its_discount(tmp_path):
+    p, r = plain(RIVER)
+    mdp = up.FiniteMDP.from_arrays(p, r, None, discount=0.9)
+    assert mdp.horizon is None and mdp.discount == 0.9 and "discount 0.9" in repr(mdp)
+    np.testing.assert_array_equal(up.solve(mdp).v, up.solve(RIVER, discount=0.9).v)
+    np.testing.assert_array_equal(
+        up.evaluate(mdp, up.solve(mdp)).v, up.evaluate(RIVER, [1] * 4, discount=0.9).v
+    )
+    average = up.FiniteMDP.from_arrays(p, r, None)
+    assert "average reward" in repr(average)
+    assert up.solve(average).gain == up.solve(RIVER, average=True).gain
+    assert up.solve(RIVER.endless(0.9)).v == pytest.approx(up.solve(mdp).v)
+    for kept in (mdp, average):
+        for name in ("river.toml", "river.npz"):
+            kept.save(tmp_path / name)
+            assert up.FiniteMDP.load(tmp_path / name).discount == kept.discount
+    line = up.FiniteMDP.from_functions(  # its states are found without a limit of steps
+        0, ["on"], lambda s, a: [min(s + 1, 7)], lambda s, a, t: 1.0, lambda s, a: s / 7, None,
+        discount=0.5,
+    )  # fmt: skip
+    assert line.n_states == 8 and up.solve(line).v[7] == pytest.approx(2.0)
+
+
+def test_stationary_plans_are_matched_by_name():
+    rows = {("wet", "go"): {"dry": 1.0}, ("wet", "stay"): {"wet": 1.0},
+            ("dry", "go"): {"wet": 1.0}, ("dry", "stay"): {"dry": 1.0}}  # fmt: skip
+
+    def made(states, actions):
+        number = {s: i for i, s in enumerate(states)}
+        named = {
+            (number[s], actions.index(a)): {number[t]: p for t, p in row.items()}
+            for (s, a), row in rows.items()
+        }
+        pays = {(number["dry"], actions.index("stay")): 1.0}
+        return up.FiniteMDP.from_rows(named, pays, None, states=states, actions=actions)
+
+    one, other = made(["wet", "dry"], ["go", "stay"]), made(["dry", "wet"], ["go", "stay"])
+    plan = up.solve(one, discount=0.9)
+    assert plan.policy.tolist() == [0, 1]
+    assert up.evaluate(other, plan, discount=0.9).v == pytest.approx([10.0, 9.0])
+    assert up.evaluate(other, plan.policy, discount=0.9).v == pytest.approx([0.0, 0.0])

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from upriver.checks import Array, as_float, initial_distribution, positive_integer
-from upriver.mdp.declaring import actions_of, takes_next
+from upriver.mdp.declaring import actions_of, checked_discount, takes_next
 from upriver.mdp.task import Task
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def from_arrays(
     transition: ArrayLike,
     reward: ArrayLike,
-    horizon: int,
+    horizon: int | None,
     initial_state: int | ArrayLike = 0,
     **names: Any,
 ) -> FiniteMDP:
@@ -31,8 +31,9 @@ def from_arrays(
 
     A state does not have the actions whose rows are all zero.
     reward is (S, A) or (H, S, A), or (S, A, S) or (H, S, A, S) where it depends on s'.
-    initial_state is a state, or a distribution (S,). `names` are `local`, `name`, `states`,
-    `actions`, `terminal` and `reward_range` of the fields.
+    initial_state is a state, or a distribution (S,). horizon is None where there is no last step:
+    then `discount`, or the average reward. `names` are `local`, `name`, `states`, `actions`,
+    `discount`, `terminal` and `reward_range` of the fields.
     """
     dense = as_float("transition", transition)
     if dense.ndim not in (3, 4) or dense.shape[-1] != dense.shape[-3] or not dense.size:
@@ -67,7 +68,7 @@ def from_arrays(
 def from_sparse(
     transition: Any,
     reward: Any,
-    horizon: int,
+    horizon: int | None,
     initial_state: int | ArrayLike = 0,
     **names: Any,
 ) -> FiniteMDP:
@@ -105,7 +106,7 @@ def from_sparse(
 def from_rows(
     rows: Mapping[tuple[int, int], Mapping[int, float]],
     reward: Any,
-    horizon: int,
+    horizon: int | None,
     initial_state: int | ArrayLike = 0,
     **names: Any,
 ) -> FiniteMDP:
@@ -149,10 +150,11 @@ def from_functions(
     successors: Callable[[Any, Any], Iterable[Any]],
     probability: Callable[[Any, Any, Any], float],
     reward: Callable[..., float],
-    horizon: int,
+    horizon: int | None,
     max_states: int = 1_000_000,
     name: str = "mdp",
     terminal: Callable[[Any], float] | None = None,
+    discount: float | None = None,
 ) -> FiniteMDP:
     """From functions of the user's own states, any hashable values.
 
@@ -163,10 +165,10 @@ def from_functions(
     actions that it has. `reward` is a function of (s, a), or of (s, a, s') where it depends on the
     next state; `terminal` one of the state after the last step.
     """
-    horizon = positive_integer("horizon", horizon)
+    within = max_states if horizon is None else positive_integer("horizon", horizon)
     of_state = actions_of(actions)
     starts = dict(start) if isinstance(start, Mapping) else {start: 1.0}
-    states, table = close(list(starts), of_state, successors, horizon, max_states)
+    states, table = close(list(starts), of_state, successors, within, max_states)
     acting = len(table)
     table += [{a: [s] for a in of_state(s)} for s in states[len(table) :]]
     number = {s: i for i, s in enumerate(states)}
@@ -197,8 +199,9 @@ def from_functions(
     initial[: len(starts)] = list(starts.values())
     last = None if terminal is None else [float(terminal(s)) for s in states]
     return from_rows(
-        rows, rewards, horizon, initial, states=states, actions=labels, name=name, terminal=last
-    )
+        rows, rewards, horizon, initial, states=states, actions=labels, name=name, terminal=last,
+        discount=discount,
+    )  # fmt: skip
 
 
 def close(
@@ -271,7 +274,7 @@ def assemble(
     n_states: int,
     n_actions: int,
     reward: Any,
-    horizon: int,
+    horizon: int | None,
     initial_state: Any,
     names: dict[str, Any],
     arrival: Array | None = None,
@@ -279,15 +282,16 @@ def assemble(
     """A FiniteMDP from sorted triples, without those of no weight; `names`: further fields."""
     from upriver.mdp.finite import FiniteMDP
 
-    allowed = {"local", "name", "states", "actions", "terminal", "reward_range"}
+    allowed = {"local", "name", "states", "actions", "terminal", "reward_range", "discount"}
     if extra := set(names) - allowed:
         raise TypeError(f"unknown argument {min(extra)!r}; allowed are {sorted(allowed)}")
+    discount = checked_discount(horizon, names.pop("discount", None))
     keep = probability.any(axis=0)
     sizes = np.bincount(group[keep], minlength=n_states * n_actions)
     task = Task(
         n_states=n_states,
         n_actions=n_actions,
-        horizon=horizon,
+        horizon=1 if horizon is None else horizon,
         indptr=np.concatenate([[0], np.cumsum(sizes)]),
         successors=successors[keep],
         reward=reward,
@@ -297,6 +301,7 @@ def assemble(
         arrival=None if arrival is None else arrival[:, keep],
         terminal=names.pop("terminal", None),
         reward_range=names.pop("reward_range", None),
+        discount=discount,
     )
     starts, weights = initial_distribution(initial_state, n_states)
     return FiniteMDP(task, probability[:, keep], starts, weights, **names)

@@ -20,13 +20,15 @@ def from_successors(
     states: Iterable[Hashable],
     actions: Iterable[Hashable] | Callable[[Any], Iterable[Hashable]],
     successors: Callable[[Any, Any], Iterable[Any]],
-    horizon: int,
+    horizon: int | None,
     reward: Callable[..., float] | None = None,
     terminal: Callable[[Any], float] | None = None,
     reward_range: tuple[float, float] | None = None,
+    discount: float | None = None,
 ) -> Task:
     """What is known of a simulator: its states, its actions and where each pair may lead.
 
+    horizon: None where there is no last step, with a discount or, without, for the average.
     actions: a list, or a function from a state to the actions that it has.
     reward: a function of (s, a) or (s, a, s'); None when the rewards must be learned, between
     the bounds `reward_range`, [0, 1] unless given. terminal: a function of the state after the
@@ -52,9 +54,10 @@ def from_successors(
                 )
         sets.append({number[s2] for s2 in reached})
     indptr, flat = support_from_sets(sets, len(states), len(actions))
+    discount = checked_discount(horizon, discount)
     task = Task(
-        len(states), len(actions), horizon, indptr, flat, states=states, actions=actions,
-        reward_range=reward_range,
+        len(states), len(actions), 1 if horizon is None else horizon, indptr, flat, states=states,
+        actions=actions, reward_range=reward_range, discount=discount,
         terminal=None if terminal is None else np.array([terminal(s) for s in states]),
     )  # fmt: skip
     if reward is None:
@@ -65,10 +68,11 @@ def from_successors(
 
 def from_seen(
     seen: Iterable[tuple[Any, Any, Any]],
-    horizon: int,
+    horizon: int | None,
     neighbours: Callable[[Any, Any], Iterable[Any]] | None = None,
     reward: Callable[..., float] | None = None,
     reward_range: tuple[float, float] | None = None,
+    discount: float | None = None,
 ) -> Task:
     """A task where the support is not known: what was seen, and a declared neighbourhood.
 
@@ -94,8 +98,22 @@ def from_seen(
 
     return from_successors(
         states, actions if neighbours is not None else tried, reached, horizon, reward,
-        reward_range=reward_range,
+        reward_range=reward_range, discount=discount,
     )  # fmt: skip
+
+
+def checked_discount(horizon: Any, discount: Any) -> float | None:
+    """The discount of a task that ends after `horizon` steps, or, where that is None, never."""
+    if discount is None:
+        return None if horizon is not None else 1.0
+    if horizon is not None:
+        raise ValueError(
+            f"horizon is {horizon!r} and discount is {discount!r}; it must be one of them, with "
+            "horizon=None for a discount"
+        )
+    if isinstance(discount, bool) or not 0.0 <= discount < 1.0:
+        raise ValueError(f"discount is {discount!r}; it must be at least 0 and less than 1")
+    return float(discount)
 
 
 def actions_of(actions: Any) -> Callable[[Any], list[Any]]:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from upriver.mdp import FiniteMDP
 
 KEYS = {
-    "name", "horizon", "transitions", "local", "reward_range", "states", "actions", "initial",
-    "terminal", "bounds",
+    "name", "horizon", "discount", "transitions", "local", "reward_range", "states", "actions",
+    "initial", "terminal", "bounds",
 }  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def write_mdp(mdp: FiniteMDP, path: Path) -> None:
     table = own_file(path, "transitions", ".csv")
     head = [
         f"name = {json.dumps(mdp.name)}",
-        f"horizon = {mdp.horizon}",
+        f"horizon = {mdp.horizon}" if mdp.horizon else f"discount = {mdp.discount!r}",
         f"transitions = {json.dumps(table.name)}",
     ]
     if task.reward_range != checked_range(task, None):
@@ -144,10 +144,11 @@ def read_mdp(path: Path) -> FiniteMDP:
         raise ValueError(f"{path} is not valid TOML: {error}") from None
     if unknown := sorted(set(head) - KEYS):
         raise ValueError(f"{path}: key {unknown[0]!r} is unknown; keys are {sorted(KEYS)}")
-    for key in ("horizon", "transitions"):
-        if key not in head:
-            raise ValueError(f"{path}: key {key!r} is missing")
-    horizon = head["horizon"]
+    if "horizon" not in head and "discount" not in head:
+        raise ValueError(f"{path}: key 'horizon' is missing, or 'discount', 1 for the average")
+    if "transitions" not in head:
+        raise ValueError(f"{path}: key 'transitions' is missing")
+    horizon, discount = head.get("horizon"), head.get("discount")
     table = path.parent / str(head["transitions"])
     rows = read_csv(table, ["state", "action", "next_state", "probability", "reward"])
     state_of, states = lookup([r["state"] for _, r in rows], head.get("states"), "state", table)
@@ -200,6 +201,7 @@ def read_mdp(path: Path) -> FiniteMDP:
             "name": str(head.get("name", path.stem)),
             "reward_range": head.get("bounds"),
             "terminal": read_terminal(head.get("terminal"), state_of, n_states, path),
+            "discount": None if discount == 1 and horizon is None else discount,
             "states": None if isinstance(states, range) else states,
             "actions": None if isinstance(actions, range) else actions,
         },

@@ -27,6 +27,7 @@ from upriver.checks import (
 )
 from upriver.display import Card, displayed
 from upriver.mdp import building, files, formats, frames
+from upriver.mdp.declaring import checked_discount
 from upriver.mdp.task import Task
 from upriver.mdp.units import expected_reward, realigned
 
@@ -34,7 +35,7 @@ from upriver.mdp.units import expected_reward, realigned
 @displayed
 @dataclass(frozen=True, eq=False, repr=False)
 class FiniteMDP:
-    """A finite-horizon MDP: a task whose support is the true one, and the probabilities."""
+    """An MDP: a task whose support is the true one, and the probabilities."""
 
     known: Task
     """The task with the true reachable sets."""
@@ -107,8 +108,27 @@ class FiniteMDP:
         return self.known.n_actions
 
     @property
-    def horizon(self) -> int:
-        return self.known.horizon
+    def horizon(self) -> Any:
+        """Steps of an episode, or None where there is no last one."""
+        return None if self.known.endless else self.known.horizon
+
+    @property
+    def discount(self) -> float | None:
+        """Of a problem without a last step; 1 stands for the average reward."""
+        return self.known.discount
+
+    def endless(self, discount: float | None = None) -> FiniteMDP:
+        """The same problem without a last step: with a discount, or for the average reward.
+
+        It must not change with the step.
+        """
+        if len(self.probability) > 1 or self.reward.ndim > 2:
+            raise ValueError(
+                f"{self.name} changes with the step; without a last step it needs one transition "
+                "and one reward for all steps"
+            )
+        known = replace(self.known, horizon=1, discount=checked_discount(None, discount))
+        return replace(self, known=known)
 
     @cached_property
     def reward_rows(self) -> Array:

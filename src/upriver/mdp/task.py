@@ -60,12 +60,20 @@ class Task:
     reward_range: tuple[float, float] | None = None
     """Bounds of one reward, which learners count on; [0, 1] or those of the rewards unless given.
     Has to be said where rewards are unknown and leave [0, 1]."""
+    discount: float | None = None
+    """None where an episode ends after `horizon` steps. Else there is no last step, `horizon` is 1
+    because all steps are alike, and 1 stands for the average reward."""
 
     from_successors = staticmethod(declaring.from_successors)
     from_seen = staticmethod(declaring.from_seen)
 
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)
+        if self.horizon is None or (self.discount is not None and self.horizon != 1):
+            put("discount", declaring.checked_discount(self.horizon, self.discount))
+            put("horizon", 1)
+        elif self.discount is not None and not 0.0 <= self.discount <= 1.0:
+            raise ValueError(f"discount is {self.discount!r}; it must be at least 0 and at most 1")
         for name in ("n_states", "n_actions", "horizon"):
             put(name, positive_integer(name, getattr(self, name)))
         if self.horizon * max(self.n_states, self.n_actions) > MOST:
@@ -87,6 +95,8 @@ class Task:
                 raise ValueError("arrival is part of the reward; it must be None where reward is")
             put("arrival", units.checked_arrival(self, self.arrival))
         if self.terminal is not None:
+            if self.endless:
+                raise ValueError("terminal is given, and there is no last step; it must be None")
             put("terminal", units.checked_terminal(self, self.terminal))
         put("reward_range", units.checked_range(self, self.reward_range))
 
@@ -95,6 +105,11 @@ class Task:
         s, a = divmod(int(group), self.n_actions)
         at = "" if step is None else f"h={step}, "
         return f"({at}s={self.state_names[s]!r}, a={self.action_names[a]!r})"
+
+    @property
+    def endless(self) -> bool:
+        """Whether there is no last step."""
+        return self.discount is not None
 
     @property
     def n_triples(self) -> int:
@@ -231,8 +246,11 @@ class Task:
 
     def describe(self) -> str:
         unknown = "" if self.reward is not None else ", unknown reward"
+        ends = f"horizon {self.horizon}"
+        if self.discount is not None:
+            ends = f"discount {self.discount:g}" if self.discount < 1.0 else "average reward"
         return (
-            f"{self.n_states} states, {self.n_actions} actions, horizon {self.horizon}, "
+            f"{self.n_states} states, {self.n_actions} actions, {ends}, "
             f"{self.n_triples} triples, support {self.support}{unknown}"
         )
 

@@ -5,7 +5,8 @@ plans with (r - low) / unit and terminal values from 0 on, as papers do, and
 
     V_h = n low + least terminal value + unit V'_h
 
-are its values in the user's units. Rewards in [0, 1] are left as they are.
+are its values in the user's units. Rewards in [0, 1] are left as they are. Without a last step n is
+1 / (1 - discount), and of the average reward, where V is the bias, 0.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Units(NamedTuple):
     @property
     def plain(self) -> bool:
         """Whether the two are the same."""
-        return self.unit == 1.0 and not self.floor.any()
+        return self.unit == 1.0 and self.low == 0.0 and not self.floor.any()
 
     @property
     def most(self) -> float:
@@ -55,6 +56,11 @@ class Units(NamedTuple):
 def units_of(task: Task) -> Units:
     low, high = task.reward_range or (0.0, 1.0)
     unit = high - low
+    if task.discount is not None:  # values lie in [0, steps], of the average only differences count
+        steps = 1.0 if task.discount == 1.0 else 1.0 / (1.0 - task.discount)
+        least = 0.0 if task.discount == 1.0 else low * steps
+        room = np.array([steps, 0.0])
+        return Units(low, unit, np.array([least, 0.0]), room, room[:1])
     left = np.arange(task.horizon, -1, -1, dtype=np.float64)
     least, most = 0.0, 0.0
     if task.terminal is not None:

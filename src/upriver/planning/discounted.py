@@ -7,6 +7,7 @@ from typing import NamedTuple
 from upriver.checks import Array, positive_number
 from upriver.display import displayed
 from upriver.mdp import FiniteMDP, Task
+from upriver.mdp.declaring import checked_discount
 from upriver.planning.stationary import iterate, rows_of
 from upriver.planning.tables import by_name, stationary_table
 
@@ -44,8 +45,7 @@ def solve_discounted(
 
     Where values are so large that rounding is more than `tolerance`, `error` says what is left.
     """
-    if isinstance(discount, bool) or not 0.0 <= discount < 1.0:
-        raise ValueError(f"discount is {discount!r}; it must be at least 0 and less than 1")
+    discount = checked_discount(None, discount) or 0.0
     tolerance = positive_number("tolerance", tolerance)
     policy = None if policy is None else stationary_table(mdp.known, policy)
     rows = rows_of(mdp, policy, "a discounted sum")

@@ -34,10 +34,11 @@ def solve(
 
     Over the MDP's horizon a `Plan`. With a discount, or for the average reward of a process that
     never ends, one action for each state, within `tolerance`: a `DiscountedPlan` with `v` (S,), or
-    an `AveragePlan` with `gain` and `bias` (S,), both with a bound of their `error`.
+    an `AveragePlan` with `gain` and `bias` (S,), both with a bound of their `error`. An MDP without
+    a last step says which itself.
     """
     task = instance("mdp", mdp, FiniteMDP).known
-    if discount is not None or average:
+    if task.endless or discount is not None or average:
         return endless(mdp, discount, average, tolerance)
     nothing = np.zeros((1, task.n_states * task.n_actions))
     return backward_induction(
@@ -51,6 +52,8 @@ def endless(
 ) -> DiscountedPlan | AveragePlan:
     if discount is not None and average:
         raise ValueError(f"discount is {discount!r} and average is True; it must be one of them")
+    if discount is None and not average and mdp.discount != 1.0:
+        discount = mdp.discount
     if discount is None:
         return solve_average(mdp, tolerance, policy)
     return solve_discounted(mdp, discount, tolerance, policy)
@@ -81,7 +84,7 @@ def evaluate(
     or for the average, a policy of one step, (S,) or (S, A), and what `solve` returns.
     """
     task = instance("mdp", mdp, FiniteMDP).known
-    if discount is not None or average:
+    if task.endless or discount is not None or average:
         return endless(mdp, discount, average, tolerance, policy)
     table = mixture_or_actions(task, policy)
     v = np.zeros((task.horizon + 1, task.n_states))
