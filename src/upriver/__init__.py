@@ -25,6 +25,7 @@ HOMES = {
     "agents.rrl_mnl": ("RRLMNL",),
     "agents.uc_matrix_rl": ("UCMatrixRL",),
     "agents.ucbvi": ("UCBVI", "UCBVIBF"),
+    "agents.ucmnlk": ("UCMNLK",),
     "agents.ucrl2": ("UCRL2",),
     "agents.ucrl_mnl": ("UCRLMNL",),
     "agents.ucrl_mnl_l1": ("UCRLMNLL1",),

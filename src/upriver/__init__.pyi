@@ -16,6 +16,7 @@ from upriver.agents.rrl_mnl import RRLMNL as RRLMNL
 from upriver.agents.uc_matrix_rl import UCMatrixRL as UCMatrixRL
 from upriver.agents.ucbvi import UCBVI as UCBVI
 from upriver.agents.ucbvi import UCBVIBF as UCBVIBF
+from upriver.agents.ucmnlk import UCMNLK as UCMNLK
 from upriver.agents.ucrl2 import UCRL2 as UCRL2
 from upriver.agents.ucrl_mnl import UCRLMNL as UCRLMNL
 from upriver.agents.ucrl_mnl_l1 import UCRLMNLL1 as UCRLMNLL1

@@ -30,7 +30,8 @@ class EpsilonGreedy:
 
     Each episode draws a table of random actions over the greedy plan. An episode visits each (h, s)
     at most once, so this is the randomised policy in distribution, and each table has an exact
-    value. The plan's values are those of the greedy policy in the model.
+    value. Without a last step the policy itself is randomised, and k counts the steps. The plan's
+    values are those of the greedy policy in the model.
     """
 
     task: Task
@@ -62,9 +63,19 @@ class EpsilonGreedy:
             task, state.model.prob, family.reward(self, state), np.zeros((1, len(task.sizes))),
             np.zeros(task.horizon), clip_nothing(task), draw_word(rng),
         )  # fmt: skip
-        explore = rng.random(greedy.policy.shape) < self.epsilon * state.k**-self.decay
+        k = state.k if not task.endless else 1.0 + state.model.counts.sum()
+        chance = self.epsilon * k**-self.decay
+        if task.endless:
+            uniform = task.available / task.available.sum(axis=1, keepdims=True)
+            taken = np.eye(task.n_actions)[greedy.policy]
+            return greedy._replace(policy=(1.0 - chance) * taken + chance * uniform)
+        explore = rng.random(greedy.policy.shape) < chance
         table = random_actions(task, rng)
         return greedy._replace(policy=np.where(explore, table, greedy.policy))
+
+    def lasts(self, state: State, plan: Plan, episode: Episode) -> int:
+        """Until the determinant of the information has doubled, for tasks without a last step."""
+        return family.until_informed(self, state, episode)
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
         model = mnl.absorb(self.features, state.model, episode, self.regularization)

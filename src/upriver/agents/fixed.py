@@ -17,9 +17,11 @@ from upriver.planning import (
     check_available,
     empty_plan,
     mixture_or_actions,
+    policy_type,
     random_actions,
     solve,
 )
+from upriver.planning.tables import stationary_table
 
 
 @guarded
@@ -38,13 +40,21 @@ class Optimal:
 
     @cached_property
     def best(self) -> Plan:
-        return solve(self.mdp)
+        if not self.task.endless:
+            return solve(self.mdp)
+        found: Any = solve(self.mdp)  # one table, for ever
+        v = found.bias if self.mdp.discount == 1.0 else found.v
+        table = found.policy.astype(policy_type(self.task))[None]
+        return Plan(table, np.stack([v, np.zeros_like(v)]), None, self.task)
 
     def init(self) -> None:
         return None
 
     def plan(self, state: None, rng: np.random.Generator) -> Plan:
         return self.best
+
+    def lasts(self, state: None, plan: Plan, episode: Episode) -> int:
+        return len(episode.actions)
 
     def update(self, state: None, plan: Plan, episode: Episode) -> None:
         return None
@@ -69,7 +79,13 @@ class Random:
 
     def plan(self, state: None, rng: np.random.Generator) -> Plan:
         _, v, _ = empty_plan(self.task)
+        if self.task.endless:
+            uniform = self.task.available / self.task.available.sum(axis=1, keepdims=True)
+            return Plan(uniform[None], v)
         return Plan(random_actions(self.task, rng), v)
+
+    def lasts(self, state: None, plan: Plan, episode: Episode) -> int:
+        return len(episode.actions)
 
     def update(self, state: None, plan: Plan, episode: Episode) -> None:
         return None
@@ -80,7 +96,8 @@ class Random:
 class Fixed:
     """One policy for ever: what `simulate` makes of a `Policy` or a `Plan`.
 
-    A randomised one draws a table for each episode, which visits each (h, s) at most once.
+    A randomised one draws a table for each episode, which visits each (h, s) at most once; without
+    a last step it is played as it is.
     """
 
     task: Task
@@ -91,18 +108,22 @@ class Fixed:
     IN_UNITS: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "table", mixture_or_actions(self.task, self.table))
+        given = stationary_table(self.task, self.table) if self.task.endless else self.table
+        object.__setattr__(self, "table", mixture_or_actions(self.task, given))
 
     def init(self) -> None:
         return None
 
     def plan(self, state: None, rng: np.random.Generator) -> Plan:
         policy, v, _ = empty_plan(self.task)
-        if self.table.ndim == 2:
+        if self.table.ndim == 2 or self.task.endless:
             return Plan(self.table.copy(), v)
         chances = np.cumsum(self.table, axis=2)
         policy[:] = (rng.random(policy.shape)[:, :, None] * chances[:, :, -1:] >= chances).sum(2)
         return Plan(policy, v)
+
+    def lasts(self, state: None, plan: Plan, episode: Episode) -> int:
+        return len(episode.actions)
 
     def update(self, state: None, plan: Plan, episode: Episode) -> None:
         return None
@@ -132,6 +153,9 @@ class Always:
     def plan(self, state: None, rng: np.random.Generator) -> Plan:
         policy, v, _ = empty_plan(self.task)
         return Plan(np.full_like(policy, self.action), v)
+
+    def lasts(self, state: None, plan: Plan, episode: Episode) -> int:
+        return len(episode.actions)
 
     def update(self, state: None, plan: Plan, episode: Episode) -> None:
         return None

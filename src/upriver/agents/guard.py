@@ -29,7 +29,16 @@ Kind = TypeVar("Kind", bound=type)
 
 def guarded(kind: Kind) -> Kind:
     """An agent whose `plan` and `update` look at what they are given, and that shows itself."""
-    plan, update = kind.plan, kind.update
+    plan, update, init = kind.plan, kind.update, kind.__init__
+
+    @wraps(init)
+    def checked_init(self: Any, *given: Any, **named: Any) -> None:
+        init(self, *given, **named)
+        if self.task.endless and not hasattr(kind, "lasts"):
+            raise ValueError(
+                f"{kind.__name__} plans for a number of steps, and the task has no last step; use "
+                "UCRLMNLSE, UCMNLK, UCRL2, PSRL or EpsilonGreedy"
+            )
 
     @wraps(plan)
     def checked_plan(self: Any, state: Any, rng: Any) -> Any:
@@ -45,7 +54,7 @@ def guarded(kind: Kind) -> Kind:
         episode = checked_episode(self.task, episode)
         return update(self, state, plan, inside(self.task, episode))
 
-    kind.plan, kind.update = checked_plan, checked_update
+    kind.plan, kind.update, kind.__init__ = checked_plan, checked_update, checked_init
     return displayed(kind)
 
 
@@ -163,9 +172,8 @@ def checked_episode(task: Task, episode: Any) -> Episode:
         ) from None
     states, actions = whole_numbers("states", states), whole_numbers("actions", actions)
     rewards = as_float("rewards of the episode", rewards)
-    if not (len(actions) <= task.horizon and len(states) == len(actions) + 1) or (
-        rewards.shape != actions.shape
-    ):
+    fits = task.endless or len(actions) <= task.horizon
+    if not (fits and len(states) == len(actions) + 1) or (rewards.shape != actions.shape):
         raise ValueError(
             f"the episode has {len(states)} states, {len(actions)} actions and {rewards.size} "
             f"rewards; with horizon {task.horizon} it must have T + 1, T and T, T at most "

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import nan
+from math import log, nan
 from typing import Any, NamedTuple
 
+from upriver import kernels
 from upriver.agents import rewards
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, positive_number
@@ -41,6 +42,55 @@ def lam(agent: Any, k: int) -> float:
 def advance(agent: Any, state: State, model: Any, episode: Episode) -> State:
     """The state after an episode, from which `model` was learned."""
     return State(state.k + 1, model, rewards.observe(agent.task, state.rewards, episode))
+
+
+def until_informed(agent: Any, state: State, episode: Episode) -> int:
+    """Steps until the determinant of lambda I and the information at theta_hat has doubled.
+
+    At most as many as came before, so that it does not stay for ever where nothing is to learn.
+    """
+    before = int(state.model.counts.sum()) + 1
+    episode = stretch(episode, 0, min(len(episode.actions), before))
+    features, theta, lam = agent.features, state.model.theta[0], state.model.regularization
+
+    def learn(counts: Array, part: Episode) -> Array:
+        more = counts[None].copy()
+        mnl.add_counts(features, more, part)
+        return more[0]
+
+    def size(counts: Array) -> float:
+        return kernels.model.information(features.layout, counts, theta, lam)
+
+    return until_doubled(state.model.counts[0], learn, size, episode)
+
+
+def until_doubled(
+    start: Any, learn: Callable[[Any, Episode], Any], size: Callable[[Any], float], episode: Episode
+) -> int:
+    """The least number of steps after which `size`, a logarithm that grows, has doubled; or all.
+
+    Strides double until it has, and are halved from there: as many evaluations as the logarithm of
+    the steps, and each step is learned from about twice.
+    """
+    goal, steps = size(start) + log(2.0), len(episode.actions)
+    here, done, stride, passed = start, 0, 1, False
+    while done < steps:
+        ahead = min(done + stride, steps)
+        after = learn(here, stretch(episode, done, ahead))
+        if size(after) <= goal:
+            here, done = after, ahead
+            stride = max(stride // 2, 1) if passed else 2 * stride
+        elif ahead == done + 1:
+            return ahead
+        else:
+            stride, passed = (ahead - done) // 2, True
+    return steps
+
+
+def stretch(episode: Episode, first: int, last: int) -> Episode:
+    """Steps `first` to `last`, which is left out."""
+    states, actions, paid = episode
+    return Episode(states[first : last + 1], actions[first:last], paid[first:last])
 
 
 def reward(agent: Any, state: State) -> Array:

@@ -45,3 +45,13 @@ class Agent(Protocol):
     def update(self, state: Any, plan: Plan, episode: Episode) -> Any:
         """The state after an episode."""
         ...
+
+
+class Streaming(Agent, Protocol):
+    """A learner for tasks without a last step: an episode is what is played of one plan."""
+
+    def lasts(self, state: Any, plan: Plan, episode: Episode) -> int:
+        """How many steps of `episode`, a stretch of a stream, the plan is played for; all of them
+        where no reason to plan again is met in it.
+        """
+        ...

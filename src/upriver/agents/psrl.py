@@ -67,6 +67,10 @@ class PSRL:
             clip_nothing(task), draw_word(rng),
         )  # fmt: skip
 
+    def lasts(self, state: PSRLState, plan: Plan, episode: Episode) -> int:
+        """Until the visits of a pair have doubled, for tasks without a last step."""
+        return tabular.until_doubled(self.task, state.counts, episode)
+
     def update(self, state: PSRLState, plan: Plan, episode: Episode) -> PSRLState:
         return PSRLState(
             tabular.absorb(self.task, state.counts, episode),

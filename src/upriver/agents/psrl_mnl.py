@@ -67,6 +67,10 @@ class PSRLMNL:
             clip_nothing(task), draw_word(rng),
         )  # fmt: skip
 
+    def lasts(self, state: State, plan: Plan, episode: Episode) -> int:
+        """Until the determinant of B has doubled, for tasks without a last step."""
+        return family.until_informed(self, state, episode)
+
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
         model = mnl.absorb(self.features, state.model, episode, self.regularization)
         return family.advance(self, state, model, episode)

@@ -13,6 +13,7 @@ from upriver.agents.rlsvi import RLSVI
 from upriver.agents.rrl_mnl import RRLMNL
 from upriver.agents.uc_matrix_rl import UCMatrixRL
 from upriver.agents.ucbvi import UCBVI, UCBVIBF
+from upriver.agents.ucmnlk import UCMNLK
 from upriver.agents.ucrl2 import UCRL2
 from upriver.agents.ucrl_mnl import UCRLMNL
 from upriver.agents.ucrl_mnl_l1 import UCRLMNLL1
@@ -35,6 +36,7 @@ AGENTS: dict[str, type[Any]] = {
     "rlsvi": RLSVI,
     "rrl-mnl": RRLMNL,
     "uc-matrix-rl": UCMatrixRL,
+    "ucmnlk": UCMNLK,
     "ucbvi": UCBVI,
     "ucbvi-bf": UCBVIBF,
     "ucrl-mnl": UCRLMNL,

@@ -59,6 +59,12 @@ def absorb(task: Task, counts: Counts, episode: Transitions) -> Counts:
     return new
 
 
+def until_doubled(task: Task, counts: Counts, episode: Transitions) -> int:
+    """Steps until a pair has been visited as often as in all episodes before, and at least once."""
+    pairs = episode.states[: len(episode.actions)] * task.n_actions + episode.actions
+    return kernels.tabular.until_doubled(pairs, counts.visits)
+
+
 def check_inside(task: Task, episode: Transitions, bad: int) -> None:
     """Refuse an episode whose step `bad` left the declared support; -1 is none."""
     if bad >= 0:

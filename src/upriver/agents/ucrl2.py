@@ -22,6 +22,7 @@ from upriver.checks import Array, nonnegative_number
 from upriver.display import displayed
 from upriver.mdp import Task
 from upriver.planning import Plan, clip_v_remaining, draw_word, swept
+from upriver.planning.endless import plan_l1
 
 EVERYTHING = 2.0  # the L1 diameter of the simplex
 
@@ -61,6 +62,21 @@ class jaksch_l1:
         return shrink(task, visits, 14.0 * size)
 
 
+@dataclass(frozen=True)
+class original_l1:
+    """sqrt(14 S log(2 A t / delta) / max(1, N)) at time t, as published."""
+
+    delta: float = 0.05
+
+    def __post_init__(self) -> None:
+        settle(self, delta=fraction)
+
+    def __call__(self, task: Task, visits: Array, k: int) -> Array:
+        time = max(1, (k - 1) * task.horizon)
+        size = 14.0 * task.n_states * log(2.0 * task.n_actions * time / self.delta)
+        return np.sqrt(size / np.maximum(visits, 1.0))
+
+
 def shrink(task: Task, visits: Array, factor: float) -> Array:
     """(S*A,) sqrt(factor U / N), and everything where N = 0."""
     radius = np.sqrt(factor * task.sizes / np.maximum(visits, 1.0))
@@ -70,7 +86,7 @@ def shrink(task: Task, visits: Array, factor: float) -> Array:
 @displayed
 class UCRL2State(NamedTuple):
     k: int
-    """Number of the next episode, from 1."""
+    """Number of the next episode, from 1; of the next step where there is no last one."""
     counts: tabular.Counts
     rewards: rewards.RewardSums | None
     """Only where the task's reward is unknown."""
@@ -84,8 +100,11 @@ class UCRL2:
     The maximum moves half the radius of probability to the best successor, from the worst ones.
     A pair never seen may lead to the best of its successors with certainty.
 
-    Deviations: a plan is made in every episode, not when a count has doubled, since an episode
-    starts anew anyway. Rewards are known unless the task says otherwise.
+    Without a last step it is the original: a plan is played until the visits of a pair have
+    doubled, and extended value iteration goes to its end; `original_l1` is the published radius.
+
+    Deviations: with a horizon a plan is made in every episode, since an episode starts anew anyway.
+    Rewards are known unless the task says otherwise.
     """
 
     task: Task
@@ -110,14 +129,20 @@ class UCRL2:
         task, prob, word = self.task, state.counts.prob, draw_word(rng)
         reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
         radius = rule(task, state.counts.visits, state.k)[None]
+        if task.discount is not None:
+            return plan_l1(task, prob[0], reward[0], radius[0], word, task.discount)
         return swept(
             task, kernels.tabular.sweep_l1, (prob, reward, radius), (), (), clip_v_remaining(task),
             word,
         )  # fmt: skip
 
+    def lasts(self, state: UCRL2State, plan: Plan, episode: Episode) -> int:
+        """Until the visits of a pair have doubled, for tasks without a last step."""
+        return tabular.until_doubled(self.task, state.counts, episode)
+
     def update(self, state: UCRL2State, plan: Plan, episode: Episode) -> UCRL2State:
         return UCRL2State(
-            state.k + 1,
+            state.k + (len(episode.actions) if self.task.endless else 1),
             tabular.absorb(self.task, state.counts, episode),
             rewards.observe(self.task, state.rewards, episode),
         )

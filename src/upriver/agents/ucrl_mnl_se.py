@@ -76,6 +76,10 @@ class UCRLMNLSE:
         model = mnl.absorb(self.features, state.model, episode, self.regularization, local=True)
         return family.advance(self, state, model, episode)
 
+    def lasts(self, state: State, plan: Plan, episode: Episode) -> int:
+        """Until the determinant of B has doubled, for tasks without a last step."""
+        return family.until_informed(self, state, episode)
+
     def beta(self, state: State) -> float:
         """beta_k, the number of standard errors used to plan from `state`."""
         return family.beta(self, state)

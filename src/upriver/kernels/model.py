@@ -6,19 +6,10 @@ from upriver.kernels import Layout
 from upriver.kernels.cholesky import cholesky
 from upriver.kernels.compiled import compiled, inner
 from upriver.kernels.gram import gram_block, measure_group, measure_pooled
-from upriver.kernels.likelihood import softmax, visited_groups, visits_of
+from upriver.kernels.likelihood import evaluate_block, softmax, visited_groups, visits_of
 from upriver.kernels.newton import newton_block
 from upriver.kernels.planning import count
 from upriver.kernels.pooled import own_logdet
-
-
-@inner
-def seen_before(job, touched, table):
-    """Whether an earlier job has the same block."""
-    earlier = 0
-    while table[touched[earlier], 4] != table[touched[job], 4]:
-        earlier += 1
-    return earlier < job
 
 
 @inner
@@ -98,14 +89,40 @@ def refresh(
         np.empty(u), np.empty(groups.shape[0], np.int64),
     )  # fmt: skip
     n_blocks = block_table.shape[0] - 1
+    done = np.zeros(n_blocks, np.bool_)  # a block may be touched at many steps
     for job in range(counts.shape[0] * n_blocks if everything else touched.shape[0]):
         c = job // n_blocks if everything else min(job, counts.shape[0] - 1)
         b = job % n_blocks if everything else group_table[touched[job], 4]
-        if everything or counts.shape[0] > 1 or not seen_before(job, touched, group_table):
-            failed = b >= 0 and not redo(
-                layout, b, c, local, counts, theta, lam, prob, width, geometry, geometry_start,
-                logdet, work,
-            )  # fmt: skip
-            if failed:
-                return -1, b
+        if b < 0 or (counts.shape[0] == 1 and done[b]):
+            continue
+        done[b] = True
+        if not redo(
+            layout, b, c, local, counts, theta, lam, prob, width, geometry, geometry_start, logdet,
+            work,
+        ):  # fmt: skip
+            return -1, b
     return -1, -1
+
+
+@compiled
+def information(layout, counts, theta, lam):
+    """log det of lambda I and the Hessian of (2) at theta (d,), whatever the counts (n,)."""
+    m = layout.max_size
+    factor = np.empty((m, m))
+    gradient, mean = np.empty(m), np.empty(m)
+    out = np.empty(2 * layout.max_successors)
+    found = np.empty(layout.groups.shape[0], np.int64)
+    total = 0.0
+    for b in range(layout.block_table.shape[0] - 1):
+        size = layout.block_table[b, 2]
+        groups = found[: visited_groups(layout, counts, b, found)]
+        evaluate_block(layout, groups, counts, theta, b, lam, gradient, factor, out, mean)
+        cholesky(factor, size, lam)
+        for i in range(size):
+            total += 2.0 * np.log(factor[i, i])
+        if layout.own > 0.0:
+            for i in range(layout.block_table[b, 1], layout.block_table[b + 1, 1]):
+                g = layout.groups[i]
+                softmax(layout, g, theta, out)
+                total += own_logdet(layout, g, visits_of(layout, g, counts), lam, True, out)
+    return total

@@ -1,10 +1,16 @@
-"""Optimistic backward induction where the bonus depends on the next values."""
+"""Optimistic sweeps where the bonus depends on the next values: backwards, or of endless tasks.
+
+The latter are extended value iteration, one sweep at a time: as `stationary.improve`, and `chosen`
+(n,) gets the distribution that was best for each pair, and `earned` (S*A,) what the pair then pays,
+so that the chain of a policy and of these can be followed or solved.
+"""
 
 import numpy as np
 
 from upriver.kernels.compiled import compiled, inner
 from upriver.kernels.ellipsoid import ANGLES, largest_expectation
 from upriver.kernels.planning import argmax_random_ties, largest_group, settle
+from upriver.kernels.tabular import rank
 
 
 @inner
@@ -119,3 +125,140 @@ def sweep_exact(
                 if n > 0:
                     q[g] = r[g] + largest_expectation(logits, products, values, beta, n, work)
             settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)
+
+
+@inner
+def keep_or_change(q, s, n_actions, w, u, policy):
+    """u[s] and the policy from q (A,); the action stays where it is as good. Returns u - w."""
+    best = -np.inf
+    arg = 0
+    for a in range(n_actions):
+        if q[a] > best:
+            best = q[a]
+            arg = a
+    u[s] = best
+    if q[policy[s]] < best - 1e-14 * (1.0 + abs(best)):
+        policy[s] = arg
+    return best - w[s]
+
+
+@inner
+def paid_by(reward, pay, chosen, g, first, n):
+    """What the pair g pays on average, its n triples from `first` on as likely as `chosen` says."""
+    total = reward[g]
+    if pay.shape[0] > 0:
+        for i in range(first, first + n):
+            total += chosen[i] * pay[i]
+    return total
+
+
+@compiled
+def improve_l1(
+    indptr, successors, prob, reward, pay, radius, discount, chosen, earned, w, u, policy
+):
+    """u = max_a (r + max of p (pay + discount * w) over ||p - prob||_1 <= radius); radius (S*A,).
+
+    pay (n|0,) is what a triple pays, here and below.
+    """
+    n_states = w.shape[0]
+    n_actions = reward.shape[0] // n_states
+    most = largest_group(indptr)
+    values, order = np.empty(most), np.empty(most, np.int64)
+    q = np.empty(n_actions)
+    low, high = np.inf, -np.inf
+    for s in range(n_states):
+        for a in range(n_actions):
+            g = s * n_actions + a
+            first = indptr[g]
+            n = indptr[g + 1] - first
+            q[a] = -np.inf
+            if n == 0:
+                continue
+            for i in range(n):
+                values[i] = discount * w[successors[first + i]]
+                if pay.shape[0] > 0:
+                    values[i] += pay[first + i]
+                chosen[first + i] = prob[first + i]
+            rank(values, n, order)
+            best = first + order[n - 1]
+            left = min(0.5 * radius[g], 1.0 - chosen[best])
+            for i in range(n - 1):  # from the worst to the best
+                moved = min(left, chosen[first + order[i]])
+                chosen[first + order[i]] -= moved
+                chosen[best] += moved
+                left -= moved
+            expected = 0.0
+            for i in range(n):
+                expected += chosen[first + i] * values[i]
+            q[a] = reward[g] + expected
+            earned[g] = paid_by(reward, pay, chosen, g, first, n)
+        change = keep_or_change(q, s, n_actions, w, u, policy)
+        low = min(low, change)
+        high = max(high, change)
+    return low, high
+
+
+@compiled
+def improve_errors(
+    indptr, successors, prob, reward, pay, geometry, geometry_start, beta, discount, chosen, earned,
+    w, u, policy,
+):  # fmt: skip
+    """u = max_a (r + min(P y + beta ||grad P y||, largest y)), y = pay + discount * w.
+
+    grad P y = sum_u x_u phi_u, x_u = p_u (y_u - P y), its norm by the geometry of the pair. The sum
+    is that of a distribution where beta is small enough, p plus its derivative in y; else of the
+    mixture of p and the best successor that has the same mean.
+    """
+    n_states = w.shape[0]
+    n_actions = reward.shape[0] // n_states
+    most = largest_group(indptr)
+    values, x, y = np.empty(most), np.empty(most), np.empty(most)
+    q = np.empty(n_actions)
+    low, high = np.inf, -np.inf
+    for s in range(n_states):
+        for a in range(n_actions):
+            g = s * n_actions + a
+            first = indptr[g]
+            n = indptr[g + 1] - first
+            q[a] = -np.inf
+            if n == 0:
+                continue
+            mean = 0.0
+            best = 0
+            for i in range(n):
+                values[i] = discount * w[successors[first + i]]
+                if pay.shape[0] > 0:
+                    values[i] += pay[first + i]
+                mean += prob[first + i] * values[i]
+                best = i if values[i] > values[best] else best
+            for i in range(n):
+                x[i] = prob[first + i] * (values[i] - mean)
+            norm2 = 0.0
+            centre = 0.0
+            at = geometry_start[g]
+            for i in range(n):
+                y[i] = 0.0
+                for j in range(n):
+                    y[i] += geometry[at + i * n + j] * x[j]
+                norm2 += x[i] * y[i]
+                centre += prob[first + i] * y[i]
+            norm = np.sqrt(max(norm2, 0.0))
+            room = values[best] - mean
+            bonus = min(beta * norm, room)
+            inside = bonus < room
+            if norm > 0.0:
+                for i in range(n):
+                    share = prob[first + i] * (1.0 + beta / norm * (y[i] - centre))
+                    inside = inside and share >= 0.0
+                    chosen[first + i] = share
+            if norm == 0.0 or not inside:
+                share = bonus / room if room > 0.0 else 0.0
+                for i in range(n):
+                    chosen[first + i] = (1.0 - share) * prob[first + i]
+                chosen[first + best] += share
+            q[a] = reward[g] + mean + bonus
+            earned[g] = paid_by(reward, pay, chosen, g, first, n)
+        change = keep_or_change(q, s, n_actions, w, u, policy)
+        low = min(low, change)
+        high = max(high, change)
+    return low, high

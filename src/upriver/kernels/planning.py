@@ -237,6 +237,34 @@ def play(
 
 
 @lean
+def stream(
+    indptr, successors, prob, reward, pay, starts, start_prob, mixture, n_actions, restart,
+    uniforms, state, states, actions, rewards,
+):  # fmt: skip
+    """Steps from `state` on until a restart or the end of uniforms (T, 3); (steps, where it is).
+
+    The columns of uniforms draw the action from mixture (S*A,), the successor, and with chance
+    `restart` a new start. prob (n,), reward (S*A,), pay (n|0,), see `sweep`; writes states (T+1,),
+    actions and rewards (T,).
+    """
+    s = state
+    states[0] = s
+    for t in range(uniforms.shape[0]):
+        a = pick(0.0, mixture, s * n_actions, (s + 1) * n_actions, uniforms[t, 0])
+        actions[t] = a - s * n_actions
+        rewards[t] = reward[a]
+        i = pick(0.0, prob, indptr[a], indptr[a + 1], uniforms[t, 1])
+        if pay.shape[0] > 0:
+            rewards[t] += pay[i]
+        s = successors[i]
+        states[t + 1] = s
+        if uniforms[t, 2] < restart:
+            u = uniforms[t, 2] / restart
+            return t + 1, starts[pick(0.0, start_prob, 0, starts.shape[0], u)]
+    return uniforms.shape[0], s
+
+
+@lean
 def count(indptr, successors, n_actions, states, actions, counts, touched):
     """Add an episode to counts (1|H, n); touched (H,) gets the group of each step.
 

@@ -25,6 +25,18 @@ def absorb(indptr, successors, n_actions, states, actions, counts, visits, prob,
 
 
 @compiled
+def until_doubled(pairs, visits):
+    """The first k with a pair as often in pairs[:k] as max(1, visits) says, or all."""
+    new = np.zeros(visits.shape[0])
+    for k in range(pairs.shape[0]):
+        g = pairs[k]
+        new[g] += 1.0
+        if new[g] >= max(visits[g], 1.0):
+            return k + 1
+    return pairs.shape[0]
+
+
+@compiled
 def largest_in_l1_ball(values, p, first, order, n, radius):
     """max of p' . values over distributions p' with ||p' - p||_1 <= radius.
 

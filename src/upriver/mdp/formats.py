@@ -27,7 +27,7 @@ def from_triples(
     probability: Array,
     reward: Array,
     sizes: tuple[int, int],
-    horizon: int,
+    horizon: int | None,
     initial: Any,
     names: dict[str, Any],
 ) -> FiniteMDP:
@@ -59,7 +59,7 @@ def from_outcomes(
     start: Hashable | Mapping[Any, float],
     actions: Sequence[Hashable],
     outcomes: Callable[[Array, Any], tuple[ArrayLike, ArrayLike, ArrayLike]],
-    horizon: int,
+    horizon: int | None,
     max_states: int = 1_000_000,
     **names: Any,
 ) -> FiniteMDP:
@@ -73,14 +73,14 @@ def from_outcomes(
     As in `from_functions`, only what can be reached from `start` within `horizon` steps is listed,
     and `start` is a state or {state: probability}.
     """
-    horizon = positive_integer("horizon", horizon)
+    within = max_states if horizon is None else positive_integer("horizon", horizon)
     starts = dict(start) if isinstance(start, Mapping) else {start: 1.0}
     labels = list(actions)
     flat = not isinstance(next(iter(starts)), tuple)
     number: dict[Any, int] = {(s,) if flat else s: i for i, s in enumerate(starts)}
     parts: list[tuple[Array, ...]] = []
     acting = 0
-    for _ in range(horizon):
+    for _ in range(within):
         newest = np.array(list(number)[acting:], np.int64)
         if not len(newest):
             break
@@ -91,7 +91,7 @@ def from_outcomes(
             found = [number.setdefault(tuple(x), len(number)) for x in rows.tolist()]
             if len(number) > max_states:
                 raise ValueError(
-                    f"more than max_states={max_states} states are reachable within {horizon} "
+                    f"more than max_states={max_states} states are reachable within {within} "
                     "steps; raise max_states or shorten the horizon"
                 )
             following = np.array(found, np.int64)[inverse.ravel()]
@@ -138,7 +138,7 @@ def ways(
 
 
 def from_quantecon(
-    ddp: Any, horizon: int, initial_state: int | ArrayLike = 0, **names: Any
+    ddp: Any, horizon: int | None, initial_state: int | ArrayLike = 0, **names: Any
 ) -> FiniteMDP:
     """From a `DiscreteDP` of QuantEcon, in either of its forms; a reward of -inf: no such action.
 
@@ -160,7 +160,7 @@ def from_quantecon(
 def from_mdptoolbox(
     transition: Any,
     reward: Any,
-    horizon: int,
+    horizon: int | None,
     initial_state: int | ArrayLike = 0,
     **names: Any,
 ) -> FiniteMDP:

@@ -73,7 +73,7 @@ def read_table(
 
 def from_frame(
     frame: Any,
-    horizon: int,
+    horizon: int | None,
     initial_state: Any = None,
     columns: Sequence[str] = COLUMNS,
     **names: Any,
@@ -86,7 +86,7 @@ def from_frame(
     both numbers depend on it. initial_state: a state, or {state: probability}; that of the first
     row unless given. `names` are further fields, such as `name`, or `states` for another order.
     """
-    horizon = positive_integer("horizon", horizon)
+    horizon = None if horizon is None else positive_integer("horizon", horizon)
     if len(columns) != 5:
         raise ValueError(f"columns is {tuple(columns)!r}; it must name five, as {COLUMNS}")
     cells = read_cells(frame, columns)
@@ -111,6 +111,8 @@ def from_frame(
     check_distinct(key, step, (s, a, s2))
     if "step" not in cells:
         return from_triples(pair, following, p, r, sizes, horizon, initial, names)
+    if horizon is None:
+        raise ValueError("the frame has a column 'step'; with horizon=None all steps are alike")
     return by_step(key, step, p, r, sizes, horizon, initial, names)
 
 

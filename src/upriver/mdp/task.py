@@ -258,7 +258,7 @@ class Task:
         facts = {
             "states": self.n_states,
             "actions": self.n_actions,
-            "horizon": self.horizon,
+            **({"horizon": self.horizon} if self.discount is None else {"discount": self.discount}),
             "triples": self.n_triples,
             "support": self.support,
         }

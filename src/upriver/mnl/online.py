@@ -33,6 +33,17 @@ from upriver.mdp import Task
 from upriver.mnl.confidence import Evidence, check_theory
 from upriver.mnl.model import Transitions, add_counts
 
+AT_ONCE = 256
+"""Transitions that are counted one by one in one array, at most."""
+NOTHING = np.empty(0, np.int64)
+
+
+class Steps(NamedTuple):
+    """A part of an episode."""
+
+    states: Array
+    actions: Array
+
 
 @displayed
 class Online(NamedTuple):
@@ -96,15 +107,21 @@ def learn(
     kernel: Callable[..., int], features: Features, model: Online, episode: Transitions,
     rate: float, theta_bound: float | None,
 ) -> Online:  # fmt: skip
-    samples = np.zeros((len(episode.actions), features.task.n_triples))  # one row per transition
-    groups = add_counts(features, samples, episode)
     new = Online._make([*(x.copy() for x in model[:-1]), model.regularization])
     moved = np.zeros(len(new.theta), np.bool_)
-    failed = kernel(
-        features.layout, features.matrix_start, groups, samples, rate,
-        inf if theta_bound is None else theta_bound, new.theta, new.matrix, moved,
-    )  # fmt: skip
-    check_definite(failed, "step")
+    steps, seen = len(episode.actions), []
+    most = max(steps, 1) if len(new.theta) > 1 else AT_ONCE  # cores go by the step of the episode
+    for first in range(0, steps, most):
+        last = first + most
+        part = Steps(episode.states[first : last + 1], episode.actions[first:last])
+        samples = np.zeros((len(part.actions), features.task.n_triples))  # a row per transition
+        seen.append(add_counts(features, samples, part))
+        failed = kernel(
+            features.layout, features.matrix_start, seen[-1], samples, rate,
+            inf if theta_bound is None else theta_bound, new.theta, new.matrix, moved,
+        )  # fmt: skip
+        check_definite(failed, "step")
+    groups = seen[0] if len(seen) == 1 else np.unique(np.concatenate([NOTHING, *seen]))
     refresh(features, new, groups, moved, everything=False)
     return new
 

@@ -63,13 +63,13 @@ def solve_average(
     policy = None if policy is None else stationary_table(mdp.known, policy)
     rows = rows_of(mdp, policy, "an average")
     check_one_class(mdp, rows)
-    found = iterate(rows, 1.0, LAZY, tolerance)
+    found = iterate(rows, 1.0, LAZY, tolerance, split=True)
     sweeps, tries = found.sweeps, 0
     while not found.high - found.low <= 2.0 * tolerance and sweeps < MOST_SWEEPS and tries < TRIES:
         if tries == 0:  # slow to mix: what is best for a while is nearly best for ever
             found = iterate(rows, 1.0 - AWHILE, 0.0, tolerance)
             sweeps += found.sweeps
-        found = iterate(rows, 1.0, LAZY, tolerance, homeward(rows, found.policy))
+        found = iterate(rows, 1.0, LAZY, tolerance, homeward(rows, found.policy), split=True)
         sweeps, tries = sweeps + found.sweeps, tries + 1
     gain = 0.5 * (found.low + found.high)
     played = found.policy if policy is None else policy

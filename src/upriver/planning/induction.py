@@ -240,9 +240,14 @@ def backward_induction(
 
     prob (1 | H, n) on the task's triples, need not sum to one; reward and bonus (1 | H, S*A);
     scale (H,); word: 64 random bits for the ties. On the scale of [0, 1], see `swept`; where the
-    reward depends on s' its part of it is added to V_{h+1}(s').
+    reward depends on s' its part of it is added to V_{h+1}(s'). Of a task without a last step the
+    stationary optimum, without a bonus.
     """
     check_model(task, prob, reward, bonus, scale)
+    if task.endless:
+        from upriver.planning.endless import plan_for
+
+        return plan_for(task, prob[0], reward[0], word)
     return swept(
         task, kernels.planning.sweep, (prob, reward, bonus), (), (scale,), clip, word, pay, last
     )

@@ -23,6 +23,7 @@ from upriver.checks import Array
 from upriver.mdp import Task
 from upriver.mnl.model import Model
 from upriver.planning import Clip, Plan, backward_induction, clip_v, clip_v_remaining, swept
+from upriver.planning.endless import plan_errors
 
 Optimism = Callable[[Task, Model, Array, float, np.uint64], Plan]
 
@@ -74,8 +75,11 @@ def standard_error(task: Task, model: Model, reward: Array, beta: float, word: n
     """Q_h = r + P V + beta ||grad PV||_{A^-1}: `gradient` without its remainder.
 
     Where the model's matrix is the Hessian of (2) the norm is the standard error of PV by the delta
-    method. Optimistic only up to the remainder, and only as often as beta standard errors are.
+    method. Optimistic only up to the remainder, and only as often as beta standard errors are. Of
+    a task without a last step V is stationary, and P V with its errors at most the largest next V.
     """
+    if task.endless:
+        return plan_errors(task, model.prob[0], reward[0], model.geometry[0], beta, word)
     none = np.zeros(task.horizon)
     return sweep_gradient(task, model, reward, beta, 1.0, none, clip_v_remaining(task), word)
 

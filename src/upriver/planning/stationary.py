@@ -14,6 +14,8 @@ long and the chain is a band, its linear equations are solved instead, which is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +32,11 @@ SHORT, LONG = 6, 200
 WILD = 1e9
 """Changes so far apart that the equations of a chain are solved by rounding alone."""
 STUCK = 3
-"""Solutions in a row that may change neither the policy nor the range of the changes enough."""
+"""Solutions in a row that may leave the policy as it is."""
+CHOICES, MOST_CHOICES = 30, 3_000
+"""Solutions, and then sweeps, at most where each improvement chooses a model too."""
+GAP = 1e-3
+"""1 - discount where a chain has no gain of its own."""
 BAND = 2e9
 """The most multiplications that solving the equations of a chain may take."""
 MOST_SWEEPS = 1_000_000
@@ -102,12 +108,17 @@ def chain_of(rows: Rows, task: Task, policy: Array) -> Rows:
 
 
 def iterate(
-    rows: Rows, discount: float, lazy: float, tolerance: float, guess: Array | None = None
-) -> Found:
+    rows: Rows, discount: float, lazy: float, tolerance: float, guess: Array | None = None,
+    improve: Callable[[Array, Array, Array], tuple[float, float]] | None = None,
+    policy: Array | None = None, split: bool = False,
+) -> Found:  # fmt: skip
     """Improve and follow until the changes of a backup are within `tolerance` of each other.
 
     lazy: how much of the old value a step of a chain keeps; above 0 it cannot oscillate. guess:
-    (S,) values to begin with. Ends early where rounding keeps the changes apart.
+    (S,) values to begin with. improve: (w, u, policy) -> the least and largest change, another
+    backup, which also writes the probabilities that it chose into `rows.prob`. policy: (S,) int32
+    to begin with. split: whether to end where a policy without a discount has two recurrent
+    classes; else it is taken to have a discount. Ends early where rounding keeps the changes apart.
     """
     k, n_states = kernels.stationary, rows.n_states
     widest = int(np.diff(rows.indptr).max())
@@ -115,25 +126,36 @@ def iterate(
     to, weight = np.empty(n_states * widest, np.int32), np.empty(n_states * widest)
     w = np.zeros(n_states) if guess is None else guess - guess[0]
     u, pay = np.empty(n_states), np.empty(n_states)
-    policy = np.zeros(n_states, np.int32)
+    policy = np.zeros(n_states, np.int32) if policy is None else policy
+    choosing = improve is not None
+    patience = MOST_CHOICES if choosing else STUCK
+    if improve is None:
+        improve = partial(k.improve, *rows[:4], discount)
     reach, band = band_of(rows)
     # solving the equations of a chain takes as long as a few sweeps of it
     most = LONG if band is None else min(LONG, SHORT + (reach + 1) ** 2 // widest)
     sweeps, least, stuck, direct = 0, np.inf, 0, False
     while True:
         before = policy.copy() if direct else policy
-        low, high = k.improve(*rows[:4], discount, w, u, policy)
+        low, high = improve(w, u, policy)
         sweeps, span = sweeps + 1, high - low
         slack = 8.0 * np.finfo(float).eps * max(float(np.abs(u).max()), 1.0)
-        stuck = stuck + 1 if direct and np.array_equal(before, policy) else 0
-        hopeless = not span < WILD or stuck > STUCK or sweeps > MOST_SWEEPS
+        stuck = stuck + 1 if direct and (choosing or np.array_equal(before, policy)) else 0
+        hopeless = not span < WILD or stuck > patience or sweeps > MOST_SWEEPS
         if span <= max(tolerance, slack) or hopeless:
             return Found(policy, u, float(low - slack), float(high + slack), sweeps)
         k.follow(*rows[:4], policy, start, to, weight, pay)
+        if stuck > CHOICES:  # chosen models go round in circles: sweep after sweep, halfway
+            w = 0.5 * (w + u)
+            w -= w[0]
+            continue
         if direct and band is not None:
             exact = settled(start, to, weight, pay, discount, reach, w, band)
-            if exact is None:
+            if exact is None and split:
                 return Found(policy, u, -np.inf, np.inf, sweeps)
+            if exact is None:
+                exact = settled(start, to, weight, pay, 1.0 - GAP, reach, w, band)
+            assert exact is not None
             w = exact
             continue
         if lazy == 0.0:

@@ -18,6 +18,7 @@ from upriver.display import Card, displayed, to_frame
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.archive import digest, encode, fingerprints, name_of
 from upriver.planning import Plan, check_available, solve
+from upriver.play.streams import first_place, play_stream
 
 if TYPE_CHECKING:
     from upriver.play.policy import Policy
@@ -38,6 +39,11 @@ class Checkpoint(NamedTuple):
     """State of the agent's generator; the environment's follows from seed and episodes."""
     made_for: Any = ""
     """The agent and the MDP of the run, or in a file their fingerprint; "" in files of 0.1."""
+    place: int = -1
+    """Of a stream: where the present plan began, which `state`, `episodes` and `stream` belong to;
+    -1 for episodes."""
+    ahead: int = 0
+    """Of a stream: steps of the present plan that have been played."""
 
     def without_closures(self) -> Checkpoint:
         """What a file holds: not the agent and the MDP, but by what to know them again."""
@@ -46,14 +52,16 @@ class Checkpoint(NamedTuple):
 
 @displayed
 class Run(NamedTuple):
-    """K episodes of one agent. All arrays have length K."""
+    """K episodes of one agent, or K steps of a stream. All arrays have length K."""
 
     returns: Array
     """Sum of rewards received in each episode, and the terminal value where it ended."""
     values: Array
-    """Exact value V^{pi_k}_1(s_{k,1}) of the policy played."""
+    """Exact value V^{pi_k}_1(s_{k,1}) of the policy played. Of a stream: with a discount the value
+    of the policy where it is; for the average the optimal gain less what the action loses."""
     optimal_values: Array
-    """V*_1(s_{k,1}), the best possible from where the episode began."""
+    """V*_1(s_{k,1}), the best possible from where the episode began. Of a stream: V*(s_t), or the
+    optimal gain."""
     seconds: Array
     """Time that planning and learning took, environment and evaluation not counted."""
     plan: Plan
@@ -66,15 +74,16 @@ class Run(NamedTuple):
     """Where to go on, see `simulate`."""
 
     def card(self) -> Card:
+        word = "steps" if self.task is not None and self.task.endless else "episodes"
         facts: dict[str, Any] = {
-            "episodes": len(self.returns),
+            word: len(self.returns),
             "return": float(self.returns.sum()),
             "regret": float(self.regret.sum()),
             "last value": float(self.values[-1]),
             "optimal value": float(self.optimal_values[-1]),
         }
         more = "plot() draws value and regret, to_pandas() has every episode"
-        return Card(facts, more=more, brief=f"{len(self.returns)} episodes")
+        return Card(facts, more=more, brief=f"{len(self.returns)} {word}")
 
     def to_pandas(self) -> Any:
         """A data frame with a row per episode: return, value, optimal_value, regret, seconds."""
@@ -98,7 +107,7 @@ class Run(NamedTuple):
 
     @property
     def regret(self) -> Array:
-        """V*_1 - V^{pi_k}_1 at the start of each episode, exact."""
+        """V*_1 - V^{pi_k}_1 at the start of each episode, exact; of a stream at each step."""
         return self.optimal_values - self.values
 
     @property
@@ -189,7 +198,7 @@ def check_table(policy: Any, task: Task) -> None:
 
 def check_same_problem(task: Task, known: Task) -> None:
     """Refuse an agent of another problem: sizes and names, in the same order."""
-    for what in ("n_states", "n_actions", "horizon"):
+    for what in ("n_states", "n_actions", "horizon", "discount"):
         if getattr(task, what) != getattr(known, what):
             raise ValueError(
                 f"the agent's task has {task.describe()}, the MDP has {known.describe()}; "
@@ -216,23 +225,35 @@ def check_same_problem(task: Task, known: Task) -> None:
 def simulate(
     mdp: FiniteMDP,
     agent: Agent | Policy | Plan,
-    n_episodes: int,
+    n_episodes: int | None = None,
     seed: int | None = None,
     resume: Checkpoint | None = None,
+    *,
+    n_steps: int | None = None,
+    restart: float = 0.0,
 ) -> Run:
     """Play `n_episodes` episodes; every played policy is evaluated exactly on the true MDP.
 
-    agent: an agent, or a `Policy` or `Plan` to play as it is, matched by name.
+    agent: an agent, or a `Policy` or `Plan` to play as it is, matched by name. An MDP without a
+    last step is played as one stream of `n_steps` steps, which after each step begins anew with
+    chance `restart`.
 
     The result depends on (mdp, agent, seed) alone, and its first episodes do not depend on how
     many follow. The seed is 0 unless given. resume: the checkpoint of an earlier run of the same
     agent; its episodes and these together are, byte for byte, one uninterrupted run.
     """
-    n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
     task = instance("mdp", mdp, FiniteMDP).known
     player: Any = Fixed(task, cast(Any, agent)) if hasattr(agent, "on") else agent
     check_agent(player)
     check_same_problem(player.task, task)
+    if task.endless:
+        return simulate_stream(mdp, player, n_episodes, seed, resume, n_steps, restart)
+    if n_steps is not None or restart:
+        raise ValueError(
+            f"n_steps and restart are for MDPs without a last step; {mdp.name} has horizon "
+            f"{mdp.horizon}, give n_episodes, or make it endless: mdp.endless(discount)"
+        )
+    n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
     state, since, environment, randomness = begin(player, mdp, seed, resume, task.horizon + 1)
     make_plan, update = unguarded(player)
     best = solve(mdp).v[0].copy()  # a view would keep all H + 1 rows alive
@@ -277,3 +298,30 @@ def simulate(
     if isinstance(plan, Plan):
         plan = in_units(player, plan)._replace(task=player.task)
     return Run(returns, values, optimal, seconds, plan, state, player.task, stopped)
+
+
+def simulate_stream(
+    mdp: FiniteMDP, agent: Agent, n_episodes: Any, seed: int | None, resume: Checkpoint | None,
+    n_steps: Any, restart: float,
+) -> Run:  # fmt: skip
+    """`simulate` without a last step. A checkpoint is of where the last plan began."""
+    if n_episodes is not None:
+        raise ValueError(f"{mdp.name} has no last step; give n_steps, not n_episodes")
+    n_steps = positive_integer("n_steps", n_steps, most=10**9)
+    if not 0.0 <= restart < 1.0:
+        raise ValueError(f"restart is {restart!r}; it must be at least 0 and less than 1")
+    state, since, environment, randomness = begin(agent, mdp, seed, resume, 3)
+    first = first_place(mdp, environment)
+    place = since.place if since.place >= 0 else first
+    arrays, plan, state, before = play_stream(
+        mdp, agent, state, place, environment, randomness, n_steps, since.ahead, restart
+    )
+    started, done, place, stream = before
+    stopped = Checkpoint(
+        started, since.episodes + done, since.seed, stream, (agent, mdp), place,
+        n_steps + since.ahead - done,
+    )  # fmt: skip
+    if isinstance(plan, Plan):
+        plan = in_units(agent, plan)._replace(task=agent.task)
+    returns, values, optimal, seconds = arrays
+    return Run(returns, values, optimal, seconds, plan, state, agent.task, stopped)

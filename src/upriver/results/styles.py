@@ -53,6 +53,7 @@ KNOWN: dict[str, Style] = {
     "ucrl-mnl-plus": Style(*SKY, "dash", ">"),
     "ucrl-mnl-ol": Style(*SKY, "dashdot", "p"),
     "ucrl-mnl-l1": Style(*SKY, "solid", "d"),
+    "ucmnlk": Style(*SKY, "dot", "P"),
     # random draws around an estimate
     "rrl-mnl": Style(*GREEN, "dash", "h"),
     "orrl-mnl": Style(*GREEN, "dashdot", "H"),

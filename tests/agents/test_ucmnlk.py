@@ -1,0 +1,127 @@
+"""UCMNLK and the plans of learners without a last step: optimism, coverage, hand cases."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+import upriver as up
+from upriver.mnl.online import mirror_radius, mirror_regularization, theory_step
+from upriver.planning.endless import plan_errors, plan_for, plan_l1
+
+WORD = np.uint64(7)
+
+
+def endless(seed, discount=0.9):
+    mdp = up.envs.random_mnl(6, max_successors=4, seed=seed).endless(discount)
+    return mdp, mdp.known
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_without_a_radius_it_is_the_optimum(seed):
+    mdp, task = endless(seed)
+    prob, reward = mdp.probability[0], task.reward_rows[0]
+    best = up.solve(mdp).v
+    for plan in (
+        plan_for(task, prob, reward, WORD),
+        plan_l1(task, prob, reward, np.zeros(len(task.sizes)), WORD, 0.9),
+        plan_errors(task, prob, reward, np.zeros(task.square_start[-1]), 2.0, WORD),
+    ):
+        np.testing.assert_allclose(plan.v[0], best, atol=1e-5)
+        np.testing.assert_allclose(up.evaluate(mdp, plan).v, best, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_extended_plans_are_fixed_points_of_a_plain_sweep(seed, rng):
+    mdp, task = endless(seed)
+    prob, reward = mdp.probability[0], task.reward_rows[0]
+    radius = rng.random(len(task.sizes))
+    v = plan_l1(task, prob, reward, radius, WORD, 0.9).v[0]
+    q = np.empty(len(task.sizes))
+    for g in range(len(q)):
+        rows = slice(task.indptr[g], task.indptr[g + 1])
+        values, p = v[task.successors[rows]], prob[rows].copy()
+        order = np.argsort(values)
+        left = min(radius[g] / 2, 1 - p[order[-1]])
+        p[order[-1]] += left
+        for u in order[:-1]:
+            moved = min(left, p[u])
+            p[u], left = p[u] - moved, left - moved
+        q[g] = reward[g] + 0.9 * p @ values
+    np.testing.assert_allclose(q.reshape(task.n_states, -1).max(axis=1), v, atol=1e-5)
+    task = mdp.known
+    phi = up.features.one_hot(task)
+    agent = up.UCRLMNLSE(task, phi, 1.5)
+    state = up.simulate(mdp, agent, n_steps=50 + 50 * seed).state
+    plan = agent.plan(state, rng)
+    v = plan.v[0]
+    for g in range(len(q)):
+        rows = slice(task.indptr[g], task.indptr[g + 1])
+        values, p = v[task.successors[rows]], state.model.prob[0][rows]
+        x, n = p * (values - p @ values), len(p)
+        inner = state.model.geometry[0][task.square_start[g] :][: n * n].reshape(n, n)
+        bonus = 1.5 * np.sqrt(max(x @ inner @ x, 0.0))
+        q[g] = reward[g] + 0.9 * min(p @ values + bonus, values.max())
+    np.testing.assert_allclose(q.reshape(task.n_states, -1).max(axis=1), v, atol=1e-5)
+
+
+def test_average_plans_of_models_that_fall_apart():
+    """Optimism may believe in two closed classes at once; the plan must still be the best one."""
+    mdp = up.envs.riverswim(6).endless()
+    agent = up.UCRLMNLSE(mdp.task("local"), up.features.shared(mdp.task("local")), 3.0)
+    run = up.simulate(mdp, agent, n_steps=3_000, seed=1)
+    assert run.regret[-300:].mean() < 0.5 * up.solve(mdp).gain
+
+
+def coverage(mdp, agent, best, seeds):
+    """Share of the plans whose set holds the truth at every pair; where it does V >= V*."""
+    task, held = mdp.known, []
+
+    class Watch(up.UCMNLK):
+        def plan(self, state, rng):
+            plan = super().plan(state, rng)
+            size = np.minimum(2.0 * self.beta(state) * state.model.width[0], 2.0)
+            far = task.by_pair(np.abs(state.model.prob[0] - mdp.probability[0]))
+            held.append(bool((far <= size + 1e-12).all()))
+            assert not held[-1] or (plan.v[0] >= best - 1e-5).all()
+            return plan
+
+    watch = Watch(**{f.name: getattr(agent, f.name) for f in fields(agent)})
+    for seed in range(seeds):
+        up.simulate(mdp, watch, n_steps=400, seed=seed)
+    return np.mean(held)
+
+
+@pytest.mark.parametrize("discount", [0.9, None])
+def test_the_set_holds_the_truth_and_plans_are_optimistic(discount):
+    mdp = up.envs.two_state(2).endless(discount)
+    phi = up.envs.ENVIRONMENTS["two-state"].shared(mdp.known)
+    theta = np.array([np.log(1 / 3), np.log(1 / 3), 0.01 / 0.1875, 0.01 / 0.1875])
+    bound = float(np.linalg.norm(theta)) + 0.1
+    theory = up.UCMNLK(
+        mdp.known, phi, mirror_radius(bound), theory_step(phi, bound),
+        mirror_regularization(phi, bound), bound, n_steps=400,
+    )  # fmt: skip
+    best = up.solve(mdp, discount=theory.gamma).v
+    assert coverage(mdp, theory, best, 10) >= 0.95
+    for beta, low, high in ((2.0, 0.95, 1.0), (0.05, 0.0, 0.5)):  # and so that it can fail
+        agent = up.UCMNLK(mdp.known, phi, up.constant_radius(beta), 1.0, n_steps=400)
+        assert low <= coverage(mdp, agent, best, 10) <= high
+
+
+def test_the_discount_of_the_average_is_the_published_one():
+    mdp = up.envs.two_state(3).endless()
+    phi = up.envs.ENVIRONMENTS["two-state"].shared(mdp.known)
+    agent = up.UCMNLK(mdp.known, phi, n_steps=5_000, diameter=4.0)
+    assert agent.gamma == pytest.approx(1.0 - np.sqrt(5 / 4.0 / 5_000))
+    assert up.UCMNLK(mdp.endless(0.7).known, phi).gamma == 0.7
+
+
+def test_a_step_does_not_cost_more_as_time_goes_on():
+    mdp = up.envs.queue(6).endless()
+    phi = up.envs.ENVIRONMENTS["queue"].shared(mdp.known)
+    for agent in (up.UCMNLK(mdp.known, phi), up.UCRLMNLSE(mdp.known, phi)):
+        up.simulate(mdp, agent, n_steps=200)  # compiled
+        seconds = np.median([up.simulate(mdp, agent, n_steps=20_000, seed=i).seconds
+                             for i in range(3)], axis=0)  # fmt: skip
+        assert seconds[10_000:].mean() < 2.0 * seconds[:10_000].mean()

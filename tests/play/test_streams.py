@@ -1,0 +1,138 @@
+"""Streams without an end: what is played, what it costs, and where plans change."""
+
+import numpy as np
+import pytest
+
+import upriver as up
+from upriver.agents.protocol import Episode
+
+RIVER = up.envs.riverswim(5)
+AVERAGE, DISCOUNTED = RIVER.endless(), RIVER.endless(0.95)
+
+
+def learners(mdp):
+    task = mdp.task("local")
+    phi = up.features.shared(task)
+    return {
+        "se": up.UCRLMNLSE(task, phi), "ucmnlk": up.UCMNLK(task, phi), "ucrl2": up.UCRL2(task),
+        "psrl": up.PSRL(task), "eps": up.EpsilonGreedy(task, phi), "psrlmnl": up.PSRLMNL(task, phi),
+        "random": up.Random(task),
+    }  # fmt: skip
+
+
+NAMES = sorted(learners(AVERAGE))
+
+
+@pytest.mark.parametrize("mdp", [AVERAGE, DISCOUNTED])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stopped_stream_goes_on_as_if_it_had_not(mdp, name):
+    agent = learners(mdp)[name]
+    whole = up.simulate(mdp, agent, n_steps=700, seed=4)
+    assert len(whole.returns) == 700 and (whole.regret >= -1e-9).all()
+    again = up.simulate(mdp, agent, n_steps=300, seed=4)
+    np.testing.assert_array_equal(again.returns, whole.returns[:300])
+    np.testing.assert_array_equal(again.values, whole.values[:300])
+    for stop in (150, 250):  # twice, the second time perhaps within the same plan
+        rest = up.simulate(mdp, agent, n_steps=stop, resume=again.checkpoint)
+        again = rest._replace(returns=np.concatenate([again.returns, rest.returns]))
+    np.testing.assert_array_equal(again.returns, whole.returns)
+    np.testing.assert_array_equal(again.plan.policy, whole.plan.policy)
+
+
+def test_the_optimum_has_no_regret_and_its_rewards_are_the_gain():
+    run = up.simulate(AVERAGE, up.Optimal(AVERAGE), n_steps=40_000)
+    assert run.regret.sum() < 1e-3
+    assert run.returns.mean() == pytest.approx(up.solve(AVERAGE).gain, abs=0.02)
+    left = up.simulate(DISCOUNTED, up.Always(DISCOUNTED.known, 0), n_steps=50)
+    best, worth = up.solve(DISCOUNTED).v, up.evaluate(DISCOUNTED, [0] * 5).v
+    np.testing.assert_allclose(left.regret, best[0] - worth[0])  # it never leaves the first state
+
+
+def test_gaps_sum_to_the_regret_against_the_gain():
+    """T gain - rewards is the sum of the gaps, the change of the bias, and luck of mean 0."""
+    task, best = AVERAGE.known, up.solve(AVERAGE)
+    runs = [up.simulate(AVERAGE, up.Random(task), n_steps=2_000, seed=s) for s in range(100)]
+    luck = [2_000 * best.gain - run.returns.sum() - run.regret.sum() for run in runs]
+    error = np.std(luck) / 10
+    assert abs(np.mean(luck)) < 3 * error + best.span and error < 0.02 * runs[0].regret.sum()
+
+
+def test_random_restarts_begin_anew():
+    far = up.FiniteMDP.from_rows(
+        {(s, 0): {min(s + 1, 3): 1.0} for s in range(4)}, {(3, 0): 1.0}, None, discount=0.9
+    )
+    seen = []
+
+    class Watch(up.Always):
+        def update(self, state, plan, episode):
+            seen.append(episode)
+
+    for restart, many in ((0.0, 1), (0.25, 250)):
+        seen.clear()
+        run = up.simulate(far, Watch(far.known), n_steps=1_000, restart=restart)
+        assert len(run.returns) == sum(len(e.actions) for e in seen) == 1_000
+        assert all(e.states[0] == 0 for e in seen) and abs(len(seen) - many) < 50
+        assert all((np.diff(e.states) == (e.states[:-1] < 3)).all() for e in seen)
+
+
+def test_ucrl2_plans_again_when_a_count_has_doubled():
+    agent = up.UCRL2(AVERAGE.task("local"))
+    plans = []
+
+    class Watch(up.UCRL2):
+        def update(self, state, plan, episode):
+            plans.append((state.counts.visits.copy(), episode))
+            return super().update(state, plan, episode)
+
+    up.simulate(AVERAGE, Watch(agent.task), n_steps=3_000)
+    for visits, episode in plans[:-1]:
+        pairs = episode.states[:-1] * 2 + episode.actions
+        new = np.bincount(pairs, minlength=10)
+        doubled = new >= np.maximum(visits, 1)
+        assert doubled.sum() == 1 and doubled[pairs[-1]]
+        assert new[pairs[-1]] == max(visits[pairs[-1]], 1)
+    assert len(plans) < 10 * np.log2(3_000)
+
+
+@pytest.mark.parametrize("name", ["se", "ucmnlk"])
+def test_plans_change_when_the_determinant_has_doubled(name):
+    agent = learners(AVERAGE)[name]
+    rng, task = np.random.default_rng(0), agent.task
+    states = np.array([0, 1, 1, 2, 1, 2, 3, 3, 4, 4, 4, 3, 4, 4, 4, 3, 2, 3, 4, 4, 4, 3])
+    episode = Episode(states, np.ones(21, np.int64), np.zeros(21))
+    plan = agent.plan(agent.init(), rng)
+    state = agent.update(agent.init(), plan, episode)
+    kept = agent.lasts(state, plan, episode)
+    assert 1 < kept < 21
+
+    def logdet(n):
+        part = Episode(states[: n + 1], episode.actions[:n], episode.rewards[:n])
+        if name == "ucmnlk":
+            return agent.update(state, plan, part).model.logdet.sum()
+        total = np.eye(agent.features.dimension)  # and the information at theta_hat, by hand
+        for i in [*range(21), *range(n)]:
+            s, a = states[i], 1
+            rows = task.rows(int(s), int(a))
+            x, p = np.asarray(agent.features.matrix)[rows], state.model.prob[0][rows]
+            total += (x.T * p) @ x - np.outer(p @ x, p @ x)
+        return np.linalg.slogdet(total)[1]
+
+    before = logdet(0)
+    assert logdet(kept - 1) <= before + np.log(2.0) < logdet(kept)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: up.simulate(AVERAGE, up.Random(AVERAGE.known), 5), "has no last step; give n_st"),
+        (lambda: up.simulate(RIVER, up.Random(RIVER.known), n_steps=5), "n_steps and restart are"),
+        (lambda: up.simulate(AVERAGE, up.Random(AVERAGE.known), n_steps=0), "n_steps is 0"),
+        (lambda: up.simulate(AVERAGE, up.Random(AVERAGE.known), n_steps=5, restart=1.0),
+         r"restart is 1\.0; it must be at least 0 and less than 1"),
+        (lambda: up.simulate(AVERAGE, up.Random(DISCOUNTED.known), n_steps=5), "the agent's task"),
+        (lambda: up.UCBVI(AVERAGE.known), "UCBVI plans for a number of steps, and the task has no"),
+    ],
+)  # fmt: skip
+def test_bad_calls_are_one_sentence(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
