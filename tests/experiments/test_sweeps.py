@@ -255,3 +255,29 @@ def test_a_command_killed_at_any_stage_makes_the_same(tmp_path, left_alone, seed
         assert (tmp_path / name).read_bytes() == (whole / name).read_bytes()
     assert table_bytes(tmp_path / place) == table_bytes(whole / place)
     assert check(tmp_path / place).problems == []
+
+
+def test_streams_are_stored_like_episodes(tmp_path):
+    from upriver.experiments.spec import parse
+    from upriver.results.analysis import load_runs
+
+    spec = {
+        "name": "streams", "episodes": 300, "seeds": {"count": 2},
+        "environments": [
+            {"name": "riverswim-4", "discount": 1}, {"name": "queue-4", "discount": 0.99},
+        ],
+        "agents": [
+            {"agent": "ucrl-mnl-se", "features": "shared"}, {"agent": "ucrl2"},
+            {"agent": "ucmnlk", "features": "shared"},
+        ],
+    }  # fmt: skip
+    experiment = parse(spec)
+    outcome = execute(experiment, tmp_path, jobs=1)
+    assert outcome.complete and outcome.ran == 12
+    table = load_runs(tmp_path)
+    assert set(table["env"].to_pylist()) == {"riverswim-4-discount-1", "queue-4-discount-0.99"}
+    assert len(table) == 12 * 300 and table["episode"].to_numpy().max() == 300
+    assert (table["regret"].to_numpy() > -1e-6).all()
+    assert parse(experiment.to_data()).runs() == experiment.runs()
+    with pytest.raises(ValueError, match=r"discount is 2; it should be less than or equal to 1"):
+        parse({**spec, "environments": [{"name": "riverswim-4", "discount": 2}]})

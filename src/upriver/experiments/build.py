@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def run_one(run: RunSpec) -> pa.Table:
-    """Play one run and return its rows, one per episode.
+    """Play one run and return its rows, one per episode, or per step where there is no last one.
 
     Columns: setting and seed (the same in every row), episode (from 1), return (rewards received),
     value (exact value of the policy played), optimal_value, seconds (planning and learning). All
@@ -28,7 +28,7 @@ def run_one(run: RunSpec) -> pa.Table:
     """
     mdp, agent = build(run)
     if not keeps_detail(run, agent.task):
-        return to_table(run, simulate(mdp, agent, run.episodes, run.seed))
+        return to_table(run, play(run))
     recorded = Recorded.of(agent, run.episodes)
     result = simulate(mdp, recorded, run.episodes, run.seed)
     return to_table(run, result).replace_schema_metadata(
@@ -39,6 +39,8 @@ def run_one(run: RunSpec) -> pa.Table:
 def play(run: RunSpec) -> Run:
     """The run with its last plan and state, for those who want more than the rows."""
     mdp, agent = build(run)
+    if mdp.known.endless:
+        return simulate(mdp, agent, n_steps=run.episodes, seed=run.seed)
     return simulate(mdp, agent, run.episodes, run.seed)
 
 
@@ -52,6 +54,9 @@ def build(run: RunSpec) -> tuple[FiniteMDP, Any]:
 @lru_cache(maxsize=4)
 def cached_mdp(environment: str) -> FiniteMDP:
     data = json.loads(environment)
+    if (discount := data.pop("discount", None)) is not None:
+        mdp = cached_mdp(json.dumps(data, sort_keys=True))
+        return mdp.endless(None if discount == 1.0 else discount)
     if "path" not in data:
         made = names.environment_word(data["name"]).make(**data["numbers"])
         return of_type(made, FiniteMDP, f"environment {data['name']!r}")

@@ -31,7 +31,7 @@ FLUSH = 256
 
 def keeps_detail(run: RunSpec, task: Task) -> bool:
     chosen = run.seed % EVERY == 0 and run.seed < TUNING_SEEDS
-    return chosen and task.horizon * task.n_states <= LIMIT
+    return chosen and not task.endless and task.horizon * task.n_states <= LIMIT
 
 
 @dataclass(frozen=True)

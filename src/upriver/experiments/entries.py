@@ -91,7 +91,9 @@ class EnvironmentSpec(Entry):
     path: str | None = None
     """A saved MDP, instead of a name."""
     episodes: StrictInt | None = Field(None, ge=1, le=MOST)
-    """Instead of the experiment's own."""
+    """Instead of the experiment's own; of a problem without a last step the number of steps."""
+    discount: float | None = Field(None, ge=0, le=1)
+    """Makes it a problem without a last step; 1 is the average reward."""
 
     @model_validator(mode="after")
     def known_numbers(self) -> EnvironmentSpec:
@@ -139,20 +141,26 @@ class EnvironmentSpec(Entry):
         size = given.pop(word.size, self.defaults.get(word.size)) if word.size else None
         parts = [word.base.rpartition(":")[2]]
         parts += [f"{size:g}" if isinstance(size, float) else str(size)] if size else []
-        return "-".join(parts + [f"{key}-{number}" for key, number in given.items()])
+        ends = [] if self.discount is None else [f"discount-{self.discount:g}"]
+        return "-".join(parts + [f"{key}-{number}" for key, number in given.items()] + ends)
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         if self.path is not None:
             # the place of now: whoever plays the run may be somewhere else
             found = fingerprint(FiniteMDP.load(self.path))
-            return {"path": os.path.abspath(self.path), "sha256": found}
+            return {"path": os.path.abspath(self.path), "sha256": found, **self.endless}
         given = {**self.word.numbers, **self.numbers}
         numbers = {
             key: names.canonical(key, given[key], default) if key in given else default
             for key, default in self.defaults.items()
         }
-        return {"name": self.word.base, "numbers": numbers}
+        return {"name": self.word.base, "numbers": numbers, **self.endless}
+
+    @property
+    def endless(self) -> dict[str, float]:
+        """Nothing where episodes end: such runs are called what they always were."""
+        return {} if self.discount is None else {"discount": self.discount}
 
 
 class AgentSpec(Entry):
