@@ -18,6 +18,7 @@ PAGES = sorted(p for p in DOCS.rglob("*.md") if "_build" not in p.parts)
 WITH_EXAMPLES = [
     DOCS / "index.md",
     DOCS / "api.md",
+    DOCS / "horizons.md",
     *sorted((DOCS / "howto").glob("*.md")),
 ]
 MADE_BY_OTHERS = {
