@@ -5,6 +5,7 @@ import pytest
 
 import upriver as up
 from upriver.agents.protocol import Episode
+from upriver.planning.endless import plan_errors, plan_for, plan_l1
 
 RIVER = up.envs.riverswim(5)
 AVERAGE, DISCOUNTED = RIVER.endless(), RIVER.endless(0.95)
@@ -136,3 +137,48 @@ def test_plans_change_when_the_determinant_has_doubled(name):
 def test_bad_calls_are_one_sentence(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def shifted(pay):
+    """RIVER in other units, its reward paid on arrival where `pay`."""
+    p = np.zeros((5, 2, 5))
+    p[RIVER.known.triples] = RIVER.probability[0]
+    r = 10.0 * RIVER.reward - 3.0
+    r = r[:, :, None] + (np.arange(5.0) - p @ np.arange(5.0)[:, None]) if pay else r
+    return up.FiniteMDP.from_arrays(p, r, None, discount=0.95)
+
+
+@pytest.mark.parametrize("pay", [False, True])
+def test_rewards_of_any_size_and_of_the_next_state(pay):
+    mdp = shifted(pay)
+    task, best = mdp.known, up.solve(mdp)
+    np.testing.assert_allclose(best.v, 10.0 * up.solve(DISCOUNTED).v - 3.0 / 0.05, atol=1e-6)
+    run = up.simulate(mdp, up.Optimal(mdp), n_steps=20_000)
+    assert abs(run.regret).max() < 1e-6
+    assert run.returns.min() >= task.reward_range[0] and run.returns.max() <= task.reward_range[1]
+    for agent in (up.UCRL2(task), up.PSRL(task), up.UCRLMNLSE(task, up.features.shared(task))):
+        assert (up.simulate(mdp, agent, n_steps=500).regret >= -1e-6).all()
+    prob, reward, word = mdp.probability[0], task.reward_rows[0], np.uint64(3)
+    square = np.zeros(int(task.square_start[-1]))
+    for plan in (  # the truth alone
+        plan_for(task, prob, reward, word),
+        plan_l1(task, prob, reward, np.zeros(10), word, 0.95),
+        plan_errors(task, prob, reward, square, 1.0, word),
+    ):
+        np.testing.assert_allclose(plan.in_units(task).v[0], best.v, atol=1e-3)
+    anything = plan_l1(task, prob, reward, np.full(10, 2.0), word, 0.95).in_units(task).v[0]
+    paid, arrival = task.paid_rows
+    rows = paid[0].repeat(task.sizes) + (arrival[0] if pay else 0.0)
+    v = np.zeros(5)
+    for _ in range(1_000):  # the best successor with certainty
+        v = task.by_pair(rows + 0.95 * v[task.successors], np.maximum).reshape(5, 2).max(axis=1)
+    np.testing.assert_allclose(anything, v, atol=1e-3)
+
+
+def test_a_plan_is_played_by_name_and_a_terminal_value_is_refused():
+    best = up.solve(DISCOUNTED)
+    run = up.simulate(DISCOUNTED, best, n_steps=100)
+    np.testing.assert_allclose(run.regret, 0.0, atol=1e-6)
+    p, r = np.full((2, 1, 2), 0.5), np.zeros((2, 1))
+    with pytest.raises(ValueError, match="terminal is given, and there is no last step"):
+        up.FiniteMDP.from_arrays(p, r, None, terminal=[0.0, 1.0])
