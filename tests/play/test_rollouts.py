@@ -73,12 +73,31 @@ def test_a_policy_object_and_its_table_are_the_same():
     assert np.array_equal(by_object.states, up.rollouts(mdp, plan.policy, 20).states)
 
 
+def test_a_policy_with_chance(rng):
+    """The states and actions of each step are as often met as the exact chances say."""
+    mdp = up.envs.riverswim(4, 5)
+    mixture, n = rng.dirichlet(np.ones(2), size=(5, 4)), 40_000
+    many = up.rollouts(mdp, mixture, n, seed=1)
+    here = np.eye(4)[0]
+    p = np.zeros((4, 2, 4))
+    p[mdp.known.triples] = mdp.probability[0]
+    for h in range(5):
+        met = np.zeros((4, 2))
+        np.add.at(met, (many.states[:, h], many.actions[:, h]), 1 / n)
+        both = here[:, None] * mixture[h]
+        assert np.abs(met - both).max() < 5 * 0.5 / np.sqrt(n)
+        here = np.einsum("sa,sat->t", both, p)
+    worth = up.evaluate(mdp, mixture)[0, 0]
+    assert abs(many.returns.mean() - worth) < 4 * many.returns.std() / np.sqrt(n)
+    assert np.array_equal(up.rollouts(mdp, mixture, 50, seed=1).rewards.shape, (50, 5))
+
+
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
         (np.full((6, 4), 2), r"policy\[0, 0\] is 2; actions are 0 to 1"),
         (np.zeros((5, 4), int), r"policy has shape \(5, 4\); it must be \(6, 4\) or \(4,\)"),
-        (np.full((6, 4, 2), 0.5), r"it must be whole numbers \(H, S\) or \(S,\)"),
+        (np.full((6, 4, 2), 0.4), r"whole numbers, or probabilities that sum to 1"),
     ],
 )
 def test_wrong_policies(policy, message):

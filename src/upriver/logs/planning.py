@@ -1,4 +1,4 @@
-"""Plans from a fitted log: greedy, or allowing for every core in a confidence ellipsoid."""
+"""Plans from a fitted log: greedy, cautious, or for every core in a confidence ellipsoid."""
 
 from __future__ import annotations
 
@@ -11,19 +11,14 @@ from scipy import sparse, special
 from upriver import kernels
 from upriver.checks import Array
 from upriver.features import Features
+from upriver.logs import cautious
 from upriver.logs.decisions import ModelAt
+from upriver.logs.extremes import check_model
 from upriver.logs.fit import LogModel, centred
 from upriver.mdp import Task
 from upriver.mnl.fitted import FittedMNL
 from upriver.mnl.model import Model, at_estimate
-from upriver.planning import (
-    Plan,
-    backward_induction,
-    clip_nothing,
-    empty_plan,
-    optimism,
-    steps_of,
-)
+from upriver.planning import Plan, empty_plan, optimism, steps_of
 
 
 def plan_with(
@@ -31,14 +26,19 @@ def plan_with(
     how: str | optimism.Optimism = "greedy",
     confidence: float = 0.95,
     reward: Any = None,
+    start: Any = None,
 ) -> Plan:
-    """Plan with a fitted model: "greedy", "optimistic" or "pessimistic".
+    """Plan with a fitted model: "greedy", "cautious", "pessimistic" or "optimistic".
 
-    greedy takes the estimate for the truth. The others allow for every core in the ellipsoid
+    greedy takes the estimate for the truth. cautious maximises a lower confidence bound of the
+    plan's own value from `start` (a state, or {state: probability}; the first unless given):
+    `v[0]` there is the promise, which holds with probability `confidence` although the plan was
+    chosen, see `logs.cautious`. The others allow for every core in the ellipsoid
     (theta - theta_hat)^T I (theta - theta_hat) <= chi-squared quantile, I the observed information:
     asymptotically it holds the true core with probability `confidence`, and then an optimistic
-    plan's values are at least V*, a pessimistic plan's at most what the plan really earns: they
-    take the largest and the smallest expectation in the ellipsoid. how may also be a function of
+    plan's values are at least V*, a pessimistic plan's at most what the plan really earns, at every
+    state and step: they take the largest and the smallest expectation in the ellipsoid, for each
+    pair by itself, which is far too low for a whole episode. how may also be a function of
     `upriver.planning.optimism`. reward (S, A) or (H, S, A): the task's own unless given.
     """
     check_model(model)
@@ -46,27 +46,16 @@ def plan_with(
         raise ValueError(f"how is {how!r}; it must be one of {', '.join(PLANS)}")
     if not (isinstance(confidence, float) and 0.0 < confidence < 1.0):
         raise ValueError(f"confidence is {confidence!r}; it must lie between 0 and 1")
-    task = model.task
     if reward is not None:
-        task = replace(task, reward=reward, arrival=None, reward_range=None)
-    paid = task.reward_rows
-    rule = how if callable(how) else PLANS[how]
-    if rule is None:  # the estimate alone: no ellipsoid, which may be large
-        nothing = np.zeros((1, len(task.sizes)))
-        return backward_induction(
-            task, model.prob, paid, nothing, np.zeros(task.horizon),
-            clip_nothing(task), np.uint64(0),
-        ).in_units(task)  # fmt: skip
+        task = replace(model.task, reward=reward, arrival=None, reward_range=None)
+        model = replace(model, task=task)
+    if how == "greedy":  # the estimate alone: no ellipsoid, which may be large
+        return cautious.optimum(model.task, model.prob)
+    if how == "cautious":
+        return cautious.cautious(model, start, confidence)
+    task, rule = model.task, how if callable(how) else PLANS[how]
     beta = float(np.sqrt(special.chdtri(len(model.fitted.theta), 1.0 - confidence)))
-    return rule(task, ellipsoid(model), paid, beta, np.uint64(0)).in_units(task)
-
-
-def check_model(model: Any) -> None:
-    if not isinstance(model, LogModel | ModelAt):
-        raise TypeError(
-            f"model is a {type(model).__name__}; it must come from fit_from_log, or from "
-            "fit_transitions with .at(...)"
-        )
+    return rule(task, ellipsoid(model), task.reward_rows, beta, np.uint64(0)).in_units(task)
 
 
 def exact_minimum(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
@@ -96,7 +85,12 @@ def exact_minimum(task: Task, model: Model, reward: Array, beta: float, word: np
     return Plan(policy, v, backup, task)
 
 
-PLANS = {"greedy": None, "optimistic": optimism.exact_maximum, "pessimistic": exact_minimum}
+PLANS: dict[str, Any] = {
+    "greedy": None,
+    "cautious": None,
+    "pessimistic": exact_minimum,
+    "optimistic": optimism.exact_maximum,
+}
 
 
 def ellipsoid(model: LogModel | ModelAt) -> Model:

@@ -11,7 +11,7 @@ from upriver import kernels
 from upriver.checks import Array, instance, positive_integer
 from upriver.display import Card, displayed, to_frame
 from upriver.mdp import FiniteMDP
-from upriver.planning import Plan, action_table
+from upriver.planning import Plan, mixture_or_actions
 from upriver.play.policy import Policy
 from upriver.play.simulate import CHUNK, streams
 
@@ -61,13 +61,15 @@ def rollouts(
 ) -> Rollouts:
     """Play a fixed policy for `n_episodes` episodes on the environment stream of `seed`.
 
-    policy: whole numbers (H, S) or (S,), or a `Policy` or `Plan`, matched by name. The episodes
-    are those that `simulate` plays with this policy and seed, and the first ones do not depend on
-    how many follow.
+    policy: whole numbers (H, S) or (S,), probabilities of actions (H, S, A) or (S, A), or a
+    `Policy` or `Plan`, matched by name. The episodes of a policy without chance are those that
+    `simulate` plays with this policy and seed, and the first ones do not depend on how many follow.
     """
     n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
     task = instance("mdp", mdp, FiniteMDP).known
-    actions = action_table(task, policy)
+    actions = mixture_or_actions(task, policy)
+    if actions.ndim == 3:
+        return randomised(mdp, actions, n_episodes, seed)
     environment, _ = streams(seed)
     horizon = task.horizon
     done = Rollouts(
@@ -83,6 +85,39 @@ def rollouts(
             mdp.initial_probability, actions, environment.random((part.stop - first, horizon + 1)),
             done.states[part], done.actions[part], done.rewards[part],
         )  # fmt: skip
+    return ended(mdp, done)
+
+
+def randomised(mdp: FiniteMDP, mixture: Array, n_episodes: int, seed: int) -> Rollouts:
+    """Episodes of a policy with chance, all episodes one step at a time; mixture (H, S, A)."""
+    task, (environment, agent) = mdp.known, streams(seed)
+    ends = np.cumsum(mdp.probability, axis=1)
+    below = ends - mdp.probability
+    reward, pay = task.paid_rows
+    upto = np.cumsum(mixture, axis=2)
+    upto /= upto[:, :, -1:]  # exactly 1 from the last action that has a chance
+    states = np.empty((n_episodes, task.horizon + 1), np.int64)
+    actions = np.empty((n_episodes, task.horizon), np.int64)
+    rewards = np.empty((n_episodes, task.horizon))
+    states[:, 0] = environment.choice(mdp.initial_states, n_episodes, p=mdp.initial_probability)
+    for h in range(task.horizon):
+        chance, end = upto[h], ends[min(h, len(ends) - 1)]
+        u = agent.random(n_episodes)[:, None]
+        actions[:, h] = (u >= chance[states[:, h], :-1]).sum(axis=1)
+        group = states[:, h] * task.n_actions + actions[:, h]
+        first, last = task.indptr[group], task.indptr[group + 1] - 1
+        low = below[min(h, len(below) - 1)][first]
+        at = np.searchsorted(end, low + environment.random(n_episodes) * (end[last] - low), "right")
+        at = np.clip(at, first, last)
+        states[:, h + 1] = task.successors[at]
+        rewards[:, h] = reward[min(h, len(reward) - 1)][group]
+        if pay.size:
+            rewards[:, h] += pay[min(h, len(pay) - 1)][at]
+    return ended(mdp, Rollouts(states, actions, rewards))
+
+
+def ended(mdp: FiniteMDP, done: Rollouts) -> Rollouts:
+    """The last reward has what the last state is worth."""
     if mdp.terminal.any():
         done.rewards[:, -1] += mdp.terminal[done.states[:, -1]]
     return done

@@ -1,0 +1,98 @@
+"""How often a 95% interval holds the truth, over simulated logs. `python -m tests.logs.coverage`
+prints the table of docs/howto/decide.md."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import upriver as up
+from upriver.envs.random_mnl import random_mnl_features
+from upriver.logs.fit import LogModel
+from upriver.mnl.fit import fit_mnl
+
+
+class Problem(NamedTuple):
+    mdp: Any
+    phi: Any
+    """Its features."""
+    behaviour: Any
+    """(S, A) what the log does."""
+    policies: dict
+    """A deterministic and a randomised one."""
+    sizes: tuple
+    """Episodes of a small and of a large log."""
+
+
+def spread_out(mdp):
+    """The MDP with episodes that start anywhere."""
+    n = mdp.n_states
+    return up.FiniteMDP(mdp.known, mdp.probability, np.arange(n), np.full(n, 1 / n))
+
+
+def river():
+    mdp = spread_out(up.envs.riverswim(6, 12))
+    n = mdp.n_states
+    policies = {"deterministic": np.ones(n, int), "randomised": np.tile([0.3, 0.7], (n, 1))}
+    return Problem(mdp, up.features.shared(mdp.known), np.full((n, 2), 0.5), policies, (60, 600))
+
+
+def drawn():
+    mdp = spread_out(up.envs.random_mnl(10, 2, seed=3, horizon=12))
+    rng = np.random.default_rng(5)
+    policies = {
+        "deterministic": up.solve(mdp).policy,
+        "randomised": rng.dirichlet(np.ones(2), size=(12, 10)),
+    }
+    behaviour = np.tile([0.4, 0.6], (10, 1))
+    return Problem(mdp, random_mnl_features(mdp.known), behaviour, policies, (60, 600))
+
+
+PROBLEMS = {"river": river, "drawn": drawn}
+
+
+def a_log(problem, n_episodes, seed):
+    """(n,) counts of the triples of n episodes."""
+    task = problem.mdp.known
+    done = up.rollouts(problem.mdp, problem.behaviour, n_episodes, seed=seed)
+    group = (done.states[:, :-1] * task.n_actions + done.actions).ravel()
+    key = np.repeat(np.arange(len(task.sizes)), task.sizes) * task.n_states + task.successors
+    row = np.searchsorted(key, group * task.n_states + done.states[:, 1:].ravel())
+    return np.bincount(row, minlength=task.n_triples).astype(float)
+
+
+def coverage(problem, n_episodes, n_logs=1000, ridge=1e-6):
+    """{policy, or difference: share of logs whose 95% interval holds the truth}."""
+    mdp, task = problem.mdp, problem.mdp.known
+    start = {s: 1 / task.n_states for s in task.states or range(task.n_states)}
+    tables = {**problem.policies, "behaviour": problem.behaviour}
+    truth = {(k,): float(up.evaluate(mdp, p)[0].mean()) for k, p in tables.items()}
+    truth |= {(k, "behaviour"): truth[k,] - truth["behaviour",] for k in problem.policies}
+    held = dict.fromkeys(truth, 0)
+    for seed in range(n_logs):
+        counts = a_log(problem, n_episodes, seed)
+        model = LogModel(task, problem.phi, counts, fit_mnl(problem.phi, counts, ridge))
+        for names, true in truth.items():
+            policies = [problem.policies.get(k, k) for k in names]
+            of = up.policy_value if len(names) == 1 else up.compare_policies
+            found = of(model, *policies, start=start)
+            held[names] += found.low <= true <= found.high
+    return {" minus ".join(names): n / n_logs for names, n in held.items()}
+
+
+def table(n_logs=1000):
+    """The coverage of all problems as markdown."""
+    lines, head = [], None
+    for name, make in PROBLEMS.items():
+        problem = make()
+        for n in problem.sizes:
+            found = coverage(problem, n, n_logs)
+            if head is None:
+                head = ["log", *found]
+                lines += [" | ".join(head), "---|" + "---:|" * len(found)]
+            rows = f"{name}, {n} episodes"
+            lines.append(" | ".join([rows, *(f"{100 * x:.1f}%" for x in found.values())]))
+    return "\n".join(f"| {line} |" if not line.startswith("---") else f"|{line}" for line in lines)
+
+
+if __name__ == "__main__":
+    print(table())
