@@ -45,6 +45,7 @@ HOMES = {
     "logs.fit": ("fit_from_log",),
     "logs.planning": ("plan_with",),
     "logs.transitions": ("TransitionModel", "fit_transitions"),
+    "logs.offpolicy": ("ValueChecks", "check_value"),
     "logs.value": ("PolicyValue", "compare_policies", "policy_value"),
     "mnl.fit": ("fit_choices", "fit_mnl"),
     "mnl.fitted": ("FittedMNL",),

@@ -31,6 +31,8 @@ from upriver.diagnostics import coverage as coverage
 from upriver.diagnostics import diagnose as diagnose
 from upriver.features import Features as Features
 from upriver.logs.fit import fit_from_log as fit_from_log
+from upriver.logs.offpolicy import ValueChecks as ValueChecks
+from upriver.logs.offpolicy import check_value as check_value
 from upriver.logs.planning import plan_with as plan_with
 from upriver.logs.transitions import TransitionModel as TransitionModel
 from upriver.logs.transitions import fit_transitions as fit_transitions

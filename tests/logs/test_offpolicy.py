@@ -1,0 +1,106 @@
+"""Checks that do not believe the model: by hand, against the truth, and when they disagree."""
+
+import numpy as np
+import pytest
+
+import upriver as up
+from upriver.logs.offpolicy import REPLICATES, chances, doubly_robust, ratios, read_episodes
+
+from .coverage import PROBLEMS, a_log
+
+PROBLEM = PROBLEMS["drawn"]()
+MDP, TASK = PROBLEM.mdp, PROBLEM.mdp.known
+
+
+def frame(done, task):
+    """The episodes of rollouts as columns."""
+    n, horizon = done.actions.shape
+    states = task.states or range(task.n_states)
+    actions = task.actions or range(task.n_actions)
+    return {
+        "state": [states[s] for s in done.states[:, :-1].ravel()],
+        "action": [actions[a] for a in done.actions.ravel()],
+        "next_state": [states[s] for s in done.states[:, 1:].ravel()],
+        "episode": np.repeat(np.arange(n), horizon),
+        "step": np.tile(np.arange(horizon), n),
+        "reward": done.rewards.ravel(),
+    }
+
+
+@pytest.fixture(scope="module")
+def log():
+    return frame(up.rollouts(MDP, PROBLEM.behaviour, 600, seed=4), TASK)
+
+
+@pytest.fixture(scope="module")
+def model(log):
+    return up.fit_from_log(TASK, PROBLEM.phi, log)
+
+
+def test_by_hand():
+    """Two arms, four episodes: the weights and the estimates by hand."""
+    task = up.Task(2, 2, 1, [0, 1, 2, 3, 4], [1, 1, 1, 1], np.array([[0.25, 1.0], [0, 0]]))
+    log = {"state": [0] * 4, "action": [0, 0, 0, 1], "next_state": [1] * 4,
+           "episode": [1, 2, 3, 4], "step": [0] * 4}  # fmt: skip
+    phi = up.features.one_hot(task)
+    model = up.fit_from_log(task, phi, log, regularization=1.0)
+    found = up.check_value(model, np.array([[0.5, 0.5], [0.5, 0.5]]), log)
+    rows = {r["name"]: r for r in found.rows}
+    # weights 2/3, 2/3, 2/3, 2: mean 1
+    assert rows["weighted importance sampling"]["value"] == pytest.approx(0.625)
+    assert rows["weighted importance sampling"]["effective"] == pytest.approx(16 / (4 / 3 + 4))
+    assert rows["doubly robust"]["value"] == rows["fitted-Q evaluation"]["value"] == 0.625
+    assert "can hardly check" in found.verdict
+
+
+def test_they_find_the_truth_and_agree(model, log):
+    mixed = 0.5 * PROBLEM.behaviour + 0.25
+    found = up.check_value(model, mixed, log)
+    true = up.evaluate(MDP, mixed)[0].mean()
+    for r in found.rows:
+        # the starts are the log's own, so the truth moves a little
+        assert abs(r["value"] - true) < 4 * r["standard_error"] + 0.1, r["name"]
+    assert "agree with it" in found.verdict and "doubly robust" in found.summary()
+    assert found.plot().axes[0].get_xlabel().startswith("value of the policy")
+
+
+def test_the_behaviour_is_what_was_earned(model, log):
+    """Reweighed to itself, a log is worth its mean return; every episode counts."""
+    found = {r["name"]: r for r in up.check_value(model, "behaviour", log, reward="reward").rows}
+    earned = np.reshape(log["reward"], (600, -1)).sum(axis=1)
+    sampled = found["weighted importance sampling"]
+    assert sampled["value"] == pytest.approx(earned.mean())
+    assert sampled["standard_error"] == pytest.approx(earned.std() / np.sqrt(600))
+    assert sampled["effective"] == pytest.approx(600)
+
+
+def test_doubly_robust_needs_only_one_to_be_right(log):
+    """With values from nowhere it is right on average, with good ones it is sharper."""
+    data = read_episodes(TASK, log, ("state", "action", "next_state"), "episode", "step", None)
+    did = PROBLEM.behaviour.reshape(-1)
+    ratio = ratios(TASK, data, chances(TASK, did[None]), did)
+    rng, groups = np.random.default_rng(1), len(TASK.sizes)
+    q = rng.random((TASK.horizon, groups))
+    v = np.vstack([
+        (q * did).reshape(TASK.horizon, TASK.n_states, -1).sum(axis=2), np.zeros(TASK.n_states)
+    ])  # fmt: skip
+    wild, error = doubly_robust(TASK, data, ratio, q, v)
+    assert abs(wild - data.rewards.sum(axis=1).mean()) < 4 * error
+
+
+def test_a_wrong_model_is_found(log):
+    """Features that say nothing: the model's value is off, and the checks say so."""
+    nothing = up.Features(TASK, 1e-9 * np.ones((TASK.n_triples, 1)) * TASK.successors[:, None])
+    wrong = up.fit_from_log(TASK, nothing, log, regularization=1.0)
+    found = up.check_value(wrong, "behaviour", log)
+    assert "disagrees with weighted importance sampling" in found.verdict
+
+
+def test_short_episodes_have_ended_and_bad_logs_are_named(model, log):
+    short = {k: np.array(v, object)[np.asarray(log["step"]) < 3] for k, v in log.items()}
+    found = {r["name"]: r["value"] for r in up.check_value(model, "behaviour", short).rows}
+    paid = np.reshape(log["reward"], (600, -1))[:, :3].sum(axis=1).mean()
+    assert found["weighted importance sampling"] == pytest.approx(paid)
+    with pytest.raises(ValueError, match="log has no column 'visit'"):
+        up.check_value(model, "behaviour", log, episode="visit")
+    assert REPLICATES >= 100 and a_log(PROBLEM, 3, 0).sum() == 36
