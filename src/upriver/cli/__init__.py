@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "report": "upriver.cli.report:report",
     "watch": "upriver.cli.watch:watch",
     "check": "upriver.cli.check:check",
+    "decide": "upriver.cli.decide:decide",
     "diagnose": "upriver.cli.diagnose:diagnose",
     "bench": "upriver.cli.bench:bench",
     "list": "upriver.cli.listing:list_names",

@@ -17,6 +17,8 @@ def findings(
 
     Example: upriver findings scaling --out results/scaling
 
+    `icu-sepsis` instead fits logs of the clinicians of ICU-Sepsis, RUNS logs of each size.
+
     Parameters
     ----------
     experiment
@@ -43,6 +45,11 @@ def findings(
     from upriver.results.tables import as_csv
     from upriver.studies.findings import FINDINGS, Cell, find
 
+    if experiment == "icu-sepsis":  # logs, not runs of agents
+        from upriver.studies.icu_sepsis import study
+
+        print(study(out or Path("results") / experiment, runs or 20))
+        return 0
     spec = load(experiment)
     if spec.name not in FINDINGS:
         raise ValueError(

@@ -75,7 +75,9 @@ def read_name(name: str) -> tuple[Environment, dict[str, int]]:
     return ENVIRONMENTS[name], {}
 
 
-def __getattr__(name: str) -> Any:  # the two that need gymnasium, which takes long to import
+def __getattr__(name: str) -> Any:  # those that need another package
+    if name == "icu_sepsis":
+        return import_module("upriver.envs.icu_sepsis").icu_sepsis
     if name in ("from_gymnasium", "to_gymnasium"):
         return getattr(import_module("upriver.envs.gymnasium"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

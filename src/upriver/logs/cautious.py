@@ -28,10 +28,10 @@ from upriver.logs.fit import LogModel
 from upriver.mdp import Task
 from upriver.planning import Plan, backward_induction, clip_nothing
 
-DRAWS = 32  # plans at most, of drawn cores
+DRAWS = 64  # plans at most, of drawn cores
 WIDE = 3.0  # standard errors of a draw for each of the estimate's: rare choices are to be found
 NEWS = 0.99  # correlation from which on a plan's error is that of another
-PATIENCE = 3  # draws without news that end the search
+PATIENCE = 8  # draws without news that end the search
 NORMALS = 20_000  # draws of the max-t statistic
 
 

@@ -1,0 +1,215 @@
+"""`upriver decide`: from a log to a page that says what to do, and what that is worth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def decide(
+    log: Path,
+    *,
+    formula: str,
+    reward: str,
+    horizon: int,
+    start: str | None = None,
+    states: Path | None = None,
+    at: str = "",
+    cluster: str | None = None,
+    weights: str | None = None,
+    columns: str = "state,action,next_state",
+    successors: str | None = None,
+    episode: str | None = None,
+    step: str = "step",
+    regularization: float = 0.0,
+    confidence: float = 0.95,
+    out: Path = Path("decision.html"),
+) -> int:
+    """Fit a log, plan with it, and write one page: the policy, its worth, where data are missing.
+
+    **Example:** `upriver decide clinic.csv --formula "action:next_state" --reward well=1,ill=0.5
+    --horizon 12 --start ill`
+
+    Parameters
+    ----------
+    log
+        A .csv or .parquet file, one row for each transition.
+    formula
+        The transition model, as `fit_transitions` takes it. It is code: take none from strangers.
+    reward
+        What states pay, as well=1,ill=0.5; states that are not named pay 0. Or the name of a
+        column of the log, whose mean in each state and action is taken.
+    horizon
+        Steps of an episode.
+    start
+        The state where episodes start; where the log's rows are, in proportion, if absent.
+    states
+        A table of attributes of states for the formula.
+    at
+        Values of the covariates, as age=60,dose=2.
+    cluster
+        The column of the individual, for standard errors that allow for it.
+    weights
+        The column of how often each row counts.
+    columns
+        The columns of the state, the action and the next state.
+    successors
+        state or all: which next states could have been; those seen from the pair if absent.
+    episode
+        The column of the episode: then checks that do not believe the model are made.
+    step
+        The column of the step within an episode.
+    regularization
+        The ridge of the fit.
+    confidence
+        Of the intervals.
+    out
+        The page to write.
+    """
+    from upriver.logs.reading import read_file
+    from upriver.logs.transitions import fit_transitions
+    from upriver.mdp.writing import write_file
+    from upriver.results.report.decision import decision_page
+
+    frame = read_file(log)
+    names = tuple(columns.split(","))
+    model = fit_transitions(
+        formula, str(log), states=None if states is None else str(states), successors=successors,
+        columns=names, cluster=cluster, weights=weights, regularization=regularization,
+    )  # fmt: skip
+    pays, scale = rewards(reward, frame, names, model.world)
+    fixed = model.at(numbers_of("--at", at), horizon=horizon, reward=pays)
+    data = decided(model, fixed, scale, start, confidence)
+    data |= {"checks": [], "verdict": "Name the column of the episode (--episode) to make them."}
+    if episode is not None:
+        data |= checked(fixed, data["plan"], log, names, episode, step, scale, confidence)
+    data |= {
+        "title": f"Decide from {log.name}",
+        "command": f"upriver decide {log} --horizon {horizon}",
+    }
+    file = write_file(out, decision_page(data))
+    print(data["lead"])
+    print(f"{file}")
+    return 0
+
+
+def numbers_of(option: str, text: str) -> dict[str, Any]:
+    """{name: number} from a=1,b=2."""
+    found: dict[str, Any] = {}
+    for part in filter(None, text.split(",")):
+        name, equals, value = part.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            raise ValueError(f"{option} has {part!r}; it must be name=number") from None
+        if not equals:
+            raise ValueError(f"{option} has {part!r}; it must be name=number")
+    return found
+
+
+def rewards(text: str, frame: Any, names: tuple[str, ...], world: Any) -> tuple[Any, Any]:
+    """((S, A) rewards between 0 and 1, a function from totals to the user's units)."""
+    import numpy as np
+
+    states = [str(s) for s in world.states]
+    if "=" in text:
+        paid = numbers_of("--reward", text)
+        for name in paid:
+            if name not in states:
+                raise ValueError(f"--reward names {name!r}; states are {', '.join(states)}")
+        of_state = np.array([paid.get(s, 0.0) for s in states])
+        table = np.repeat(of_state[:, None], len(world.actions), axis=1)
+    else:
+        if text not in frame:
+            raise ValueError(f"--reward is {text!r}; it must be state=number,... or a column")
+        s = np.array([states.index(str(x)) for x in frame[names[0]]])
+        a = np.array([[str(y) for y in world.actions].index(str(x)) for x in frame[names[1]]])
+        shape = len(states), len(world.actions)
+        total, n = np.zeros(shape), np.zeros(shape)
+        np.add.at(total, (s, a), np.asarray(frame[text], float))
+        np.add.at(n, (s, a), 1.0)
+        table = total / np.maximum(n, 1.0)
+    low, high = min(float(table.min()), 0.0), max(float(table.max()), 0.0)
+    span = (high - low) or 1.0
+    return (table - low) / span, lambda total, steps: total * span + steps * low
+
+
+def decided(model: Any, fixed: Any, scale: Any, start: str | None, confidence: float) -> dict:
+    """The numbers of the page."""
+    import numpy as np
+
+    from upriver.logs.extremes import visits_of, worth_of
+    from upriver.logs.planning import plan_with
+    from upriver.logs.value import compare_policies, policy_value
+
+    task = fixed.task
+    pairs = visits_of(task, fixed.counts)
+    rows = pairs.reshape(task.n_states, task.n_actions)
+    if start is None:
+        share = rows.sum(axis=1) / rows.sum()
+        first: Any = {task.states[s]: float(p) for s, p in enumerate(share) if p > 0}
+    else:
+        by_word = {str(s): s for s in task.states}
+        if start not in by_word:
+            raise ValueError(f"--start is {start!r}; states are {', '.join(by_word)}")
+        first = by_word[start]
+    plan = plan_with(fixed, "cautious", confidence, start=first)
+    new, old = (policy_value(fixed, p, confidence, first) for p in (plan, "behaviour"))
+    gain = compare_policies(fixed, plan, "behaviour", confidence, first)
+    worth = worth_of(fixed, [(plan, 1.0)], first)
+    steps = worth.at(worth.origin).occupancy
+    promise = float(worth.first @ plan.v[0])
+    values = [
+        {"name": name, "standard_error": scale(v.standard_error, 0),
+         **{k: scale(getattr(v, k), n) for k in ("value", "low", "high")}}
+        for name, v, n in (
+            ("the plan", new, task.horizon), ("what was done", old, task.horizon),
+            ("the gain", gain, 0),
+        )
+    ]  # fmt: skip
+    done = rows / np.maximum(rows.sum(axis=1, keepdims=True), 1.0)
+    policy = [
+        (state, task.actions[int(plan.policy[0, s])], ", ".join(
+            f"{task.actions[a]} {100 * done[s, a]:.0f}%" for a in np.argsort(-done[s])
+            if done[s, a] > 0
+        ))
+        for s, state in enumerate(task.states)
+    ]  # fmt: skip
+    changes = int((plan.policy != plan.policy[0]).any(axis=1).sum())
+    most = [g for g in np.argsort(-steps).tolist() if steps[g] > 0][:12]
+    missing = [
+        (*(str(x) for x in (task.states[g // task.n_actions], task.actions[g % task.n_actions])),
+         f"{steps[g]:.2g}", f"{pairs[g]:g}")
+        for g in most
+    ]  # fmt: skip
+    v, w, d = values
+    lead = (
+        f"The plan is worth {v['value']:.4g} [{v['low']:.4g}, {v['high']:.4g}], what was done "
+        f"{w['value']:.4g} [{w['low']:.4g}, {w['high']:.4g}]: a gain of {d['value']:.4g} "
+        f"[{d['low']:.4g}, {d['high']:.4g}]. Promised, although the plan was chosen: "
+        f"{scale(promise, task.horizon):.4g}."
+    )
+    return {
+        "plan": plan, "values": values, "policy": policy, "missing": missing, "lead": lead,
+        "confidence": f"{100 * confidence:g}%",
+        "steps": "The first step of the plan"
+        + (f"; {changes} of {task.horizon} steps differ." if changes else ", and every step."),
+        "unseen": f"{new.unseen:.2g} steps of an episode are in pairs without any row.",
+        "model": model.summary(), "fit": model.goodness_of_fit().summary(),
+    }  # fmt: skip
+
+
+def checked(
+    fixed: Any, plan: Any, log: Path, names: tuple[str, ...], episode: str, step: str, scale: Any,
+    confidence: float,
+) -> dict:  # fmt: skip
+    from upriver.logs.offpolicy import check_value
+
+    found = check_value(fixed, plan, str(log), names, episode, step, confidence=confidence)
+    steps = fixed.task.horizon
+    rows = [
+        r | {k: scale(r[k], steps) for k in ("value", "low", "high")}
+        | {"standard_error": scale(r["standard_error"], 0)}
+        for r in found.rows
+    ]  # fmt: skip
+    return {"checks": rows, "verdict": found.verdict[:1].upper() + found.verdict[1:]}

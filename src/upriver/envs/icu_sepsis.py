@@ -1,0 +1,125 @@
+"""ICU-Sepsis: treating sepsis in intensive care, a benchmark built from the records of MIMIC-III.
+
+The numbers are those of the package `icu-sepsis` (MIT licence; Choudhary, Gupta and Thomas,
+"ICU-Sepsis: A benchmark MDP built from real medical data", 2024), read from its files: 713 clusters
+of patients' conditions, death, survival and an end; 25 treatments, five levels of fluids by five of
+vasopressors, of which a condition has those that clinicians gave often enough. Needs the extra
+`icu`. A benchmark, not a patient: see the page.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from upriver.checks import Array
+from upriver.features import Features
+from upriver.mdp import FiniteMDP, Task
+
+LEVELS = 5
+DEAD, SURVIVED, ENDED = 713, 714, 715
+
+
+class Records(NamedTuple):
+    """What the package ships."""
+
+    transition: Array
+    """(S, A, S)"""
+    first: Array
+    """(S,) where patients come in."""
+    clinicians: Array
+    """(S, A) how often clinicians gave each treatment, among those a condition has."""
+    covariates: Array
+    """(S, 47) the centre of each cluster, standardised."""
+    sofa: Array
+    """(S,) the mean SOFA score of each cluster."""
+    admissible: Array
+    """(S, A) which treatments a condition has."""
+
+
+@lru_cache(maxsize=1)
+def records() -> Records:
+    found = find_spec("icu_sepsis")
+    if found is None or not found.submodule_search_locations:
+        raise ModuleNotFoundError(
+            "icu_sepsis needs the package icu-sepsis; pip install 'upriver[icu]' brings it"
+        )
+    folder = Path(found.submodule_search_locations[0]) / "envs" / "assets"
+    with np.load(folder / "dynamics.npz", allow_pickle=False) as data:
+        keys = "tx_mat", "d_0", "expert_policy", "state_cluster_centers", "sofa_scores"
+        transition, first, clinicians, covariates, sofa = (data[k] for k in keys)
+    admissible = np.zeros(clinicians.shape, bool)
+    lines = (folder / "admissible_actions.txt").read_text().splitlines()[1:]
+    for s, line in enumerate(lines):
+        admissible[s, [int(a) for a in line.split()]] = True
+    admissible[DEAD:] = np.eye(1, admissible.shape[1], dtype=bool)  # nothing is left to choose
+    given = np.where(admissible, np.maximum(clinicians, 1e-300), 0.0)
+    given /= given.sum(axis=1, keepdims=True)
+    return Records(transition, first, given, covariates, sofa, admissible)
+
+
+def icu_sepsis(horizon: int = 100) -> FiniteMDP:
+    """Sepsis in intensive care: 1 for a patient who survives, else 0.
+
+    716 states and 25 actions, named (fluids, vasopressors), of which a state has 3 on average. A
+    step is four hours; after 100 of them fewer than one patient in 3,000 is still there. Survival
+    pays when it is reached, then the episode stays at its end.
+    """
+    found = records()
+    n_states, n_actions = found.clinicians.shape
+    s, a, s2 = np.nonzero(found.transition * found.admissible[:, :, None])
+    pairs = np.bincount(s * n_actions + a, minlength=n_states * n_actions)
+    reward = np.zeros((n_states, n_actions))
+    reward[SURVIVED] = 1.0
+    task = Task(
+        n_states, n_actions, horizon, np.concatenate([[0], np.cumsum(pairs)]), s2,
+        reward * found.admissible, support="known",
+        actions=[(i, j) for i in range(LEVELS) for j in range(LEVELS)],
+    )  # fmt: skip
+    start = np.flatnonzero(found.first)
+    return FiniteMDP(
+        task, found.transition[s, a, s2], start, found.first[start] / found.first.sum(),
+        name="icu-sepsis",
+    )  # fmt: skip
+
+
+def clinicians() -> Array:
+    """(S, A) what clinicians did: how often each treatment was given in each condition."""
+    return records().clinicians.copy()
+
+
+def icu_sepsis_features(task: Task) -> Features:
+    """What a physician would say moves a patient from one condition to another.
+
+    For each of the 47 covariates: its value in the next condition, and times its value in this one
+    (who was high stays high). Death and survival by the SOFA score and the doses given, the change
+    of the score by the doses, staying, and the squared distance of the two conditions.
+    """
+    found = records()
+    if task.n_states != len(found.sofa):
+        raise ValueError(f"the features are made for {len(found.sofa)} states; not {task.n_states}")
+    s, a, s2 = task.triples
+    x, sofa = found.covariates, found.sofa / 10.0
+    fluids, pressors = a // LEVELS / 4.0, a % LEVELS / 4.0
+    alive = (s2 < DEAD).astype(float)
+    near = -((x[s] - x[s2]) ** 2).mean(axis=1) * alive
+    change = (sofa[s2] - sofa[s]) * alive
+    named = {
+        "stays": (s == s2) * 1.0, "near": near, "SOFA": change,
+        "SOFA, fluids": change * fluids, "SOFA, pressors": change * pressors,
+        "ends": (s2 == ENDED) * 1.0,
+    }  # fmt: skip
+    for word, at in (("dies", DEAD), ("survives", SURVIVED)):
+        here = (s2 == at) * 1.0
+        named |= {
+            word: here, f"{word}, SOFA": here * sofa[s], f"{word}, fluids": here * fluids,
+            f"{word}, pressors": here * pressors,
+        }  # fmt: skip
+    blocks = [np.column_stack(list(named.values())), x[s2], x[s] * x[s2]]
+    numbers = range(x.shape[1])
+    names = [*named, *(f"x{i}" for i in numbers), *(f"x{i}, before" for i in numbers)]
+    return Features(task, np.hstack(blocks), names=names)

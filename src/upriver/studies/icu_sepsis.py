@@ -1,0 +1,174 @@
+"""ICU-Sepsis: what policies from logs are worth, with shared, one-hot and pooled features.
+
+Logs are written by the clinicians' policy on the benchmark's MDP, where the truth is known. One
+line of results.csv for each log and kind of features; lines that are there are not made again.
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from upriver.checks import Array
+from upriver.envs import icu_sepsis as icu
+from upriver.features import Features, one_hot, pooled
+from upriver.logs.fit import LogModel
+from upriver.logs.planning import plan_with
+from upriver.logs.value import policy_value
+from upriver.mdp import FiniteMDP, Task
+from upriver.mdp.writing import write_file
+from upriver.mnl.fit import fit_mnl
+from upriver.planning.optimum import evaluate, solve, start_value
+from upriver.play.rollouts import rollouts
+from upriver.results.plots import save
+
+SIZES = 1000, 3000, 10_000, 30_000, 100_000
+KINDS = "shared", "one-hot", "pooled"
+FIELDS = (
+    "rows", "seed", "features", "value", "planned", "low", "high", "clinicians_low",
+    "clinicians_high", "fit_seconds", "plan_seconds",
+)  # fmt: skip
+COLOURS = {"shared": ("#009e73", "s"), "one-hot": ("#767676", "o"), "pooled": ("#d55e00", "D")}
+
+
+def a_log(mdp: FiniteMDP, n_rows: int, seed: int) -> Array:
+    """(n,) counts of the first n rows of as many patients as it takes."""
+    task = mdp.known
+    done = rollouts(mdp, icu.clinicians(), n_rows // 8 + 50, seed)
+    there = done.states[:, :-1] < icu.DEAD
+    group = done.states[:, :-1] * task.n_actions + done.actions
+    wanted = (group * task.n_states + done.states[:, 1:])[there][:n_rows]
+    declared = np.repeat(np.arange(len(task.sizes)), task.sizes) * task.n_states + task.successors
+    return np.bincount(np.searchsorted(declared, wanted), minlength=task.n_triples).astype(float)
+
+
+def maps(task: Task) -> dict[str, Features]:
+    shared = icu.icu_sepsis_features(task)
+    return {"shared": shared, "one-hot": one_hot(task), "pooled": pooled(shared)}
+
+
+def measure(mdp: FiniteMDP, phi: Features, counts: Array) -> dict[str, float]:
+    """Fit, plan, and what the plan is truly worth beside what the fit says."""
+    start = dict(zip(mdp.initial_states.tolist(), mdp.initial_probability.tolist(), strict=True))
+    began = time.process_time()
+    model = LogModel(mdp.known, phi, counts, fit_mnl(phi, counts, 1.0))
+    fitted = time.process_time()
+    plan = plan_with(model)
+    planned = time.process_time()
+    said = policy_value(model, plan, start=start)
+    theirs = policy_value(model, icu.clinicians(), start=start)
+    return {
+        "value": start_value(mdp, evaluate(mdp, plan)), "planned": said.value, "low": said.low,
+        "high": said.high, "clinicians_low": theirs.low, "clinicians_high": theirs.high,
+        "fit_seconds": fitted - began, "plan_seconds": planned - fitted,
+    }  # fmt: skip
+
+
+def study(folder: Path, n_logs: int = 20, sizes: Iterable[int] = SIZES) -> str:
+    """Measure what is missing, write table.md and the figure, and return the table."""
+    mdp = icu.icu_sepsis()
+    file, found = folder / "results.csv", {}
+    if file.exists():
+        with file.open(newline="") as text:
+            found = {key(line): line for line in csv.DictReader(text)}
+    folder.mkdir(parents=True, exist_ok=True)
+    kinds = maps(mdp.known)
+    for n_rows in sizes:
+        for seed in range(n_logs):
+            counts = None
+            for kind, phi in kinds.items():
+                line: dict[str, Any] = {"rows": n_rows, "seed": seed, "features": kind}
+                if key(line) in found:
+                    continue
+                counts = a_log(mdp, n_rows, seed) if counts is None else counts
+                line |= measure(mdp, phi, counts)
+                found[key(line)] = line
+                new = not file.exists()
+                with file.open("a", newline="") as text:
+                    writer = csv.DictWriter(text, FIELDS)
+                    if new:
+                        writer.writeheader()
+                    writer.writerow(line)
+    lines = [{k: v if k == "features" else float(v) for k, v in x.items()} for x in found.values()]
+    optimum = start_value(mdp, solve(mdp).v)
+    clinicians = start_value(mdp, evaluate(mdp, icu.clinicians()))
+    rows = summary(lines, clinicians)
+    text = as_table(rows, optimum, clinicians)
+    write_file(folder / "table.md", text)
+    save(figure(rows, optimum, clinicians), folder / "icu-sepsis")
+    return text
+
+
+def key(line: dict[str, Any]) -> tuple[int, int, str]:
+    return int(line["rows"]), int(line["seed"]), line["features"]
+
+
+def summary(lines: list[dict[str, Any]], clinicians: float) -> list[dict[str, Any]]:
+    """One row per log size and kind of features."""
+    rows = []
+    for n in sorted({x["rows"] for x in lines}):
+        for kind in KINDS:
+            part = [x for x in lines if x["rows"] == n and x["features"] == kind]
+            if not part:
+                continue
+            at = {f: np.array([x[f] for x in part]) for f in FIELDS if f != "features"}
+            value = at["value"]
+            half = 1.96 * value.std(ddof=1) / np.sqrt(len(part)) if len(part) > 1 else np.nan
+            covers = (at["clinicians_low"] <= clinicians) & (clinicians <= at["clinicians_high"])
+            rows.append({
+                "rows": int(n), "features": kind, "logs": len(part), "value": value.mean(),
+                "half": half, "planned": at["planned"].mean(),
+                "own": ((at["low"] <= value) & (value <= at["high"])).mean(),
+                "clinicians": covers.mean(), "fit": np.median(at["fit_seconds"]),
+                "plan": np.median(at["plan_seconds"]),
+            })  # fmt: skip
+    return rows
+
+
+def as_table(rows: list[dict[str, Any]], optimum: float, clinicians: float) -> str:
+    lines = [
+        f"Survival: clinicians {100 * clinicians:.1f}%, optimum {100 * optimum:.1f}%.",
+        "",
+        "| rows | features | logs | survival | as planned | its interval covers | the clinicians' "
+        "covers | fit, s CPU | plan, s CPU |",
+        "|---:|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for r in rows:
+        lines.append(
+            f"| {r['rows']:,} | {r['features']} | {r['logs']} | {100 * r['value']:.2f}% ± "
+            f"{100 * r['half']:.2f} | {100 * r['planned']:.1f}% | {100 * r['own']:.0f}% | "
+            f"{100 * r['clinicians']:.0f}% | {r['fit']:.1f} | {r['plan']:.2f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def figure(rows: list[dict[str, Any]], optimum: float, clinicians: float) -> Any:
+    """Survival against rows, one line for each kind of features, 95% intervals."""
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = made.subplots()
+    for kind in KINDS:
+        part = [r for r in rows if r["features"] == kind]
+        colour, mark = COLOURS[kind]
+        x, y, e = ([r[k] for r in part] for k in ("rows", "value", "half"))
+        axes.errorbar(x, y, e, color=colour, marker=mark, capsize=3, label=kind)
+    axes.axhline(optimum, color="#1a1a1a", ls="--", lw=1)
+    axes.axhline(clinicians, color="#1a1a1a", ls=":", lw=1)
+    axes.text(
+        0.99, optimum, "optimum", transform=axes.get_yaxis_transform(), ha="right", va="bottom"
+    )
+    axes.text(
+        0.99, clinicians, "clinicians", transform=axes.get_yaxis_transform(), ha="right",
+        va="bottom",
+    )  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_xlabel("rows of the log")
+    axes.set_ylabel("survival under the policy")
+    axes.legend(frameon=False, loc="center right")
+    return made

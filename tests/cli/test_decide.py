@@ -1,0 +1,81 @@
+"""`upriver decide`: from a log to a page, in a browser, and what it refuses."""
+
+import numpy as np
+import pytest
+
+from upriver.cli import main
+
+from ..browser import Browser, needs_browser
+
+LOG = """patient,step,state,action,next_state,cost
+{rows}"""
+WORDS = ("--formula", "next_state:action", "--horizon", "6", "--reward")
+
+
+def write_log(folder):
+    """300 patients who rest or take a drug; the drug helps."""
+    rng, rows = np.random.default_rng(3), []
+    for patient in range(300):
+        state = "ill"
+        for step in range(6):
+            action = rng.choice(["drug", "rest"])
+            well = 0.7 if action == "drug" else 0.4
+            after = "well" if rng.random() < well else "ill"
+            cost = 5 if action == "drug" else 1
+            rows.append(f"p{patient},{step},{state},{action},{after},{-cost}")
+            state = after
+    file = folder / "clinic.csv"
+    file.write_text(LOG.format(rows="\n".join(rows)))
+    return file
+
+
+def test_a_page(tmp_path, capsys):
+    file, page = write_log(tmp_path), tmp_path / "page.html"
+    words = [*WORDS, "well=10,ill=-2", "--episode", "patient", "--start", "ill", "--out", str(page)]
+    assert main(["decide", str(file), *words]) == 0
+    said = capsys.readouterr().out
+    assert "a gain of" in said and str(page) in said
+    text = page.read_text()
+    assert "<script" not in text and "http" not in text.replace("http-equiv", "")
+    for word in ("doubly robust", "fitted-Q", "Confounding", "goodness of fit", "drug"):
+        assert word in text
+    # by hand: -2 at first, then 0.7 * 10 + 0.3 * -2 in each of five steps
+    value = float(said.split("worth ")[1].split()[0])
+    assert value == pytest.approx(-2 + 5 * (0.7 * 10 - 0.3 * 2), rel=0.08)
+
+
+def test_rewards_from_a_column(tmp_path, capsys):
+    file, page = write_log(tmp_path), tmp_path / "page.html"
+    assert main(["decide", str(file), *WORDS, "cost", "--out", str(page)]) == 0
+    said = capsys.readouterr().out
+    assert float(said.split("worth ")[1].split()[0]) == pytest.approx(-6.0)  # resting costs least
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("sick=1",), "--reward names 'sick'; states are 'ill', 'well'"),
+        (("well",), "--reward is 'well'; it must be state=number,... or a column"),
+        (("well=much",), "--reward has 'well=much'; it must be name=number"),
+        (("well=1", "--start", "dead"), "--start is 'dead'"),
+        (("well=1", "--episode", "visit"), "has no column 'visit'"),
+    ],
+)
+def test_what_is_refused(words, message, tmp_path, capsys):
+    file = write_log(tmp_path)
+    assert main(["decide", str(file), *WORDS, *words, "--out", str(tmp_path / "x.html")]) == 2
+    assert message.replace("'ill', 'well'", "ill, well") in capsys.readouterr().err
+    assert not (tmp_path / "x.html").exists()
+
+
+@needs_browser
+def test_in_a_browser(tmp_path):
+    file, page = write_log(tmp_path), tmp_path / "page.html"
+    words = [*WORDS, "well=1", "--episode", "patient", "--out", str(page)]
+    assert main(["decide", str(file), *words]) == 0
+    with Browser() as browser:
+        seen = browser.open(page.as_uri(), 390, 844)
+        assert seen.run("document.querySelectorAll('#policy tbody tr').length") == 2
+        assert seen.run("document.querySelectorAll('svg circle').length") == 6
+        assert seen.run("document.documentElement.scrollWidth <= innerWidth + 1")
+        assert "well" in seen.run("document.querySelector('#policy').textContent")
