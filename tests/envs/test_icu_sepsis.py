@@ -48,7 +48,7 @@ def test_a_log_is_fitted_and_planned_with_quickly(mdp):
     counts = a_log(mdp, 1000, 0)
     assert counts.sum() == 1000
     phi = maps(mdp.known)["shared"]
-    assert phi.dimension == 108 and np.isfinite(phi.matrix).all()
+    assert phi.dimension == 14 and np.isfinite(phi.matrix).all()
     plan = up.plan_with(LogModel(mdp.known, phi, counts, up.fit_mnl(phi, counts, 1.0)))
     worth = up.evaluate(mdp, plan)[0][mdp.initial_states] @ mdp.initial_probability
     assert 0.83 < worth < 0.876

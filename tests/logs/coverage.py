@@ -47,7 +47,35 @@ def drawn():
     return Problem(mdp, random_mnl_features(mdp.known), behaviour, policies, (60, 600))
 
 
-PROBLEMS = {"river": river, "drawn": drawn}
+def inventory():
+    """A store with room for 5: it orders what fits, and sells up to 3 of what is there.
+
+    Demands have weights 1, 2, 2, 1, cut at the stock: the model with their log-odds is exact.
+    """
+    room, weights = 5, np.array([1.0, 2.0, 2.0, 1.0])
+    rows, reward = {}, np.zeros((room + 1, room + 1))
+    for s in range(room + 1):
+        for a in range(room + 1 - s):
+            w = weights[: s + a + 1]
+            rows[s, a] = {s + a - d: p for d, p in enumerate(w / w.sum())}
+            sold = float(np.arange(len(w)) @ w / w.sum())
+            reward[s, a] = sold / 2 - 0.02 * (s + a) - 0.05 * (a > 0)
+    low, high = reward.min(), reward.max()
+    made = np.array([[(s, a) in rows for a in range(room + 1)] for s in range(room + 1)])
+    reward = np.where(made, (reward - low) / (high - low), 0.0)
+    mdp = spread_out(up.FiniteMDP.from_rows(rows, reward, 12))
+    s, a, s2 = mdp.known.triples
+    phi = up.Features(mdp.known, (s + a - s2)[:, None] == [1, 2, 3], names=["1", "2", "3"])
+    even = made / made.sum(axis=1, keepdims=True)
+    often = np.where(made, [3.0, 1, 1, 1, 1, 1], 0.0)
+    policies = {
+        "deterministic": up.solve(mdp).policy,
+        "randomised": often / often.sum(axis=1, keepdims=True),
+    }
+    return Problem(mdp, phi, even, policies, (60, 600))
+
+
+PROBLEMS = {"river": river, "inventory": inventory, "drawn": drawn}
 
 
 def a_log(problem, n_episodes, seed):
