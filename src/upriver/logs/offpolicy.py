@@ -17,6 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from upriver.checks import Array
+from upriver.display import displayed
 from upriver.logs.decisions import ModelAt
 from upriver.logs.effects import quantile
 from upriver.logs.extremes import behaviour, played, worth_of
@@ -44,7 +45,8 @@ class Episodes(NamedTuple):
     """(n, H) whether the episode has this step."""
 
 
-@dataclass(frozen=True)
+@displayed
+@dataclass(frozen=True, repr=False)
 class ValueChecks:
     """Estimates of one policy's value side by side, in the order of trust in the model."""
 
