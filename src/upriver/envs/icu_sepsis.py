@@ -56,7 +56,8 @@ def records() -> Records:
     lines = (folder / "admissible_actions.txt").read_text().splitlines()[1:]
     for s, line in enumerate(lines):
         admissible[s, [int(a) for a in line.split()]] = True
-    admissible[DEAD:] = np.eye(1, admissible.shape[1], dtype=bool)  # nothing is left to choose
+    admissible[DEAD:] = False
+    admissible[DEAD:, 0] = True  # nothing is left to choose
     given = np.where(admissible, np.maximum(clinicians, 1e-300), 0.0)
     given /= given.sum(axis=1, keepdims=True)
     return Records(transition, first, given, covariates, sofa, admissible)

@@ -188,7 +188,8 @@ def read_episodes(
         rows = task.reward_rows
         steps = np.minimum(at[1], len(rows) - 1)
         paid[at] = rows[steps, found[0][at] * task.n_actions + found[1][at]]
-    return Episodes(*found, paid, there)
+    states, actions, following = found
+    return Episodes(states, actions, following, paid, there)
 
 
 def visits(task: Task, data: Episodes) -> Array:

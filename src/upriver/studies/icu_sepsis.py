@@ -29,7 +29,7 @@ from upriver.results.plots import save
 
 SIZES = 1000, 3000, 10_000, 30_000, 100_000
 KINDS = "shared", "one-hot", "pooled"
-FIELDS = (
+FIELDS: tuple[str, ...] = (
     "rows", "seed", "features", "value", "planned", "low", "high", "clinicians_low",
     "clinicians_high", "fit_seconds", "plan_seconds",
 )  # fmt: skip
