@@ -25,10 +25,11 @@ def decide(
     confidence: float = 0.95,
     out: Path = Path("decision.html"),
 ) -> int:
-    """Fit a log, plan with it, and write one page: the policy, its worth, where data are missing.
+    """Fit a log, plan with it, and write a page about it.
 
-    **Example:** `upriver decide clinic.csv --formula "action:next_state" --reward well=1,ill=0.5
-    --horizon 12 --start ill`
+    The policy, what it is worth against what was done, where data are missing, whether it fits.
+
+    **Example:** `upriver decide a.csv --formula next_state --reward ill=1 --horizon 9`
 
     Parameters
     ----------

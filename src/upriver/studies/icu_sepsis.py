@@ -144,6 +144,10 @@ def share(holds: Array, ends: Array) -> float:
     return float(holds[made].mean()) if made.any() else np.nan
 
 
+def percent(share: float) -> str:
+    return f"{100 * share:.0f}%" if np.isfinite(share) else "not made"
+
+
 def as_table(rows: list[dict[str, Any]], optimum: float, clinicians: float) -> str:
     lines = [
         f"Survival: clinicians {100 * clinicians:.1f}%, optimum {100 * optimum:.1f}%.",
@@ -155,8 +159,8 @@ def as_table(rows: list[dict[str, Any]], optimum: float, clinicians: float) -> s
     for r in rows:
         lines.append(
             f"| {r['rows']:,} | {r['features']} | {r['logs']} | {100 * r['value']:.2f}% ± "
-            f"{100 * r['half']:.2f} | {100 * r['planned']:.1f}% | {100 * r['own']:.0f}% | "
-            f"{100 * r['clinicians']:.0f}% | {r['fit']:.1f} | {r['plan']:.2f} |"
+            f"{100 * r['half']:.2f} | {100 * r['planned']:.1f}% | {percent(r['own'])} | "
+            f"{percent(r['clinicians'])} | {r['fit']:.1f} | {r['plan']:.2f} |"
         )
     return "\n".join(lines) + "\n"
 
