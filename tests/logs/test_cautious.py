@@ -1,5 +1,7 @@
 """The cautious plan: its promise, what its choice costs, how close it is to the truth."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import special
@@ -133,3 +135,33 @@ def test_promises_among_equal_arms(n_arms, rng):
         held += plan.v[0, 0] <= up.evaluate(mdp, plan)[0, 0] + 1e-12
     print(f"{n_arms} equal arms: {held / 400:.3f} of promises hold")
     assert held / 400 >= 0.9
+
+
+def test_the_same_in_other_units():
+    """Rewards 10 + 5 r, some of it of the next state and at the end: 10 H + 5 value, all of it."""
+    problem = PROBLEMS["river"]()
+    counts, task = a_log(problem, 60, 0), problem.mdp.known
+    last = np.linspace(-1.0, 2.0, task.n_states)
+    pay = np.random.default_rng(1).uniform(size=task.n_triples)
+    said = []
+    for low, unit in ((0.0, 1.0), (10.0, 5.0)):
+        there = replace(task, reward=low + unit * task.reward, arrival=unit * pay,
+                        terminal=unit * last, reward_range=None)  # fmt: skip
+        phi = up.Features(there, problem.phi.matrix)
+        model = LogModel(there, phi, counts, fit_mnl(phi, counts, 1e-6))
+        plan = up.plan_with(model, "cautious", start=2)
+        greedy = up.plan_with(model)
+        found = [up.policy_value(model, p, start=2) for p in (greedy, plan, "behaviour")]
+        gain = up.compare_policies(model, plan, start=2)
+        assert greedy.v[0, 2] == pytest.approx(found[0].value)
+        said.append((plan, greedy, found, gain))
+    (plan, greedy, found, gain), (plan2, greedy2, found2, gain2) = said
+    base = 10.0 * np.arange(task.horizon, -1, -1)[:, None]
+    assert (plan.policy == plan2.policy).all()
+    np.testing.assert_allclose(plan2.v, base + 5 * plan.v)
+    np.testing.assert_allclose(greedy2.v, base + 5 * greedy.v)
+    for one, other in zip(found, found2, strict=True):
+        for name in ("value", "low", "high"):
+            assert getattr(other, name) == pytest.approx(base[0, 0] + 5 * getattr(one, name))
+        assert other.standard_error == pytest.approx(5 * one.standard_error)
+    assert gain2.low == pytest.approx(5 * gain.low) and gain2.high == pytest.approx(5 * gain.high)

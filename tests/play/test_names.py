@@ -222,3 +222,10 @@ def test_a_task_from_what_was_seen():
     near = up.Task.from_seen(seen, 4, neighbours=lambda s, a: [s, "hall", "garden"])
     assert near.available.all()
     assert near.n_triples == 12  # the garden was never seen
+
+
+def test_names_can_be_listed():
+    """With names and without; a list of numbers ends where the states do."""
+    assert list(house().known.state_names) == list(house().known.states)
+    plain = up.envs.riverswim(4, 6).known
+    assert list(plain.state_names) == [0, 1, 2, 3]

@@ -67,23 +67,24 @@ def decide(
     out
         The page to write.
     """
-    from upriver.logs.reading import read_file
     from upriver.logs.transitions import fit_transitions
+    from upriver.mdp.frames import column, read_table
     from upriver.mdp.writing import write_file
     from upriver.results.report.decision import decision_page
 
-    frame = read_file(log)
     names = tuple(columns.split(","))
+    table, _ = read_table(log, {*names, reward}.__contains__)
+    frame = {c: column(table[c]) for c in table.column_names}
     model = fit_transitions(
         formula, str(log), states=None if states is None else str(states), successors=successors,
         columns=names, cluster=cluster, weights=weights, regularization=regularization,
     )  # fmt: skip
-    pays, scale = rewards(reward, frame, names, model.world)
+    pays = rewards(reward, frame, names, model.world)
     fixed = model.at(numbers_of("--at", at), horizon=horizon, reward=pays)
-    data = decided(model, fixed, scale, start, confidence)
+    data = decided(model, fixed, start, confidence)
     data |= {"checks": [], "verdict": "Name the column of the episode (--episode) to make them."}
     if episode is not None:
-        data |= checked(fixed, data["plan"], log, names, episode, step, scale, confidence)
+        data |= checked(fixed, data["plan"], log, names, episode, step, confidence)
     data |= {
         "title": f"Decide from {log.name}",
         "command": f"upriver decide {log} --horizon {horizon}",
@@ -108,8 +109,8 @@ def numbers_of(option: str, text: str) -> dict[str, Any]:
     return found
 
 
-def rewards(text: str, frame: Any, names: tuple[str, ...], world: Any) -> tuple[Any, Any]:
-    """((S, A) rewards between 0 and 1, a function from totals to the user's units)."""
+def rewards(text: str, frame: Any, names: tuple[str, ...], world: Any) -> Any:
+    """(S, A) rewards."""
     import numpy as np
 
     states = [str(s) for s in world.states]
@@ -130,12 +131,10 @@ def rewards(text: str, frame: Any, names: tuple[str, ...], world: Any) -> tuple[
         np.add.at(total, (s, a), np.asarray(frame[text], float))
         np.add.at(n, (s, a), 1.0)
         table = total / np.maximum(n, 1.0)
-    low, high = min(float(table.min()), 0.0), max(float(table.max()), 0.0)
-    span = (high - low) or 1.0
-    return (table - low) / span, lambda total, steps: total * span + steps * low
+    return table
 
 
-def decided(model: Any, fixed: Any, scale: Any, start: str | None, confidence: float) -> dict:
+def decided(model: Any, fixed: Any, start: str | None, confidence: float) -> dict:
     """The numbers of the page."""
     import numpy as np
 
@@ -161,12 +160,8 @@ def decided(model: Any, fixed: Any, scale: Any, start: str | None, confidence: f
     steps = worth.at(worth.origin).occupancy
     promise = float(worth.first @ plan.v[0])
     values = [
-        {"name": name, "standard_error": scale(v.standard_error, 0),
-         **{k: scale(getattr(v, k), n) for k in ("value", "low", "high")}}
-        for name, v, n in (
-            ("the plan", new, task.horizon), ("what was done", old, task.horizon),
-            ("the gain", gain, 0),
-        )
+        {"name": name, **{k: getattr(v, k) for k in ("value", "standard_error", "low", "high")}}
+        for name, v in (("the plan", new), ("what was done", old), ("the gain", gain))
     ]  # fmt: skip
     done = rows / np.maximum(rows.sum(axis=1, keepdims=True), 1.0)
     policy = [
@@ -188,7 +183,7 @@ def decided(model: Any, fixed: Any, scale: Any, start: str | None, confidence: f
         f"The plan is worth {v['value']:.4g} [{v['low']:.4g}, {v['high']:.4g}], what was done "
         f"{w['value']:.4g} [{w['low']:.4g}, {w['high']:.4g}]: a gain of {d['value']:.4g} "
         f"[{d['low']:.4g}, {d['high']:.4g}]. Promised, although the plan was chosen: "
-        f"{scale(promise, task.horizon):.4g}."
+        f"{promise:.4g}."
     )
     return {
         "plan": plan, "values": values, "policy": policy, "missing": missing, "lead": lead,
@@ -201,16 +196,10 @@ def decided(model: Any, fixed: Any, scale: Any, start: str | None, confidence: f
 
 
 def checked(
-    fixed: Any, plan: Any, log: Path, names: tuple[str, ...], episode: str, step: str, scale: Any,
+    fixed: Any, plan: Any, log: Path, names: tuple[str, ...], episode: str, step: str,
     confidence: float,
 ) -> dict:  # fmt: skip
     from upriver.logs.offpolicy import check_value
 
     found = check_value(fixed, plan, str(log), names, episode, step, confidence=confidence)
-    steps = fixed.task.horizon
-    rows = [
-        r | {k: scale(r[k], steps) for k in ("value", "low", "high")}
-        | {"standard_error": scale(r["standard_error"], 0)}
-        for r in found.rows
-    ]  # fmt: skip
-    return {"checks": rows, "verdict": found.verdict[:1].upper() + found.verdict[1:]}
+    return {"checks": found.rows, "verdict": found.verdict[:1].upper() + found.verdict[1:]}

@@ -100,7 +100,8 @@ def largest_error(found: list[Candidate], confidence: float) -> float:
     table = np.array([[correlation(a, b) for b in found] for a in found])
     values, vectors = np.linalg.eigh(table)
     normals = np.random.default_rng(0).standard_normal((NORMALS, len(found)))
-    errors = normals @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    # the symmetric root: that of the vectors alone turns with their signs, which are rounding's
+    errors = normals @ (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     return float(np.quantile(errors.max(axis=1), confidence))
 
 

@@ -22,9 +22,11 @@ from upriver.logs.decisions import ModelAt
 from upriver.logs.effects import quantile
 from upriver.logs.extremes import behaviour, played, worth_of
 from upriver.logs.fit import LogModel
-from upriver.logs.reading import COLUMNS, Log, column, column_names, numbers, read_file
+from upriver.logs.reading import COLUMNS, Log, numbers
 from upriver.logs.value import policy_value
 from upriver.mdp import Task
+from upriver.mdp.frames import column, column_names, read_table
+from upriver.planning import steps_of
 
 REPLICATES = 200  # resampled logs for the error of fitted-Q evaluation
 FEW = 20  # effective episodes below which reweighing says nothing
@@ -43,6 +45,15 @@ class Episodes(NamedTuple):
     """(n, H)"""
     there: Array
     """(n, H) whether the episode has this step."""
+    last: Array
+    """(S,) what it is worth to be in each state after the last step, beside the rewards."""
+
+    @property
+    def earned(self) -> Array:
+        """(n, H) the rewards, and at the last step what comes after it."""
+        earned = self.rewards.copy()
+        earned[:, -1] += np.where(self.there[:, -1], self.last[self.following[:, -1]], 0.0)
+        return earned
 
 
 @displayed
@@ -99,15 +110,14 @@ def check_value(
     """What the log's own episodes say of a policy's value, beside what the model says.
 
     log: as for `fit_from_log`, with two columns more, the episode of each row and its step, whose
-    order counts. reward: a column of what was paid; the task's rewards unless given. Episodes start
-    where the log's do, longer ones are cut at the horizon, and shorter ones have ended. The chance
-    of each action is estimated by its share in each state.
+    order counts. reward: a column of all that was paid; what the task pays unless given. Episodes
+    start where the log's do, longer ones are cut at the horizon, and shorter ones have ended. The
+    chance of each action is estimated by its share in each state.
     """
     z, task = quantile(confidence), model.task
     data = read_episodes(task, log, tuple(columns), episode, step, reward)
     first = np.bincount(data.states[:, 0], minlength=task.n_states) / len(data.states)
-    names = task.states or range(task.n_states)
-    start = {names[s]: float(p) for s, p in enumerate(first) if p > 0}
+    start = {task.state_names[s]: float(p) for s, p in enumerate(first) if p > 0}
     believed = policy_value(model, policy, confidence, start)
     table = played(task, policy)
     did = behaviour(task, visits(task, data))
@@ -158,9 +168,10 @@ def read_episodes(
     task: Task, log: Any, columns: tuple[str, ...], episode: str, step: str, reward: str | None
 ) -> Episodes:
     source = str(log) if isinstance(log, str | Path) else None
-    frame = read_file(Path(log)) if isinstance(log, str | Path) else log
-    present = column_names(frame)
     wanted = [*columns, episode, step, *([] if reward is None else [reward])]
+    frame, present = log, column_names(log)
+    if source is not None:
+        frame, present = read_table(Path(source), wanted.__contains__)
     for name in wanted:
         if present is None or name not in present:
             raise ValueError(f"{source or 'log'} has no column {name!r}; it has {present}")
@@ -181,15 +192,28 @@ def read_episodes(
         out[at] = values[order][keep]
     there = np.zeros(shape, bool)
     there[at] = True
-    paid = np.zeros(shape)
+    paid, last = np.zeros(shape), np.zeros(task.n_states)
     if reward is not None:
         paid[at] = np.asarray(cells[5], np.float64)[order][keep]
     else:
-        rows = task.reward_rows
-        steps = np.minimum(at[1], len(rows) - 1)
-        paid[at] = rows[steps, found[0][at] * task.n_actions + found[1][at]]
-    states, actions, following = found
-    return Episodes(states, actions, following, paid, there)
+        paid[at] = task_pays(task, at[1], *(x[at] for x in found))
+        last = last if task.terminal is None else task.terminal
+    return Episodes(*found, paid, there, last)
+
+
+def task_pays(task: Task, h: Array, s: Array, a: Array, s2: Array) -> Array:
+    """(m,) what the task pays for each transition; of a next state it does not have, on average."""
+    reward, pay = task.paid_rows
+    group = s * task.n_actions + a
+    paid = reward[np.minimum(h, len(reward) - 1), group]
+    if not pay.size:
+        return paid
+    declared = np.repeat(np.arange(len(task.sizes)), task.sizes) * task.n_states + task.successors
+    wanted = group * task.n_states + s2
+    at = np.minimum(np.searchsorted(declared, wanted), len(declared) - 1)
+    mean = task.by_pair(pay) / np.maximum(task.sizes, 1)
+    of_step = np.minimum(h, len(pay) - 1)
+    return paid + np.where(declared[at] == wanted, pay[of_step, at], mean[of_step, group])
 
 
 def visits(task: Task, data: Episodes) -> Array:
@@ -221,8 +245,8 @@ def ratios(task: Task, data: Episodes, chance: Array, did: Array) -> Array:
 def reweighed(data: Episodes, ratio: Array) -> tuple[float, float]:
     """(value, standard error) of per-decision weighted importance sampling."""
     weight = ratio / np.maximum(ratio.mean(axis=0), 1e-300)
-    means = (weight * data.rewards).mean(axis=0)
-    each = (weight * (data.rewards - means)).sum(axis=1)
+    means = (weight * data.earned).mean(axis=0)
+    each = (weight * (data.earned - means)).sum(axis=1)
     return float(means.sum()), float(each.std() / np.sqrt(len(each)))
 
 
@@ -231,16 +255,11 @@ def model_values(model: LogModel | ModelAt, policy: Any, start: Any) -> tuple[Ar
     task = model.task
     worth = worth_of(model, [(policy, 1.0)], start)
     v = worth.at(worth.origin).v
-    group = np.repeat(np.arange(len(task.sizes)), task.sizes)
-    prob, paid = model.prob, task.reward_rows
-    q = [
-        paid[min(h, len(paid) - 1)]
-        + np.bincount(
-            group, prob[min(h, len(prob) - 1)] * v[h + 1][task.successors], len(task.sizes)
-        )
-        for h in range(task.horizon)
-    ]
-    return np.array(q), v
+    q, (reward, pay) = np.empty((task.horizon, len(task.sizes))), task.paid_rows
+    for h in range(task.horizon):
+        ahead = v[h + 1][task.successors][None] + (steps_of(pay, h) if pay.size else 0.0)
+        q[h] = (steps_of(reward, h) + task.by_pair(steps_of(model.prob, h) * ahead))[0]
+    return q, v
 
 
 def doubly_robust(
@@ -252,7 +271,7 @@ def doubly_robust(
     before = np.hstack([np.ones((len(ratio), 1)), after[:, :-1]])
     said = np.where(data.there, q[steps, data.states * task.n_actions + data.actions], 0.0)
     stood = np.where(data.there, v[steps, data.states], 0.0)
-    each = (after * (data.rewards - said) + before * stood).sum(axis=1)
+    each = (after * (data.earned - said) + before * stood).sum(axis=1)
     return float(each.mean()), float(each.std() / np.sqrt(len(each)))
 
 
@@ -284,7 +303,7 @@ def backward(task: Task, data: Episodes, chance: Array, times: Array) -> float:
     paid = np.bincount(pair, weight * data.rewards[data.there], groups)
     seen = (total > 0).reshape(n_states, task.n_actions)
     share = np.maximum(total, 1e-300)
-    v = np.zeros(n_states)
+    v = data.last
     for h in reversed(range(task.horizon)):
         q = ((paid + moves @ v) / share).reshape(seen.shape)
         typical = (q * seen).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)

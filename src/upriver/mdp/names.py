@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import eq, index
@@ -52,6 +52,9 @@ class Names:
 
     def __getitem__(self, number: Any) -> Any:
         return int(number) if self.given is None else self.given[number]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(range(self.size) if self.given is None else self.given)
 
     @cached_property
     def numbers(self) -> dict[Hashable, int]:
