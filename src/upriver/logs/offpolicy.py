@@ -169,7 +169,8 @@ def read_episodes(
 ) -> Episodes:
     source = str(log) if isinstance(log, str | Path) else None
     wanted = [*columns, episode, step, *([] if reward is None else [reward])]
-    frame, present = log, column_names(log)
+    frame: Any = log
+    present = column_names(log)
     if source is not None:
         frame, present = read_table(Path(source), wanted.__contains__)
     for name in wanted:
@@ -198,7 +199,8 @@ def read_episodes(
     else:
         paid[at] = task_pays(task, at[1], *(x[at] for x in found))
         last = last if task.terminal is None else task.terminal
-    return Episodes(*found, paid, there, last)
+    states, actions, following = found
+    return Episodes(states, actions, following, paid, there, last)
 
 
 def task_pays(task: Task, h: Array, s: Array, a: Array, s2: Array) -> Array:
