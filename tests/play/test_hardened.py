@@ -67,6 +67,22 @@ def test_a_state_of_another_task_is_refused():
         agent.plan(strange, np.random.default_rng(0))
 
 
+def test_a_state_with_a_nan_and_a_plan_of_another_task_are_refused():
+    agent = build("ucrl-mnl", RIVER)
+    checkpoint = up.simulate(RIVER, agent, 2).checkpoint
+    model = checkpoint.state.model
+    spoiled = checkpoint.state._replace(
+        model=model._replace(theta=np.full_like(model.theta, np.nan))
+    )
+    with pytest.raises(ValueError, match="UCRLMNL holds numbers that are not finite"):
+        up.simulate(RIVER, agent, 2, resume=checkpoint._replace(state=spoiled))
+    reader = build("ucrl-vtr", RIVER)
+    run = up.simulate(RIVER, reader, 1)
+    good = Episode(np.zeros(11, np.int64), np.zeros(10, np.int64), np.zeros(10))
+    with pytest.raises(ValueError, match="plan is not one of this task"):
+        reader.update(run.state, up.solve(up.envs.riverswim(6, 10)), good)
+
+
 def test_a_run_goes_on_only_with_its_agent_and_its_mdp(tmp_path):
     agent = build("ucrl-mnl", RIVER)
     run = up.simulate(RIVER, agent, 3)
