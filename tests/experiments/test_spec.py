@@ -430,6 +430,17 @@ def test_an_mdp_that_was_replaced_is_not_played_under_its_old_name(tmp_path):
     assert outcome.complete and {r.env for r in runs[2:]} == {"hills"}
 
 
+def test_features_that_were_replaced_are_not_played_under_their_old_name(tmp_path):
+    from upriver.experiments.build import cached_agent, run_one
+
+    run = read(valley(tmp_path / "mine")).runs()[0]
+    file = tmp_path / "mine" / "phi.csv"
+    file.write_text(file.read_text().replace("stay", "remain"))
+    cached_agent.cache_clear()
+    with pytest.raises(ValueError, match=r"phi\.csv' were changed after the experiment was read"):
+        run_one(run)
+
+
 def test_a_worker_finds_a_file_that_was_replaced_under_way(tmp_path):
     """Past the check of the beginning, as on a machine with a stale copy."""
     import upriver as up
