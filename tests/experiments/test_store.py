@@ -81,11 +81,13 @@ def test_file_systems_without_links_are_served_too(tmp_path, monkeypatch):
     assert not store.save(SMALL.runs()[0], run_one(SMALL.runs()[0]))
 
 
-def test_a_failed_run_is_tried_again_and_its_record_goes(tmp_path, monkeypatch):
+def test_a_failed_run_is_tried_again_and_its_record_goes(tmp_path, monkeypatch, capsys):
     experiment = sweep([{"agent": f"{AGENTS}:Raises"}], seeds=6)
     odd = sum(word_of(s) % 2 for s in range(6))
     outcome = execute(experiment, tmp_path, jobs=1)
     assert (outcome.ran, len(outcome.failed)) == (6 - odd, odd)
+    assert main(["table", str(tmp_path)]) == 1  # failed runs are not in it
+    assert "not in the table" in capsys.readouterr().err
     outcome = execute(experiment, tmp_path, jobs=1)
     assert (outcome.stored, outcome.ran, len(outcome.failed)) == (6 - odd, 0, odd)
     from tests.experiments import sweep_agents
@@ -94,6 +96,7 @@ def test_a_failed_run_is_tried_again_and_its_record_goes(tmp_path, monkeypatch):
     outcome = execute(experiment, tmp_path, jobs=1)
     assert (outcome.ran, outcome.failed) == (odd, [])
     assert not any((tmp_path / "_failed").iterdir())
+    assert main(["table", str(tmp_path)]) == 0
 
 
 def test_pandas_polars_and_duckdb_read_the_folder(tmp_path):

@@ -66,3 +66,15 @@ def test_reproduce_writes_the_table_the_figures_and_the_page(tmp_path, capsys):
         assert by["UCRL-MNL", n] > by["UC-MatrixRL", n] > by["UCRL-VTR", n] > by["LSVI-UCB", n]
     assert by["Greedy", "20"] == pytest.approx(80.0)
     assert "UC-MatrixRL" in capsys.readouterr().out
+
+
+def test_a_reproduction_with_a_failed_run_writes_no_table(tmp_path, monkeypatch, capsys):
+    """With holes it would raise, or print a mean over other runs than it says."""
+
+    def fails(agent, state, rng):
+        raise ArithmeticError("not today")
+
+    monkeypatch.setattr(up.UCRLVTR, "plan", fails)
+    assert main(["reproduce", "--out", str(tmp_path), "--runs", "1", "--jobs", "1", "--quiet"]) == 1
+    assert "ArithmeticError: not today" in capsys.readouterr().err
+    assert not list(tmp_path.glob("table1.*")) and not list(tmp_path.glob("*.png"))
