@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -72,6 +73,13 @@ def test_a_sweep_that_stopped_is_waiting(half, monkeypatch):
 
     monkeypatch.setattr(module, "RECENT", -1.0)
     assert Watcher(half).look()["state"] == "waiting"
+
+
+def test_a_folder_that_was_removed_is_gone(half):
+    watcher = Watcher(half)
+    watcher.look()
+    shutil.rmtree(half)
+    assert watcher.look()["state"] == "gone"
 
 
 def test_a_damaged_file_is_counted(half):
