@@ -53,6 +53,18 @@ class Plain:
 
 CASES = {
     # MDPs
+    "outcomes that are nothing": (lambda: up.FiniteMDP.from_outcomes(0, ["a"], lambda s, a: None, 3), r"outcomes of 'a' are None; they must be \(next_states, probability, reward\)"),
+    "no DiscreteDP": (lambda: up.FiniteMDP.from_quantecon(3, 5), "ddp is a int; it must be a DiscreteDP"),
+    "no matrices": (lambda: up.FiniteMDP.from_mdptoolbox(3, 4, 5), "transition is 3; it must hold a matrix"),
+    "a NaN probability in a frame": (lambda: up.FiniteMDP.from_frame({"state": [1], "action": [0], "next_state": [1], "probability": [np.nan], "reward": [0.0]}, 3), r"transition row \(s=1, a=0\) holds nan"),
+    "actions that are nothing": (lambda: up.FiniteMDP.from_functions(0, lambda s: None, lambda s, a: [s], lambda s, a, t: 1.0, lambda s, a: 0.0, 3), r"actions\(0\) is None; it must be a list"),
+    "a reward in words": (lambda: up.FiniteMDP.from_functions(0, ["a"], lambda s, a: [s], lambda s, a, t: 1.0, lambda s, a: "x", 3), r"\(0, 'a'\) is 'x'; it must be a number"),
+    "a reward that is no function": (lambda: up.FiniteMDP.from_functions(0, ["a"], lambda s, a: [s], lambda s, a, t: 1.0, 3, 3), "reward is 3; it must be a function"),  # type: ignore
+    "seen pairs": (lambda: up.Task.from_seen([(0, 0)], 3), r"seen\[0\] is \(0, 0\); it must be a transition"),  # type: ignore
+    "more seen pairs": (lambda: TASK.with_seen([(0, 0)]), r"seen\[0\] is \(0, 0\); it must be a transition"),  # type: ignore
+    "pooled numbers": (lambda: up.features.pooled(3), "shared is a int; it must be a Features"),  # type: ignore
+    "checks of an MDP": (lambda: up.check_value(MDP, None, None), "model is a FiniteMDP"),  # type: ignore
+    "checks without a log": (lambda: up.check_value(fitted(), np.zeros((6, 4), int), None), "log is None; it must be a frame"),
     "a row that sums to 0.9": (lambda: up.FiniteMDP.from_arrays(put(P, (1, 0, 0), 0.4), R, 3), r"transition row \(s=1, a=0\) sums to 0.9"),
     "a negative probability": (lambda: up.FiniteMDP.from_arrays(put(P, (0, 0), [-0.5, 1.5]), R, 3), r"transition row \(s=0, a=0\) holds -0.5"),
     "a NaN probability": (lambda: up.FiniteMDP.from_arrays(put(P, (0, 0, 1), np.nan), R, 3), r"transition row \(s=0, a=0\) holds nan"),

@@ -271,10 +271,10 @@ WRONG = {
                    "states has 2 names; there must be 1"),
     "rows of": (lambda: FiniteMDP.from_arrays(TWO, PAY, 3).known.rows(2, 0), r"\(s=2, a=0\)"),
     "no actions": (
-        lambda: FiniteMDP.from_functions(0, [], lambda s, a: [0], None, None, 3),
+        lambda: FiniteMDP.from_functions(0, [], lambda s, a: [0], max, max, 3),
         "actions is empty"),
     "nowhere": (
-        lambda: FiniteMDP.from_functions(0, [0], lambda s, a: [], None, None, 3),
+        lambda: FiniteMDP.from_functions(0, [0], lambda s, a: [], max, max, 3),
         r"successors\(0, 0\) is empty"),
     "named twice": (
         lambda: FiniteMDP.from_functions(

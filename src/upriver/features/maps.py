@@ -127,7 +127,7 @@ def pooled(shared: Features, spread: float | str = 1.0) -> Features:
     shrunk towards the shared model and takes over where data say so. spread="estimate" leaves it
     to an offline fit, which maximises the marginal likelihood.
     """
-    if shared.spread:
+    if instance("shared", shared, Features).spread:
         raise ValueError("these features have own effects already; pool the shared ones")
     if isinstance(spread, str):
         if spread != "estimate":

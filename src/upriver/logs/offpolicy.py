@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import Array
+from upriver.checks import Array, shown
 from upriver.display import displayed
 from upriver.logs.decisions import ModelAt
 from upriver.logs.effects import quantile
-from upriver.logs.extremes import behaviour, played, worth_of
+from upriver.logs.extremes import behaviour, check_model, played, worth_of
 from upriver.logs.fit import LogModel
 from upriver.logs.reading import COLUMNS, Log, numbers
 from upriver.logs.value import policy_value
@@ -114,6 +114,7 @@ def check_value(
     start where the log's do, longer ones are cut at the horizon, and shorter ones have ended. The
     chance of each action is estimated by its share in each state.
     """
+    check_model(model)
     z, task = quantile(confidence), model.task
     data = read_episodes(task, log, tuple(columns), episode, step, reward)
     first = np.bincount(data.states[:, 0], minlength=task.n_states) / len(data.states)
@@ -173,8 +174,10 @@ def read_episodes(
     present = column_names(log)
     if source is not None:
         frame, present = read_table(Path(source), wanted.__contains__)
+    if present is None:
+        raise TypeError(f"log is {shown(log)}; it must be a frame, a mapping of columns or a file")
     for name in wanted:
-        if present is None or name not in present:
+        if name not in present:
             raise ValueError(f"{source or 'log'} has no column {name!r}; it has {present}")
     cells = [column(frame[c]) for c in wanted]
     read = Log(cells, None, source)

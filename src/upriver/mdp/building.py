@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from upriver.checks import Array, as_float, initial_distribution, positive_integer
+from upriver.checks import Array, as_float, initial_distribution, positive_integer, shown
 from upriver.mdp.declaring import actions_of, checked_discount, takes_next
 from upriver.mdp.task import Task
 
@@ -166,6 +166,10 @@ def from_functions(
     next state; `terminal` one of the state after the last step.
     """
     within = max_states if horizon is None else positive_integer("horizon", horizon)
+    given = {"successors": successors, "probability": probability, "reward": reward}
+    for what, function in (given if terminal is None else given | {"terminal": terminal}).items():
+        if not callable(function):
+            raise TypeError(f"{what} is {shown(function)}; it must be a function")
     of_state = actions_of(actions)
     starts = dict(start) if isinstance(start, Mapping) else {start: 1.0}
     states, table = close(list(starts), of_state, successors, within, max_states)
@@ -189,19 +193,30 @@ def from_functions(
                     raise ValueError(
                         f"successors({s!r}, {label!r}) names {s2!r} twice; each at most once"
                     )
-                rows[i, a][number[s2]] = float(probability(s, label, s2))
+                rows[i, a][number[s2]] = answered(probability, s, label, s2)
             if by_next:
                 reached = table[i][label]
-                rewards[i, a] = {number[s2]: float(reward(s, label, s2)) for s2 in reached}
+                rewards[i, a] = {number[s2]: answered(reward, s, label, s2) for s2 in reached}
             else:
-                rewards[i, a] = float(reward(s, label))
+                rewards[i, a] = answered(reward, s, label)
     initial = np.zeros(len(states))
     initial[: len(starts)] = list(starts.values())
-    last = None if terminal is None else [float(terminal(s)) for s in states]
+    last = None if terminal is None else [answered(terminal, s) for s in states]
     return from_rows(
         rows, rewards, horizon, initial, states=states, actions=labels, name=name, terminal=last,
         discount=discount,
     )  # fmt: skip
+
+
+def answered(function: Callable[..., float], *names: Any) -> float:
+    """The number that a user's function gives."""
+    value = function(*names)
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        said = ", ".join(map(repr, names))
+        name = getattr(function, "__name__", "the function")
+        raise TypeError(f"{name}({said}) is {shown(value)}; it must be a number") from None
 
 
 def close(

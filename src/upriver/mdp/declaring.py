@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from upriver.checks import Array, support_from_sets
+from upriver.checks import Array, shown, support_from_sets
 
 if TYPE_CHECKING:
     from upriver.mdp.task import Task
@@ -82,7 +82,7 @@ def from_seen(
     so does one in which nothing was done. Episodes that leave the support are refused and say
     where; `with_seen` declares it.
     """
-    rows = [tuple(row) for row in seen]
+    rows = transitions_of(seen)
     states = list(dict.fromkeys(x for s, _, s2 in rows for x in (s, s2)))
     has: dict[Any, dict[Any, set[Any]]] = {s: {} for s in states}
     for s, a, s2 in rows:
@@ -102,6 +102,21 @@ def from_seen(
     )  # fmt: skip
 
 
+def transitions_of(seen: Any) -> list[tuple[Any, Any, Any]]:
+    """The transitions (s, a, s') of `seen`, each of which has three names."""
+    rows = listed("seen", seen)
+    for i, row in enumerate(rows):
+        if isinstance(row, str) or not isinstance(row, Iterable) or len(tuple(row)) != 3:
+            raise ValueError(f"seen[{i}] is {shown(row)}; it must be a transition (s, a, s')")
+    return [tuple(row) for row in rows]
+
+
+def listed(name: str, values: Any) -> list[Any]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise TypeError(f"{name} is {shown(values)}; it must be a list")
+    return list(values)
+
+
 def checked_discount(horizon: Any, discount: Any) -> float | None:
     """The discount of a task that ends after `horizon` steps, or, where that is None, never."""
     if discount is None:
@@ -118,11 +133,11 @@ def checked_discount(horizon: Any, discount: Any) -> float | None:
 
 def actions_of(actions: Any) -> Callable[[Any], list[Any]]:
     """A function from a state to its actions, from one, or from a list that is for all states."""
-    everywhere = [] if callable(actions) else list(actions)
+    everywhere = [] if callable(actions) else listed("actions", actions)
     function: Any = actions if callable(actions) else lambda _: everywhere
 
     def of_state(state: Any) -> list[Any]:
-        found = list(function(state))
+        found = listed(f"actions({state!r})", function(state))
         if not found or len(set(found)) != len(found):
             name = "actions" if function is not actions else f"actions({state!r})"
             wrong = "names an action twice" if found else "is empty"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from upriver.checks import Array, as_float, positive_integer
+from upriver.checks import Array, as_float, positive_integer, shown
 from upriver.mdp.building import assemble
 from upriver.mdp.task import Task
 
@@ -41,6 +41,7 @@ def from_triples(
     key, row = np.unique((group * n_states + following)[some], return_inverse=True)
     weight = np.bincount(row, probability[some], len(key))
     paid = np.bincount(row, (probability * reward)[some], len(key)) / weight
+    paid[~np.isfinite(weight)] = 0.0  # it is the probability that is wrong, and will be named
     pair, successors = np.divmod(key, n_states)
     starts = np.flatnonzero(np.r_[True, np.diff(pair) > 0])
     least, most = np.minimum.reduceat(paid, starts), np.maximum.reduceat(paid, starts)
@@ -116,7 +117,13 @@ def ways(
 ) -> tuple[Array, Array, Array, Array]:
     """(number of the state, where to, how likely, what is paid) of each way that is possible."""
     n, k = shape
-    there, p, r = (np.asarray(x) for x in outcomes(given, action))
+    answer = outcomes(given, action)
+    if not (isinstance(answer, tuple | list) and len(answer) == 3):
+        raise ValueError(
+            f"outcomes of {action!r} are {shown(answer)}; they must be (next_states, probability, "
+            "reward)"
+        )
+    there, p, r = (np.asarray(x) for x in answer)
     wanted = f"(n, m) or (n, m, {k}) with n = {n}" if k > 1 else f"(n, m) with n = {n}"
     if (
         there.dtype.kind not in "iu"
@@ -146,6 +153,8 @@ def from_quantecon(
     """
     from scipy import sparse
 
+    if not hasattr(ddp, "to_sa_pair_form"):
+        raise TypeError(f"ddp is a {type(ddp).__name__}; it must be a DiscreteDP of QuantEcon")
     pairs = ddp.to_sa_pair_form()
     group = np.asarray(pairs.s_indices, np.int64), np.asarray(pairs.a_indices, np.int64)
     n_states, n_actions = pairs.Q.shape[1], int(group[1].max()) + 1
@@ -171,8 +180,13 @@ def from_mdptoolbox(
     """
     from scipy import sparse
 
-    matrices: list[Any] = [sparse.coo_array(matrix) for matrix in transition]
-    n_actions, n_states = len(matrices), matrices[0].shape[0]
+    try:
+        matrices: list[Any] = [sparse.coo_array(matrix) for matrix in transition]
+        n_actions, n_states = len(matrices), matrices[0].shape[0]
+    except (TypeError, ValueError, IndexError):
+        raise ValueError(
+            f"transition is {shown(transition)}; it must hold a matrix (S, S) for each action"
+        ) from None
     for a, matrix in enumerate(matrices):
         if matrix.shape != (n_states, n_states):
             raise ValueError(

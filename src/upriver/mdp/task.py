@@ -223,7 +223,7 @@ class Task:
         """The same task, in which the transitions (s, a, s') of `seen`, by name, can happen too."""
         sets = [set(self.successors[self.rows(s, a)].tolist()) for s, a in np.ndindex(
             self.n_states, self.n_actions)]  # fmt: skip
-        for s, a, s2 in seen:
+        for s, a, s2 in declaring.transitions_of(seen):
             g = self.state_names.number(s) * self.n_actions + self.action_names.number(a)
             sets[g].add(self.state_names.number(s2))
         support = support_from_sets(sets, self.n_states, self.n_actions)
