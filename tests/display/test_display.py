@@ -18,6 +18,7 @@ from tests import pages
 from tests.browser import Browser, needs_browser
 from upriver.agents.table import AGENTS
 from upriver.display.card import LONGEST, STYLE, Card, displayed
+from upriver.display.figures import policy_map
 
 API = Path(__file__).parents[2] / "docs" / "api.md"
 
@@ -233,6 +234,12 @@ def test_a_policy_is_drawn_over_steps_on_a_line_or_on_a_grid():
     up.Policy.from_plan(best).plot(2)
     with pytest.raises(ValueError, match="step is 99; steps are 0 to"):
         best.plot(99)
+
+
+def test_twenty_actions_have_twenty_colours():
+    policy = np.tile(np.arange(20), (2, 1))
+    board = colours_of(policy_map(policy, list(range(20)), list(range(20))))
+    assert len(np.unique(board[0], axis=0)) == 20
 
 
 def test_the_probabilities_of_a_pair_have_the_interval_of_predict():

@@ -110,7 +110,7 @@ def policy_map(table: Array, states: Sequence[Any], actions: Sequence[Any]) -> F
         height = 1.1 + min(max(n_steps, 4), 40) * 0.09
         figure, axes = blank(min(WIDTHS["two"], 2.0 + 0.22 * n_states), height)
         ax = axes[0, 0]
-        paint(ax, table)
+        paint(ax, table, actions)
         ax.set(xlabel="state", ylabel="step")
         ax.set_xticks(*ticks(states))
         if any(len(str(s)) > 3 for s in states[:MANY]):
@@ -128,9 +128,10 @@ def policy_line(
         ax = axes[0, 0]
         x = np.arange(len(table))
         height = np.ones(len(table)) if values is None else values
+        shades = colours(actions)
         for a in np.unique(table):
             there = table == a
-            ax.bar(x[there], height[there], 0.86, color=colour(a), label=str(actions[a]))
+            ax.bar(x[there], height[there], 0.86, color=shades[a], label=str(actions[a]))
         ax.set(xlabel="state", ylabel="" if values is None else "value")
         ax.set_xticks(*ticks(states))
         if values is None:
@@ -154,7 +155,7 @@ def policy_grid(
         figure, axes = blank(panels * wide + 1.6, tall + 0.8, columns=panels)
         board = np.full(shape, -1)
         board[at] = table
-        paint(axes[0, 0], board.T, origin="lower", extent=extent)
+        paint(axes[0, 0], board.T, actions, origin="lower", extent=extent)
         if values is not None:
             worth = np.full(shape, np.nan)
             worth[at] = values
@@ -246,16 +247,21 @@ def coordinates(states: Sequence[Any] | None) -> Array | None:
     return np.array(states)
 
 
-def colour(action: Any) -> str:
-    return ACTIONS[int(action) % len(ACTIONS)]
+def colours(actions: Sequence[Any]) -> list[Any]:
+    """One colour per action: distinct ones, or where there are many, from dark to light."""
+    if len(actions) <= len(ACTIONS):
+        return list(ACTIONS)
+    from matplotlib import colormaps
+
+    return list(colormaps["viridis"](np.linspace(0.0, 1.0, len(actions))))
 
 
-def paint(ax: Axes, board: Array, **where: Any) -> None:
+def paint(ax: Axes, board: Array, actions: Sequence[Any], **where: Any) -> None:
     """A board of actions as coloured squares; -1 is nothing."""
     from matplotlib.colors import to_rgb
 
-    colours = np.array([to_rgb(c) for c in (*ACTIONS, "#ffffff")])
-    ax.imshow(colours[np.where(board < 0, -1, board % len(ACTIONS))], aspect="auto", **where)
+    shades = np.array([to_rgb(c) for c in (*colours(actions), "#ffffff")])
+    ax.imshow(shades[board], aspect="auto", **where)
     ax.grid(visible=False)
     whole(ax)
 
@@ -277,6 +283,7 @@ def ticks(names: Sequence[Any]) -> tuple[Array, list[str]]:
 def legend(ax: Axes, played: Array, actions: Sequence[Any]) -> None:
     from matplotlib.patches import Patch
 
-    handles = [Patch(color=colour(a), label=str(actions[a])) for a in played[played >= 0]]
+    shades = colours(actions)
+    handles = [Patch(color=shades[a], label=str(actions[a])) for a in played[played >= 0]]
     above: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
     ax.legend(handles=handles, ncols=4, handlelength=1.0, columnspacing=1.2, **above)
