@@ -14,6 +14,7 @@ def tune(
     out: Path | None = None,
     runs: int = 10,
     shared: bool = False,
+    widen: int = 0,
     how: How = USUALLY,
 ) -> int:
     """Choose each agent's numbers over its grid; writes tuned.toml, which `run` accepts.
@@ -33,13 +34,16 @@ def tune(
         Tuning seeds for each grid point.
     shared
         One choice for all environments instead of one for each.
+    widen
+        Steps beyond the edge of a grid: taken one at a time, from the best point, while each is
+        better than the last.
     """
     from upriver.experiments import load
     from upriver.studies import tuning
 
     spec = load(experiment, how.trust)
     folder = out or Path("tuning") / spec.name
-    tuned = guarded(lambda: tuning.tune(spec, folder, runs, shared, **how.options()), folder)
+    tuned = guarded(lambda: tuning.tune(spec, folder, runs, shared, widen, **how.options()), folder)
     code = summarise(tuned.outcome, folder / "runs")
     for p in tuned.points:
         if p.chosen:

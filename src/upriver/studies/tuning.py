@@ -2,7 +2,8 @@
 
 The score of a grid point is its mean cumulative exact value, sum_k V^{pi_k}: what the policies are
 worth, without the noise of the rewards that happened to be drawn. For one setting on all
-environments, values are first divided by the optimal ones.
+environments, values are first divided by the optimal ones. A choice on the edge of its grid matters
+where it is better than the point beside it; then `widen` walks on from it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 from upriver.checks import Array
 from upriver.experiments import toml
+from upriver.experiments.build import build
 from upriver.experiments.entries import AgentSpec, combinations
 from upriver.experiments.execute import Outcome, execute
 from upriver.experiments.runspec import RunSpec
@@ -77,31 +79,41 @@ def tune(
     out: str | Path,
     runs: int = 10,
     shared: bool = False,
+    widen: int = 0,
     **how: Any,
 ) -> Tuned:
     """Run the grids of an experiment's agents and choose; resumes like any sweep.
 
     out/runs holds the runs, out/grid.csv every grid point, out/tuned.toml the experiment with the
     chosen numbers, for `upriver run`. runs: tuning seeds for each grid point. shared: one choice
-    for all environments instead of one for each. how: as for `execute`.
+    for all environments instead of one for each. widen: steps beyond the edge of a grid, taken one
+    at a time while they are better. how: as for `execute`.
     """
     if runs < 2:
         raise ValueError(f"runs is {runs}; tuning needs at least 2 for an interval")
+    if widen < 0:
+        raise ValueError(f"widen is {widen}; it must be 0 or more")
     if not any(tunable(agent) for agent in experiment.agents):
         raise ValueError(f"no agent of {experiment.name!r} has a grid with a number left to tune")
-    candidates = list_candidates(experiment, range(TUNING_SEEDS, TUNING_SEEDS + runs))
-    every = [run for c in candidates for run in c.runs]
+    seeds = range(TUNING_SEEDS, TUNING_SEEDS + runs)
+    candidates = list_candidates(experiment, seeds, grids(experiment))
     folder = Path(out)
-    outcome = execute(every, folder / "runs", **how)
-    if not outcome.complete:
-        return Tuned(experiment, [], ["some runs failed, so nothing was chosen"], outcome)
-    settings = {run.setting for run in every}
-    samples = {
-        (s.env, s.agent, s.setting): s
-        for s in samples_of(load_runs(folder / "runs"))
-        if s.setting in settings
-    }
-    points, warnings = choose(candidates, samples, runs, shared)
+    ran = 0
+    for left in range(widen, -1, -1):
+        every = [run for c in candidates for run in c.runs]
+        outcome = execute(every, folder / "runs", **how)
+        ran += outcome.ran
+        if not outcome.complete:
+            return Tuned(experiment, [], ["some runs failed, so nothing was chosen"], outcome)
+        points, warnings = choose(candidates, load_samples(folder / "runs", every), runs, shared)
+        beyond = list_candidates(
+            experiment, seeds, steps_beyond(points, experiment) if left else {}
+        )
+        beyond = list(filter(allowed, beyond))
+        if not beyond:
+            break
+        candidates += beyond
+    outcome = outcome._replace(ran=ran)
     tuned = with_choices(experiment, points)
     write_file(folder / "grid.csv", points_csv(points))
     text = header(experiment, runs, shared, warnings) + tuned.to_toml(folder)
@@ -117,16 +129,43 @@ class Candidate(NamedTuple):
     runs: list[RunSpec]
 
 
-def list_candidates(experiment: Experiment, seeds: range) -> list[Candidate]:
+Lists = dict[tuple[str, str], list[dict[str, Any]]]
+"""Points to try, by environment and agent."""
+
+
+def grids(experiment: Experiment) -> Lists:
+    return {
+        (environment.full_label, agent.full_label): grid_of(agent)
+        for environment in experiment.environments
+        for agent in filter(tunable, experiment.agents)
+    }
+
+
+def list_candidates(experiment: Experiment, seeds: range, lists: Lists) -> list[Candidate]:
     found = []
     for environment in experiment.environments:
         place = environment.full_label
-        for agent in filter(tunable, experiment.agents):
-            for numbers in grid_of(agent):
+        for agent in experiment.agents:
+            for numbers in lists.get((place, agent.full_label), ()):
                 at = {place: {**agent.at.get(place, {}), **numbers}}
                 runs = experiment.runs_of(environment, agent.model_copy(update={"at": at}), seeds)
                 found.append(Candidate(place, agent.full_label, numbers, runs))
     return found
+
+
+def allowed(candidate: Candidate) -> bool:
+    """Whether the agent takes these numbers: a probability ends at 1."""
+    try:
+        build(candidate.runs[0])
+    except ValueError:
+        return False
+    return True
+
+
+def load_samples(folder: Path, runs: list[RunSpec]) -> dict[Any, Sample]:
+    settings = {run.setting for run in runs}
+    found = (s for s in samples_of(load_runs(folder)) if s.setting in settings)
+    return {(s.env, s.agent, s.setting): s for s in found}
 
 
 def choose(
@@ -155,23 +194,77 @@ def choose(
             pairs = [b - s for b, s in zip(group[best][1], scores, strict=True)]
             tied = i != best and bootstrap(pairs)[0] <= 0.0
             points.append(Point(env, agent, numbers, runs, means[i], low, high, i == best, tied))
-        warnings += doubts(env, agent, [p for p in points if (p.env, p.agent) == (env, agent)])
+    for (env, agent), group in grouped(points).items():
+        warnings += doubts(env, agent, group)
     return points, warnings
+
+
+class Edge(NamedTuple):
+    """An end of the values of a number that were tried, where the choice lies on it."""
+
+    key: str
+    value: float
+    beside: float
+    """The next value inside."""
+    matters: bool
+    """Whether the runs tell the choice from the point beside it."""
+
+    @property
+    def beyond(self) -> float | None:
+        """The value one step further out, in the proportion of the last step; none below 0."""
+        if self.value == 0:
+            return None
+        step = self.value * (self.value / self.beside if self.beside else 2.0)
+        whole = isinstance(self.value, int) and isinstance(self.beside, int)
+        return max(round(step), 1) if whole else float(f"{step:.3g}")
+
+
+def edges(points: list[Point]) -> list[Edge]:
+    """The edges that the chosen one of these points lies on, along the lines through it."""
+    best = next(p for p in points if p.chosen)
+    found = []
+    for key, value in best.numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        rest = best.numbers | {key: None}
+        line = [p for p in points if p.numbers | {key: None} == rest]
+        line.sort(key=lambda p: p.numbers[key])
+        for ends in (line, line[::-1]):
+            if ends[0].chosen and len(line) > 1:
+                found.append(Edge(key, value, ends[1].numbers[key], not ends[1].tied))
+    return found
+
+
+def steps_beyond(points: list[Point], experiment: Experiment) -> Lists:
+    """For each choice on an edge that matters, the point one step further out."""
+    found: Lists = {}
+    places = [environment.full_label for environment in experiment.environments]
+    for (env, agent), group in grouped(points).items():
+        best = next(p for p in group if p.chosen)
+        for edge in edges(group):
+            if edge.matters and edge.beyond not in (None, edge.value):
+                for place in places if env == ALL else [env]:
+                    further = best.numbers | {edge.key: edge.beyond}
+                    found.setdefault((place, agent), []).append(further)
+    return found
+
+
+def grouped(points: list[Point]) -> dict[tuple[str, str], list[Point]]:
+    found: dict[tuple[str, str], list[Point]] = {}
+    for p in points:
+        found.setdefault((p.env, p.agent), []).append(p)
+    return found
 
 
 def doubts(env: str, agent: str, points: list[Point]) -> list[str]:
     """Sentences about a choice on the edge of its grid, or one that the runs do not single out."""
-    best = next(p for p in points if p.chosen)
     found = []
-    for key, value in best.numbers.items():
-        axis = [p.numbers[key] for p in points]
-        if isinstance(value, bool) or not all(isinstance(x, int | float) for x in axis):
-            continue
-        low, high = min(axis), max(axis)
-        if low < high and value in (low, high):
-            which = "lowest" if value == low else "highest"
-            floor = ", which cannot be lowered" if value == 0 else ": extend the grid"
-            found.append(f"{agent} on {env}: {key} = {value:g} is the {which} of its grid{floor}")
+    for edge in edges(points):
+        which = "lowest" if edge.value < edge.beside else "highest"
+        end = ": extend the grid" if edge.matters else f", and ties with {edge.beside:g} beside it"
+        if edge.value == 0:
+            end = ", which cannot be lowered"
+        found.append(f"{agent} on {env}: {edge.key} = {edge.value:g} is the {which} tried{end}")
     tied = sum(p.tied for p in points)
     if tied:
         found.append(
