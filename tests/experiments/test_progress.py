@@ -38,3 +38,15 @@ def test_bars_count_every_group_to_its_end(tmp_path, visible, monkeypatch):
         assert task.started and task.completed == 4
         assert task.visible == (visible == 20)
         assert "running" not in task.fields["note"]
+
+
+def test_a_second_sweep_is_counted_from_the_start(tmp_path):
+    stream = io.StringIO()
+    bars, lines = Bars(), PlainLines(stream)
+    bars.progress.console.file = io.StringIO()
+    for seeds in (2, 5):
+        spec = sweep([{"agent": "random"}], seeds=seeds)
+        execute(spec, tmp_path / "bars", jobs=1, reporter=bars)
+        execute(spec, tmp_path / "lines", jobs=1, reporter=lines)
+    assert [t.total for t in bars.progress.tasks if t.description == "all runs"] == [3]
+    assert stream.getvalue().splitlines()[-1].startswith("3/3 runs, ")

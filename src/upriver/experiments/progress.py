@@ -48,6 +48,7 @@ class PlainLines(Reporter):
 
     def begin(self, pending: list[RunSpec], stored: int) -> None:
         self.total = len(pending)
+        self.finished = self.failures = 0  # one reporter may tell of several sweeps
         self.began = self.spoke = time.monotonic()
         self.say(f"{len(pending)} runs to do, {stored} already stored")
 
@@ -117,6 +118,8 @@ class Bars(Reporter):
         self.crowded = False
 
     def begin(self, pending: list[RunSpec], stored: int) -> None:
+        for line in self.progress.task_ids:  # of a sweep before
+            self.progress.remove_task(line)
         self.left = Counter((r.env, r.label) for r in pending)
         self.crowded = len(self.left) > self.VISIBLE
         self.before = f"{stored} stored before" if stored else ""
