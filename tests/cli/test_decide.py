@@ -51,6 +51,23 @@ def test_rewards_from_a_column(tmp_path, capsys):
     assert float(said.split("worth ")[1].split()[0]) == pytest.approx(-6.0)  # resting costs least
 
 
+@pytest.mark.parametrize(("discount", "value"), [("0.9", 54.0), ("1", 6.4)])
+def test_a_process_that_never_ends(discount, value, tmp_path, capsys):
+    """By hand: -2 at first, then 0.7 * 10 + 0.3 * -2 = 6.4 at every step."""
+    file, page = write_log(tmp_path), tmp_path / "page.html"
+    words = ["--formula", "next_state:action", "--reward", "well=10,ill=-2", "--start", "ill"]
+    assert main(["decide", str(file), *words, "--discount", discount, "--out", str(page)]) == 0
+    said = capsys.readouterr().out
+    assert float(said.split("worth ")[1].split()[0]) == pytest.approx(value, rel=0.08)
+    assert "At every step." in page.read_text() and "there is none" in page.read_text()
+    for more in (["--horizon", "6", "--discount", "0.9"], [], ["--discount", "0.9", "--episode",
+                 "patient"], ["--discount", "1.5"]):  # fmt: skip
+        assert main(["decide", str(file), *words, *more, "--out", str(page)]) == 2
+    told = capsys.readouterr().err
+    assert told.count("give --horizon, or --discount") == 2 and "--episode makes checks" in told
+    assert "discount is 1.5; it must be at least 0 and less than 1" in told
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

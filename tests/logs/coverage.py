@@ -88,12 +88,22 @@ def a_log(problem, n_episodes, seed):
     return np.bincount(row, minlength=task.n_triples).astype(float)
 
 
-def coverage(problem, n_episodes, n_logs=1000, ridge=1e-6):
-    """{policy, or difference: share of logs whose 95% interval holds the truth}."""
+def true_value(mdp, policy, **setting):
+    found = up.evaluate(mdp, policy, **setting)
+    if "average" in setting:
+        return found.gain
+    return float((found.v if setting else found[0]).mean())
+
+
+def coverage(problem, n_episodes, n_logs=1000, ridge=1e-6, **setting):
+    """{policy, or difference: share of logs whose 95% interval holds the truth}.
+
+    setting: a discount, or average=True, instead of the horizon.
+    """
     mdp, task = problem.mdp, problem.mdp.known
     start = {s: 1 / task.n_states for s in task.states or range(task.n_states)}
     tables = {**problem.policies, "behaviour": problem.behaviour}
-    truth = {(k,): float(up.evaluate(mdp, p)[0].mean()) for k, p in tables.items()}
+    truth = {(k,): true_value(mdp, p, **setting) for k, p in tables.items()}
     truth |= {(k, "behaviour"): truth[k,] - truth["behaviour",] for k in problem.policies}
     held = dict.fromkeys(truth, 0)
     for seed in range(n_logs):
@@ -102,7 +112,7 @@ def coverage(problem, n_episodes, n_logs=1000, ridge=1e-6):
         for names, true in truth.items():
             policies = [problem.policies.get(k, k) for k in names]
             of = up.policy_value if len(names) == 1 else up.compare_policies
-            found = of(model, *policies, start=start)
+            found = of(model, *policies, start=start, **setting)
             held[names] += found.low <= true <= found.high
     return {" minus ".join(names): n / n_logs for names, n in held.items()}
 

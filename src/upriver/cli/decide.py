@@ -11,7 +11,8 @@ def decide(
     *,
     formula: str,
     reward: str,
-    horizon: int,
+    horizon: int | None = None,
+    discount: float | None = None,
     start: str | None = None,
     states: Path | None = None,
     at: str = "",
@@ -42,6 +43,8 @@ def decide(
         column of the log, whose mean in each state and action is taken.
     horizon
         Steps of an episode.
+    discount
+        Instead of a horizon, for a process that never ends; 1 for its average reward per step.
     start
         The state where episodes start; where the log's rows are, in proportion, if absent.
     states
@@ -72,6 +75,10 @@ def decide(
     from upriver.mdp.writing import write_file
     from upriver.results.report.decision import decision_page
 
+    if (horizon is None) == (discount is None):
+        raise ValueError("give --horizon, or --discount for a process that never ends")
+    if discount is not None and episode is not None:
+        raise ValueError("--episode makes checks by episodes, which --discount has none of")
     names = tuple(columns.split(","))
     table, _ = read_table(log, {*names, reward}.__contains__)
     frame = {c: column(table[c]) for c in table.column_names}
@@ -80,14 +87,20 @@ def decide(
         columns=names, cluster=cluster, weights=weights, regularization=regularization,
     )  # fmt: skip
     pays = rewards(reward, frame, names, model.world)
-    fixed = model.at(numbers_of("--at", at), horizon=horizon, reward=pays)
+    fixed = model.at(
+        numbers_of("--at", at), horizon=horizon, reward=pays,
+        discount=None if discount == 1.0 else discount,
+    )  # fmt: skip
     data = decided(model, fixed, start, confidence)
-    data |= {"checks": [], "verdict": "Name the column of the episode (--episode) to make them."}
+    how = "Name the column of the episode (--episode) to make them."
+    none = "They follow episodes to their last step, and there is none."
+    data |= {"checks": [], "verdict": how if discount is None else none}
     if episode is not None:
         data |= checked(fixed, data["plan"], log, names, episode, step, confidence)
     data |= {
         "title": f"Decide from {log.name}",
-        "command": f"upriver decide {log} --horizon {horizon}",
+        "command": f"upriver decide {log} "
+        + (f"--horizon {horizon}" if discount is None else f"--discount {discount:g}"),
     }
     file = write_file(out, decision_page(data))
     print(data["lead"])
@@ -158,20 +171,22 @@ def decided(model: Any, fixed: Any, start: str | None, confidence: float) -> dic
     gain = compare_policies(fixed, plan, "behaviour", confidence, first)
     worth = worth_of(fixed, [(plan, 1.0)], first)
     steps = worth.at(worth.origin).occupancy
-    promise = float(worth.first @ plan.v[0])
+    table = plan.policy[None] if task.endless else plan.policy
+    average = task.discount == 1.0
+    promise = plan.gain if average else worth.first @ (plan.v if task.endless else plan.v[0])
     values = [
         {"name": name, **{k: getattr(v, k) for k in ("value", "standard_error", "low", "high")}}
         for name, v in (("the plan", new), ("what was done", old), ("the gain", gain))
     ]  # fmt: skip
     done = rows / np.maximum(rows.sum(axis=1, keepdims=True), 1.0)
     policy = [
-        (state, task.actions[int(plan.policy[0, s])], ", ".join(
+        (state, task.actions[int(table[0, s])], ", ".join(
             f"{task.actions[a]} {100 * done[s, a]:.0f}%" for a in np.argsort(-done[s])
             if done[s, a] > 0
         ))
         for s, state in enumerate(task.states)
     ]  # fmt: skip
-    changes = int((plan.policy != plan.policy[0]).any(axis=1).sum())
+    changes = int((table != table[0]).any(axis=1).sum())
     most = [g for g in np.argsort(-steps).tolist() if steps[g] > 0][:12]
     missing = [
         (*(str(x) for x in (task.states[g // task.n_actions], task.actions[g % task.n_actions])),
@@ -182,15 +197,16 @@ def decided(model: Any, fixed: Any, start: str | None, confidence: float) -> dic
     lead = (
         f"The plan is worth {v['value']:.4g} [{v['low']:.4g}, {v['high']:.4g}], what was done "
         f"{w['value']:.4g} [{w['low']:.4g}, {w['high']:.4g}]: a gain of {d['value']:.4g} "
-        f"[{d['low']:.4g}, {d['high']:.4g}]. Promised, although the plan was chosen: "
-        f"{promise:.4g}."
+        f"[{d['low']:.4g}, {d['high']:.4g}]{' a step' if average else ''}. Promised, "
+        f"although the plan was chosen: {promise:.4g}."
     )
     return {
         "plan": plan, "values": values, "policy": policy, "missing": missing, "lead": lead,
         "confidence": f"{100 * confidence:g}%",
-        "steps": "The first step of the plan"
+        "steps": "At every step." if task.endless else "The first step of the plan"
         + (f"; {changes} of {task.horizon} steps differ." if changes else ", and every step."),
-        "unseen": f"{new.unseen:.2g} steps of an episode are in pairs without any row.",
+        "counted": new.steps,
+        "unseen": f"{new.unseen:.2g} {new.steps} are in pairs without any row.",
         "model": model.summary(), "fit": model.goodness_of_fit().summary(),
     }  # fmt: skip
 

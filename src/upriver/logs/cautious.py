@@ -23,10 +23,11 @@ from scipy import special
 from upriver import kernels
 from upriver.checks import Array
 from upriver.logs.decisions import ModelAt
-from upriver.logs.extremes import Found, Worth, moved, worth_of
+from upriver.logs.extremes import Found, Worth, moved, played, worth_of
 from upriver.logs.fit import LogModel
 from upriver.mdp import Task
-from upriver.planning import Plan, backward_induction, clip_nothing
+from upriver.mdp.formats import from_model
+from upriver.planning import Plan, backward_induction, clip_nothing, solve
 
 DRAWS = 64  # plans at most, of drawn cores
 WIDE = 3.0  # standard errors of a draw for each of the estimate's: rare choices are to be found
@@ -36,17 +37,19 @@ NORMALS = 20_000  # draws of the max-t statistic
 
 
 class Candidate(NamedTuple):
-    plan: Plan
+    plan: Any
+    """A Plan, or without a last step one for ever."""
     worth: Worth
     found: Found
     image: Array
     error: float
 
 
-def cautious(model: LogModel | ModelAt, start: Any, confidence: float) -> Plan:
+def cautious(model: LogModel | ModelAt, start: Any, confidence: float) -> Any:
     """The plan with the best lower bound; v are its values under its worst core, in user's units.
 
     v[0] at the start is the promise: at most what the plan earns, with probability `confidence`.
+    Without a last step it is v there, or the gain.
     """
     rng, d = np.random.default_rng(0), len(model.fitted.theta)
     worth = worth_of(model, [], start)
@@ -63,19 +66,27 @@ def cautious(model: LogModel | ModelAt, start: Any, confidence: float) -> Plan:
     radius = largest_error(found, confidence)
     best = max(found, key=lambda c: c.found.value - radius * c.error)
     worst, _ = best.worth.extreme(best.found, radius, -1.0)
-    return Plan(best.plan.policy, worst.v, None, model.task)
+    if not model.task.endless:
+        return Plan(best.plan.policy, worst.v, None, model.task)
+    if model.task.discount == 1.0:
+        bias = worst.v[0] - worst.v[0].mean()
+        return best.plan._replace(gain=worst.value, bias=bias)
+    return best.plan._replace(v=worst.v[0])
 
 
 def candidate(worth: Worth, prob: Array) -> Candidate:
     """The optimum of a core, and what it is worth under the estimate."""
     plan = optimum(worth.model.task, prob)
-    worth = replace(worth, terms=[(plan.policy, 1.0)])
+    worth = replace(worth, terms=[(played(worth.model.task, plan), 1.0)])
     found = worth.at(worth.origin)
     image = worth.image(found.slope)
     return Candidate(plan, worth, found, image, float(np.sqrt(max(found.slope @ image, 0.0))))
 
 
-def optimum(task: Task, prob: Array) -> Plan:
+def optimum(task: Task, prob: Array) -> Any:
+    """The best plan for a core; without a last step a `DiscountedPlan` or an `AveragePlan`."""
+    if task.endless:
+        return solve(from_model(task, prob))
     nothing = np.zeros((1, len(task.sizes)))
     return backward_induction(
         task, prob, task.reward_rows, nothing, np.zeros(task.horizon), clip_nothing(task),

@@ -15,6 +15,7 @@ from upriver.features import Features
 from upriver.logs.expansion import World, expanded, situations
 from upriver.logs.reading import column, listed
 from upriver.mdp import FiniteMDP, Task
+from upriver.mdp.declaring import checked_discount
 from upriver.mdp.formats import from_model
 from upriver.mnl.fitted import FittedMNL, pair_table
 
@@ -65,10 +66,17 @@ class ModelAt:
         return from_model(self.task, self.prob, start=start)
 
 
-def at(model: TransitionModel, at: Mapping[str, Any], horizon: int, reward: Any) -> ModelAt:
+def at(
+    model: TransitionModel,
+    at: Mapping[str, Any],
+    horizon: int | None,
+    reward: Any,
+    discount: float | None = None,
+) -> ModelAt:
     """See `TransitionModel.at`."""
     world, n_actions = model.world, len(model.world.actions)
-    horizon = positive_integer("horizon", horizon)
+    discount = checked_discount(horizon, discount)
+    horizon = 1 if horizon is None else positive_integer("horizon", horizon)
     per_step = covariates_at(model, at, horizon)
     exists = (world.sizes > 0).reshape(-1, n_actions)
     stays = np.repeat(~exists.any(axis=1), n_actions)  # a state that the log never left
@@ -81,6 +89,7 @@ def at(model: TransitionModel, at: Mapping[str, Any], horizon: int, reward: Any)
     task = Task(
         len(world.states), n_actions, horizon, indptr, flat,
         reward_table(world, reward), states=list(world.states), actions=list(world.actions),
+        discount=discount,
     )  # fmt: skip
     steps, prob = [], []
     for values in per_step:

@@ -9,7 +9,7 @@ z, the values of two models. To first order they are value ± z standard errors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -21,8 +21,11 @@ from upriver.checks import Array
 from upriver.logs.decisions import ModelAt
 from upriver.logs.fit import LogModel
 from upriver.mdp import Task
+from upriver.mdp.declaring import checked_discount
 from upriver.mdp.formats import start_of
 from upriver.planning import mixture_or_actions
+from upriver.planning.tables import stationary_table
+from upriver.planning.visits import visits_of as visits_for_ever
 
 ROUNDS = 12  # steps of a search
 ENOUGH = 0.01  # of what was gained: a further step that promises less is not made
@@ -35,6 +38,8 @@ class Swept(NamedTuple):
     weight: Array
     occupancy: Array
     worth: Array
+    value: float = 0.0
+    """From the start; of the average reward the gain."""
 
 
 class Found(NamedTuple):
@@ -44,9 +49,10 @@ class Found(NamedTuple):
     slope: Array
     """(d + S*A,) the gradient in theta and in the log-odds of the behaviour's actions."""
     occupancy: Array
-    """(S*A,) expected steps of an episode in each pair, of all policies together."""
+    """(S*A,) expected steps of an episode in each pair, of all policies together; with a discount
+    discounted steps, of the average reward shares of time."""
     v: Array
-    """(H + 1, S) values of the last policy."""
+    """(H + 1, S) values of the last policy; (2, S) without a last step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +99,7 @@ class Worth:
         weight, worth, occupancy = np.zeros_like(prob), np.zeros(len(did)), np.zeros(len(did))
         for policy, sign in self.terms:
             found = sweep(task, prob, did[None] if policy is None else policy, self.first)
-            value, v = value + sign * float(self.first @ found.v[0]), found.v
+            value, v = value + sign * found.value, found.v
             weight += sign * found.weight
             occupancy += found.occupancy
             if policy is None:
@@ -167,6 +173,8 @@ def played(task: Task, policy: Any) -> Array | None:
         if policy != "behaviour":
             raise ValueError(f"policy is {policy!r}; the only word is 'behaviour'")
         return None
+    if task.endless:
+        policy = stationary_table(task, policy)
     table = mixture_or_actions(task, policy)
     return table if table.ndim == 2 else table.reshape(-1, len(task.sizes))
 
@@ -186,6 +194,8 @@ def behaviour(task: Task, counts: Array) -> Array:
 
 def sweep(task: Task, prob: Array, policy: Array, first: Array) -> Swept:
     """policy: whole numbers (H, S), or probabilities (1 | H, S*A). In the user's units."""
+    if task.endless:
+        return sweep_for_ever(task, prob, policy, first)
     groups, mixed = len(task.sizes), policy.dtype.kind == "f"
     found = Swept(
         v=np.zeros((task.horizon + 1, task.n_states)),
@@ -198,9 +208,44 @@ def sweep(task: Task, prob: Array, policy: Array, first: Array) -> Swept:
     kernel = kernels.value.sensitivity_mixed if mixed else kernels.value.sensitivity
     kernel(
         task.indptr, task.successors, prob, *task.paid_rows, policy, first,
-        *(found if mixed else found[:3]),
+        *(found[:4] if mixed else found[:3]),
     )  # fmt: skip
-    return found
+    return found._replace(value=float(first @ found.v[0]))
+
+
+def sweep_for_ever(task: Task, prob: Array, policy: Array, first: Array) -> Swept:
+    """The same without a last step: the visits are the adjoint of the values."""
+    reward, pay = task.paid_rows
+    table = policy.reshape(task.n_states, -1) if policy.dtype.kind == "f" else policy[0]
+    mixture = table if table.ndim == 2 else np.eye(task.n_actions)[table]
+    paid = reward[0] + task.by_pair(prob[0] * pay[0]) if pay.size else reward[0]
+    value, v, visits = visits_for_ever(task, prob[0], paid, table, first)
+    assert task.discount is not None
+    ahead = task.discount * v[task.successors] + (pay[0] if pay.size else 0.0)
+    mean = task.by_pair(prob[0] * ahead)
+    occupancy = (visits[:, None] * mixture).ravel()
+    weight = prob[0] * np.repeat(occupancy, task.sizes) * (ahead - np.repeat(mean, task.sizes))
+    worth = np.repeat(visits, task.n_actions) * (reward[0] + mean)
+    return Swept(np.stack([v, np.zeros_like(v)]), weight[None], occupancy, worth, value)
+
+
+def for_ever(
+    model: LogModel | ModelAt, discount: float | None, average: bool
+) -> LogModel | ModelAt:
+    """The model without a last step, where a discount or the average is asked for."""
+    check_model(model)
+    if discount is None and not average:
+        return model
+    if discount is not None and average:
+        raise ValueError(f"discount is {discount!r} and average is True; it must be one of them")
+    task = model.task
+    steps = task.reward is not None and task.reward.ndim > 2
+    if len(model.prob) > 1 or steps or task.terminal is not None:
+        raise ValueError(
+            "the model changes with the step; with a discount or for the average it needs one "
+            "transition and one reward for all steps, and no terminal value"
+        )
+    return replace(model, task=replace(task, horizon=1, discount=checked_discount(None, discount)))
 
 
 def pairs_of(task: Task, policy: Array) -> Array:

@@ -116,6 +116,8 @@ def check_value(
     """
     check_model(model)
     z, task = quantile(confidence), model.task
+    if task.endless:
+        raise ValueError("check_value follows episodes to their last step; the task has none")
     data = read_episodes(task, log, tuple(columns), episode, step, reward)
     first = np.bincount(data.states[:, 0], minlength=task.n_states) / len(data.states)
     start = {task.state_names[s]: float(p) for s, p in enumerate(first) if p > 0}

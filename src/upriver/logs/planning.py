@@ -13,7 +13,7 @@ from upriver.checks import Array
 from upriver.features import Features
 from upriver.logs import cautious
 from upriver.logs.decisions import ModelAt
-from upriver.logs.extremes import check_model
+from upriver.logs.extremes import check_model, for_ever
 from upriver.logs.fit import LogModel, centred
 from upriver.mdp import Task
 from upriver.mnl.fitted import FittedMNL
@@ -27,7 +27,10 @@ def plan_with(
     confidence: float = 0.95,
     reward: Any = None,
     start: Any = None,
-) -> Plan:
+    *,
+    discount: float | None = None,
+    average: bool = False,
+) -> Any:
     """Plan with a fitted model: "greedy", "cautious", "pessimistic" or "optimistic".
 
     greedy takes the estimate for the truth. cautious maximises a lower confidence bound of the
@@ -40,6 +43,10 @@ def plan_with(
     state and step: they take the largest and the smallest expectation in the ellipsoid, for each
     pair by itself, which is far too low for a whole episode. how may also be a function of
     `upriver.planning.optimism`. reward (S, A) or (H, S, A): the task's own unless given.
+
+    discount, or average=True: for a process that never ends instead of the task's horizon, greedy
+    or cautious, and a `DiscountedPlan` or an `AveragePlan` as `solve` makes them. The promise of a
+    cautious one is then its `v` at the start, or its `gain`.
     """
     check_model(model)
     if not callable(how) and how not in PLANS:
@@ -49,10 +56,16 @@ def plan_with(
     if reward is not None:
         task = replace(model.task, reward=reward, arrival=None, reward_range=None)
         model = replace(model, task=task)
+    model = for_ever(model, discount, average)
     if how == "greedy":  # the estimate alone: no ellipsoid, which may be large
         return cautious.optimum(model.task, model.prob)
     if how == "cautious":
         return cautious.cautious(model, start, confidence)
+    if model.task.endless:
+        raise ValueError(
+            f"how is {how!r}; without a last step it must be greedy or cautious, which believe one "
+            "model for all steps"
+        )
     task, rule = model.task, how if callable(how) else PLANS[how]
     beta = float(np.sqrt(special.chdtri(len(model.fitted.theta), 1.0 - confidence)))
     return rule(task, ellipsoid(model), task.reward_rows, beta, np.uint64(0)).in_units(task)

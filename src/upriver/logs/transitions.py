@@ -180,39 +180,49 @@ class TransitionModel:
         self,
         at: Any = None,
         *,
-        horizon: int,
+        horizon: int | None,
         reward: Any = None,
+        discount: float | None = None,
     ) -> decisions.ModelAt:
         """The model at fixed covariates, for planning and valuing policies.
 
         at: {covariate: value}, or a sequence of `horizon` values where it changes with the step.
+        horizon: None where there is no last step, with a discount or, without, for the average.
         reward: a function (state, action) -> number, or an array (S, A) or (H, S, A).
         """
         given = dict(at or {})
         if self.per_step is not None and self.per_step not in given:
             steps = steps_of(self.situations.covariates[self.per_step])
+            if horizon is None:
+                raise ValueError(
+                    f"the coefficients differ by {self.per_step!r}, and without a last step `at` "
+                    "must name one"
+                )
             if horizon > len(steps):
                 raise ValueError(
                     f"horizon is {horizon}; the log has {len(steps)} steps, so it must be at most "
                     f"that, or `at` must say which {self.per_step!r} to take for each step"
                 )
             given[self.per_step] = steps[:horizon]
-        return decisions.at(self, given, horizon, reward)
+        return decisions.at(self, given, horizon, reward, discount)
 
-    def task(self, at: Any = None, *, horizon: int, reward: Any = None) -> Any:
+    def task(self, at: Any = None, *, horizon: int | None, reward: Any = None) -> Any:
         """The `Task` of the model; see `at`."""
         return self.at(at, horizon=horizon, reward=reward).task
 
-    def features(self, at: Any = None, *, horizon: int, reward: Any = None) -> Any:
+    def features(self, at: Any = None, *, horizon: int | None, reward: Any = None) -> Any:
         """The `Features` of the model at fixed covariates; see `at`."""
         return self.at(at, horizon=horizon, reward=reward).features
 
-    def to_mdp(self, reward: Any, horizon: int, at: Any = None, start: Any = None) -> Any:
+    def to_mdp(
+        self, reward: Any, horizon: int | None, at: Any = None, start: Any = None,
+        discount: float | None = None,
+    ) -> Any:  # fmt: skip
         """The `FiniteMDP` that the estimate makes at fixed covariates; see `at`.
 
         start: the name of the first state, or {state: probability}; the first state unless given.
         """
-        return self.at(at, horizon=horizon, reward=reward).to_mdp(start)
+        return self.at(at, horizon=horizon, reward=reward, discount=discount).to_mdp(start)
 
     mdp = to_mdp
 

@@ -19,7 +19,7 @@ from upriver.checks import Array
 from upriver.display import Card, displayed, to_frame
 from upriver.logs.decisions import ModelAt
 from upriver.logs.effects import quantile
-from upriver.logs.extremes import Worth, behaviour, sweep, visits_of, worth_of
+from upriver.logs.extremes import Worth, behaviour, for_ever, sweep, visits_of, worth_of
 from upriver.logs.fit import LogModel, pair_name
 from upriver.mnl import likelihood
 from upriver.mnl.fit import fit_mnl
@@ -41,12 +41,15 @@ class PolicyValue:
     probability_positive: float
     """Of a difference: the chance that it is above 0, under the same approximation."""
     unseen: float
-    """Expected steps of an episode in pairs (s, a) of which the log has no row."""
+    """Expected steps of an episode in pairs (s, a) of which the log has no row; with a discount
+    discounted steps, of the average reward their share."""
     shares: list[dict[str, Any]]
     """Pairs (s, a), largest first: state, action, n, steps, share of the variance.
 
     Where to collect data. Empty where the model has covariates, or after a bootstrap.
     """
+    steps: str = "steps of an episode"
+    """What is counted."""
 
     def card(self) -> Card:
         facts: dict[str, Any] = {
@@ -56,7 +59,7 @@ class PolicyValue:
             "method": self.method,
         }
         if self.unseen > 1e-9:
-            facts["steps in pairs without data"] = float(self.unseen)
+            facts[f"{self.steps} in pairs without data"] = float(self.unseen)
         return Card(facts, rows=lambda: self.shares, more="where the variance comes from")
 
     def to_pandas(self) -> Any:
@@ -70,7 +73,7 @@ class PolicyValue:
         ]
         if self.unseen > 1e-9:
             lines.append(
-                f"{self.unseen:.3g} steps of an episode are in pairs of which the log has no row: "
+                f"{self.unseen:.3g} {self.steps} are in pairs of which the log has no row: "
                 "there the value is the model's word alone"
             )
         for r in self.shares[:limit]:
@@ -88,6 +91,9 @@ def policy_value(
     start: Any = None,
     method: str = "delta",
     seed: int = 0,
+    *,
+    discount: float | None = None,
+    average: bool = False,
 ) -> PolicyValue:
     """The value of a policy under a fitted model, with an interval.
 
@@ -95,8 +101,11 @@ def policy_value(
     (S, A), or "behaviour", what the log did in each state, whose own uncertainty is added. start:
     a state, or {state: probability}; the first state unless given. method: "delta", by the exact
     gradient, or "bootstrap", by logs drawn from the estimate and fitted again (without covariates).
-    Holds if the model is right; confounding and drift are not seen.
+    Holds if the model is right; confounding and drift are not seen. discount, or average=True: of
+    a process that never ends instead of the task's horizon; the value of the average is the gain,
+    reward per step, and policies are (S,) or (S, A).
     """
+    model = for_ever(model, discount, average)
     return valued(model, [(policy, 1.0)], confidence, start, method, seed)
 
 
@@ -108,11 +117,15 @@ def compare_policies(
     start: Any = None,
     method: str = "delta",
     seed: int = 0,
+    *,
+    discount: float | None = None,
+    average: bool = False,
 ) -> PolicyValue:
     """The value of `new` minus that of `old`, with its own interval; see `policy_value`.
 
     Both depend on the same estimate, so the interval is narrower than that of two values.
     """
+    model = for_ever(model, discount, average)
     return valued(model, [(new, 1.0), (old, -1.0)], confidence, start, method, seed)
 
 
@@ -143,7 +156,11 @@ def valued(
     else:
         raise ValueError(f"method is {method!r}; it must be 'delta' or 'bootstrap'")
     chance_up = float(special.ndtr(value / error)) if error > 0 else float(value > 0)
-    return PolicyValue(value, error, low, high, confidence, method, chance_up, unseen, shares)
+    counted = {None: PolicyValue.steps, 1.0: "of all steps"}
+    steps = counted.get(model.task.discount, "discounted steps")
+    return PolicyValue(
+        value, error, low, high, confidence, method, chance_up, unseen, shares, steps
+    )
 
 
 def by_pair(
@@ -193,7 +210,7 @@ def bootstrap(worth: Worth, seed: int) -> Array:
         prob = likelihood.probabilities(model.features, fitted.theta)[None]
         did = behaviour(task, counts)[None]
         values[b] = sum(
-            sign * worth.first @ sweep(task, prob, did if p is None else p, worth.first).v[0]
+            sign * sweep(task, prob, did if p is None else p, worth.first).value
             for p, sign in worth.terms
         )
     return values

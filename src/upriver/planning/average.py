@@ -62,7 +62,7 @@ def solve_average(
     tolerance = positive_number("tolerance", tolerance)
     policy = None if policy is None else stationary_table(mdp.known, policy)
     rows = rows_of(mdp, policy, "an average")
-    check_one_class(mdp, rows)
+    check_one_class(mdp.known, rows, mdp.name)
     found = iterate(rows, 1.0, LAZY, tolerance, split=True)
     sweeps, tries = found.sweeps, 0
     while not found.high - found.low <= 2.0 * tolerance and sweeps < MOST_SWEEPS and tries < TRIES:
@@ -101,15 +101,14 @@ def homeward(rows: Rows, policy: Array) -> Array:
     return values_of(rows, policy, 1.0)
 
 
-def check_one_class(mdp: FiniteMDP, rows: Rows) -> None:
-    """Refuse an MDP with two sets of states that a policy can stay in for ever."""
+def check_one_class(task: Task, rows: Rows, name: str) -> None:
+    """Refuse rows with two sets of states that one can stay in for ever."""
     label = recurrent_classes(rows)
     classes = np.unique(label[label >= 0])
     if len(classes) > 1:
-        names = mdp.known.states if mdp.known.states is not None else range(mdp.n_states)
-        one, other = (names[int(np.argmax(label == c))] for c in classes[:2])
+        one, other = (task.state_names[int(np.argmax(label == c))] for c in classes[:2])
         raise ValueError(
-            f"{mdp.name} has {len(classes)} sets of states that one can stay in for ever, so the "
+            f"{name} has {len(classes)} sets of states that one can stay in for ever, so the "
             f"average reward depends on the start (one holds {one!r}, another {other!r}); use a "
             "discount, or one set at a time"
         )

@@ -21,7 +21,7 @@ def decision_page(data: Mapping[str, Any]) -> str:
             "intervals": intervals(data["values"][:2]),
             "worth": table(("", "value", "std. error", "low", "high"), map(told, data["values"])),
             "policy": table(("state", "do", "was done"), data["policy"]),
-            "missing": table(("state", "action", "steps of an episode", "rows"), data["missing"]),
+            "missing": table(("state", "action", data["counted"], "rows"), data["missing"]),
             "checks": checks(data["checks"], text["verdict"]),
         },
     )

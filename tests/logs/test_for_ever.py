@@ -1,0 +1,158 @@
+"""Plans and values from logs without a last step: adjoint, standard errors, promises."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import upriver as up
+from upriver.logs.extremes import for_ever, played, sweep
+from upriver.planning.visits import visits_of
+
+from .coverage import PROBLEMS, coverage
+from .test_goodness import fit, logged
+
+MDP = up.envs.riverswim(5, 8)
+TASK = MDP.known
+PHI = up.features.shared(TASK)
+SETTINGS = [{"discount": 0.0}, {"discount": 0.9}, {"discount": 0.999}, {"average": True}]
+
+
+@pytest.fixture
+def model(rng):
+    return fit(TASK, PHI, logged(MDP, rng, 200))
+
+
+def paid_on_arrival(model):
+    """The same with a reward that depends on the next state too."""
+    arrival = np.cos(np.arange(TASK.n_triples))[None]
+    return replace(model, task=replace(TASK, arrival=arrival, reward_range=None))
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("kind", ["one", "mixed"])
+@pytest.mark.parametrize("arrival", [False, True])
+def test_value_and_gradient(model, rng, setting, kind, arrival):
+    """The value is that of `evaluate`; the gradient that of finite differences to 1e-6."""
+    model = paid_on_arrival(model) if arrival else model
+    policy = np.ones(5, int) if kind == "one" else rng.dirichlet(np.ones(2), size=5)
+    start = np.array([0.5, 0.0, 0.3, 0.2, 0.0])
+    endless = for_ever(model, setting.get("discount"), setting.get("average", False))
+    known = played(endless.task, policy)
+
+    def value(theta):
+        at = replace(endless, fitted=replace(model.fitted, theta=theta))
+        return sweep(at.task, at.prob, known, start)
+
+    found = value(model.fitted.theta)
+    by_hand = up.evaluate(endless.to_mdp(), policy)
+    true = by_hand.gain if "average" in setting else start @ by_hand.v
+    assert found.value == pytest.approx(true, abs=3e-8)
+    steps = 1.0 if "average" in setting else 1.0 / (1.0 - setting["discount"])
+    assert found.occupancy.sum() == pytest.approx(steps)
+    slope = PHI.matrix.T @ found.weight[0]
+    for j, unit in enumerate(np.eye(len(slope)) * 1e-5):
+        rise = value(model.fitted.theta + unit).value - value(model.fitted.theta - unit).value
+        assert slope[j] == pytest.approx(rise / 2e-5, rel=1e-6, abs=1e-8)
+
+
+@pytest.mark.parametrize("setting", SETTINGS[1:])
+def test_the_gradient_in_what_the_log_did(model, setting, rng):
+    """worth: how the value moves with the chance of each action."""
+    task = for_ever(model, setting.get("discount"), setting.get("average", False)).task
+    mixture, move = rng.dirichlet(np.ones(2), size=5), 1e-6 * np.array([[1.0, -1.0]] * 5)
+    start = np.eye(5)[1]
+    up_, down, here = (
+        sweep(task, model.prob, (mixture + x).reshape(1, -1), start) for x in (move, -move, 0.0)
+    )
+    rise = (up_.value - down.value) / 2
+    assert rise == pytest.approx(float(here.worth @ move.ravel()), rel=1e-5)
+
+
+def test_shares_of_time_are_the_stationary_distribution(model):
+    task = for_ever(model, None, True).task
+    policy = np.ones(5, int)
+    found = visits_of(task, model.probability, task.paid_rows[0][0], policy, np.eye(5)[0])
+    p = np.zeros((5, 2, 5))
+    p[task.triples] = model.probability
+    np.testing.assert_allclose(found.visits @ p[:, 1], found.visits, atol=1e-12)
+    assert found.visits.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("setting", SETTINGS[1:])
+def test_plans_and_promises(model, setting):
+    greedy = up.plan_with(model, **setting)
+    exact = up.solve(model.to_mdp(), **setting)
+    np.testing.assert_array_equal(greedy.policy, exact.policy)
+    worth = up.policy_value(model, greedy, **setting)
+    assert worth.low < worth.value < worth.high and worth.method == "delta"
+    careful = up.plan_with(model, "cautious", **setting)
+    promise = careful.gain if "average" in setting else careful.v[0]
+    own = up.policy_value(model, careful, **setting)
+    assert own.low <= promise + 1e-6 and promise < own.value  # a one-sided 95% bound of its own
+    gain = up.compare_policies(model, greedy, "behaviour", **setting)
+    was = up.policy_value(model, "behaviour", **setting)
+    assert gain.value == pytest.approx(worth.value - was.value)
+    assert gain.standard_error < worth.standard_error + was.standard_error
+    drawn = up.policy_value(model, greedy, method="bootstrap", **setting)
+    assert drawn.standard_error == pytest.approx(worth.standard_error, rel=0.35)
+
+
+def test_a_discount_close_to_one_is_the_average(model):
+    policy = np.ones(5, int)
+    gain = up.policy_value(model, policy, average=True)
+    patient = up.policy_value(model, policy, discount=1.0 - 1e-6)
+    assert 1e-6 * patient.value == pytest.approx(gain.value, rel=1e-4)
+    assert 1e-6 * patient.standard_error == pytest.approx(gain.standard_error, rel=1e-4)
+
+
+def test_steps_without_data_are_told(rng):
+    half = fit(TASK, PHI, logged(MDP, rng, 50, range(4)), 0.1)
+    for setting, words in ((SETTINGS[1], "discounted steps are in"), (SETTINGS[3], "of all steps")):
+        result = up.policy_value(half, np.ones(5, int), **setting)
+        assert result.unseen > 0.0 and words in result.summary()
+
+
+def test_a_task_without_a_last_step_needs_no_word(model):
+    endless = replace(model, task=MDP.endless(0.9).known)
+    assert up.policy_value(endless, np.ones(5, int)).value == pytest.approx(
+        up.policy_value(model, np.ones(5, int), discount=0.9).value
+    )
+
+
+def apart():
+    """Two states that one stays in for ever."""
+    task = up.Task(2, 1, 4, np.arange(3), np.array([0, 1]), np.array([[0.0], [1.0]]))
+    phi = up.Features(task, np.zeros((2, 1)))
+    return up.fit_from_log(task, phi, task.triples, regularization=1.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: up.plan_with(m, discount=1.0), r"discount is 1\.0; it must be at least 0"),
+        (lambda m: up.policy_value(m, [0] * 5, discount=-1), "discount is -1; it must be at least"),
+        (lambda m: up.plan_with(m, discount=0.9, average=True), "average is True; it must be one"),
+        (lambda m: up.plan_with(m, "pessimistic", discount=0.9), "must be greedy or cautious"),
+        (lambda m: up.policy_value(m, [[0] * 5, [1] * 5], discount=0.9), r"shape \(2, 5\)"),
+        (lambda m: up.policy_value(apart(), [0, 0], average=True), "the policy has 2 sets of stat"),
+        (lambda m: up.plan_with(apart(), average=True), "fitted has 2 sets of states that one can"),
+        (lambda m: up.plan_with(replace(m, task=replace(TASK, reward=np.zeros((8, 5, 2)))),
+                                discount=0.9), "the model changes with the step"),
+    ],
+)  # fmt: skip
+def test_bad_calls_are_one_sentence(model, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", [{"discount": 0.9}, {"average": True}])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_intervals_cover(name, setting):
+    """95% intervals of large logs hold the true value, and difference, in 93 to 97% of logs."""
+    problem = PROBLEMS[name]()
+    rules = {k: p[0] if p.ndim > 2 or len(p) == 12 else p for k, p in problem.policies.items()}
+    problem = problem._replace(policies=rules)
+    for what, share in coverage(problem, problem.sizes[1], **setting).items():
+        assert 0.93 <= share <= 0.97, what
