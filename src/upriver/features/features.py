@@ -144,6 +144,18 @@ class Features:
             )
         return pack(self.task, self.matrix[:, : self.n_shared], self.spread)
 
+    @cached_property
+    def scratch(self) -> tuple[Array, Array, Array, Array | None]:
+        """Room for the kernels of the running model, see there; they run one at a time."""
+        layout, n = self.layout, self.task.n_triples
+        m, u = layout.max_size, layout.max_successors
+        return (
+            np.empty((2, m, m)),
+            np.empty((7 + u, max(m + 1, 2 * u))),
+            np.zeros(len(layout.block_table) + len(layout.groups), np.int64),
+            np.empty((3, n)) if layout.own else None,
+        )
+
     @property
     def n_shared(self) -> int:
         """The number of columns that are not own effects."""

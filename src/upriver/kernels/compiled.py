@@ -33,8 +33,9 @@ def lean(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
 
 
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a lean function that only kernels call: without the wrapper that Python would need.
+    """Compile a lean function that only kernels call, and that becomes part of them.
 
-    Unpacking a layout of a dozen arrays takes longer to compile than most loops.
+    Unpacking a layout of a dozen arrays for Python takes longer to compile than most loops, and
+    handing it from one function to another takes longer than many of them run.
     """
-    return lean(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    return lean(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)

@@ -4,65 +4,65 @@ import numpy as np
 
 from upriver.kernels import Layout
 from upriver.kernels.cholesky import cholesky
-from upriver.kernels.compiled import compiled, inner
+from upriver.kernels.compiled import compiled, inner, lean
 from upriver.kernels.gram import gram_block, measure_group, measure_pooled
 from upriver.kernels.likelihood import evaluate_block, softmax, visited_groups, visits_of
 from upriver.kernels.newton import newton_block
-from upriver.kernels.planning import count
+from upriver.kernels.planning import row_of
 from upriver.kernels.pooled import own_logdet
 
 
 @inner
-def redo(
-    layout, b, c, local, counts, theta, lam, prob, width, geometry, geometry_start, logdet, work
-):
-    """Block b of core c: its estimate, its matrix and what planning reads; False where it fails."""
-    hessian, factor, out, left, mean, scratch, own_scratch, rows, squares, found = work
-    table, blocks = layout.group_table, layout.block_table
-    core, visits, size = theta[c], counts[c], blocks[b, 2]
+def estimate(layout, b, local, visits, core, lam, square, lines, found, own_lines):
+    """Block b of one core: its estimate, and in square[1] the factor of its matrix; or False."""
+    hessian, factor, out, left = square[0], square[1], lines[0], lines[1]
     groups = found[: visited_groups(layout, visits, b, found)]
     if not newton_block(
-        layout, b, groups, visits, core, lam, local, hessian, factor, out, left, mean, scratch,
-        own_scratch,
+        layout, b, groups, visits, core, lam, local, hessian, factor, out, left, lines[2],
+        lines[3:6], own_lines,
     ):  # fmt: skip
         return False
+    size = layout.block_table[b, 2]
     if local:  # newton_block left the Hessian at the estimate behind
         for i in range(size):  # a slice assigned to a slice would compile for seconds
             for j in range(i + 1):
                 factor[i, j] = hessian[i, j]
     else:
         gram_block(layout, b, groups, visits, lam, factor, out, left)
-    if not cholesky(factor, size, lam):
-        return False
-    total = 0.0
-    for i in range(size):
-        total += 2.0 * np.log(factor[i, i])
-    for i in range(blocks[b, 1], blocks[b + 1, 1]):
-        g = layout.groups[i]
+    return cholesky(factor, size, lam)
+
+
+@inner
+def measure(
+    layout, groups, local, visits, core, lam, prob, width, geometry, geometry_start, factor, size,
+    lines, own_lines, total,
+):  # fmt: skip
+    """What planning reads of groups of one block; returns total + log det of their own effects."""
+    table, out, left, squares, rows = layout.group_table, lines[0], lines[1], lines[6], lines[7:]
+    for g in groups:
         first = table[g, 0]
         softmax(layout, g, core, out)
         for u in range(table[g + 1, 0] - first):
-            prob[c, first + u] = out[u]
-        if layout.own > 0.0:
+            prob[first + u] = out[u]
+        if own_lines is not None:
             n_g = visits_of(layout, g, visits)
             total += own_logdet(layout, g, n_g, lam, local, out)
-            width[c, g] = measure_pooled(
-                layout, g, factor, size, n_g, lam, local, geometry[c], geometry_start, rows,
-                squares, out, left,
+            width[g] = measure_pooled(
+                layout, g, factor, size, n_g, lam, local, geometry, geometry_start, rows, squares,
+                out, left,
             )  # fmt: skip
         else:
-            width[c, g] = measure_group(
-                layout, g, factor, size, geometry[c], geometry_start, rows, squares
+            width[g] = measure_group(
+                layout, g, factor, size, geometry, geometry_start, rows, squares
             )
-    logdet[c, b] = total
-    return True
+    return total
 
 
-@compiled
+@lean
 def refresh(
     group_table, block_table, columns, slots, features, groups, values, max_size, max_successors,
     own, indptr, successors, n_actions, states, actions, everything, local, counts, theta, lam,
-    prob, width, geometry, geometry_start, logdet,
+    prob, width, geometry, geometry_start, logdet, square, lines, places, own_lines,
 ):  # fmt: skip
     """Count an episode, and bring up to date the estimate (3), the Gram matrix (5) and what
     planning reads of them.
@@ -71,36 +71,41 @@ def refresh(
     else together. With `local` the Hessian of (2) at the estimate takes the place of the Gram
     matrix. Blocks that the episode touched are redone; with `everything` all blocks of all cores.
     In place: counts and prob (C, n), theta (C, d), width (C, S*A) the largest norm of each group,
-    geometry (C, sum U^2) or (C, 0), logdet (C, B) of the matrix's blocks. Returns (the first step
-    of the episode outside the support, the first block whose fit failed), -1 for none.
+    geometry (C, sum U^2) or (C, 0), logdet (C, B) of the matrix's blocks; the last four arguments
+    are room to work in, own_lines None where there are no own effects. Returns (the first step of
+    the episode outside the support, the first block whose fit failed), -1 for none.
     """
-    touched = np.empty(actions.shape[0], np.int64)
-    bad = count(indptr, successors, n_actions, states, actions, counts, touched)
-    if bad >= 0:
-        return bad, -1
+    for h in range(actions.shape[0]):
+        row = row_of(indptr, successors, states[h] * n_actions + actions[h], states[h + 1])
+        if row < 0:
+            return h, -1
+        counts[min(h, counts.shape[0] - 1), row] += 1.0
     layout = Layout(
         group_table, block_table, columns, slots, features, groups, values, max_size,
         max_successors, own,
     )  # fmt: skip
-    m, u = max_size, max_successors
-    work = (
-        np.empty((m, m)), np.empty((m, m)), np.empty(2 * u), np.empty(u), np.empty(m),
-        np.empty((3, m)), np.empty((3, counts.shape[1] if own > 0.0 else 0)), np.empty((u, m + 1)),
-        np.empty(u), np.empty(groups.shape[0], np.int64),
-    )  # fmt: skip
     n_blocks = block_table.shape[0] - 1
-    done = np.zeros(n_blocks, np.bool_)  # a block may be touched at many steps
-    for job in range(counts.shape[0] * n_blocks if everything else touched.shape[0]):
+    places[n_blocks] += 1  # a block may be touched at many steps; this call leaves its number there
+    for job in range(counts.shape[0] * n_blocks if everything else actions.shape[0]):
         c = job // n_blocks if everything else min(job, counts.shape[0] - 1)
-        b = job % n_blocks if everything else group_table[touched[job], 4]
-        if b < 0 or (counts.shape[0] == 1 and done[b]):
+        g = 0 if everything else states[job] * n_actions + actions[job]
+        b = job % n_blocks if everything else group_table[g, 4]
+        if b < 0 or (counts.shape[0] == 1 and places[b] == places[n_blocks]):
             continue
-        done[b] = True
-        if not redo(
-            layout, b, c, local, counts, theta, lam, prob, width, geometry, geometry_start, logdet,
-            work,
+        places[b] = places[n_blocks]
+        if not estimate(
+            layout, b, local, counts[c], theta[c], lam, square, lines, places[n_blocks + 1 :],
+            own_lines,
         ):  # fmt: skip
             return -1, b
+        total, size = 0.0, block_table[b, 2]
+        for i in range(size):
+            total += 2.0 * np.log(square[1, i, i])
+        logdet[c, b] = measure(
+            layout, groups[block_table[b, 1] : block_table[b + 1, 1]], local, counts[c], theta[c],
+            lam, prob[c], width[c], geometry[c], geometry_start, square[1], size, lines, own_lines,
+            total,
+        )  # fmt: skip
     return -1, -1
 
 

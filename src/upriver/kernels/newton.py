@@ -15,19 +15,19 @@ SMALLEST = 1e-12  # share of a Newton step below which halving it is given up
 @inner
 def newton_block(
     layout, b, groups, counts, theta, lam, keep, hessian, factor, out, left, mean, scratch,
-    own_scratch,
+    own_lines,
 ):  # fmt: skip
     """Minimise (2) over the coordinates of block b, in place in theta, from the theta given.
 
     `groups` are those of the block that have a count. Newton with step halving; the step whose
     squared decrement is at most DECREMENT is the last, and what it leaves is of that order squared.
-    With `keep` the Hessian at the result is left in `hessian`. Returns False where there is no
-    ridge and the Hessian is singular or no step decreases the loss.
+    With `keep` the Hessian at the result is left in `hessian`. own_lines (3, n) is room for own
+    effects; None where there are none, so that what is theirs is not even compiled. Returns False
+    where there is no ridge and the Hessian is singular or no step decreases the loss.
     """
     features, place = layout.features, layout.block_table[b, 0]
     m = layout.block_table[b, 2]
     gradient, step, origin = scratch[0], scratch[1], scratch[2]
-    slope, direction, own_origin = own_scratch[0], own_scratch[1], own_scratch[2]
     table, own = layout.group_table, layout.own
     total = 0.0
     for g in groups:
@@ -48,9 +48,9 @@ def newton_block(
             if decrement <= enough:  # that step was the last, taken for the Hessian behind it
                 return True
             loss = trial
-            if own > 0.0:
-                own_slopes(layout, groups, counts, theta, lam, slope, out)
-                reduce_slopes(layout, groups, counts, theta, lam, slope, gradient, out, left)
+            if own_lines is not None:
+                own_slopes(layout, groups, counts, theta, lam, own_lines[0], out)
+                reduce_slopes(layout, groups, counts, theta, lam, own_lines[0], gradient, out, left)
             for i in range(m):
                 step[i] = gradient[i]
                 origin[i] = theta[features[place + i]]
@@ -60,29 +60,29 @@ def newton_block(
                 return False
             decrement = solve_lower(factor, m, step)
             solve_upper(factor, m, step)
-            if own > 0.0:
+            if own_lines is not None:
                 decrement += own_direction(
-                    layout, groups, counts, theta, lam, step, slope, direction, out, left
+                    layout, groups, counts, theta, lam, step, own_lines[0], own_lines[1], out, left
                 )
                 for g in groups:
                     for row in range(table[g, 0] + 1, table[g + 1, 0]):
-                        own_origin[row] = theta[table[g, 5] + row]
+                        own_lines[2, row] = theta[table[g, 5] + row]
             if decrement <= 1e-14 * enough:
                 return True
             size = 1.0
         for i in range(m):
             theta[features[place + i]] = origin[i] - size * step[i]
-        if own > 0.0:
+        if own_lines is not None:
             for g in groups:
                 for row in range(table[g, 0] + 1, table[g + 1, 0]):
-                    theta[table[g, 5] + row] = own_origin[row] - size * direction[row] / own
+                    theta[table[g, 5] + row] = own_lines[2, row] - size * own_lines[1, row] / own
         if decrement <= enough and not keep:
             return True
     return False
 
 
 @compiled
-def fit_blocks(layout, counts, theta, lam):
+def fit_blocks(layout, counts, theta, lam, own_lines):
     """Minimise (2) over every block from the theta given; the first block that failed, or -1."""
     m = layout.max_size
     hessian = np.empty((m, m))
@@ -91,12 +91,11 @@ def fit_blocks(layout, counts, theta, lam):
     found = np.empty(layout.groups.shape[0], np.int64)
     mean = np.empty(m)
     scratch = np.empty((3, m))
-    own_scratch = np.empty((3, counts.shape[0] if layout.own > 0.0 else 0))
     for b in range(layout.block_table.shape[0] - 1):
         groups = found[: visited_groups(layout, counts, b, found)]
         if not newton_block(
             layout, b, groups, counts, theta, lam, False, hessian, factor, out, left, mean, scratch,
-            own_scratch,
+            own_lines,
         ):  # fmt: skip
             return b
     return -1

@@ -50,21 +50,24 @@ def sweep_steps(
                     x[i - first] = y
                     mean += p[i] * y
                     i += one
-                i = first
-                while i < stop:
-                    x[i - first] = p[i] * (x[i - first] - mean)
-                    i += one
                 norm2 = 0.0
-                u = zero
-                while u < n:
-                    y = x[u]
-                    t = zero
-                    while t < n:
-                        norm2 += y * x[t] * products[at]
-                        at += one
-                        t += one
-                    u += one
-                bonus = beta * np.sqrt(max(norm2, 0.0))
+                if n > one:  # a single successor is certain
+                    i = first
+                    while i < stop:
+                        x[i - first] = p[i] * (x[i - first] - mean)
+                        i += one
+                    u = zero
+                    while u < n:
+                        y = x[u]
+                        t = zero
+                        while t < n:
+                            norm2 += y * x[t] * products[at]
+                            at += one
+                            t += one
+                        u += one
+                else:
+                    at += n
+                bonus = beta * np.sqrt(norm2) if norm2 > 0.0 else 0.0
                 if rest != 0.0:
                     bonus += rest * (beta * width[c, g]) ** 2
                 y = -np.inf

@@ -57,9 +57,9 @@ def largest_group(indptr):
 
 @lean
 def sweep(
-    indptr, successors, pay, prob, reward, bonus, scale, low, q_cap, v_cap, seed, v, policy, q
+    indptr, successors, pay, prob, reward, bonus, beta, scale, low, q_cap, v_cap, seed, v, policy, q
 ):
-    """Q_h = clip(r + P V_{h+1} + scale_h * bonus, low, q_cap_h) and V_h = min(max_a Q_h, v_cap_h).
+    """Q_h = clip(r + P V_{h+1} + beta scale_h * bonus, low, q_cap_h), V_h = min(max_a Q, v_cap_h).
 
     pay (1|H, n|0) is what a triple pays: where there is any, it is added to V_{h+1}(s'), here and
     in all sweeps. prob (1|H, n), reward and bonus (1|H, S*A), scale, q_cap and v_cap (H,), seed
@@ -79,7 +79,7 @@ def sweep(
         r = reward[min(h, reward.shape[0] - 1)]
         b = bonus[min(h, bonus.shape[0] - 1)]
         following, values, actions = v[h + 1], v[h], policy[h]
-        scale_h, q_most, v_most = scale[h], q_cap[h], v_cap[h]
+        scale_h, q_most, v_most = beta * scale[h], q_cap[h], v_cap[h]
         i = np.uint64(0)
         g = np.uint64(0)
         while g < n_groups:
@@ -219,21 +219,25 @@ def rollout(
 
 @lean
 def play(
-    indptr, successors, prob, expected, reward, pay, starts, start_prob, policy, previous, v,
-    uniforms, states, actions, rewards,
+    indptr, successors, prob, expected, reward, pay, starts, start_prob, best, last, uniforms,
+    figures, v, k, policy, previous, states, actions, rewards,
 ):  # fmt: skip
-    """`evaluate`, with the expected reward, then `rollout`, with what pairs and triples pay.
+    """Episode k: `evaluate`, with the expected reward, then `rollout`, with what is paid.
 
-    Returns (steps evaluated, sum of the rewards); nothing is played after a -1.
+    figures[:, k] gets the return with last (S,), the value of the end, and of where it began the
+    value of the policy and best (S,), the optimum. uniforms (m, H+1): row k % m is for this
+    episode. Returns the steps evaluated; nothing is played after a -1.
     """
     changed = evaluate(indptr, successors, prob, expected, policy, previous, v)
-    if changed < 0:
-        return changed, 0.0
-    total = rollout(
-        indptr, successors, prob, reward, pay, starts, start_prob, policy, uniforms, states,
-        actions, rewards,
-    )  # fmt: skip
-    return changed, total
+    if changed >= 0:
+        total = rollout(
+            indptr, successors, prob, reward, pay, starts, start_prob, policy,
+            uniforms[k % uniforms.shape[0]], states, actions, rewards,
+        )  # fmt: skip
+        figures[0, k] = total + last[states[states.shape[0] - 1]]
+        figures[1, k] = v[0, states[0]]
+        figures[2, k] = best[states[0]]
+    return changed
 
 
 @lean
@@ -264,6 +268,19 @@ def stream(
     return uniforms.shape[0], s
 
 
+@inner
+def row_of(indptr, successors, g, target):
+    """The row of the triple that leads from group g to state `target`, or -1."""
+    low, high = indptr[g], indptr[g + 1]
+    while low < high:  # successors are sorted within a group
+        middle = (low + high) // 2
+        if successors[middle] < target:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < indptr[g + 1] and successors[low] == target else -1
+
+
 @lean
 def count(indptr, successors, n_actions, states, actions, counts, touched):
     """Add an episode to counts (1|H, n); touched (H,) gets the group of each step.
@@ -272,18 +289,10 @@ def count(indptr, successors, n_actions, states, actions, counts, touched):
     """
     for h in range(actions.shape[0]):
         g = states[h] * n_actions + actions[h]
-        target = states[h + 1]
-        low = indptr[g]
-        high = indptr[g + 1]
-        while low < high:  # successors are sorted within a group
-            middle = (low + high) // 2
-            if successors[middle] < target:
-                low = middle + 1
-            else:
-                high = middle
-        if low == indptr[g + 1] or successors[low] != target:
+        row = row_of(indptr, successors, g, states[h + 1])
+        if row < 0:
             return h
-        counts[min(h, counts.shape[0] - 1), low] += 1.0
+        counts[min(h, counts.shape[0] - 1), row] += 1.0
         touched[h] = g
     return -1
 

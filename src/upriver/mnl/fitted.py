@@ -309,8 +309,7 @@ def pair_table(
     """See `FittedMNL.transitions`; p (n,) the fitted probabilities of the triples of `features`."""
     if not (isinstance(confidence, float) and 0.0 < confidence < 1.0):
         raise ValueError(f"confidence is {confidence!r}; it must lie between 0 and 1")
-    task = features.task
-    part = task.rows_of(state, action)
+    part = (task := features.task).rows_of(state, action)
     x, p = features.matrix[part], p[part]
     x = x.toarray() if sparse.issparse(x) else x
     gradient = p[:, None] * (x - p @ x)
@@ -332,7 +331,8 @@ def pair_table(
 
 def fit_blocks(features: Features, counts: Array, lam: float, start: Array) -> Array:
     """theta_hat of sparse features by compiled Newton, block by block, in place of the start."""
-    check_identified(features, kernels.newton.fit_blocks(features.layout, counts, start, lam))
+    own = features.scratch[-1]
+    check_identified(features, kernels.newton.fit_blocks(features.layout, counts, start, lam, own))
     return start
 
 

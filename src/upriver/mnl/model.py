@@ -93,7 +93,11 @@ def absorb(
     local: bool = False,
 ) -> Model:
     """The model after one more episode, with lambda_{k+1} = regularization."""
-    new = Model._make([*(x.copy() for x in model[:-1]), regularization])
+    counts, theta, prob, width, geometry, logdet, _ = model
+    new = Model(
+        counts.copy(), theta.copy(), prob.copy(), width.copy(), geometry.copy(), logdet.copy(),
+        regularization,
+    )  # fmt: skip
     everything = regularization != model.regularization
     bring_up_to_date(features, new, episode.states, episode.actions, everything, local)
     return new
@@ -124,7 +128,7 @@ def bring_up_to_date(
     bad, failed = kernels.model.refresh(
         *features.layout, task.indptr, task.successors, task.n_actions, states, actions, everything,
         local, model.counts, model.theta, model.regularization, model.prob, model.width,
-        model.geometry, task.square_start, model.logdet,
+        model.geometry, task.square_start, model.logdet, *features.scratch,
     )  # fmt: skip
     if bad >= 0:
         refuse(features, states, actions, bad)

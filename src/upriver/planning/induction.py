@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -105,10 +105,11 @@ class Plan(NamedTuple):
 
 def empty_plan(task: Task) -> tuple[Array, Array, Array]:
     """(policy, v, q) for a sweep to write: (H, S), (H + 1, S) with its last row, (S*A,)."""
-    v = np.zeros((task.horizon + 1, task.n_states))
-    v[-1] = task.terminal_row
-    policy = np.empty((task.horizon, task.n_states), policy_type(task))
-    return policy, v, np.empty(task.n_states * task.n_actions)
+    horizon, n_states, n_actions = task.horizon, task.n_states, task.n_actions
+    v = np.zeros((horizon + 1, n_states))
+    v[horizon] = task.terminal_row
+    policy = np.empty((horizon, n_states), policy_type(task))
+    return policy, v, np.empty(n_states * n_actions)
 
 
 def random_actions(task: Task, rng: np.random.Generator) -> Array:
@@ -190,20 +191,27 @@ def swept(
     policy, v, q = empty_plan(task)
     if last is not None:
         v[-1] = last
-    rows = task.indptr, task.successors
     arrays = (task.arrival_rows if pay is None else pay, *arrays)
-    kernel(*rows, *arrays, *constants, *by_step, *clip, word, v, policy, q)
+    kernel(
+        task.indptr, task.successors, *arrays, *constants, *by_step, *clip, word, v, policy, q
+    )  # fmt: skip
+    return Plan(
+        policy, v, partial(backed_up, task, kernel, arrays, constants, by_step, clip, v), task
+    )
 
-    def backup(h: int) -> Array:
-        step, q = slice(h, h + 1), np.empty(len(task.sizes))
-        kernel(
-            *rows, *(steps_of(x, h) for x in arrays), *constants, *(x[step] for x in by_step),
-            clip.low, clip.q_cap[step], clip.v_cap[step], word, v[h : h + 2].copy(),
-            policy[step].copy(), q,
-        )  # fmt: skip
-        return q.reshape(task.n_states, task.n_actions)
 
-    return Plan(policy, v, backup, task)
+def backed_up(
+    task: Task, kernel: Callable[..., None], arrays: tuple[Array, ...], constants: tuple[Any, ...],
+    by_step: tuple[Array, ...], clip: Clip, v: Array, h: int,
+) -> Array:  # fmt: skip
+    """(S, A) the action values of step h: the sweep of a plan, over that step alone."""
+    step, q = slice(h, h + 1), np.empty(len(task.sizes))
+    kernel(
+        task.indptr, task.successors, *(steps_of(x, h) for x in arrays), *constants,
+        *(x[step] for x in by_step), clip.low, clip.q_cap[step], clip.v_cap[step], np.uint64(0),
+        v[h : h + 2].copy(), np.empty((1, task.n_states), policy_type(task)), q,
+    )  # fmt: skip
+    return q.reshape(task.n_states, task.n_actions)
 
 
 @lru_cache(maxsize=64)
@@ -220,7 +228,9 @@ def check_model(task: Task, prob: Any, reward: Any, bonus: Any, scale: Any) -> N
     """Refuse arrays of another task: the kernels would read past their ends."""
     try:
         shapes = prob.shape, reward.shape, bonus.shape, scale.shape
-        kinds = prob.dtype == reward.dtype == bonus.dtype == scale.dtype == FLOAT
+        kinds = prob.dtype is reward.dtype is bonus.dtype is scale.dtype is FLOAT or (
+            prob.dtype == reward.dtype == bonus.dtype == scale.dtype == FLOAT
+        )
     except AttributeError:
         shapes, kinds = (), False
     if not kinds or shapes not in model_shapes(task):
@@ -234,9 +244,9 @@ def check_model(task: Task, prob: Any, reward: Any, bonus: Any, scale: Any) -> N
 
 def backward_induction(
     task: Task, prob: Array, reward: Array, bonus: Array, scale: Array, clip: Clip, word: np.uint64,
-    pay: Array | None = None, last: Array | None = None,
+    pay: Array | None = None, last: Array | None = None, beta: float = 1.0,
 ) -> Plan:  # fmt: skip
-    """Q_h = clip(r + P V_{h+1} + scale_h * bonus), V_h = clip(max_a Q_h), ties at random.
+    """Q_h = clip(r + P V_{h+1} + beta scale_h * bonus), V_h = clip(max_a Q_h), ties at random.
 
     prob (1 | H, n) on the task's triples, need not sum to one; reward and bonus (1 | H, S*A);
     scale (H,); word: 64 random bits for the ties. On the scale of [0, 1], see `swept`; where the
@@ -249,5 +259,13 @@ def backward_induction(
 
         return plan_for(task, prob[0], reward[0], word)
     return swept(
-        task, kernels.planning.sweep, (prob, reward, bonus), (), (scale,), clip, word, pay, last
+        task,
+        kernels.planning.sweep,
+        (prob, reward, bonus),
+        (beta,),
+        (scale,),
+        clip,
+        word,
+        pay,
+        last,
     )

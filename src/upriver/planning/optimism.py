@@ -45,8 +45,10 @@ def closed_form(task: Task, model: Model, reward: Array, beta: float, word: np.u
 
     Optimistic with a factor 2 to 4 to spare; the bonus is added at the last step too.
     """
-    scale = (2.0 * task.units.most * beta) * ones(task)
-    return backward_induction(task, model.prob, reward, model.width, scale, clip_v(task), word)
+    return backward_induction(
+        task, model.prob, reward, model.width, ones(task), clip_v(task), word,
+        beta=2.0 * task.units.most * beta,
+    )  # fmt: skip
 
 
 def half_range(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
@@ -54,10 +56,10 @@ def half_range(task: Task, model: Model, reward: Array, beta: float, word: np.ui
 
     h counts from 1, so the last step has no bonus. At least four times smaller than (6).
     """
-    scale = beta * half_remaining(task)
     return backward_induction(
-        task, model.prob, reward, model.width, scale, clip_v_remaining(task), word
-    )
+        task, model.prob, reward, model.width, half_remaining(task), clip_v_remaining(task), word,
+        beta=beta,
+    )  # fmt: skip
 
 
 def gradient(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:

@@ -258,38 +258,37 @@ def simulate(
     make_plan, update = unguarded(player)
     best = solve(mdp).v[0].copy()  # a view would keep all H + 1 rows alive
     horizon = task.horizon
-    returns, values, optimal, seconds = np.empty((4, n_episodes))
-    played: Any = None
+    plain = player.task.units.plain
+    figures, seconds = np.empty((3, n_episodes)), np.empty(n_episodes)
     v = np.zeros((horizon + 1, task.n_states))
     v[-1] = last = mdp.terminal
     known = (
         task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.paid_rows,
-        mdp.initial_states, mdp.initial_probability,
+        mdp.initial_states, mdp.initial_probability, best, last,
     )  # fmt: skip
     play = kernels.planning.play
     plan: Any = None
+    played: Any = np.empty(0)
     for k in range(n_episodes):
         if k % CHUNK == 0:
-            uniforms = environment.random((min(CHUNK, n_episodes - k), horizon + 1))
+            uniforms = environment.random((min(CHUNK, n_episodes), horizon + 1))
         began = perf_counter()
         plan = make_plan(state, randomness)
         planned = perf_counter()
         policy: Any = getattr(plan, "policy", None)
-        check_table(policy, task)
-        if played is None or policy.dtype != played.dtype:
+        if type(policy) is not np.ndarray or policy.dtype is not played.dtype:
+            check_table(policy, task)
             played = ~policy  # everything is new
+        elif policy.shape != played.shape:
+            check_table(policy, task)
         episode = Episode(
             np.empty(horizon + 1, np.int64), np.empty(horizon, np.int64), np.empty(horizon)
         )
-        changed, paid = play(*known, policy, played, v, uniforms[k % CHUNK], *episode)
+        changed = play(*known, uniforms, figures, v, k, policy, played, *episode)
         if changed < 0:
             check_available("the agent's policy", policy, task)
-        first = episode.states[0]
-        returns[k] = paid + last[episode.states[-1]]
-        values[k] = v[0, first]
-        optimal[k] = best[first]
         resumed = perf_counter()
-        state = update(state, plan, inside(player.task, episode))
+        state = update(state, plan, episode if plain else inside(player.task, episode))
         seconds[k] = perf_counter() - resumed + planned - began
     stopped = Checkpoint(
         state, since.episodes + n_episodes, since.seed, randomness.bit_generator.state,
@@ -297,6 +296,7 @@ def simulate(
     )  # fmt: skip
     if isinstance(plan, Plan):
         plan = in_units(player, plan)._replace(task=player.task)
+    returns, values, optimal = figures
     return Run(returns, values, optimal, seconds, plan, state, player.task, stopped)
 
 
