@@ -39,12 +39,12 @@ def decide(
     formula
         The transition model, as `fit_transitions` takes it. It is code: take none from strangers.
     reward
-        What states pay, as well=1,ill=0.5; states that are not named pay 0. Or the name of a
-        column of the log, whose mean in each state and action is taken.
+        What states pay, as well=1,ill=0.5, others 0; or a column of the log: its mean for
+        each pair.
     horizon
         Steps of an episode.
     discount
-        Instead of a horizon, for a process that never ends; 1 for its average reward per step.
+        In place of a horizon; 1 for the average.
     start
         The state where episodes start; where the log's rows are, in proportion, if absent.
     states

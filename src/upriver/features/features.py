@@ -152,7 +152,7 @@ class Features:
         return (
             np.empty((2, m, m)),
             np.empty((7 + u, max(m + 1, 2 * u))),
-            np.zeros(len(layout.block_table) + len(layout.groups), np.int64),
+            np.zeros(len(layout.block_table) + len(layout.groups), np.int32),
             np.empty((3, n)) if layout.own else None,
         )
 
