@@ -15,10 +15,13 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+LARGE = 200_000
+"""Triples from which on a problem is worth handing out to threads, see `kernels.threads`."""
+
 ROOMS = (
     "cholesky", "choices", "covariance", "ellipsoid", "gram", "likelihood", "linear",
     "model", "newton", "online", "optimism", "planning", "pooled", "ratio", "sampling",
-    "stationary", "tabular", "value",
+    "stationary", "tabular", "threads", "value",
 )  # fmt: skip
 
 

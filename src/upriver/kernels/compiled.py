@@ -32,6 +32,11 @@ def lean(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     return compiled(function, _nrt=False, **options)
 
 
+def divisible(function: Callable[..., Any], compile: Callable[..., Any] = compiled) -> Any:
+    """Compile a function that may run in several threads, each on a part: see `threads`."""
+    return compile(function, nogil=True)
+
+
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a lean function that only kernels call, and that becomes part of them.
 

@@ -6,7 +6,7 @@ Matrices are kept in their lower triangle. `layout` is a `Layout`, see `kernels.
 import numpy as np
 
 from upriver.kernels.cholesky import solve_lower, solve_upper
-from upriver.kernels.compiled import compiled
+from upriver.kernels.compiled import compiled, divisible
 from upriver.kernels.planning import settle
 
 
@@ -128,20 +128,20 @@ def largest_projection(phi, factor, normals, largest):
                 largest[h, g] = max(largest[h, g], x)
 
 
-@compiled
+@divisible
 def sweep_regression(
-    indptr, successors, pay, counts, paid, factor, noise, phi, low, q_cap, v_cap, seed, v, policy, q
+    indptr, successors, pay, counts, paid, factor, noise, phi, low, q_cap, v_cap, seed, v, policy,
+    q, span,
 ):  # fmt: skip
     """LSVI: w_h = Lambda_h^-1 sum phi (r + V_{h+1}(s')), Q_h = clip(phi^T w_h + noise_h).
 
     The sum runs over the visits at step h, through counts (H, n) and the rewards paid (1|H, S*A).
     phi (S*A, d), factor (H, d, d) of Lambda_h, noise (H, S*A); the rest as in `planning.sweep`.
     """
-    horizon, n_states = policy.shape
-    n_actions = q.shape[0] // n_states
+    n_actions = q.shape[0] // policy.shape[1]
     d = phi.shape[1]
     w = np.empty(d)
-    for h in range(horizon - 1, -1, -1):
+    for h in range(span[1] - 1, span[0] - 1, -1):
         w[:] = 0.0
         for g in range(q.shape[0]):
             target = paid[min(h, paid.shape[0] - 1), g]
@@ -155,7 +155,7 @@ def sweep_regression(
                     w[i] += target * phi[g, i]
         solve_lower(factor[h], d, w)
         solve_upper(factor[h], d, w)
-        for s in range(n_states):
+        for s in range(span[2], span[3]):
             for g in range(s * n_actions, (s + 1) * n_actions):
                 x = noise[h, g]
                 for i in range(d):
@@ -239,21 +239,20 @@ def absorb_targets(
                 theta[layout.features[layout.block_table[b, 0] + i]] = x[i]
 
 
-@compiled
+@divisible
 def sweep_targets(
     indptr, successors, pay, reward, layout, one_hot, matrix_start, root, theta, beta, low, q_cap,
-    v_cap, seed, v, policy, q,
+    v_cap, seed, v, policy, q, span,
 ):  # fmt: skip
     """Q_h = clip(r + X^T theta + beta ||X||_{M^-1}), X = X_{V_{h+1}}(s, a).
 
     root is the inverse of the factor of M, see `invert_lower`. The rest as in `planning.sweep`.
     """
-    horizon, n_states = policy.shape
-    n_actions = q.shape[0] // n_states
+    n_actions = q.shape[0] // policy.shape[1]
     x = np.empty(layout.max_size)
-    for h in range(horizon - 1, -1, -1):
+    for h in range(span[1] - 1, span[0] - 1, -1):
         r = reward[min(h, reward.shape[0] - 1)]
-        for s in range(n_states):
+        for s in range(span[2], span[3]):
             for g in range(s * n_actions, (s + 1) * n_actions):
                 b = layout.group_table[g, 4]
                 total = r[g]

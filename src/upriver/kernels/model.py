@@ -1,10 +1,12 @@
 """The running model: estimate, ellipsoid and what planning reads of them, where counts changed."""
 
+from functools import partial
+
 import numpy as np
 
 from upriver.kernels import Layout
 from upriver.kernels.cholesky import cholesky
-from upriver.kernels.compiled import compiled, inner, lean
+from upriver.kernels.compiled import compiled, divisible, inner, lean
 from upriver.kernels.gram import gram_block, measure_group, measure_pooled
 from upriver.kernels.likelihood import evaluate_block, softmax, visited_groups, visits_of
 from upriver.kernels.newton import newton_block
@@ -62,7 +64,7 @@ def measure(
 def refresh(
     group_table, block_table, columns, slots, features, groups, values, max_size, max_successors,
     own, indptr, successors, n_actions, states, actions, everything, local, counts, theta, lam,
-    prob, width, geometry, geometry_start, logdet, square, lines, places, own_lines,
+    prob, width, geometry, geometry_start, logdet, square, lines, places, own_lines, halfway,
 ):  # fmt: skip
     """Count an episode, and bring up to date the estimate (3), the Gram matrix (5) and what
     planning reads of them.
@@ -71,9 +73,10 @@ def refresh(
     else together. With `local` the Hessian of (2) at the estimate takes the place of the Gram
     matrix. Blocks that the episode touched are redone; with `everything` all blocks of all cores.
     In place: counts and prob (C, n), theta (C, d), width (C, S*A) the largest norm of each group,
-    geometry (C, sum U^2) or (C, 0), logdet (C, B) of the matrix's blocks; the last four arguments
-    are room to work in, own_lines None where there are no own effects. Returns (the first step of
-    the episode outside the support, the first block whose fit failed), -1 for none.
+    geometry (C, sum U^2) or (C, 0), logdet (C, B) of the matrix's blocks; square to own_lines
+    are room to work in, own_lines None where there are no own effects. With `halfway`, for one
+    large block, what planning reads is left to `measure_part`. Returns (the first step of the
+    episode outside the support, the first block whose fit failed), -1 for none.
     """
     for h in range(actions.shape[0]):
         row = row_of(indptr, successors, states[h] * n_actions + actions[h], states[h + 1])
@@ -101,12 +104,32 @@ def refresh(
         total, size = 0.0, block_table[b, 2]
         for i in range(size):
             total += 2.0 * np.log(square[1, i, i])
+        logdet[c, b] = total
+        if halfway:
+            continue
         logdet[c, b] = measure(
             layout, groups[block_table[b, 1] : block_table[b + 1, 1]], local, counts[c], theta[c],
             lam, prob[c], width[c], geometry[c], geometry_start, square[1], size, lines, own_lines,
             total,
         )  # fmt: skip
     return -1, -1
+
+
+@partial(divisible, compile=lean)
+def measure_part(
+    group_table, block_table, columns, slots, features, groups, values, max_size, max_successors,
+    own, local, counts, theta, lam, prob, width, geometry, geometry_start, square, lines, own_lines,
+    first, last,
+):  # fmt: skip
+    """`measure`, of the groups first to last of the one block of one core, after `refresh`."""
+    layout = Layout(
+        group_table, block_table, columns, slots, features, groups, values, max_size,
+        max_successors, own,
+    )  # fmt: skip
+    return measure(
+        layout, groups[first:last], local, counts[0], theta[0], lam, prob[0], width[0], geometry[0],
+        geometry_start, square[1], block_table[0, 2], lines, own_lines, 0.0,
+    )  # fmt: skip
 
 
 @compiled

@@ -7,7 +7,7 @@ so that the chain of a policy and of these can be followed or solved.
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, inner
+from upriver.kernels.compiled import compiled, divisible, inner
 from upriver.kernels.ellipsoid import ANGLES, largest_expectation
 from upriver.kernels.planning import argmax_random_ties, largest_group, settle
 from upriver.kernels.tabular import rank
@@ -16,25 +16,29 @@ from upriver.kernels.tabular import rank
 @inner
 def sweep_steps(
     indptr, successors, pay, prob, reward, width, geometry, beta, sign,
-    half_range, low, q_cap, v_cap, seed, v, policy, q, x,
+    half_range, low, q_cap, v_cap, seed, v, policy, q, span, x,
 ):  # fmt: skip
     """`sweep_gradient`, with x to keep the differences of a pair in."""
     # Unsigned counters, as in `planning.sweep`: signed ones are tested for wrap-around every time.
-    one, zero = np.uint64(1), np.uint64(0)
-    horizon, n_states = policy.shape
+    one, zero, n_states = np.uint64(1), np.uint64(0), policy.shape[1]
     n_actions = q.shape[0] // n_states
     paid = pay.shape[1] > 0
-    for h in range(horizon - 1, -1, -1):
+    start = span[2] * n_actions
+    products_start = zero  # the products of the pairs follow each other
+    for before in range(start):
+        n = np.uint64(indptr[before + 1] - indptr[before])
+        products_start += n * n
+    for h in range(span[1] - 1, span[0] - 1, -1):
         c = min(h, prob.shape[0] - 1)
         arrival = pay[min(h, pay.shape[0] - 1)]
         p, products = prob[c], geometry[c]
         r = reward[min(h, reward.shape[0] - 1)]
         following = v[h + 1]
         rest, q_most = half_range[h], q_cap[h]
-        g = zero
-        at = zero  # the products of the pairs follow each other
-        first = zero
-        for s in range(n_states):
+        g = np.uint64(start)
+        at = products_start
+        first = np.uint64(indptr[start])
+        for s in range(span[2], span[3]):
             best = -np.inf
             arg = 0
             tied = False
@@ -86,10 +90,10 @@ def sweep_steps(
             v[h, s] = min(best, v_cap[h])
 
 
-@compiled
+@divisible
 def sweep_gradient(
     indptr, successors, pay, prob, reward, width, geometry, beta, sign,
-    half_range, low, q_cap, v_cap, seed, v, policy, q,
+    half_range, low, q_cap, v_cap, seed, v, policy, q, span,
 ):  # fmt: skip
     """Q_h = r + P V + sign (beta ||grad PV||_{A^-1} + half_range_h (beta width)^2).
 
@@ -98,24 +102,23 @@ def sweep_gradient(
     """
     sweep_steps(
         indptr, successors, pay, prob, reward, width, geometry, beta, sign, half_range, low,
-        q_cap, v_cap, seed, v, policy, q, np.empty(largest_group(indptr)),
+        q_cap, v_cap, seed, v, policy, q, span, np.empty(largest_group(indptr)),
     )  # fmt: skip
 
 
-@compiled
+@divisible
 def sweep_exact(
     indptr, successors, pay, prob, reward, geometry, geometry_start, beta, low, q_cap, v_cap, seed,
-    v, policy, q,
+    v, policy, q, span,
 ):  # fmt: skip
     """Q_h = r + max over the confidence set of P_theta V_{h+1}, eq. (4), for each (s, a, h)."""
-    horizon, n_states = policy.shape
-    n_actions = q.shape[0] // n_states
+    n_actions = q.shape[0] // policy.shape[1]
     work = np.empty((11, max(largest_group(indptr), ANGLES)))
     logits, values = work[9], work[10]
-    for h in range(horizon - 1, -1, -1):
+    for h in range(span[1] - 1, span[0] - 1, -1):
         c = min(h, prob.shape[0] - 1)
         r = reward[min(h, reward.shape[0] - 1)]
-        for s in range(n_states):
+        for s in range(span[2], span[3]):
             for g in range(s * n_actions, (s + 1) * n_actions):
                 first = indptr[g]
                 n = indptr[g + 1] - first

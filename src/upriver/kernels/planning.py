@@ -1,8 +1,10 @@
 """Backward induction, policy evaluation and episodes, over the rows of reachable triples."""
 
+from functools import partial
+
 import numpy as np
 
-from upriver.kernels.compiled import inner, lean
+from upriver.kernels.compiled import divisible, inner, lean
 
 
 @lean
@@ -55,33 +57,36 @@ def largest_group(indptr):
     return most
 
 
-@lean
+@partial(divisible, compile=lean)
 def sweep(
-    indptr, successors, pay, prob, reward, bonus, beta, scale, low, q_cap, v_cap, seed, v, policy, q
-):
+    indptr, successors, pay, prob, reward, bonus, beta, scale, low, q_cap, v_cap, seed, v, policy,
+    q, span,
+):  # fmt: skip
     """Q_h = clip(r + P V_{h+1} + beta scale_h * bonus, low, q_cap_h), V_h = min(max_a Q, v_cap_h).
 
     pay (1|H, n|0) is what a triple pays: where there is any, it is added to V_{h+1}(s'), here and
     in all sweeps. prob (1|H, n), reward and bonus (1|H, S*A), scale, q_cap and v_cap (H,), seed
     uint64 for ties. Writes v (H+1, S), whose last row is given, policy (H, S) and q (S*A,), which
     ends as Q_1. A pair without triples does not exist: its q is -inf, and it is never played.
+    span = (first step, last step, first state, last state), the last ones left out, is the part to
+    write; here and in all sweeps.
     """
     # Rows are read with unsigned counters: a signed index is tested for wrap-around every time,
     # which costs a third of the whole loop. And the largest action is found without branches: which
     # one it is cannot be predicted, and each wrong guess costs as much as several triples.
-    one, two, n_groups = np.uint64(1), np.uint64(2), np.uint64(q.shape[0])
-    horizon, n_states = policy.shape
+    one, two, n_states = np.uint64(1), np.uint64(2), policy.shape[1]
     n_actions = q.shape[0] // n_states
     paid = pay.shape[1] > 0
-    for h in range(horizon - 1, -1, -1):
+    start, n_groups = span[2] * n_actions, np.uint64(span[3] * n_actions)
+    for h in range(span[1] - 1, span[0] - 1, -1):
         p = prob[min(h, prob.shape[0] - 1)]
         y = pay[min(h, pay.shape[0] - 1)]
         r = reward[min(h, reward.shape[0] - 1)]
         b = bonus[min(h, bonus.shape[0] - 1)]
         following, values, actions = v[h + 1], v[h], policy[h]
         scale_h, q_most, v_most = beta * scale[h], q_cap[h], v_cap[h]
-        i = np.uint64(0)
-        g = np.uint64(0)
+        i = np.uint64(indptr[start])
+        g = np.uint64(start)
         while g < n_groups:
             stop = np.uint64(indptr[g + one])
             exists = i < stop
@@ -101,8 +106,8 @@ def sweep(
                 x += scale_h * b[g]
             q[g] = min(max(x, low), q_most) if exists else -np.inf
             g += one
-        g = np.uint64(0)
-        for s in range(n_states):
+        g = np.uint64(start)
+        for s in range(span[2], span[3]):
             best = q[g]
             arg = 0
             tied = False

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, inner
+from upriver.kernels.compiled import compiled, divisible, inner
 from upriver.kernels.planning import largest_group, settle
 
 ROOT_STEPS = 60
@@ -80,20 +80,21 @@ def largest_in_kl_ball(values, p, n, size):
     return max(free * top + (1.0 - free) * value / total, mean)
 
 
-@compiled
-def sweep_kl(indptr, successors, pay, prob, reward, size, low, q_cap, v_cap, seed, v, policy, q):
+@divisible
+def sweep_kl(
+    indptr, successors, pay, prob, reward, size, low, q_cap, v_cap, seed, v, policy, q, span
+):
     """Q_h = clip(r + max of q V_{h+1} over KL(prob || q) <= size), size (1|H, S*A).
 
     q is a distribution over the successors of (s, a). The rest is as in `planning.sweep`.
     """
-    horizon, n_states = policy.shape
-    n_actions = q.shape[0] // n_states
+    n_actions = q.shape[0] // policy.shape[1]
     values = np.empty(largest_group(indptr))
-    for h in range(horizon - 1, -1, -1):
+    for h in range(span[1] - 1, span[0] - 1, -1):
         p = prob[min(h, prob.shape[0] - 1)]
         r = reward[min(h, reward.shape[0] - 1)]
         room = size[min(h, size.shape[0] - 1)]
-        for s in range(n_states):
+        for s in range(span[2], span[3]):
             for g in range(s * n_actions, (s + 1) * n_actions):
                 first = indptr[g]
                 n = indptr[g + 1] - first

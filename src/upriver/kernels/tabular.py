@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled
+from upriver.kernels.compiled import compiled, divisible
 from upriver.kernels.planning import count, settle
 
 
@@ -70,8 +70,10 @@ def rank(values, n, order):
         order[j] = i
 
 
-@compiled
-def sweep_l1(indptr, successors, pay, prob, reward, radius, low, q_cap, v_cap, seed, v, policy, q):
+@divisible
+def sweep_l1(
+    indptr, successors, pay, prob, reward, radius, low, q_cap, v_cap, seed, v, policy, q, span
+):
     """Q_h = clip(r + max of p V_{h+1} over ||p - prob||_1 <= radius), V_h = min(max_a Q_h, v_cap).
 
     p is a distribution over the successors of (s, a). prob (1|H, n) sums to one in each pair,
@@ -79,7 +81,7 @@ def sweep_l1(indptr, successors, pay, prob, reward, radius, low, q_cap, v_cap, s
     `planning.sweep`: reward (1|H, S*A), q_cap and v_cap (H,), seed uint64; writes v (H+1, S),
     policy (H, S) and q (S*A,), which ends as Q_1.
     """
-    horizon, n_states = policy.shape
+    n_states = policy.shape[1]
     n_actions = q.shape[0] // n_states
     values = np.empty(n_states)
     order = np.empty(n_states, np.int64)
@@ -89,14 +91,14 @@ def sweep_l1(indptr, successors, pay, prob, reward, radius, low, q_cap, v_cap, s
         anywhere = anywhere or indptr[g + 1] - indptr[g] == n_states
     paid = pay.shape[1] > 0
     anywhere = anywhere and not paid
-    for h in range(horizon - 1, -1, -1):
+    for h in range(span[1] - 1, span[0] - 1, -1):
         p = prob[min(h, prob.shape[0] - 1)]
         r = reward[min(h, reward.shape[0] - 1)]
         size = radius[min(h, radius.shape[0] - 1)]
         following = v[h + 1]
         if anywhere:  # one order serves all pairs that may reach every state
             overall = np.argsort(following)
-        for s in range(n_states):
+        for s in range(span[2], span[3]):
             for g in range(s * n_actions, (s + 1) * n_actions):
                 first = indptr[g]
                 n = indptr[g + 1] - first
@@ -115,10 +117,10 @@ def sweep_l1(indptr, successors, pay, prob, reward, radius, low, q_cap, v_cap, s
             settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)
 
 
-@compiled
+@divisible
 def sweep_visits(
     indptr, successors, pay, prob, reward, doubt, visits, variance, optimistic, flat, linear, ahead,
-    low, q_cap, v_cap, seed, v, policy, q,
+    low, q_cap, v_cap, seed, v, policy, q, span,
 ):  # fmt: skip
     """Q_h = r + P V + flat_h / sqrt(n) + sqrt(variance Var_P V / n) + linear_h / n + sqrt(P D / n).
 
@@ -128,14 +130,13 @@ def sweep_visits(
     bonus is that of one visit with the largest variance, ahead_h^2 / 4; else n = 0 has no bonus.
     The rest is as in `planning.sweep`.
     """
-    horizon, n_states = policy.shape
-    n_actions = q.shape[0] // n_states
-    for h in range(horizon - 1, -1, -1):
+    n_actions = q.shape[0] // policy.shape[1]
+    for h in range(span[1] - 1, span[0] - 1, -1):
         p = prob[min(h, prob.shape[0] - 1)]
         r = reward[min(h, reward.shape[0] - 1)]
         d = doubt[min(h, doubt.shape[0] - 1)]
         following = v[h + 1]
-        for s in range(n_states):
+        for s in range(span[2], span[3]):
             for g in range(s * n_actions, (s + 1) * n_actions):
                 n = visits[g]
                 mean = 0.0

@@ -19,6 +19,7 @@ from upriver.mdp import Task
 from upriver.mnl.fitted import FittedMNL
 from upriver.mnl.model import Model, at_estimate
 from upriver.planning import Plan, empty_plan, optimism, steps_of
+from upriver.planning.induction import whole
 
 
 def plan_with(
@@ -87,7 +88,7 @@ def exact_minimum(task: Task, model: Model, reward: Array, beta: float, word: np
         kernels.optimism.sweep_exact(
             task.indptr, task.successors, top - ahead, steps_of(model.prob, h), nothing,
             steps_of(model.geometry, h), task.square_start, beta, -np.inf, free, free, word,
-            np.zeros((2, task.n_states)), np.empty_like(policy[:1]), most,
+            np.zeros((2, task.n_states)), np.empty_like(policy[:1]), most, whole(1, task.n_states),
         )  # fmt: skip
         q = (steps_of(reward, h)[0] + top - most).reshape(task.n_states, task.n_actions)
         return np.where(task.available, q, -np.inf)

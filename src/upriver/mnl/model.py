@@ -16,6 +16,8 @@ from upriver.checks import Array
 from upriver.display import displayed
 from upriver.features import Features
 
+PARTS = 16  # of a large block, whatever the number of threads: their sum is always the same
+
 
 class Transitions(Protocol):
     """The part of an episode that a model learns from; the Episode of the agents is one."""
@@ -124,11 +126,12 @@ def bring_up_to_date(
     features: Features, model: Model, states: Array, actions: Array, everything: bool, local: bool
 ) -> None:
     """Count an episode and redo the blocks that it touched, or all."""
-    task = features.task
+    task, layout = features.task, features.layout
+    large = task.n_triples >= kernels.LARGE and model.logdet.size == 1
     bad, failed = kernels.model.refresh(
-        *features.layout, task.indptr, task.successors, task.n_actions, states, actions, everything,
-        local, model.counts, model.theta, model.regularization, model.prob, model.width,
-        model.geometry, task.square_start, model.logdet, *features.scratch,
+        *layout, task.indptr, task.successors, task.n_actions, states, actions, everything, local,
+        model.counts, model.theta, model.regularization, model.prob, model.width, model.geometry,
+        task.square_start, model.logdet, *features.scratch, large,
     )  # fmt: skip
     if bad >= 0:
         refuse(features, states, actions, bad)
@@ -137,6 +140,18 @@ def bring_up_to_date(
             f"the maximum-likelihood fit of feature block {failed} did not converge; "
             "a larger regularization makes it better conditioned"
         )
+    square, lines, places, own_lines = features.scratch
+    if not large or places[0] != places[1]:
+        return
+
+    def part(first: int, last: int) -> float:
+        return kernels.model.measure_part(
+            *layout, local, model.counts, model.theta, model.regularization, model.prob,
+            model.width, model.geometry, task.square_start, square, np.empty_like(lines), own_lines,
+            first, last,
+        )  # fmt: skip
+
+    model.logdet[0, 0] += sum(kernels.threads.each(part, len(layout.groups), PARTS))
 
 
 def logdet_ratio(features: Features, model: Model) -> float:

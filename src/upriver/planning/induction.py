@@ -177,6 +177,12 @@ def clip_q_above(task: Task) -> Clip:
     return clip_q(task)._replace(low=-np.inf)
 
 
+@lru_cache(maxsize=64)
+def whole(horizon: int, n_states: int) -> Array:
+    """The span of all steps and states, see `kernels.planning.sweep`."""
+    return np.array([0, horizon, 0, n_states])
+
+
 def swept(
     task: Task, kernel: Callable[..., None], arrays: tuple[Array, ...], constants: tuple[Any, ...],
     by_step: tuple[Array, ...], clip: Clip, word: np.uint64, pay: Array | None = None,
@@ -192,9 +198,16 @@ def swept(
     if last is not None:
         v[-1] = last
     arrays = (task.arrival_rows if pay is None else pay, *arrays)
-    kernel(
+    given = (
         task.indptr, task.successors, *arrays, *constants, *by_step, *clip, word, v, policy, q
     )  # fmt: skip
+    if task.n_triples < kernels.LARGE:
+        kernel(*given, whole(task.horizon, task.n_states))
+    else:
+        for h in reversed(range(task.horizon)):
+            kernels.threads.each(
+                lambda s, t, h=h: kernel(*given, np.array([h, h + 1, s, t])), task.n_states
+            )
     return Plan(
         policy, v, partial(backed_up, task, kernel, arrays, constants, by_step, clip, v), task
     )
@@ -210,6 +223,7 @@ def backed_up(
         task.indptr, task.successors, *(steps_of(x, h) for x in arrays), *constants,
         *(x[step] for x in by_step), clip.low, clip.q_cap[step], clip.v_cap[step], np.uint64(0),
         v[h : h + 2].copy(), np.empty((1, task.n_states), policy_type(task)), q,
+        whole(1, task.n_states),
     )  # fmt: skip
     return q.reshape(task.n_states, task.n_actions)
 

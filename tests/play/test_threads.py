@@ -1,0 +1,57 @@
+"""One thread or several: not a bit of a run changes, whoever learns."""
+
+import numpy as np
+import pytest
+
+import upriver as up
+from tests.agents.test_contract import build
+from upriver import kernels
+from upriver.agents.table import AGENTS
+from upriver.features import Features
+from upriver.planning import optimism
+
+
+def leaves(value):
+    """The bytes of every array and number in a tree of tuples."""
+    if isinstance(value, tuple):
+        return [x for part in value for x in leaves(part)]
+    return [np.asarray(value).tobytes()] if isinstance(value, np.ndarray | float | int) else []
+
+
+def played(mdp, agent, threads, monkeypatch):
+    """Everything a run leaves, with every sweep in so many parts."""
+    parts = []
+    each = kernels.threads.each
+    monkeypatch.setattr(kernels, "LARGE", 0)
+    monkeypatch.setattr(kernels.threads, "count", lambda: threads)
+    monkeypatch.setattr(kernels.threads, "each", lambda *x: parts.append(len(y := each(*x))) or y)
+    run = up.simulate(mdp, agent, 6, seed=2)
+    monkeypatch.undo()
+    return leaves((run.returns, run.values, run.plan.policy, run.plan.v, run.state)), parts
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_any_number_of_threads_gives_the_same_bytes(name, monkeypatch):
+    mdp = up.envs.river_grid(3, horizon=8)
+    agent = build(name, mdp, "local")
+    one, _ = played(mdp, agent, 1, monkeypatch)
+    for threads in (2, 3):
+        several, parts = played(mdp, agent, threads, monkeypatch)
+        assert several == one
+        assert not parts or max(parts) >= threads
+
+
+@pytest.mark.parametrize("plan", optimism.OPTIMISMS.values(), ids=list(optimism.OPTIMISMS))
+@pytest.mark.parametrize("pooled", [False, True])
+def test_the_plans_and_the_model_of_one_large_block(plan, pooled, rng, monkeypatch):
+    mdp = up.envs.river_grid(3, horizon=8)
+    task = mdp.task("local")
+    shared = Features(task, rng.normal(size=(task.n_triples, 3)))
+    phi = up.features.pooled(shared) if pooled else shared
+    agent = up.UCRLMNL(task, phi, radius=0.05, optimism=plan)
+    one, _ = played(mdp, agent, 1, monkeypatch)
+    several, parts = played(mdp, agent, 3, monkeypatch)
+    assert several == one
+    assert {3, 16} <= set(parts)
+    small = up.simulate(mdp, agent, 6, seed=2)
+    assert leaves((small.returns, small.values, small.plan.v)) == one[:2] + one[3:4]
