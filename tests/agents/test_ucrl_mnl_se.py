@@ -67,6 +67,26 @@ def test_the_plan_adds_standard_errors_by_finite_differences(kind, per_step):
         check_plan(plan, lambda h, v, plan=plan: plan.q(h), steps_left(5))
 
 
+@pytest.mark.parametrize("spread", [0.0, 1.0])
+@pytest.mark.parametrize("per_step", [False, True])
+def test_a_factor_of_the_geometry_plans_as_the_products_do(spread, per_step):
+    """Twenty successors and three features: rows of a factor are kept instead of 20 x 20."""
+    mdp = up.envs.random_mnl(25, 2, 3, 20, horizon=6)
+    task = mdp.task()
+    shared = up.envs.random_mnl_features(task)
+    features = up.features.pooled(shared, spread) if spread else shared
+    agent = up.UCRLMNLSE(task, features, per_step=per_step)
+    whole = mnl.start(features, 1.0, 6 if per_step else 1, with_geometry=True, local=True)
+    assert agent.init().model.geometry.size < 0.3 * whole.geometry.size
+    for episode, state, plan in play(agent, mdp, 4):
+        model, none = whole._replace(counts=state.model.counts), np.empty(0, np.int64)
+        mnl.bring_up_to_date(features, model, none, none, everything=True, local=True)
+        beta, word = agent.beta(state), np.uint64(3)
+        expected = optimism.standard_error(task, model, task.reward_rows, beta, word)
+        assert plan.v == pytest.approx(expected.v, abs=1e-9), episode
+        assert plan.q(2) == pytest.approx(expected.q(2), abs=1e-9)
+
+
 def last_but_one(task, model, v, beta):
     """(S, A) Q of the last step but one where the last step pays v whatever is done."""
     reward = np.zeros((task.horizon, len(task.sizes)))
@@ -216,6 +236,21 @@ def test_one_dive_that_slips_decides_over_a_long_chain(size, least, dives):
         state = agent.update(state, None, Episode(down, actions, np.zeros(size)))
     assert state.model.prob[0, task.rows(0, 1)][1] == pytest.approx(0.401, abs=1e-3)
     assert agent.plan(state, np.random.default_rng(0)).policy[0, 0] == dives
+
+
+@pytest.mark.slow
+def test_locked_in_runs_of_the_deep_sea_of_20_slipped_when_they_first_dove():
+    """The page's runs: 8 of 200; 7 made one dive, which slipped at once, the eighth two."""
+    mdp = up.envs.make("deep-sea-20")
+    task = mdp.task("local")
+    agent = up.UCRLMNLSE(task, up.envs.find("deep-sea").shared(task))
+    dives = []
+    for seed in range(500_000, 500_200):
+        run = up.simulate(mdp, agent, 200, seed=seed)
+        if run.values[-20:].mean() < 0.5 * run.optimal_values[0]:
+            tried = run.state.model.counts[0, task.rows(0, 1)].astype(int).tolist()
+            dives.append(tried)
+    assert sorted(dives) == 7 * [[1, 0]] + [[1, 1]]  # [slipped, went right]
 
 
 @pytest.mark.slow

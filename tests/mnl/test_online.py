@@ -394,3 +394,13 @@ def test_nothing_to_learn_needs_no_radius():
         assert radius(told(5, norm_bound=0.0)) == 0.0
     agent = up.RRLMNL(mdp.known, features, radius=online.newton_radius(0.1, 2.0))
     assert up.simulate(mdp, agent, 3).regret.sum() == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("k, rounds", [(1, 1), (50, 12)])
+def test_the_additive_radius_has_the_norm_as_a_term(k, rounds):
+    """0.3 (sqrt(d log(1 + t)) + L_theta): a norm larger by 5 adds 1.5, whatever k."""
+    first, second = (online.additive_radius(x, 0.3, rounds)(told(k)) for x in (2.0, 7.0))
+    assert first == pytest.approx(0.3 * (np.sqrt(32 * np.log(1 + k * rounds)) + 2.0))
+    assert second - first == pytest.approx(1.5)
+    with pytest.raises(ValueError, match="scale"):
+        online.additive_radius(2.0, -1.0)

@@ -63,13 +63,15 @@ class UCRLMNLSE:
 
     def init(self) -> State:
         """theta_hat = 0, B = lambda I."""
-        return family.begin(self, mnl.start, with_geometry=True, local=True)
+        form = {"local": True, "factored": not self.task.endless}
+        return family.begin(self, mnl.start, with_geometry=True, **form)
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """The values with theta_hat and beta_k standard errors."""
         beta = self.beta(state)
         reward = rewards.few_errors_above(self.task, state.rewards, beta)
-        return standard_error(self.task, state.model, reward, beta, draw_word(rng))
+        start = self.features.geometry_start
+        return standard_error(self.task, state.model, reward, beta, draw_word(rng), start)
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
         """theta_hat and B with one more episode."""

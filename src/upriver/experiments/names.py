@@ -40,6 +40,7 @@ RULES: dict[str, Mapping[str, Any]] = {
         "standard-errors": confidence.standard_errors,
         "newton": online.newton_radius,
         "mirror": online.mirror_radius,
+        "additive": online.additive_radius,
     },
     "regularization": {"theory": confidence.theory_regularization},
 }

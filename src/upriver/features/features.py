@@ -168,6 +168,19 @@ class Features:
         size = self.layout.size.astype(np.int64)
         return np.concatenate([[0], np.cumsum(size * size)]).astype(np.int64)
 
+    @cached_property
+    def geometry_start(self) -> Array:
+        """(S*A + 1,) where each pair's geometry begins, kept in the smaller of two forms.
+
+        U x U inner products of its features in the inverse of a matrix; or, where that is at most
+        half of it, U rows of L^-1 varphi and of the root of what is a successor's own.
+        """
+        layout, sizes = self.layout, self.task.sizes
+        block = layout.group_table[:-1, 4]
+        columns = np.where(block >= 0, layout.block_table[block, 2] + 1, 1) + (layout.own > 0.0)
+        numbers = sizes * np.where(2 * columns <= sizes, columns, sizes)
+        return np.concatenate([[0], np.cumsum(numbers)])
+
     def check_task(self, task: Task) -> None:
         """Refuse a task whose rows are other triples."""
         if not self.task.same_support(task):

@@ -72,10 +72,22 @@ def solve_rows(layout, g, factor, m, rows, squares):
 def measure_group(layout, g, factor, m, geometry, geometry_start, rows, squares):
     """max_u ||phi_u|| in the norm of the inverse of the factored matrix.
 
-    Where geometry is not empty it gets all inner products of the rows, U x U, in that norm.
+    Where geometry is not empty it gets all inner products of the rows, U x U, in that norm; or the
+    rows, where geometry_start leaves less room.
     """
     solve_rows(layout, g, factor, m, rows, squares)
     return inner_products(layout, g, m, geometry, geometry_start, rows, squares)
+
+
+@inner
+def keep_rows(n, m, geometry, rows, squares):
+    """geometry (n, m + 1), flat: the rows, and the root of what squares have besides."""
+    for u in range(n):
+        rest = squares[u]
+        for i in range(m):
+            geometry[u * (m + 1) + i] = rows[u, i]
+            rest -= rows[u, i] * rows[u, i]
+        geometry[u * (m + 1) + m] = np.sqrt(max(rest, 0.0))
 
 
 @inner
@@ -87,6 +99,9 @@ def inner_products(layout, g, m, geometry, geometry_start, rows, squares):
         largest = max(largest, squares[u])
     if geometry.shape[0] > 0:
         start = geometry_start[g]
+        if geometry_start[g + 1] - start < n * n:
+            keep_rows(n, m, geometry[start:], rows, squares)
+            return np.sqrt(largest)
         for u in range(n):
             geometry[start + u * n + u] = squares[u]
             for t in range(u):

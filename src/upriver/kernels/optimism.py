@@ -63,11 +63,13 @@ def sweep_steps(
                     u = zero
                     while u < n:
                         y = x[u]
+                        twice = 0.0  # off the diagonal, where products are symmetric
                         t = zero
-                        while t < n:
-                            norm2 += y * x[t] * products[at]
-                            at += one
+                        while t < u:
+                            twice += x[t] * products[at + t]
                             t += one
+                        norm2 += y * (2.0 * twice + y * products[at + u])
+                        at += n
                         u += one
                 else:
                     at += n
@@ -104,6 +106,62 @@ def sweep_gradient(
         indptr, successors, pay, prob, reward, width, geometry, beta, sign, half_range, low,
         q_cap, v_cap, seed, v, policy, q, span, np.empty(largest_group(indptr)),
     )  # fmt: skip
+
+
+@inner
+def squared_norm(x, geometry, n, columns, image):
+    """x^T G x, x (n,), of geometry (n, columns), flat: G, or the factor that `keep_rows` keeps."""
+    norm2 = 0.0
+    if columns == n:
+        for u in range(n):
+            twice = 0.0
+            for t in range(u):
+                twice += x[t] * geometry[u * n + t]
+            norm2 += x[u] * (2.0 * twice + x[u] * geometry[u * n + u])
+        return norm2
+    for i in range(columns):
+        image[i] = 0.0
+    last = columns - 1
+    for u in range(n):
+        for i in range(last):
+            image[i] += x[u] * geometry[u * columns + i]
+        norm2 += (x[u] * geometry[u * columns + last]) ** 2
+    for i in range(last):
+        norm2 += image[i] * image[i]
+    return norm2
+
+
+@divisible
+def sweep_errors(
+    indptr, successors, pay, prob, reward, geometry, geometry_start, beta, low, q_cap, v_cap, seed,
+    v, policy, q, span,
+):  # fmt: skip
+    """`sweep_gradient` without a remainder, the geometry of large pairs as a factor: U m, not U^2,
+    for a pair and step."""
+    n_actions = q.shape[0] // policy.shape[1]
+    most = largest_group(indptr)
+    x, image = np.empty(most), np.empty(most)
+    for h in range(span[1] - 1, span[0] - 1, -1):
+        c = min(h, prob.shape[0] - 1)
+        r = reward[min(h, reward.shape[0] - 1)]
+        for s in range(span[2], span[3]):
+            for g in range(s * n_actions, (s + 1) * n_actions):
+                first, at = indptr[g], geometry_start[g]
+                n = indptr[g + 1] - first
+                if n == 0:
+                    continue
+                mean = 0.0
+                for u in range(n):
+                    x[u] = v[h + 1, successors[first + u]]
+                    if pay.shape[1] > 0:
+                        x[u] += pay[min(h, pay.shape[0] - 1), first + u]
+                    mean += prob[c, first + u] * x[u]
+                for u in range(n):
+                    x[u] = prob[c, first + u] * (x[u] - mean)
+                columns = (geometry_start[g + 1] - at) // n
+                norm2 = squared_norm(x, geometry[c, at:], n, columns, image)
+                q[g] = r[g] + mean + beta * np.sqrt(max(norm2, 0.0))
+            settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)
 
 
 @divisible

@@ -41,7 +41,8 @@ class Model(NamedTuple):
     width: Array
     """(C, S*A) max over the successors of ||varphi||_{A^-1}."""
     geometry: Array
-    """(C, sum U^2) inner products of the features of each (s, a) in A^-1; (C, 0) if not kept."""
+    """(C, sum U^2) inner products of the features of each (s, a) in A^-1; a factor of them where
+    that is smaller and the model was started `factored`; (C, 0) if not kept."""
     logdet: Array
     """(C, B) log-determinant of each block of A."""
     regularization: float
@@ -54,12 +55,14 @@ def start(
     n_cores: int,
     with_geometry: bool,
     local: bool = False,
+    factored: bool = False,
 ) -> Model:
     """theta = 0 and A = lambda I.
 
-    With `local`, here and in `absorb`, the Hessian of (2) at theta_hat stands in for A.
+    With `local`, here and in `absorb`, the Hessian of (2) at theta_hat stands in for A. With
+    `factored` the geometry of large pairs is a factor, see `Features.geometry_start`.
     """
-    model = unfitted(features, regularization, n_cores, with_geometry)
+    model = unfitted(features, regularization, n_cores, with_geometry, factored)
     nothing = np.empty(0, np.int64)
     bring_up_to_date(features, model, nothing, nothing, everything=True, local=local)
     return model
@@ -74,14 +77,18 @@ def at_estimate(features: Features, theta: Array, counts: Array, regularization:
     return model
 
 
-def unfitted(features: Features, regularization: float, n_cores: int, with_geometry: bool) -> Model:
+def unfitted(
+    features: Features, regularization: float, n_cores: int, with_geometry: bool,
+    factored: bool = False,
+) -> Model:  # fmt: skip
     task = features.task
+    size = int((features.geometry_start if factored else task.square_start)[-1])
     return Model(
         counts=np.zeros((n_cores, task.n_triples)),
         theta=np.zeros((n_cores, features.dimension)),
         prob=np.tile(1.0 / np.repeat(task.sizes, task.sizes), (n_cores, 1)),
         width=np.zeros((n_cores, len(task.sizes))),
-        geometry=np.zeros((n_cores, int(task.square_start[-1]) if with_geometry else 0)),
+        geometry=np.zeros((n_cores, size if with_geometry else 0)),
         logdet=np.zeros((n_cores, len(features.layout.size))),
         regularization=regularization,
     )
@@ -128,10 +135,12 @@ def bring_up_to_date(
     """Count an episode and redo the blocks that it touched, or all."""
     task, layout = features.task, features.layout
     large = task.n_triples >= kernels.LARGE and model.logdet.size == 1
+    whole = model.geometry.shape[1] in (0, task.square_start[-1])
+    geometry_start = task.square_start if whole else features.geometry_start
     bad, failed = kernels.model.refresh(
         *layout, task.indptr, task.successors, task.n_actions, states, actions, everything, local,
         model.counts, model.theta, model.regularization, model.prob, model.width, model.geometry,
-        task.square_start, model.logdet, *features.scratch, large,
+        geometry_start, model.logdet, *features.scratch, large,
     )  # fmt: skip
     if bad >= 0:
         refuse(features, states, actions, bad)
@@ -147,7 +156,7 @@ def bring_up_to_date(
     def part(first: int, last: int) -> float:
         return kernels.model.measure_part(
             *layout, local, model.counts, model.theta, model.regularization, model.prob,
-            model.width, model.geometry, task.square_start, square, np.empty_like(lines), own_lines,
+            model.width, model.geometry, geometry_start, square, np.empty_like(lines), own_lines,
             first, last,
         )  # fmt: skip
 

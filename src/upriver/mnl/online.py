@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver import kernels
-from upriver.checks import Array, positive_number
+from upriver.checks import Array, nonnegative_number, positive_number
 from upriver.display import displayed
 from upriver.features import Features
 from upriver.mdp import Task
@@ -299,6 +299,31 @@ class mirror_radius:
             1.0 + 2.0 * k * e.norm_bound**2 / (d * lam)
         )  # fmt: skip
         return sqrt(alpha * (first + second) + lam * self.theta_bound**2)
+
+
+@dataclass(frozen=True)
+class additive_radius:
+    """beta_k = scale (sqrt(d log(1 + k)) + L_theta): the form that Lee and Oh announce for online
+    mirror descent, where L_theta is added and `mirror_radius` has it as a factor.
+
+    "Improved Online Confidence Bounds for Multinomial Logistic Bandits" (2025). Its abstract gives
+    the order and no constants, and we have not seen more; so `scale` has no default and nothing is
+    claimed about coverage.
+    """
+
+    theta_bound: float
+    """L_theta."""
+    scale: float
+    rounds: int = 1
+    """Transitions per core and episode: 1 with per-step cores, H with one shared core."""
+
+    def __post_init__(self) -> None:
+        check_theory(self)
+        nonnegative_number("scale", self.scale)
+
+    def __call__(self, e: Evidence) -> float:
+        gathered = log(1.0 + e.k * self.rounds)
+        return self.scale * (sqrt(e.dimension * gathered) + self.theta_bound)
 
 
 def theory_step(features: Features, theta_bound: float) -> float:

@@ -73,17 +73,26 @@ def gradient(task: Task, model: Model, reward: Array, beta: float, word: np.uint
     )
 
 
-def standard_error(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
+def standard_error(
+    task: Task, model: Model, reward: Array, beta: float, word: np.uint64,
+    geometry_start: Array | None = None,
+) -> Plan:  # fmt: skip
     """Q_h = r + P V + beta ||grad PV||_{A^-1}: `gradient` without its remainder.
 
     Where the model's matrix is the Hessian of (2) the norm is the standard error of PV by the delta
     method. Optimistic only up to the remainder, and only as often as beta standard errors are. Of
     a task without a last step V is stationary, and P V with its errors at most the largest next V.
+    geometry_start is that of the features where the model keeps the smaller form.
     """
     if task.endless:
         return plan_errors(task, model.prob[0], reward[0], model.geometry[0], beta, word)
-    none = np.zeros(task.horizon)
-    return sweep_gradient(task, model, reward, beta, 1.0, none, clip_v_remaining(task), word)
+    clip = clip_v_remaining(task)
+    if model.geometry.shape[1] < task.square_start[-1]:
+        return swept(
+            task, kernels.optimism.sweep_errors, (model.prob, reward, model.geometry),
+            (geometry_start, beta), (), clip, word,
+        )  # fmt: skip
+    return sweep_gradient(task, model, reward, beta, 1.0, np.zeros(task.horizon), clip, word)
 
 
 def pessimistic(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:

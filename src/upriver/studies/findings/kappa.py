@@ -53,6 +53,7 @@ PROVED = {
     "UCRL-MNL+": "0, 0, 1, 2",
     "UCRL-MNL-OL": "0, 0, 1, 2",
     "UCRL-MNL-LL": "0, 0, 1, 2",
+    "UCRL-MNL-LL exact": "0, 0, 1, 2",
 }
 """Exponents of the leading terms, in the order of FACTORS; that of U is by kappa alone."""
 
@@ -149,6 +150,10 @@ class Published:
     """Factor of the radius."""
     as_printed: bool = True
     """lambda, eta and the ball of the paper too, instead of the learner's defaults."""
+    exact: bool = False
+    """For UCRL-MNL-LL: the maximum over its set instead of the closed bonus."""
+    additive: bool = False
+    """For the learners by mirror descent: the radius of Lee and Oh, whose constant is `scale`."""
 
     @cached_property
     def agent(self) -> Agent:
@@ -163,6 +168,8 @@ class Published:
             given |= {"regularization": self.features.norm_bound**2, "theta_bound": norm}
         else:
             radius = online.mirror_radius(norm, rounds=rounds)
+            if self.additive:
+                radius = online.additive_radius(norm, 1.0, rounds)
             given["regularization"] = online.mirror_regularization(self.features, norm)
             if self.learner != "ucrl-mnl-ll":
                 given |= {"step_size": online.theory_step(self.features, norm), "theta_bound": norm}
@@ -173,6 +180,8 @@ class Published:
             given["per_step"] = False
         if self.learner == "rrl-mnl":
             given["kappa"] = told.kappa
+        if self.exact:
+            given["exact"] = True
         return AGENTS[self.learner](self.task, self.features, **given)
 
     def init(self) -> Any:
@@ -227,12 +236,13 @@ def kappa(measured: Sequence[Measured]) -> Page:
         rows = rows or [["learner", *(f"kappa {1 / a:g}" for a in x)]]
         spread = (("{:.1f} [{:.1f}, {:.1f}]").format(c.mean(), *bootstrap(c)) for c in totals.T)
         rows.append([agent, *spread])
-    runs = [len(m.sample.seeds) for m in measured]
-    many = [len(along(problems[measured[0].cell.agent], i)[1]) for i in (0, 1)]
+    runs = max(len(m.sample.seeds) for m in measured)
+    first = problems[measured[0].cell.agent]
+    many = min(len(totals) for i in range(len(FACTORS)) for _, totals in [along(first, i)])
     tables.append(f"Regret against kappa\n\n{as_markdown(rows)}")
     tables.append(
-        f"Means over {many[0]} drawn problems for each kappa, and {many[1]} for each U, d and H, "
-        f"with {max(runs)} runs on each; intervals resample the problems.\n"
+        f"Means over {many} drawn problems for each value, runs on each: {runs}; intervals "
+        "resample the problems.\n"
     )
     return "\n".join(tables), figures
 
