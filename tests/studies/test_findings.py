@@ -12,10 +12,11 @@ from upriver.experiments import catalogue, execute, load
 from upriver.experiments.spec import Experiment, parse
 from upriver.results import statistics
 from upriver.results.analysis import Sample, load_runs
+from upriver.results.plots import Band
 from upriver.results.tables import as_csv
 from upriver.studies.findings import FINDINGS, Cell, find, measure, slope_of, solved_range
 from upriver.studies.findings.pages import over_draws
-from upriver.studies.findings.untuned import keeps_up
+from upriver.studies.findings.untuned import foremost, keeps_up
 from upriver.studies.tuning import Edge
 
 
@@ -259,6 +260,13 @@ def test_untuned_learners_are_measured_by_the_best_tuned_one(tmp_path):
     assert set(lines["Epsilon-greedy"]) <= {0.0, 0.5, 1.0}
     assert all((np.diff(y) >= 0.0).all() for y in lines.values())
     assert not any("(tuned)" in label for label in lines)
+
+
+def test_a_profile_has_few_lines():
+    x = np.array([1.0, 2.0])
+    panel = {f"A {i}": Band(x, x - 1 - 0.01 * i, x, x) for i in range(9)} | {"B": Band(x, -x, x, x)}
+    assert list(foremost(panel, "A")) == [f"A {i}" for i in range(8)]
+    assert list(foremost(panel, "B")) == [f"A {i}" for i in range(7)] + ["B"]
 
 
 def test_with_fewer_standard_errors_more_runs_lock_in(tmp_path):

@@ -128,6 +128,34 @@ def test_kappa_raises_the_regret_of_radii_that_have_it(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_maximum_over_the_local_set_bears_a_long_horizon(tmp_path):
+    """The closed bonus of UCRL-MNL-LL has H in front; the maximum that it bounds has not."""
+    agents = ["UCRL-MNL-LL scaled", "UCRL-MNL-LL exact scaled"]
+    places = [f"{x} draw {i}" for x in ("kappa 0.01", "H 160") for i in range(3)]
+    _, at = found(tmp_path, smaller("kappa", places, agents, seeds=1))
+    closed, exact = (np.mean([at[f"H 160 draw {i}", a].lost for i in range(3)]) for a in agents)
+    assert exact < 0.7 * closed
+
+
+@pytest.mark.slow
+def test_with_one_hot_features_every_learner_but_the_greedy_one_explores(tmp_path):
+    agents = ["Greedy", "UCRL-MNL", "UCRL-MNL+", "UCRL-MNL-LL", "UCRL-MNL-L1"]
+    _, at = found(tmp_path, smaller("all-mnl", ["deep-sea-10"], agents, seeds=5))
+    lost = {agent: at["deep-sea-10", agent].lost for agent in agents}
+    assert at["deep-sea-10", "Greedy"].locked == 1.0
+    assert all(lost[agent] < 60 for agent in agents[1:])
+
+
+@pytest.mark.slow
+def test_with_the_support_known_all_reach_the_optimum_of_a_short_river(tmp_path):
+    agents = ["UCRL-MNL", "Greedy", "RRL-MNL", "ORRL-MNL", "UCRL-MNL+", "UCRL-MNL-LL"]
+    spec = smaller("cho-figure-1", ["riverswim-4-horizon-12"], agents, seeds=3, episodes=1000)
+    result, at = found(tmp_path, spec)
+    assert all(at["riverswim-4-horizon-12", agent].share > 0.99 for agent in agents)
+    assert "published / ours" in result.table
+
+
+@pytest.mark.slow
 def test_cores_that_are_pooled_over_steps_lose_little_in_both_cases(tmp_path):
     agents = [f"UCRL-MNL-SE {core}" for core in changing.CORES]
     _, at = found(tmp_path, smaller("changing", ["current 0", "current 1.5"], agents, seeds=10))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,6 +114,12 @@ def norm_of(logits: Array, kappa: float) -> float:
 
 def drawn_features(task: Task) -> Features:
     """The features of `random_mnl` on a task of `drawn`."""
+    return drawn_once(task)
+
+
+@lru_cache(maxsize=4)
+def drawn_once(task: Task) -> Features:
+    """Every learner of a problem asks for its features, and drawing them takes long."""
     plain = replace(task, states=[Drawn(*name[:3]) for name in told_by(task)])
     return Features(task, random_mnl_features(plain).matrix)
 

@@ -26,6 +26,8 @@ from upriver.studies.findings.measured import (
 SLACK = 0.5
 """Episodes added to both sides of a multiple: nobody cares how many times nothing was lost."""
 FACTORS = np.geomspace(1.0, 32.0, 60)
+LINES = 8
+"""Learners of a panel of the profile, at most: the recommended one, and the best of the others."""
 KEEPS = 0.9
 """The share of the best that a useful bonus keeps."""
 
@@ -52,7 +54,7 @@ def untuned(measured: Sequence[Measured]) -> Page:
                 )  # fmt: skip
         head = f"{title[0].upper()}{title[1:]}: episodes lost"
         tables += [f"{head}\n\n{lost}", as_markdown(verdict)]
-        panels[title] = profile(here, places)
+        panels[title] = foremost(profile(here, places), own[0].cell.agent.split()[0])
     tables.append(runs_text([m.cell for m in measured]))
     tables.append("*Close*: at most 1.25 times the best tuned, or half an episode more.\n")
     xlabel = "factor: (lost + 0.5) / (best tuned + 0.5)"
@@ -96,6 +98,12 @@ def profile(measured: Sequence[Measured], places: Sequence[str]) -> dict[str, pl
             low, high = np.quantile(within[1:], [0.025, 0.975], axis=0)
             panel[agent] = plots.Band(FACTORS, within[0], low, high)
     return panel
+
+
+def foremost(panel: dict[str, plots.Band], first: str) -> dict[str, plots.Band]:
+    """LINES of a profile: those of the learner `first`, then by the share within all factors."""
+    ranked = sorted(panel, key=lambda a: (not a.startswith(first), -np.mean(panel[a].mean)))
+    return {agent: band for agent, band in panel.items() if agent in ranked[:LINES]}
 
 
 def useful_range(measured: Sequence[Measured]) -> Page:
