@@ -21,10 +21,10 @@ def leaves(value):
 def played(mdp, agent, threads, monkeypatch):
     """Everything a run leaves, with every sweep in so many parts."""
     parts = []
-    each = kernels.threads.each
+    each = kernels.compiled.each
     monkeypatch.setattr(kernels, "LARGE", 0)
-    monkeypatch.setattr(kernels.threads, "count", lambda: threads)
-    monkeypatch.setattr(kernels.threads, "each", lambda *x: parts.append(len(y := each(*x))) or y)
+    monkeypatch.setattr(kernels.compiled, "count", lambda: threads)
+    monkeypatch.setattr(kernels.compiled, "each", lambda *x: parts.append(len(y := each(*x))) or y)
     run = up.simulate(mdp, agent, 6, seed=2)
     monkeypatch.undo()
     return leaves((run.returns, run.values, run.plan.policy, run.plan.v, run.state)), parts

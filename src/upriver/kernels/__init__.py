@@ -16,12 +16,12 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 
 LARGE = 200_000
-"""Triples from which on a problem is worth handing out to threads, see `kernels.threads`."""
+"""Triples from which on a problem is worth handing out to threads, see `kernels.compiled`."""
 
 ROOMS = (
-    "cholesky", "choices", "covariance", "ellipsoid", "gram", "likelihood", "linear",
+    "cholesky", "choices", "compiled", "covariance", "ellipsoid", "gram", "likelihood", "linear",
     "model", "newton", "online", "optimism", "planning", "pooled", "ratio", "sampling",
-    "stationary", "tabular", "threads", "value",
+    "stationary", "tabular", "value",
 )  # fmt: skip
 
 

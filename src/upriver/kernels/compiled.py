@@ -1,6 +1,15 @@
-"""The ways a function is compiled here: numba, cached on disk where a cache can be written."""
+"""The ways a function is compiled here: numba, cached on disk where a cache can be written.
+
+And how one runs on all cores: on several ranges at once, a thread for each. `divisible` kernels
+let go of the interpreter while they run, so plain threads do, and nothing is compiled twice. Every
+state is computed by itself: how many threads there are changes no bit of the result.
+NUMBA_NUM_THREADS says how many; the workers of a sweep have one.
+"""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +42,7 @@ def lean(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
 
 
 def divisible(function: Callable[..., Any], compile: Callable[..., Any] = compiled) -> Any:
-    """Compile a function that may run in several threads, each on a part: see `threads`."""
+    """Compile a function that may run in several threads, on a part each: see `each`."""
     return compile(function, nogil=True)
 
 
@@ -44,3 +53,21 @@ def inner(function: Callable[..., Any]) -> Callable[..., Any]:
     handing it from one function to another takes longer than many of them run.
     """
     return lean(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
+
+
+def count() -> int:
+    return numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=1)
+def pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, "upriver")
+
+
+def each(work: Callable[[int, int], Any], size: int, parts: int = 0) -> list[Any]:
+    """work(first, last) on consecutive parts of range(size), as many as threads unless told."""
+    parts = parts or count()
+    edges = [size * i // parts for i in range(parts + 1)]
+    if count() == 1:
+        return [work(*edge) for edge in pairwise(edges)]
+    return list(pool(count()).map(work, edges[:-1], edges[1:]))

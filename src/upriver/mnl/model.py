@@ -160,7 +160,7 @@ def bring_up_to_date(
             first, last,
         )  # fmt: skip
 
-    model.logdet[0, 0] += sum(kernels.threads.each(part, len(layout.groups), PARTS))
+    model.logdet[0, 0] += sum(kernels.compiled.each(part, len(layout.groups), PARTS))
 
 
 def logdet_ratio(features: Features, model: Model) -> float:

@@ -205,7 +205,7 @@ def swept(
         kernel(*given, whole(task.horizon, task.n_states))
     else:
         for h in reversed(range(task.horizon)):
-            kernels.threads.each(
+            kernels.compiled.each(
                 lambda s, t, h=h: kernel(*given, np.array([h, h + 1, s, t])), task.n_states
             )
     return Plan(
