@@ -56,7 +56,7 @@ def test_sweep_is_backward_induction_over_the_balls(support, per_step):
     cap = np.array([1.6, 1.5, 1.0])
     kernels.tabular.sweep_l1(
         task.indptr, task.successors, np.empty((1, 0)), prob, task.reward_rows, radius, -np.inf,
-        np.full(3, np.inf), cap, np.uint64(7), v, policy, q,
+        np.full(3, np.inf), cap, np.uint64(7), v, policy, q, np.array([0, 3, 0, 4]),
     )  # fmt: skip
     expected = np.zeros(4)
     for h in (2, 1, 0):
