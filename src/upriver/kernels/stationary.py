@@ -5,75 +5,96 @@ Values are relative: only their differences matter, so that they stay small and 
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled
+from upriver.kernels.compiled import compiled, lean
 
 CLOSED = 1e-13
 """Leaving a set of states more rarely in a step counts as never; rounding is not far below."""
 
 
-@compiled
-def improve(indptr, successors, prob, reward, discount, w, u, policy):
+@lean
+def improve(indptr, successors, prob, reward, discount, q, w, u, policy):
     """u = max_a (r + discount * P w) and its argmax; returns the least and largest u - w.
 
-    prob (n,), reward (S*A,), w and u (S,); policy (S,) keeps its action where that is as good, so
-    that rounding does not make policies cycle. Pairs without triples do not exist.
+    prob (n,), reward (S*A,), w and u (S,), q (S*A,) is scratch; policy (S,) keeps its action where
+    that is as good, so that rounding does not make policies cycle. Pairs without triples do not
+    exist.
     """
-    one = np.uint64(1)
+    # Unsigned counters, two triples at a time and no branches, as in `planning.sweep`.
+    one, two, n_groups = np.uint64(1), np.uint64(2), np.uint64(reward.shape[0])
     n_states = w.shape[0]
     n_actions = reward.shape[0] // n_states
+    i = np.uint64(0)
+    g = np.uint64(0)
+    while g < n_groups:
+        stop = np.uint64(indptr[g + one])
+        exists = i < stop
+        expected = 0.0
+        while i + one < stop:
+            expected += prob[i] * w[np.uint32(successors[i])]
+            expected += prob[i + one] * w[np.uint32(successors[i + one])]
+            i += two
+        if i < stop:
+            expected += prob[i] * w[np.uint32(successors[i])]
+            i += one
+        q[g] = reward[g] + discount * expected if exists else -np.inf
+        g += one
     low, high = np.inf, -np.inf
-    i = np.uint64(indptr[0])
+    g = np.uint64(0)
     for s in range(n_states):
-        best = -np.inf
+        best = q[g]
         arg = 0
-        kept = -np.inf
-        for a in range(n_actions):
-            g = np.uint64(s * n_actions + a)
-            stop = np.uint64(indptr[g + one])
-            exists = i < stop
-            expected = 0.0
-            while i < stop:
-                expected += prob[i] * w[np.uint32(successors[i])]
-                i += one
-            x = reward[g] + discount * expected if exists else -np.inf
+        kept = q[g + np.uint64(policy[s])]
+        for a in range(1, n_actions):
+            x = q[g + np.uint64(a)]
             arg = a if x > best else arg
             best = x if x > best else best
-            kept = x if a == policy[s] else kept
+        g += np.uint64(n_actions)
         u[s] = best
-        if kept < best - 1e-14 * (1.0 + abs(best)):
-            policy[s] = arg
+        policy[s] = arg if kept < best - 1e-14 * (1.0 + abs(best)) else policy[s]
         change = best - w[s]
         low = min(low, change)
         high = max(high, change)
     return low, high
 
 
-@compiled
-def follow(indptr, successors, prob, reward, policy, start, to, weight, pay):
-    """The chain of a policy (S,): start (S+1,), to and weight (m,), pay (S,), packed tightly."""
+@lean
+def follow(indptr, successors, prob, reward, policy, followed, start, to, weight, pay):
+    """The chain of a policy (S,): start (S+1,), to and weight (m,), pay (S,), packed tightly.
+
+    followed (S,): the policy whose chain is there already, -1 where there is none; it becomes
+    `policy`. What stays where it is is not written again.
+    """
+    one = np.uint64(1)
     n_states = policy.shape[0]
     n_actions = reward.shape[0] // n_states
-    place = 0
+    place = np.uint64(0)
     for s in range(n_states):
+        g = np.uint64(s * n_actions + policy[s])
+        i, stop = np.uint64(indptr[g]), np.uint64(indptr[g + one])
+        if policy[s] == followed[s] and np.uint64(start[s]) == place:
+            place += stop - i
+            continue
+        followed[s] = policy[s]
         start[s] = place
-        g = s * n_actions + policy[s]
         pay[s] = reward[g]
-        for i in range(indptr[g], indptr[g + 1]):
+        while i < stop:
             to[place] = successors[i]
             weight[place] = prob[i]
-            place += 1
+            place += one
+            i += one
     start[n_states] = place
 
 
 @compiled
 def advance(start, to, weight, pay, discount, lazy, enough, most, w, u):
-    """Up to `most` times w <- w + (1 - lazy) * (pay + discount * P w - w), less the change of w[0].
+    """Up to `most` times w <- w + (1 - lazy) * (pay + discount * P w - w), and at last less w[0].
 
     Stops when the largest change is within `enough` of the least. Uses u (S,); returns how often.
     """
     one = np.uint64(1)
     n_states = w.shape[0]
-    for k in range(most):
+    done = 0
+    while done < most:
         low, high = np.inf, -np.inf
         i = np.uint64(0)
         for s in range(n_states):
@@ -86,12 +107,14 @@ def advance(start, to, weight, pay, discount, lazy, enough, most, w, u):
             u[s] = w[s] + (1.0 - lazy) * change
             low = min(low, change)
             high = max(high, change)
-        shift = u[0]
-        for s in range(n_states):
-            w[s] = u[s] - shift
+        w, u = u, w
+        done += 1
         if high - low <= enough:
-            return k + 1
-    return most
+            break
+    shift = w[0]
+    for s in range(n_states):
+        u[s] = w[s] = w[s] - shift
+    return done
 
 
 @compiled

@@ -25,7 +25,7 @@ from upriver.checks import Array
 from upriver.mdp import FiniteMDP, Task
 from upriver.planning.tables import check_mixture
 
-LEVEL = 0.01
+LEVEL = 0.1
 """A chain is followed until its changes are this much more level than the improvement's."""
 SHORT, LONG = 6, 200
 """The most sweeps of a chain between improvements, where its equations can be solved and not."""
@@ -127,24 +127,28 @@ def iterate(
     w = np.zeros(n_states) if guess is None else guess - guess[0]
     u, pay = np.empty(n_states), np.empty(n_states)
     policy = np.zeros(n_states, np.int32) if policy is None else policy
+    followed = np.full(n_states, -1, np.int32)
     choosing = improve is not None
     patience = MOST_CHOICES if choosing else STUCK
     if improve is None:
-        improve = partial(k.improve, *rows[:4], discount)
+        improve = partial(k.improve, *rows[:4], discount, np.empty_like(rows.reward))
     reach, band = band_of(rows)
     # solving the equations of a chain takes as long as a few sweeps of it
     most = LONG if band is None else min(LONG, SHORT + (reach + 1) ** 2 // widest)
-    sweeps, least, stuck, direct = 0, np.inf, 0, False
+    sweeps, stuck, direct = 0, 0, False
     while True:
-        before = policy.copy() if direct else policy
+        before = policy.copy()
         low, high = improve(w, u, policy)
         sweeps, span = sweeps + 1, high - low
         slack = 8.0 * np.finfo(float).eps * max(float(np.abs(u).max()), 1.0)
-        stuck = stuck + 1 if direct and (choosing or np.array_equal(before, policy)) else 0
+        same = np.array_equal(before, policy)
+        stuck = stuck + 1 if direct and (choosing or same) else 0
         hopeless = not span < WILD or stuck > patience or sweeps > MOST_SWEEPS
         if span <= max(tolerance, slack) or hopeless:
             return Found(policy, u, float(low - slack), float(high + slack), sweeps)
-        k.follow(*rows[:4], policy, start, to, weight, pay)
+        if choosing:
+            followed.fill(-1)  # the probabilities are others
+        k.follow(*rows[:4], policy, followed, start, to, weight, pay)
         if stuck > CHOICES:  # chosen models go round in circles: sweep after sweep, halfway
             w = 0.5 * (w + u)
             w -= w[0]
@@ -160,10 +164,8 @@ def iterate(
             continue
         if lazy == 0.0:
             w, u = u, w
-        least = min(span, least)
-        done = k.advance(
-            start, to, weight, pay, discount, lazy, LEVEL * span, most, w, u
-        )  # fmt: skip
+        enough = 0.5 * tolerance if same and not choosing else LEVEL * span
+        done = k.advance(start, to, weight, pay, discount, lazy, enough, most, w, u)
         sweeps += done
         direct = band is not None and done == most
 
@@ -178,7 +180,7 @@ def values_of(rows: Rows, policy: Array, discount: float) -> Array:
         np.empty(n_states + 1, np.int64), np.empty(n_states * widest, np.int32),
         np.empty(n_states * widest), np.empty(n_states),
     )  # fmt: skip
-    kernels.stationary.follow(*rows[:4], policy, *chain)
+    kernels.stationary.follow(*rows[:4], policy, np.full(n_states, -1, np.int32), *chain)
     found = settled(*chain, discount, reach, w, band)
     return w if found is None else found
 
