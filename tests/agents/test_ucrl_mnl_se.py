@@ -263,3 +263,23 @@ def test_half_or_twice_the_bonus_keeps_most_of_the_optimum(name, scale):
         task, up.envs.find(name).shared(task), radius=up.standard_errors(scale=scale)
     )
     assert 1.0 - lost(mdp, agent, 50).mean() / 200 >= 0.85
+
+
+@pytest.mark.parametrize("steps", [50, 500, 5_000])
+def test_what_never_happens_on_a_stream_is_given_up_at_the_right_pace(steps, rng):
+    """1 / t, and 2.4 / t with its standard errors; with a fixed ridge it is log(t) / t."""
+    support, pays = (np.arange(3) * 2, np.tile([0, 1], 2)), np.array([[0.0], [1.0]])
+    stayed = Episode(np.zeros(steps + 1, np.int64), np.zeros(steps, np.int64), np.zeros(steps))
+
+    def learned(task, episode):
+        agent = up.UCRLMNLSE(task, up.Features(task, [[0.0], [1.0], [0.0], [1.0]]), 1.5)
+        plan = agent.plan(agent.init(), rng)
+        return agent, agent.update(agent.init(), plan, episode)
+
+    agent, state = learned(up.Task(2, 1, None, *support, pays, discount=0.9), stayed)
+    assert 0.75 < steps * state.model.prob[0, 1] < 1.25
+    v = agent.plan(state, rng).v[0]
+    chance = (v[0] / 0.9 - v[0]) / (v[1] - v[0])  # V(0) = 0.9 (V(0) + chance (V(1) - V(0)))
+    assert 2.0 < steps * chance < 3.0
+    episode = Episode(stayed.states[:10], stayed.actions[:9], stayed.rewards[:9])
+    assert learned(up.Task(2, 1, 9, *support, pays), episode)[1].model.regularization == 1.0

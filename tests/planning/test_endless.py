@@ -266,3 +266,23 @@ def test_stationary_plans_are_matched_by_name():
     assert plan.policy.tolist() == [0, 1]
     assert up.evaluate(other, plan, discount=0.9).v == pytest.approx([10.0, 9.0])
     assert up.evaluate(other, plan.policy, discount=0.9).v == pytest.approx([0.0, 0.0])
+
+
+@pytest.mark.parametrize("setting", [{"discount": 0.9}, {"average": True}])
+def test_plans_for_ever_show_themselves_in_the_users_units(setting):
+    p, r = plain(RIVER)
+    costly = up.FiniteMDP.from_arrays(p, 100.0 * r - 50.0, 5, actions=["left", "right"])
+    plan, scaled = up.solve(costly, **setting), up.solve(RIVER, **setting)
+    if "average" in setting:
+        assert plan.gain == pytest.approx(100.0 * scaled.gain - 50.0, abs=1e-5)
+        np.testing.assert_allclose(plan.bias, 100.0 * scaled.bias, atol=1e-4)
+    else:
+        np.testing.assert_allclose(plan.v, 100.0 * scaled.v - 500.0, atol=1e-5)
+    frame = plan.to_pandas()
+    assert frame["action"].tolist() == ["right"] * 4 and len(frame.columns) == 3
+    assert "right" in plan._repr_html_() and "4 states" in repr(plan)
+    assert plan.plot().axes
+    random = up.evaluate(costly, np.full((4, 2), 0.5), **setting)
+    assert random.to_pandas()["P(left)"].tolist() == [0.5] * 4
+    with pytest.raises(ValueError, match=r"this policy is random; plot\(\) draws one action"):
+        random.plot()

@@ -175,3 +175,12 @@ def test_wrong_calls_are_told():
     with pytest.raises(ValueError, match="no curves"):
         plots.learning_curves({})
     assert isinstance(styles([""])[""], Style)
+
+
+def test_streams_are_drawn_by_the_step():
+    streams = {"river-6-discount-1": {"ucrl2": band()}, "bus-discount-0.9999": {"ucrl2": band()}}
+    regret, learned = plots.regret_curves(streams), plots.learning_curves(streams)
+    assert {axes.get_xlabel() for axes in regret.axes} <= {"step", ""}
+    assert learned.axes[0].get_ylabel() == "return of a step"
+    mixed = plots.regret_curves({**streams, "river-6": {"ucrl2": band()}})
+    assert {axes.get_xlabel() for axes in mixed.axes} <= {"episode", ""}

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from upriver.agents.table import AGENTS
+from upriver.agents.ucrl2 import original_l1
 from upriver.envs import ENVIRONMENTS
 from upriver.features import FEATURES, OWN, Features, own_map
 from upriver.mdp import FiniteMDP, Task
@@ -41,6 +42,7 @@ RULES: dict[str, Mapping[str, Any]] = {
         "newton": online.newton_radius,
         "mirror": online.mirror_radius,
         "additive": online.additive_radius,
+        "original": original_l1,
     },
     "regularization": {"theory": confidence.theory_regularization},
 }

@@ -7,16 +7,17 @@ in it every state can be reached. Two such sets, and the gain may differ between
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array, positive_number
-from upriver.display import displayed
+from upriver.display import Card, displayed
+from upriver.display.card import MOST_ROWS
 from upriver.mdp import FiniteMDP, Task
 from upriver.planning.stationary import MOST_SWEEPS, Rows, iterate, rows_of, values_of
-from upriver.planning.tables import by_name, stationary_table
+from upriver.planning.tables import by_name, drawn, shown, spread, stationary_table
 
 TOLERANCE = 1e-8
 LAZY = 0.1
@@ -35,7 +36,7 @@ class AveragePlan(NamedTuple):
     policy: Array
     """(S,) the action in each state."""
     gain: float
-    """Reward per step in the long run, from any start."""
+    """Reward per step in the long run, from any start, in the user's units."""
     bias: Array
     """(S,) how much better it is to start in each state, up to a number that is common to all."""
     error: float
@@ -44,6 +45,23 @@ class AveragePlan(NamedTuple):
     """Passes over the states that it took."""
     task: Task | None = None
     """What it was made for, whose names are those of the tables."""
+
+    def card(self) -> Card:
+        facts = {"states": len(self.bias), "gain": self.gain, "bias": spread(self.bias)}
+        return Card(
+            facts,
+            rows=lambda: self.to_pandas().head(MOST_ROWS).to_dict("records"),
+            n_rows=len(self.bias),
+            more="to_pandas() has every state, plot() draws them",
+        )
+
+    def to_pandas(self) -> Any:
+        """A data frame with a row per state: state, action, bias."""
+        return shown(self.policy, self.task, bias=self.bias)
+
+    def plot(self) -> Any:
+        """A figure of the actions and the bias by state."""
+        return drawn(self.policy, self.task, self.bias)
 
     def on(self, task: Task) -> Array:
         """(S,) or (S, A) the policy in the order of another task, matched by name."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from upriver.checks import Array, positive_number
-from upriver.display import displayed
+from upriver.display import Card, displayed
+from upriver.display.card import MOST_ROWS
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.declaring import checked_discount
 from upriver.planning.stationary import iterate, rows_of
-from upriver.planning.tables import by_name, stationary_table
+from upriver.planning.tables import by_name, drawn, shown, spread, stationary_table
 
 TOLERANCE = 1e-8
 
@@ -21,7 +22,7 @@ class DiscountedPlan(NamedTuple):
     policy: Array
     """(S,) the action in each state."""
     v: Array
-    """(S,) the value, the sum of discount^t times the reward of step t."""
+    """(S,) the value, the sum of discount^t times the reward of step t, in the user's units."""
     discount: float
     error: float
     """No value is further from the true one than this, and the policy loses at most twice it."""
@@ -29,6 +30,23 @@ class DiscountedPlan(NamedTuple):
     """Passes over the states that it took."""
     task: Task | None = None
     """What it was made for, whose names are those of the tables."""
+
+    def card(self) -> Card:
+        facts = {"states": len(self.v), "discount": self.discount, "values": spread(self.v)}
+        return Card(
+            facts,
+            rows=lambda: self.to_pandas().head(MOST_ROWS).to_dict("records"),
+            n_rows=len(self.v),
+            more="to_pandas() has every state, plot() draws them",
+        )
+
+    def to_pandas(self) -> Any:
+        """A data frame with a row per state: state, action, value."""
+        return shown(self.policy, self.task, value=self.v)
+
+    def plot(self) -> Any:
+        """A figure of the actions and the values by state."""
+        return drawn(self.policy, self.task, self.v)
 
     def on(self, task: Task) -> Array:
         """(S,) or (S, A) the policy in the order of another task, matched by name."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from upriver.checks import Array, as_float
+from upriver.display.frames import named, to_frame
 from upriver.mdp import Task
 from upriver.mdp.names import Names, same_names
 
@@ -51,6 +52,30 @@ def by_name(table: Array, made_for: Task | None, task: Task) -> Array:
     whole = reordered(table[None] if stepless else table, made_for.state_names,
                       made_for.action_names, task)  # fmt: skip
     return whole[0] if stepless else whole
+
+
+def spread(values: Array) -> str:
+    return f"{float(values.min()):.4g} to {float(values.max()):.4g}"
+
+
+def shown(policy: Array, task: Task | None, **values: Array) -> Any:
+    """A data frame of a policy for ever: state, action, or the chance of each, and `values`."""
+    names = (None, None) if task is None else (task.states, task.actions)
+    chances = policy if policy.ndim == 2 else np.empty((len(policy), 0))
+    every = named(names[1], np.arange(chances.shape[1]))
+    acts = {"action": named(names[1], policy)} if policy.ndim == 1 else {}
+    acts |= {f"P({a})": chances[:, i] for i, a in enumerate(every)}
+    return to_frame({"state": named(names[0], np.arange(len(policy))), **acts, **values})
+
+
+def drawn(policy: Array, task: Task | None, v: Array) -> Any:
+    """A figure of the actions of a policy for ever and of the values, by state."""
+    from upriver.display import figures
+
+    if policy.ndim == 2:
+        raise ValueError("this policy is random; plot() draws one action for each state")
+    names = (None, None) if task is None else (task.states, task.actions)
+    return figures.policy(policy[None], *names, 0, np.stack([v, np.zeros_like(v)]))
 
 
 def stationary_table(task: Task, policy: Any) -> Array:

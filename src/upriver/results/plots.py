@@ -6,7 +6,8 @@ A panel is {agent's label: band}, and panels are {title: panel}.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,9 +47,11 @@ def learning_curves(
     optimal: {title: V*}, a dashed line. window: how many episodes the numbers were averaged over
     before they came here; it is named on the axis, so that no reader takes them for raw.
     """
+    if (unit := unit_of(panels)) == "step":
+        ylabel = ylabel.replace("an episode", "a step")
     if window > 1:
         ylabel += f" (mean of the last {window})"
-    return curves(panels, "episode", ylabel, width, optimal or {})
+    return curves(panels, unit, ylabel, width, optimal or {})
 
 
 def regret_curves(panels: Mapping[str, Panel], log: bool = False, width: str = "two") -> Figure:
@@ -59,7 +62,14 @@ def regret_curves(panels: Mapping[str, Panel], log: bool = False, width: str = "
     """
     if log:
         panels = {title: positive_part(panel) for title, panel in panels.items()}
-    return curves(panels, "episode", "cumulative regret", width, {}, "log" if log else "linear")
+    scale = "log" if log else "linear"
+    return curves(panels, unit_of(panels), "cumulative regret", width, {}, scale)
+
+
+def unit_of(environments: Iterable[str]) -> str:
+    """What is counted: steps where all are streams, whose names end in a discount."""
+    streams = [re.search(r"-discount-[\d.e-]+$", env) is not None for env in environments]
+    return "step" if streams and all(streams) else "episode"
 
 
 def scaling_figure(panel: Panel, xlabel: str = "number of states", width: str = "one") -> Figure:

@@ -76,17 +76,17 @@ class Sample(NamedTuple):
 
 def samples_of(table: pa.Table) -> list[Sample]:
     """The samples of a table of runs, ordered by environment, agent and setting."""
-    names = table.select(["env", "agent", "setting"])
-    codes = [np.unique(np.asarray(c.to_pylist(), dtype=object), return_inverse=True) for c in names]
+    codes = [coded(c) for c in table.select(["env", "agent", "setting"])]
     seed, episode = table["seed"].to_numpy(), table["episode"].to_numpy()
     order = np.lexsort((episode, seed, codes[2][1], codes[1][1], codes[0][1]))
     key = np.stack([codes[0][1], codes[1][1], codes[2][1]])[:, order]
     starts = np.flatnonzero(np.any(np.diff(key, axis=1, prepend=-1), axis=0))
+    seed = seed[order]
     numbers = {c: table[c].to_numpy()[order] for c in ("return", "value", "optimal_value")}
     samples = []
     for first, end in zip(starts, [*starts[1:], len(order)], strict=True):
         part = slice(first, end)
-        seeds, counts = np.unique(seed[order][part], return_counts=True)
+        seeds, counts = np.unique(seed[part], return_counts=True)
         env, agent, setting = (str(c[0][k]) for c, k in zip(codes, key[:, first], strict=True))
         if counts.min() != counts.max():
             raise ValueError(f"{agent} on {env}: seed {seeds[np.argmin(counts)]} is incomplete")
@@ -94,6 +94,14 @@ def samples_of(table: pa.Table) -> list[Sample]:
         arrays = (numbers[c][part].reshape(shape) for c in numbers)
         samples.append(Sample(env, agent, setting, seeds, *arrays))
     return samples
+
+
+def coded(words: pa.ChunkedArray) -> tuple[Array, Array]:
+    """The distinct words in order, and the place of each among them; streams have millions."""
+    found = words.combine_chunks().dictionary_encode()
+    names = np.asarray(found.dictionary.to_pylist(), dtype=object)
+    place = np.argsort(np.argsort(names)).astype(np.int32)
+    return np.sort(names), place[found.indices.to_numpy()]
 
 
 def natural(name: str) -> list[tuple[int, str]]:

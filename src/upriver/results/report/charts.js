@@ -99,10 +99,11 @@ function curvesChart(curves, agents, measure, options) {
       hovertemplate: "%{y:.4~g}  <i>%{customdata[0]} to %{customdata[1]}</i>",
     });
   }
-  const layout = baseLayout("episode", measure === "regret" ? "cumulative regret" : measure === "return" ? "return" : "value");
+  const unit = options.unit || "episode";
+  const layout = baseLayout(unit, measure === "regret" ? "cumulative regret" : measure === "return" ? "return" : "value");
   layout.hovermode = "x unified";
   layout.xaxis.hoverformat = ",d";
-  layout.xaxis.unifiedhovertitle = { text: "episode %{x}" };
+  layout.xaxis.unifiedhovertitle = { text: `${unit} %{x}` };
   layout.hoverlabel.namelength = -1;
   if (options.optimal !== undefined && options.optimal !== null) {
     layout.shapes = [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: options.optimal, y1: options.optimal,
@@ -125,10 +126,10 @@ function curvesChart(curves, agents, measure, options) {
       delete layout.yaxis.range;
     }
   }
-  return { data, layout, text: endings(curves, agents, measure, options.seeds) };
+  return { data, layout, text: endings(curves, agents, measure, options.seeds, unit) };
 }
 
-function endings(curves, agents, measure, seeds) {
+function endings(curves, agents, measure, seeds, unit) {
   if (!agents.length) return "No agent is chosen.";
   const learners = agents.length > 1 ? agents.filter((a) => a.name.toLowerCase() !== "optimal") : agents;
   const last = learners.map((a) => {
@@ -140,9 +141,9 @@ function endings(curves, agents, measure, seeds) {
   const who = equal.length === 1 ? `${equal[0]} is` : `${equal.slice(0, -1).join(", ")} and ${equal.at(-1)} are`;
   const runs = new Set(last.map((l) => l[3].runs));
   const many = runs.size === 1 ? `${[...runs][0]} runs each` : `${Math.min(...runs)} to ${Math.max(...runs)} runs`;
-  const how = measure === "return" && best[3].window > 1 ? `, each point the mean of the last ${best[3].window} episodes` : "";
+  const how = measure === "return" && best[3].window > 1 ? `, each point the mean of the last ${best[3].window} ${unit}s` : "";
   const shown = seeds ? "Mean (thick) and single runs (thin, at most 20 of an agent)" : "Mean and pointwise 95% band";
-  return `${shown}, ${many}${how}. After ${best[2].toLocaleString("en")} episodes ${who} ${measure === "regret" ? "lowest" : "highest"} with ${short(best[1])}.`;
+  return `${shown}, ${many}${how}. After ${best[2].toLocaleString("en")} ${unit}s ${who} ${measure === "regret" ? "lowest" : "highest"} with ${short(best[1])}.`;
 }
 
 function heat(z, x, y, xTitle, yTitle, extra) {

@@ -13,6 +13,7 @@ import numpy as np
 
 from upriver.checks import Array
 from upriver.results.analysis import curve_of, summary, trailing_mean
+from upriver.results.plots import unit_of
 from upriver.results.report.tuning import tuning_curves
 from upriver.results.runs import Results, failures_of, read, store_of
 from upriver.results.samples import Sample, labels_of, natural, order_of, without_crowds
@@ -69,7 +70,8 @@ def environments_of(samples: Sequence[Sample]) -> list[dict[str, Any]]:
     """Name, V* and longest number of episodes, in the order of size."""
     found: dict[str, dict[str, Any]] = {}
     for s in samples:
-        entry = found.setdefault(s.env, {"name": s.env, "episodes": 0})
+        unit = unit_of([s.env])
+        entry = found.setdefault(s.env, {"name": s.env, "episodes": 0, "unit": unit})
         entry["episodes"] = max(entry["episodes"], s.returns.shape[1])
         entry["optimal"] = number(s.optimal_values.mean())
     return sorted(found.values(), key=lambda e: natural(e["name"]))

@@ -59,8 +59,9 @@ function learners() {
 function drawCurves() {
   const curves = DATA.curves[state.env];
   const agents = present().filter((a) => !state.hidden.has(a.name));
-  const optimal = DATA.environments.find((e) => e.name === state.env).optimal;
-  const shared = { log: state.log, seeds: state.seeds };
+  const { optimal, unit } = DATA.environments.find((e) => e.name === state.env);
+  const shared = { log: state.log, seeds: state.seeds, unit };
+  $("learning-title").textContent = unit === "step" ? "What a step earns" : "What an episode earns";
   plot("learning", curvesChart(curves, agents, $("measure").value, { ...shared, optimal }));
   const regret = curvesChart(curves, agents, "regret", shared);
   if (state.log && agents.some((a) => !(curves[a.name].regret.mean.at(-1) > 0))) regret.text += " An agent without regret has no line on a log scale.";
