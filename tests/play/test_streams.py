@@ -110,7 +110,8 @@ def test_plans_change_when_the_determinant_has_doubled(name):
         part = Episode(states[: n + 1], episode.actions[:n], episode.rewards[:n])
         if name == "ucmnlk":
             return agent.update(state, plan, part).model.logdet.sum()
-        total = np.eye(agent.features.dimension)  # and the information at theta_hat, by hand
+        # the ridge, and the information at theta_hat, by hand
+        total = state.model.regularization * np.eye(agent.features.dimension)
         for i in [*range(21), *range(n)]:
             s, a = states[i], 1
             rows = task.rows(int(s), int(a))
