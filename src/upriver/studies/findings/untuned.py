@@ -102,7 +102,9 @@ def profile(measured: Sequence[Measured], places: Sequence[str]) -> dict[str, pl
 
 def foremost(panel: dict[str, plots.Band], first: str) -> dict[str, plots.Band]:
     """LINES of a profile: those of the learner `first`, then by the share within all factors."""
-    ranked = sorted(panel, key=lambda a: (not a.startswith(first), -np.mean(panel[a].mean)))
+    ranked = sorted(
+        panel, key=lambda a: (not a.startswith(first), -np.mean(np.asarray(panel[a].mean, float)))
+    )
     return {agent: band for agent, band in panel.items() if agent in ranked[:LINES]}
 
 
