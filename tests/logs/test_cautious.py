@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import special
 
 import upriver as up
-from upriver.logs import cautious
+from upriver.logs import cautious, pessimistic
 from upriver.logs.extremes import moved, worth_of
 from upriver.logs.fit import LogModel
 from upriver.mnl.fit import fit_mnl
@@ -20,15 +19,17 @@ def fitted(problem, n_episodes, seed=0):
     return LogModel(problem.mdp.known, problem.phi, counts, fit_mnl(problem.phi, counts, 1e-6))
 
 
-def arms(n_arms, chances, rows, rng):
-    """A bandit whose arms lead to a state that pays or to one that does not, and a log of it."""
-    p = np.zeros((3, n_arms, 3))
-    p[0, :, 1], p[0, :, 2] = chances, 1.0 - np.asarray(chances)
-    p[1, :, 1] = p[2, :, 2] = 1.0
-    mdp = up.FiniteMDP.from_arrays(p, np.array([[0.0], [1.0], [0.0]]).repeat(n_arms, 1), 2)
+def arms(chances, rows, rng):
+    """Bandits (S, A) whose arms lead to a state that pays or to one that does not, and a log."""
+    chances = np.atleast_2d(chances)
+    n, n_arms = chances.shape
+    p = np.zeros((n + 2, n_arms, n + 2))
+    p[:n, :, n], p[:n, :, n + 1] = chances, 1.0 - chances
+    p[n, :, n] = p[n + 1, :, n + 1] = 1.0
+    mdp = up.FiniteMDP.from_arrays(p, (np.arange(n + 2) == n)[:, None].repeat(n_arms, 1) * 1.0, 2)
     task, counts = mdp.known, np.zeros(mdp.known.n_triples)
-    for a, n in enumerate(np.broadcast_to(rows, n_arms)):
-        counts[task.rows(0, a)] = rng.multinomial(n, mdp.probability[0, task.rows(0, a)])
+    for s, a in np.ndindex(n, n_arms):
+        counts[task.rows(s, a)] = rng.multinomial(rows, mdp.probability[0, task.rows(s, a)])
     phi = up.features.one_hot(task)
     return mdp, LogModel(task, phi, counts, fit_mnl(phi, counts, 1e-3))
 
@@ -44,22 +45,31 @@ def test_where_no_other_plan_is_plausible_nothing_is_paid_for():
     assert deeper.v[0, 2] < plan.v[0, 2] < greedy.v[0, 2]
 
 
-def test_a_choice_among_many_is_paid_for(rng):
-    """Between equal arms the radius is nearly that of the largest of as many independent errors."""
-    _, model = arms(8, [0.5] * 8, 2000, rng)
-    task, worth = model.task, worth_of(model, [], 0)
-    found = [cautious.candidate(worth, model.prob)]
-    for a in range(8):
-        prob = model.prob.copy()
-        prob[0, task.rows(0, a)] = [0.99, 0.01]
-        found.append(cautious.candidate(worth, prob))
-    radius = cautious.largest_error(found, 0.95)
-    assert radius == pytest.approx(special.ndtri(0.95 ** (1 / 8)), abs=0.03)
-    assert cautious.largest_error(found[:1], 0.95) == pytest.approx(special.ndtri(0.95))
+def test_a_choice_is_seen(rng):
+    """Equal arms are a choice, in one state or in many; an arm that is far better is none."""
+    for n_states, other, chosen in ((1, 0.5, True), (300, 0.5, True), (1, 0.1, False)):
+        _, model = arms(np.tile([0.5, other], (n_states, 1)), 200, rng)
+        worth = worth_of(model, [], dict.fromkeys(range(n_states), 1 / n_states))
+        best = cautious.candidate(worth, model.prob)
+        assert cautious.was_chosen(best, 1.645, rng) == chosen
+
+
+def test_what_chose_the_plan_does_not_judge_it(rng):
+    """Of 300 states with two equal arms: the greedy plan's bound is above the truth by many
+    standard errors, the cautious one's below it by as many as half of the log leaves open."""
+    _, model = arms(np.full((300, 2), 0.5), 200, rng)
+    start = dict.fromkeys(range(300), 1 / 300)
+    greedy = up.policy_value(model, up.plan_with(model), start=start)
+    assert greedy.low > 0.5 + 5 * greedy.standard_error
+    plan = up.plan_with(model, "cautious", start=start)
+    below = 0.5 - plan.v[0, :300].mean()
+    assert -1.5 < below / greedy.standard_error - 1.645 * np.sqrt(2) < 1.5 * np.sqrt(2) + 1.5
+    again = up.plan_with(model, "cautious", start=start)
+    assert (again.v == plan.v).all()
 
 
 def test_an_arm_that_is_little_known_is_not_chosen(rng):
-    _, model = arms(2, [0.5, 0.6], [1000, 1000], rng)
+    _, model = arms([0.5, 0.6], 1000, rng)
     counts = model.counts.copy()
     counts[model.task.rows(0, 1)] = [6, 4]  # as good as it looks, but of ten rows
     few = LogModel(model.task, model.features, counts, fit_mnl(model.features, counts, 1e-3))
@@ -69,15 +79,17 @@ def test_an_arm_that_is_little_known_is_not_chosen(rng):
     assert up.plan_with(model, "cautious").policy[0, 0] == 1
 
 
-def test_draws_have_the_covariance_of_the_estimate(rng):
-    """For dense, one-hot and pooled features: the kernel's draws and the matrix's agree."""
+def test_draws_are_errors_of_the_estimate(rng):
+    """For dense, one-hot and pooled features: their variance is that of estimates from logs that
+    the model writes, C I C = C - ridge C C; a model with covariates draws from its covariance."""
     problem = PROBLEMS["river"]()
     task, counts = problem.mdp.known, a_log(problem, 60, 0)
     for phi in (problem.phi, up.features.one_hot(task), up.features.pooled(problem.phi)):
         model = LogModel(task, phi, counts, fit_mnl(phi, counts, 1.0))
         drawn = np.array([cautious.draw(model, rng) for _ in range(4000)])
         slope = rng.normal(size=drawn.shape[1])
-        expected = float(slope @ (model.fitted.covariance @ slope))
+        image = model.fitted.covariance @ slope
+        expected = float(slope @ image - image @ image)
         assert (drawn @ slope).var() == pytest.approx(expected, rel=0.1)
         assert abs((drawn @ slope).mean()) < 4 * np.sqrt(expected / 4000)
 
@@ -96,45 +108,62 @@ def test_rewards_and_starts(rng):
 
 
 def promises(problem, n_episodes, n_logs):
-    """(n_logs, 4): promised and true values of the cautious and of the pessimistic plan."""
+    """(n_logs, 5): promised and true values of the cautious and of the pessimistic plan, and the
+    estimated value of the optimal plan."""
     mdp, task = problem.mdp, problem.mdp.known
     start = {s: 1 / task.n_states for s in task.states or range(task.n_states)}
-    rows = []
+    best, rows = up.solve(mdp), []
     for seed in range(n_logs):
         model = fitted(problem, n_episodes, seed)
         row = []
         for how in ("cautious", "pessimistic"):
             plan = up.plan_with(model, how, start=start)
             row += [plan.v[0].mean(), up.evaluate(mdp, plan)[0].mean()]
-        rows.append(row)
+        rows.append([*row, up.evaluate(model.to_mdp(), best)[0].mean()])
     return np.array(rows)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 1])
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_promises_hold_and_are_twice_as_close(name, size):
+def test_promises_hold_and_are_twice_as_close(name, size, monkeypatch):
+    """Twice as close as those of the pessimistic plan, or as close as a 95% bound can be.
+
+    Such a bound is on average 1.645 standard deviations of the estimate below the truth, even of a
+    plan that nobody chose. In the inventory the worst cores of all pairs are nearly the same one,
+    so that the pessimistic plan's is only sqrt(chi-squared of 3) = 2.80 below it.
+    """
+    monkeypatch.setattr(pessimistic, "CLOSE", 1e-4)  # the least expectation itself, not less
     problem = PROBLEMS[name]()
-    promised, earned, floor, other = promises(problem, problem.sizes[size], 400).T
-    held, closer = np.mean(promised <= earned), np.mean(other - floor) / np.mean(earned - promised)
+    promised, earned, floor, other, said = promises(problem, problem.sizes[size], 400).T
+    held, far = np.mean(promised <= earned), np.mean(other - floor)
+    closer, at_best = far / np.mean(earned - promised), far / (1.645 * said.std())
     print(
-        f"{name}, {problem.sizes[size]}: {held:.3f} of promises hold, {closer:.2f} times as close"
+        f"{name}, {problem.sizes[size]}: {held:.3f} of promises hold, {closer:.2f} times as close, "
+        f"of at best {at_best:.2f}"
     )
-    assert held >= 0.95 - 1.96 * np.sqrt(0.05 * 0.95 / 400) and closer >= 2.0
+    assert held >= 0.95 - 1.96 * np.sqrt(0.05 * 0.95 / 400)
+    if name == "inventory":
+        assert at_best < 2.0 and closer >= 0.9 * at_best
+    else:
+        assert closer >= 2.0
     assert earned.mean() >= other.mean() - 1e-3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_arms", [2, 5, 20])
-def test_promises_among_equal_arms(n_arms, rng):
-    """The hardest case of choosing: every arm is as good as the others."""
-    held = 0
-    for _ in range(400):
-        mdp, model = arms(n_arms, [0.5] * n_arms, 200, rng)
-        plan = up.plan_with(model, "cautious")
-        held += plan.v[0, 0] <= up.evaluate(mdp, plan)[0, 0] + 1e-12
-    print(f"{n_arms} equal arms: {held / 400:.3f} of promises hold")
-    assert held / 400 >= 0.9
+@pytest.mark.parametrize(("n_states", "n_arms"), [(1, 2), (1, 5), (1, 20), (10, 2), (100, 2)])
+@pytest.mark.parametrize("gap", [0.0, 0.05])
+def test_promises_among_many_choices(n_states, n_arms, gap, rng):
+    """The hardest cases of choosing: arms that are equally good, or nearly so."""
+    held, start = 0, dict.fromkeys(range(n_states), 1 / n_states)
+    for _ in range(1000):
+        chances = np.clip(0.5 + gap * rng.standard_normal((n_states, n_arms)), 0.05, 0.95)
+        mdp, model = arms(chances, 200, rng)
+        plan = up.plan_with(model, "cautious", start=start)
+        earned = up.evaluate(mdp, plan)[0, :n_states].mean()
+        held += plan.v[0, :n_states].mean() <= earned + 1e-12
+    print(f"{n_states} states, {n_arms} arms, gaps {gap}: {held / 1000:.3f} of promises hold")
+    assert held / 1000 >= 0.93
 
 
 def test_the_same_in_other_units():

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import upriver as up
-from upriver.logs.offpolicy import REPLICATES, chances, doubly_robust, ratios, read_episodes
+from upriver.logs.episodes import read_episodes
+from upriver.logs.offpolicy import REPLICATES, chances, doubly_robust, ratios
 
 from .coverage import PROBLEMS, a_log
 
@@ -76,7 +77,9 @@ def test_the_behaviour_is_what_was_earned(model, log):
 
 def test_doubly_robust_needs_only_one_to_be_right(log):
     """With values from nowhere it is right on average, with good ones it is sharper."""
-    data = read_episodes(TASK, log, ("state", "action", "next_state"), "episode", "step", None)
+    data = read_episodes(
+        TASK, log, ("state", "action", "next_state"), "episode", "step", None, None
+    )
     did = PROBLEM.behaviour.reshape(-1)
     ratio = ratios(TASK, data, chances(TASK, did[None]), did)
     rng, groups = np.random.default_rng(1), len(TASK.sizes)
@@ -104,3 +107,25 @@ def test_short_episodes_have_ended_and_bad_logs_are_named(model, log):
     with pytest.raises(ValueError, match="log has no column 'visit'"):
         up.check_value(model, "behaviour", log, episode="visit")
     assert REPLICATES >= 100 and a_log(PROBLEM, 3, 0).sum() == 36
+
+
+def test_weights_count_episodes(model, log):
+    """An episode of weight 3 is that episode three times, of weight 0 none."""
+    policy = PROBLEM.policies["randomised"]
+    times = np.arange(600) % 4
+    by_row = np.repeat(times, TASK.horizon)
+    row = np.repeat(np.arange(len(by_row)), by_row)
+    again = {k: [x[i] for i in row] for k, x in log.items()}
+    copy = np.concatenate([np.arange(n) for n in by_row])  # which copy of its episode a row is in
+    again["episode"] = np.array(again["episode"]) * 4 + copy
+    one = up.check_value(model, policy, {**log, "times": by_row}, weights="times")
+    other = up.check_value(model, policy, again)
+    for r, t in zip(one.rows, other.rows, strict=True):
+        for key in ("value", "effective"):
+            assert r[key] == pytest.approx(t[key]), r["name"]
+        assert r["standard_error"] == pytest.approx(t["standard_error"], rel=0.2), r["name"]
+    assert one.rows[1]["standard_error"] == pytest.approx(other.rows[1]["standard_error"])
+    torn = by_row.copy()
+    torn[5] = 7
+    with pytest.raises(ValueError, match="in episode 0; an episode counts as often"):
+        up.check_value(model, policy, {**log, "times": torn}, weights="times")

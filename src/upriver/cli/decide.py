@@ -80,13 +80,14 @@ def decide(
     if discount is not None and episode is not None:
         raise ValueError("--episode makes checks by episodes, which --discount has none of")
     names = tuple(columns.split(","))
-    table, _ = read_table(log, {*names, reward}.__contains__)
+    table, _ = read_table(log, {*names, reward, weights}.__contains__)
     frame = {c: column(table[c]) for c in table.column_names}
     model = fit_transitions(
         formula, str(log), states=None if states is None else str(states), successors=successors,
         columns=names, cluster=cluster, weights=weights, regularization=regularization,
     )  # fmt: skip
-    pays = rewards(reward, frame, names, model.world)
+    times = None if weights is None else frame[weights]
+    pays = rewards(reward, frame, names, times, model.world)
     fixed = model.at(
         numbers_of("--at", at), horizon=horizon, reward=pays,
         discount=None if discount == 1.0 else discount,
@@ -96,7 +97,8 @@ def decide(
     none = "They follow episodes to their last step, and there is none."
     data |= {"checks": [], "verdict": how if discount is None else none}
     if episode is not None:
-        data |= checked(fixed, data["plan"], log, names, episode, step, confidence)
+        of_log = log, names, episode, step, weights
+        data |= checked(fixed, data["plan"], of_log, confidence)
     data |= {
         "title": f"Decide from {log.name}",
         "command": f"upriver decide {log} "
@@ -122,7 +124,7 @@ def numbers_of(option: str, text: str) -> dict[str, Any]:
     return found
 
 
-def rewards(text: str, frame: Any, names: tuple[str, ...], world: Any) -> Any:
+def rewards(text: str, frame: Any, names: tuple[str, ...], times: Any, world: Any) -> Any:
     """(S, A) rewards."""
     import numpy as np
 
@@ -141,9 +143,10 @@ def rewards(text: str, frame: Any, names: tuple[str, ...], world: Any) -> Any:
         a = np.array([[str(y) for y in world.actions].index(str(x)) for x in frame[names[1]]])
         shape = len(states), len(world.actions)
         total, n = np.zeros(shape), np.zeros(shape)
-        np.add.at(total, (s, a), np.asarray(frame[text], float))
-        np.add.at(n, (s, a), 1.0)
-        table = total / np.maximum(n, 1.0)
+        often = np.ones(len(s)) if times is None else np.asarray(times, float)
+        np.add.at(total, (s, a), often * np.asarray(frame[text], float))
+        np.add.at(n, (s, a), often)
+        table = np.divide(total, n, out=total, where=n > 0)
     return table
 
 
@@ -211,11 +214,11 @@ def decided(model: Any, fixed: Any, start: str | None, confidence: float) -> dic
     }  # fmt: skip
 
 
-def checked(
-    fixed: Any, plan: Any, log: Path, names: tuple[str, ...], episode: str, step: str,
-    confidence: float,
-) -> dict:  # fmt: skip
+def checked(fixed: Any, plan: Any, of_log: Any, confidence: float) -> dict:
     from upriver.logs.offpolicy import check_value
 
-    found = check_value(fixed, plan, str(log), names, episode, step, confidence=confidence)
+    log, names, episode, step, weights = of_log
+    found = check_value(
+        fixed, plan, str(log), names, episode, step, confidence=confidence, weights=weights
+    )
     return {"checks": found.rows, "verdict": found.verdict[:1].upper() + found.verdict[1:]}

@@ -20,7 +20,7 @@ LARGE = 200_000
 
 ROOMS = (
     "cholesky", "choices", "compiled", "covariance", "ellipsoid", "gram", "likelihood", "linear",
-    "model", "newton", "online", "optimism", "planning", "pooled", "ratio", "sampling",
+    "model", "newton", "online", "optimism", "pessimism", "planning", "pooled", "ratio",
     "stationary", "tabular", "value",
 )  # fmt: skip
 

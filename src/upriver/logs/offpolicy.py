@@ -10,50 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import Array, shown
+from upriver.checks import Array
 from upriver.display import displayed
 from upriver.logs.decisions import ModelAt
 from upriver.logs.effects import quantile
+from upriver.logs.episodes import Episodes, read_episodes
 from upriver.logs.extremes import behaviour, check_model, played, worth_of
 from upriver.logs.fit import LogModel
-from upriver.logs.reading import COLUMNS, Log, numbers
+from upriver.logs.reading import COLUMNS
 from upriver.logs.value import policy_value
 from upriver.mdp import Task
-from upriver.mdp.frames import column, column_names, read_table
 from upriver.planning import steps_of
 
 REPLICATES = 200  # resampled logs for the error of fitted-Q evaluation
 FEW = 20  # effective episodes below which reweighing says nothing
-
-
-class Episodes(NamedTuple):
-    """The episodes of a log, all as long as the horizon; rows after an end have weight 0."""
-
-    states: Array
-    """(n, H)"""
-    actions: Array
-    """(n, H)"""
-    following: Array
-    """(n, H) next states."""
-    rewards: Array
-    """(n, H)"""
-    there: Array
-    """(n, H) whether the episode has this step."""
-    last: Array
-    """(S,) what it is worth to be in each state after the last step, beside the rewards."""
-
-    @property
-    def earned(self) -> Array:
-        """(n, H) the rewards, and at the last step what comes after it."""
-        earned = self.rewards.copy()
-        earned[:, -1] += np.where(self.there[:, -1], self.last[self.following[:, -1]], 0.0)
-        return earned
 
 
 @displayed
@@ -106,34 +81,37 @@ def check_value(
     step: str = "step",
     reward: str | None = None,
     confidence: float = 0.95,
+    weights: str | None = None,
 ) -> ValueChecks:
     """What the log's own episodes say of a policy's value, beside what the model says.
 
     log: as for `fit_from_log`, with two columns more, the episode of each row and its step, whose
     order counts. reward: a column of all that was paid; what the task pays unless given. Episodes
-    start where the log's do, longer ones are cut at the horizon, and shorter ones have ended. The
-    chance of each action is estimated by its share in each state.
+    start where the log's do, longer ones are cut at the horizon, and shorter ones have ended.
+    weights: a column of how often each episode counts. The chance of each action is estimated by
+    its share in each state.
     """
     check_model(model)
     z, task = quantile(confidence), model.task
     if task.endless:
         raise ValueError("check_value follows episodes to their last step; the task has none")
-    data = read_episodes(task, log, tuple(columns), episode, step, reward)
-    first = np.bincount(data.states[:, 0], minlength=task.n_states) / len(data.states)
+    data = read_episodes(task, log, tuple(columns), episode, step, reward, weights)
+    times, n = data.times, float(data.times.sum())
+    first = np.bincount(data.states[:, 0], times, minlength=task.n_states) / n
     start = {task.state_names[s]: float(p) for s, p in enumerate(first) if p > 0}
     believed = policy_value(model, policy, confidence, start)
     table = played(task, policy)
     did = behaviour(task, visits(task, data))
     chance = chances(task, did[None] if table is None else table)
     ratio = ratios(task, data, chance, did)
-    effective = float(ratio[:, -1].sum() ** 2 / max((ratio[:, -1] ** 2).sum(), 1e-300))
+    effective = float((times @ ratio[:, -1]) ** 2 / max(times @ ratio[:, -1] ** 2, 1e-300))
     q, v = model_values(model, policy, start)
     rows = [
-        row("fitted model", believed.value, believed.standard_error, len(first), z)
-        | {"low": believed.low, "high": believed.high, "effective": float(len(data.states))},
+        row("fitted model", believed.value, believed.standard_error, n, z)
+        | {"low": believed.low, "high": believed.high},
         row("weighted importance sampling", *reweighed(data, ratio), effective, z),
         row("doubly robust", *doubly_robust(task, data, ratio, q, v), effective, z),
-        row("fitted-Q evaluation", *fitted_q(task, data, chance), len(data.states), z),
+        row("fitted-Q evaluation", *fitted_q(task, data, chance), n, z),
     ]
     return ValueChecks(rows, confidence, verdict(rows, z))
 
@@ -167,66 +145,11 @@ def verdict(rows: list[dict[str, Any]], z: float) -> str:
     )
 
 
-def read_episodes(
-    task: Task, log: Any, columns: tuple[str, ...], episode: str, step: str, reward: str | None
-) -> Episodes:
-    source = str(log) if isinstance(log, str | Path) else None
-    wanted = [*columns, episode, step, *([] if reward is None else [reward])]
-    frame: Any = log
-    present = column_names(log)
-    if source is not None:
-        frame, present = read_table(Path(source), wanted.__contains__)
-    if present is None:
-        raise TypeError(f"log is {shown(log)}; it must be a frame, a mapping of columns or a file")
-    for name in wanted:
-        if name not in present:
-            raise ValueError(f"{source or 'log'} has no column {name!r}; it has {present}")
-    cells = [column(frame[c]) for c in wanted]
-    read = Log(cells, None, source)
-    s = numbers(read, 0, task.states, task.n_states, "state")
-    a = numbers(read, 1, task.actions, task.n_actions, "action")
-    s2 = numbers(read, 2, task.states, task.n_states, "next state")
-    _, of = np.unique(cells[3], return_inverse=True)
-    order = np.lexsort((cells[4], of))
-    of = of[order]
-    place = np.arange(len(of)) - np.searchsorted(of, of)
-    keep = place < task.horizon
-    at = of[keep], place[keep]
-    shape = int(of.max()) + 1, task.horizon
-    found = [np.zeros(shape, np.int64) for _ in range(3)]
-    for out, values in zip(found, (s, a, s2), strict=True):
-        out[at] = values[order][keep]
-    there = np.zeros(shape, bool)
-    there[at] = True
-    paid, last = np.zeros(shape), np.zeros(task.n_states)
-    if reward is not None:
-        paid[at] = np.asarray(cells[5], np.float64)[order][keep]
-    else:
-        paid[at] = task_pays(task, at[1], *(x[at] for x in found))
-        last = last if task.terminal is None else task.terminal
-    states, actions, following = found
-    return Episodes(states, actions, following, paid, there, last)
-
-
-def task_pays(task: Task, h: Array, s: Array, a: Array, s2: Array) -> Array:
-    """(m,) what the task pays for each transition; of a next state it does not have, on average."""
-    reward, pay = task.paid_rows
-    group = s * task.n_actions + a
-    paid = reward[np.minimum(h, len(reward) - 1), group]
-    if not pay.size:
-        return paid
-    declared = np.repeat(np.arange(len(task.sizes)), task.sizes) * task.n_states + task.successors
-    wanted = group * task.n_states + s2
-    at = np.minimum(np.searchsorted(declared, wanted), len(declared) - 1)
-    mean = task.by_pair(pay) / np.maximum(task.sizes, 1)
-    of_step = np.minimum(h, len(pay) - 1)
-    return paid + np.where(declared[at] == wanted, pay[of_step, at], mean[of_step, group])
-
-
 def visits(task: Task, data: Episodes) -> Array:
     """(n,) counts of the task's triples, of which only the pairs matter here."""
     group = (data.states * task.n_actions + data.actions)[data.there]
-    pairs = np.bincount(group, minlength=len(task.sizes)).astype(float)
+    weight = np.broadcast_to(data.times[:, None], data.there.shape)[data.there]
+    pairs = np.bincount(group, weight, minlength=len(task.sizes))
     counts = np.zeros(task.n_triples)
     counts[task.indptr[:-1][task.sizes > 0]] = pairs[task.sizes > 0]
     return counts
@@ -249,12 +172,24 @@ def ratios(task: Task, data: Episodes, chance: Array, did: Array) -> Array:
     return np.cumprod(each, axis=1)
 
 
+def averaged(each: Array, times: Array) -> tuple[float, float]:
+    """(mean, its standard error) of what the episodes say."""
+    n = times.sum()
+    mean = float(times @ each / n)
+    return mean, float(np.sqrt(times @ (each - mean) ** 2) / n)
+
+
+def per_step(ratio: Array, times: Array) -> Array:
+    """(n, H) the ratios so that they are 1 on average at every step."""
+    return ratio / np.maximum(times @ ratio / times.sum(), 1e-300)
+
+
 def reweighed(data: Episodes, ratio: Array) -> tuple[float, float]:
     """(value, standard error) of per-decision weighted importance sampling."""
-    weight = ratio / np.maximum(ratio.mean(axis=0), 1e-300)
-    means = (weight * data.earned).mean(axis=0)
-    each = (weight * (data.earned - means)).sum(axis=1)
-    return float(means.sum()), float(each.std() / np.sqrt(len(each)))
+    weight = per_step(ratio, data.times)
+    means = data.times @ (weight * data.earned) / data.times.sum()
+    off = (weight * (data.earned - means)).sum(axis=1)
+    return float(means.sum()), averaged(off, data.times)[1]
 
 
 def model_values(model: LogModel | ModelAt, policy: Any, start: Any) -> tuple[Array, Array]:
@@ -274,12 +209,11 @@ def doubly_robust(
 ) -> tuple[float, float]:
     """(value, standard error): the model's value, corrected by what the log saw beyond it."""
     steps = np.arange(task.horizon)
-    after = ratio / np.maximum(ratio.mean(axis=0), 1e-300)
+    after = per_step(ratio, data.times)
     before = np.hstack([np.ones((len(ratio), 1)), after[:, :-1]])
     said = np.where(data.there, q[steps, data.states * task.n_actions + data.actions], 0.0)
     stood = np.where(data.there, v[steps, data.states], 0.0)
-    each = (after * (data.earned - said) + before * stood).sum(axis=1)
-    return float(each.mean()), float(each.std() / np.sqrt(len(each)))
+    return averaged((after * (data.earned - said) + before * stood).sum(axis=1), data.times)
 
 
 def fitted_q(task: Task, data: Episodes, chance: Array) -> tuple[float, float]:
@@ -287,10 +221,10 @@ def fitted_q(task: Task, data: Episodes, chance: Array) -> tuple[float, float]:
 
     A pair without rows has the mean of what its state's other pairs have.
     """
-    rng, n = np.random.default_rng(0), len(data.states)
-    value = backward(task, data, chance, np.ones(n))
+    rng, n = np.random.default_rng(0), float(data.times.sum())
+    value = backward(task, data, chance, data.times)
     again = [
-        backward(task, data, chance, rng.multinomial(n, np.full(n, 1 / n)).astype(float))
+        backward(task, data, chance, rng.multinomial(round(n), data.times / n).astype(float))
         for _ in range(REPLICATES)
     ]
     return value, float(np.std(again, ddof=1))
