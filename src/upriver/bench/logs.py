@@ -19,7 +19,7 @@ from upriver.mnl.fit import fit_mnl
 from upriver.planning import solve
 
 N_SUCCESSORS, DIMENSION, ROWS = 5, 20, 1_000_000
-ASKED = {"greedy": 1.5, "cautious": 10.0, "pessimistic": 10.0}
+ASKED = {"greedy": 1.5, "pessimistic": 10.0, "cautious": None}
 
 
 def large_log(n_states: int, n_rows: int, seed: int = 0) -> tuple[FiniteMDP, LogModel]:
