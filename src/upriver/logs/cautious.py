@@ -89,7 +89,9 @@ def was_chosen(best: Candidate, z: float, rng: np.random.Generator) -> bool:
     worth, model = best.worth, best.worth.model
 
     def value(plan: Any, prob: Array) -> float:
-        return sweep(model.task, prob, played(model.task, plan), worth.first).value
+        table = played(model.task, plan)
+        assert table is not None
+        return sweep(model.task, prob, table, worth.first).value
 
     for error in (best.bad(z), draw(model, rng)):
         prob = moved(model, WIDE * error)
