@@ -16,7 +16,7 @@ from upriver.planning import solve
 
 N_ACTIONS = 4
 HORIZON = 20
-ALLOWED = {3: 0.6, 10: 0.8}
+ALLOWED = {3: 0.6, 10: 0.7}
 
 
 def random_mdp(n_states: int, n_successors: int, near: bool, seed: int = 0) -> FiniteMDP:
