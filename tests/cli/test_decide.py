@@ -44,6 +44,17 @@ def test_a_page(tmp_path, capsys):
     assert value == pytest.approx(-2 + 5 * (0.7 * 10 - 0.3 * 2), rel=0.08)
 
 
+def test_values_and_checks_start_where_the_episodes_do(tmp_path, capsys):
+    """Every patient starts ill: naming the state changes nothing, without episodes it does."""
+    file, page = write_log(tmp_path), tmp_path / "page.html"
+    said = []
+    for words in (["--episode", "patient"], ["--start", "ill"], []):
+        given = [*WORDS, "well=10,ill=-2", *words, "--out", str(page)]
+        assert main(["decide", str(file), *given]) == 0
+        said.append(float(capsys.readouterr().out.split("worth ")[1].split()[0]))
+    assert said[0] == said[1] < said[2] - 1
+
+
 def test_rewards_from_a_column(tmp_path, capsys):
     file, page = write_log(tmp_path), tmp_path / "page.html"
     assert main(["decide", str(file), *WORDS, "cost", "--out", str(page)]) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 
@@ -46,7 +47,7 @@ def decide(
     discount
         In place of a horizon; 1 for the average.
     start
-        The state where episodes start; where the log's rows are, in proportion, if absent.
+        The state where episodes start; if absent, where those of --episode do, or the rows are.
     states
         A table of attributes of states for the formula.
     at
@@ -92,16 +93,16 @@ def decide(
         numbers_of("--at", at), horizon=horizon, reward=pays,
         discount=None if discount == 1.0 else discount,
     )  # fmt: skip
-    data = decided(model, fixed, start, confidence)
+    of_log = str(log), names, episode, step
+    data = decided(model, fixed, starting(fixed, start, of_log, weights), confidence)
     how = "Name the column of the episode (--episode) to make them."
     none = "They follow episodes to their last step, and there is none."
     data |= {"checks": [], "verdict": how if discount is None else none}
     if episode is not None:
-        of_log = log, names, episode, step, weights
-        data |= checked(fixed, data["plan"], of_log, confidence)
+        data |= checked(fixed, data["plan"], of_log, weights, confidence)
     data |= {
         "title": f"Decide from {log.name}",
-        "command": f"upriver decide {log} "
+        "command": f"upriver decide {log} --formula {quote(formula)} --reward {quote(reward)} "
         + (f"--horizon {horizon}" if discount is None else f"--discount {discount:g}"),
     }
     file = write_file(out, decision_page(data))
@@ -150,7 +151,24 @@ def rewards(text: str, frame: Any, names: tuple[str, ...], times: Any, world: An
     return table
 
 
-def decided(model: Any, fixed: Any, start: str | None, confidence: float) -> dict:
+def starting(fixed: Any, start: str | None, of_log: Any, weights: str | None) -> Any:
+    """The state named, or {state: share} of the log's episodes or, without any, of its rows."""
+    from upriver.logs.episodes import read_episodes
+    from upriver.logs.extremes import visits_of
+
+    task = fixed.task
+    if start is not None:
+        by_word = {str(s): s for s in task.states}
+        if start not in by_word:
+            raise ValueError(f"--start is {start!r}; states are {', '.join(by_word)}")
+        return by_word[start]
+    if of_log[2] is not None:
+        return read_episodes(task, *of_log, reward=None, weights=weights).starts(task)
+    rows = visits_of(task, fixed.counts).reshape(task.n_states, task.n_actions).sum(axis=1)
+    return {task.states[s]: float(n / rows.sum()) for s, n in enumerate(rows) if n > 0}
+
+
+def decided(model: Any, fixed: Any, first: Any, confidence: float) -> dict:
     """The numbers of the page."""
     import numpy as np
 
@@ -161,14 +179,6 @@ def decided(model: Any, fixed: Any, start: str | None, confidence: float) -> dic
     task = fixed.task
     pairs = visits_of(task, fixed.counts)
     rows = pairs.reshape(task.n_states, task.n_actions)
-    if start is None:
-        share = rows.sum(axis=1) / rows.sum()
-        first: Any = {task.states[s]: float(p) for s, p in enumerate(share) if p > 0}
-    else:
-        by_word = {str(s): s for s in task.states}
-        if start not in by_word:
-            raise ValueError(f"--start is {start!r}; states are {', '.join(by_word)}")
-        first = by_word[start]
     plan = plan_with(fixed, "cautious", confidence, start=first)
     new, old = (policy_value(fixed, p, confidence, first) for p in (plan, "behaviour"))
     gain = compare_policies(fixed, plan, "behaviour", confidence, first)
@@ -214,11 +224,8 @@ def decided(model: Any, fixed: Any, start: str | None, confidence: float) -> dic
     }  # fmt: skip
 
 
-def checked(fixed: Any, plan: Any, of_log: Any, confidence: float) -> dict:
+def checked(fixed: Any, plan: Any, of_log: Any, weights: str | None, confidence: float) -> dict:
     from upriver.logs.offpolicy import check_value
 
-    log, names, episode, step, weights = of_log
-    found = check_value(
-        fixed, plan, str(log), names, episode, step, confidence=confidence, weights=weights
-    )
+    found = check_value(fixed, plan, *of_log, confidence=confidence, weights=weights)
     return {"checks": found.rows, "verdict": found.verdict[:1].upper() + found.verdict[1:]}

@@ -31,6 +31,11 @@ class Episodes(NamedTuple):
     times: Array
     """(n,) how often each episode counts."""
 
+    def starts(self, task: Task) -> dict[Any, float]:
+        """{state: share of the episodes that start there}."""
+        first = np.bincount(self.states[:, 0], self.times) / self.times.sum()
+        return {task.state_names[s]: float(first[s]) for s in np.flatnonzero(first)}
+
     @property
     def earned(self) -> Array:
         """(n, H) the rewards, and at the last step what comes after it."""

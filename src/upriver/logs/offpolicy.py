@@ -97,8 +97,7 @@ def check_value(
         raise ValueError("check_value follows episodes to their last step; the task has none")
     data = read_episodes(task, log, tuple(columns), episode, step, reward, weights)
     times, n = data.times, float(data.times.sum())
-    first = np.bincount(data.states[:, 0], times, minlength=task.n_states) / n
-    start = {task.state_names[s]: float(p) for s, p in enumerate(first) if p > 0}
+    start = data.starts(task)
     believed = policy_value(model, policy, confidence, start)
     table = played(task, policy)
     did = behaviour(task, visits(task, data))
