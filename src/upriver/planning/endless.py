@@ -48,7 +48,7 @@ def plan_l1(
 def plan_errors(
     task: Task, prob: Array, reward: Array, geometry: Array, beta: float, word: np.uint64
 ) -> Plan:
-    """P V and beta standard errors of it, at most the largest next value."""
+    """The optimum over models within beta standard errors of `prob` at each pair."""
     chosen, earned, discount = prob.copy(), reward.copy(), gain_discount(task)
     improve = partial(
         kernels.optimism.improve_errors, task.indptr, task.successors, prob, reward,

@@ -34,7 +34,8 @@ WILD = 1e9
 STUCK = 3
 """Solutions in a row that may leave the policy as it is."""
 CHOICES, MOST_CHOICES = 30, 3_000
-"""Solutions, and then sweeps, at most where each improvement chooses a model too."""
+"""Solutions, and then sweeps, at most where each improvement chooses a model too. The first is also
+how many policies without a gain of their own are passed through."""
 GAP = 1e-3
 """1 - discount where a chain has no gain of its own."""
 BAND = 2e9
@@ -135,7 +136,7 @@ def iterate(
     reach, band = band_of(rows)
     # solving the equations of a chain takes as long as a few sweeps of it
     most = LONG if band is None else min(LONG, SHORT + (reach + 1) ** 2 // widest)
-    sweeps, stuck, direct = 0, 0, False
+    sweeps, stuck, torn, direct = 0, 0, 0, False
     while True:
         before = policy.copy()
         low, high = improve(w, u, policy)
@@ -143,7 +144,7 @@ def iterate(
         slack = 8.0 * np.finfo(float).eps * max(float(np.abs(u).max()), 1.0)
         same = np.array_equal(before, policy)
         stuck = stuck + 1 if direct and (choosing or same) else 0
-        hopeless = not span < WILD or stuck > patience or sweeps > MOST_SWEEPS
+        hopeless = not span < WILD or stuck > patience or torn > CHOICES or sweeps > MOST_SWEEPS
         if span <= max(tolerance, slack) or hopeless:
             return Found(policy, u, float(low - slack), float(high + slack), sweeps)
         if choosing:
@@ -158,6 +159,7 @@ def iterate(
             if exact is None and split:
                 return Found(policy, u, -np.inf, np.inf, sweeps)
             if exact is None:
+                torn += 1
                 exact = settled(start, to, weight, pay, 1.0 - GAP, reach, w, band)
             assert exact is not None
             w = exact
