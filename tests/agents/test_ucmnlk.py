@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import upriver as up
+from tests.reference import best_within
 from upriver.mnl.online import mirror_radius, mirror_regularization, theory_step
 from upriver.planning.endless import plan_errors, plan_for, plan_l1
 
@@ -50,18 +51,19 @@ def test_extended_plans_are_fixed_points_of_a_plain_sweep(seed, rng):
         q[g] = reward[g] + 0.9 * p @ values
     np.testing.assert_allclose(q.reshape(task.n_states, -1).max(axis=1), v, atol=1e-5)
     task = mdp.known
-    phi = up.features.one_hot(task)
-    agent = up.UCRLMNLSE(task, phi, 1.5)
+    agent = up.UCRLMNLSE(task, up.features.one_hot(task), 1.5)
     state = up.simulate(mdp, agent, n_steps=50 + 50 * seed).state
     plan = agent.plan(state, rng)
     v = plan.v[0]
     for g in range(len(q)):
         rows = slice(task.indptr[g], task.indptr[g + 1])
         values, p = v[task.successors[rows]], state.model.prob[0][rows]
-        x, n = p * (values - p @ values), len(p)
+        n = len(p)
         inner = state.model.geometry[0][task.square_start[g] :][: n * n].reshape(n, n)
-        bonus = 1.5 * np.sqrt(max(x @ inner @ x, 0.0))
-        q[g] = reward[g] + 0.9 * min(p @ values + bonus, values.max())
+        size, axes = np.linalg.eigh(inner)
+        phi = axes * np.sqrt(np.maximum(size, 0.0))  # rows with these inner products
+        jacobian = p[:, None] * (phi - p @ phi)
+        q[g] = reward[g] + 0.9 * best_within(p, jacobian, values, 1.5)
     np.testing.assert_allclose(q.reshape(task.n_states, -1).max(axis=1), v, atol=1e-5)
 
 

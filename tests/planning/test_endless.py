@@ -4,11 +4,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog, minimize
+from scipy.optimize import linprog
 
 import upriver as up
 from tests.envs.test_queue import threshold_gain
-from tests.reference import dense, random_mdp
+from tests.reference import best_within, dense, random_mdp
 from upriver import kernels
 from upriver.bench.planning import random_mdp as sparse_mdp
 from upriver.planning import stationary
@@ -313,17 +313,3 @@ def test_optimism_in_standard_errors_takes_the_best_distribution_of_the_set(rng)
         ).min() > 0:
             assert found @ values == pytest.approx(p @ values + free)
     assert np.max(short) < 1e-6
-
-
-def best_within(p, jacobian, values, beta):
-    """The largest value over the cut ellipsoid, by a solver for smooth programmes."""
-    allowed = (
-        {"type": "ineq", "fun": lambda x: beta**2 - x @ x, "jac": lambda x: -2 * x},
-        {"type": "ineq", "fun": lambda x: p + jacobian @ x, "jac": lambda x: jacobian},
-    )
-    gradient = jacobian.T @ values
-    solved = minimize(
-        lambda x: -gradient @ x, np.zeros_like(gradient), jac=lambda x: -gradient,
-        constraints=allowed, method="SLSQP", options={"ftol": 1e-12, "maxiter": 500},
-    )  # fmt: skip
-    return p @ values - solved.fun
