@@ -63,8 +63,7 @@ class EpsilonGreedy:
             task, state.model.prob, family.reward(self, state), np.zeros((1, len(task.sizes))),
             np.zeros(task.horizon), clip_nothing(task), draw_word(rng),
         )  # fmt: skip
-        k = state.k if not task.endless else 1.0 + state.model.counts.sum()
-        chance = self.epsilon * k**-self.decay
+        chance = self.epsilon * state.k**-self.decay
         if task.endless:
             uniform = task.available / task.available.sum(axis=1, keepdims=True)
             taken = np.eye(task.n_actions)[greedy.policy]

@@ -19,7 +19,7 @@ from upriver.mnl.confidence import Evidence
 @displayed
 class State(NamedTuple):
     k: int
-    """Number of the next episode, from 1."""
+    """Number of the next episode, from 1; of the next step, where there is no last one."""
     model: Any
     """The transition cores: a `mnl.model.Model` or a `mnl.online.Online`."""
     rewards: rewards.RewardSums | None
@@ -41,7 +41,8 @@ def lam(agent: Any, k: int) -> float:
 
 def advance(agent: Any, state: State, model: Any, episode: Episode) -> State:
     """The state after an episode, from which `model` was learned."""
-    return State(state.k + 1, model, rewards.observe(agent.task, state.rewards, episode))
+    k = state.k + (len(episode.actions) if agent.task.endless else 1)
+    return State(k, model, rewards.observe(agent.task, state.rewards, episode))
 
 
 def until_informed(agent: Any, state: State, episode: Episode) -> int:

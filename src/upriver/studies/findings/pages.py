@@ -31,6 +31,7 @@ from upriver.studies.findings.measured import (
 from upriver.studies.findings.successors import all_mnl, cho_figure_1
 from upriver.studies.findings.untuned import (
     how_many_errors,
+    streams,
     untuned,
     untuned_long,
     useful_range,
@@ -228,6 +229,7 @@ FINDINGS: dict[str, Callable[[Sequence[Measured]], Page]] = {
     "useful-range": useful_range,
     "untuned-long": untuned_long,
     "how-many-errors": how_many_errors,
+    "streams": streams,
     "cho-figure-1": cho_figure_1,
     "all-mnl": all_mnl,
     "all-mnl-drawn": all_mnl,

@@ -38,23 +38,11 @@ def untuned(measured: Sequence[Measured]) -> Page:
     tables, panels = [], {}
     for sharing, title in ((True, "shared features"), (False, "one-hot features and tables")):
         here = [m for m in measured if shares(m) == sharing]
-        own = [m for m in here if not m.cell.agent.endswith(TUNED)]
-        best = {env: best_tuned(here, env) for env in places}
-        cells = [m.cell for m in here]
-        lost = pivot(cells, lambda c: (c.agent, c.env), lost_text)
-        first = own[0].run.agent
-        verdict = [["environment", "best tuned", "loses", "as it comes", "loses", "more", "close"]]
-        for m in own:
-            if m.run.agent == first:
-                rival = best[m.cell.env]
-                verdict.append(
-                    [m.cell.env, rival.cell.agent, lost_text(rival.cell), m.cell.agent,
-                     lost_text(m.cell), minus(m, rival),
-                     "yes" if keeps_up(m.cell.lost, rival.cell.lost) else "no"]
-                )  # fmt: skip
+        first = next(m for m in here if not tuned(m))
+        lost = pivot([m.cell for m in here], lambda c: (c.agent, c.env), lost_text)
         head = f"{title[0].upper()}{title[1:]}: episodes lost"
-        tables += [f"{head}\n\n{lost}", as_markdown(verdict)]
-        panels[title] = foremost(profile(here, places), own[0].cell.agent.split()[0])
+        tables += [f"{head}\n\n{lost}", verdict(here, first.run.agent)]
+        panels[title] = foremost(profile(here, places), first.cell.agent.split()[0])
     tables.append(runs_text([m.cell for m in measured]))
     tables.append("*Close*: at most 1.25 times the best tuned, or half an episode more.\n")
     xlabel = "factor: (lost + 0.5) / (best tuned + 0.5)"
@@ -62,18 +50,34 @@ def untuned(measured: Sequence[Measured]) -> Page:
     return "\n".join(tables), {"untuned": figure}
 
 
+def tuned(m: Measured) -> bool:
+    return m.cell.agent.endswith(TUNED)
+
+
 def shares(m: Measured) -> bool:
     return m.cell.features not in ("", "one-hot")
 
 
-def keeps_up(lost: float, best: float) -> bool:
-    """At most 1.25 times the best, or half an episode more."""
-    return lost <= max(1.25 * best, best + SLACK)
+def verdict(measured: Sequence[Measured], agent: str, slack: float = SLACK) -> str:
+    """`agent` as it comes beside the best tuned learner on each environment."""
+    rows = [["environment", "best tuned", "loses", "as it comes", "loses", "more", "close"]]
+    for m in measured:
+        if m.run.agent == agent and not tuned(m):
+            best = best_tuned(measured, m.cell.env)
+            rows.append(
+                [m.cell.env, best.cell.agent, lost_text(best.cell), m.cell.agent, lost_text(m.cell),
+                 minus(m, best), "yes" if keeps_up(m.cell.lost, best.cell.lost, slack) else "no"]
+            )  # fmt: skip
+    return as_markdown(rows)
+
+
+def keeps_up(lost: float, best: float, slack: float = SLACK) -> bool:
+    """At most 1.25 times the best, or `slack` more."""
+    return lost <= max(1.25 * best, best + slack)
 
 
 def best_tuned(measured: Sequence[Measured], env: str) -> Measured:
-    tuned = [m for m in measured if m.cell.env == env and m.cell.agent.endswith(TUNED)]
-    return min(tuned, key=lambda m: m.cell.lost)
+    return min((m for m in measured if m.cell.env == env and tuned(m)), key=lambda m: m.cell.lost)
 
 
 def profile(measured: Sequence[Measured], places: Sequence[str]) -> dict[str, plots.Band]:
@@ -138,14 +142,29 @@ def scale_of(m: Measured) -> float:
 
 def untuned_long(measured: Sequence[Measured]) -> Page:
     """Cumulative regret over many episodes: who stops exploring too early is seen to go up."""
+    cells = [m.cell for m in measured]
+    table = pivot(cells, lambda c: (c.agent, c.env), lost_text)
+    return f"{table}\n{runs_text(cells)}", {"untuned-long": regret_figure(measured)}
+
+
+def regret_figure(measured: Sequence[Measured]) -> Any:
+    """Cumulative regret on log axes, a panel for each environment."""
     panels: dict[str, dict[str, Any]] = {}
     for m in measured:
         curve = curve_of(m.sample, "regret")
         at = log_spaced(1, len(curve.episodes), 80) - 1
         panels.setdefault(m.cell.env, {})[m.cell.agent] = curve.band(at)
+    return plots.regret_curves(panels, log=True)
+
+
+def streams(measured: Sequence[Measured]) -> Page:
+    """Steps lost in one stream, and the cumulative regret of the first learner and tuned ones."""
     cells = [m.cell for m in measured]
-    table = pivot(cells, lambda c: (c.agent, c.env), lost_text)
-    return f"{table}\n{runs_text(cells)}", {"untuned-long": plots.regret_curves(panels, log=True)}
+    first = measured[0]
+    lost = pivot(cells, lambda c: (c.agent, c.env), lost_text)
+    drawn = [m for m in measured if m.cell.agent == first.cell.agent or tuned(m)]
+    text = f"Steps lost\n\n{lost}\n{verdict(measured, first.run.agent, 0.0)}\n{runs_text(cells)}"
+    return text, {"streams": regret_figure(drawn)}
 
 
 def how_many_errors(measured: Sequence[Measured]) -> Page:
