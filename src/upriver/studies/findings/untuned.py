@@ -12,8 +12,9 @@ from upriver.results import plots
 from upriver.results.analysis import counts_of, curve_of, draws
 from upriver.results.styles import TUNED
 from upriver.results.tables import as_markdown
-from upriver.studies.findings.figures import range_figure
+from upriver.studies.findings.figures import dots_figure, range_figure
 from upriver.studies.findings.measured import (
+    Cell,
     Measured,
     Page,
     log_spaced,
@@ -28,6 +29,8 @@ SLACK = 0.5
 FACTORS = np.geomspace(1.0, 32.0, 60)
 LINES = 8
 """Learners of a panel of the profile, at most: the recommended one, and the best of the others."""
+MEANT = 0.85
+"""The share of the optimum that half and double of the standard errors are meant to keep."""
 KEEPS = 0.9
 """The share of the best that a useful bonus keeps."""
 
@@ -168,7 +171,13 @@ def streams(measured: Sequence[Measured]) -> Page:
 
 
 def how_many_errors(measured: Sequence[Measured]) -> Page:
-    """Episodes lost and locked-in runs with at least b standard errors, for several b."""
+    """Episodes lost with at least b standard errors, and the share earned with half and double."""
     cells = [m.cell for m in measured]
     table = pivot(cells, lambda c: (c.agent, c.env), lost_text)
-    return f"{table}\n{runs_text(cells)}", {}
+    panels: dict[str, dict[str, dict[str, Cell]]] = {}
+    for name, title in {"half": "half", "1.5": "as it comes", "double": "double"}.items():
+        for c in cells:
+            if c.agent.endswith(f"shared {name}"):
+                panels.setdefault(title, {}).setdefault("", {})[c.env] = c
+    figure = dots_figure(panels, "share", "share of the optimum", mark=MEANT) if panels else None
+    return f"{table}\n{runs_text(cells)}", {"how-many-errors": figure} if figure else {}
