@@ -40,7 +40,7 @@ html_static_path = ["_static"]
 html_css_files = ["upriver.css"]
 html_title = f"Upriver {release}"
 html_show_sphinx = False
-exclude_patterns = ["_build", "results/table1.md", "results/all-mnl*.md", "results/cho-*.md"]
+exclude_patterns = ["_build", "results/table1.md", "results/cho-*.md"]
 suppress_warnings = ["toc.empty_glob"]  # pages that only some versions have
 
 CODE = re.compile(r"`([^`]+)`")

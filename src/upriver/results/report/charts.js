@@ -284,9 +284,9 @@ function tuningChart(entry, agent) {
   return { data, layout, text: `Mean score of each grid point over ${entry.runs} tuning runs, with 95% intervals.${chosen}` };
 }
 
-function secondsChart(rows, agents) {
+function secondsChart(rows, agents, unit) {
   const shown = agents.map((a) => [a, rows.find((r) => r.agent === a.name)]).filter(([, r]) => r && r.seconds > 0).reverse();
-  const layout = baseLayout("seconds per 1,000 episodes", "");
+  const layout = baseLayout(`seconds per 1,000 ${unit}s`, "");
   layout.xaxis.type = "log";
   layout.yaxis.rangemode = "normal";
   layout.yaxis.ticks = "";

@@ -56,10 +56,14 @@ function learners() {
   return present().filter((a) => !["optimal", "random", "always"].includes(a.name.toLowerCase()));
 }
 
+function environment() {
+  return DATA.environments.find((e) => e.name === state.env);
+}
+
 function drawCurves() {
   const curves = DATA.curves[state.env];
   const agents = present().filter((a) => !state.hidden.has(a.name));
-  const { optimal, unit } = DATA.environments.find((e) => e.name === state.env);
+  const { optimal, unit } = environment();
   const shared = { log: state.log, seeds: state.seeds, unit };
   $("learning-title").textContent = unit === "step" ? "What a step earns" : "What an episode earns";
   plot("learning", curvesChart(curves, agents, $("measure").value, { ...shared, optimal }));
@@ -70,7 +74,7 @@ function drawCurves() {
 
 function drawTime() {
   const rows = DATA.table.filter((r) => r.env === state.env);
-  plot("seconds", secondsChart(rows, learners().filter((a) => !state.hidden.has(a.name))));
+  plot("seconds", secondsChart(rows, learners().filter((a) => !state.hidden.has(a.name)), environment().unit));
 }
 
 function drawInside() {
@@ -123,13 +127,14 @@ function fixed(x, digits) {
 function drawTable() {
   const table = $("totals");
   const rows = DATA.table.filter((r) => r.env === state.env);
+  const unit = environment().unit;
   const learners = rows.filter((r) => r.agent.toLowerCase() !== "optimal");
   const most = Math.max(...learners.map((r) => r.mean));
   const among = (r) => learners.length > 1 && learners.includes(r) && r.high >= most;
   const digits = Math.max(...rows.map((r) => Math.abs(r.mean))) >= 1000 ? 1 : 2;
   table.replaceChildren(
     element("caption", {}, `Total return on ${state.env}`),
-    head(["agent", "runs", "episodes", "mean ± sd", "95% interval", "IQM", "of optimum", "episodes lost"]),
+    head(["agent", "runs", `${unit}s`, "mean ± sd", "95% interval", "IQM", "of optimum", `${unit}s lost`]),
     element("tbody", {}, ...rows.map((r) => element("tr", { class: among(r) ? "best" : undefined },
       element("th", { scope: "row" }, swatch(AGENTS[r.agent]), r.agent),
       cell(r.runs), cell(r.episodes.toLocaleString("en")), cell(`${fixed(r.mean, digits)} ± ${fixed(r.sd, digits)}`),

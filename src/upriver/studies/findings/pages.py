@@ -28,7 +28,7 @@ from upriver.studies.findings.measured import (
     runs_text,
     share_text,
 )
-from upriver.studies.findings.successors import all_mnl, cho_figure_1
+from upriver.studies.findings.successors import cho_figure_1
 from upriver.studies.findings.untuned import (
     how_many_errors,
     streams,
@@ -231,8 +231,6 @@ FINDINGS: dict[str, Callable[[Sequence[Measured]], Page]] = {
     "how-many-errors": how_many_errors,
     "streams": streams,
     "cho-figure-1": cho_figure_1,
-    "all-mnl": all_mnl,
-    "all-mnl-drawn": all_mnl,
     "kappa": kappa,
     "changing": changing,
 }

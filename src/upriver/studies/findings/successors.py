@@ -1,4 +1,4 @@
-"""Figure 1 of Cho et al. (2024) and the comparison of all MNL learners: returns and run time."""
+"""Figure 1 of Cho et al. (2024): returns and run time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from upriver.results import plots
 from upriver.results.analysis import Curve, curve_of
 from upriver.results.tables import as_markdown
-from upriver.studies.findings.measured import Measured, Page, log_spaced, lost_text, pivot
+from upriver.studies.findings.measured import Measured, Page, log_spaced, lost_text
 
 PUBLISHED = {"RRL-MNL": 20.3, "UCRL-MNL": 4302.3, "ORRL-MNL": 76.2, "UCRL-MNL+": 70.1}
 """Seconds for the first 1,000 episodes in Figure 1c, on the authors' hardware."""
@@ -53,13 +53,3 @@ def cho_figure_1(measured: Sequence[Measured]) -> Page:
 def thinned(curve: Curve) -> plots.Band:
     """A curve at some 200 episodes, evenly spaced on a log axis."""
     return curve.band(log_spaced(1, len(curve.episodes), 200) - 1)
-
-
-def all_mnl(measured: Sequence[Measured]) -> Page:
-    """Episodes lost and run time of every MNL learner on every environment."""
-    cells = [m.cell for m in measured]
-    lost = pivot(cells, lambda c: (c.agent, c.env), lost_text)
-    times = {(m.cell.env, m.cell.agent): f"{m.seconds:.3f}" for m in measured}
-    slow = pivot(cells, lambda c: (c.agent, c.env), lambda c: times[c.env, c.agent])
-    text = f"Episodes lost\n\n{lost}\n\nSeconds per 1,000 episodes\n\n{slow}"
-    return text, {}

@@ -42,15 +42,33 @@ def untuned(measured: Sequence[Measured]) -> Page:
     for sharing, title in ((True, "shared features"), (False, "one-hot features and tables")):
         here = [m for m in measured if shares(m) == sharing]
         first = next(m for m in here if not tuned(m))
-        lost = pivot([m.cell for m in here], lambda c: (c.agent, c.env), lost_text)
-        head = f"{title[0].upper()}{title[1:]}: episodes lost"
+        lost = both(here)
+        head = f"{title[0].upper()}{title[1:]}: episodes lost as it comes / tuned"
         tables += [f"{head}\n\n{lost}", verdict(here, first.run.agent)]
         panels[title] = foremost(profile(here, places), first.cell.agent.split()[0])
     tables.append(runs_text([m.cell for m in measured]))
-    tables.append("*Close*: at most 1.25 times the best tuned, or half an episode more.\n")
+    tables.append(
+        "Percentages are shares of locked-in runs. *Close*: at most 1.25 times the best tuned, or "
+        "half an episode more.\n"
+    )
     xlabel = "factor: (lost + 0.5) / (best tuned + 0.5)"
     figure = plots.profile_figure(panels, xlabel, "environments within the factor")
     return "\n".join(tables), {"untuned": figure}
+
+
+def both(measured: Sequence[Measured]) -> str:
+    """A row for each learner: what it loses as it comes, and what tuned."""
+    at: dict[tuple[str, str], dict[bool, str]] = {}
+    for m in measured:
+        name = m.cell.agent.removesuffix(TUNED).rstrip(), m.cell.env
+        locked = f" ({100 * m.cell.locked:.0f}%)" if m.cell.locked else ""
+        at.setdefault(name, {})[tuned(m)] = f"{m.cell.lost:.1f}{locked}"
+    agents, places = (list(dict.fromkeys(name[i] for name in at)) for i in (0, 1))
+    rows = [
+        [agent, *(" / ".join(at[agent, env].get(x, "-") for x in (False, True)) for env in places)]
+        for agent in agents
+    ]
+    return as_markdown([["agent", *places], *rows])
 
 
 def tuned(m: Measured) -> bool:
