@@ -48,10 +48,10 @@ def advance(agent: Any, state: State, model: Any, episode: Episode) -> State:
 def until_informed(agent: Any, state: State, episode: Episode) -> int:
     """Steps until the determinant of lambda I and the information at theta_hat has doubled.
 
-    At most as many as came before, so that it does not stay for ever where nothing is to learn.
+    At most half as many as came before, so that it does not stay for long where little is to learn.
     """
-    before = int(state.model.counts.sum()) + 1
-    episode = stretch(episode, 0, min(len(episode.actions), before))
+    most = int(state.model.counts.sum()) // 2 + 1
+    episode = stretch(episode, 0, min(len(episode.actions), most))
     features, theta, lam = agent.features, state.model.theta[0], state.model.regularization
 
     def learn(counts: Array, part: Episode) -> Array:

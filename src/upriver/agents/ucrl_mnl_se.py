@@ -44,9 +44,9 @@ class UCRLMNLSE:
     P_theta_hat V is asymptotically normal, so the bonus of one (s, a, h) is optimistic with
     probability Phi(beta_k). Ties are broken uniformly at random when the plan is made.
 
-    Without a last step k counts steps, a plan is played until det B has doubled, or the time, and
-    the ridge after t steps is lambda / log t: what never happened in t steps then has a chance of
-    about 1 / t, where a fixed ridge would leave it log(t) / t.
+    Without a last step k counts steps, a plan is played until det B has doubled or half as many
+    steps as came before have passed, and the ridge after t steps is lambda / log t: what never
+    happened in t steps then has a chance of about 1 / t, where a fixed ridge leaves log(t) / t.
     """
 
     task: Task
