@@ -56,7 +56,7 @@ def discounted(
         error = float(np.abs(work().v - v).max())
         if error > 3 * TOLERANCE:
             raise ArithmeticError(f"QuantEcon's {name} differs by {error:.3g} at {case}")
-    taken = interleaved(works, 1 if quick or large else 3)
+    taken = interleaved(works, 1 if quick else 3)
     for name in methods:
         yield Line(
             "discounted reward", case, 1e3 * taken["ours"], "ms",
