@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from tests.reference import groups, matrix, mnl_log_probabilities, random_mdp
-from upriver import FiniteMDP, envs, features
+from upriver import UCRLMNL, FiniteMDP, envs, features, fit_mnl, simulate
 from upriver.features import Features
 from upriver.mnl.likelihood import probabilities
 
@@ -190,3 +190,25 @@ def test_norm_bound_is_the_longest_row(rng):
     longest = max(float(np.sqrt(row @ row)) for row in given)
     for made in (Features(task, given), Features(task, sparse.csr_array(given))):
         assert made.norm_bound == pytest.approx(longest, rel=1e-14)
+
+
+def test_float32_stays_and_what_cannot_be_written_to_is_borrowed(rng):
+    """Half the memory, or none: and the same model, since sums are in float64."""
+    mdp = envs.riverswim(5, 8)
+    task = mdp.task("local")
+    single = rng.normal(size=(task.n_triples, 3)).astype(np.float32)
+    double = Features(task, single.astype(np.float64))
+    copied = Features(task, single)
+    assert copied.matrix.dtype == np.float32 and not np.shares_memory(copied.matrix, single)
+    single.flags.writeable = False
+    borrowed = Features(task, single)
+    assert np.shares_memory(borrowed.matrix, single)
+    assert borrowed.norm_bound == copied.norm_bound == double.norm_bound
+    runs = [simulate(mdp, UCRLMNL(task, made), 20, seed=1) for made in (double, copied, borrowed)]
+    for run in runs[1:]:
+        np.testing.assert_array_equal(run.values, runs[0].values)
+        np.testing.assert_array_equal(run.state.model.theta, runs[0].state.model.theta)
+    counts = rng.integers(1, 5, task.n_triples).astype(float)
+    np.testing.assert_allclose(
+        fit_mnl(copied, counts, 1.0).theta, fit_mnl(double, counts, 1.0).theta, rtol=1e-9
+    )

@@ -12,7 +12,8 @@ the units of the task. An agent with IN_UNITS plans in the user's units.
 
 from __future__ import annotations
 
-from functools import partial, wraps
+from functools import wraps
+from types import MethodType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,16 +30,22 @@ Kind = TypeVar("Kind", bound=type)
 
 def guarded(kind: Kind) -> Kind:
     """An agent whose `plan` and `update` look at what they are given, and that shows itself."""
-    plan, update, init = kind.plan, kind.update, kind.__init__
+    plan, update, init, make = kind.plan, kind.update, kind.init, kind.__init__
 
-    @wraps(init)
-    def checked_init(self: Any, *given: Any, **named: Any) -> None:
-        init(self, *given, **named)
+    @wraps(make)
+    def checked_fields(self: Any, *given: Any, **named: Any) -> None:
+        make(self, *given, **named)
         if self.task.endless and not hasattr(kind, "lasts"):
             raise ValueError(
                 f"{kind.__name__} plans for a number of steps, and the task has no last step; use "
                 "UCRLMNLSE, UCMNLK, UCRL2, PSRL or EpsilonGreedy"
             )
+
+    @wraps(init)
+    def noted_init(self: Any) -> Any:
+        state = init(self)
+        object.__setattr__(self, "first_layout", layout(state))
+        return state
 
     @wraps(plan)
     def checked_plan(self: Any, state: Any, rng: Any) -> Any:
@@ -54,7 +61,8 @@ def guarded(kind: Kind) -> Kind:
         episode = checked_episode(self.task, episode)
         return update(self, state, plan, inside(self.task, episode))
 
-    kind.plan, kind.update, kind.__init__ = checked_plan, checked_update, checked_init
+    kind.plan, kind.update = checked_plan, checked_update
+    kind.init, kind.__init__ = noted_init, checked_fields
     return displayed(kind)
 
 
@@ -76,8 +84,8 @@ def unguarded(agent: Any) -> tuple[Any, Any]:
     """(plan, update) of an agent, without the checks and on the scale of [0, 1]."""
     plan, update = agent.plan, agent.update
     return (
-        partial(plan.__wrapped__, agent) if hasattr(plan, "__wrapped__") else plan,
-        partial(update.__wrapped__, agent) if hasattr(update, "__wrapped__") else update,
+        MethodType(plan.__wrapped__, agent) if hasattr(plan, "__wrapped__") else plan,
+        MethodType(update.__wrapped__, agent) if hasattr(update, "__wrapped__") else update,
     )
 
 
@@ -90,10 +98,7 @@ def check_agent(agent: Any) -> None:
 
 def check_state(agent: Any, state: Any, finite: bool = False) -> None:
     """Refuse a state that is not laid out as the agent's first one."""
-    expected = vars(agent).get("first_layout")
-    if expected is None:
-        expected = layout(agent.init())
-        object.__setattr__(agent, "first_layout", expected)
+    expected = vars(agent).get("first_layout") or layout(agent.init())
     different = first_difference(layout(state), expected)
     if different:
         raise ValueError(

@@ -22,6 +22,8 @@ from upriver.features.layout import Layout, pack
 from upriver.mdp import Task
 from upriver.mdp.names import few
 
+FEW = 2**22  # numbers of a part of a matrix, so that what is made of it stays small
+
 
 def own_columns(task: Task, spread: float | str) -> Any:
     """(n, n - S*A) one column per triple but the first of each (s, a); an open spread counts 1."""
@@ -31,10 +33,22 @@ def own_columns(task: Task, spread: float | str) -> Any:
     return sparse.csr_array(entries, shape=(task.n_triples, len(rows)))
 
 
+def dense(values: Any) -> Array:
+    """A copy in float64, or in float32 where it comes so; what cannot be written to is borrowed."""
+    kind = np.float32 if getattr(values, "dtype", None) == np.float32 else np.float64
+    matrix = as_float("features", values, kind)
+    return matrix.copy() if matrix.flags.writeable else matrix
+
+
 @displayed
 @dataclass(frozen=True, eq=False, repr=False)
 class Features:
-    """varphi on the triples of a task: `matrix` (n, d), dense or scipy.sparse."""
+    """varphi on the triples of a task: `matrix` (n, d), dense or scipy.sparse.
+
+    Where memory is short: a dense matrix of float32 stays one, and one that cannot be written to (a
+    file opened with `np.load(path, mmap_mode="r")`) is not copied. Sums are in float64 all the
+    same.
+    """
 
     task: Task
     matrix: Any
@@ -51,7 +65,7 @@ class Features:
             matrix = sparse.csr_array(self.matrix, dtype=np.float64, copy=True)
             matrix.check_format(full_check=True)
         else:
-            matrix = as_float("features", self.matrix).copy()
+            matrix = dense(self.matrix)
         n = instance("task", self.task, Task).n_triples
         if matrix.ndim != 2 or matrix.shape[0] != n or matrix.shape[1] < 1:
             raise ValueError(
@@ -60,14 +74,15 @@ class Features:
             )
         if sparse.issparse(matrix):
             matrix.sum_duplicates()
-            rows, data = sparse.coo_array(matrix).row, matrix.data
-        else:
-            rows, data = np.broadcast_to(np.arange(n)[:, None], matrix.shape), matrix
-        if not (finite := np.isfinite(data)).all():
-            row = int(rows[~finite][0])
-            s, a, s2 = (int(x[row]) for x in self.task.triples)
+        data = matrix.data if sparse.issparse(matrix) else matrix
+        if (
+            data.size and not np.isfinite([data.min(), data.max()]).all()
+        ):  # without an array of them
+            kept = sparse.coo_array(matrix)
+            at = np.flatnonzero(~np.isfinite(kept.data))[0]
+            s, a, s2 = (int(x[kept.row[at]]) for x in self.task.triples)
             raise ValueError(
-                f"features of row {row} (s={s}, a={a}, s'={s2}) hold {data[~finite][0]}; "
+                f"features of row {kept.row[at]} (s={s}, a={a}, s'={s2}) hold {kept.data[at]}; "
                 "they must be finite"
             )
         if self.spread and (
@@ -130,10 +145,10 @@ class Features:
     @cached_property
     def norm_bound(self) -> float:
         """L_varphi, the largest Euclidean norm of a row."""
-        squares = (
-            self.matrix.multiply(self.matrix) if sparse.issparse(self.matrix) else self.matrix**2
-        )
-        return float(np.sqrt(squares.sum(axis=1).max()))
+        if sparse.issparse(self.matrix):
+            return float(np.sqrt(self.matrix.multiply(self.matrix).sum(axis=1).max()))
+        parts = np.array_split(self.matrix, 1 + self.matrix.size // FEW)
+        return float(np.sqrt(max(np.square(x, dtype=np.float64).sum(axis=1).max() for x in parts)))
 
     @cached_property
     def layout(self) -> Layout:

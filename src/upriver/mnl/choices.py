@@ -78,7 +78,7 @@ class Choices:
         """The rows of the situations in [first, last)."""
         if isinstance(self.x, Products):
             return self.x.part(first, last)
-        return self.x[self.indptr[first] : self.indptr[last]]
+        return np.asarray(self.x[self.indptr[first] : self.indptr[last]], np.float64)
 
     def centre(self, theta: Array, chunk: tuple[int, int], x: Array, with_rows: bool) -> float:
         """The loss of a chunk; leaves its residuals in `residual`, and its centred `rows`."""
