@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from upriver import kernels
 from upriver.agents import rewards
 from upriver.agents.protocol import Episode
-from upriver.checks import Array, positive_number
+from upriver.checks import Array, new_tuple, positive_number
 from upriver.display import displayed
 from upriver.features import Features
 from upriver.mnl import model as mnl
@@ -42,7 +42,8 @@ def lam(agent: Any, k: int) -> float:
 def advance(agent: Any, state: State, model: Any, episode: Episode) -> State:
     """The state after an episode, from which `model` was learned."""
     k = state.k + (len(episode.actions) if agent.task.endless else 1)
-    return State(k, model, rewards.observe(agent.task, state.rewards, episode))
+    sums = rewards.observe(agent.task, state.rewards, episode)
+    return new_tuple(State, (k, model, sums))
 
 
 def until_informed(agent: Any, state: State, episode: Episode) -> int:
@@ -108,9 +109,8 @@ def evidence(features: Features, k: int, model: Any, radius: Any = None) -> Evid
     """What a radius may look at before episode k."""
     task = features.task
     reads = getattr(radius, "reads_information", True)
-    assert features.formal_dimension is not None
-    return Evidence(
+    information = mnl.logdet_ratio(features, model) if reads else nan
+    return new_tuple(Evidence, (
         k, task.horizon, task.n_states, task.max_successors, features.formal_dimension,
-        features.norm_bound, model.regularization,
-        mnl.logdet_ratio(features, model) if reads else nan, len(model.theta),
-    )  # fmt: skip
+        features.norm_bound, model.regularization, information, len(model.theta),
+    ))  # fmt: skip

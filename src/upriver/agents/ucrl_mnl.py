@@ -72,12 +72,12 @@ class UCRLMNL:
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Line 4: the optimistic values with theta_k and beta_k."""
-        reward = family.reward(self, state)
-        return self.optimism(self.task, state.model, reward, self.beta(state), draw_word(rng))
+        reward, beta = family.reward(self, state), family.beta(self, state)
+        return self.optimism(self.task, state.model, reward, beta, draw_word(rng))
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
         """Lines 8 and 9: A_{k+1} and theta_{k+1}."""
-        model = mnl.absorb(self.features, state.model, episode, self.lam(state.k + 1))
+        model = mnl.absorb(self.features, state.model, episode, family.lam(self, state.k + 1))
         return family.advance(self, state, model, episode)
 
     def lam(self, k: int) -> float:

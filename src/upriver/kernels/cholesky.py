@@ -33,15 +33,12 @@ def cholesky(matrix, m, floor=0.0):
 
 
 @inner
-def solve_lower(factor, m, x, zeros=0):
-    """x <- L^-1 x in place; returns the squared norm of the result, x^T (L L^T)^-1 x.
-
-    zeros: how many entries at the beginning of x are known to be 0, and stay so.
-    """
+def solve_lower(factor, m, x):
+    """x <- L^-1 x in place; returns the squared norm of the result, x^T (L L^T)^-1 x."""
     total = 0.0
-    for i in range(zeros, m):
+    for i in range(m):
         y = x[i]
-        for j in range(zeros, i):
+        for j in range(i):
             y -= factor[i, j] * x[j]
         y /= factor[i, i]
         x[i] = y

@@ -55,6 +55,15 @@ def inner(function: Callable[..., Any]) -> Callable[..., Any]:
     return lean(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
 
 
+def merged(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Write a function into the kernels that call it, before anything is compiled.
+
+    For those with few callers that mostly call others: as a level of their own, all that they call
+    would be optimised once more on the way up.
+    """
+    return numba.njit(inline="always")(function)
+
+
 def count() -> int:
     return numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 

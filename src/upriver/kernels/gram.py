@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from upriver.kernels.cholesky import cholesky, solve_lower
-from upriver.kernels.compiled import compiled, inner
+from upriver.kernels.cholesky import cholesky
+from upriver.kernels.compiled import compiled, inner, merged
 from upriver.kernels.likelihood import visited_groups, visits_of, weigh
 from upriver.kernels.pooled import pool_rows
 
@@ -12,24 +12,24 @@ from upriver.kernels.pooled import pool_rows
 def add_row(layout, g, u, weight, gram):
     """Add weight * phi phi^T of successor u of group g to the block matrix of the group."""
     slots, values = layout.slots, layout.values
-    w, place = layout.group_table[g, 1], layout.group_table[g, 2]
-    row = layout.group_table[g, 3] + u * w
+    w, place = np.uint64(layout.group_table[g, 1]), np.uint64(layout.group_table[g, 2])
+    row = np.uint64(layout.group_table[g, 3]) + np.uint64(u) * w
     for i in range(w):
         x = weight * values[row + i]
         if x != 0.0:
-            k = slots[place + i]
-            for j in range(i + 1):
-                gram[k, slots[place + j]] += x * values[row + j]
+            k = np.uint32(slots[place + i])
+            for j in range(i + np.uint64(1)):
+                gram[k, np.uint32(slots[place + j])] += x * values[row + j]
 
 
-@inner
+@merged
 def add_outer(layout, g, weight, gram):
     """Add weight * sum over the successors of phi phi^T to the block matrix of group g."""
     for u in range(layout.group_table[g + 1, 0] - layout.group_table[g, 0]):
         add_row(layout, g, u, weight, gram)
 
 
-@inner
+@merged
 def gram_block(layout, b, groups, counts, lam, gram, weight, left):
     """Gram matrix, eq. (5), of block b: lam I + sum over visits and successors of phi phi^T.
 
@@ -53,22 +53,34 @@ def gram_block(layout, b, groups, counts, lam, gram, weight, left):
 
 @inner
 def solve_rows(layout, g, factor, m, rows, squares):
-    """rows[u] <- L^-1 phi_u for the successors of group g; squares[u] <- its squared norm."""
+    """rows[u] <- L^-1 phi_u for the successors of group g; squares[u] <- its squared norm.
+
+    All rows entry by entry, not row by row: an entry waits for those before it, and while one row
+    waits another goes on.
+    """
     table, slots, values = layout.group_table, layout.slots, layout.values
-    w, place = table[g, 1], table[g, 2]
-    for u in range(table[g + 1, 0] - table[g, 0]):
+    w, place, n = table[g, 1], table[g, 2], table[g + 1, 0] - table[g, 0]
+    zeros = m  # how many entries at the beginning are 0 in all rows, and stay so
+    for u in range(n):
+        squares[u] = 0.0
         for i in range(m):
             rows[u, i] = 0.0
-        zeros = m
-        for j in range(w - 1, -1, -1):
+        for j in range(w):
             x = values[table[g, 3] + u * w + j]
-            if x != 0.0:  # columns ascend, so the last one found is the first of the row
-                zeros = slots[place + j]
-                rows[u, zeros] = x
-        squares[u] = solve_lower(factor, m, rows[u], zeros)
+            if x != 0.0:
+                rows[u, slots[place + j]] = x
+                zeros = min(zeros, slots[place + j])
+    for i in range(zeros, m):
+        for u in range(n):
+            x = rows[u, i]
+            for j in range(zeros, i):
+                x -= factor[i, j] * rows[u, j]
+            x /= factor[i, i]
+            rows[u, i] = x
+            squares[u] += x * x
 
 
-@inner
+@merged
 def measure_group(layout, g, factor, m, geometry, geometry_start, rows, squares):
     """max_u ||phi_u|| in the norm of the inverse of the factored matrix.
 
@@ -113,7 +125,7 @@ def inner_products(layout, g, m, geometry, geometry_start, rows, squares):
     return np.sqrt(largest)
 
 
-@inner
+@merged
 def measure_pooled(
     layout, g, factor, m, visits, lam, local, geometry, geometry_start, rows, squares, out, left
 ):  # fmt: skip

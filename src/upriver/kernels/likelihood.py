@@ -17,15 +17,16 @@ def softmax(layout, g, theta, out):
 
     After the call out[n + u] is the logit of successor u.
     """
+    # Unsigned counters, as in `planning.sweep`: signed ones are tested for wrap-around every time.
     table, values, columns = layout.group_table, layout.values, layout.columns
-    n, w = table[g + 1, 0] - table[g, 0], table[g, 1]
-    first_column, start = table[g, 2], table[g, 3]
-    own, place = layout.own, table[g, 5] + table[g, 0]
+    n, w = np.uint64(table[g + 1, 0] - table[g, 0]), np.uint64(table[g, 1])
+    first_column, start = np.uint64(table[g, 2]), np.uint64(table[g, 3])
+    own, place = layout.own, np.uint64(table[g, 5] + table[g, 0])
     top = -np.inf
     for u in range(n):
         x = own * theta[place + u] if own > 0.0 and u > 0 else 0.0
         for j in range(w):
-            x += values[start + u * w + j] * theta[columns[first_column + j]]
+            x += values[start + u * w + j] * theta[np.uint32(columns[first_column + j])]
         out[n + u] = x
         if x > top:
             top = x
@@ -101,8 +102,9 @@ def evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out
             hessian[i, j] = 0.0
         hessian[i, i] = lam
     for g in groups:
-        first, w, place, start = table[g, 0], table[g, 1], table[g, 2], table[g, 3]
-        n = table[g + 1, 0] - first
+        first, w = np.uint64(table[g, 0]), np.uint64(table[g, 1])
+        place, start = np.uint64(table[g, 2]), np.uint64(table[g, 3])
+        n = np.uint64(table[g + 1, 0]) - first
         normaliser = softmax(layout, g, theta, out)
         visits = visits_of(layout, g, counts)
         for j in range(w):
@@ -113,10 +115,10 @@ def evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out
                 loss += c * (normaliser - out[n + u])
             residual = visits * out[u] - c
             for j in range(w):
-                gradient[slots[place + j]] += residual * values[start + u * w + j]
+                gradient[np.uint32(slots[place + j])] += residual * values[start + u * w + j]
         if layout.own > 0.0:
-            for u in range(1, n):
-                x = theta[table[g, 5] + first + u]
+            for u in range(np.uint64(1), n):
+                x = theta[np.uint64(table[g, 5]) + first + u]
                 loss += 0.5 * lam * x * x
             visits = weigh(layout, g, visits, lam, True, out, out[n:])
             for u in range(n):
@@ -129,9 +131,9 @@ def evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out
             row = start + u * w
             for i in range(w):
                 x = weight * (values[row + i] - mean[i])
-                k = slots[place + i]
-                for j in range(i + 1):
-                    hessian[k, slots[place + j]] += x * (values[row + j] - mean[j])
+                k = np.uint32(slots[place + i])
+                for j in range(i + np.uint64(1)):
+                    hessian[k, np.uint32(slots[place + j])] += x * (values[row + j] - mean[j])
     return loss
 
 

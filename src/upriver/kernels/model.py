@@ -6,7 +6,7 @@ import numpy as np
 
 from upriver.kernels import Layout
 from upriver.kernels.cholesky import cholesky
-from upriver.kernels.compiled import compiled, divisible, inner, lean
+from upriver.kernels.compiled import compiled, divisible, lean, merged
 from upriver.kernels.gram import gram_block, measure_group, measure_pooled
 from upriver.kernels.likelihood import evaluate_block, softmax, visited_groups, visits_of
 from upriver.kernels.newton import newton_block
@@ -14,7 +14,7 @@ from upriver.kernels.planning import row_of
 from upriver.kernels.pooled import own_logdet
 
 
-@inner
+@merged
 def estimate(layout, b, local, visits, core, lam, square, lines, found, own_lines):
     """Block b of one core: its estimate, and in square[1] the factor of its matrix; or False."""
     hessian, factor, out, left = square[0], square[1], lines[0], lines[1]
@@ -34,7 +34,7 @@ def estimate(layout, b, local, visits, core, lam, square, lines, found, own_line
     return cholesky(factor, size, lam)
 
 
-@inner
+@merged
 def measure(
     layout, groups, local, visits, core, lam, prob, width, geometry, geometry_start, factor, size,
     lines, own_lines, total,
@@ -63,20 +63,21 @@ def measure(
 @lean
 def refresh(
     group_table, block_table, columns, slots, features, groups, values, max_size, max_successors,
-    own, indptr, successors, n_actions, states, actions, everything, local, counts, theta, lam,
-    prob, width, geometry, geometry_start, logdet, square, lines, places, own_lines, halfway,
+    own, indptr, successors, n_actions, states, actions, everything, local, counts, theta, prob,
+    width, geometry, logdet, lam, geometry_start, square, lines, places, own_lines, halfway,
 ):  # fmt: skip
     """Count an episode, and bring up to date the estimate (3), the Gram matrix (5) and what
     planning reads of them.
 
-    First the fields of the layout, one by one: numba looks at a named tuple for longer than at all
-    else together. With `local` the Hessian of (2) at the estimate takes the place of the Gram
-    matrix. Blocks that the episode touched are redone; with `everything` all blocks of all cores.
-    In place: counts and prob (C, n), theta (C, d), width (C, S*A) the largest norm of each group,
-    geometry (C, sum U^2) or (C, 0), logdet (C, B) of the matrix's blocks; square to own_lines
-    are room to work in, own_lines None where there are no own effects. With `halfway`, for one
-    large block, what planning reads is left to `measure_part`. Returns (the first step of the
-    episode outside the support, the first block whose fit failed), -1 for none.
+    First the fields of the layout, one by one, later those of a `mnl.model.Model`: numba looks at
+    a named tuple for longer than at all else together. With `local` the Hessian of (2) at the
+    estimate takes the place of the Gram matrix. Blocks that the episode touched are redone; with
+    `everything` all blocks of all cores. In place: counts and prob (C, n), theta (C, d), width
+    (C, S*A) the largest norm of each group, geometry (C, sum U^2) or (C, 0), logdet (C, B) of the
+    matrix's blocks; square to own_lines are room to work in, own_lines None where there are no own
+    effects. With `halfway`, for one large block, what planning reads is left to `measure_part`.
+    Returns (the first step of the episode outside the support, the first block whose fit failed),
+    -1 for none.
     """
     for h in range(actions.shape[0]):
         row = row_of(indptr, successors, states[h] * n_actions + actions[h], states[h + 1])
@@ -118,8 +119,8 @@ def refresh(
 @partial(divisible, compile=lean)
 def measure_part(
     group_table, block_table, columns, slots, features, groups, values, max_size, max_successors,
-    own, local, counts, theta, lam, prob, width, geometry, geometry_start, square, lines, own_lines,
-    first, last,
+    own, local, counts, theta, prob, width, geometry, logdet, lam, geometry_start, square, lines,
+    own_lines, first, last,
 ):  # fmt: skip
     """`measure`, of the groups first to last of the one block of one core, after `refresh`."""
     layout = Layout(

@@ -131,6 +131,7 @@ def evaluate(indptr, successors, prob, reward, policy, previous, v):
     Afterwards `previous` is `policy`. Returns how many steps were evaluated, or -1 where an action
     does not exist; then v is void.
     """
+    one = np.uint64(1)  # unsigned counters, as in `sweep`
     horizon, n_states = policy.shape
     n_actions = (indptr.shape[0] - 1) // n_states
     last = -1
@@ -144,19 +145,21 @@ def evaluate(indptr, successors, prob, reward, policy, previous, v):
     for h in range(last, -1, -1):
         p = prob[min(h, prob.shape[0] - 1)]
         r = reward[min(h, reward.shape[0] - 1)]
-        following = v[h + 1]
+        following, values, played, before = v[h + 1], v[h], policy[h], previous[h]
         for s in range(n_states):
-            a = policy[h, s]
+            a = played[s]
             if a < 0 or a >= n_actions:
                 return -1
-            previous[h, s] = a
-            g = s * n_actions + a
-            if indptr[g] == indptr[g + 1]:
+            before[s] = a
+            g = np.uint64(s * n_actions + a)
+            i, stop = np.uint64(indptr[g]), np.uint64(indptr[g + one])
+            if i == stop:
                 return -1
             total = r[g]
-            for i in range(indptr[g], indptr[g + 1]):
-                total += p[i] * following[successors[i]]
-            v[h, s] = total
+            while i < stop:
+                total += p[i] * following[np.uint32(successors[i])]
+                i += one
+            values[s] = total
     return last + 1
 
 
@@ -225,23 +228,25 @@ def rollout(
 @lean
 def play(
     indptr, successors, prob, expected, reward, pay, starts, start_prob, best, last, uniforms,
-    figures, v, k, policy, previous, states, actions, rewards,
+    figures, v, k, row, policy, previous, states, actions, rewards,
 ):  # fmt: skip
     """Episode k: `evaluate`, with the expected reward, then `rollout`, with what is paid.
 
     figures[:, k] gets the return with last (S,), the value of the end, and of where it began the
-    value of the policy and best (S,), the optimum. uniforms (m, H+1): row k % m is for this
-    episode. Returns the steps evaluated; nothing is played after a -1.
+    value of the policy and best (S,), the optimum. uniforms and states (m, H+1), actions and
+    rewards (m, H): `row` is for this episode. Returns the steps evaluated; nothing is played after
+    a -1.
     """
     changed = evaluate(indptr, successors, prob, expected, policy, previous, v)
     if changed >= 0:
         total = rollout(
             indptr, successors, prob, reward, pay, starts, start_prob, policy,
-            uniforms[k % uniforms.shape[0]], states, actions, rewards,
+            uniforms[row], states[row], actions[row], rewards[row],
         )  # fmt: skip
-        figures[0, k] = total + last[states[states.shape[0] - 1]]
-        figures[1, k] = v[0, states[0]]
-        figures[2, k] = best[states[0]]
+        first = states[row, 0]
+        figures[0, k] = total + last[states[row, states.shape[1] - 1]]
+        figures[1, k] = v[0, first]
+        figures[2, k] = best[first]
     return changed
 
 

@@ -111,7 +111,7 @@ class Task:
         """Whether there is no last step."""
         return self.discount is not None
 
-    @property
+    @cached_property
     def n_triples(self) -> int:
         return len(self.successors)
 
@@ -143,6 +143,11 @@ class Task:
     def square_start(self) -> Array:
         """(S*A + 1,) where a flat U x U matrix for each (s, a) begins, U its successors."""
         return np.concatenate([[0], np.cumsum(self.sizes**2)])
+
+    @cached_property
+    def n_squares(self) -> int:
+        """How many numbers these matrices have in all."""
+        return int(self.square_start[-1])
 
     @cached_property
     def max_successors(self) -> int:

@@ -37,16 +37,13 @@ class Units(NamedTuple):
     ahead: Array
     """(H,) how far what follows (s, a) ranges: that of V_{h+1}, and of a reward that depends on
     s'."""
+    most: float
+    """H, or more where there are terminal values: the range of all values."""
 
     @property
     def plain(self) -> bool:
         """Whether the two are the same."""
         return self.unit == 1.0 and self.low == 0.0 and not self.floor.any()
-
-    @property
-    def most(self) -> float:
-        """H, or more where there are terminal values: the range of all values."""
-        return float(self.room[0])
 
     def inside(self, rewards: Array) -> Array:
         """Rewards on the theory's scale."""
@@ -60,14 +57,14 @@ def units_of(task: Task) -> Units:
         steps = 1.0 if task.discount == 1.0 else 1.0 / (1.0 - task.discount)
         least = 0.0 if task.discount == 1.0 else low * steps
         room = np.array([steps, 0.0])
-        return Units(low, unit, np.array([least, 0.0]), room, room[:1])
+        return Units(low, unit, np.array([least, 0.0]), room, room[:1], steps)
     left = np.arange(task.horizon, -1, -1, dtype=np.float64)
     least, most = 0.0, 0.0
     if task.terminal is not None:
         least, most = float(task.terminal.min()), float(task.terminal.max())
     room = left + (most - least) / unit
     ahead = room[1:] if task.arrival is None else room[1:] + 1.0
-    return Units(low, unit, left * low + least, room, ahead)
+    return Units(low, unit, left * low + least, room, ahead, float(room[0]))
 
 
 def checked_rewards(task: Task, reward: Any) -> Array:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from upriver import kernels
-from upriver.checks import Array
+from upriver.checks import Array, new_tuple
 from upriver.display import displayed
 from upriver.features import Features
 
@@ -98,16 +98,17 @@ def absorb(
     features: Features,
     model: Model,
     episode: Transitions,
-    regularization: float,
+    lam: float,
     local: bool = False,
 ) -> Model:
-    """The model after one more episode, with lambda_{k+1} = regularization."""
+    """The model after one more episode, with lambda_{k+1} = lam."""
     counts, theta, prob, width, geometry, logdet, _ = model
-    new = Model(
-        counts.copy(), theta.copy(), prob.copy(), width.copy(), geometry.copy(), logdet.copy(),
-        regularization,
-    )  # fmt: skip
-    everything = regularization != model.regularization
+    geometry = geometry.copy() if geometry.size else geometry
+    new = new_tuple(
+        Model,
+        (counts.copy(), theta.copy(), prob.copy(), width.copy(), geometry, logdet.copy(), lam),
+    )
+    everything = lam != model.regularization
     bring_up_to_date(features, new, episode.states, episode.actions, everything, local)
     return new
 
@@ -133,14 +134,13 @@ def bring_up_to_date(
     features: Features, model: Model, states: Array, actions: Array, everything: bool, local: bool
 ) -> None:
     """Count an episode and redo the blocks that it touched, or all."""
-    task, layout = features.task, features.layout
+    task = features.task
     large = task.n_triples >= kernels.LARGE and model.logdet.size == 1
-    whole = model.geometry.shape[1] in (0, task.square_start[-1])
+    whole = model.geometry.shape[1] in (0, task.n_squares)
     geometry_start = task.square_start if whole else features.geometry_start
     bad, failed = kernels.model.refresh(
-        *layout, task.indptr, task.successors, task.n_actions, states, actions, everything, local,
-        model.counts, model.theta, model.regularization, model.prob, model.width, model.geometry,
-        geometry_start, model.logdet, *features.scratch, large,
+        *features.layout, task.indptr, task.successors, task.n_actions, states, actions, everything,
+        local, *model, geometry_start, *features.scratch, large,
     )  # fmt: skip
     if bad >= 0:
         refuse(features, states, actions, bad)
@@ -149,15 +149,20 @@ def bring_up_to_date(
             f"the maximum-likelihood fit of feature block {failed} did not converge; "
             "a larger regularization makes it better conditioned"
         )
-    square, lines, places, own_lines = features.scratch
-    if not large or places[0] != places[1]:
+    if large:
+        measure_in_parts(features, model, local, geometry_start)
+
+
+def measure_in_parts(features: Features, model: Model, local: bool, geometry_start: Array) -> None:
+    """What planning reads of one large block, on all cores, if the block was redone."""
+    layout, (square, lines, places, own_lines) = features.layout, features.scratch
+    if places[0] != places[1]:
         return
 
     def part(first: int, last: int) -> float:
         return kernels.model.measure_part(
-            *layout, local, model.counts, model.theta, model.regularization, model.prob,
-            model.width, model.geometry, geometry_start, square, np.empty_like(lines), own_lines,
-            first, last,
+            *layout, local, *model, geometry_start, square, np.empty_like(lines), own_lines, first,
+            last,
         )  # fmt: skip
 
     model.logdet[0, 0] += sum(kernels.compiled.each(part, len(layout.groups), PARTS))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver import kernels
-from upriver.checks import Array
+from upriver.checks import Array, new_tuple
 from upriver.display import Card, displayed, to_frame
 from upriver.display.card import MOST_ROWS
 from upriver.display.frames import named
@@ -107,7 +107,8 @@ def empty_plan(task: Task) -> tuple[Array, Array, Array]:
     """(policy, v, q) for a sweep to write: (H, S), (H + 1, S) with its last row, (S*A,)."""
     horizon, n_states, n_actions = task.horizon, task.n_states, task.n_actions
     v = np.zeros((horizon + 1, n_states))
-    v[horizon] = task.terminal_row
+    if task.terminal is not None:
+        v[horizon] = task.terminal_row
     policy = np.empty((horizon, n_states), policy_type(task))
     return policy, v, np.empty(n_states * n_actions)
 
@@ -208,9 +209,8 @@ def swept(
             kernels.compiled.each(
                 lambda s, t, h=h: kernel(*given, np.array([h, h + 1, s, t])), task.n_states
             )
-    return Plan(
-        policy, v, partial(backed_up, task, kernel, arrays, constants, by_step, clip, v), task
-    )
+    backup = partial(backed_up, task, kernel, arrays, constants, by_step, clip, v)
+    return new_tuple(Plan, (policy, v, backup, task))
 
 
 def backed_up(

@@ -11,10 +11,12 @@ from upriver.display.frames import named, to_frame
 from upriver.mdp import Task
 from upriver.mdp.names import Names, same_names
 
+FEW, MANY = np.dtype(np.int8), np.dtype(np.int32)
 
-def policy_type(task: Task) -> type[np.signedinteger[Any]]:
+
+def policy_type(task: Task) -> np.dtype[np.signedinteger[Any]]:
     """The smallest integer type that holds every action and -1."""
-    return np.int8 if task.n_actions <= 127 else np.int32
+    return FEW if task.n_actions <= 127 else MANY
 
 
 def reordered(table: Array, states: Names, actions: Names, task: Task) -> Array:

@@ -23,7 +23,7 @@ from upriver.play.streams import first_place, play_stream
 if TYPE_CHECKING:
     from upriver.play.policy import Policy
 
-CHUNK = 4096  # episodes' worth of uniforms drawn at a time
+CHUNK = 256  # episodes that one piece of memory is taken for
 
 
 @displayed
@@ -270,8 +270,13 @@ def simulate(
     plan: Any = None
     played: Any = np.empty(0)
     for k in range(n_episodes):
-        if k % CHUNK == 0:
-            uniforms = environment.random((min(CHUNK, n_episodes), horizon + 1))
+        row = k % CHUNK
+        if row == 0:
+            rows = min(CHUNK, n_episodes - k)
+            uniforms = environment.random((rows, horizon + 1))
+            states = np.empty((rows, horizon + 1), np.int64)
+            actions, paid = np.empty((rows, horizon), np.int64), np.empty((rows, horizon))
+            episodes = map(Episode, states, actions, paid)
         began = perf_counter()
         plan = make_plan(state, randomness)
         planned = perf_counter()
@@ -281,13 +286,11 @@ def simulate(
             played = ~policy  # everything is new
         elif policy.shape != played.shape:
             check_table(policy, task)
-        episode = Episode(
-            np.empty(horizon + 1, np.int64), np.empty(horizon, np.int64), np.empty(horizon)
-        )
-        changed = play(*known, uniforms, figures, v, k, policy, played, *episode)
+        changed = play(*known, uniforms, figures, v, k, row, policy, played, states, actions, paid)
         if changed < 0:
             check_available("the agent's policy", policy, task)
         resumed = perf_counter()
+        episode = next(episodes)
         state = update(state, plan, episode if plain else inside(player.task, episode))
         seconds[k] = perf_counter() - resumed + planned - began
     stopped = Checkpoint(
