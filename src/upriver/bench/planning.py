@@ -1,18 +1,24 @@
-"""Backward induction: nanoseconds per reachable triple and step."""
+"""Backward induction: nanoseconds per reachable triple and step; plans by the exact maximum."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from upriver import envs, features
+from upriver.agents.table import AGENTS
 from upriver.bench import peers
 from upriver.bench.timing import Line, Skipped, interleaved
-from upriver.mdp import FiniteMDP
+from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.building import assemble
-from upriver.planning import solve
+from upriver.mnl.model import Model
+from upriver.planning import optimism, solve
+from upriver.play.simulate import simulate
 
 N_ACTIONS = 4
 HORIZON = 20
@@ -54,6 +60,7 @@ def backward(quick: bool, with_peers: bool) -> Iterator[Line | Skipped]:
         for n_states in (1_000,) if quick else (1_000, 10_000, 100_000):
             for near in (True, False):
                 yield from one_size(n_states, n_successors, near, quick, with_peers)
+    yield from exact(quick)
 
 
 def one_size(
@@ -85,3 +92,31 @@ def one_size(
             "backward induction", case, ours, "ns/triple/step", "QuantEcon DiscreteDP",
             per * taken["QuantEcon"], most=None if quick else ALLOWED[n_successors], note=note,
         )  # fmt: skip
+
+
+def many(how: optimism.Optimism, model: Model, task: Task, beta: float, times: int) -> None:
+    """The same plan again and again, so that it is in the cache."""
+    for _ in range(times):
+        how(task, model, task.reward_rows, beta, np.uint64(0))
+
+
+def exact(quick: bool) -> Iterator[Line]:
+    """Eq. (4) against the closed form (6), for what 100 episodes have taught, one-hot."""
+    pair = optimism.exact_maximum, optimism.closed_form
+    rivers = {"river-grid-6": envs.river_grid(6), "riverswim-20": envs.riverswim(20)}
+    for name, mdp in rivers.items():
+        phi = features.one_hot(mdp.task("local"))
+        task, n_episodes, times = phi.task, 10 if quick else 100, 1 if quick else 20
+        agent = AGENTS["ucrl-mnl"](task, phi, 0.01, optimism=optimism.gradient)
+        state = simulate(mdp, agent, n_episodes).state
+        for c in (1e-3, 1e-1, 1.0):
+            beta = replace(agent, radius=c).beta(state)
+            taken = interleaved(
+                {how.__name__: partial(many, how, state.model, task, beta, times) for how in pair},
+                1 if quick else 15,
+            )
+            ours, theirs = (1e6 * taken[how.__name__] / times for how in pair)
+            yield Line(
+                "exact maximum", f"{name}, c={c:g}", ours, "us", "closed form", theirs,
+                most=None if quick else 10.0,
+            )  # fmt: skip

@@ -8,9 +8,12 @@ so that the chain of a policy and of these can be followed or solved.
 import numpy as np
 
 from upriver.kernels.compiled import compiled, divisible, inner
-from upriver.kernels.ellipsoid import ANGLES, largest_expectation
+from upriver.kernels.ellipsoid import ANGLES, follow, largest_expectation, rivals
 from upriver.kernels.planning import argmax_random_ties, largest_group, settle
 from upriver.kernels.tabular import rank
+
+KEPT = 6  # numbers for each triple in the memory of `sweep_exact`
+SAME = 1e-10  # of the spread of the values: maxima so close are ties
 
 
 @inner
@@ -166,28 +169,105 @@ def sweep_errors(
 
 @divisible
 def sweep_exact(
-    indptr, successors, pay, prob, reward, geometry, geometry_start, beta, low, q_cap, v_cap, seed,
-    v, policy, q, span,
+    indptr, successors, pay, prob, reward, geometry, packed, kappa, geometry_start, beta, memory,
+    low, q_cap, v_cap, seed, v, policy, q, span,
 ):  # fmt: skip
-    """Q_h = r + max over the confidence set of P_theta V_{h+1}, eq. (4), for each (s, a, h)."""
+    """Q_h = r + max over the confidence set of P_theta V_{h+1}, eq. (4), for each (s, a, h).
+
+    packed and kappa (1|H, ...) of `pessimism.from_last`. memory (KEPT, n) is what a step leaves to
+    the one before it: where each maximum was, a bound of it, and one of other maxima, both of which
+    rise by at most as much as the values do. An action that cannot be the best is not searched, its
+    q is -inf; where the memory is (KEPT, 0), all are.
+    """
+    one = np.uint64(1)
     n_actions = q.shape[0] // policy.shape[1]
-    work = np.empty((11, max(largest_group(indptr), ANGLES)))
-    logits, values = work[9], work[10]
+    most = max(largest_group(indptr), ANGLES)
+    work, small = np.empty((11, most)), np.empty((13, most))
+    logits, values, triangle = work[9], work[10], np.empty(most * most)
+    every, paid = memory.shape[1] == 0, pay.shape[1] > 0
+    kept = np.zeros((KEPT, indptr[-1])) if every else memory
+    x, z, p, above, rival, warm = kept[0], kept[1], kept[2], kept[3], kept[4], kept[5]
     for h in range(span[1] - 1, span[0] - 1, -1):
         c = min(h, prob.shape[0] - 1)
+        here, triangles, bends = prob[c], packed[c], kappa[c]
         r = reward[min(h, reward.shape[0] - 1)]
+        arrival = pay[min(h, pay.shape[0] - 1)]
+        following = v[h + 1]
+        fresh = h == policy.shape[0] - 1 or prob.shape[0] > 1 or pay.shape[0] > 1
+        later = following if fresh else v[h + 2]
         for s in range(span[2], span[3]):
-            for g in range(s * n_actions, (s + 1) * n_actions):
-                first = indptr[g]
-                n = indptr[g + 1] - first
+            best = -np.inf
+            margin = 0.0
+            guess = 0 if fresh else policy[h + 1, s]
+            begin = np.uint64(s * n_actions)
+            for k in range(n_actions):
+                a = guess if k == 0 else k - 1 if k <= guess else k
+                g = begin + np.uint64(a)
+                q[g] = -np.inf
+                first, stop = np.uint64(indptr[g]), np.uint64(indptr[g + one])
+                if first == stop:
+                    continue
+                need = -np.inf if every else best - r[g] - margin
+                if fresh:
+                    warm[first] = 0.0
+                else:
+                    rise = -np.inf
+                    for i in range(first, stop):
+                        y = following[np.uint32(successors[i])] - later[np.uint32(successors[i])]
+                        rise = y if y > rise else rise
+                    above[first] += rise
+                    rival[first] += rise
+                    if above[first] < need:
+                        continue
+                n = stop - first
+                mean = 0.0
+                top = -np.inf
+                least = np.inf
                 for u in range(n):
-                    logits[u] = np.log(max(prob[c, first + u], 1e-300))
-                    values[u] = v[h + 1, successors[first + u]]
-                    if pay.shape[1] > 0:
-                        values[u] += pay[min(h, pay.shape[0] - 1), first + u]
-                products = geometry[c, geometry_start[g] : geometry_start[g + 1]]
-                if n > 0:
-                    q[g] = r[g] + largest_expectation(logits, products, values, beta, n, work)
+                    y = following[np.uint32(successors[first + u])]
+                    if paid:
+                        y += arrival[first + u]
+                    values[u] = y
+                    mean += here[first + u] * y
+                    top = y if y > top else top
+                    least = y if y < least else least
+                spread = top - least
+                margin = SAME * spread if SAME * spread > margin else margin
+                found = mean
+                if spread > 0.0 and beta > 0.0:
+                    at = (np.uint64(geometry_start[g]) - first) >> one
+                    if warm[first] == 0.0:
+                        rival[first] = np.inf
+                        for i in range(first, stop):
+                            p[i] = here[i]
+                            x[i] = 0.0
+                            z[i] = 0.0
+                    found, bound, sure = follow(
+                        here, first, values, top, spread, triangles, at, n - one, beta, bends[g],
+                        need, x, z, p, warm, small,
+                    )  # fmt: skip
+                    above[first] = bound
+                    if bound < need:
+                        continue
+                    if sure == 1 and rival[first] >= found:
+                        found, other, sure = rivals(
+                            here, first, values, top, spread, triangles, at, n - one, beta,
+                            bends[g], found, x, z, p, small, triangle,
+                        )  # fmt: skip
+                        # others may appear once the values have changed by a tenth of this
+                        room = min(top - found, found - mean)
+                        rival[first] = max(other, found - 0.1 * room)
+                    if sure == 0:
+                        for u in range(n):
+                            logits[u] = np.log(max(here[first + u], 1e-300))
+                        products = geometry[c, geometry_start[g] : geometry_start[g + one]]
+                        found = largest_expectation(logits, products, values, beta, n, work)
+                above[first] = found
+                q[g] = r[g] + found
+                best = q[g] if q[g] > best else best
+            if not every:
+                for g in range(begin, begin + np.uint64(n_actions)):
+                    q[g] = best if q[g] >= best - margin else q[g]
             settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)
 
 

@@ -58,11 +58,11 @@ def centre(indptr, start, prob, products):
 
 
 @compiled
-def from_last(indptr, start, products, prob, beta, packed, kappa):
+def from_last(indptr, start, products, prob, beta, packed, kappa, share=0.25):
     """The products of the features minus those of the pair's last successor, and kappa.
 
     packed (sum U (U - 1) / 2,): of each pair the lower triangle, what is beside the diagonal
-    doubled, so that a quadratic form is one pass. kappa (S*A,): a quarter of the squared diameter
+    doubled, so that a quadratic form is one pass. kappa (S*A,): a share of the squared diameter
     of the features, or the norm of their covariance at the estimate times how much likelier a
     successor can be elsewhere in the ball, e^(beta diameter).
     """
@@ -95,7 +95,7 @@ def from_last(indptr, start, products, prob, beta, packed, kappa):
                     place += 1
             norm2 += prob[first + u] * row
         grown = np.sqrt(norm2) * np.exp(beta * np.sqrt(widest))
-        kappa[g] = grown if grown < 0.25 * widest else 0.25 * widest
+        kappa[g] = grown if grown < share * widest else share * widest
 
 
 @inner

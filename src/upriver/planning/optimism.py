@@ -14,7 +14,7 @@ construction, and is never above `closed_form`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from upriver.mdp import Task
 from upriver.mnl.model import Model
 from upriver.planning import Clip, Plan, backward_induction, clip_v, clip_v_remaining, swept
 from upriver.planning.endless import plan_errors
+from upriver.planning.induction import backed_up
 
 Optimism = Callable[[Task, Model, Array, float, np.uint64], Plan]
 
@@ -104,13 +105,23 @@ def pessimistic(task: Task, model: Model, reward: Array, beta: float, word: np.u
 def exact_maximum(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
     """Eq. (4): Q = r + max over the confidence set of P_theta V, V clipped at H.
 
-    The maximum is taken for each (s, a, h) by itself. Between greedy and (6), and never above the
-    steps left, so the clip never acts.
+    The maximum is taken for each (s, a, h) by itself, up to 1e-11 of the spread of the next values;
+    actions closer than 1e-10 of it are ties. Between greedy and (6), and never above the steps
+    left, so the clip never acts.
     """
-    return swept(
-        task, kernels.optimism.sweep_exact, (model.prob, reward, model.geometry),
-        (task.square_start, beta), (), clip_v(task), word,
-    )  # fmt: skip
+    steps, across = len(model.prob), int(task.square_start[-1] - task.n_triples) // 2
+    packed, kappa = np.empty((steps, across)), np.empty((steps, len(task.sizes)))
+    for h in range(steps):
+        kernels.pessimism.from_last(
+            task.indptr, task.square_start, model.geometry[h], model.prob[h], beta, packed[h],
+            kappa[h], kernels.ellipsoid.STEEPEST,
+        )  # fmt: skip
+    arrays = model.prob, reward, model.geometry, packed, kappa
+    memory, clip = np.zeros((kernels.optimism.KEPT, task.n_triples)), clip_v(task)
+    kernel = kernels.optimism.sweep_exact
+    plan = swept(task, kernel, arrays, (task.square_start, beta, memory), (), clip, word)
+    given = (task.arrival_rows, *arrays), (task.square_start, beta, memory[:, :0])
+    return plan._replace(backup=partial(backed_up, task, kernel, *given, (), clip, plan.v))
 
 
 def sweep_gradient(
