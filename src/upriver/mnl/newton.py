@@ -141,7 +141,8 @@ def solver(hessian: Array, names: Sequence[str] | None, ridge: float) -> Callabl
     """The function g -> H^-1 g, H given by its lower triangle and at least ridge I.
 
     By the Cholesky factor of H scaled to a unit diagonal. Where rounding makes H singular its
-    eigenvalues are held at the ridge; without a ridge it is an error.
+    eigenvalues are held at the ridge, or above what rounding makes of them: smaller ones would turn
+    the rounding of g into steps of any length. Without a ridge it is an error.
     """
     diagonal = np.diag(hessian)
     if not (diagonal > 0).all():
@@ -153,7 +154,7 @@ def solver(hessian: Array, names: Sequence[str] | None, ridge: float) -> Callabl
     if ridge == 0.0:
         raise singular(names, info - 1 if info > 0 else int(np.argmin(np.diag(factor))))
     size, axes = np.linalg.eigh(hessian)  # reads the lower triangle
-    size = np.maximum(size, ridge)
+    size = np.maximum(size, max(ridge, 1e-14 * size[-1]))
     return lambda g: axes @ ((axes.T @ g).T / size).T
 
 
