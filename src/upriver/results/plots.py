@@ -57,8 +57,8 @@ def learning_curves(
 def regret_curves(panels: Mapping[str, Panel], log: bool = False, width: str = "two") -> Figure:
     """Cumulative regret against the episode: one panel per environment; log: both axes.
 
-    On log axes a line begins where its mean is first positive, and one that never is, such as that
-    of the optimal policy, is left out.
+    On log axes a line begins where its mean is first above rounding, and one that never is, such as
+    that of the optimal policy, is left out.
     """
     if log:
         panels = {title: positive_part(panel) for title, panel in panels.items()}
@@ -263,12 +263,13 @@ def replaced(band: Any, zero: float) -> Band:
 
 
 def positive_part(panel: Panel) -> dict[str, Band]:
-    """Means that a log axis can show; the others are gaps."""
+    """Means that a log axis can show, down to a millionth of the largest; the others are gaps."""
     means = {label: np.asarray(band.mean, float) for label, band in panel.items()}
+    least = 1e-6 * max((float(mean.max()) for mean in means.values()), default=0.0)
     return {
-        label: Band(band.x, np.where(means[label] > 0, means[label], np.nan), band.low, band.high)
-        for label, band in panel.items()
-        if (means[label] > 0).any()
+        label: Band(band.x, *(np.where(mean > least, y, np.nan) for y in band[1:]))
+        for (label, band), mean in zip(panel.items(), means.values(), strict=True)
+        if (mean > least).any()
     }
 
 
