@@ -19,7 +19,7 @@ LARGE = 200_000
 """Triples from which on a problem is worth handing out to threads, see `kernels.compiled`."""
 
 ROOMS = (
-    "cholesky", "choices", "compiled", "covariance", "ellipsoid", "gram", "likelihood", "linear",
+    "compiled", "covariance", "ellipsoid", "extended", "gram", "likelihood", "linear", "maximum",
     "model", "newton", "online", "optimism", "pessimism", "planning", "pooled", "ratio",
     "stationary", "tabular", "value",
 )  # fmt: skip

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from upriver.kernels.cholesky import cholesky, solve_lower, solve_upper
 from upriver.kernels.compiled import compiled, inner
-from upriver.kernels.gram import solve_rows
+from upriver.kernels.gram import cholesky, solve_lower, solve_rows, solve_upper
 from upriver.kernels.likelihood import (
     evaluate_block,
     softmax,

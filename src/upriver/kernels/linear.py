@@ -5,8 +5,8 @@ Matrices are kept in their lower triangle. `layout` is a `Layout`, see `kernels.
 
 import numpy as np
 
-from upriver.kernels.cholesky import solve_lower, solve_upper
 from upriver.kernels.compiled import compiled, divisible
+from upriver.kernels.gram import solve_lower, solve_upper
 from upriver.kernels.planning import settle
 
 

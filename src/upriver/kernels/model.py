@@ -5,9 +5,8 @@ from functools import partial
 import numpy as np
 
 from upriver.kernels import Layout
-from upriver.kernels.cholesky import cholesky
 from upriver.kernels.compiled import compiled, divisible, lean, merged
-from upriver.kernels.gram import gram_block, measure_group, measure_pooled
+from upriver.kernels.gram import cholesky, gram_block, measure_group, measure_pooled
 from upriver.kernels.likelihood import evaluate_block, softmax, visited_groups, visits_of
 from upriver.kernels.newton import newton_block
 from upriver.kernels.planning import row_of

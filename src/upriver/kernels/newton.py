@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from upriver.kernels.cholesky import cholesky, solve_lower, solve_upper
 from upriver.kernels.compiled import compiled, inner
+from upriver.kernels.gram import cholesky, solve_lower, solve_upper
 from upriver.kernels.likelihood import evaluate_block, visited_groups, visits_of
 from upriver.kernels.pooled import own_direction, own_slopes, reduce_slopes
 

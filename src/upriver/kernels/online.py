@@ -7,9 +7,8 @@ min(h, C - 1). Cost is O(1) in the number of episodes.
 
 import numpy as np
 
-from upriver.kernels.cholesky import cholesky, solve_lower, solve_upper
 from upriver.kernels.compiled import compiled
-from upriver.kernels.gram import add_outer, measure_group
+from upriver.kernels.gram import add_outer, cholesky, measure_group, solve_lower, solve_upper
 from upriver.kernels.likelihood import evaluate_block, softmax
 from upriver.kernels.planning import largest_group
 

@@ -90,10 +90,10 @@ class Choices:
         np.dot(x, theta, out=residual)
         if self.offset is not None:
             residual += self.offset[low:high]
-        kernels.choices.shift_chunk(self.indptr, first, last, residual)
+        kernels.likelihood.shift_chunk(self.indptr, first, last, residual)
         loss = -float(self.counts[low:high] @ residual)
         np.exp(residual, out=residual)  # NumPy's is vectorised, a compiled loop's is not
-        kernels.choices.centre_chunk(
+        kernels.likelihood.centre_chunk(
             self.indptr, first, last, x, self.counts, self.visits, residual, totals,
             self.rows if with_rows else x, with_rows,
         )  # fmt: skip
@@ -134,7 +134,7 @@ class Choices:
             np.dot(self.part(first, last), theta, out=logits)
             if self.offset is not None:
                 logits += self.offset[low:high]
-            kernels.choices.shift_chunk(self.indptr, first, last, logits)
+            kernels.likelihood.shift_chunk(self.indptr, first, last, logits)
             np.exp(logits, out=logits)
             starts, sizes = self.indptr[first:last] - low, np.diff(self.indptr[first : last + 1])
             logits /= np.repeat(np.add.reduceat(logits, starts), sizes)
@@ -215,7 +215,7 @@ class Products:
         """The rows of the situations in [first, last)."""
         low, high = self.indptr[first], self.indptr[last]
         made = np.empty((high - low, self.shape[1]))
-        kernels.choices.multiply(
+        kernels.likelihood.multiply(
             self.indptr, first, last, self.start, self.left, self.left_of, self.right, made
         )
         if len(self.whole_at):
@@ -233,15 +233,15 @@ class Products:
             low, high = self.indptr[first], self.indptr[last]
             logits, total = residual[: high - low], totals[: last - first]
             where = self.indptr, first, last
-            kernels.choices.product_logits(
+            kernels.likelihood.product_logits(
                 *where, self.start, self.left, self.left_of, self.right, theta, logits
             )
             if data.offset is not None:
                 logits += data.offset[low:high]
-            kernels.choices.shift_chunk(*where, logits)
+            kernels.likelihood.shift_chunk(*where, logits)
             loss -= float(data.counts[low:high] @ logits)
             np.exp(logits, out=logits)
-            kernels.choices.product_gradient(
+            kernels.likelihood.product_gradient(
                 *where, self.start, self.left, self.left_of, self.right, data.counts, data.visits,
                 logits, total, gradient,
             )  # fmt: skip

@@ -110,7 +110,7 @@ class FittedMNL:
         if self.features is not None and sparse.issparse(self.information):
             flat = likelihood.to_blocks(self.features, self.information)
             layout = self.features.layout
-            failed = kernels.cholesky.inverse(
+            failed = kernels.gram.inverse(
                 flat, self.features.matrix_start, layout.size, self.regularization
             )
             check_identified(self.features, failed)

@@ -39,7 +39,7 @@ def plan_l1(
     """The optimum over models within L1 distance `radius` (S*A,) of `prob` at each pair."""
     chosen, earned = prob.copy(), reward.copy()
     improve = partial(
-        kernels.optimism.improve_l1, task.indptr, task.successors, prob, reward,
+        kernels.extended.improve_l1, task.indptr, task.successors, prob, reward,
         task.arrival_rows[0], radius, discount, chosen, earned,
     )  # fmt: skip
     return plan_by(task, chosen, earned, improve, word, discount)
@@ -51,7 +51,7 @@ def plan_errors(
     """The optimum over models within beta standard errors of `prob` at each pair."""
     chosen, earned, discount = prob.copy(), reward.copy(), gain_discount(task)
     improve = partial(
-        kernels.optimism.improve_errors, task.indptr, task.successors, prob, reward,
+        kernels.extended.improve_errors, task.indptr, task.successors, prob, reward,
         task.arrival_rows[0], geometry, task.square_start, beta, discount, chosen, earned,
     )  # fmt: skip
     return plan_by(task, chosen, earned, improve, word, discount)

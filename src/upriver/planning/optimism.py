@@ -114,7 +114,7 @@ def exact_maximum(task: Task, model: Model, reward: Array, beta: float, word: np
     for h in range(steps):
         kernels.pessimism.from_last(
             task.indptr, task.square_start, model.geometry[h], model.prob[h], beta, packed[h],
-            kappa[h], kernels.ellipsoid.STEEPEST,
+            kappa[h], kernels.maximum.STEEPEST,
         )  # fmt: skip
     arrays = model.prob, reward, model.geometry, packed, kappa
     memory, clip = np.zeros((kernels.optimism.KEPT, task.n_triples)), clip_v(task)
