@@ -139,9 +139,11 @@ def test_the_maximum_over_the_local_set_bears_a_long_horizon(tmp_path):
 
 @pytest.mark.slow
 def test_with_one_hot_features_every_learner_with_a_bonus_explores(tmp_path):
-    names = ["UCRL-MNL", "UCRL-MNL+", "UCRL-MNL-OL", "UCRL-MNL-LL", "UCRL-MNL-L1"]
+    names = ["UCRL-MNL-SE", "UCRL-MNL", "UCRL-MNL+", "UCRL-MNL-LL", "UCRL-MNL-L1"]
     agents = [f"{name} one-hot (tuned)" for name in names]
-    _, at = found(tmp_path, smaller("untuned", ["deep-sea-10"], agents, seeds=5))
+    own = ["UCRL-MNL-SE shared", "UCRL-MNL shared (tuned)", "UCRL-MNL-SE one-hot", "Epsilon-greedy"]
+    _, at = found(tmp_path, smaller("untuned", ["deep-sea-10"], agents + own, seeds=5))
+    assert at["deep-sea-10", "Epsilon-greedy"].locked == 1.0
     assert all(at["deep-sea-10", agent].lost < 60 for agent in agents)
 
 
