@@ -6,27 +6,8 @@ Matrices are kept in their lower triangle. `layout` is a `Layout`, see `kernels.
 import numpy as np
 
 from upriver.kernels.compiled import compiled, divisible
-from upriver.kernels.gram import solve_lower, solve_upper
+from upriver.kernels.gram import cholesky, solve_lower, solve_upper
 from upriver.kernels.planning import settle
-
-
-@compiled
-def ridge_cholesky(matrix, m, lam):
-    """Lower factor, in place, of the leading m x m of a matrix that is at least lam I.
-
-    Every exact pivot is then at least lam; rounding may lose it, so pivots are held there.
-    """
-    for j in range(m):
-        pivot = matrix[j, j]
-        for i in range(j):
-            pivot -= matrix[j, i] * matrix[j, i]
-        pivot = np.sqrt(max(pivot, lam))
-        matrix[j, j] = pivot
-        for i in range(j + 1, m):
-            x = matrix[i, j]
-            for l in range(j):
-                x -= matrix[i, l] * matrix[j, l]
-            matrix[i, j] = x / pivot
 
 
 @compiled
@@ -94,7 +75,7 @@ def factor_steps(indptr, counts, phi, lam, factor):
                     if x != 0.0:
                         for j in range(i + 1):
                             matrix[i, j] += x * phi[g, j]
-        ridge_cholesky(matrix, d, lam)
+        cholesky(matrix, d, lam)
 
 
 @compiled
@@ -231,7 +212,7 @@ def absorb_targets(
                 for j in range(i + 1):
                     factor[i, j] = gram[matrix_start[b] + i * m + j]
                 factor[i, i] += lam
-            ridge_cholesky(factor, m, lam)
+            cholesky(factor, m, lam)
             invert_lower(factor, m, root, matrix_start[b])
             solve_lower(factor, m, x)
             solve_upper(factor, m, x)
