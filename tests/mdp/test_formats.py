@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quantecon.markov import DiscreteDP
 from scipy import sparse
 
 import upriver as up
@@ -211,7 +210,7 @@ def problems(draw):
 def test_quantecon_in_both_forms(problem):
     p, r = problem
     mine = up.FiniteMDP.from_arrays(p, r, horizon=5)
-    ddp = DiscreteDP(r, p, 0.9)
+    ddp = pytest.importorskip("quantecon.markov").DiscreteDP(r, p, 0.9)
     for form in (ddp, ddp.to_sa_pair_form(), ddp.to_sa_pair_form(sparse=False)):
         same(up.FiniteMDP.from_quantecon(form, horizon=5), mine)
     theirs = ddp.solve(method="policy_iteration").v
@@ -219,7 +218,7 @@ def test_quantecon_in_both_forms(problem):
 
 
 def test_quantecon_without_an_action():
-    ddp = DiscreteDP(
+    ddp = pytest.importorskip("quantecon.markov").DiscreteDP(
         [[0.5, 1.0], [0.1, -np.inf]], [[(0.5, 0.5), (0, 1)], [(0, 1), (0.5, 0.5)]], 0.9
     )
     mdp = up.FiniteMDP.from_quantecon(ddp, horizon=3)
