@@ -1,5 +1,7 @@
 """Online Newton and mirror descent: against plain NumPy, a convex solver, and what is proved."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -38,6 +40,21 @@ STEPS = {
     "newton": (online.newton_step, plain.newton, 0.3),
     "mirror": (online.mirror_descent, plain.mirror, 0.7),
 }
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_long_episode_takes_no_array_of_steps_by_triples(name):
+    river = up.envs.riverswim(200, horizon=500)
+    task = river.task("local")
+    features, (learn, _, rate) = up.features.shared(task), STEPS[name]
+    states = np.zeros(501, np.int64)
+    episode = Episode(states, np.zeros(500, np.int64), np.zeros(500))
+    model = learn(features, online.start(features, 1.0, 1), episode, rate)  # compiled before
+    tracemalloc.start()
+    learn(features, model, episode, rate)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 40 * 8 * task.n_triples  # 500 times 8 n before
 
 
 @pytest.mark.parametrize("bound", [np.inf, 0.8])

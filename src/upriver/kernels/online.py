@@ -10,7 +10,7 @@ import numpy as np
 from upriver.kernels.compiled import compiled
 from upriver.kernels.gram import add_outer, cholesky, measure_group, solve_lower, solve_upper
 from upriver.kernels.likelihood import evaluate_block, softmax
-from upriver.kernels.planning import largest_group
+from upriver.kernels.planning import largest_group, row_of
 
 ROOT_STEPS = 100
 ROOT_TOLERANCE = 1e-13
@@ -93,12 +93,16 @@ def descend(layout, block, b, step_size, gradient, theta, factor):
 
 
 @compiled
-def newton(layout, matrix_start, groups, samples, weight, bound, theta, matrix, moved):
+def newton(
+    layout, matrix_start, indptr, successors, groups, states, sample, weight, bound, theta, matrix,
+    moved,
+):  # fmt: skip
     """The online Newton step, for each transition in turn; in place.
 
     A <- A + weight * sum_u phi_u phi_u^T, theta <- Proj_A(theta - A^-1 grad l(theta)). The episode
-    is groups (T,) and samples (T, n), the counts of each transition by itself. moved (C,) becomes
-    True where a projection touched all blocks. Returns the step that failed, or -1.
+    is groups (T,) and states (T + 1,); sample (n,), 0 everywhere, is for the count of one
+    transition at a time. moved (C,) becomes True where a projection touched all blocks. Returns the
+    step that failed, or -1.
     """
     m = layout.max_size
     factor = np.empty((m, m))
@@ -115,15 +119,21 @@ def newton(layout, matrix_start, groups, samples, weight, bound, theta, matrix, 
         block = view(layout, matrix[c], matrix_start, b)
         add_outer(layout, g, weight, block)
         here[0] = g
-        evaluate_block(layout, here, samples[t], theta[c], b, 0.0, gradient, factor, out, mean)
+        row = row_of(indptr, successors, g, states[t + 1])
+        sample[row] = 1.0
+        evaluate_block(layout, here, sample, theta[c], b, 0.0, gradient, factor, out, mean)
         if not descend(layout, block, b, 1.0, gradient, theta[c], factor):
             return t
         moved[c] |= project(layout, matrix[c], matrix_start, bound, theta[c], factor)
+        sample[row] = 0.0
     return -1
 
 
 @compiled
-def mirror(layout, matrix_start, groups, samples, step_size, bound, theta, matrix, moved):
+def mirror(
+    layout, matrix_start, indptr, successors, groups, states, sample, step_size, bound, theta,
+    matrix, moved,
+):  # fmt: skip
     """The online mirror descent step, for each transition in turn; in place.
 
     With M = B + eta Hess l(theta): theta' = Proj_M(theta - eta M^-1 grad l(theta)) and
@@ -146,7 +156,9 @@ def mirror(layout, matrix_start, groups, samples, step_size, bound, theta, matri
         size = layout.block_table[b, 2]
         block = view(layout, matrix[c], matrix_start, b)
         here[0] = g
-        evaluate_block(layout, here, samples[t], theta[c], b, 0.0, gradient, hessian, out, mean)
+        row = row_of(indptr, successors, g, states[t + 1])
+        sample[row] = 1.0
+        evaluate_block(layout, here, sample, theta[c], b, 0.0, gradient, hessian, out, mean)
         for i in range(size):
             for j in range(i + 1):
                 before[i, j] = block[i, j]
@@ -154,10 +166,11 @@ def mirror(layout, matrix_start, groups, samples, step_size, bound, theta, matri
         if not descend(layout, block, b, step_size, gradient, theta[c], factor):
             return t
         moved[c] |= project(layout, matrix[c], matrix_start, bound, theta[c], factor)
-        evaluate_block(layout, here, samples[t], theta[c], b, 0.0, gradient, hessian, out, mean)
+        evaluate_block(layout, here, sample, theta[c], b, 0.0, gradient, hessian, out, mean)
         for i in range(size):
             for j in range(i + 1):
                 block[i, j] = before[i, j] + hessian[i, j]
+        sample[row] = 0.0
     return -1
 
 

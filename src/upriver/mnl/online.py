@@ -33,17 +33,6 @@ from upriver.mdp import Task
 from upriver.mnl.confidence import Evidence, check_theory
 from upriver.mnl.model import Transitions, add_counts
 
-AT_ONCE = 256
-"""Transitions that are counted one by one in one array, at most."""
-NOTHING = np.empty(0, np.int64)
-
-
-class Steps(NamedTuple):
-    """A part of an episode."""
-
-    states: Array
-    actions: Array
-
 
 @displayed
 class Online(NamedTuple):
@@ -109,19 +98,14 @@ def learn(
 ) -> Online:  # fmt: skip
     new = Online._make([*(x.copy() for x in model[:-1]), model.regularization])
     moved = np.zeros(len(new.theta), np.bool_)
-    steps, seen = len(episode.actions), []
-    most = max(steps, 1) if len(new.theta) > 1 else AT_ONCE  # cores go by the step of the episode
-    for first in range(0, steps, most):
-        last = first + most
-        part = Steps(episode.states[first : last + 1], episode.actions[first:last])
-        samples = np.zeros((len(part.actions), features.task.n_triples))  # a row per transition
-        seen.append(add_counts(features, samples, part))
-        failed = kernel(
-            features.layout, features.matrix_start, seen[-1], samples, rate,
-            inf if theta_bound is None else theta_bound, new.theta, new.matrix, moved,
-        )  # fmt: skip
-        check_definite(failed, "step")
-    groups = seen[0] if len(seen) == 1 else np.unique(np.concatenate([NOTHING, *seen]))
+    task = features.task
+    groups = add_counts(features, np.zeros((1, task.n_triples)), episode)
+    failed = kernel(
+        features.layout, features.matrix_start, task.indptr, task.successors, groups,
+        episode.states, np.zeros(task.n_triples), rate,
+        inf if theta_bound is None else theta_bound, new.theta, new.matrix, moved,
+    )  # fmt: skip
+    check_definite(failed, "step")
     refresh(features, new, groups, moved, everything=False)
     return new
 
