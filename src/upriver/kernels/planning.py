@@ -125,42 +125,42 @@ def sweep(
 
 
 @lean
-def evaluate(indptr, successors, prob, reward, policy, previous, v):
-    """V^pi (H+1, S) in place; steps after the last one where `policy` and `previous` differ stand.
+def last_change(policy, previous):
+    """The last step at which two policies (H, S) differ, or -1."""
+    for h in range(policy.shape[0] - 1, -1, -1):
+        for s in range(policy.shape[1]):
+            if policy[h, s] != previous[h, s]:
+                return h
+    return -1
 
-    Afterwards `previous` is `policy`. Returns how many steps were evaluated, or -1 where an action
-    does not exist; then v is void.
+
+@partial(divisible, compile=lean)
+def evaluate(indptr, successors, prob, reward, policy, previous, v, last, h, s, t):
+    """V^pi (H+1, S) in place, of the steps from `last` down to h and the states s to t, left out.
+
+    There `previous` becomes `policy`. False where an action does not exist; then v is void.
     """
     one = np.uint64(1)  # unsigned counters, as in `sweep`
-    horizon, n_states = policy.shape
-    n_actions = (indptr.shape[0] - 1) // n_states
-    last = -1
-    for h in range(horizon - 1, -1, -1):
-        for s in range(n_states):
-            if policy[h, s] != previous[h, s]:
-                last = h
-                break
-        if last >= 0:
-            break
-    for h in range(last, -1, -1):
-        p = prob[min(h, prob.shape[0] - 1)]
-        r = reward[min(h, reward.shape[0] - 1)]
-        following, values, played, before = v[h + 1], v[h], policy[h], previous[h]
-        for s in range(n_states):
-            a = played[s]
+    n_actions = (indptr.shape[0] - 1) // policy.shape[1]
+    for step in range(last, h - 1, -1):
+        p = prob[min(step, prob.shape[0] - 1)]
+        r = reward[min(step, reward.shape[0] - 1)]
+        following, values, played, before = v[step + 1], v[step], policy[step], previous[step]
+        for state in range(s, t):
+            a = played[state]
             if a < 0 or a >= n_actions:
-                return -1
-            before[s] = a
-            g = np.uint64(s * n_actions + a)
+                return False
+            before[state] = a
+            g = np.uint64(state * n_actions + a)
             i, stop = np.uint64(indptr[g]), np.uint64(indptr[g + one])
             if i == stop:
-                return -1
+                return False
             total = r[g]
             while i < stop:
                 total += p[i] * following[np.uint32(successors[i])]
                 i += one
-            values[s] = total
-    return last + 1
+            values[state] = total
+    return True
 
 
 @lean
@@ -234,20 +234,23 @@ def play(
 
     figures[:, k] gets the return with last (S,), the value of the end, and of where it began the
     value of the policy and best (S,), the optimum. uniforms and states (m, H+1), actions and
-    rewards (m, H): `row` is for this episode. Returns the steps evaluated; nothing is played after
-    a -1.
+    rewards (m, H): `row` is for this episode. Where an action does not exist nothing is played, and
+    it returns False.
     """
-    changed = evaluate(indptr, successors, prob, expected, policy, previous, v)
-    if changed >= 0:
-        total = rollout(
-            indptr, successors, prob, reward, pay, starts, start_prob, policy,
-            uniforms[row], states[row], actions[row], rewards[row],
-        )  # fmt: skip
-        first = states[row, 0]
-        figures[0, k] = total + last[states[row, states.shape[1] - 1]]
-        figures[1, k] = v[0, first]
-        figures[2, k] = best[first]
-    return changed
+    changed = last_change(policy, previous)
+    if not evaluate(
+        indptr, successors, prob, expected, policy, previous, v, changed, 0, 0, policy.shape[1]
+    ):
+        return False
+    total = rollout(
+        indptr, successors, prob, reward, pay, starts, start_prob, policy,
+        uniforms[row], states[row], actions[row], rewards[row],
+    )  # fmt: skip
+    first = states[row, 0]
+    figures[0, k] = total + last[states[row, states.shape[1] - 1]]
+    figures[1, k] = v[0, first]
+    figures[2, k] = best[first]
+    return True
 
 
 @lean

@@ -15,7 +15,7 @@ from upriver.planning.induction import (
     steps_of,
     swept,
 )
-from upriver.planning.optimum import evaluate, solve, start_value
+from upriver.planning.optimum import evaluate, renew, solve, start_value
 from upriver.planning.tables import (
     action_table,
     check_actions,
@@ -28,5 +28,5 @@ __all__ = [
     "Clip", "Plan", "action_table", "backward_induction", "check_actions",
     "check_available", "clip_nothing", "clip_q", "clip_q_above", "clip_v", "clip_v_remaining",
     "draw_word", "empty_plan", "evaluate", "mixture_or_actions", "policy_type", "random_actions",
-    "solve", "start_value", "steps_of", "swept",
+    "renew", "solve", "start_value", "steps_of", "swept",
 ]  # fmt: skip

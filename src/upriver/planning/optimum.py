@@ -91,10 +91,27 @@ def evaluate(
     v[-1] = mdp.terminal
     model = task.indptr, task.successors, mdp.probability, mdp.reward_rows
     if table.ndim == 2:
-        kernels.planning.evaluate(*model, table, np.full_like(table, -1), v)
+        renew(mdp, table, np.full_like(table, -1), v)
     else:
         kernels.planning.evaluate_mixed(*model, table.reshape(-1, len(task.sizes)), v)
     return v
+
+
+def renew(mdp: FiniteMDP, policy: Array, previous: Array, v: Array) -> bool:
+    """V^pi (H + 1, S) in place of that of `previous` (H, S), which becomes `policy`.
+
+    Steps after the last one where they differ stand. Large problems use all cores. False where an
+    action does not exist; then v is void.
+    """
+    task, kernel = mdp.known, kernels.planning.evaluate
+    last = kernels.planning.last_change(policy, previous)
+    given = task.indptr, task.successors, mdp.probability, mdp.reward_rows, policy, previous, v
+    if task.n_triples < kernels.LARGE:
+        return kernel(*given, last, 0, 0, task.n_states)
+    return all(
+        all(kernels.compiled.each(lambda s, t, h=h: kernel(*given, h, h, s, t), task.n_states))
+        for h in range(last, -1, -1)
+    )
 
 
 def start_value(mdp: FiniteMDP, v: Array) -> float:

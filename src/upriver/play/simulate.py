@@ -17,7 +17,7 @@ from upriver.checks import Array, checked_seed, instance, positive_integer, show
 from upriver.display import Card, displayed, to_frame
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.archive import digest, encode, fingerprints, name_of
-from upriver.planning import Plan, check_available, solve
+from upriver.planning import Plan, check_available, renew, solve
 from upriver.play.streams import first_place, play_stream
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ def simulate(
         task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.paid_rows,
         mdp.initial_states, mdp.initial_probability, best, last,
     )  # fmt: skip
-    play = kernels.planning.play
+    play, large = kernels.planning.play, task.n_triples >= kernels.LARGE
     plan: Any = None
     played: Any = np.empty(0)
     for k in range(n_episodes):
@@ -286,8 +286,10 @@ def simulate(
             played = ~policy  # everything is new
         elif policy.shape != played.shape:
             check_table(policy, task)
-        changed = play(*known, uniforms, figures, v, k, row, policy, played, states, actions, paid)
-        if changed < 0:
+        exists = not large or renew(mdp, policy, played, v)  # on all cores, and done for `play`
+        if not exists or not play(
+            *known, uniforms, figures, v, k, row, policy, played, states, actions, paid
+        ):
             check_available("the agent's policy", policy, task)
         resumed = perf_counter()
         episode = next(episodes)
