@@ -10,7 +10,7 @@ Of plain choice data, at the end, BLAS does the products, in chunks that fit the
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, inner
+from upriver.kernels.compiled import compiled, divisible, inner
 
 
 @inner
@@ -168,7 +168,7 @@ def log_loss(layout, counts, theta):
     return loss
 
 
-@compiled
+@divisible
 def shift_chunk(indptr, first, last, logits):
     """Subtract from the logits of each situation in [first, last) their largest one, in place."""
     offset = indptr[first]
@@ -182,7 +182,7 @@ def shift_chunk(indptr, first, last, logits):
             logits[u] -= top
 
 
-@compiled
+@divisible
 def centre_chunk(indptr, first, last, x, counts, visits, residual, totals, rows, with_rows):
     """Residuals, totals and weighted centred rows of the situations in [first, last).
 
@@ -216,7 +216,7 @@ def centre_chunk(indptr, first, last, x, counts, visits, residual, totals, rows,
             residual[u - offset] = weight * residual[u - offset] - counts[u]
 
 
-@compiled
+@divisible
 def multiply(indptr, first, last, start, left, left_of, right, rows):
     """rows of the situations in [first, last): left[g, left_of[j]] * right[t, j].
 
@@ -235,7 +235,7 @@ def multiply(indptr, first, last, start, left, left_of, right, rows):
                 rows[u - offset, j] = own[j] * right[t, j]
 
 
-@compiled
+@divisible
 def product_logits(indptr, first, last, start, left, left_of, right, theta, logits):
     """Logits of the situations in [first, last) of rows that are products (see `multiply`)."""
     offset = indptr[first]
@@ -258,7 +258,7 @@ def product_logits(indptr, first, last, start, left, left_of, right, theta, logi
             logits[u - offset] = (a + b) + (c + e)
 
 
-@compiled
+@divisible
 def product_gradient(indptr, first, last, start, left, left_of, right, counts, visits, residual,
                      totals, gradient):  # fmt: skip
     """Add the gradient of the situations in [first, last) to `gradient`, and note their totals.

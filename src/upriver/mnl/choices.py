@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +20,7 @@ BLOCK_ROWS = 65_536  # rows at once where none are made
 SHARE = 8  # a sample holds every 8th situation
 PER_FEATURE = 200  # but at least this many situations for each feature
 PIECES = 16  # from at least this many places, since data may come sorted
+PARTS = 16  # of large data, whatever the number of threads: their sum is always the same
 
 
 class Choices:
@@ -35,8 +37,14 @@ class Choices:
         self.offset = offset
         self.chunks = list(in_chunks(indptr, max(CHUNK_NUMBERS // x.shape[1], 1)))
         self.blocks = list(in_chunks(indptr, BLOCK_ROWS))
-        self.residual = np.empty(max(indptr[last] - indptr[first] for first, last in self.chunks))
-        self.totals = np.empty(max(last - first for first, last in self.chunks))
+        self.room()
+
+    def room(self) -> None:
+        """Room to work in for one chunk at a time."""
+        at = self.indptr
+        sizes = np.array([(at[last] - at[first], last - first) for first, last in self.chunks])
+        self.n_rows = int(sizes[:, 0].sum())
+        self.residual, self.totals = map(np.empty, sizes.max(axis=0))
         self.rows: Any = None
 
     def sample(self) -> tuple[Choices, float] | None:
@@ -57,22 +65,56 @@ class Choices:
         part.blocks = part.chunks
         times = n_groups / sum(last - first for first, last in part.chunks)
         part.lam = self.lam / times
+        part.room()
+        vars(part).pop("portions", None)
         return part, times
+
+    @cached_property
+    def portions(self) -> list[Choices]:
+        """The same data in up to PARTS parts, each with room of its own."""
+        found, n = [], min(PARTS, len(self.blocks), len(self.chunks))
+        for i in range(n):
+            part = copy(self)
+            part.chunks, part.blocks = (
+                x[i * len(x) // n : (i + 1) * len(x) // n] for x in (self.chunks, self.blocks)
+            )
+            part.room()
+            found.append(part)
+        return found
 
     def evaluate(self, theta: Array, with_hessian: bool) -> tuple[float, Array, Any]:
         """(loss, gradient (d,), Hessian (d, d) in its lower triangle, or None)."""
         gradient = self.lam * theta
         loss = 0.5 * float(gradient @ theta)
-        if not with_hessian and isinstance(self.x, Products) and not len(self.x.whole_at):
-            return loss + self.x.gradient(self, theta, gradient), gradient, None
-        hessian = np.asfortranarray(np.diag(np.broadcast_to(self.lam, len(theta))))
+        hessian: Any = None
+        if with_hessian:
+            hessian = np.asfortranarray(np.diag(np.broadcast_to(self.lam, len(theta))))
+        if self.n_rows < kernels.LARGE:
+            return loss + self.add(theta, gradient, hessian), gradient, hessian
+
+        def part(i: int, _: int) -> tuple[float, Array, Any]:
+            more = np.zeros_like(gradient), None if hessian is None else np.zeros_like(hessian)
+            return self.portions[i].add(theta, *more), *more
+
+        n = len(self.portions)
+        for more, slope, bend in kernels.compiled.each(part, n, n):
+            loss += more
+            gradient += slope
+            hessian = hessian if bend is None else hessian + bend
+        return loss, gradient, hessian
+
+    def add(self, theta: Array, gradient: Array, hessian: Any) -> float:
+        """The loss without the ridge; its slopes are added to gradient, and to hessian if given."""
+        if hessian is None and isinstance(self.x, Products) and not len(self.x.whole_at):
+            return self.x.gradient(self, theta, gradient)
+        loss = 0.0
         for chunk in self.chunks:
             x = self.part(*chunk)
-            loss += self.centre(theta, chunk, x, with_hessian)
+            loss += self.centre(theta, chunk, x, hessian is not None)
             gradient += self.residual[: len(x)] @ x
-            if with_hessian:
-                hessian = add_scatter(hessian, self.rows[: len(x)])
-        return loss, gradient, hessian if with_hessian else None
+            if hessian is not None:
+                add_scatter(hessian, self.rows[: len(x)])
+        return loss
 
     def part(self, first: int, last: int) -> Array:
         """The rows of the situations in [first, last)."""
