@@ -258,9 +258,9 @@ def check_model(task: Task, prob: Any, reward: Any, bonus: Any, scale: Any) -> N
 
 def backward_induction(
     task: Task, prob: Array, reward: Array, bonus: Array, scale: Array, clip: Clip, word: np.uint64,
-    pay: Array | None = None, last: Array | None = None, beta: float = 1.0,
+    pay: Array | None = None, last: Array | None = None,
 ) -> Plan:  # fmt: skip
-    """Q_h = clip(r + P V_{h+1} + beta scale_h * bonus), V_h = clip(max_a Q_h), ties at random.
+    """Q_h = clip(r + P V_{h+1} + scale_h * bonus), V_h = clip(max_a Q_h), ties at random.
 
     prob (1 | H, n) on the task's triples, need not sum to one; reward and bonus (1 | H, S*A);
     scale (H,); word: 64 random bits for the ties. On the scale of [0, 1], see `swept`; where the
@@ -272,14 +272,7 @@ def backward_induction(
         from upriver.planning.endless import plan_for
 
         return plan_for(task, prob[0], reward[0], word)
+    arrays = prob, reward, bonus
     return swept(
-        task,
-        kernels.planning.sweep,
-        (prob, reward, bonus),
-        (beta,),
-        (scale,),
-        clip,
-        word,
-        pay,
-        last,
-    )
+        task, kernels.planning.sweep, arrays, (1.0,), (scale,), clip, word, pay, last
+    )  # fmt: skip

@@ -22,7 +22,7 @@ from upriver import kernels
 from upriver.checks import Array
 from upriver.mdp import Task
 from upriver.mnl.model import Model
-from upriver.planning import Clip, Plan, backward_induction, clip_v, clip_v_remaining, swept
+from upriver.planning import Clip, Plan, clip_v, clip_v_remaining, swept
 from upriver.planning.endless import plan_errors
 from upriver.planning.induction import backed_up
 
@@ -32,6 +32,11 @@ Optimism = Callable[[Task, Model, Array, float, np.uint64], Plan]
 @lru_cache(maxsize=64)
 def ones(task: Task) -> Array:
     return np.ones(task.horizon)
+
+
+@lru_cache(maxsize=64)
+def zeros(task: Task) -> Array:
+    return np.zeros(task.horizon)
 
 
 @lru_cache(maxsize=64)
@@ -46,10 +51,9 @@ def closed_form(task: Task, model: Model, reward: Array, beta: float, word: np.u
 
     Optimistic with a factor 2 to 4 to spare; the bonus is added at the last step too.
     """
-    return backward_induction(
-        task, model.prob, reward, model.width, ones(task), clip_v(task), word,
-        beta=2.0 * task.units.most * beta,
-    )  # fmt: skip
+    return sweep_width(
+        task, model, reward, 2.0 * task.units.most * beta, ones(task), clip_v(task), word
+    )
 
 
 def half_range(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
@@ -57,10 +61,9 @@ def half_range(task: Task, model: Model, reward: Array, beta: float, word: np.ui
 
     h counts from 1, so the last step has no bonus. At least four times smaller than (6).
     """
-    return backward_induction(
-        task, model.prob, reward, model.width, half_remaining(task), clip_v_remaining(task), word,
-        beta=beta,
-    )  # fmt: skip
+    return sweep_width(
+        task, model, reward, beta, half_remaining(task), clip_v_remaining(task), word
+    )
 
 
 def gradient(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
@@ -88,12 +91,12 @@ def standard_error(
     if task.endless:
         return plan_errors(task, model.prob[0], reward[0], model.geometry[0], beta, word)
     clip = clip_v_remaining(task)
-    if model.geometry.shape[1] < task.square_start[-1]:
+    if model.geometry.shape[1] < task.n_squares:
         return swept(
             task, kernels.optimism.sweep_errors, (model.prob, reward, model.geometry),
             (geometry_start, beta), (), clip, word,
         )  # fmt: skip
-    return sweep_gradient(task, model, reward, beta, 1.0, np.zeros(task.horizon), clip, word)
+    return sweep_gradient(task, model, reward, beta, 1.0, zeros(task), clip, word)
 
 
 def pessimistic(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
@@ -122,6 +125,16 @@ def exact_maximum(task: Task, model: Model, reward: Array, beta: float, word: np
     plan = swept(task, kernel, arrays, (task.square_start, beta, memory), (), clip, word)
     given = (task.arrival_rows, *arrays), (task.square_start, beta, memory[:, :0])
     return plan._replace(backup=partial(backed_up, task, kernel, *given, (), clip, plan.v))
+
+
+def sweep_width(
+    task: Task, model: Model, reward: Array, beta: float, scale: Array, clip: Clip, word: np.uint64
+) -> Plan:
+    """r + P V + beta scale_h m, scale (H,)."""
+    return swept(
+        task, kernels.planning.sweep, (model.prob, reward, model.width), (beta,), (scale,), clip,
+        word,
+    )  # fmt: skip
 
 
 def sweep_gradient(
