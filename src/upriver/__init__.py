@@ -6,11 +6,6 @@ The public names, each loaded when it is first used; `__init__.pyi` tells type c
 from importlib import import_module
 from typing import Any
 
-from upriver.mdp import FiniteMDP, Task
-from upriver.planning import Plan, evaluate, solve
-from upriver.play.rollouts import Rollouts, rollouts
-from upriver.play.simulate import Run, simulate
-
 __version__ = "0.2.0.dev0"
 
 HOMES = {
@@ -34,6 +29,10 @@ HOMES = {
     "agents.ucrl_mnl_plus": ("UCRLMNLOL", "UCRLMNLPlus"),
     "agents.ucrl_mnl_se": ("UCRLMNLSE",),
     "agents.ucrl_vtr": ("UCRLVTR",),
+    "mdp": ("FiniteMDP", "Task"),
+    "planning": ("Plan", "evaluate", "solve"),
+    "play.rollouts": ("Rollouts", "rollouts"),
+    "play.simulate": ("Run", "simulate"),
     "results.analysis": ("load_runs",),
     "play.blackbox": ("Learning", "learn"),
     "mnl.confidence": (
@@ -55,13 +54,13 @@ HOMES = {
 WHERE = {name: home for home, names in HOMES.items() for name in names}
 ROOMS = {"envs": "envs", "features": "features", "optimism": "planning.optimism"}
 """Rooms that are public as they are: up.envs, up.features, up.optimism."""
-FORMERLY = {"analysis": "results.analysis", "plots": "results.plots"}
-"""Modules that pages of version 0.1 imported from here."""
+FORMERLY = {
+    "analysis": "results.analysis", "plots": "results.plots", "mdp": "mdp", "planning": "planning",
+    "play": "play",
+}  # fmt: skip
+"""Modules that pages of version 0.1 imported from here, or found here without asking."""
 
-__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
-    "FiniteMDP", "Plan", "Rollouts", "Run", "Task", "evaluate", "rollouts", "simulate", "solve",
-    *WHERE, *ROOMS,
-]  # fmt: skip
+__all__ = [*WHERE, *ROOMS]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
