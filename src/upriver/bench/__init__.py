@@ -33,6 +33,8 @@ FAMILIES: dict[str, Callable[[bool, bool], Iterator[Line | Skipped]]] = {
     "steps": steps.steps,
     "memory": memory.memory,
     "pooled": memory.pooled,
+    "dense": memory.dense,
+    "threads": planning.threads,
     "startup": startup.startup,
 }
 """Each is called with (quick, with_peers)."""

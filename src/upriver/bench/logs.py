@@ -1,4 +1,4 @@
-"""A large log: what a fit and plans with it cost, beside the optimum of a known MDP."""
+"""A large log: a fit, plans with it and the worth of a policy, beside the optimum of an MDP."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from upriver.bench.timing import Line, Skipped, interleaved
 from upriver.features import Features
 from upriver.logs.fit import LogModel
 from upriver.logs.planning import plan_with
+from upriver.logs.value import policy_value
 from upriver.mdp import FiniteMDP
 from upriver.mnl import likelihood
 from upriver.mnl.fit import fit_mnl
@@ -45,6 +46,8 @@ def logs(quick: bool, with_peers: bool) -> Iterator[Line | Skipped]:
     }
     for how in ASKED:
         works[how] = lambda how=how: plan_with(model, how)
+    policy = solve(mdp).policy
+    works["policy_value"] = lambda: policy_value(model, policy)
     taken = interleaved(works, 1 if quick else 3)
     case = f"S={n_states}, U={N_SUCCESSORS}, d={DIMENSION}, {n_rows} rows"
     yield Line(
@@ -55,3 +58,4 @@ def logs(quick: bool, with_peers: bool) -> Iterator[Line | Skipped]:
             f"{how} plan of a log", case, taken[how], "s", "solve", taken["solve"],
             most=None if quick else most,
         )  # fmt: skip
+    yield Line("policy value of a log", case, taken["policy_value"], "s", "solve", taken["solve"])

@@ -1,8 +1,9 @@
-"""Memory of one episode on long rivers, each in a process of its own; and time against size."""
+"""Memory of one episode of large problems, each in a process of its own; and time against size."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from upriver.bench.timing import Line
 HORIZON = 50
 MOST = 4.0  # times the bytes of triples and values that an episode may hold
 POOLED = 3.0  # times the time and the memory of shared features that pooled ones may take
+DENSE_SECONDS, DENSE_GIGABYTES = 8.0, 3.0  # of an episode of a million states with 20 features
 
 EPISODE = """
 import json, sys, time, tracemalloc
@@ -21,7 +23,19 @@ from upriver.agents.protocol import Episode
 
 cls, name, support, (n_states, horizon, repeats) = *sys.argv[1:4], map(int, sys.argv[4:])
 
+def dense(n_states):  # 4 actions, 5 successors next door, 20 features of each, float32, borrowed
+    first = np.clip(np.arange(n_states, dtype=np.int32) - 2, 0, max(n_states - 5, 0))
+    successors = (np.repeat(first, 4)[:, None] + np.arange(5, dtype=np.int32)).ravel()
+    rng, indptr = np.random.default_rng(0), np.arange(0, len(successors) + 1, 5)
+    task = up.Task(n_states, 4, horizon, indptr, successors, rng.random((n_states, 4)))
+    del first, successors, indptr
+    x = rng.standard_normal((task.n_triples, 20), np.float32)
+    x.setflags(write=False)
+    return getattr(up, cls)(task, up.Features(task, x))
+
 def start(n_states):
+    if name == "dense":
+        return dense(n_states)
     task = up.envs.riverswim(n_states, horizon).task(support)
     if name == "pooled":
         return getattr(up, cls)(task, up.features.pooled(up.features.shared(task)))
@@ -33,7 +47,7 @@ def play(agent, state, rng):
     return plan, agent.update(state, plan, Episode(steps, 1 - steps[:-1], np.zeros(horizon)))
 
 rng = np.random.default_rng(0)
-small = start(4)
+small = start(5)
 play(small, small.init(), rng)  # compiled before it is measured
 tracemalloc.start()
 agent = start(n_states)
@@ -42,11 +56,12 @@ tracemalloc.reset_peak()
 plan, state = play(agent, agent.init(), rng)
 now, peak = tracemalloc.get_traced_memory()
 tracemalloc.stop()
-seconds = []
+seconds, passed = [], []
 for _ in range(repeats):
-    began = time.process_time()
+    began, clock = time.process_time(), time.perf_counter()
     plan, state = play(agent, state, rng)
     seconds.append(time.process_time() - began)
+    passed.append(time.perf_counter() - clock)
 try:
     import resource
     unit = 1 if sys.platform == "darwin" else 1024
@@ -55,7 +70,7 @@ except ImportError:  # Windows
     resident = None
 print(json.dumps({
     "built": built, "peak": peak, "now": now, "seconds": sorted(seconds)[repeats // 2],
-    "resident": resident,
+    "passed": sorted(passed)[repeats // 2], "resident": resident,
     "triples": agent.task.n_triples, "dimension": agent.features.dimension,
     "policy": plan.policy.nbytes, "v": plan.v.nbytes,
 }))
@@ -64,12 +79,13 @@ print(json.dumps({
 
 def episode(
     features: str, n_states: int, horizon: int = HORIZON, repeats: int = 3,
-    agent: str = "UCRLMNL", support: str = "known",
+    agent: str = "UCRLMNL", support: str = "known", threads: int = 1,
 ) -> dict:  # fmt: skip
     """One episode of an agent, planned and learned from, measured in a fresh process."""
+    environment = os.environ | {"NUMBA_NUM_THREADS": str(threads)}
     numbers = map(str, (n_states, horizon, repeats))
     given = [sys.executable, "-c", EPISODE, agent, features, support, *numbers]
-    done = subprocess.run(given, capture_output=True, text=True, check=False)
+    done = subprocess.run(given, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ChildProcessError(f"an episode at S={n_states} failed: {done.stderr.strip()[-500:]}")
     return json.loads(done.stdout)
@@ -121,6 +137,22 @@ def pooled(quick: bool, _: bool = False) -> Iterator[Line]:
             "pooled: memory", case, seen["peak"] / 2**20, "MiB", against, alone["peak"] / 2**20,
             most=most, note="the arrays of task, features, agent and plan, at their peak",
         )  # fmt: skip
+
+
+def dense(quick: bool, _: bool = False) -> Iterator[Line]:
+    """4 actions, 5 successors and 20 features of each triple, in float32, on all cores."""
+    n_states, horizon, threads = 10**3 if quick else 10**6, 20, os.cpu_count() or 1
+    seen = episode("dense", n_states, horizon, threads=threads)
+    case = f"ucrl-mnl, d=20, S={n_states}, H={horizon}, {threads} threads"
+    resident, most = (seen["resident"] or 0) / 1e9, None if quick else 1.0
+    yield Line(
+        "dense: time", case, seen["passed"], "s", "what is allowed", DENSE_SECONDS, most=most,
+        note=f"by the clock; {seen['seconds']:.3g} s of CPU",
+    )  # fmt: skip
+    yield Line(
+        "dense: memory", case, resident, "GB", "what is allowed", DENSE_GIGABYTES, most=most,
+        note="all that the process held, at its peak",
+    )  # fmt: skip
 
 
 def per_triple(seen: dict) -> float:

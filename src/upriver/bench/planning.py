@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from upriver.bench.timing import Line, Skipped, interleaved
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.building import assemble
 from upriver.mnl.model import Model
-from upriver.planning import optimism, solve
+from upriver.planning import evaluate, optimism, solve
 from upriver.play.simulate import simulate
 
 N_ACTIONS = 4
@@ -91,6 +92,29 @@ def one_size(
         yield Line(
             "backward induction", case, ours, "ns/triple/step", "QuantEcon DiscreteDP",
             per * taken["QuantEcon"], most=None if quick else ALLOWED[n_successors], note=note,
+        )  # fmt: skip
+
+
+def threads(quick: bool, _: bool = False) -> Iterator[Line]:
+    """The optimum and the value of a large problem in two threads against one, by the clock."""
+    import numba.core.config
+
+    def in_threads(count: int, work: Callable[[], Any]) -> None:
+        before = numba.core.config.NUMBA_NUM_THREADS
+        numba.core.config.NUMBA_NUM_THREADS = count
+        work()
+        numba.core.config.NUMBA_NUM_THREADS = before
+
+    mdp = random_mdp(2_000 if quick else 100_000, 3, near=True)
+    policy = solve(mdp).policy
+    works = {"solve": lambda: solve(mdp), "evaluate": lambda: evaluate(mdp, policy)}
+    for name, work in works.items():
+        taken = interleaved(
+            {str(n): partial(in_threads, n, work) for n in (1, 2)}, 3 if quick else 15, perf_counter
+        )
+        yield Line(
+            "threads", f"{name}, S={mdp.known.n_states}, U=3, 2 threads", 1e3 * taken["2"], "ms",
+            "one thread", 1e3 * taken["1"], most=None if quick or name != "solve" else 1 / 1.6,
         )  # fmt: skip
 
 

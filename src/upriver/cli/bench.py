@@ -20,8 +20,8 @@ def bench(
     Parameters
     ----------
     families
-        episodes, growth, planning, endless, fits, steps, memory, pooled, startup; all of them if
-        absent.
+        episodes, growth, planning, threads, endless, fits, frames, logs, steps, memory, pooled,
+        dense, startup; all of them if absent.
     peers
         Also compare with QuantEcon, xlogit and rlberry-scool, those that are installed.
     rlberry_python
