@@ -12,7 +12,7 @@ import pytest
 
 import upriver
 from upriver import bench
-from upriver.bench import against, fits, peers, planning, timing
+from upriver.bench import against, agents, fits, peers, planning, timing
 from upriver.bench.timing import Line, Skipped
 from upriver.cli import main
 from upriver.experiments.workers import ONE_THREAD
@@ -116,6 +116,11 @@ def test_a_page_gets_the_same_rows(monkeypatch, tmp_path, capsys):
     assert (tmp_path / "table.md").read_text().splitlines()[2:] == [
         "| family | case | 3 ms | 1.5 | other | ok, at most 2 |"
     ]
+    alone = [
+        Line("episodes", f"psrl, S={n}, H=24", 30.0 + n, "us", agents.ALONE, 10.0) for n in (6, 20)
+    ]
+    grown = Line("time against k", "psrl, S=6, k=5000", 40.0, "us", "the same, k=200", 20.0)
+    assert bench.as_markdown([*alone, grown]).splitlines()[-1] == "| psrl | 36 | 50 | 2 |"
     assert main(["bench", "--out", str(tmp_path / "table.csv")]) == 2
     assert "must be a .json or a .md file" in capsys.readouterr().err
 

@@ -20,6 +20,7 @@ from upriver.bench import (
     steps,
 )
 from upriver.bench.against import Change, yardstick
+from upriver.bench.agents import ALONE
 from upriver.bench.timing import Line, Skipped
 
 FAMILIES: dict[str, Callable[[bool, bool], Iterator[Line | Skipped]]] = {
@@ -38,6 +39,7 @@ FAMILIES: dict[str, Callable[[bool, bool], Iterator[Line | Skipped]]] = {
     "startup": startup.startup,
 }
 """Each is called with (quick, with_peers)."""
+GROWTH = "after 5,000 episodes, times as much as after 200"
 
 
 def measure(
@@ -93,14 +95,28 @@ def side_by_side(changed: list[Change], version: str) -> str:
 
 
 def as_markdown(lines: list[Line | Skipped]) -> str:
-    """The same table for a page; what was skipped is left out."""
+    """The same table for a page, and a row for each agent below; what was skipped is left out."""
     rows = ["| what | case | measured | ratio | to | asked for |", "|---|---|---:|---:|---|---|"]
-    for line in lines:
-        if isinstance(line, Line):
+    by_agent: dict[str, dict[str, str]] = {}
+    for line in (x for x in lines if isinstance(x, Line)):
+        agent, _, where = line.case.partition(", ")
+        if line.family == "time against k":
+            by_agent.setdefault(agent, {})[GROWTH] = number(line.ratio)
+        elif line.against == ALONE:
+            by_agent.setdefault(agent, {})[where] = number(line.figure)
+        else:
             rows.append(
                 f"| {line.family} | {line.case} | {number(line.figure)} {line.unit} "
                 f"| {number(line.ratio)} | {line.against} | {verdict(line)} |"
             )
+    columns = list(dict.fromkeys(column for row in by_agent.values() for column in row))
+    if by_agent:
+        rows += ["", "Microseconds an episode, everything included:", ""]
+        rows += [f"| agent | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
+    rows += [
+        f"| {agent} | {' | '.join(row.get(c, '') for c in columns)} |"
+        for agent, row in by_agent.items()
+    ]
     return "\n".join(rows) + "\n"
 
 

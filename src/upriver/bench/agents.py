@@ -13,6 +13,7 @@ from upriver.mdp import FiniteMDP
 from upriver.play.simulate import simulate
 
 HORIZON = 24
+ALONE = "simulate alone"
 LEARNERS = sorted(set(AGENTS) - {"always", "optimal", "random"})
 MOST = {"ucrl-mnl": 22.0, "ucrl-mnl-se": 30.0}  # microseconds an episode at S = 8, H = 24
 
@@ -49,7 +50,7 @@ def episodes(quick: bool, _: bool = False) -> Iterator[Line]:
             )
             yield Line(
                 "episodes", f"{name}, S={n_states}, H={HORIZON}", 1e6 * taken["agent"] / count,
-                "us", "simulate alone", 1e6 * taken["loop"] / count,
+                "us", ALONE, 1e6 * taken["loop"] / count,
                 note=f"{count / taken['agent']:,.0f} episodes/s",
             )  # fmt: skip
 
