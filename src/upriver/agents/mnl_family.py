@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import log, nan
 from typing import Any, NamedTuple
 
@@ -107,10 +108,17 @@ def beta(agent: Any, state: State) -> float:
 
 def evidence(features: Features, k: int, model: Any, radius: Any = None) -> Evidence:
     """What a radius may look at before episode k."""
-    task = features.task
     reads = getattr(radius, "reads_information", True)
     information = mnl.logdet_ratio(features, model) if reads else nan
-    return new_tuple(Evidence, (
-        k, task.horizon, task.n_states, task.max_successors, features.formal_dimension,
-        features.norm_bound, model.regularization, information, len(model.theta),
-    ))  # fmt: skip
+    seen = model.regularization, information, len(model.theta)
+    return new_tuple(Evidence, (k, *sizes(features), *seen))
+
+
+@lru_cache(maxsize=64)
+def sizes(features: Features) -> tuple[Any, ...]:
+    """The part of `Evidence` that stays the same."""
+    task = features.task
+    return (
+        task.horizon, task.n_states, task.max_successors, features.formal_dimension,
+        features.norm_bound,
+    )  # fmt: skip

@@ -106,7 +106,7 @@ class Task:
         at = "" if step is None else f"h={step}, "
         return f"({at}s={self.state_names[s]!r}, a={self.action_names[a]!r})"
 
-    @property
+    @cached_property
     def endless(self) -> bool:
         """Whether there is no last step."""
         return self.discount is not None
