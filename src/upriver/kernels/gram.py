@@ -103,7 +103,7 @@ def add_outer(layout, g, weight, gram):
 
 
 @merged
-def gram_block(layout, b, groups, counts, lam, gram, weight, left):
+def gram_block(layout, b, groups, counts, lam, gram, weight, left, own_lines=True):
     """Gram matrix, eq. (5), of block b: lam I + sum over visits and successors of phi phi^T.
 
     Where there are own effects it is what they leave, see `kernels.pooled`; weight and left are
@@ -116,7 +116,7 @@ def gram_block(layout, b, groups, counts, lam, gram, weight, left):
         gram[i, i] = lam
     for g in groups:
         visits = visits_of(layout, g, counts)
-        if layout.own > 0.0:
+        if own_lines is not None and layout.own > 0.0:
             weigh(layout, g, visits, lam, False, weight, left)
             for u in range(table[g + 1, 0] - table[g, 0]):
                 add_row(layout, g, u, weight[u], gram)

@@ -29,7 +29,7 @@ def estimate(layout, b, local, visits, core, lam, square, lines, found, own_line
             for j in range(i + 1):
                 factor[i, j] = hessian[i, j]
     else:
-        gram_block(layout, b, groups, visits, lam, factor, out, left)
+        gram_block(layout, b, groups, visits, lam, factor, out, left, own_lines)
     return cholesky(factor, size, lam)
 
 
@@ -42,7 +42,7 @@ def measure(
     table, out, left, squares, rows = layout.group_table, lines[0], lines[1], lines[6], lines[7:]
     for g in groups:
         first = table[g, 0]
-        softmax(layout, g, core, out)
+        softmax(layout, g, core, out, own_lines)
         for u in range(table[g + 1, 0] - first):
             prob[first + u] = out[u]
         if own_lines is not None:

@@ -37,7 +37,9 @@ def newton_block(
     decrement = np.inf
     size = 0.0
     for _ in range(ITERATIONS):
-        trial = evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out, mean)
+        trial = evaluate_block(
+            layout, groups, counts, theta, b, lam, gradient, hessian, out, mean, own_lines
+        )
         # Near the minimum the decrease drowns in rounding, but the full step is right there.
         near = decrement <= max(enough, 1e-12 * loss)
         if size > 0.0 and not (trial <= loss - 1e-4 * size * decrement or near):
