@@ -121,7 +121,8 @@ def gram_block(layout, b, groups, counts, lam, gram, weight, left, own_lines=Tru
             for u in range(table[g + 1, 0] - table[g, 0]):
                 add_row(layout, g, u, weight[u], gram)
         else:
-            add_outer(layout, g, visits, gram)
+            for u in range(table[g + 1, 0] - table[g, 0]):
+                add_row(layout, g, u, visits, gram)
 
 
 @inner
@@ -155,29 +156,18 @@ def solve_rows(layout, g, factor, m, rows, squares):
 
 @merged
 def measure_group(layout, g, factor, m, geometry, geometry_start, rows, squares):
-    """max_u ||phi_u|| in the norm of the inverse of the factored matrix.
-
-    Where geometry is not empty it gets all inner products of the rows, U x U, in that norm; or the
-    rows, where geometry_start leaves less room.
-    """
+    """max_u ||phi_u|| in the norm of the inverse of the factored matrix; see `inner_products`."""
     solve_rows(layout, g, factor, m, rows, squares)
     return inner_products(layout, g, m, geometry, geometry_start, rows, squares)
 
 
 @inner
-def keep_rows(n, m, geometry, rows, squares):
-    """geometry (n, m + 1), flat: the rows, and the root of what squares have besides."""
-    for u in range(n):
-        rest = squares[u]
-        for i in range(m):
-            geometry[u * (m + 1) + i] = rows[u, i]
-            rest -= rows[u, i] * rows[u, i]
-        geometry[u * (m + 1) + m] = np.sqrt(max(rest, 0.0))
-
-
-@inner
 def inner_products(layout, g, m, geometry, geometry_start, rows, squares):
-    """The root of the largest of squares; fills the geometry of group g from rows and squares."""
+    """The root of the largest of squares; fills the geometry of group g, where it is not empty.
+
+    It gets all inner products of the rows, U x U; or, where geometry_start leaves less room, the
+    rows (U, m + 1), and the root of what squares have besides.
+    """
     n = layout.group_table[g + 1, 0] - layout.group_table[g, 0]
     largest = 0.0
     for u in range(n):
@@ -185,7 +175,12 @@ def inner_products(layout, g, m, geometry, geometry_start, rows, squares):
     if geometry.shape[0] > 0:
         start = geometry_start[g]
         if geometry_start[g + 1] - start < n * n:
-            keep_rows(n, m, geometry[start:], rows, squares)
+            for u in range(n):
+                rest = squares[u]
+                for i in range(m):
+                    geometry[start + u * (m + 1) + i] = rows[u, i]
+                    rest -= rows[u, i] * rows[u, i]
+                geometry[start + u * (m + 1) + m] = np.sqrt(max(rest, 0.0))
             return np.sqrt(largest)
         for u in range(n):
             geometry[start + u * n + u] = squares[u]
@@ -196,19 +191,6 @@ def inner_products(layout, g, m, geometry, geometry_start, rows, squares):
                 geometry[start + u * n + t] = x
                 geometry[start + t * n + u] = x
     return np.sqrt(largest)
-
-
-@merged
-def measure_pooled(
-    layout, g, factor, m, visits, lam, local, geometry, geometry_start, rows, squares, out, left
-):  # fmt: skip
-    """`measure_group` with own effects; out comes with the probabilities of the group.
-
-    The own covariance that two successors share is one more column of the rows.
-    """
-    solve_rows(layout, g, factor, m, rows, squares)
-    pool_rows(layout, g, m, visits, lam, local, rows, squares, out, left)
-    return inner_products(layout, g, m + 1, geometry, geometry_start, rows, squares)
 
 
 @compiled
