@@ -84,9 +84,9 @@ def inverse(matrix, matrix_start, size, floor):
 @inner
 def add_row(layout, g, u, weight, gram):
     """Add weight * phi phi^T of successor u of group g to the block matrix of the group."""
-    slots, values = layout.slots, layout.values
-    w, place = np.uint64(layout.group_table[g, 1]), np.uint64(layout.group_table[g, 2])
-    row = np.uint64(layout.group_table[g, 3]) + np.uint64(u) * w
+    table, slots, values = layout.group_table, layout.slots, layout.values
+    w, place = np.uint64(table[g, 1]), np.uint64(table[g, 2])
+    row = np.uint64(table[g, 3]) + np.uint64(u) * w
     for i in range(w):
         x = weight * values[row + i]
         if x != 0.0:
@@ -143,7 +143,8 @@ def solve_rows(layout, g, factor, m, rows, squares):
             x = values[table[g, 3] + u * w + j]
             if x != 0.0:
                 rows[u, slots[place + j]] = x
-                zeros = min(zeros, slots[place + j])
+                if slots[place + j] < zeros:
+                    zeros = np.int64(slots[place + j])
     for i in range(zeros, m):
         for u in range(n):
             x = rows[u, i]

@@ -173,33 +173,33 @@ def absorb_targets(
         b = group_table[g, 4]
         if b < 0:
             continue
-        m = block_table[b, 2]
-        arrival = pay[min(h, pay.shape[0] - 1)]
-        mix(group_table, slots, values, one_hot, g, m, successors, arrival, v[h + 1], x)
-        y = v[h + 1, states[h + 1]]
+        place, m, start = block_table[b, 0], block_table[b, 2], matrix_start[b]
+        arrival, after = pay[min(h, pay.shape[0] - 1)], v[h + 1]
+        mix(group_table, slots, values, one_hot, g, m, successors, arrival, after, x)
+        y = after[states[h + 1]]
         for i in range(group_table[g, 0], group_table[g + 1, 0]):
-            if pay.shape[1] > 0 and successors[i] == states[h + 1]:
+            if arrival.shape[0] > 0 and successors[i] == states[h + 1]:
                 y += arrival[i]
         places[b] = places[n_blocks]
         for i in range(m):
             if x[i] != 0.0:
-                target[features[block_table[b, 0] + i]] += y * x[i]
+                target[features[place + i]] += y * x[i]
                 for j in range(i + 1):
-                    gram[matrix_start[b] + i * m + j] += x[i] * x[j]
+                    gram[start + i * m + j] += x[i] * x[j]
     for b in range(n_blocks):
         if places[b] == places[n_blocks]:
-            m = block_table[b, 2]
+            place, m, start = block_table[b, 0], block_table[b, 2], matrix_start[b]
             for i in range(m):
-                x[i] = target[features[block_table[b, 0] + i]]
+                x[i] = target[features[place + i]]
                 for j in range(i + 1):
-                    factor[i, j] = gram[matrix_start[b] + i * m + j]
+                    factor[i, j] = gram[start + i * m + j]
                 factor[i, i] += lam
             cholesky(factor, m, lam)
-            invert_lower(factor, m, root, matrix_start[b])
+            invert_lower(factor, m, root, start)
             solve_lower(factor, m, x)
             solve_upper(factor, m, x)
             for i in range(m):
-                theta[features[block_table[b, 0] + i]] = x[i]
+                theta[features[place + i]] = x[i]
 
 
 @divisible
@@ -215,20 +215,21 @@ def sweep_targets(
     n_actions = q.shape[0] // policy.shape[1]
     x = np.empty(theta.shape[0])
     for h in range(span[1] - 1, span[0] - 1, -1):
+        r, after = reward[min(h, reward.shape[0] - 1)], v[h + 1]
+        arrival = pay[min(h, pay.shape[0] - 1)]
         for s in range(span[2], span[3]):
             for g in range(s * n_actions, (s + 1) * n_actions):
                 b = group_table[g, 4]
-                total = reward[min(h, reward.shape[0] - 1), g]
+                total = r[g]
                 if b >= 0:
-                    m = block_table[b, 2]
-                    arrival = pay[min(h, pay.shape[0] - 1)]
-                    mix(group_table, slots, values, one_hot, g, m, successors, arrival, v[h + 1], x)
+                    place, m, start = block_table[b, 0], block_table[b, 2], matrix_start[b]
+                    mix(group_table, slots, values, one_hot, g, m, successors, arrival, after, x)
                     square = 0.0
                     for i in range(m):
-                        total += x[i] * theta[features[block_table[b, 0] + i]]
+                        total += x[i] * theta[features[place + i]]
                         y = 0.0
                         for j in range(i + 1):
-                            y += root[matrix_start[b] + i * m + j] * x[j]
+                            y += root[start + i * m + j] * x[j]
                         square += y * y
                     total += beta * np.sqrt(square)
                 q[g] = total
