@@ -116,7 +116,7 @@ def test_the_factor_survives_rounding():
     kernels.gram.cholesky.py_func(matrix, 3, lam)
     assert (np.diag(matrix) >= np.sqrt(lam)).all()
     root = np.empty(9)
-    kernels.linear.invert_lower(matrix, 3, root, 0)
+    kernels.linear.invert_lower.py_func(matrix, 3, root, 0)
     assert np.isfinite(root).all()
     np.testing.assert_allclose(root.reshape(3, 3) @ np.tril(matrix), np.eye(3), atol=1e-6)
 

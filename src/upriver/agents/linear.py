@@ -75,6 +75,14 @@ def one_hot_mixture(task: Task) -> Features:
     )  # fmt: skip
 
 
+def packed(features: Features) -> tuple[Array, ...]:
+    """The fields of the layout that the kernels of a mixture read."""
+    layout = features.layout
+    return (
+        layout.group_table, layout.block_table, layout.slots, layout.features, layout.values
+    )  # fmt: skip
+
+
 def count_visits(task: Task, counts: Array, episode: Any) -> Array:
     """Add an episode to counts (1 | H, n) in place; (T,) the pair of each step."""
     visited = np.empty(len(episode.actions), np.int64)

@@ -106,7 +106,7 @@ class UCRLVTR:
         reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
         return swept(
             task, kernels.linear.sweep_targets, (reward,),
-            (features.layout, self.features is None, features.matrix_start, state.root,
+            (*linear.packed(features), self.features is None, features.matrix_start, state.root,
              state.theta, self.radius(state.k)),
             (), clip_q(task), draw_word(rng),
         )  # fmt: skip
@@ -118,9 +118,9 @@ class UCRLVTR:
         gram, target = state.gram.copy(), state.target.copy()
         root, theta = state.root.copy(), state.theta.copy()
         kernels.linear.absorb_targets(
-            features.layout, self.features is None, features.matrix_start, task.successors,
+            *linear.packed(features), self.features is None, features.matrix_start, task.successors,
             task.arrival_rows, self.regularization, visited, episode.states, plan.v, gram, target,
-            root, theta,
+            root, theta, *features.scratch[:3],
         )  # fmt: skip
         paid = rewards.observe(task, state.rewards, episode)
         return UCRLVTRState(state.k + 1, gram, target, root, theta, paid)

@@ -23,7 +23,7 @@ go on using one whose callees have changed."""
 
 def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Compile `function` on its first call; IEEE division instead of Python's ZeroDivisionError."""
-    options["error_model"] = "numpy"
+    options |= {"error_model": "numpy", "no_cfunc_wrapper": True}  # none is called through C
     try:
         kernel: Any = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # numba found no folder to cache in: a read-only install
@@ -52,7 +52,7 @@ def inner(function: Callable[..., Any]) -> Callable[..., Any]:
     Unpacking a layout of a dozen arrays for Python takes longer to compile than most loops, and
     handing it from one function to another takes longer than many of them run.
     """
-    return lean(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
+    return lean(function, no_cpython_wrapper=True, forceinline=True)
 
 
 def merged(function: Callable[..., Any]) -> Callable[..., Any]:

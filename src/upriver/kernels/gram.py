@@ -84,9 +84,9 @@ def inverse(matrix, matrix_start, size, floor):
 @inner
 def add_row(layout, g, u, weight, gram):
     """Add weight * phi phi^T of successor u of group g to the block matrix of the group."""
-    slots, values = layout.slots, layout.values
-    w, place = np.uint64(layout.group_table[g, 1]), np.uint64(layout.group_table[g, 2])
-    row = np.uint64(layout.group_table[g, 3]) + np.uint64(u) * w
+    table, slots, values = layout.group_table, layout.slots, layout.values
+    w, place = np.uint64(table[g, 1]), np.uint64(table[g, 2])
+    row = np.uint64(table[g, 3]) + np.uint64(u) * w
     for i in range(w):
         x = weight * values[row + i]
         if x != 0.0:
@@ -103,7 +103,7 @@ def add_outer(layout, g, weight, gram):
 
 
 @merged
-def gram_block(layout, b, groups, counts, lam, gram, weight, left):
+def gram_block(layout, b, groups, counts, lam, gram, weight, left, own_lines=True):
     """Gram matrix, eq. (5), of block b: lam I + sum over visits and successors of phi phi^T.
 
     Where there are own effects it is what they leave, see `kernels.pooled`; weight and left are
@@ -116,12 +116,13 @@ def gram_block(layout, b, groups, counts, lam, gram, weight, left):
         gram[i, i] = lam
     for g in groups:
         visits = visits_of(layout, g, counts)
-        if layout.own > 0.0:
+        if own_lines is not None and layout.own > 0.0:
             weigh(layout, g, visits, lam, False, weight, left)
             for u in range(table[g + 1, 0] - table[g, 0]):
                 add_row(layout, g, u, weight[u], gram)
         else:
-            add_outer(layout, g, visits, gram)
+            for u in range(table[g + 1, 0] - table[g, 0]):
+                add_row(layout, g, u, visits, gram)
 
 
 @inner
@@ -142,7 +143,8 @@ def solve_rows(layout, g, factor, m, rows, squares):
             x = values[table[g, 3] + u * w + j]
             if x != 0.0:
                 rows[u, slots[place + j]] = x
-                zeros = min(zeros, slots[place + j])
+                if slots[place + j] < zeros:
+                    zeros = np.int64(slots[place + j])
     for i in range(zeros, m):
         for u in range(n):
             x = rows[u, i]
@@ -155,29 +157,18 @@ def solve_rows(layout, g, factor, m, rows, squares):
 
 @merged
 def measure_group(layout, g, factor, m, geometry, geometry_start, rows, squares):
-    """max_u ||phi_u|| in the norm of the inverse of the factored matrix.
-
-    Where geometry is not empty it gets all inner products of the rows, U x U, in that norm; or the
-    rows, where geometry_start leaves less room.
-    """
+    """max_u ||phi_u|| in the norm of the inverse of the factored matrix; see `inner_products`."""
     solve_rows(layout, g, factor, m, rows, squares)
     return inner_products(layout, g, m, geometry, geometry_start, rows, squares)
 
 
 @inner
-def keep_rows(n, m, geometry, rows, squares):
-    """geometry (n, m + 1), flat: the rows, and the root of what squares have besides."""
-    for u in range(n):
-        rest = squares[u]
-        for i in range(m):
-            geometry[u * (m + 1) + i] = rows[u, i]
-            rest -= rows[u, i] * rows[u, i]
-        geometry[u * (m + 1) + m] = np.sqrt(max(rest, 0.0))
-
-
-@inner
 def inner_products(layout, g, m, geometry, geometry_start, rows, squares):
-    """The root of the largest of squares; fills the geometry of group g from rows and squares."""
+    """The root of the largest of squares; fills the geometry of group g, where it is not empty.
+
+    It gets all inner products of the rows, U x U; or, where geometry_start leaves less room, the
+    rows (U, m + 1), and the root of what squares have besides.
+    """
     n = layout.group_table[g + 1, 0] - layout.group_table[g, 0]
     largest = 0.0
     for u in range(n):
@@ -185,7 +176,12 @@ def inner_products(layout, g, m, geometry, geometry_start, rows, squares):
     if geometry.shape[0] > 0:
         start = geometry_start[g]
         if geometry_start[g + 1] - start < n * n:
-            keep_rows(n, m, geometry[start:], rows, squares)
+            for u in range(n):
+                rest = squares[u]
+                for i in range(m):
+                    geometry[start + u * (m + 1) + i] = rows[u, i]
+                    rest -= rows[u, i] * rows[u, i]
+                geometry[start + u * (m + 1) + m] = np.sqrt(max(rest, 0.0))
             return np.sqrt(largest)
         for u in range(n):
             geometry[start + u * n + u] = squares[u]
@@ -196,19 +192,6 @@ def inner_products(layout, g, m, geometry, geometry_start, rows, squares):
                 geometry[start + u * n + t] = x
                 geometry[start + t * n + u] = x
     return np.sqrt(largest)
-
-
-@merged
-def measure_pooled(
-    layout, g, factor, m, visits, lam, local, geometry, geometry_start, rows, squares, out, left
-):  # fmt: skip
-    """`measure_group` with own effects; out comes with the probabilities of the group.
-
-    The own covariance that two successors share is one more column of the rows.
-    """
-    solve_rows(layout, g, factor, m, rows, squares)
-    pool_rows(layout, g, m, visits, lam, local, rows, squares, out, left)
-    return inner_products(layout, g, m + 1, geometry, geometry_start, rows, squares)
 
 
 @compiled

@@ -14,10 +14,11 @@ from upriver.kernels.compiled import compiled, divisible, inner
 
 
 @inner
-def softmax(layout, g, theta, out):
+def softmax(layout, g, theta, out, own_lines=True):
     """P_theta of group g, eq. (1), into out[:n]; returns the log of the normaliser.
 
-    After the call out[n + u] is the logit of successor u.
+    After the call out[n + u] is the logit of successor u. own_lines None, here and where it is
+    handed on, says that there are no own effects: what is theirs is then not even compiled.
     """
     # Unsigned counters, as in `planning.sweep`: signed ones are tested for wrap-around every time.
     table, values, columns = layout.group_table, layout.values, layout.columns
@@ -26,7 +27,7 @@ def softmax(layout, g, theta, out):
     own, place = layout.own, np.uint64(table[g, 5] + table[g, 0])
     top = -np.inf
     for u in range(n):
-        x = own * theta[place + u] if own > 0.0 and u > 0 else 0.0
+        x = own * theta[place + u] if own_lines is not None and own > 0.0 and u > 0 else 0.0
         for j in range(w):
             x += values[start + u * w + j] * theta[np.uint32(columns[first_column + j])]
         out[n + u] = x
@@ -85,7 +86,9 @@ def weigh(layout, g, visits, lam, local, out, left):
 
 
 @inner
-def evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out, mean):
+def evaluate_block(
+    layout, groups, counts, theta, b, lam, gradient, hessian, out, mean, own_lines=True
+):  # fmt: skip
     """Loss (2) over `groups` of block b with its ridge penalty; fills gradient (m,), Hessian.
 
     Where there are own effects the loss has their penalty, and the Hessian is what is left for the
@@ -107,7 +110,7 @@ def evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out
         first, w = np.uint64(table[g, 0]), np.uint64(table[g, 1])
         place, start = np.uint64(table[g, 2]), np.uint64(table[g, 3])
         n = np.uint64(table[g + 1, 0]) - first
-        normaliser = softmax(layout, g, theta, out)
+        normaliser = softmax(layout, g, theta, out, own_lines)
         visits = visits_of(layout, g, counts)
         for j in range(w):
             mean[j] = 0.0
@@ -118,7 +121,7 @@ def evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out
             residual = visits * out[u] - c
             for j in range(w):
                 gradient[np.uint32(slots[place + j])] += residual * values[start + u * w + j]
-        if layout.own > 0.0:
+        if own_lines is not None and layout.own > 0.0:
             for u in range(np.uint64(1), n):
                 x = theta[np.uint64(table[g, 5]) + first + u]
                 loss += 0.5 * lam * x * x

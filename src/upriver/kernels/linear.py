@@ -5,12 +5,12 @@ Matrices are kept in their lower triangle. `layout` is a `Layout`, see `kernels.
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, divisible
+from upriver.kernels.compiled import compiled, divisible, inner, lean
 from upriver.kernels.gram import cholesky, solve_lower, solve_upper
 from upriver.kernels.planning import settle
 
 
-@compiled
+@inner
 def invert_lower(factor, m, root, start):
     """The inverse of a lower factor, into the flat m x m at root[start:]; zero above the diagonal.
 
@@ -22,18 +22,6 @@ def invert_lower(factor, m, root, start):
             for l in range(j, i):
                 x -= factor[i, l] * root[start + l * m + j]
             root[start + i * m + j] = x / factor[i, i] if i >= j else 0.0
-
-
-@compiled
-def squared_norm(root, start, m, x):
-    """x^T M^-1 x, with the inverse factor of M at root[start:]."""
-    total = 0.0
-    for i in range(m):
-        y = 0.0
-        for j in range(i + 1):
-            y += root[start + i * m + j] * x[j]
-        total += y * y
-    return total
 
 
 @compiled
@@ -145,104 +133,104 @@ def sweep_regression(
             settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)
 
 
-@compiled
-def mix(layout, one_hot, g, m, successors, pay, following, x):
+@inner
+def mix(group_table, slots, values, one_hot, g, m, successors, pay, following, x):
     """X_V(g) = sum_s' V(s') x(g, s'), into x[:m], the coordinates of the block of g.
 
     pay (n|0), where there is any, is added to V.
     """
-    if one_hot:  # the block is the group, and X is V on its successors
-        first = layout.group_table[g, 0]
-        for u in range(m):
-            x[u] = following[successors[first + u]]
-            if pay.shape[0] > 0:
-                x[u] += pay[first + u]
-        return
-    w = layout.group_table[g, 1]
-    columns = layout.group_table[g, 2]
-    x[:m] = 0.0
-    row = layout.group_table[g, 3]
-    for i in range(layout.group_table[g, 0], layout.group_table[g + 1, 0]):
+    w, place, row = group_table[g, 1], group_table[g, 2], group_table[g, 3]
+    for j in range(m):
+        x[j] = 0.0
+    for i in range(group_table[g, 0], group_table[g + 1, 0]):
         value = following[successors[i]]
         if pay.shape[0] > 0:
             value += pay[i]
-        if value != 0.0:
+        if one_hot:  # the block is the group, and X is V on its successors
+            x[i - group_table[g, 0]] = value
+        elif value != 0.0:
             for j in range(w):
-                x[layout.slots[columns + j]] += value * layout.values[row + j]
+                x[slots[place + j]] += value * values[row + j]
         row += w
 
 
-@compiled
+@lean
 def absorb_targets(
-    layout, one_hot, matrix_start, successors, pay, lam, groups, states, v, gram, target, root,
-    theta,
+    group_table, block_table, slots, features, values, one_hot, matrix_start, successors, pay, lam,
+    groups, states, v, gram, target, root, theta, square, lines, places,
 ):  # fmt: skip
     """Value-targeted regression: add (X_{h}, V_{h+1}(s_{h+1})) of each step, solve what changed.
 
-    groups (T,) are the pairs visited, states (T + 1,), v (H + 1, S) the values planned with. In
-    place: gram and root (flat blocks), target and theta (d,); root is the inverse of the factor of
-    M = lam I + gram.
+    First fields of the `Layout`. groups (T,) are the pairs visited, states (T + 1,), v (H + 1, S)
+    the values planned with. In place: gram and root (flat blocks), target and theta (d,); root is
+    the inverse of the factor of M = lam I + gram. square, lines and places are the room of
+    `Features.scratch`.
     """
-    changed = np.zeros(layout.block_table.shape[0] - 1, np.bool_)
-    x = np.empty(layout.max_size)
-    factor = np.empty((layout.max_size, layout.max_size))
+    x, factor, n_blocks = lines[0], square[0], block_table.shape[0] - 1
+    places[n_blocks] += 1  # blocks that change get the number of this call, as in `model.refresh`
     for h in range(groups.shape[0]):
         g = groups[h]
-        b = layout.group_table[g, 4]
+        b = group_table[g, 4]
         if b < 0:
             continue
-        m = layout.block_table[b, 2]
-        arrival = pay[min(h, pay.shape[0] - 1)]
-        mix(layout, one_hot, g, m, successors, arrival, v[h + 1], x)
-        y = v[h + 1, states[h + 1]]
-        for i in range(layout.group_table[g, 0], layout.group_table[g + 1, 0]):
-            if pay.shape[1] > 0 and successors[i] == states[h + 1]:
+        place, m, start = block_table[b, 0], block_table[b, 2], matrix_start[b]
+        arrival, after = pay[min(h, pay.shape[0] - 1)], v[h + 1]
+        mix(group_table, slots, values, one_hot, g, m, successors, arrival, after, x)
+        y = after[states[h + 1]]
+        for i in range(group_table[g, 0], group_table[g + 1, 0]):
+            if arrival.shape[0] > 0 and successors[i] == states[h + 1]:
                 y += arrival[i]
-        changed[b] = True
+        places[b] = places[n_blocks]
         for i in range(m):
             if x[i] != 0.0:
-                target[layout.features[layout.block_table[b, 0] + i]] += y * x[i]
+                target[features[place + i]] += y * x[i]
                 for j in range(i + 1):
-                    gram[matrix_start[b] + i * m + j] += x[i] * x[j]
-    for b in range(changed.shape[0]):
-        if changed[b]:
-            m = layout.block_table[b, 2]
+                    gram[start + i * m + j] += x[i] * x[j]
+    for b in range(n_blocks):
+        if places[b] == places[n_blocks]:
+            place, m, start = block_table[b, 0], block_table[b, 2], matrix_start[b]
             for i in range(m):
-                x[i] = target[layout.features[layout.block_table[b, 0] + i]]
+                x[i] = target[features[place + i]]
                 for j in range(i + 1):
-                    factor[i, j] = gram[matrix_start[b] + i * m + j]
+                    factor[i, j] = gram[start + i * m + j]
                 factor[i, i] += lam
             cholesky(factor, m, lam)
-            invert_lower(factor, m, root, matrix_start[b])
+            invert_lower(factor, m, root, start)
             solve_lower(factor, m, x)
             solve_upper(factor, m, x)
             for i in range(m):
-                theta[layout.features[layout.block_table[b, 0] + i]] = x[i]
+                theta[features[place + i]] = x[i]
 
 
 @divisible
 def sweep_targets(
-    indptr, successors, pay, reward, layout, one_hot, matrix_start, root, theta, beta, low, q_cap,
-    v_cap, seed, v, policy, q, span,
+    indptr, successors, pay, reward, group_table, block_table, slots, features, values, one_hot,
+    matrix_start, root, theta, beta, low, q_cap, v_cap, seed, v, policy, q, span,
 ):  # fmt: skip
     """Q_h = clip(r + X^T theta + beta ||X||_{M^-1}), X = X_{V_{h+1}}(s, a).
 
-    root is the inverse of the factor of M, see `invert_lower`. The rest as in `planning.sweep`.
+    group_table to values are fields of the `Layout`; root is the inverse of the factor of M, see
+    `invert_lower`. The rest as in `planning.sweep`.
     """
     n_actions = q.shape[0] // policy.shape[1]
-    x = np.empty(layout.max_size)
+    x = np.empty(theta.shape[0])
     for h in range(span[1] - 1, span[0] - 1, -1):
-        r = reward[min(h, reward.shape[0] - 1)]
+        r, after = reward[min(h, reward.shape[0] - 1)], v[h + 1]
+        arrival = pay[min(h, pay.shape[0] - 1)]
         for s in range(span[2], span[3]):
             for g in range(s * n_actions, (s + 1) * n_actions):
-                b = layout.group_table[g, 4]
+                b = group_table[g, 4]
                 total = r[g]
                 if b >= 0:
-                    m = layout.block_table[b, 2]
-                    arrival = pay[min(h, pay.shape[0] - 1)]
-                    mix(layout, one_hot, g, m, successors, arrival, v[h + 1], x)
+                    place, m, start = block_table[b, 0], block_table[b, 2], matrix_start[b]
+                    mix(group_table, slots, values, one_hot, g, m, successors, arrival, after, x)
+                    square = 0.0
                     for i in range(m):
-                        total += x[i] * theta[layout.features[layout.block_table[b, 0] + i]]
-                    total += beta * np.sqrt(squared_norm(root, matrix_start[b], m, x))
+                        total += x[i] * theta[features[place + i]]
+                        y = 0.0
+                        for j in range(i + 1):
+                            y += root[start + i * m + j] * x[j]
+                        square += y * y
+                    total += beta * np.sqrt(square)
                 q[g] = total
             settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)

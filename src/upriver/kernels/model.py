@@ -6,31 +6,11 @@ import numpy as np
 
 from upriver.kernels import Layout
 from upriver.kernels.compiled import compiled, divisible, lean, merged
-from upriver.kernels.gram import cholesky, gram_block, measure_group, measure_pooled
+from upriver.kernels.gram import cholesky, gram_block, inner_products, solve_rows
 from upriver.kernels.likelihood import evaluate_block, softmax, visited_groups, visits_of
 from upriver.kernels.newton import newton_block
 from upriver.kernels.planning import row_of
-from upriver.kernels.pooled import own_logdet
-
-
-@merged
-def estimate(layout, b, local, visits, core, lam, square, lines, found, own_lines):
-    """Block b of one core: its estimate, and in square[1] the factor of its matrix; or False."""
-    hessian, factor, out, left = square[0], square[1], lines[0], lines[1]
-    groups = found[: visited_groups(layout, visits, b, found)]
-    if not newton_block(
-        layout, b, groups, visits, core, lam, local, hessian, factor, out, left, lines[2],
-        lines[3:6], own_lines,
-    ):  # fmt: skip
-        return False
-    size = layout.block_table[b, 2]
-    if local:  # newton_block left the Hessian at the estimate behind
-        for i in range(size):  # a slice assigned to a slice would compile for seconds
-            for j in range(i + 1):
-                factor[i, j] = hessian[i, j]
-    else:
-        gram_block(layout, b, groups, visits, lam, factor, out, left)
-    return cholesky(factor, size, lam)
+from upriver.kernels.pooled import own_logdet, pool_rows
 
 
 @merged
@@ -38,24 +18,23 @@ def measure(
     layout, groups, local, visits, core, lam, prob, width, geometry, geometry_start, factor, size,
     lines, own_lines, total,
 ):  # fmt: skip
-    """What planning reads of groups of one block; returns total + log det of their own effects."""
-    table, out, left, squares, rows = layout.group_table, lines[0], lines[1], lines[6], lines[7:]
+    """What planning reads of groups of one block; returns total + log det of their own effects.
+
+    width: max_u ||phi_u|| in the norm of the inverse of the factored matrix, see `inner_products`.
+    """
+    table, out, squares, rows, columns = layout.group_table, lines[0], lines[6], lines[7:], size
     for g in groups:
         first = table[g, 0]
-        softmax(layout, g, core, out)
+        softmax(layout, g, core, out, own_lines)
         for u in range(table[g + 1, 0] - first):
             prob[first + u] = out[u]
+        solve_rows(layout, g, factor, size, rows, squares)
         if own_lines is not None:
             n_g = visits_of(layout, g, visits)
             total += own_logdet(layout, g, n_g, lam, local, out)
-            width[g] = measure_pooled(
-                layout, g, factor, size, n_g, lam, local, geometry, geometry_start, rows, squares,
-                out, left,
-            )  # fmt: skip
-        else:
-            width[g] = measure_group(
-                layout, g, factor, size, geometry, geometry_start, rows, squares
-            )
+            pool_rows(layout, g, size, n_g, lam, local, rows, squares, out, lines[1])
+            columns = size + 1  # the own covariance that two successors share
+        width[g] = inner_products(layout, g, columns, geometry, geometry_start, rows, squares)
     return total
 
 
@@ -88,6 +67,7 @@ def refresh(
         max_successors, own,
     )  # fmt: skip
     n_blocks = block_table.shape[0] - 1
+    hessian, factor, out, left = square[0], square[1], lines[0], lines[1]
     places[n_blocks] += 1  # a block may be touched at many steps; this call leaves its number there
     for job in range(counts.shape[0] * n_blocks if everything else actions.shape[0]):
         c = job // n_blocks if everything else min(job, counts.shape[0] - 1)
@@ -96,22 +76,32 @@ def refresh(
         if b < 0 or (counts.shape[0] == 1 and places[b] == places[n_blocks]):
             continue
         places[b] = places[n_blocks]
-        if not estimate(
-            layout, b, local, counts[c], theta[c], lam, square, lines, places[n_blocks + 1 :],
-            own_lines,
+        visits, core, size = counts[c], theta[c], block_table[b, 2]
+        found = places[n_blocks + 1 :]
+        found = found[: visited_groups(layout, visits, b, found)]
+        if not newton_block(
+            layout, b, found, visits, core, lam, local, hessian, factor, out, left, lines[2],
+            lines[3:6], own_lines,
         ):  # fmt: skip
             return -1, b
-        total, size = 0.0, block_table[b, 2]
+        if local:  # newton_block left the Hessian at the estimate behind
+            for i in range(size):  # a slice assigned to a slice would compile for seconds
+                for j in range(i + 1):
+                    factor[i, j] = hessian[i, j]
+        else:
+            gram_block(layout, b, found, visits, lam, factor, out, left, own_lines)
+        if not cholesky(factor, size, lam):
+            return -1, b
+        total = 0.0
         for i in range(size):
-            total += 2.0 * np.log(square[1, i, i])
+            total += 2.0 * np.log(factor[i, i])
         logdet[c, b] = total
-        if halfway:
-            continue
-        logdet[c, b] = measure(
-            layout, groups[block_table[b, 1] : block_table[b + 1, 1]], local, counts[c], theta[c],
-            lam, prob[c], width[c], geometry[c], geometry_start, square[1], size, lines, own_lines,
-            total,
-        )  # fmt: skip
+        if not halfway:
+            logdet[c, b] = measure(
+                layout, groups[block_table[b, 1] : block_table[b + 1, 1]], local, visits, core, lam,
+                prob[c], width[c], geometry[c], geometry_start, factor, size, lines, own_lines,
+                total,
+            )  # fmt: skip
     return -1, -1
 
 

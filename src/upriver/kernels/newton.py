@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, inner
+from upriver.kernels.compiled import compiled, merged
 from upriver.kernels.gram import cholesky, solve_lower, solve_upper
 from upriver.kernels.likelihood import evaluate_block, visited_groups, visits_of
 from upriver.kernels.pooled import own_direction, own_slopes, reduce_slopes
@@ -12,7 +12,7 @@ ITERATIONS = 100
 SMALLEST = 1e-12  # share of a Newton step below which halving it is given up
 
 
-@inner
+@merged
 def newton_block(
     layout, b, groups, counts, theta, lam, keep, hessian, factor, out, left, mean, scratch,
     own_lines,
@@ -37,7 +37,9 @@ def newton_block(
     decrement = np.inf
     size = 0.0
     for _ in range(ITERATIONS):
-        trial = evaluate_block(layout, groups, counts, theta, b, lam, gradient, hessian, out, mean)
+        trial = evaluate_block(
+            layout, groups, counts, theta, b, lam, gradient, hessian, out, mean, own_lines
+        )
         # Near the minimum the decrease drowns in rounding, but the full step is right there.
         near = decrement <= max(enough, 1e-12 * loss)
         if size > 0.0 and not (trial <= loss - 1e-4 * size * decrement or near):

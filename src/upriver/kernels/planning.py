@@ -7,7 +7,7 @@ import numpy as np
 from upriver.kernels.compiled import divisible, inner, lean
 
 
-@lean
+@inner
 def scramble(x):
     """The splitmix64 finaliser: a random-looking 64-bit word for each word."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
@@ -16,7 +16,7 @@ def scramble(x):
     return x ^ (x >> np.uint64(31))
 
 
-@lean
+@inner
 def argmax_random_ties(q, start, n_actions, word):
     """Index of the largest of q[start : start + n_actions], uniform among exact ties."""
     best = q[start]
@@ -184,10 +184,10 @@ def evaluate_mixed(indptr, successors, prob, reward, mixture, v):
             v[h, s] = total
 
 
-@lean
-def pick(cumulative_from, weights, start, stop, u):
+@inner
+def pick(weights, start, stop, u):
     """The first i in [start, stop) where the running sum of weights exceeds u; the last if none."""
-    total = cumulative_from
+    total = 0.0
     for i in range(start, stop - 1):
         total += weights[i]
         if u < total:
@@ -195,7 +195,7 @@ def pick(cumulative_from, weights, start, stop, u):
     return stop - 1
 
 
-@lean
+@inner
 def rollout(
     indptr, successors, prob, reward, pay, starts, start_prob, policy, uniforms, states, actions,
     rewards,
@@ -208,7 +208,7 @@ def rollout(
     horizon, n_states = policy.shape
     n_actions = (indptr.shape[0] - 1) // n_states
     total = 0.0
-    s = starts[pick(0.0, start_prob, 0, starts.shape[0], uniforms[0])]
+    s = starts[pick(start_prob, np.int64(0), starts.shape[0], uniforms[0])]
     for h in range(horizon):
         a = policy[h, s]
         g = s * n_actions + a
@@ -216,7 +216,7 @@ def rollout(
         actions[h] = a
         rewards[h] = reward[min(h, reward.shape[0] - 1), g]
         p = prob[min(h, prob.shape[0] - 1)]
-        i = pick(0.0, p, indptr[g], indptr[g + 1], uniforms[h + 1])
+        i = pick(p, indptr[g], indptr[g + 1], uniforms[h + 1])
         if pay.shape[1] > 0:
             rewards[h] += pay[min(h, pay.shape[0] - 1), i]
         total += rewards[h]
@@ -267,17 +267,17 @@ def stream(
     s = state
     states[0] = s
     for t in range(uniforms.shape[0]):
-        a = pick(0.0, mixture, s * n_actions, (s + 1) * n_actions, uniforms[t, 0])
+        a = pick(mixture, s * n_actions, (s + 1) * n_actions, uniforms[t, 0])
         actions[t] = a - s * n_actions
         rewards[t] = reward[a]
-        i = pick(0.0, prob, indptr[a], indptr[a + 1], uniforms[t, 1])
+        i = pick(prob, indptr[a], indptr[a + 1], uniforms[t, 1])
         if pay.shape[0] > 0:
             rewards[t] += pay[i]
         s = successors[i]
         states[t + 1] = s
         if uniforms[t, 2] < restart:
             u = uniforms[t, 2] / restart
-            return t + 1, starts[pick(0.0, start_prob, 0, starts.shape[0], u)]
+            return t + 1, starts[pick(start_prob, np.int64(0), starts.shape[0], u)]
     return uniforms.shape[0], s
 
 
