@@ -128,6 +128,26 @@ def test_kappa_raises_the_regret_of_radii_that_have_it(tmp_path):
 
 
 @pytest.mark.slow
+def test_more_successors_raise_the_regret_of_radii_that_have_kappa_and_no_other(tmp_path):
+    """With U, kappa falls like its square; the drawn problems themselves become easier."""
+    agents = [f"{a} scaled" for a in ("UCRL-MNL", "RRL-MNL", "ORRL-MNL", "UCRL-MNL+")]
+    agents += ["UCRL-MNL-SE", "Greedy"]
+    places = [f"{x} draw {i}" for x in ("kappa 0.01", "U 50") for i in range(3)]
+    result, at = found(tmp_path, smaller("kappa", places, agents, seeds=1))
+
+    def ratio(agent):
+        two, fifty = (
+            np.mean([at[f"{x} draw {i}", agent].lost for i in range(3)])
+            for x in ("kappa 0.01", "U 50")
+        )
+        return fifty / two
+
+    assert all(ratio(agent) > 2 for agent in agents[:2])
+    assert all(ratio(agent) < 0.25 for agent in agents[2:])
+    assert "| learner | U 2 | U 50 |" in result.table
+
+
+@pytest.mark.slow
 def test_the_maximum_over_the_local_set_bears_a_long_horizon(tmp_path):
     """The closed bonus of UCRL-MNL-LL has H in front; the maximum that it bounds has not."""
     agents = ["UCRL-MNL-LL scaled", "UCRL-MNL-LL exact scaled"]
