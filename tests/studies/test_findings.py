@@ -52,7 +52,7 @@ def test_every_experiment_of_the_page_is_in_the_catalogue(name):
     assert all(run.support in ("known", "local", "full", None) for run in spec.runs())
 
 
-TUNED = ("equal-information", "scaling", "unknown-reward", "untuned", "untuned-drawn")
+TUNED = ("all-mnl", "equal-information", "scaling", "unknown-reward", "untuned", "untuned-drawn")
 
 
 @pytest.mark.parametrize("name", TUNED)

@@ -128,6 +128,26 @@ def test_kappa_raises_the_regret_of_radii_that_have_it(tmp_path):
 
 
 @pytest.mark.slow
+def test_more_successors_raise_the_regret_of_radii_that_have_kappa_and_no_other(tmp_path):
+    """With U, kappa falls like its square; the drawn problems themselves become easier."""
+    agents = [f"{a} scaled" for a in ("UCRL-MNL", "RRL-MNL", "ORRL-MNL", "UCRL-MNL+")]
+    agents += ["UCRL-MNL-SE", "Greedy"]
+    places = [f"{x} draw {i}" for x in ("kappa 0.01", "U 50") for i in range(3)]
+    result, at = found(tmp_path, smaller("kappa", places, agents, seeds=1))
+
+    def ratio(agent):
+        two, fifty = (
+            np.mean([at[f"{x} draw {i}", agent].lost for i in range(3)])
+            for x in ("kappa 0.01", "U 50")
+        )
+        return fifty / two
+
+    assert all(ratio(agent) > 2 for agent in agents[:2])
+    assert all(ratio(agent) < 0.25 for agent in agents[2:])
+    assert "| learner | U 2 | U 50 |" in result.table
+
+
+@pytest.mark.slow
 def test_the_maximum_over_the_local_set_bears_a_long_horizon(tmp_path):
     """The closed bonus of UCRL-MNL-LL has H in front; the maximum that it bounds has not."""
     agents = ["UCRL-MNL-LL scaled", "UCRL-MNL-LL exact scaled"]
@@ -145,6 +165,19 @@ def test_with_one_hot_features_every_learner_with_a_bonus_explores(tmp_path):
     _, at = found(tmp_path, smaller("untuned", ["deep-sea-10"], agents + own, seeds=5))
     assert at["deep-sea-10", "Epsilon-greedy"].locked == 1.0
     assert all(at["deep-sea-10", agent].lost < 60 for agent in agents)
+
+
+@pytest.mark.slow
+def test_noise_is_ahead_on_a_river_and_behind_in_the_deep_sea(tmp_path):
+    noisy = [f"{a} {x} (tuned)" for a in ("ORRL-MNL", "RRL-MNL") for x in ("shared", "one-hot")]
+    own = ["UCRL-MNL-SE shared", "UCRL-MNL+ shared (tuned)", "UCRL-MNL-SE one-hot"]
+    spec = smaller("all-mnl", ["riverswim-20", "deep-sea-10"], noisy + own, seeds=5)
+    result, at = found(tmp_path, spec)
+    for agent in own[:2]:
+        assert at["riverswim-20", noisy[0]].lost < 0.7 * at["riverswim-20", agent].lost
+    for agent in noisy[1::2]:
+        assert at["deep-sea-10", agent].lost > 1.2 * at["deep-sea-10", own[2]].lost
+    assert "One-hot features: more than UCRL-MNL-SE" in result.table
 
 
 @pytest.mark.slow

@@ -24,8 +24,8 @@ def findings(
     experiment
         scaling, equal-information, how-much-bonus, misspecification, uneven-rivers, regret-rate,
         unknown-reward, exploration-needed, untuned, untuned-drawn, useful-range, untuned-long,
-        how-many-errors, streams, how-much-spread, cho-figure-1, kappa or changing; or a TOML file
-        of one of these names.
+        how-many-errors, streams, how-much-spread, cho-figure-1, kappa, changing or all-mnl; or a
+        TOML file of one of these names.
     out
         The results folder: one file per run, table.csv, table.md and the figures (PNG and PDF);
         results/NAME if absent. What is stored already is not run again.

@@ -201,7 +201,7 @@ class Published:
 
 
 def kappa(measured: Sequence[Measured]) -> Page:
-    """Exponents of regret in each factor, regret at each kappa, and the lines they come from."""
+    """Exponents of regret in each factor, regret at each kappa and U, and lines of all factors."""
     by: dict[str, dict[tuple[float, ...], list[Array]]] = {}
     for m in measured:
         numbers = m.run.environment["numbers"]
@@ -236,21 +236,32 @@ def kappa(measured: Sequence[Measured]) -> Page:
         figures[name] = lost_figure(
             {k: p for k, p in panels.items() if p}, "", log_x=True, ylabel="regret"
         )
-    rows = []
-    for agent, points in problems.items():
-        x, totals = along(points, 0)
-        rows = rows or [["learner", *(f"kappa {1 / a:g}" for a in x)]]
-        spread = (("{:.1f} [{:.1f}, {:.1f}]").format(c.mean(), *bootstrap(c)) for c in totals.T)
-        rows.append([agent, *spread])
     runs = max(len(m.sample.seeds) for m in measured)
     first = problems[measured[0].cell.agent]
     many = min(len(totals) for i in range(len(FACTORS)) for _, totals in [along(first, i)])
-    tables.append(f"Regret against kappa\n\n{as_markdown(rows)}")
+    tables.append(regret_against("kappa", problems, 0, lambda x: f"{1 / x:g}"))
+    tables.append(regret_against("U", problems, 1, lambda x: f"{x:g}"))
     tables.append(
         f"Means over {many} drawn problems for each value, runs on each: {runs}; intervals "
         "resample the problems.\n"
     )
     return "\n".join(tables), figures
+
+
+def regret_against(
+    name: str,
+    problems: dict[str, dict[tuple[float, ...], Array]],
+    factor: int,
+    text: Callable[[float], str],
+) -> str:
+    """Mean regret of every learner at each value of a factor, which `text` writes."""
+    rows = []
+    for agent, points in problems.items():
+        x, totals = along(points, factor)
+        rows = rows or [["learner", *(f"{name} {text(a)}" for a in x)]]
+        spread = ("{:.1f} [{:.1f}, {:.1f}]".format(c.mean(), *bootstrap(c)) for c in totals.T)
+        rows.append([agent, *spread])
+    return f"Regret against {name}\n\n{as_markdown(rows)}"
 
 
 def mode_of(agent: str) -> str:

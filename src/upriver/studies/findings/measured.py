@@ -132,13 +132,16 @@ def cell_of(run: RunSpec, sample: Sample, given: Iterable[str]) -> Cell:
 
 
 def pivot(
-    cells: Sequence[Cell], place: Callable[[Cell], tuple[str, str]], text: Callable[[Cell], str]
+    cells: Sequence[Cell],
+    place: Callable[[Cell], tuple[str, str]],
+    text: Callable[[Cell], str],
+    rows_are: str = "agent",
 ) -> str:
     """A table with cells at (row, column) = place(cell), in the order in which they come."""
     at = {place(cell): text(cell) for cell in cells}
     rows, columns = (list(dict.fromkeys(key[i] for key in at)) for i in (0, 1))
     body = [[row, *(at.get((row, column), "") for column in columns)] for row in rows]
-    return as_markdown([["agent", *columns], *body])
+    return as_markdown([[rows_are, *columns], *body])
 
 
 def lost_text(cell: Cell) -> str:

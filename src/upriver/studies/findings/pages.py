@@ -28,7 +28,7 @@ from upriver.studies.findings.measured import (
     runs_text,
     share_text,
 )
-from upriver.studies.findings.successors import cho_figure_1
+from upriver.studies.findings.successors import all_mnl, cho_figure_1
 from upriver.studies.findings.untuned import (
     how_many_errors,
     streams,
@@ -233,6 +233,7 @@ FINDINGS: dict[str, Callable[[Sequence[Measured]], Page]] = {
     "cho-figure-1": cho_figure_1,
     "kappa": kappa,
     "changing": changing,
+    "all-mnl": all_mnl,
 }
 """The experiments of the page, by their name in the catalogue."""
 

@@ -1,4 +1,4 @@
-"""Figure 1 of Cho et al. (2024): returns and run time."""
+"""The successors of UCRL-MNL: Figure 1 of Cho et al. (2024), and every environment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from upriver.results import plots
 from upriver.results.analysis import Curve, curve_of
 from upriver.results.tables import as_markdown
-from upriver.studies.findings.measured import Measured, Page, log_spaced, lost_text
+from upriver.studies.findings.measured import (
+    Measured,
+    Page,
+    log_spaced,
+    lost_text,
+    minus,
+    pivot,
+    runs_text,
+)
+from upriver.studies.findings.untuned import shares
 
 PUBLISHED = {"RRL-MNL": 20.3, "UCRL-MNL": 4302.3, "ORRL-MNL": 76.2, "UCRL-MNL+": 70.1}
 """Seconds for the first 1,000 episodes in Figure 1c, on the authors' hardware."""
@@ -53,3 +62,27 @@ def cho_figure_1(measured: Sequence[Measured]) -> Page:
 def thinned(curve: Curve) -> plots.Band:
     """A curve at some 200 episodes, evenly spaced on a log axis."""
     return curve.band(log_spaced(1, len(curve.episodes), 200) - 1)
+
+
+def all_mnl(measured: Sequence[Measured]) -> Page:
+    """Episodes lost by the first learner as it comes and by tuned ones, and how many more."""
+    tables = []
+    for sharing, title in ((True, "Shared features"), (False, "One-hot features")):
+        here = {(m.cell.env, name_in(m)): m for m in measured if shares(m) == sharing}
+        if not here:
+            continue
+        cells = [m.cell._replace(agent=name) for (_, name), m in here.items()]
+        first, *others = dict.fromkeys(c.agent for c in cells)
+        lost = pivot(cells, lambda c: (c.env, c.agent), lost_text, "environment")
+        more = [["environment", *others]]
+        for env in dict.fromkeys(c.env for c in cells):
+            more.append([env, *(minus(here[env, a], here[env, first]) for a in others)])
+        tables += [f"{title}: episodes lost, {first} as it comes, the others tuned\n\n{lost}"]
+        tables += [f"{title}: more than {first}, on the same seeds\n\n{as_markdown(more)}"]
+    tables.append(runs_text([m.cell for m in measured]))
+    return "\n".join(tables), {}
+
+
+def name_in(m: Measured) -> str:
+    """The learner, without what its label says of features and tuning."""
+    return m.cell.agent.split()[0]
