@@ -212,6 +212,17 @@ def test_an_ascent_stays_in_the_set(rng):
 @pytest.mark.parametrize("per_step", [False, True])
 def test_a_plan_follows_every_maximum(rng, kind, per_step):
     """From step to step, against a search of its own for each pair; whatever the radius."""
+    follows_every_maximum(rng, kind, per_step)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("draw", range(12))
+def test_more_draws_of_correlated_features_follow_every_maximum(draw):
+    """Draw 3 has one that a climb towards a single successor does not find."""
+    follows_every_maximum(np.random.default_rng(draw), "dense", True)
+
+
+def follows_every_maximum(rng, kind, per_step):
     mdp = random_mdp(rng, 6, 3, 10, per_step=per_step)
     task = mdp.task("known")
     made = (

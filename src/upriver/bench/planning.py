@@ -97,13 +97,14 @@ def one_size(
 
 def threads(quick: bool, _: bool = False) -> Iterator[Line]:
     """The optimum and the value of a large problem in two threads against one, by the clock."""
-    import numba.core.config
+    from numba.core import config as settings
+
+    config: Any = settings
 
     def in_threads(count: int, work: Callable[[], Any]) -> None:
-        before = numba.core.config.NUMBA_NUM_THREADS
-        numba.core.config.NUMBA_NUM_THREADS = count
+        before, config.NUMBA_NUM_THREADS = config.NUMBA_NUM_THREADS, count
         work()
-        numba.core.config.NUMBA_NUM_THREADS = before
+        config.NUMBA_NUM_THREADS = before
 
     mdp = random_mdp(2_000 if quick else 100_000, 3, near=True)
     policy = solve(mdp).policy

@@ -21,7 +21,7 @@ STAMP = tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path
 go on using one whose callees have changed."""
 
 
-PLAIN = {"error_model": "numpy", "no_cfunc_wrapper": True}
+PLAIN: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True}
 """IEEE division instead of Python's ZeroDivisionError; no kernel is called through C."""
 
 
@@ -57,7 +57,11 @@ def inner(function: Callable[..., Any]) -> Callable[..., Any]:
     handing it from one function to another takes longer than many of them run. It is in the cache
     as a part of them, and not once more by itself, which would take a tenth of the time.
     """
-    options = PLAIN | {"_nrt": False, "no_cpython_wrapper": True, "forceinline": True}
+    options: dict[str, Any] = PLAIN | {
+        "_nrt": False,
+        "no_cpython_wrapper": True,
+        "forceinline": True,
+    }
     return numba.njit(**options)(function)
 
 
