@@ -58,6 +58,7 @@ now, peak = tracemalloc.get_traced_memory()
 tracemalloc.stop()
 seconds, passed = [], []
 for _ in range(repeats):
+    plan = None
     began, clock = time.process_time(), time.perf_counter()
     plan, state = play(agent, state, rng)
     seconds.append(time.process_time() - began)

@@ -18,7 +18,7 @@ from upriver.bench.timing import Line, Skipped, interleaved
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.building import assemble
 from upriver.mnl.model import Model
-from upriver.planning import evaluate, optimism, solve
+from upriver.planning import optimism, renew, solve
 from upriver.play.simulate import simulate
 
 N_ACTIONS = 4
@@ -107,8 +107,10 @@ def threads(quick: bool, _: bool = False) -> Iterator[Line]:
         config.NUMBA_NUM_THREADS = before
 
     mdp = random_mdp(2_000 if quick else 100_000, 3, near=True)
-    policy = solve(mdp).policy
-    works = {"solve": lambda: solve(mdp), "evaluate": lambda: evaluate(mdp, policy)}
+    policy, v = solve(mdp).policy, np.zeros((HORIZON + 1, mdp.known.n_states))
+    works: dict[str, Callable[[], Any]] = {
+        "solve": lambda: solve(mdp), "evaluate": lambda: renew(mdp, policy, ~policy, v),
+    }  # fmt: skip
     for name, work in works.items():
         taken = interleaved(
             {str(n): partial(in_threads, n, work) for n in (1, 2)}, 3 if quick else 15, perf_counter

@@ -268,6 +268,7 @@ def simulate(
     )  # fmt: skip
     play, large = kernels.planning.play, task.n_triples >= kernels.LARGE
     plan: Any = None
+    policy: Any = None
     played: Any = np.empty(0)
     for k in range(n_episodes):
         row = k % CHUNK
@@ -277,10 +278,11 @@ def simulate(
             states = np.empty((rows, horizon + 1), np.int64)
             actions, paid = np.empty((rows, horizon), np.int64), np.empty((rows, horizon))
             episodes = map(Episode, states, actions, paid)
+        plan = policy = None  # large plans are not held twice
         began = perf_counter()
         plan = make_plan(state, randomness)
         planned = perf_counter()
-        policy: Any = getattr(plan, "policy", None)
+        policy = getattr(plan, "policy", None)
         if type(policy) is not np.ndarray or policy.dtype is not played.dtype:
             check_table(policy, task)
             played = ~policy  # everything is new
