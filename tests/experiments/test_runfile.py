@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import upriver as up
-from tests.experiments.sweeping import stored, sweep
+from tests.experiments.sweeping import environment, stored, sweep
 from upriver.cli import main
 from upriver.experiments import Store, execute, runfile
 from upriver.experiments.check import check
@@ -35,6 +37,21 @@ def whole(tmp_path_factory) -> Path:
 @pytest.fixture
 def folder(whole, tmp_path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "copy"))
+
+
+def test_a_run_is_played_and_kept_without_pandas(tmp_path):
+    """Arrow imports it on the way to NumPy and back; every worker of a sweep would pay for it."""
+    code = (
+        "import sys; from pathlib import Path; from upriver.experiments import execute; "
+        "from tests.experiments.sweeping import sweep; "
+        "spec = sweep([{'agent': 'ucrl-mnl'}], seeds=1); "
+        f"execute(spec, Path({str(tmp_path)!r}), jobs=1); print('pandas' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True
+    )
+    assert done.stdout.split()[-1] == "False"
+    assert len(stored(tmp_path)) == 1
 
 
 def flipped(path: Path, rng: np.random.Generator) -> bytes:

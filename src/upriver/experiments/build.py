@@ -103,17 +103,25 @@ def of_type(made: Any, kind: type[Any], what: str) -> Any:
 
 
 def to_table(run: RunSpec, result: Run) -> pa.Table:
+    """A row per episode. From buffers: `pa.array` would import pandas in every worker."""
     import pyarrow as pa
 
-    k = len(result.returns)
+    k, setting = len(result.returns), run.setting.encode()
+    numbers = {
+        "seed": np.full(k, run.seed, np.int64),
+        "episode": np.arange(1, k + 1, dtype=np.int32),
+        "return": result.returns,
+        "value": result.values,
+        "optimal_value": result.optimal_values,
+        "seconds": result.seconds,
+    }
+
+    def column(kind: Any, size: int, *buffers: Any) -> Any:
+        return pa.Array.from_buffers(kind, size, [None, *map(pa.py_buffer, buffers)])
+
+    name = column(pa.string(), 1, np.array([0, len(setting)], np.int32), setting)
+    places = column(pa.int32(), k, np.zeros(k, np.int32))
+    named = {"setting": pa.DictionaryArray.from_arrays(places, name)}
     return pa.table(
-        {
-            "setting": pa.array([run.setting]).dictionary_encode().take(pa.array(np.zeros(k, int))),
-            "seed": np.full(k, run.seed, np.int64),
-            "episode": np.arange(1, k + 1, dtype=np.int32),
-            "return": result.returns,
-            "value": result.values,
-            "optimal_value": result.optimal_values,
-            "seconds": result.seconds,
-        }
+        named | {n: column(pa.from_numpy_dtype(x.dtype), k, x) for n, x in numbers.items()}
     )

@@ -82,7 +82,7 @@ def to_bytes(run: RunSpec, table: pa.Table) -> bytes:
         "platform": platform.platform(),
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "seconds": float(np.sum(table["seconds"].to_numpy())),
+        "seconds": float(np.sum(np.from_dlpack(table["seconds"].combine_chunks()))),
         "digest": digest_of(table),
         "seal": BLANK.decode(),
     }
@@ -102,12 +102,19 @@ def to_bytes(run: RunSpec, table: pa.Table) -> bytes:
 
 def digest_of(table: pa.Table) -> str:
     """Hash of the names, types and values of all columns but `seconds`."""
+    import pyarrow as pa
+
     digest = hashlib.sha256()
     for name in table.column_names:
         if name != "seconds":
-            column = table[name].to_numpy()
-            values = column.tobytes() if column.dtype != object else "\n".join(column).encode()
-            digest.update(f"{name} {column.dtype} {len(column)}\n".encode() + values)
+            column = table[name].combine_chunks()
+            kind, values = "object", b""
+            if pa.types.is_primitive(column.type):
+                numbers = np.from_dlpack(column)  # `to_numpy` would import pandas in every worker
+                kind, values = str(numbers.dtype), numbers.tobytes()
+            else:
+                values = "\n".join(column.to_pylist()).encode()
+            digest.update(f"{name} {kind} {len(column)}\n".encode() + values)
     return digest.hexdigest()
 
 

@@ -24,20 +24,59 @@ def invert_lower(factor, m, root, start):
             root[start + i * m + j] = x / factor[i, i] if i >= j else 0.0
 
 
-@compiled
+@inner
+def squared_norm(root, start, m, x):
+    """|R x|^2, R what `invert_lower` left at root[start:].
+
+    Four rows at a time: a sum waits for its last term, and while one waits the others go on.
+    """
+    one, four = np.uint64(1), np.uint64(4)
+    total = 0.0
+    i, row = np.uint64(0), start
+    while i + four <= m:
+        row_b, row_c, row_d = row + m, row + m + m, row + m + m + m
+        a = b = c = d = 0.0
+        for j in range(i + four):  # above the diagonal are zeros
+            a += root[row + j] * x[j]
+            b += root[row_b + j] * x[j]
+            c += root[row_c + j] * x[j]
+            d += root[row_d + j] * x[j]
+        total += a * a
+        total += b * b
+        total += c * c
+        total += d * d
+        row = row_d + m
+        i += four
+    while i < m:
+        a = 0.0
+        for j in range(i + one):
+            a += root[row + j] * x[j]
+        total += a * a
+        row += m
+        i += one
+    return total
+
+
+@lean
 def shrink(indptr, counts, lam, prob, weight):
     """One-hot ridge: prob = N(s,a,s') / (N(s,a) + lam) and weight = 1 / (N(s,a) + lam).
 
     counts and prob (C, n), weight (C, S*A).
     """
+    one = np.uint64(1)  # unsigned counters, as in `planning.sweep`
     for c in range(counts.shape[0]):
-        for g in range(indptr.shape[0] - 1):
+        seen, p, w = counts[c], prob[c], weight[c]
+        first = np.uint64(0)
+        for g in range(np.uint64(indptr.shape[0]) - one):
+            stop = np.uint64(indptr[g + one])
             visits = 0.0
-            for i in range(indptr[g], indptr[g + 1]):
-                visits += counts[c, i]
-            weight[c, g] = 1.0 / (visits + lam)
-            for i in range(indptr[g], indptr[g + 1]):
-                prob[c, i] = counts[c, i] * weight[c, g]
+            for i in range(first, stop):
+                visits += seen[i]
+            visits = 1.0 / (visits + lam)
+            w[g] = visits
+            for i in range(first, stop):
+                p[i] = seen[i] * visits
+            first = stop
 
 
 @compiled
@@ -139,18 +178,21 @@ def mix(group_table, slots, values, one_hot, g, m, successors, pay, following, x
 
     pay (n|0), where there is any, is added to V.
     """
-    w, place, row = group_table[g, 1], group_table[g, 2], group_table[g, 3]
-    for j in range(m):
-        x[j] = 0.0
-    for i in range(group_table[g, 0], group_table[g + 1, 0]):
-        value = following[successors[i]]
-        if pay.shape[0] > 0:
+    # Unsigned counters, as in `planning.sweep`: signed ones are tested for wrap-around every time.
+    first, w, place = np.uint64(group_table[g, 0]), np.uint64(group_table[g, 1]), group_table[g, 2]
+    row, paid = np.uint64(group_table[g, 3]), pay.shape[0] > 0
+    if not one_hot:
+        for j in range(m):
+            x[j] = 0.0
+    for i in range(first, np.uint64(group_table[g + 1, 0])):
+        value = following[np.uint32(successors[i])]
+        if paid:
             value += pay[i]
         if one_hot:  # the block is the group, and X is V on its successors
-            x[i - group_table[g, 0]] = value
+            x[i - first] = value
         elif value != 0.0:
             for j in range(w):
-                x[slots[place + j]] += value * values[row + j]
+                x[np.uint32(slots[np.uint64(place) + j])] += value * values[row + j]
         row += w
 
 
@@ -224,13 +266,9 @@ def sweep_targets(
                 if b >= 0:
                     place, m, start = block_table[b, 0], block_table[b, 2], matrix_start[b]
                     mix(group_table, slots, values, one_hot, g, m, successors, arrival, after, x)
-                    square = 0.0
                     for i in range(m):
                         total += x[i] * theta[features[place + i]]
-                        y = 0.0
-                        for j in range(i + 1):
-                            y += root[start + i * m + j] * x[j]
-                        square += y * y
-                    total += beta * np.sqrt(square)
+                    norm2 = squared_norm(root, np.uint64(start), np.uint64(m), x)
+                    total += beta * np.sqrt(norm2)
                 q[g] = total
             settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)
