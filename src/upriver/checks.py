@@ -172,10 +172,20 @@ def instance(name: str, value: Any, kind: type) -> Any:
 
 
 def owned(values: Any, kind: Any = None) -> Array:
-    """A contiguous copy that nobody can write to."""
-    copy = np.array(values, dtype=kind, order="C", copy=True)
-    copy.flags.writeable = False
-    return copy
+    """A contiguous copy that nobody can write to; `readable` is for kernels."""
+    locked = np.array(values, dtype=kind, order="C", copy=True)[...]
+    locked.flags.writeable = False
+    return locked
+
+
+def readable(array: Array) -> Array:
+    """An `owned` array as kernels read it, not copied; they do not write to it.
+
+    Kernels are compiled once more for arrays that cannot be written to.
+    """
+    base = array.base
+    whole = isinstance(base, np.ndarray) and base.flags.writeable and base.shape == array.shape
+    return base if whole else array.copy()
 
 
 def as_float(name: str, values: Any, kind: Any = np.float64) -> Array:

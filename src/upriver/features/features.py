@@ -174,8 +174,9 @@ class Features:
     @property
     def n_shared(self) -> int:
         """The number of columns that are not own effects."""
-        own = self.task.n_triples - len(self.task.first_rows)
-        return self.dimension - (own if self.spread else 0)
+        if not self.spread:
+            return self.dimension
+        return self.dimension - (self.task.n_triples - len(self.task.first_rows))
 
     @cached_property
     def matrix_start(self) -> Array:

@@ -17,17 +17,11 @@ displayed(Layout)
 
 def pack(task: Task, matrix: Any, own: float = 0.0) -> Layout:
     """The packed layout of a feature matrix (n, d), without the columns of own effects."""
+    if not sparse.issparse(matrix):
+        return pack_dense(task, matrix)
     n_groups, d = len(task.sizes), matrix.shape[1]
-    if sparse.issparse(matrix):
-        width, column_start, columns, value_start, values = pack_sparse(task, matrix)
-    else:
-        width = np.where(task.sizes > 0, d, 0)
-        column_start = np.zeros(n_groups, np.int64)
-        columns = np.arange(d)
-        value_start = task.indptr[:-1] * d
-        values = matrix.reshape(-1)
-    joined = connect(width, column_start, columns, d, dense=not sparse.issparse(matrix))
-    block_of_feature = np.unique(joined, return_inverse=True)[1]
+    width, column_start, columns, value_start, values = pack_sparse(task, matrix)
+    block_of_feature = connect(width, column_start, columns, d)
     n_blocks = int(block_of_feature.max()) + 1
     size = np.bincount(block_of_feature, minlength=n_blocks)
     features = np.argsort(block_of_feature, kind="stable")
@@ -45,8 +39,7 @@ def pack(task: Task, matrix: Any, own: float = 0.0) -> Layout:
         feature_start = np.concatenate([[0], np.cumsum(size)])
     groups = np.argsort(block, kind="stable")[int((block < 0).sum()) :]
     per_block = np.bincount(block[groups], minlength=n_blocks)
-    group_table = np.zeros((n_groups + 1, 6), np.int64)
-    group_table[:, 0] = task.indptr
+    group_table = empty_table(task, max(len(values), d))
     group_table[:-1, 5] = d - np.cumsum(task.sizes > 0)  # a pair's first triple has no own effect
     for column, entries in enumerate((width, column_start, value_start, block), start=1):
         group_table[:-1, column] = entries
@@ -68,6 +61,30 @@ def pack(task: Task, matrix: Any, own: float = 0.0) -> Layout:
     )
 
 
+def pack_dense(task: Task, matrix: Array) -> Layout:
+    """Every pair has every feature, in one block: few arrays over pairs, and none that is wide."""
+    d, some = matrix.shape[1], task.sizes > 0
+    group_table = empty_table(task, matrix.size)
+    group_table[:-1, 1] = d * some
+    group_table[:-1, 3] = group_table[:-1, 0] * d
+    group_table[:-1, 4] = some
+    group_table[:-1, 4] -= 1
+    groups = np.flatnonzero(some).astype(np.int32)
+    place = np.arange(d, dtype=np.int32)
+    return Layout(
+        group_table, np.array([[0, 0, d], [d, len(groups), 0]]), place, place, place, groups,
+        matrix.reshape(-1), d, task.max_successors,
+    )  # fmt: skip
+
+
+def empty_table(task: Task, largest: int) -> Array:
+    """(S*A + 1, 6) the table of the pairs, with their first rows; as narrow as `largest` allows."""
+    kind = np.int32 if max(largest, task.n_triples) < 2**31 else np.int64
+    table = np.zeros((len(task.indptr), 6), kind)
+    table[:, 0] = task.indptr
+    return table
+
+
 def pack_sparse(task: Task, matrix: Any) -> tuple[Array, Array, Array, Array, Array]:
     """(width, column_start, columns, value_start, values) of a csr matrix."""
     n_groups, d = len(task.sizes), matrix.shape[1]
@@ -84,10 +101,8 @@ def pack_sparse(task: Task, matrix: Any) -> tuple[Array, Array, Array, Array, Ar
     return width, column_start[:-1], pairs % d, value_start[:-1], values
 
 
-def connect(width: Array, column_start: Array, columns: Array, d: int, dense: bool) -> Array:
-    """(d,) component of each feature when features that share a group are joined."""
-    if dense:
-        return np.zeros(d, np.int64)
+def connect(width: Array, column_start: Array, columns: Array, d: int) -> Array:
+    """(d,) component of each feature when features that share a group are joined, from 0 on."""
     from scipy.sparse import csgraph  # slow to import, and dense features do without
 
     first = np.repeat(columns[column_start[width > 0]], width[width > 0])

@@ -22,6 +22,7 @@ from upriver.checks import (
     Array,
     checked_support,
     positive_integer,
+    readable,
     shown,
     support_from_sets,
 )
@@ -184,9 +185,8 @@ class Task:
         """(1 or H, S*A) `reward` and (1 or H, n or 0) `arrival` as kernels read them."""
         if self.reward is None:
             raise ValueError("this task has no known reward; it was made with reward=None")
-        # Copies that could be written to: kernels are compiled once more for arrays that cannot.
-        reward = self.reward.reshape(-1, self.n_states * self.n_actions).copy()
-        return reward, np.empty((1, 0)) if self.arrival is None else self.arrival.copy()
+        reward = readable(self.reward).reshape(-1, self.n_states * self.n_actions)
+        return reward, np.empty((1, 0)) if self.arrival is None else readable(self.arrival)
 
     @cached_property
     def units(self) -> units.Units:

@@ -16,6 +16,7 @@ from upriver.checks import Array, new_tuple
 from upriver.display import displayed
 from upriver.features import Features
 
+NOTHING = np.empty(0, np.int64)
 PARTS = 16  # of a large block, whatever the number of threads: their sum is always the same
 
 
@@ -63,8 +64,7 @@ def start(
     `factored` the geometry of large pairs is a factor, see `Features.geometry_start`.
     """
     model = unfitted(features, regularization, n_cores, with_geometry, factored)
-    nothing = np.empty(0, np.int64)
-    bring_up_to_date(features, model, nothing, nothing, everything=True, local=local)
+    bring_up_to_date(features, model, NOTHING, NOTHING, everything=True, local=local)
     return model
 
 
@@ -72,8 +72,7 @@ def at_estimate(features: Features, theta: Array, counts: Array, regularization:
     """The model of a fit, its ellipsoid that of the Hessian there."""
     model = unfitted(features, regularization, 1, with_geometry=True)
     model.counts[0], model.theta[0] = counts, theta
-    nothing = np.empty(0, np.int64)
-    bring_up_to_date(features, model, nothing, nothing, everything=True, local=True)
+    bring_up_to_date(features, model, NOTHING, NOTHING, everything=True, local=True)
     return model
 
 
@@ -81,14 +80,15 @@ def unfitted(
     features: Features, regularization: float, n_cores: int, with_geometry: bool,
     factored: bool = False,
 ) -> Model:  # fmt: skip
-    task = features.task
-    size = int((features.geometry_start if factored else task.square_start)[-1])
+    task, size = features.task, 0
+    if with_geometry:
+        size = int((features.geometry_start if factored else task.square_start)[-1])
     return Model(
         counts=np.zeros((n_cores, task.n_triples)),
         theta=np.zeros((n_cores, features.dimension)),
         prob=np.tile(1.0 / np.repeat(task.sizes, task.sizes), (n_cores, 1)),
         width=np.zeros((n_cores, len(task.sizes))),
-        geometry=np.zeros((n_cores, size if with_geometry else 0)),
+        geometry=np.zeros((n_cores, size)),
         logdet=np.zeros((n_cores, len(features.layout.size))),
         regularization=regularization,
     )
@@ -136,8 +136,9 @@ def bring_up_to_date(
     """Count an episode and redo the blocks that it touched, or all."""
     task = features.task
     large = task.n_triples >= kernels.LARGE and model.logdet.size == 1
-    whole = model.geometry.shape[1] in (0, task.n_squares)
-    geometry_start = task.square_start if whole else features.geometry_start
+    geometry_start, kept = NOTHING, model.geometry.shape[1]
+    if kept:
+        geometry_start = task.square_start if kept == task.n_squares else features.geometry_start
     bad, failed = kernels.model.refresh(
         *features.layout, task.indptr, task.successors, task.n_actions, states, actions, everything,
         local, *model, geometry_start, *features.scratch, large,

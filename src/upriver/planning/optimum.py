@@ -7,7 +7,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from upriver import kernels
-from upriver.checks import Array, instance
+from upriver.checks import Array, instance, readable
 from upriver.mdp import FiniteMDP
 from upriver.planning.average import AveragePlan, solve_average
 from upriver.planning.discounted import DiscountedPlan, solve_discounted
@@ -42,7 +42,7 @@ def solve(
         return endless(mdp, discount, average, tolerance)
     nothing = np.zeros((1, task.n_states * task.n_actions))
     return backward_induction(
-        task, mdp.probability.copy(), mdp.reward_rows, nothing, np.zeros(task.horizon),
+        task, readable(mdp.probability), mdp.reward_rows, nothing, np.zeros(task.horizon),
         clip_nothing(task), np.uint64(0), NO_ARRIVAL, mdp.terminal,
     )  # fmt: skip
 
