@@ -9,7 +9,6 @@ NUMBA_NUM_THREADS says how many; the workers of a sweep have one.
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +83,25 @@ def pool(threads: int) -> ThreadPoolExecutor:
 
 
 def each(work: Callable[[int, int], Any], size: int, parts: int = 0) -> list[Any]:
-    """work(first, last) on consecutive parts of range(size), as many as threads unless told."""
-    parts = parts or count()
+    """work(first, last) on consecutive parts of range(size), as many as threads unless told.
+
+    Whoever is free takes the next part, the thread that asks included: waking another one takes
+    about as long as a small part.
+    """
+    threads = count()
+    parts = parts or threads
     edges = [size * i // parts for i in range(parts + 1)]
-    if count() == 1:
-        return [work(*edge) for edge in pairwise(edges)]
-    return list(pool(count()).map(work, edges[:-1], edges[1:]))
+    done: list[Any] = [None] * parts
+    rest = iter(range(parts))
+
+    def take() -> None:
+        for i in rest:
+            done[i] = work(edges[i], edges[i + 1])
+
+    others = [pool(threads - 1).submit(take) for _ in range(threads - 1)]
+    try:
+        take()
+    finally:
+        for other in others:
+            other.result()
+    return done
