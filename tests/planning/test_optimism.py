@@ -222,7 +222,15 @@ def test_more_draws_of_correlated_features_follow_every_maximum(draw):
     follows_every_maximum(np.random.default_rng(draw), "dense", True)
 
 
-def follows_every_maximum(rng, kind, per_step):
+@pytest.mark.parametrize("kind", ["dense", "one-hot"])
+def test_a_plan_follows_every_maximum_of_a_wide_set(kind):
+    """Where one successor is all but certain at a maximum, and the slope there next to nothing."""
+    for draw in (6, 8, 37):
+        rng = np.random.default_rng(1000 + draw)
+        follows_every_maximum(rng, kind, kind == "dense", (60.0, 150.0))
+
+
+def follows_every_maximum(rng, kind, per_step, radii=(1e-3, 0.03, 0.3, 1.0, 3.0, 30.0)):
     mdp = random_mdp(rng, 6, 3, 10, per_step=per_step)
     task = mdp.task("known")
     made = (
@@ -234,7 +242,7 @@ def follows_every_maximum(rng, kind, per_step):
     for episode in random_episodes(rng, mdp, 8):
         model = mnl.absorb(made, model, episode, LAM)
     reward = mdp.known.reward_rows
-    for beta in (1e-3, 0.03, 0.3, 1.0, 3.0, 30.0):
+    for beta in radii:
         plan = optimism.exact_maximum(task, model, reward, beta, np.uint64(5))
         for h in range(10):
             core = min(h, len(model.theta) - 1)

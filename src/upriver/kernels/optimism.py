@@ -4,10 +4,9 @@ import numpy as np
 
 from upriver.kernels.compiled import divisible, inner
 from upriver.kernels.ellipsoid import ANGLES, largest_expectation
-from upriver.kernels.maximum import follow, rivals
+from upriver.kernels.maximum import ABOVE, BELOW, CLOSE, KEPT, WORK, climb, restart
 from upriver.kernels.planning import argmax_random_ties, largest_group, settle
 
-KEPT = 6  # numbers for each triple in the memory of `sweep_exact`
 SAME = 1e-10  # of the spread of the values: maxima so close are ties
 
 
@@ -169,19 +168,18 @@ def sweep_exact(
 ):  # fmt: skip
     """Q_h = r + max over the confidence set of P_theta V_{h+1}, eq. (4), for each (s, a, h).
 
-    packed and kappa (1|H, ...) of `pessimism.from_last`. memory (KEPT, n) is what a step leaves to
-    the one before it: where each maximum was, a bound of it, and one of other maxima, both of which
-    rise by at most as much as the values do. An action that cannot be the best is not searched, its
-    q is -inf; where the memory is (KEPT, 0), all are.
+    packed and kappa (1|H, ...) of `pessimism.from_last`. memory (n, KEPT) is what a step leaves to
+    the one before it: where each maximum was, and bounds of it, which rise by as much as the values
+    do, at least and at most. Where they meet, the maximum is known. An action that cannot be the
+    best is not searched, its q is -inf; where the memory is (0, KEPT), all are.
     """
     one = np.uint64(1)
     n_actions = q.shape[0] // policy.shape[1]
-    most = max(largest_group(indptr), ANGLES)
-    work, small = np.empty((11, most)), np.empty((13, most))
-    logits, values, triangle = work[9], work[10], np.empty(most * most)
-    every, paid = memory.shape[1] == 0, pay.shape[1] > 0
-    kept = np.zeros((KEPT, indptr[-1])) if every else memory
-    x, z, p, above, rival, warm = kept[0], kept[1], kept[2], kept[3], kept[4], kept[5]
+    room = max(largest_group(indptr), ANGLES)
+    work, small = np.empty((11, room)), np.empty((room, WORK))
+    logits, values = work[9], work[10]
+    every, paid = memory.shape[0] == 0, pay.shape[1] > 0
+    kept = np.zeros((indptr[-1], KEPT)) if every else memory
     for h in range(span[1] - 1, span[0] - 1, -1):
         c = min(h, prob.shape[0] - 1)
         here, triangles, bends = prob[c], packed[c], kappa[c]
@@ -191,8 +189,7 @@ def sweep_exact(
         fresh = h == policy.shape[0] - 1 or prob.shape[0] > 1 or pay.shape[0] > 1
         later = following if fresh else v[h + 2]
         for s in range(span[2], span[3]):
-            best = -np.inf
-            margin = 0.0
+            best, margin, searched = -np.inf, 0.0, 0
             guess = 0 if fresh else policy[h + 1, s]
             begin = np.uint64(s * n_actions)
             for k in range(n_actions):
@@ -204,63 +201,56 @@ def sweep_exact(
                     continue
                 need = -np.inf if every else best - r[g] - margin
                 if fresh:
-                    warm[first] = 0.0
+                    kept[first, ABOVE] = np.inf
+                    kept[first, BELOW] = -np.inf
+                    restart(here, first, stop, kept)
                 else:
-                    rise = -np.inf
+                    rise, fall = -np.inf, np.inf
                     for i in range(first, stop):
                         y = following[np.uint32(successors[i])] - later[np.uint32(successors[i])]
                         rise = y if y > rise else rise
-                    above[first] += rise
-                    rival[first] += rise
-                    if above[first] < need:
+                        fall = y if y < fall else fall
+                    kept[first, ABOVE] += rise
+                    kept[first, BELOW] += fall
+                    if kept[first, ABOVE] < need:
                         continue
                 n = stop - first
-                mean = 0.0
-                top = -np.inf
-                least = np.inf
+                top, least = -np.inf, np.inf
                 for u in range(n):
                     y = following[np.uint32(successors[first + u])]
                     if paid:
                         y += arrival[first + u]
                     values[u] = y
-                    mean += here[first + u] * y
                     top = y if y > top else top
                     least = y if y < least else least
-                spread = top - least
-                margin = SAME * spread if SAME * spread > margin else margin
-                found = mean
-                if spread > 0.0 and beta > 0.0:
+                close = CLOSE * (top - least)
+                margin = SAME * (top - least) if SAME * (top - least) > margin else margin
+                if top == least or beta <= 0.0:
+                    kept[first, BELOW] = 0.0
+                    for u in range(n):
+                        kept[first, BELOW] += here[first + u] * values[u]
+                    kept[first, ABOVE] = kept[first, BELOW]
+                elif kept[first, ABOVE] - kept[first, BELOW] > close:
                     at = (np.uint64(geometry_start[g]) - first) >> one
-                    if warm[first] == 0.0:
-                        rival[first] = np.inf
-                        for i in range(first, stop):
-                            p[i] = here[i]
-                            x[i] = 0.0
-                            z[i] = 0.0
-                    found, bound, sure = follow(
-                        here, first, values, top, spread, triangles, at, n - one, beta, bends[g],
-                        need, x, z, p, warm, small,
+                    lost, bound = climb(
+                        here, indptr, g, values, top, triangles, at, beta, bends[g],
+                        close, top - need, kept, small,
                     )  # fmt: skip
-                    above[first] = bound
-                    if bound < need:
+                    kept[first, BELOW] = max(kept[first, BELOW], top - lost)
+                    kept[first, ABOVE] = min(kept[first, ABOVE], top - bound)
+                    if kept[first, ABOVE] < need:
                         continue
-                    if sure == 1 and rival[first] >= found:
-                        found, other, sure = rivals(
-                            here, first, values, top, spread, triangles, at, n - one, beta,
-                            bends[g], found, x, z, p, small, triangle,
-                        )  # fmt: skip
-                        # others may appear once the values have changed by a tenth of this
-                        room = min(top - found, found - mean)
-                        rival[first] = max(other, found - 0.1 * room)
-                    if sure == 0:
+                    if min(lost - bound, kept[first, ABOVE] - kept[first, BELOW]) > 2.0 * close:
                         for u in range(n):
                             logits[u] = np.log(max(here[first + u], 1e-300))
                         products = geometry[c, geometry_start[g] : geometry_start[g + one]]
                         found = largest_expectation(logits, products, values, beta, n, work)
-                above[first] = found
-                q[g] = r[g] + found
+                        kept[first, BELOW] = max(kept[first, BELOW], found)
+                    kept[first, ABOVE] = kept[first, BELOW]
+                q[g] = r[g] + kept[first, BELOW]
                 best = q[g] if q[g] > best else best
-            if not every:
+                searched += 1
+            if searched > 1 and not every:
                 for g in range(begin, begin + np.uint64(n_actions)):
                     q[g] = best if q[g] >= best - margin else q[g]
             settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)

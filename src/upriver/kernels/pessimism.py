@@ -58,13 +58,13 @@ def centre(indptr, start, prob, products):
 
 
 @compiled
-def from_last(indptr, start, products, prob, beta, packed, kappa, share=0.25):
+def from_last(indptr, start, products, prob, beta, packed, kappa):
     """The products of the features minus those of the pair's last successor, and kappa.
 
     packed (sum U (U - 1) / 2,): of each pair the lower triangle, what is beside the diagonal
-    doubled, so that a quadratic form is one pass. kappa (S*A,): a share of the squared diameter
-    of the features, or the norm of their covariance at the estimate times how much likelier a
-    successor can be elsewhere in the ball, e^(beta diameter).
+    doubled, so that a quadratic form is one pass. kappa (S*A,): a quarter of the squared diameter
+    of the features, or, where beta is finite, the norm of their covariance at the estimate times
+    how much likelier a successor can be elsewhere in the ball, e^(beta diameter).
     """
     place = 0
     means = np.empty(largest_group(indptr))
@@ -73,6 +73,18 @@ def from_last(indptr, start, products, prob, beta, packed, kappa, share=0.25):
         n = indptr[g + 1] - first
         last = at + (n - 1) * n
         widest = 0.0
+        for u in range(n):
+            for t in range(u + 1):
+                y = products[at + u * n + t]
+                gap = products[at + u * n + u] - 2.0 * y + products[at + t * n + t]
+                widest = gap if gap > widest else widest
+                if u < n - 1:
+                    y += products[last + n - 1] - products[last + u] - products[last + t]
+                    packed[place] = y if u == t else 2.0 * y
+                    place += 1
+        kappa[g] = 0.25 * widest
+        if beta == np.inf:
+            continue
         whole = 0.0
         for u in range(n):
             mean = 0.0
@@ -84,18 +96,11 @@ def from_last(indptr, start, products, prob, beta, packed, kappa, share=0.25):
         for u in range(n):
             row = 0.0
             for t in range(u + 1):
-                y = products[at + u * n + t]
-                gap = products[at + u * n + u] - 2.0 * y + products[at + t * n + t]
-                widest = gap if gap > widest else widest
-                inside = y + whole - means[u] - means[t]
+                inside = products[at + u * n + t] + whole - means[u] - means[t]
                 row += prob[first + t] * inside * inside * (1.0 if u == t else 2.0)
-                if u < n - 1:
-                    y += products[last + n - 1] - products[last + u] - products[last + t]
-                    packed[place] = y if u == t else 2.0 * y
-                    place += 1
             norm2 += prob[first + u] * row
         grown = np.sqrt(norm2) * np.exp(beta * np.sqrt(widest))
-        kappa[g] = grown if grown < share * widest else share * widest
+        kappa[g] = grown if grown < kappa[g] else kappa[g]
 
 
 @inner

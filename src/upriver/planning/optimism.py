@@ -116,14 +116,14 @@ def exact_maximum(task: Task, model: Model, reward: Array, beta: float, word: np
     packed, kappa = np.empty((steps, across)), np.empty((steps, len(task.sizes)))
     for h in range(steps):
         kernels.pessimism.from_last(
-            task.indptr, task.square_start, model.geometry[h], model.prob[h], beta, packed[h],
-            kappa[h], kernels.maximum.STEEPEST,
+            task.indptr, task.square_start, model.geometry[h], model.prob[h], np.inf, packed[h],
+            kappa[h],
         )  # fmt: skip
     arrays = model.prob, reward, model.geometry, packed, kappa
-    memory, clip = np.zeros((kernels.optimism.KEPT, task.n_triples)), clip_v(task)
+    memory, clip = np.zeros((task.n_triples, kernels.maximum.KEPT)), clip_v(task)
     kernel = kernels.optimism.sweep_exact
     plan = swept(task, kernel, arrays, (task.square_start, beta, memory), (), clip, word)
-    given = (task.arrival_rows, *arrays), (task.square_start, beta, memory[:, :0])
+    given = (task.arrival_rows, *arrays), (task.square_start, beta, memory[:0])
     return plan._replace(backup=partial(backed_up, task, kernel, *given, (), clip, plan.v))
 
 
