@@ -184,8 +184,9 @@ def readable(array: Array) -> Array:
     Kernels are compiled once more for arrays that cannot be written to.
     """
     base = array.base
-    whole = isinstance(base, np.ndarray) and base.flags.writeable and base.shape == array.shape
-    return base if whole else array.copy()
+    if isinstance(base, np.ndarray) and base.flags.writeable and base.shape == array.shape:
+        return base
+    return array.copy()
 
 
 def as_float(name: str, values: Any, kind: Any = np.float64) -> Array:
