@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from tests.reference import dense, random_mdp
-from upriver import FiniteMDP, Task
+from upriver import FiniteMDP, Task, envs
 
 TWO = np.array([[[0.5, 0.5], [1.0, 0.0]], [[0.0, 1.0], [0.25, 0.75]]])
 PAY = np.array([[0.0, 0.5], [1.0, 0.0]])
@@ -321,3 +321,12 @@ def test_a_later_change_of_the_input_does_not_reach_the_mdp():
     r[:] = 7.0
     np.testing.assert_array_equal(mdp.reward, PAY)
     np.testing.assert_array_equal(dense(mdp)[0], np.stack([TWO, TWO]))
+
+
+def test_kernels_read_the_reward_itself_and_nobody_can_write_to_it():
+    """A copy would be 32 MB at a million states; kernels have one type for what they read."""
+    task = envs.riverswim(4).task("local")
+    rows, _ = task.paid_rows
+    assert np.shares_memory(rows, task.reward)
+    assert rows.flags.writeable
+    assert not task.reward.flags.writeable

@@ -1,5 +1,7 @@
 """One thread or several: not a bit of a run changes, whoever learns."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -55,3 +57,23 @@ def test_the_plans_and_the_model_of_one_large_block(plan, pooled, rng, monkeypat
     assert {3, 16} <= set(parts)
     small = up.simulate(mdp, agent, 6, seed=2)
     assert leaves((small.returns, small.values, small.plan.v)) == one[:2] + one[3:4]
+
+
+def test_what_goes_wrong_in_a_thread_reaches_the_caller(monkeypatch):
+    monkeypatch.setattr(kernels.compiled, "count", lambda: 3)
+
+    def work(first, last):
+        if first == 40:
+            raise ArithmeticError("part 4")
+        return last - first
+
+    with pytest.raises(ArithmeticError, match="part 4"):
+        kernels.compiled.each(work, 100, 10)
+    assert kernels.compiled.each(lambda first, last: last - first, 100, 10) == [10] * 10
+
+
+def test_a_part_may_be_handed_out_itself(monkeypatch):
+    """A part that waits for threads that wait for it would never end."""
+    monkeypatch.setattr(kernels.compiled, "count", lambda: 2)
+    inside = partial(kernels.compiled.each, lambda first, last: last - first)
+    assert kernels.compiled.each(lambda first, last: sum(inside(last - first)), 8) == [4, 4]

@@ -108,12 +108,12 @@ def digest_of(table: pa.Table) -> str:
     for name in table.column_names:
         if name != "seconds":
             column = table[name].combine_chunks()
-            kind, values = "object", b""
-            if pa.types.is_primitive(column.type):
+            of_numbers = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+            if of_numbers and not column.null_count:
                 numbers = np.from_dlpack(column)  # `to_numpy` would import pandas in every worker
-                kind, values = str(numbers.dtype), numbers.tobytes()
+                kind, values = numbers.dtype, numbers.tobytes()
             else:
-                values = "\n".join(column.to_pylist()).encode()
+                kind, values = "object", "\n".join(map(str, column.to_pylist())).encode()
             digest.update(f"{name} {kind} {len(column)}\n".encode() + values)
     return digest.hexdigest()
 

@@ -65,10 +65,9 @@ def pack_dense(task: Task, matrix: Array) -> Layout:
     """Every pair has every feature, in one block: few arrays over pairs, and none that is wide."""
     d, some = matrix.shape[1], task.sizes > 0
     group_table = empty_table(task, matrix.size)
-    group_table[:-1, 1] = d * some
+    group_table[:-1, 1][some] = d
     group_table[:-1, 3] = group_table[:-1, 0] * d
-    group_table[:-1, 4] = some
-    group_table[:-1, 4] -= 1
+    group_table[:-1, 4][~some] = -1
     groups = np.flatnonzero(some).astype(np.int32)
     place = np.arange(d, dtype=np.int32)
     return Layout(

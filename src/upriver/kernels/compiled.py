@@ -102,6 +102,7 @@ def each(work: Callable[[int, int], Any], size: int, parts: int = 0) -> list[Any
     try:
         take()
     finally:
-        for other in others:
-            other.result()
+        for other in others:  # one that never began has nothing left to do
+            if not other.cancel():
+                other.result()
     return done
