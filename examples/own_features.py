@@ -34,11 +34,11 @@ def main():
 
     print(f"river of {LENGTH} states, {EPISODES} episodes, episodes lost:")
     for title, phi in {"one-hot": up.features.one_hot(task), "our own": own}.items():
-        agent = up.UCRLMNLSE(task, phi)
+        agent = up.agents.UCRLMNLSE(task, phi)
         lost = [up.simulate(mdp, agent, EPISODES, seed).regret.sum() / best for seed in range(3)]
         print(f"  {title:<8} {phi.dimension:3d} columns: {np.mean(lost):5.1f}")
 
-    run = up.simulate(mdp, up.UCRLMNLSE(task, own), EPISODES)
+    run = up.simulate(mdp, up.agents.UCRLMNLSE(task, own), EPISODES)
     print("\nthe current, as learned (log-odds against staying):")
     fitted = up.fit_mnl(own, run.state.model.counts[0], regularization=1e-3)
     for row in fitted.table()[1:]:

@@ -51,7 +51,7 @@ def main():
     names = [f"sold {n}" for n in range(1, SHELF + 1)]
     names += [f"sold out at {n}" for n in range(1, SHELF + 1)]
     phi = up.features.from_function(task, varphi, names)
-    agent = up.UCRLMNLSE(task, phi)
+    agent = up.agents.UCRLMNLSE(task, phi)
 
     run = up.learn(Shop(), agent, 200, seed=0)
     print(run.summary())

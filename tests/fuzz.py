@@ -35,7 +35,7 @@ ODD = [
     None, True, -1, 0, 2**40, 10**30, 0.5, np.nan, np.inf, -np.inf, "x", b"x", (), [], {}, object(),
     [[1], [1, 2]], np.zeros(0), np.zeros((0, 3)), np.zeros((2, 2)), np.array("x"),
     np.arange(3) * 1j, np.array([None, 1]), np.full((5, 4), 99), np.full((5, 4), -1), np.int64(7),
-    range(3), RIVER, RIVER.known, up.UCRLMNL, lambda *given: 1, np.full((5, 4, 2), np.nan),
+    range(3), RIVER, RIVER.true_task, up.agents.UCRLMNL, lambda *given: 1, np.full((5, 4, 2), np.nan),
     np.array([2**62]),
 ]  # fmt: skip
 WRITABLE = [x for x in ODD if x is None or isinstance(x, bool | int | float | str | list | tuple)]
@@ -44,7 +44,7 @@ WRITABLE = [x for x in ODD if x is None or isinstance(x, bool | int | float | st
 def agents(mdp):
     for kind in AGENTS.values():
         names = {f.name for f in fields(kind)}
-        for task in (mdp.known, mdp.known.with_unknown_reward()):
+        for task in (mdp.true_task, mdp.true_task.with_unknown_reward()):
             if "mdp" in names:
                 yield kind(mdp)
             else:
@@ -106,7 +106,7 @@ class Door:
         return [*given[:i], self.spoil(given[i]), *given[i + 1 :]]
 
     def episode(self, mdp):
-        first = mdp.known.available.argmax(axis=1)
+        first = mdp.true_task.available.argmax(axis=1)
         played = up.rollouts(mdp, first, 1)
         return Episode(played.states[0], played.actions[0], played.rewards[0])
 
@@ -178,10 +178,10 @@ class Door:
     def call_features(self):
         mdp, _, _ = self.one(self.played)
         make = self.one([up.features.one_hot, up.features.shared])
-        return make, (self.one([mdp.known, *ODD]),)
+        return make, (self.one([mdp.true_task, *ODD]),)
 
     def call_feature_matrix(self):
-        task = OTHER.known
+        task = OTHER.true_task
         matrix = self.rng.standard_normal((task.n_triples, 3))
         if self.rng.random() < 0.3:
             matrix = sparse.csr_array(matrix)
@@ -219,7 +219,7 @@ class Door:
 
     def call_induction(self):
         mdp = self.one([RIVER, SPARE])
-        task = mdp.known
+        task = mdp.true_task
         groups = len(task.sizes)
         prob, reward, bonus, scale = self.spoiled(
             mdp.probability.copy(),
@@ -233,14 +233,14 @@ class Door:
         return up.Policy, self.spoiled(up.solve(RIVER).policy, 2, ["a", "b", "c", "d"], ["l", "r"])
 
     def call_act(self):
-        return up.Policy.from_plan(up.solve(RIVER), RIVER.known).act, self.spoiled(1, 2)
+        return up.Policy.from_plan(up.solve(RIVER), RIVER.true_task).act, self.spoiled(1, 2)
 
     def call_from_plan(self):
         plan = self.one(self.played)[2].plan
-        return up.Policy.from_plan, (plan, self.one([RIVER.known, OTHER.known, *ODD]))
+        return up.Policy.from_plan, (plan, self.one([RIVER.true_task, OTHER.true_task, *ODD]))
 
     def call_task(self):
-        task = OTHER.known
+        task = OTHER.true_task
         return up.Task, self.spoiled(
             task.n_states, task.n_actions, task.horizon, task.indptr, task.successors, task.reward,
             "known", list("abcde"), list("xyz"),
@@ -248,7 +248,7 @@ class Door:
 
     def call_mdp(self):
         return up.FiniteMDP, self.spoiled(
-            OTHER.known, OTHER.probability, OTHER.initial_states, OTHER.initial_probability,
+            OTHER.true_task, OTHER.probability, OTHER.initial_states, OTHER.initial_probability,
             OTHER.local,
         )  # fmt: skip
 

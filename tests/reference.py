@@ -42,7 +42,7 @@ def random_mdp(
 
 def dense(mdp: FiniteMDP) -> tuple[np.ndarray, np.ndarray]:
     """(P (H, S, A, S), R (H, S, A))."""
-    task = mdp.known
+    task = mdp.true_task
     p = np.zeros((task.horizon, task.n_states, task.n_actions, task.n_states))
     r = np.zeros((task.horizon, task.n_states, task.n_actions))
     for h in range(task.horizon):

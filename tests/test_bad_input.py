@@ -15,7 +15,7 @@ MDP = up.envs.riverswim(4, 6)
 TASK = MDP.task("known")
 PHI = up.features.one_hot(TASK)
 OTHER = up.envs.riverswim(5, 6).task()
-AGENT = up.UCRLMNL(TASK, PHI)
+AGENT = up.agents.UCRLMNL(TASK, PHI)
 P = np.full((2, 1, 2), 0.5)
 R = np.zeros((2, 1))
 ROWS = {(0, 0): {0: 0.5, 1: 0.5}, (1, 0): {1: 1.0}}
@@ -63,8 +63,8 @@ CASES = {
     "seen pairs": (lambda: up.Task.from_seen([(0, 0)], 3), r"seen\[0\] is \(0, 0\); it must be a transition"),  # type: ignore
     "more seen pairs": (lambda: TASK.with_seen([(0, 0)]), r"seen\[0\] is \(0, 0\); it must be a transition"),  # type: ignore
     "pooled numbers": (lambda: up.features.pooled(3), "shared is a int; it must be a Features"),  # type: ignore
-    "checks of an MDP": (lambda: up.check_value(MDP, None, None), "model is a FiniteMDP"),  # type: ignore
-    "checks without a log": (lambda: up.check_value(fitted(), np.zeros((6, 4), int), None), "log is None; it must be a frame"),
+    "checks of an MDP": (lambda: up.check_policy_value(MDP, None, None), "model is a FiniteMDP"),  # type: ignore
+    "checks without a log": (lambda: up.check_policy_value(fitted(), np.zeros((6, 4), int), None), "log is None; it must be a frame"),
     "a row that sums to 0.9": (lambda: up.FiniteMDP.from_arrays(put(P, (1, 0, 0), 0.4), R, 3), r"transition row \(s=1, a=0\) sums to 0.9"),
     "a negative probability": (lambda: up.FiniteMDP.from_arrays(put(P, (0, 0), [-0.5, 1.5]), R, 3), r"transition row \(s=0, a=0\) holds -0.5"),
     "a NaN probability": (lambda: up.FiniteMDP.from_arrays(put(P, (0, 0, 1), np.nan), R, 3), r"transition row \(s=0, a=0\) holds nan"),
@@ -101,16 +101,16 @@ CASES = {
     "a name too few": (lambda: up.Features(TASK, np.ones((TASK.n_triples, 2)), names=["x"]), "names has 1 entries"),
     "features of changing length": (lambda: up.features.from_function(TASK, lambda s, a, t: [1.0] * (1 + s)), r"features of \(s=1"),
     # agents
-    "features of another task": (lambda: up.UCRLMNL(OTHER, PHI), "features were made for a task with 4 states"),
-    "a negative radius": (lambda: up.UCRLMNL(TASK, PHI, radius=-1.0), "radius is -1.0"),
-    "no regularization": (lambda: up.UCRLMNL(TASK, PHI, regularization=0.0), "regularization is 0.0"),
-    "a word for optimism": (lambda: up.UCRLMNL(TASK, PHI, optimism="exact"), "optimism is 'exact'"),
-    "an action outside": (lambda: up.Always(TASK, 2), "action is 2"),
+    "features of another task": (lambda: up.agents.UCRLMNL(OTHER, PHI), "features were made for a task with 4 states"),
+    "a negative radius": (lambda: up.agents.UCRLMNL(TASK, PHI, radius=-1.0), "radius is -1.0"),
+    "no regularization": (lambda: up.agents.UCRLMNL(TASK, PHI, regularization=0.0), "regularization is 0.0"),
+    "a word for optimism": (lambda: up.agents.UCRLMNL(TASK, PHI, optimism="exact"), "optimism is 'exact'"),
+    "an action outside": (lambda: up.agents.Always(TASK, 2), "action is 2"),
     # running, planning
     "no episodes": (lambda: up.simulate(MDP, AGENT, 0), "n_episodes is 0"),
     "a negative seed": (lambda: up.simulate(MDP, AGENT, 1, seed=-1), "seed is -1"),
     "a word for a seed": (lambda: up.simulate(MDP, AGENT, 1, seed="0"), "seed is '0'"),
-    "an agent of another task": (lambda: up.simulate(MDP, up.Random(OTHER), 1), "the agent's task has 5 states"),
+    "an agent of another task": (lambda: up.simulate(MDP, up.agents.Random(OTHER), 1), "the agent's task has 5 states"),
     "a run to resume": (lambda: up.simulate(MDP, AGENT, 1, resume=up.simulate(MDP, AGENT, 1)), "resume is a Run"),
     "another seed to resume": (lambda: up.simulate(MDP, AGENT, 1, seed=4, resume=up.simulate(MDP, AGENT, 1).checkpoint), "seed is 4; the run to resume has seed 0"),
     "a policy of another shape": (lambda: up.evaluate(MDP, np.zeros((2, 2), int)), r"policy has shape \(2, 2\)"),
@@ -128,8 +128,8 @@ CASES = {
     "flat X": (lambda: up.fit_choices(X[:, 0], [1, 0, 1, 0], [0, 0, 1, 1]), r"X has shape \(4,\)"),
     "NaN in X": (lambda: up.fit_choices(put(X, (2, 0), np.nan), [1, 0, 1, 0], [0, 0, 1, 1]), r"X\[2, 0\] is nan"),
     "a group too few": (lambda: up.fit_choices(X, [1, 0, 1, 0], [0, 0, 1]), r"groups has shape \(3,\)"),
-    "a Gram matrix without ridge": (lambda: up.gram_matrix(PHI, COUNTS, 0.0), "regularization is 0.0"),
-    "a negative scale": (lambda: up.scaled_radius(-1.0), "scale is -1.0"),
+    "a Gram matrix without ridge": (lambda: up.radii.gram_matrix(PHI, COUNTS, 0.0), "regularization is 0.0"),
+    "a negative scale": (lambda: up.radii.scaled_radius(-1.0), "scale is -1.0"),
     # policies and files
     "an unknown state": (lambda: up.Policy(np.zeros((1, 2), int), 1).act(2, 0), "state 2 is unknown"),
     "a state without a name": (lambda: up.Policy(np.zeros((1, 1), int), 1, ["a"]).act("b", 0), "state 'b' is unknown"),
@@ -144,12 +144,12 @@ CASES = {
     "no environment": (lambda: up.learn(3, AGENT, 1), "env is a int"),
     "an observation that is no state": (lambda: up.learn(Plain(9), AGENT, 1), "observation 9 is unknown"),
     "an unhashable observation": (lambda: up.learn(Plain({}), AGENT, 1), "observation {} is unknown"),
-    "a reward out of range": (lambda: up.learn(Plain(0, 7.0), up.Always(TASK.with_unknown_reward()), 1), "paid 7.0, outside reward_range"),
+    "a reward out of range": (lambda: up.learn(Plain(0, 7.0), up.agents.Always(TASK.with_unknown_reward()), 1), "paid 7.0, outside reward_range"),
     "a range upside down": (lambda: up.learn(Plain(), AGENT, 1, reward_range=(1, 0)), r"reward_range is \(1, 0\)"),
     "an end that is no state": (lambda: up.learn(Plain(), AGENT, 1, end="over"), "end 'over' is unknown"),
     "state_of that is no function": (lambda: up.learn(Plain(), AGENT, 1, state_of=3), "state_of is a int"),
     "a black box as a table": (lambda: up.envs.from_gymnasium(Plain(), 3), "has no transition table P"),
-    "a jump out of the support": (lambda: up.learn(Plain(2), up.UCRLMNL(TASK, PHI, radius=0.0), 3), r"went from \(s=2, a=.left.\) to 2"),
+    "a jump out of the support": (lambda: up.learn(Plain(2), up.agents.UCRLMNL(TASK, PHI, radius=0.0), 3), r"went from \(s=2, a=.left.\) to 2"),
     # logs
     "a log of two columns": (lambda: up.fit_from_log(TASK, PHI, np.zeros((5, 2), int)), r"transitions have shape \(5, 2\)"),
     "a log that is a number": (lambda: up.fit_from_log(TASK, PHI, 3), "transitions is a int"),
@@ -160,10 +160,10 @@ CASES = {
     "a weight too few": (lambda: fitted(weights=[1.0]), r"weights have shape \(1,\)"),
     "half a state": (lambda: up.fit_from_log(TASK, PHI, ([0.5], ["left"], [0])), "row 0 of the log has the state 0.5"),
     "a log of another suffix": (lambda: up.fit_from_log(TASK, PHI, Path(__file__)), "must end in .csv or .parquet"),
-    "an unknown plan": (lambda: up.plan_with(fitted(), "careful"), "how is 'careful'"),
-    "confidence in percent": (lambda: up.plan_with(fitted(), confidence=95.0), "confidence is 95.0"),
-    "a plan with no model": (lambda: up.plan_with(AGENT), "model is a UCRLMNL"),
-    "a plan with a wrong reward": (lambda: up.plan_with(fitted(), reward=np.ones(3)), r"reward has shape \(3,\)"),
+    "an unknown plan": (lambda: up.plan_from_model(fitted(), "careful"), "how is 'careful'"),
+    "confidence in percent": (lambda: up.plan_from_model(fitted(), confidence=95.0), "confidence is 95.0"),
+    "a plan with no model": (lambda: up.plan_from_model(AGENT), "model is a UCRLMNL"),
+    "a plan with a wrong reward": (lambda: up.plan_from_model(fitted(), reward=np.ones(3)), r"reward has shape \(3,\)"),
 }  # fmt: skip
 
 

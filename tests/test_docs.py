@@ -25,7 +25,7 @@ MADE_BY_OTHERS = {
     "Plan": "plan.",
     "Run": "run.",
     "Rollouts": "played.",
-    "Learning": "learning.",
+    "LearningRun": "learning.",
     "FittedMNL": "fitted.",
     "TransitionModel": "ward.",
 }

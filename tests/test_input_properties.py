@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from tests.reference import dense, matrix, mnl_log_probabilities, optimal_q
-from upriver import UCRLMNL, FiniteMDP, features, simulate, solve
+from upriver import FiniteMDP, features, simulate, solve
+from upriver.agents import UCRLMNL
 from upriver.features import Features
 from upriver.mnl.likelihood import log_probabilities
 
@@ -57,7 +58,7 @@ def test_valid_problems_are_kept_as_they_are_and_solved(problem):
         flat = sparse.csr_array(transition.reshape(-1, transition.shape[-1]))
         again = FiniteMDP.from_sparse(flat, reward, horizon, initial)
         np.testing.assert_array_equal(again.probability, mdp.probability)
-        assert again.known.same_support(mdp.known)
+        assert again.true_task.same_support(mdp.true_task)
 
 
 @SETTINGS
@@ -128,7 +129,7 @@ def test_a_broken_horizon_is_refused_by_name(problem, horizon):
 @given(problems(), st.data())
 def test_explicit_sets_must_be_sets_of_states_that_cover_the_truth(problem, data):
     mdp = FiniteMDP.from_arrays(*problem)
-    task = mdp.known
+    task = mdp.true_task
     sets = [
         task.successors[task.indptr[g] : task.indptr[g + 1]].tolist()
         for g in range(len(task.sizes))
@@ -169,7 +170,7 @@ def test_any_finite_features_give_a_distribution(problem, d, seed, size):
 @SETTINGS
 @given(problems(), st.sampled_from([np.nan, np.inf, -np.inf]), st.booleans(), st.data())
 def test_broken_features_are_refused_by_name(problem, value, as_sparse, data):
-    task = FiniteMDP.from_arrays(*problem).known
+    task = FiniteMDP.from_arrays(*problem).true_task
     bad = np.ones((task.n_triples, 2))
     row = data.draw(st.integers(0, task.n_triples - 1))
     bad[row, data.draw(st.integers(0, 1))] = value
@@ -181,7 +182,7 @@ def test_broken_features_are_refused_by_name(problem, value, as_sparse, data):
 @SETTINGS
 @given(problems(), st.sampled_from([0.0, -1.0, np.nan, np.inf, "strong", None]))
 def test_broken_regularizations_are_refused_by_name(problem, value):
-    task = FiniteMDP.from_arrays(*problem).known
+    task = FiniteMDP.from_arrays(*problem).true_task
     made = features.one_hot(task)
     with pytest.raises(ValueError, match="regularization is"):
         UCRLMNL(task, made, regularization=value)

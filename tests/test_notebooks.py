@@ -69,7 +69,9 @@ def test_gymnasium(tmp_path):
 def test_log(tmp_path):
     m = played("log", tmp_path)
     model, careful = m["model"], m["careful"]
-    promised = [up.plan_with(model, how).v[0, 0] for how in ("pessimistic", "greedy", "optimistic")]
+    promised = [
+        up.plan_from_model(model, how).v[0, 0] for how in ("pessimistic", "greedy", "optimistic")
+    ]
     assert promised == sorted(promised)
     assert model.likelihood_ratio(m["smaller"]).p_value < 0.01
     assert model.goodness_of_fit().p_value > 0.05
@@ -107,12 +109,12 @@ def test_inventory(tmp_path):
                 q[stock, order] = demand @ (paid + v[after])
         v = q.max(axis=1)
         for stock in range(21):
-            i = mdp.known.state_names.number(stock)
+            i = mdp.true_task.state_names.number(stock)
             assert np.isclose(best.v[h, i], v[stock], rtol=1e-10)
-            order = mdp.known.action_names[best.policy[h, i]]
+            order = mdp.true_task.action_names[best.policy[h, i]]
             assert np.isclose(q[stock, order], v[stock], rtol=1e-10)
-    start = mdp.known.state_names.number(0)
+    start = mdp.true_task.state_names.number(0)
     assert run.values[-1] >= 0.99 * best.v[0, start]
-    room = np.array([20 - mdp.known.state_names[s] for s in range(21)])
-    orders = np.array([mdp.known.action_names[a] for a in range(21)])
+    room = np.array([20 - mdp.true_task.state_names[s] for s in range(21)])
+    orders = np.array([mdp.true_task.action_names[a] for a in range(21)])
     assert (orders[run.plan.policy] <= room).all(), "nobody orders more than there is room for"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import upriver as up
-from upriver.bench import memory
+from benchmarks import memory
 from upriver.envs.riverswim import VARIANTS
 
 KNOWN = {"shared": up.features.shared, "one_hot": up.features.one_hot}
@@ -37,7 +37,7 @@ def test_no_run_keeps_an_array_of_all_steps_but_its_plan():
     import tracemalloc
 
     mdp = up.envs.riverswim(2_000, 50)
-    agent = up.UCRLMNL(mdp.task(), up.features.shared(mdp.task()))
+    agent = up.agents.UCRLMNL(mdp.task(), up.features.shared(mdp.task()))
     up.simulate(mdp, agent, 1)
     tracemalloc.start()
     up.simulate(mdp, agent, 3)
@@ -54,9 +54,13 @@ def test_a_long_river_is_a_short_one_repeated(variant):
     short = up.envs.riverswim(5, 5, variant=variant)
     for long_state, short_state in ((0, 0), (1, 1), (500, 2), (998, 3), (999, 4)):
         for action in (0, 1):
-            rows, few = mdp.known.rows(long_state, action), short.known.rows(short_state, action)
+            rows, few = (
+                mdp.true_task.rows(long_state, action),
+                short.true_task.rows(short_state, action),
+            )
             assert np.array_equal(
-                mdp.known.successors[rows] - long_state, short.known.successors[few] - short_state
+                mdp.true_task.successors[rows] - long_state,
+                short.true_task.successors[few] - short_state,
             )
             assert np.array_equal(mdp.probability[0, rows], short.probability[0, few])
 

@@ -33,9 +33,9 @@ def play(agent, mdp, n_episodes, seed=0):
         states, actions, rewards = [s], [], []
         for h in range(mdp.horizon):
             a = int(plan.policy[h, s])
-            rows = mdp.known.rows(s, a)
+            rows = mdp.true_task.rows(s, a)
             rewards.append(mdp.reward[s, a])
-            s = int(world.choice(mdp.known.successors[rows], p=mdp.probability[0, rows]))
+            s = int(world.choice(mdp.true_task.successors[rows], p=mdp.probability[0, rows]))
             states.append(s)
             actions.append(a)
         episodes.append(Episode(np.array(states), np.array(actions), np.array(rewards)))

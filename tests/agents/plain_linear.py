@@ -30,7 +30,7 @@ def lsvi_step(task, history, h, phi, lam, v):
 def many_visits(mdp, n, rng):
     """What n visits of every (h, s, a) of a full task would have left, drawn from the MDP."""
     prob = np.zeros((mdp.n_states * mdp.n_actions, mdp.n_states))
-    s, a, s2 = mdp.known.triples
+    s, a, s2 = mdp.true_task.triples
     prob[s * mdp.n_actions + a, s2] = mdp.probability[0]
     counts = np.array([rng.multinomial(n, prob).ravel() for _ in range(mdp.horizon)], float)
     return Visits(counts, n * np.tile(mdp.reward.ravel(), (mdp.horizon, 1)))

@@ -78,7 +78,7 @@ def held(task, mdp):
 
 
 def walk(mdp, plan, rng):
-    task = mdp.known
+    task = mdp.true_task
     states = [int(rng.choice(mdp.initial_states, p=mdp.initial_probability))]
     actions, rewards = [], []
     for h in range(task.horizon):

@@ -10,13 +10,13 @@ from upriver.features import one_hot
 
 def agents(**numbers):
     task = up.envs.riverswim(5, horizon=10).task("local")
-    return up.EpsilonGreedy(task, one_hot(task), **numbers)
+    return up.agents.EpsilonGreedy(task, one_hot(task), **numbers)
 
 
 def test_without_epsilon_it_is_ucrl_mnl_without_bonus():
     mdp = up.envs.riverswim(5, horizon=10)
     greedy = agents(epsilon=0.0)
-    other = up.UCRLMNL(greedy.task, greedy.features, radius=0.0)
+    other = up.agents.UCRLMNL(greedy.task, greedy.features, radius=0.0)
     twin = other.init()
     for k, (episodes, state, _) in enumerate(play(greedy, mdp, 8)):
         if episodes:
@@ -57,7 +57,7 @@ def test_bad_inputs_are_named():
         agents(decay=-1)
     task = up.envs.riverswim(5, horizon=10).task("full")
     with pytest.raises(ValueError, match="features were made for"):
-        up.EpsilonGreedy(task, one_hot(up.envs.riverswim(5, horizon=10).task("local")))
+        up.agents.EpsilonGreedy(task, one_hot(up.envs.riverswim(5, horizon=10).task("local")))
 
 
 def test_the_schedule_begins_with_k_equal_to_one():
@@ -65,13 +65,13 @@ def test_the_schedule_begins_with_k_equal_to_one():
     mdp = up.envs.riverswim(20, horizon=50)
     task = mdp.task("local")
     features = up.features.one_hot(task)
-    agent = up.EpsilonGreedy(task, features, epsilon=0.8, decay=0.5)
+    agent = up.agents.EpsilonGreedy(task, features, epsilon=0.8, decay=0.5)
     first = agent.init()
     for k in (1, 4, 16):
         state = first._replace(k=k)
         off = []
         for seed in range(20):
             word = np.random.default_rng(seed)
-            greedy = up.EpsilonGreedy(task, features, epsilon=0.0).plan(state, word)
+            greedy = up.agents.EpsilonGreedy(task, features, epsilon=0.0).plan(state, word)
             off.append(agent.plan(state, np.random.default_rng(seed)).policy != greedy.policy)
         assert np.mean(off) == pytest.approx(0.8 * k**-0.5 / 2, abs=0.02), k

@@ -21,9 +21,9 @@ from upriver.agents.lsvi_phe import (
     lsvi_phe_theory_ensemble,
     lsvi_phe_theory_noise,
 )
-from upriver.planning import draw_word
+from upriver.planning import draw_tie_seed
 
-published = partial(up.LSVIPHE, regress_reward=True)
+published = partial(up.agents.LSVIPHE, regress_reward=True)
 
 
 def reference(task, episodes, phi, lam, noise):
@@ -39,7 +39,7 @@ def reference(task, episodes, phi, lam, noise):
 
 
 def test_by_hand_without_noise():
-    agent = up.LSVIPHE(
+    agent = up.agents.LSVIPHE(
         two_states().task("full"), noise=0.0, regularization=0.5, regress_reward=True
     )
     state = agent.update(agent.init(), None, right_then_stay())
@@ -49,7 +49,7 @@ def test_by_hand_without_noise():
 
 
 def test_values_are_cut_at_the_steps_left():
-    agent = up.LSVIPHE(two_states(3).task("full"), noise=100.0, ensemble=1000)
+    agent = up.agents.LSVIPHE(two_states(3).task("full"), noise=100.0, ensemble=1000)
     plan = agent.plan(agent.init(), np.random.default_rng(0))
     assert plan.v[:3].tolist() == [[3, 3], [2, 2], [1, 1]]
 
@@ -62,7 +62,7 @@ def test_one_hot_agrees_with_plain_regression(support):
     mirror = np.random.default_rng(7)
     for episodes, _, plan in play(agent, mdp, 12, seed=7):
         z = largest_normal((6, 8), 5, mirror)
-        draw_word(mirror)
+        draw_tie_seed(mirror)
 
         def noise(h, inverse, z=z):
             return 0.02 * 6 * np.sqrt(np.diag(inverse)) * z[h]
@@ -74,13 +74,13 @@ def test_general_features_agree_with_plain_regression(rng):
     mdp = random_mdp(3)
     task = mdp.task("full")
     phi = rng.standard_normal((6, 3))
-    agent = up.LSVIPHE(
+    agent = up.agents.LSVIPHE(
         task, noise=0.1, regularization=0.3, ensemble=5, phi=phi, regress_reward=True
     )
     mirror = np.random.default_rng(7)
     for episodes, _, plan in play(agent, mdp, 12, seed=7):
         z = mirror.standard_normal((4, 5, 3))
-        draw_word(mirror)
+        draw_tie_seed(mirror)
 
         def noise(h, inverse, z=z):
             root = np.linalg.inv(np.linalg.cholesky(np.linalg.inv(inverse))).T
@@ -102,9 +102,9 @@ def test_drawing_the_estimate_is_perturbing_the_history(rng):
 def test_one_hot_given_explicitly_is_the_default_up_to_noise(rng):
     mdp = up.envs.riverswim(4)
     task = mdp.task("local")
-    state = up.simulate(mdp, up.LSVIPHE(task), 30, seed=1).state
-    one = up.LSVIPHE(task, noise=0.0).plan(state, rng)
-    two = up.LSVIPHE(task, noise=0.0, phi=np.eye(8)).plan(state, rng)
+    state = up.simulate(mdp, up.agents.LSVIPHE(task), 30, seed=1).state
+    one = up.agents.LSVIPHE(task, noise=0.0).plan(state, rng)
+    two = up.agents.LSVIPHE(task, noise=0.0, phi=np.eye(8)).plan(state, rng)
     np.testing.assert_allclose(one.v, two.v, atol=1e-9)
 
 
@@ -116,7 +116,7 @@ def test_one_hot_and_explicit_noise_have_one_distribution(rng):
         [agent.plan(state, rng).q(2)[2, 1] for _ in range(1500)]
         for phi in (None, np.eye(6))
         for agent in [
-            up.LSVIPHE(
+            up.agents.LSVIPHE(
                 task, noise=0.02, regularization=1.0, ensemble=4, phi=phi, regress_reward=True
             )
         ]
@@ -138,7 +138,7 @@ def test_optimistic_with_the_theory(rng):
     size = lsvi_phe_theory_ensemble(task, delta=0.1)
     assert noise == pytest.approx(np.sqrt(4 * np.log(2 * 4 * 8 * n / 0.1)))
     assert size == np.ceil(4 * np.log(0.1 / 9) / np.log(stats.norm.cdf(1)))
-    agent = up.LSVIPHE(task, noise=noise, regularization=1.0, ensemble=size)
+    agent = up.agents.LSVIPHE(task, noise=noise, regularization=1.0, ensemble=size)
     held = 0
     for _ in range(100):
         plan = agent.plan(many_visits(mdp, n, rng), rng)
@@ -150,16 +150,16 @@ def test_optimistic_with_the_theory(rng):
 def test_bad_input():
     task = two_states().task("full")
     with pytest.raises(ValueError, match="noise is -1"):
-        up.LSVIPHE(task, noise=-1)
+        up.agents.LSVIPHE(task, noise=-1)
     with pytest.raises(ValueError, match="ensemble is 0"):
-        up.LSVIPHE(task, ensemble=0)
+        up.agents.LSVIPHE(task, ensemble=0)
     with pytest.raises(ValueError, match=r"phi has shape \(4,\)"):
-        up.LSVIPHE(task, phi=np.ones(4))
+        up.agents.LSVIPHE(task, phi=np.ones(4))
 
 
 @pytest.mark.parametrize("phi", [None, np.eye(4)])
 def test_a_known_reward_is_used_and_not_shrunk(phi):
-    agent = up.LSVIPHE(two_states().task("full"), noise=0.0, regularization=0.5, phi=phi)
+    agent = up.agents.LSVIPHE(two_states().task("full"), noise=0.0, regularization=0.5, phi=phi)
     state = agent.update(agent.init(), None, right_then_stay())
     plan = agent.plan(state, np.random.default_rng(0))
     reward = np.array([[0.1, 0.2], [0.3, 0.4]])

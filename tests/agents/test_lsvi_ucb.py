@@ -17,7 +17,7 @@ from tests.agents.plain_linear import (
 )
 from upriver.agents.lsvi_ucb import lsvi_ucb_theory_bonus
 
-published = partial(up.LSVIUCB, regress_reward=True)
+published = partial(up.agents.LSVIUCB, regress_reward=True)
 
 
 def reference(task, episodes, phi, lam, bonus):
@@ -33,7 +33,7 @@ def reference(task, episodes, phi, lam, bonus):
 
 
 def test_by_hand():
-    agent = up.LSVIUCB(
+    agent = up.agents.LSVIUCB(
         two_states().task("full"), bonus=0.1, regularization=0.5, regress_reward=True
     )
     state = agent.update(agent.init(), None, right_then_stay())
@@ -74,8 +74,8 @@ def test_general_features_agree_with_plain_regression(rng):
 def test_one_hot_given_explicitly_is_the_default():
     mdp = up.envs.riverswim(4)
     task = mdp.task("local")
-    one = up.simulate(mdp, up.LSVIUCB(task), 30, seed=1)
-    two = up.simulate(mdp, up.LSVIUCB(task, phi=np.eye(8)), 30, seed=1)
+    one = up.simulate(mdp, up.agents.LSVIUCB(task), 30, seed=1)
+    two = up.simulate(mdp, up.agents.LSVIUCB(task, phi=np.eye(8)), 30, seed=1)
     np.testing.assert_allclose(one.plan.v, two.plan.v, atol=1e-9)
     np.testing.assert_array_equal(one.returns, two.returns)
 
@@ -85,7 +85,7 @@ def test_optimistic_with_the_theory(rng):
     task, n = mdp.task("full"), 10_000
     bonus = lsvi_ucb_theory_bonus(task, 4 * n, delta=0.1)
     assert bonus == pytest.approx(4 * np.sqrt(np.log(2 * 4 * 8 * n / 0.1)))
-    agent = up.LSVIUCB(task, bonus=bonus, regularization=1.0)
+    agent = up.agents.LSVIUCB(task, bonus=bonus, regularization=1.0)
     for _ in range(20):
         plan = agent.plan(many_visits(mdp, n, rng), rng)
         assert plan.q(0).min() < mdp.horizon  # the clip is not what makes it optimistic
@@ -94,12 +94,12 @@ def test_optimistic_with_the_theory(rng):
 
 def test_data_without_end_gives_the_optimum(rng):
     mdp = random_mdp(1)
-    state = up.LSVIUCB(mdp.task("full")).init()
+    state = up.agents.LSVIUCB(mdp.task("full")).init()
     big = state._replace(
         counts=state.counts + 1e12 * mdp.probability, paid=state.paid + 1e12 * mdp.reward.ravel()
     )
     for phi in (None, np.eye(6)):
-        plan = up.LSVIUCB(mdp.task("full"), phi=phi).plan(big, rng)
+        plan = up.agents.LSVIUCB(mdp.task("full"), phi=phi).plan(big, rng)
         np.testing.assert_allclose(plan.v, up.solve(mdp).v, atol=1e-6)
 
 
@@ -107,24 +107,24 @@ def test_as_published_a_known_reward_is_not_used():
     """The published algorithm regresses what it was paid, so hiding the reward changes nothing."""
     mdp = up.envs.riverswim(3)
     told = up.simulate(mdp, published(mdp.task("full")), 40, seed=0)
-    untold = up.simulate(mdp, up.LSVIUCB(mdp.task("full").with_unknown_reward()), 40, seed=0)
+    untold = up.simulate(mdp, up.agents.LSVIUCB(mdp.task("full").with_unknown_reward()), 40, seed=0)
     np.testing.assert_array_equal(told.returns, untold.returns)
 
 
 def test_bad_input():
     task = two_states().task("full")
     with pytest.raises(ValueError, match=r"phi has shape \(2, 4\); it must be \(4, d\)"):
-        up.LSVIUCB(task, phi=np.ones((2, 4)))
+        up.agents.LSVIUCB(task, phi=np.ones((2, 4)))
     with pytest.raises(ValueError, match="bonus is -1"):
-        up.LSVIUCB(task, bonus=-1)
+        up.agents.LSVIUCB(task, bonus=-1)
     with pytest.raises(ValueError, match="regularization is 0"):
-        up.LSVIUCB(task, regularization=0)
+        up.agents.LSVIUCB(task, regularization=0)
 
 
 @pytest.mark.parametrize("phi", [None, np.eye(4)])
 def test_a_known_reward_is_used_and_not_shrunk(phi):
     """By hand, one visit for each step: r comes whole, only V_{h+1} is regressed."""
-    agent = up.LSVIUCB(two_states().task("full"), bonus=0.1, regularization=0.5, phi=phi)
+    agent = up.agents.LSVIUCB(two_states().task("full"), bonus=0.1, regularization=0.5, phi=phi)
     state = agent.update(agent.init(), None, right_then_stay())
     plan = agent.plan(state, np.random.default_rng(0))
     new, old = 0.2 / np.sqrt(0.5), 0.2 / np.sqrt(1.5)

@@ -14,8 +14,8 @@ def test_plans_as_the_formulas_say(per_step):
     task = mdp.task("local")
     features = up.features.shared(task)  # one block: samples are shared by all (s, a)
     phi, beta = plain.dense(features), 0.03
-    agent = up.ORRLMNL(
-        task, features, radius=up.constant_radius(beta), step_size=0.8, n_samples=4,
+    agent = up.agents.ORRLMNL(
+        task, features, radius=up.radii.constant_radius(beta), step_size=0.8, n_samples=4,
         theta_bound=1.5, per_step=per_step,
     )  # fmt: skip
     cap = np.full(5, 5.0)
@@ -43,10 +43,10 @@ def test_one_sample_explores_by_the_second_order_term_alone():
     """With M = 1 the random part is zero, so two generators plan alike but for ties."""
     task = up.envs.riverswim(4, horizon=12).task("local")
     features = up.features.one_hot(task)
-    one = up.ORRLMNL(task, features, radius=0.01, n_samples=1)
+    one = up.agents.ORRLMNL(task, features, radius=0.01, n_samples=1)
     values = [one.plan(one.init(), np.random.default_rng(seed)).v for seed in (0, 1)]
     assert values[0] == pytest.approx(values[1], abs=1e-12)
-    many = up.ORRLMNL(task, features, radius=0.01)
+    many = up.agents.ORRLMNL(task, features, radius=0.01)
     assert many.n_samples == 22
     values = [many.plan(many.init(), np.random.default_rng(seed)).v for seed in (0, 1)]
     assert np.abs(values[0] - values[1]).max() > 1e-3
@@ -56,8 +56,8 @@ def test_bad_inputs_are_named():
     task = up.envs.riverswim(4, horizon=5).task()
     features = up.features.one_hot(task)
     with pytest.raises(ValueError, match=r"n_samples is 1\.5"):
-        up.ORRLMNL(task, features, n_samples=1.5)
+        up.agents.ORRLMNL(task, features, n_samples=1.5)
     with pytest.raises(ValueError, match="step_size is 0"):
-        up.ORRLMNL(task, features, step_size=0)
+        up.agents.ORRLMNL(task, features, step_size=0)
     with pytest.raises(ValueError, match="radius is -1"):
-        up.ORRLMNL(task, features, radius=-1)
+        up.agents.ORRLMNL(task, features, radius=-1)

@@ -33,7 +33,7 @@ def draws_of(agent, state, n):
 def test_the_plan_is_optimal_for_a_posterior_draw():
     mdp = up.envs.riverswim(3, horizon=5)
     task = mdp.task("local")
-    agent = up.PSRL(task)
+    agent = up.agents.PSRL(task)
     for episodes, state, _ in play(agent, mdp, 4):
         counts, visits, _ = frequencies(task, episodes)
         assert np.array_equal(state.counts.triples[0], counts[task.triples])
@@ -52,7 +52,7 @@ def test_inflation_spreads_the_draws():
     episode = Episode(np.array([0, 1, 0, 1, 1, 0]), np.array([1, 0, 1, 1, 0]), np.zeros(5))
     spread = []
     for inflation in (0.1, 1.0, 10.0):
-        agent = up.PSRL(task, inflation=inflation)
+        agent = up.agents.PSRL(task, inflation=inflation)
         state = agent.update(agent.init(), None, episode)
         spread.append(draws_of(agent, state, 200).var(axis=0).sum())
     assert spread[0] < spread[1] < spread[2]
@@ -67,11 +67,11 @@ def test_a_draw_that_underflows_is_uniform():
 
 def test_it_learns_the_river():
     mdp = up.envs.riverswim(6)
-    run = up.simulate(mdp, up.PSRL(mdp.task("local")), 200, seed=0)
+    run = up.simulate(mdp, up.agents.PSRL(mdp.task("local")), 200, seed=0)
     assert run.values[-50:].mean() > 0.95 * up.solve(mdp).v[0, 0]
 
 
 @pytest.mark.parametrize("name", ["prior", "inflation"])
 def test_bad_inputs_are_named(name):
     with pytest.raises(ValueError, match=f"{name} is 0; it must be a finite number above 0"):
-        up.PSRL(up.envs.riverswim(3).known, **{name: 0})
+        up.agents.PSRL(up.envs.riverswim(3).true_task, **{name: 0})

@@ -12,7 +12,7 @@ from upriver.mnl.sampling import sample
 def learned(per_step=False, **fields):
     mdp = up.envs.riverswim(4, horizon=6)
     task = mdp.task("local")
-    agent = up.PSRLMNL(task, up.features.shared(task), per_step=per_step, **fields)
+    agent = up.agents.PSRLMNL(task, up.features.shared(task), per_step=per_step, **fields)
     return mdp, agent, up.simulate(mdp, agent, 30, seed=1).state
 
 
@@ -51,8 +51,8 @@ def test_draws_have_the_covariance_of_the_laplace_posterior(monkeypatch):
 
 def test_unknown_rewards_are_drawn():
     mdp = up.FiniteMDP.from_arrays(np.ones((1, 2, 1)), [[0.25, 0.75]], 1)
-    task = mdp.known.with_unknown_reward()
-    run = up.simulate(mdp, up.PSRLMNL(task, up.features.one_hot(task)), 60, seed=0)
+    task = mdp.true_task.with_unknown_reward()
+    run = up.simulate(mdp, up.agents.PSRLMNL(task, up.features.one_hot(task)), 60, seed=0)
     assert run.values[-10:].mean() > 0.7
     assert 0.25 in run.values  # it tried both
 
@@ -62,7 +62,7 @@ def test_unknown_rewards_are_drawn():
 def test_it_learns_with_shared_features(name):
     mdp = up.envs.make(name)
     task = mdp.task("local")
-    agent = up.PSRLMNL(task, up.envs.find(name).shared(task))
+    agent = up.agents.PSRLMNL(task, up.envs.find(name).shared(task))
     runs = [up.simulate(mdp, agent, 200, seed=seed) for seed in range(20)]
     assert np.mean([run.regret.sum() / run.optimal_values[0] for run in runs]) < 8.0
 
@@ -70,4 +70,4 @@ def test_it_learns_with_shared_features(name):
 def test_bad_inputs_are_named():
     task = up.envs.riverswim(4, horizon=5).task()
     with pytest.raises(ValueError, match="inflation is 0"):
-        up.PSRLMNL(task, up.features.one_hot(task), inflation=0)
+        up.agents.PSRLMNL(task, up.features.one_hot(task), inflation=0)

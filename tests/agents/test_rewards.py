@@ -10,7 +10,7 @@ from upriver.agents.protocol import Episode
 
 @pytest.fixture
 def task():
-    return up.envs.riverswim(3, horizon=4).known.with_unknown_reward()
+    return up.envs.riverswim(3, horizon=4).true_task.with_unknown_reward()
 
 
 def test_sums_by_hand(task):
@@ -28,7 +28,7 @@ def test_sums_by_hand(task):
 
 
 def test_known_rewards_pass_through():
-    known = up.envs.riverswim(3, horizon=4).known
+    known = up.envs.riverswim(3, horizon=4).true_task
     assert rewards.start(known) is None
     assert rewards.observe(known, None, None) is None
     rng = np.random.default_rng(0)

@@ -15,8 +15,8 @@ def test_plans_as_the_formulas_say(n_samples, alpha, per_step):
     task = mdp.task("local")
     features = up.features.shared(task)  # one block: samples are shared by all (s, a)
     phi = plain.dense(features)
-    agent = up.RRLMNL(
-        task, features, radius=up.constant_radius(alpha), kappa=0.3, n_samples=n_samples,
+    agent = up.agents.RRLMNL(
+        task, features, radius=up.radii.constant_radius(alpha), kappa=0.3, n_samples=n_samples,
         theta_bound=1.5, per_step=per_step,
     )  # fmt: skip
     cap = np.full(5, 5.0)
@@ -42,7 +42,7 @@ def test_plans_as_the_formulas_say(n_samples, alpha, per_step):
 
 def test_a_singleton_gets_no_noise_and_samples_default_to_the_theory():
     task = up.envs.riverswim(4, horizon=12).task("known")
-    agent = up.RRLMNL(task, up.features.one_hot(task), radius=0.1)
+    agent = up.agents.RRLMNL(task, up.features.one_hot(task), radius=0.1)
     assert agent.n_samples == 16
     plan = agent.plan(agent.init(), np.random.default_rng(0))
     assert plan.q(11)[:, 0] == pytest.approx(task.reward[:, 0])
@@ -53,10 +53,10 @@ def test_bad_inputs_are_named():
     task = up.envs.riverswim(4, horizon=5).task()
     features = up.features.one_hot(task)
     with pytest.raises(ValueError, match="n_samples is 0"):
-        up.RRLMNL(task, features, n_samples=0)
+        up.agents.RRLMNL(task, features, n_samples=0)
     with pytest.raises(ValueError, match="kappa is -1"):
-        up.RRLMNL(task, features, kappa=-1)
+        up.agents.RRLMNL(task, features, kappa=-1)
     with pytest.raises(ValueError, match="theta_bound is 0"):
-        up.RRLMNL(task, features, theta_bound=0)
+        up.agents.RRLMNL(task, features, theta_bound=0)
     with pytest.raises(ValueError, match="features were made for"):
-        up.RRLMNL(up.envs.riverswim(4, horizon=5).task("full"), features)
+        up.agents.RRLMNL(up.envs.riverswim(4, horizon=5).task("full"), features)

@@ -81,7 +81,7 @@ def test_every_point_of_the_grid_can_be_built(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_saturating_radius_and_no_features_at_all_still_plan(name):
-    agent = make(name, radius=up.constant_radius(1e6))
+    agent = make(name, radius=up.radii.constant_radius(1e6))
     plan = agent.plan(agent.init(), np.random.default_rng(0))
     assert np.isfinite(plan.v).all() and plan.v.max() <= 6.0
     sure = up.FiniteMDP.from_arrays(np.eye(2)[None].repeat(2, 0).transpose(1, 0, 2), np.eye(2), 3)
@@ -101,7 +101,7 @@ def test_the_ball_holds(name):
 def test_theory_constants_plan_with_saturated_values():
     task = up.envs.riverswim(4, horizon=6).task("known")
     features = up.features.one_hot(task)
-    agent = up.UCRLMNLPlus(
+    agent = up.agents.UCRLMNLPlus(
         task, features, radius=online.mirror_radius(3.0), theta_bound=3.0,
         step_size=online.theory_step(features, 3.0),
         regularization=online.mirror_regularization(features, 3.0),

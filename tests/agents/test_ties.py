@@ -8,20 +8,20 @@ from upriver.planning import optimism
 
 TIED = {
     **{
-        f"ucrl-mnl {name}": lambda task, rule=rule: up.UCRLMNL(
+        f"ucrl-mnl {name}": lambda task, rule=rule: up.agents.UCRLMNL(
             task, up.features.one_hot(task), radius=0.0, optimism=rule
         )
         for name, rule in optimism.OPTIMISMS.items()
     },
-    "ucrl-mnl-se": lambda task: up.UCRLMNLSE(task, up.features.one_hot(task)),
-    "ucrl-mnl-lr": lambda task: up.UCRLMNLLR(task, up.features.one_hot(task)),
-    "ucrl-mnl-l1": lambda task: up.UCRLMNLL1(task, up.features.one_hot(task)),
-    "ucrl2": up.UCRL2,
-    "ucbvi": up.UCBVI,
-    "ucbvi-bf": up.UCBVIBF,
-    "ucrl-vtr": up.UCRLVTR,
-    "lsvi-ucb": up.LSVIUCB,
-    "lsvi-ucb phi": lambda task: up.LSVIUCB(task, bonus=0.0, phi=np.eye(len(task.sizes))),
+    "ucrl-mnl-se": lambda task: up.agents.UCRLMNLSE(task, up.features.one_hot(task)),
+    "ucrl-mnl-lr": lambda task: up.agents.UCRLMNLLR(task, up.features.one_hot(task)),
+    "ucrl-mnl-l1": lambda task: up.agents.UCRLMNLL1(task, up.features.one_hot(task)),
+    "ucrl2": up.agents.UCRL2,
+    "ucbvi": up.agents.UCBVI,
+    "ucbvi-bf": up.agents.UCBVIBF,
+    "ucrl-vtr": up.agents.UCRLVTR,
+    "lsvi-ucb": up.agents.LSVIUCB,
+    "lsvi-ucb phi": lambda task: up.agents.LSVIUCB(task, bonus=0.0, phi=np.eye(len(task.sizes))),
 }
 
 
@@ -30,7 +30,7 @@ def test_ties_do_not_fall_alike(name):
     """Nothing pays and all pairs are alike, so all actions tie: the table is fair coins."""
     n = 12
     mdp = up.FiniteMDP.from_arrays(np.full((n, 2, n), 1.0 / n), np.zeros((n, 2)), 20)
-    agent = TIED[name](mdp.known)
+    agent = TIED[name](mdp.true_task)
     tables = [agent.plan(agent.init(), np.random.default_rng(seed)).policy for seed in range(8)]
     coins = np.array(tables, float)
     last = coins[:, -1]

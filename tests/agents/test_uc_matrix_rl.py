@@ -36,7 +36,7 @@ def reference(task, episodes, phi, psi, lam, bonus):
 
 
 def test_by_hand():
-    agent = up.UCMatrixRL(two_states().task("full"), bonus=0.1, regularization=0.5)
+    agent = up.agents.UCMatrixRL(two_states().task("full"), bonus=0.1, regularization=0.5)
     state = agent.update(agent.init(), None, right_then_stay())
     plan = agent.plan(state, np.random.default_rng(0))
     # N = 1 at (0, 1) and (1, 0), else 0; bonus c H / sqrt(N + lambda), shrinkage 1 / 1.5.
@@ -52,7 +52,7 @@ def test_by_hand():
 def test_one_hot_agrees_with_plain_regression(support):
     mdp = up.envs.riverswim(4, horizon=6)
     task = mdp.task(support)
-    agent = up.UCMatrixRL(task, bonus=0.05, regularization=0.3)
+    agent = up.agents.UCMatrixRL(task, bonus=0.05, regularization=0.3)
     for episodes, _, plan in play(agent, mdp, 12):
         check_plan(plan, reference(task, episodes, np.eye(8), np.eye(4), 0.3, 0.05), [6.0] * 6)
 
@@ -61,7 +61,7 @@ def test_general_features_agree_with_plain_regression(rng):
     mdp = random_mdp(3)
     task = mdp.task("full")
     phi, psi = rng.random((6, 4)), rng.random((3, 2))
-    agent = up.UCMatrixRL(task, bonus=0.05, regularization=0.3, phi=phi, psi=psi)
+    agent = up.agents.UCMatrixRL(task, bonus=0.05, regularization=0.3, phi=phi, psi=psi)
     for episodes, _, plan in play(agent, mdp, 12):
         check_plan(plan, reference(task, episodes, phi, psi, 0.3, 0.05), [4.0] * 4)
 
@@ -70,8 +70,8 @@ def test_one_hot_given_explicitly_is_the_default():
     mdp = up.envs.riverswim(4)
     task = mdp.task("local")
     phi = np.eye(8).reshape(4, 2, 8)
-    plain = up.simulate(mdp, up.UCMatrixRL(task), 30, seed=1)
-    explicit = up.simulate(mdp, up.UCMatrixRL(task, phi=phi, psi=np.eye(4)), 30, seed=1)
+    plain = up.simulate(mdp, up.agents.UCMatrixRL(task), 30, seed=1)
+    explicit = up.simulate(mdp, up.agents.UCMatrixRL(task, phi=phi, psi=np.eye(4)), 30, seed=1)
     np.testing.assert_allclose(plain.plan.v, explicit.plan.v, atol=1e-9)
     np.testing.assert_array_equal(plain.returns, explicit.returns)
 
@@ -81,7 +81,7 @@ def test_optimistic_with_the_theory(rng):
     task = mdp.task("full")
     n = 30_000
     bonus = uc_matrix_rl_theory_bonus(task, 4 * n, delta=0.1)
-    agent = up.UCMatrixRL(task, bonus=bonus, regularization=1.0)
+    agent = up.agents.UCMatrixRL(task, bonus=bonus, regularization=1.0)
     explicit = uc_matrix_rl_theory_bonus(task, 4 * n, delta=0.1, phi=np.eye(4), psi=np.eye(2))
     assert explicit == pytest.approx(bonus)
     for _ in range(20):
@@ -94,13 +94,13 @@ def test_optimistic_with_the_theory(rng):
 def test_data_without_end_gives_the_optimum(rng):
     mdp = random_mdp(1)
     counts = 1e12 * mdp.probability
-    plan = up.UCMatrixRL(mdp.task("full")).plan(UCMatrixRLState(counts, None), rng)
+    plan = up.agents.UCMatrixRL(mdp.task("full")).plan(UCMatrixRLState(counts, None), rng)
     np.testing.assert_allclose(plan.v, up.solve(mdp).v, atol=1e-6)
 
 
 def test_unknown_rewards_are_learned():
     mdp = up.envs.riverswim(3)
-    agent = up.UCMatrixRL(mdp.task("full").with_unknown_reward(), bonus=0.0)
+    agent = up.agents.UCMatrixRL(mdp.task("full").with_unknown_reward(), bonus=0.0)
     run = up.simulate(mdp, agent, 60, seed=0)
     assert run.plan.q(mdp.horizon - 1)[0] == pytest.approx([0.005, 0], abs=0.2)
     assert run.state.rewards.visits.sum() == 60 * mdp.horizon
@@ -109,19 +109,19 @@ def test_unknown_rewards_are_learned():
 def test_bad_input():
     task = two_states().task("full")
     with pytest.raises(ValueError, match=r"phi has shape \(3, 2\); it must be \(4, d\)"):
-        up.UCMatrixRL(task, phi=np.ones((3, 2)))
+        up.agents.UCMatrixRL(task, phi=np.ones((3, 2)))
     with pytest.raises(ValueError, match=r"phi\[2, 1\] is nan"):
-        up.UCMatrixRL(task, phi=np.where(np.arange(8).reshape(4, 2) == 5, np.nan, 1.0))
+        up.agents.UCMatrixRL(task, phi=np.where(np.arange(8).reshape(4, 2) == 5, np.nan, 1.0))
     with pytest.raises(ValueError, match="psi has 2 columns of rank 1"):
-        up.UCMatrixRL(task, psi=np.ones((2, 2)))
+        up.agents.UCMatrixRL(task, psi=np.ones((2, 2)))
     with pytest.raises(ValueError, match="bonus is -1"):
-        up.UCMatrixRL(task, bonus=-1)
+        up.agents.UCMatrixRL(task, bonus=-1)
     with pytest.raises(ValueError, match="regularization is 0"):
-        up.UCMatrixRL(task, regularization=0)
+        up.agents.UCMatrixRL(task, regularization=0)
 
 
 def test_a_transition_outside_the_support_is_refused():
-    agent = up.UCMatrixRL(up.envs.riverswim(3, horizon=2).task("known"))
+    agent = up.agents.UCMatrixRL(up.envs.riverswim(3, horizon=2).task("known"))
     with pytest.raises(ValueError, match=r"step 0 .* to 1, .* successors \[0\]"):
         agent.update(agent.init(), None, right_then_stay()._replace(actions=np.array([0, 0])))
 

@@ -25,7 +25,7 @@ def two_states():
 
 def test_by_hand():
     task = two_states().task("full")
-    agent = up.UCBVI(task, bonus=0.5)
+    agent = up.agents.UCBVI(task, bonus=0.5)
     plan = agent.plan(one_visit_each(agent), np.random.default_rng(0))
     # Last step: no bonus. First: seen pairs stay in 0, N = 2 and H - h = 1; unseen ones may reach
     # the better state, 1, and have the bonus of one visit.
@@ -38,7 +38,7 @@ def test_by_hand():
 
 def test_bernstein_by_hand():
     task = two_states().task("full")
-    agent = up.UCBVIBF(task, bonus=0.5)
+    agent = up.agents.UCBVIBF(task, bonus=0.5)
     state = one_visit_each(agent)
     # One more visit of (0, 0), to state 1: P = (2/3, 1/3), N = 3, Var V = (2/9)(0.2)^2.
     state = agent.update(state, None, Episode(np.array([0, 1, 0]), np.array([0, 1]), np.zeros(2)))
@@ -66,7 +66,7 @@ def test_agrees_with_plain_loops(support, bernstein):
     mdp = up.envs.riverswim(4, horizon=6)
     task = mdp.task(support)
     c = 0.3
-    agent = (up.UCBVIBF if bernstein else up.UCBVI)(task, bonus=c)
+    agent = (up.agents.UCBVIBF if bernstein else up.agents.UCBVI)(task, bonus=c)
     for episodes, _, plan in play(agent, mdp, 6):
         _, visits, prob = frequencies(task, episodes)
 
@@ -95,7 +95,7 @@ def test_greedy_has_no_bonus_and_no_optimism():
     task = mdp.task("full")
     plans = [
         agent.plan(agent.init(), np.random.default_rng(1))
-        for agent in (up.UCBVI(task, bonus=0.0), up.UCBVIBF(task, bonus=0.0))
+        for agent in (up.agents.UCBVI(task, bonus=0.0), up.agents.UCBVIBF(task, bonus=0.0))
     ]
     for plan in plans:
         check_plan(plan, lambda h, v: task.reward + v.mean(), steps_left(6))
@@ -106,7 +106,7 @@ def test_optimism_with_the_papers_constants(bernstein):
     for seed in range(5):
         mdp = random_mdp(seed)
         bonus = theory_bernstein(30) if bernstein else theory_hoeffding(30)
-        agent = (up.UCBVIBF if bernstein else up.UCBVI)(mdp.known, bonus=bonus)
+        agent = (up.agents.UCBVIBF if bernstein else up.agents.UCBVI)(mdp.true_task, bonus=bonus)
         best = up.solve(mdp)
         for _, _, plan in play(agent, mdp, 30, seed):
             assert (plan.v >= best.v - 1e-9).all()
@@ -114,15 +114,15 @@ def test_optimism_with_the_papers_constants(bernstein):
 
 def test_bonus_shrinks_to_nothing():
     mdp = random_mdp(0)
-    agent = up.UCBVI(mdp.known, bonus=0.05)
+    agent = up.agents.UCBVI(mdp.true_task, bonus=0.05)
     run = up.simulate(mdp, agent, 3000, seed=1)
     assert run.regret[-500:].mean() < 0.01 * run.optimal_values[0]
 
 
 def test_bad_inputs_are_named():
-    task = two_states().known
+    task = two_states().true_task
     with pytest.raises(ValueError, match="bonus is -1"):
-        up.UCBVI(task, bonus=-1)
+        up.agents.UCBVI(task, bonus=-1)
     with pytest.raises(ValueError, match="delta is 2"):
         theory_hoeffding(10, 2)
     with pytest.raises(ValueError, match="scale is nan"):
@@ -130,8 +130,8 @@ def test_bad_inputs_are_named():
 
 
 def test_an_episode_outside_the_support_is_refused():
-    task = up.envs.riverswim(4).known
-    agent = up.UCBVI(task)
+    task = up.envs.riverswim(4).true_task
+    agent = up.agents.UCBVI(task)
     episode = Episode(np.array([0, 3]), np.array([1]), np.zeros(1))
     with pytest.raises(ValueError, match=r"step 0 .* \(s=0, a=.right.\) to 3.*\[0, 1\]"):
         agent.update(agent.init(), None, episode)

@@ -8,14 +8,14 @@ import pytest
 import upriver as up
 from tests.reference import best_within
 from upriver.mnl.online import mirror_radius, mirror_regularization, theory_step
-from upriver.planning.endless import plan_errors, plan_for, plan_l1
+from upriver.planning.infinite_horizon import plan_errors, plan_for, plan_l1
 
 WORD = np.uint64(7)
 
 
-def endless(seed, discount=0.9):
-    mdp = up.envs.random_mnl(6, max_successors=4, seed=seed).endless(discount)
-    return mdp, mdp.known
+def infinite_horizon(seed, discount=0.9):
+    mdp = up.envs.random_mnl(6, max_successors=4, seed=seed).infinite_horizon(discount)
+    return mdp, mdp.true_task
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -50,8 +50,8 @@ def test_extended_plans_are_fixed_points_of_a_plain_sweep(seed, rng):
             p[u], left = p[u] - moved, left - moved
         q[g] = reward[g] + 0.9 * p @ values
     np.testing.assert_allclose(q.reshape(task.n_states, -1).max(axis=1), v, atol=1e-5)
-    task = mdp.known
-    agent = up.UCRLMNLSE(task, up.features.one_hot(task), 1.5)
+    task = mdp.true_task
+    agent = up.agents.UCRLMNLSE(task, up.features.one_hot(task), 1.5)
     state = up.simulate(mdp, agent, n_steps=50 + 50 * seed).state
     plan = agent.plan(state, rng)
     v = plan.v[0]
@@ -69,17 +69,17 @@ def test_extended_plans_are_fixed_points_of_a_plain_sweep(seed, rng):
 
 def test_average_plans_of_models_that_fall_apart():
     """Optimism may believe in two closed classes at once; the plan must still be the best one."""
-    mdp = up.envs.riverswim(6).endless()
-    agent = up.UCRLMNLSE(mdp.task("local"), up.features.shared(mdp.task("local")), 3.0)
+    mdp = up.envs.riverswim(6).infinite_horizon()
+    agent = up.agents.UCRLMNLSE(mdp.task("local"), up.features.shared(mdp.task("local")), 3.0)
     run = up.simulate(mdp, agent, n_steps=3_000, seed=1)
     assert run.regret[-300:].mean() < 0.5 * up.solve(mdp).gain
 
 
 def coverage(mdp, agent, best, seeds):
     """Share of the plans whose set holds the truth at every pair; where it does V >= V*."""
-    task, held = mdp.known, []
+    task, held = mdp.true_task, []
 
-    class Watch(up.UCMNLK):
+    class Watch(up.agents.UCMNLK):
         def plan(self, state, rng):
             plan = super().plan(state, rng)
             size = np.minimum(2.0 * self.beta(state) * state.model.width[0], 2.0)
@@ -96,33 +96,35 @@ def coverage(mdp, agent, best, seeds):
 
 @pytest.mark.parametrize("discount", [0.9, None])
 def test_the_set_holds_the_truth_and_plans_are_optimistic(discount):
-    mdp = up.envs.two_state(2).endless(discount)
-    phi = up.envs.ENVIRONMENTS["two-state"].shared(mdp.known)
+    mdp = up.envs.two_state(2).infinite_horizon(discount)
+    phi = up.envs.ENVIRONMENTS["two-state"].shared(mdp.true_task)
     theta = np.array([np.log(1 / 3), np.log(1 / 3), 0.01 / 0.1875, 0.01 / 0.1875])
     bound = float(np.linalg.norm(theta)) + 0.1
-    theory = up.UCMNLK(
-        mdp.known, phi, mirror_radius(bound), theory_step(phi, bound),
+    theory = up.agents.UCMNLK(
+        mdp.true_task, phi, mirror_radius(bound), theory_step(phi, bound),
         mirror_regularization(phi, bound), bound, n_steps=400,
     )  # fmt: skip
     best = up.solve(mdp, discount=theory.gamma).v
     assert coverage(mdp, theory, best, 10) >= 0.95
     for beta, low, high in ((2.0, 0.95, 1.0), (0.05, 0.0, 0.5)):  # and so that it can fail
-        agent = up.UCMNLK(mdp.known, phi, up.constant_radius(beta), 1.0, n_steps=400)
+        agent = up.agents.UCMNLK(
+            mdp.true_task, phi, up.radii.constant_radius(beta), 1.0, n_steps=400
+        )
         assert low <= coverage(mdp, agent, best, 10) <= high
 
 
 def test_the_discount_of_the_average_is_the_published_one():
-    mdp = up.envs.two_state(3).endless()
-    phi = up.envs.ENVIRONMENTS["two-state"].shared(mdp.known)
-    agent = up.UCMNLK(mdp.known, phi, n_steps=5_000, diameter=4.0)
+    mdp = up.envs.two_state(3).infinite_horizon()
+    phi = up.envs.ENVIRONMENTS["two-state"].shared(mdp.true_task)
+    agent = up.agents.UCMNLK(mdp.true_task, phi, n_steps=5_000, diameter=4.0)
     assert agent.gamma == pytest.approx(1.0 - np.sqrt(5 / 4.0 / 5_000))
-    assert up.UCMNLK(mdp.endless(0.7).known, phi).gamma == 0.7
+    assert up.agents.UCMNLK(mdp.infinite_horizon(0.7).true_task, phi).gamma == 0.7
 
 
 def test_a_step_does_not_cost_more_as_time_goes_on():
-    mdp = up.envs.queue(6).endless()
-    phi = up.envs.ENVIRONMENTS["queue"].shared(mdp.known)
-    for agent in (up.UCMNLK(mdp.known, phi), up.UCRLMNLSE(mdp.known, phi)):
+    mdp = up.envs.queue(6).infinite_horizon()
+    phi = up.envs.ENVIRONMENTS["queue"].shared(mdp.true_task)
+    for agent in (up.agents.UCMNLK(mdp.true_task, phi), up.agents.UCRLMNLSE(mdp.true_task, phi)):
         up.simulate(mdp, agent, n_steps=200)  # compiled
         seconds = np.median([up.simulate(mdp, agent, n_steps=20_000, seed=i).seconds
                              for i in range(3)], axis=0)  # fmt: skip

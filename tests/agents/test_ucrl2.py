@@ -25,7 +25,7 @@ def test_radii_by_hand():
 def test_agrees_with_a_linear_program(support):
     mdp = up.envs.riverswim(3, horizon=4)
     task = mdp.task(support)
-    agent = up.UCRL2(task, radius=0.4)
+    agent = up.agents.UCRL2(task, radius=0.4)
     for k, (episodes, _, plan) in enumerate(play(agent, mdp, 4), start=1):
         _, visits, prob = frequencies(task, episodes)
         radius = scaled_l1(0.4)(task, visits.ravel(), k).reshape(3, 2)
@@ -44,7 +44,7 @@ def test_agrees_with_a_linear_program(support):
 
 def test_nothing_seen_means_the_best_successor():
     task = up.envs.riverswim(4, horizon=6).task("local")
-    agent = up.UCRL2(task, radius=1e-3)
+    agent = up.agents.UCRL2(task, radius=1e-3)
     plan = agent.plan(agent.init(), np.random.default_rng(0))
     # Three sure steps right, then a reward of 1 in each of the three steps left; even swimming left
     # at first, which pays 0.005, may lead to the right.
@@ -54,7 +54,7 @@ def test_nothing_seen_means_the_best_successor():
 def test_optimism_with_the_papers_radius():
     for seed in range(5):
         mdp = random_mdp(seed)
-        agent = up.UCRL2(mdp.known, radius=jaksch_l1())
+        agent = up.agents.UCRL2(mdp.true_task, radius=jaksch_l1())
         best = up.solve(mdp)
         for _, _, plan in play(agent, mdp, 30, seed):
             assert (plan.v >= best.v - 1e-9).all()
@@ -64,18 +64,18 @@ def test_the_ball_holds_the_truth_at_least_as_often_as_promised():
     missed = 0
     for seed in range(20):
         mdp = random_mdp(seed)
-        agent = up.UCRL2(mdp.known, radius=jaksch_l1(0.05))
+        agent = up.agents.UCRL2(mdp.true_task, radius=jaksch_l1(0.05))
         run = up.simulate(mdp, agent, 200, seed)
         counts = run.state.counts
-        gap = np.add.reduceat(np.abs(counts.prob - mdp.probability)[0], mdp.known.indptr[:-1])
-        missed += (gap > jaksch_l1(0.05)(mdp.known, counts.visits, run.state.k)).any()
+        gap = np.add.reduceat(np.abs(counts.prob - mdp.probability)[0], mdp.true_task.indptr[:-1])
+        missed += (gap > jaksch_l1(0.05)(mdp.true_task, counts.visits, run.state.k)).any()
     assert missed == 0  # the published radius is generous: 5% would be one of twenty
 
 
 def test_bad_inputs_are_named():
-    task = up.envs.riverswim(3).known
+    task = up.envs.riverswim(3).true_task
     with pytest.raises(ValueError, match="radius is 'x'"):
-        up.UCRL2(task, radius="x")
+        up.agents.UCRL2(task, radius="x")
     with pytest.raises(ValueError, match="delta is 0"):
         jaksch_l1(0.0)
 

@@ -16,18 +16,11 @@ from tests.reference import (
     mnl_log_probabilities,
     random_mdp,
 )
-from upriver import (
-    UCRLMNL,
-    constant_radius,
-    corrected_radius,
-    envs,
-    features,
-    optimism,
-    scaled_radius,
-    simulate,
-)
+from upriver import envs, features, optimism, simulate
+from upriver.agents import UCRLMNL
 from upriver.agents.protocol import Episode
 from upriver.features import Features
+from upriver.mnl.confidence import constant_radius, corrected_radius, scaled_radius
 
 
 def lam_k(k):

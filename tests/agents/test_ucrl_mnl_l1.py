@@ -26,7 +26,9 @@ def test_plans_as_a_linear_program_says(beta, per_step):
     mdp = up.envs.riverswim(4, horizon=4)
     task = mdp.task("local")
     features = up.features.one_hot(task)
-    agent = up.UCRLMNLL1(task, features, radius=up.constant_radius(beta), per_step=per_step)
+    agent = up.agents.UCRLMNLL1(
+        task, features, radius=up.radii.constant_radius(beta), per_step=per_step
+    )
     for episodes, _, plan in play(agent, mdp, 4):
         cores = plain.run(
             plain.mirror, features, episodes, 4 if per_step else 1, 1.0, agent.step_size, np.inf
@@ -49,7 +51,9 @@ def test_plans_as_a_linear_program_says(beta, per_step):
 def test_values_need_no_clip():
     """However large the radius, V_h is at most the number of steps left."""
     task = up.envs.riverswim(5, horizon=10).task("full")
-    agent = up.UCRLMNLL1(task, up.features.one_hot(task), radius=up.constant_radius(1e6))
+    agent = up.agents.UCRLMNLL1(
+        task, up.features.one_hot(task), radius=up.radii.constant_radius(1e6)
+    )
     plan = agent.plan(agent.init(), np.random.default_rng(0))
     assert (plan.v <= np.arange(10, -1, -1)[:, None] + 1e-12).all()
     assert plan.v[0, 0] > 5

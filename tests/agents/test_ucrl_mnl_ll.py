@@ -33,8 +33,8 @@ def test_plans_as_the_formulas_say(per_step, kind):
     task = mdp.task("local")
     features = getattr(up.features, kind)(task)
     beta = 0.05
-    agent = up.UCRLMNLLL(
-        task, features, radius=up.constant_radius(beta), regularization=0.5, per_step=per_step
+    agent = up.agents.UCRLMNLLL(
+        task, features, radius=up.radii.constant_radius(beta), regularization=0.5, per_step=per_step
     )
     cap = np.full(4, 4.0)
     for episodes, state, plan in play(agent, mdp, 5):
@@ -63,8 +63,8 @@ def test_the_local_norm_is_wider_than_that_of_the_gram_matrix():
     mdp = up.envs.riverswim(4, horizon=12)
     task = mdp.task("local")
     features = up.features.one_hot(task)
-    local = up.simulate(mdp, up.UCRLMNLLL(task, features, per_step=False), 50, seed=3).state
-    gram = up.UCRLMNL(task, features).init().model
+    local = up.simulate(mdp, up.agents.UCRLMNLLL(task, features, per_step=False), 50, seed=3).state
+    gram = up.agents.UCRLMNL(task, features).init().model
     gram = gram._replace(counts=local.model.counts, theta=local.model.theta.copy())
     up.mnl.model.bring_up_to_date(
         features, gram, np.empty(0, int), np.empty(0, int), everything=True, local=False
@@ -77,13 +77,15 @@ def test_the_local_norm_is_wider_than_that_of_the_gram_matrix():
 def test_bad_inputs_are_named():
     task = up.envs.riverswim(4, horizon=5).task()
     with pytest.raises(ValueError, match="regularization is 0"):
-        up.UCRLMNLLL(task, up.features.one_hot(task), regularization=0)
+        up.agents.UCRLMNLLL(task, up.features.one_hot(task), regularization=0)
 
 
 def test_q_is_cut_at_the_horizon_where_the_bonus_is_boundless():
     """A saturating beta: every unsure Q is H, at every step, and none is above."""
     task = up.envs.riverswim(4, horizon=5).task("local")
-    agent = up.UCRLMNLLL(task, up.features.one_hot(task), radius=up.constant_radius(1e3))
+    agent = up.agents.UCRLMNLLL(
+        task, up.features.one_hot(task), radius=up.radii.constant_radius(1e3)
+    )
     plan = agent.plan(agent.init(), np.random.default_rng(0))
     for h in range(5):
         assert plan.q(h) == pytest.approx(5.0)
@@ -95,8 +97,8 @@ def test_the_exact_maximum_lies_between_greedy_and_the_closed_bonus():
     """Also for a set in the local norm: step by step, with the next values of the same plan."""
     mdp = up.envs.riverswim(4, horizon=6)
     task = mdp.task("local")
-    fields = {"features": up.features.one_hot(task), "radius": up.constant_radius(0.3)}
-    exact = up.UCRLMNLLL(task, **fields, exact=True)
+    fields = {"features": up.features.one_hot(task), "radius": up.radii.constant_radius(0.3)}
+    exact = up.agents.UCRLMNLLL(task, **fields, exact=True)
     inside = 0
     for _, state, plan in play(exact, mdp, 15):
         for h in range(6):

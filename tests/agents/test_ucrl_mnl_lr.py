@@ -64,7 +64,7 @@ def test_pairs_with_the_same_rows_share_their_counts():
 
 def test_the_sets_by_hand():
     task = random_mdp(1, n_states=3).task("full")
-    agent = up.UCRLMNLLR(task, up.features.one_hot(task), delta=0.1)
+    agent = up.agents.UCRLMNLLR(task, up.features.one_hot(task), delta=0.1)
     state = agent.init()
     state.model[0, :3] = 4, 1, 0
     prob, size = agent.sets(state)
@@ -74,7 +74,7 @@ def test_the_sets_by_hand():
     assert size[0, 0] == pytest.approx(bound / 5)
     assert bound < log(6 / 0.1) + log(comb(7, 2))
     assert np.isinf(size[0, 1:]).all()
-    per_step = up.UCRLMNLLR(task, agent.features, delta=0.1, per_step=True)
+    per_step = up.agents.UCRLMNLLR(task, agent.features, delta=0.1, per_step=True)
     state = per_step.init()
     state.model[1, :3] = 4, 1, 0
     assert per_step.sets(state)[1][1, 0] == pytest.approx((bound + log(4)) / 5)
@@ -88,12 +88,12 @@ def test_it_is_optimistic_whenever_its_sets_hold_the_truth(kind):
     truth = np.zeros(task.n_triples)
     for s in range(4):
         for a in range(2):
-            known = mdp.known.rows(s, a)
-            to = np.isin(task.successors[task.rows(s, a)], mdp.known.successors[known])
+            known = mdp.true_task.rows(s, a)
+            to = np.isin(task.successors[task.rows(s, a)], mdp.true_task.successors[known])
             truth[np.arange(task.n_triples)[task.rows(s, a)][to]] = mdp.probability[0, known]
     held = 0
     for delta in (0.05, 0.9):
-        agent = up.UCRLMNLLR(task, getattr(up.features, kind)(task), delta=delta)
+        agent = up.agents.UCRLMNLLR(task, getattr(up.features, kind)(task), delta=delta)
         for _, state, plan in play(agent, mdp, 40, seed=3):
             prob, size = agent.sets(state)
             pairs = [slice(a, b) for a, b in zip(task.indptr[:-1], task.indptr[1:], strict=True)]
@@ -130,4 +130,4 @@ def leaves(counts, truth, delta):
 def test_bad_inputs_are_named():
     task = up.envs.riverswim(4, horizon=5).task()
     with pytest.raises(ValueError, match="delta is 1"):
-        up.UCRLMNLLR(task, up.features.one_hot(task), delta=1.0)
+        up.agents.UCRLMNLLR(task, up.features.one_hot(task), delta=1.0)

@@ -7,7 +7,7 @@ import upriver as up
 from tests.agents.plain import check_plan, play
 from tests.mnl import plain_online as plain
 
-SECOND = {up.UCRLMNLPlus: 3.0, up.UCRLMNLOL: 2.5}
+SECOND = {up.agents.UCRLMNLPlus: 3.0, up.agents.UCRLMNLOL: 2.5}
 
 
 @pytest.mark.parametrize("per_step", [True, False])
@@ -18,7 +18,7 @@ def test_plans_as_the_formulas_say(kind, beta, per_step):
     task = mdp.task("local")
     features = up.features.one_hot(task)
     agent = kind(
-        task, features, radius=up.constant_radius(beta), step_size=0.8, theta_bound=1.5,
+        task, features, radius=up.radii.constant_radius(beta), step_size=0.8, theta_bound=1.5,
         regularization=0.5, per_step=per_step,
     )  # fmt: skip
     cap = np.full(5, 5.0)
@@ -29,7 +29,7 @@ def test_plans_as_the_formulas_say(kind, beta, per_step):
             theta, matrix = cores[min(h, len(cores) - 1)]
             bonus = plain.local_bonus(features, theta, matrix, 5 * beta, SECOND[kind] * 5 * beta**2)
             q = plain.backup(task, plain.prediction(features, theta), bonus, v)
-            return np.clip(q, 0.0, 5.0) if kind is up.UCRLMNLOL else q
+            return np.clip(q, 0.0, 5.0) if kind is up.agents.UCRLMNLOL else q
 
         check_plan(plan, action_values, cap)
 
@@ -54,14 +54,14 @@ def test_optimism_holds_where_the_truth_is_in_the_ellipsoid(rng):
     first = np.repeat(task.indptr[:-1], task.sizes)
     truth = np.linalg.lstsq(phi - phi[first], log_p - log_p[first], rcond=None)[0]
     best = up.solve(mdp)
-    plays = play(up.UCRLMNLPlus(task, features), mdp, 12)
+    plays = play(up.agents.UCRLMNLPlus(task, features), mdp, 12)
     for _, state, _ in plays:
         beta = 0.0
         for c in range(8):
             matrix = up.mnl.likelihood.from_blocks(features, state.model.matrix[c])
             gap = state.model.theta[c] - truth
             beta = max(beta, float(np.sqrt(gap @ (matrix @ gap))))
-        agent = up.UCRLMNLPlus(task, features, radius=up.constant_radius(beta))
+        agent = up.agents.UCRLMNLPlus(task, features, radius=up.radii.constant_radius(beta))
         plan = agent.plan(state, rng)
         for h in range(8):
             assert (plan.q(h) >= best.q(h) - 1e-9).all()

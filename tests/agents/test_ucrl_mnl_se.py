@@ -39,7 +39,7 @@ def test_the_plan_adds_standard_errors_by_finite_differences(kind, per_step):
     mdp = up.envs.riverswim(4, horizon=5)
     task = mdp.task("local")
     features = getattr(up.features, kind)(task)
-    agent = up.UCRLMNLSE(task, features, radius=1.3, regularization=0.5, per_step=per_step)
+    agent = up.agents.UCRLMNLSE(task, features, radius=1.3, regularization=0.5, per_step=per_step)
     d = features.dimension
     for _, state, plan in play(agent, mdp, 5):
         inverses = []
@@ -75,7 +75,7 @@ def test_a_factor_of_the_geometry_plans_as_the_products_do(spread, per_step):
     task = mdp.task()
     shared = up.envs.random_mnl_features(task)
     features = up.features.pooled(shared, spread) if spread else shared
-    agent = up.UCRLMNLSE(task, features, per_step=per_step)
+    agent = up.agents.UCRLMNLSE(task, features, per_step=per_step)
     whole = mnl.start(features, 1.0, 6 if per_step else 1, with_geometry=True, local=True)
     assert agent.init().model.geometry.size < 0.3 * whole.geometry.size
     for episode, state, plan in play(agent, mdp, 4):
@@ -139,24 +139,24 @@ def test_one_hot_features_give_the_root_of_the_variance_over_n():
 
 def test_the_schedule():
     task = up.envs.riverswim(4, horizon=5).task()
-    agent = up.UCRLMNLSE(task, up.features.one_hot(task))
+    agent = up.agents.UCRLMNLSE(task, up.features.one_hot(task))
     model = agent.init().model
     for k, beta in [(1, 1.5), (89, 1.5), (89_999, np.sqrt(np.log(90_000) / 2))]:
         assert agent.beta(State(k, model, None)) == pytest.approx(beta)
-    rule = up.standard_errors(least=2.0, scale=0.5)
-    doubled = up.UCRLMNLSE(task, agent.features, radius=rule)
+    rule = up.radii.standard_errors(least=2.0, scale=0.5)
+    doubled = up.agents.UCRLMNLSE(task, agent.features, radius=rule)
     assert doubled.beta(State(1, model, None)) == pytest.approx(1.0)
-    bare = up.UCRLMNLSE(task, agent.features, radius=up.standard_errors(0.0))
+    bare = up.agents.UCRLMNLSE(task, agent.features, radius=up.radii.standard_errors(0.0))
     assert bare.beta(State(1, model, None)) == pytest.approx(np.sqrt(np.log(2) / 2))
-    constant = up.UCRLMNLSE(task, agent.features, radius=3)
+    constant = up.agents.UCRLMNLSE(task, agent.features, radius=3)
     assert constant.beta(State(10**9, model, None)) == 3.0
 
 
 def test_unknown_rewards_get_the_same_number_of_standard_errors():
     """One state, one step, drawn rewards: what is planned is the mean and beta errors of it."""
     mdp = up.FiniteMDP.from_arrays(np.ones((1, 2, 1)), [[0.25, 0.75]], 1)
-    task = mdp.known.with_unknown_reward()
-    agent = up.UCRLMNLSE(task, up.features.one_hot(task), radius=0.7)
+    task = mdp.true_task.with_unknown_reward()
+    agent = up.agents.UCRLMNLSE(task, up.features.one_hot(task), radius=0.7)
     rng = np.random.default_rng(4)
     state, paid = agent.init(), {0: [], 1: []}
     assert agent.plan(state, rng).q(0)[0].tolist() == [1.0, 1.0]
@@ -178,11 +178,11 @@ def test_bad_inputs_are_named():
     task = up.envs.riverswim(4, horizon=5).task()
     features = up.features.one_hot(task)
     with pytest.raises(ValueError, match="regularization is 0"):
-        up.UCRLMNLSE(task, features, regularization=0)
+        up.agents.UCRLMNLSE(task, features, regularization=0)
     with pytest.raises(ValueError, match="radius is -1"):
-        up.UCRLMNLSE(task, features, radius=-1)
+        up.agents.UCRLMNLSE(task, features, radius=-1)
     with pytest.raises(ValueError, match="least is -1"):
-        up.standard_errors(-1)
+        up.radii.standard_errors(-1)
 
 
 LOST = {
@@ -207,7 +207,7 @@ def test_untuned_it_loses_few_episodes(name):
     task = mdp.task("local")
     maps = up.features.one_hot, up.envs.find(name).shared
     for features, most in zip(maps, LOST[name], strict=True):
-        assert lost(mdp, up.UCRLMNLSE(task, features(task)), 20).mean() <= most
+        assert lost(mdp, up.agents.UCRLMNLSE(task, features(task)), 20).mean() <= most
 
 
 @pytest.mark.slow
@@ -216,7 +216,7 @@ def test_no_run_locks_in(name):
     """With the least number of standard errors, 1.5: none of 200 runs ends under half the best."""
     mdp = up.envs.make(name)
     task = mdp.task("local")
-    agent = up.UCRLMNLSE(task, up.envs.find(name).shared(task))
+    agent = up.agents.UCRLMNLSE(task, up.envs.find(name).shared(task))
     for seed in range(200):
         run = up.simulate(mdp, agent, 200, seed=seed)
         assert run.values[-20:].mean() > 0.5 * run.optimal_values[0], seed
@@ -228,7 +228,7 @@ def test_one_dive_that_slips_decides_over_a_long_chain(size, least, dives):
     """After one failure in one trial: whether the deep sea of this size is tried again."""
     task = up.envs.deep_sea(size).task("local")
     features = up.envs.find("deep-sea").shared(task)
-    agent = up.UCRLMNLSE(task, features, radius=up.standard_errors(least))
+    agent = up.agents.UCRLMNLSE(task, features, radius=up.radii.standard_errors(least))
     down = size * np.minimum(np.arange(size + 1), size - 1)  # along the left bank
     state = agent.init()
     for first in (0, 1):  # an episode of left, and one whose dive slips at once
@@ -243,7 +243,7 @@ def test_locked_in_runs_of_the_deep_sea_of_20_slipped_when_they_first_dove():
     """The page's runs: 8 of 200; 7 made one dive, which slipped at once, the eighth two."""
     mdp = up.envs.make("deep-sea-20")
     task = mdp.task("local")
-    agent = up.UCRLMNLSE(task, up.envs.find("deep-sea").shared(task))
+    agent = up.agents.UCRLMNLSE(task, up.envs.find("deep-sea").shared(task))
     dives = []
     for seed in range(500_000, 500_200):
         run = up.simulate(mdp, agent, 200, seed=seed)
@@ -259,8 +259,8 @@ def test_locked_in_runs_of_the_deep_sea_of_20_slipped_when_they_first_dove():
 def test_half_or_twice_the_bonus_keeps_most_of_the_optimum(name, scale):
     mdp = up.envs.make(name)
     task = mdp.task("local")
-    agent = up.UCRLMNLSE(
-        task, up.envs.find(name).shared(task), radius=up.standard_errors(scale=scale)
+    agent = up.agents.UCRLMNLSE(
+        task, up.envs.find(name).shared(task), radius=up.radii.standard_errors(scale=scale)
     )
     assert 1.0 - lost(mdp, agent, 50).mean() / 200 >= 0.85
 
@@ -272,7 +272,7 @@ def test_what_never_happens_on_a_stream_is_given_up_at_the_right_pace(steps, rng
     stayed = Episode(np.zeros(steps + 1, np.int64), np.zeros(steps, np.int64), np.zeros(steps))
 
     def learned(task, episode):
-        agent = up.UCRLMNLSE(task, up.Features(task, [[0.0], [1.0], [0.0], [1.0]]), 1.5)
+        agent = up.agents.UCRLMNLSE(task, up.Features(task, [[0.0], [1.0], [0.0], [1.0]]), 1.5)
         plan = agent.plan(agent.init(), rng)
         return agent, agent.update(agent.init(), plan, episode)
 

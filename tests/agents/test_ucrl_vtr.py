@@ -44,7 +44,7 @@ def check_against_plain_regression(agent, mdp, matrix, n_episodes):
 
 
 def test_by_hand():
-    agent = up.UCRLVTR(two_states().task("full"), bonus=0.5, regularization=4.0)
+    agent = up.agents.UCRLVTR(two_states().task("full"), bonus=0.5, regularization=4.0)
     first = agent.plan(agent.init(), np.random.default_rng(0))
     v = np.array([0.2, 0.4])  # the last step has nothing to look forward to, and so no bonus
     assert first.v[1] == pytest.approx(v)
@@ -64,7 +64,7 @@ def test_by_hand():
 def test_one_hot_agrees_with_plain_regression(support):
     mdp = up.envs.riverswim(4, horizon=6)
     task = mdp.task(support)
-    agent = up.UCRLVTR(task, bonus=lambda k: 0.3 * np.sqrt(k), regularization=0.5)
+    agent = up.agents.UCRLVTR(task, bonus=lambda k: 0.3 * np.sqrt(k), regularization=0.5)
     check_against_plain_regression(agent, mdp, np.eye(task.n_triples), 12)
 
 
@@ -72,15 +72,15 @@ def test_mixtures_agree_with_plain_regression(rng):
     mdp = random_mdp(3)
     task = mdp.task("full")
     kernels_of = rng.dirichlet(np.ones(3), (6, 4)).transpose(0, 2, 1).reshape(18, 4)
-    agent = up.UCRLVTR(task, up.Features(task, kernels_of), bonus=0.2, regularization=0.5)
+    agent = up.agents.UCRLVTR(task, up.Features(task, kernels_of), bonus=0.2, regularization=0.5)
     check_against_plain_regression(agent, mdp, kernels_of, 12)
 
 
 def test_one_hot_given_explicitly_is_the_default():
     mdp = up.envs.riverswim(4)
     task = mdp.task("local")
-    explicit = up.UCRLVTR(task, up.Features(task, np.eye(task.n_triples)))
-    one = up.simulate(mdp, up.UCRLVTR(task), 30, seed=1)
+    explicit = up.agents.UCRLVTR(task, up.Features(task, np.eye(task.n_triples)))
+    one = up.simulate(mdp, up.agents.UCRLVTR(task), 30, seed=1)
     two = up.simulate(mdp, explicit, 30, seed=1)
     np.testing.assert_allclose(one.plan.v, two.plan.v, atol=1e-9)
     np.testing.assert_array_equal(one.returns, two.returns)
@@ -92,7 +92,7 @@ def test_optimistic_with_the_theory():
     lam, radius = ucrl_vtr_theory_regularization(task), ucrl_vtr_theory_bonus(task, delta=0.1)
     assert lam == 9 * 8
     assert radius(2) ** 2 == pytest.approx(16 * 4 * 9 * 8 * np.log(7) * np.log(270) ** 2)
-    agent = up.UCRLVTR(task, bonus=radius, regularization=lam)
+    agent = up.agents.UCRLVTR(task, bonus=radius, regularization=lam)
     for _, _, plan in play(agent, mdp, 20):
         assert all((plan.q(h) >= optimal_q(mdp, h) - 1e-12).all() for h in range(3))
 
@@ -104,7 +104,9 @@ def test_optimistic_with_the_self_normalised_radius():
     spread = 8 * np.log(1 + n * 3 * 18 / (8 * lam)) + 2 * np.log(10)
     radius = np.sqrt(lam) * np.linalg.norm(mdp.probability) + 1.5 * np.sqrt(spread)
     for seed in range(3):
-        plan = up.simulate(mdp, up.UCRLVTR(task, bonus=radius, regularization=lam), n, seed).plan
+        plan = up.simulate(
+            mdp, up.agents.UCRLVTR(task, bonus=radius, regularization=lam), n, seed
+        ).plan
         assert plan.q(0).min() < mdp.horizon  # the clip is not what makes it optimistic
         assert all((plan.q(h) >= optimal_q(mdp, h) - 1e-12).all() for h in range(3))
 
@@ -123,7 +125,7 @@ def test_the_factor_survives_rounding():
 
 def test_unknown_rewards_are_learned():
     mdp = up.envs.riverswim(3)
-    run = up.simulate(mdp, up.UCRLVTR(mdp.task("full").with_unknown_reward()), 40, seed=0)
+    run = up.simulate(mdp, up.agents.UCRLVTR(mdp.task("full").with_unknown_reward()), 40, seed=0)
     assert run.state.rewards.visits.sum() == 40 * mdp.horizon and run.state.k == 41
 
 
@@ -131,19 +133,19 @@ def test_bad_input():
     task = two_states().task("full")
     other = up.envs.riverswim(3).task("full")
     with pytest.raises(ValueError, match="features were made for a task"):
-        up.UCRLVTR(task, up.Features(other, np.eye(18)))
+        up.agents.UCRLVTR(task, up.Features(other, np.eye(18)))
     with pytest.raises(ValueError, match="bonus is -1"):
-        up.UCRLVTR(task, bonus=-1)
+        up.agents.UCRLVTR(task, bonus=-1)
     with pytest.raises(ValueError, match="bonus is nan"):
-        agent = up.UCRLVTR(task, bonus=lambda k: np.nan)
+        agent = up.agents.UCRLVTR(task, bonus=lambda k: np.nan)
         agent.plan(agent.init(), np.random.default_rng(0))
     with pytest.raises(ValueError, match="regularization is 0"):
-        up.UCRLVTR(task, regularization=0)
+        up.agents.UCRLVTR(task, regularization=0)
 
 
 @pytest.mark.parametrize("name, most", [("riverswim-6", 40.0), ("deep-sea-10", 60.0)])
 def test_the_default_learns_with_local_support(name, most):
     """With lambda = 30 it never left the near bank: 195 and 175 of 200 episodes lost."""
     mdp = up.envs.make(name)
-    runs = [up.simulate(mdp, up.UCRLVTR(mdp.task("local")), 200, seed=s) for s in range(5)]
+    runs = [up.simulate(mdp, up.agents.UCRLVTR(mdp.task("local")), 200, seed=s) for s in range(5)]
     assert np.mean([run.regret.sum() / run.optimal_values[0] for run in runs]) < most

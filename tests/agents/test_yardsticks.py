@@ -45,7 +45,7 @@ def test_contract(name, support):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_point_of_the_grid_can_be_built_and_there_are_not_too_many(name):
-    task = up.envs.riverswim(3, horizon=4).known
+    task = up.envs.riverswim(3, horizon=4).true_task
     grid = AGENTS[name].GRID
     points = np.stack(np.meshgrid(*grid.values(), indexing="ij"), axis=-1).reshape(-1, len(grid))
     assert 1 < len(points) <= 28
@@ -70,7 +70,7 @@ def test_unknown_rewards_are_learned(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_known_rewards_keep_no_sums(name):
-    assert build(name, up.envs.riverswim(3).known).init().rewards is None
+    assert build(name, up.envs.riverswim(3).true_task).init().rewards is None
 
 
 @pytest.mark.parametrize("name", ["ucbvi", "ucbvi-bf", "psrl", "ucrl2"])

@@ -22,10 +22,10 @@ def made_up(distances, radius, delta=0.1):
 def test_distance_is_the_norm_in_the_gram_matrix(name):
     mdp = up.envs.riverswim(5)
     features = getattr(up.features, name)(mdp.task())
-    agent = up.UCRLMNL(mdp.task(), features, regularization=0.7)
+    agent = up.agents.UCRLMNL(mdp.task(), features, regularization=0.7)
     model = up.simulate(mdp, agent, 20, seed=3).state.model
     gap = model.theta[0] - theta_star(mdp, features)[0]
-    gram = up.gram_matrix(features, model.counts[0], 0.7)
+    gram = up.radii.gram_matrix(features, model.counts[0], 0.7)
     found = distance(features, model, theta_star(mdp, features))
     assert found == pytest.approx(np.sqrt(gap @ (gram @ gap)))
 
@@ -33,7 +33,7 @@ def test_distance_is_the_norm_in_the_gram_matrix(name):
 def test_watching_changes_nothing():
     mdp = up.envs.riverswim(5)
     features = up.features.one_hot(mdp.task())
-    agent = up.UCRLMNL(mdp.task(), features, radius=0.01)
+    agent = up.agents.UCRLMNL(mdp.task(), features, radius=0.01)
     seen = up.coverage(mdp, features, agent, n_episodes=15, n_runs=2, seed=4)
     radii = []
     for seed in (4, 5):
@@ -76,11 +76,11 @@ def test_scale_covers_the_next_run(rng):
 def test_optimism_clips_and_ties_on_riverswim():
     mdp = up.envs.riverswim(5)
     features = up.features.one_hot(mdp.task())
-    huge = up.UCRLMNL(mdp.task(), features, radius=100.0)
+    huge = up.agents.UCRLMNL(mdp.task(), features, radius=100.0)
     seen = up.coverage(mdp, features, huge, n_episodes=10, n_runs=2)
     assert seen.optimistic.all() and seen.clipped[:, 0].min() > 0.7
     assert seen.share("acting") == 1.0
-    greedy = up.UCRLMNL(mdp.task(), features, radius=0.0)
+    greedy = up.agents.UCRLMNL(mdp.task(), features, radius=0.0)
     none = up.coverage(mdp, features, greedy, n_episodes=10, n_runs=2)
     assert none.clipped.max() == 0.0 and none.share("acting") == 0.0
 
@@ -89,7 +89,7 @@ def test_optimism_clips_and_ties_on_riverswim():
 def test_a_plan_is_optimistic_from_the_optimum_on(share, optimistic):
     mdp = up.envs.riverswim(4)
     features = up.features.one_hot(mdp.task())
-    agent = up.UCRLMNL(mdp.task(), features)
+    agent = up.agents.UCRLMNL(mdp.task(), features)
     best = up.solve(mdp)
     watched = Watched(agent, theta_star(mdp, features), best.v[0], ())
     state, steps = agent.init(), np.zeros(mdp.horizon + 1, int)
@@ -103,7 +103,7 @@ def test_the_radii_to_judge_hold_the_largest_of_several_cores():
     features = up.features.one_hot(task)
     cores = np.zeros((2, features.dimension))
     cores[0, 0], cores[1, 1] = 0.5, 2.0
-    agent = up.UCRLMNL(task, features, per_step=True)
+    agent = up.agents.UCRLMNL(task, features, per_step=True)
     for theta in (cores, cores[::-1]):
         judged = lemma_radii(features, theta, agent, 0.1)
         for name in ("printed", "corrected"):
@@ -116,7 +116,7 @@ def test_a_value_is_clipped_where_its_own_cap_is_reached(name, radius):
     """The paper's plan stops at H, the tighter ones at the steps left: each has its own share."""
     mdp = up.envs.riverswim(5)
     features = up.features.one_hot(mdp.task())
-    agent = up.UCRLMNL(mdp.task(), features, radius, optimism=getattr(up.optimism, name))
+    agent = up.agents.UCRLMNL(mdp.task(), features, radius, optimism=getattr(up.optimism, name))
     seen = up.coverage(mdp, features, agent, n_episodes=1, n_runs=1)
     v = agent.plan(agent.init(), np.random.default_rng(0)).v[:-1]
     horizon = mdp.horizon
@@ -133,12 +133,12 @@ def test_ties_are_counted():
 
 def test_potential_is_below_its_bound_and_is_the_sum_of_widths(rng):
     mdp, features, _ = random_problem(rng, norm=1.3)
-    agent = up.UCRLMNL(features.task, features, regularization=1.7)  # at least L_varphi^2
+    agent = up.agents.UCRLMNL(features.task, features, regularization=1.7)  # at least L_varphi^2
     seen = up.coverage(mdp, features, agent, n_episodes=60, n_runs=3)
     assert (seen.potential <= seen.potential_bound).all()
     assert (np.diff(seen.potential, axis=1) >= 0).all()
     task = features.task
-    norms = up.elliptical_norms(features, np.zeros(task.n_triples), 1.7)
+    norms = up.radii.elliptical_norms(features, np.zeros(task.n_triples), 1.7)
     counts = up.simulate(mdp, agent, 1, seed=0).state.model.counts[0]
     visits = np.add.reduceat(counts, task.indptr[:-1])
     width = np.maximum.reduceat(norms, task.indptr[:-1])
@@ -149,9 +149,9 @@ def test_calibrated_scale_covers_fresh_runs(rng):
     """c from one set of random cores covers cores drawn anew about as often as it promises."""
     features = random_features(rng)
     c = up.calibrated_radius(features.task, features, n_episodes=20, n_runs=79, delta=0.2, seed=1)
-    agent = up.UCRLMNL(features.task, features, radius=c)
+    agent = up.agents.UCRLMNL(features.task, features, radius=c)
     problems = [(mnl_mdp(features, draw_core(features, rng)), features, agent) for _ in range(80)]
-    seen = coverage_over(problems, {"c": up.scaled_radius(c)}, 20, 0.2, seed=1000)
+    seen = coverage_over(problems, {"c": up.radii.scaled_radius(c)}, 20, 0.2, seed=1000)
     assert seen.share("c") >= 0.8 - 3 * np.sqrt(0.8 * 0.2 / 80 * 2)
     assert seen.share("c") <= 0.97  # and it is not absurdly wide
 
@@ -221,7 +221,7 @@ def test_per_step_cores(rng):
     features = up.features.one_hot(mdp.task())
     with pytest.raises(ValueError, match="per_step=True"):
         up.coverage(mdp, features, n_episodes=2, n_runs=1)
-    agent = up.UCRLMNL(mdp.task(), features, per_step=True)
+    agent = up.agents.UCRLMNL(mdp.task(), features, per_step=True)
     seen = up.coverage(mdp, features, agent, n_episodes=5, n_runs=1)
     assert np.isfinite(seen.distance).all()
 

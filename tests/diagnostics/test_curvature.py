@@ -11,7 +11,7 @@ from upriver.mnl import likelihood
 
 def test_kappa_of_riverswim():
     mdp = up.envs.riverswim(6)
-    found = kappa_at(mdp.known, mdp.probability)
+    found = kappa_at(mdp.true_task, mdp.probability)
     assert found.value == pytest.approx(0.05 * 0.35)
     assert found.where == (1, 1, 0, 2)
 
@@ -107,7 +107,7 @@ def test_curvature_is_at_least_kappa_with_a_zero_successor(rng):
 def test_without_a_zero_successor_there_may_be_no_curvature():
     """All rows alike: the Gram matrix grows, the Hessian does not."""
     mdp = up.envs.riverswim(5)
-    features = up.Features(mdp.task(), np.ones((mdp.known.n_triples, 1)))
+    features = up.Features(mdp.task(), np.ones((mdp.true_task.n_triples, 1)))
     assert curvature_at(features, mdp.probability).value == pytest.approx(0.0, abs=1e-12)
 
 

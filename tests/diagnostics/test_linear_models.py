@@ -80,7 +80,7 @@ def test_sparse_and_dense_agree(rng):
 def test_the_given_transitions_as_linear_models():
     mdp = up.envs.riverswim(4)
     dense = np.zeros((8, 4))
-    s, a, s2 = mdp.known.triples
+    s, a, s2 = mdp.true_task.triples
     dense[s * 2 + a, s2] = mdp.probability[0]
     assert represent(mdp, np.eye(8)).exact
     assert represent(mdp, dense).exact  # P = P I

@@ -70,14 +70,14 @@ def test_best_recentring_is_the_best_of_all_choices(rng):
 
 def test_unrealizable_gets_the_kl_projection(rng):
     mdp = up.envs.riverswim(6)
-    features = up.Features(mdp.task(), rng.standard_normal((mdp.known.n_triples, 2)))
+    features = up.Features(mdp.task(), rng.standard_normal((mdp.true_task.n_triples, 2)))
     core = find_core(mdp, features)
     assert not core.realizable and core.forbidden is None and core.residual > 0.1
     slope = likelihood.gradient(features, core.theta[0], mdp.probability[0], 0.0)
     assert np.abs(slope).max() < 1e-6
     prob = likelihood.probabilities(features, core.theta[0])
     h, s, a = core.where
-    rows = mdp.known.rows(s, a)
+    rows = mdp.true_task.rows(s, a)
     here = 0.5 * np.abs(prob[rows] - mdp.probability[0, rows]).sum()
     assert h == 0 and core.error == pytest.approx(here)
     with pytest.raises(ValueError, match=r"no theta\* gives these transitions.*s=\d"):

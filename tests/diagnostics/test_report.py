@@ -72,7 +72,7 @@ def test_nothing_to_learn_is_said():
 
 def test_an_unrealizable_problem_is_told_where_it_fails(rng):
     mdp = up.envs.riverswim(4)
-    shifted = up.Features(mdp.task(), 1.0 + rng.random((mdp.known.n_triples, 1)))
+    shifted = up.Features(mdp.task(), 1.0 + rng.random((mdp.true_task.n_triples, 1)))
     found = up.diagnose(mdp, shifted, theta_bound=2.0)
     lines = {line.what: line for part in sections(found).values() for line in part}
     h, s, a = found.core.where

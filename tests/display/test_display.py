@@ -30,7 +30,11 @@ def shelf(tmp_path_factory):
     pages.run(API, tmp_path_factory.mktemp("api"), fill=True, memory=memory)
     mdp = up.envs.riverswim(6)
     phi = up.features.shared(mdp.task("local"))
-    rules = [up.lemma1_radius(0.1, 4.0), up.scaled_radius(0.1), up.standard_errors()]
+    rules = [
+        up.radii.lemma1_radius(0.1, 4.0),
+        up.radii.scaled_radius(0.1),
+        up.radii.standard_errors(),
+    ]
     made = [*memory.values(), *rules, *(agent_of(name, mdp, phi) for name in AGENTS)]
     made += [a.init() for a in made if hasattr(a, "init")]
     found: dict[int, object] = {}
@@ -164,7 +168,7 @@ def river():
     mdp = up.envs.riverswim(n_states=4, horizon=16)
     task = mdp.task("local")
     phi = up.features.shared(task)
-    return mdp, up.simulate(mdp, up.UCRLMNLSE(task, phi), n_episodes=60, seed=0), phi
+    return mdp, up.simulate(mdp, up.agents.UCRLMNLSE(task, phi), n_episodes=60, seed=0), phi
 
 
 def test_frames_hold_what_the_objects_hold(river):
@@ -191,8 +195,8 @@ def test_frames_hold_what_the_objects_hold(river):
 def test_tuples_and_words_stay_names_in_frames():
     grid = up.envs.windy_grid(5)
     frame = up.solve(grid).to_pandas()
-    assert frame["state"][0] == grid.known.states[0]
-    assert set(frame["action"]) <= set(grid.known.actions)
+    assert frame["state"][0] == grid.true_task.states[0]
+    assert set(frame["action"]) <= set(grid.true_task.actions)
 
 
 def test_figures_draw_the_numbers(river):
@@ -207,7 +211,7 @@ def test_figures_draw_the_numbers(river):
     centre = np.sort(np.concatenate([x[0].get_xdata() for x in drawn.containers]))
     assert np.allclose(centre, np.sort(fitted.theta))
     bars = mdp.plot(1, "right").axes[0].patches
-    assert np.allclose([b.get_height() for b in bars], mdp.probability[0, mdp.known.rows(1, 1)])
+    assert np.allclose([b.get_height() for b in bars], mdp.probability[0, mdp.true_task.rows(1, 1)])
     assert run.plot()._repr_png_()[:4] == b"\x89PNG"
 
 
@@ -227,7 +231,7 @@ def test_a_policy_is_drawn_over_steps_on_a_line_or_on_a_grid():
     best = up.solve(grid)
     board, worth = (ax.images[0].get_array() for ax in best.plot(0).axes[:2])
     assert board.shape[:2] == (5, 5)
-    for s, (x, y) in enumerate(grid.known.states):
+    for s, (x, y) in enumerate(grid.true_task.states):
         assert worth[y, x] == best.v[0, s]
         assert np.allclose(board[y, x], board[0, 0]) == (best.policy[0, s] == best.policy[0, 0])
     assert (board[0, 1] == 1.0).all(), "a wall is white"

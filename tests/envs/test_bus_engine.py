@@ -11,7 +11,7 @@ from upriver.mnl.likelihood import probabilities
 
 def test_increments_and_rewards():
     mdp = envs.make("bus-engine-90")
-    task, p = mdp.known, mdp.probability[0]
+    task, p = mdp.true_task, mdp.probability[0]
     assert task.max_successors == 3
     assert sum(INCREMENTS) == pytest.approx(1.0)
     assert task.successors[task.rows(40, 0)].tolist() == [40, 41, 42]
@@ -32,7 +32,7 @@ def test_local_support_does_not_say_which_action_replaces():
 @pytest.mark.parametrize("n_bins", [3, 4, 20])
 def test_features_are_exact(n_bins):
     mdp = bus_engine(n_bins)
-    phi = bus_engine_features(mdp.known)
+    phi = bus_engine_features(mdp.true_task)
     zero, one, two = INCREMENTS
     value = {"+1": one / zero, "+2": two / zero, "+1 or more": (one + two) / zero}
     theta = np.log([value[name] for name in phi.names])

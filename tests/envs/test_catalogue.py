@@ -47,4 +47,4 @@ def test_the_optimum_beats_chance_and_the_best_single_action(name):
 def test_features_refuse_the_states_of_another_environment(name):
     made_for = f"made for the states of {name.replace('-', '_')}; the task's are numbers"
     with pytest.raises(ValueError, match=made_for):
-        ENVIRONMENTS[name].shared(up.envs.riverswim(4).known)
+        ENVIRONMENTS[name].shared(up.envs.riverswim(4).true_task)

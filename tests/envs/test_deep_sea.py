@@ -39,7 +39,7 @@ def test_shared_features_hold_the_model_at_every_size(size):
     theta = np.array([-40.0, np.log((1 - 1 / size) * size)])
     expected = np.zeros(phi.task.n_triples)
     rows = {t: i for i, t in enumerate(zip(*map(tuple, phi.task.triples), strict=True))}
-    for triple, p in zip(zip(*mdp.known.triples, strict=True), mdp.probability[0], strict=True):
+    for triple, p in zip(zip(*mdp.true_task.triples, strict=True), mdp.probability[0], strict=True):
         expected[rows[triple]] = p
     assert probabilities(phi, theta) == pytest.approx(expected, abs=1e-12)
     assert deep_sea_features(mdp.task("full")).dimension == 4
@@ -50,7 +50,7 @@ def test_greedy_stays_left_and_a_bonus_dives():
     mdp = envs.make("deep-sea-10")
     task = mdp.task("local")
     runs = {
-        c: up.simulate(mdp, up.UCRLMNL(task, deep_sea_features(task), radius=c), 50, seed=0)
+        c: up.simulate(mdp, up.agents.UCRLMNL(task, deep_sea_features(task), radius=c), 50, seed=0)
         for c in (0.0, 1e-3)
     }
     best = up.solve(mdp).v[0, 0]

@@ -94,7 +94,7 @@ def test_steps_follow_the_probabilities():
 def test_there_and_back_again():
     mdp = up.envs.riverswim(5, 11, variant="strehl")
     back = up.envs.from_gymnasium(FiniteMDPEnv(mdp), horizon=11)
-    assert back.known.same_support(mdp.known)
+    assert back.true_task.same_support(mdp.true_task)
     np.testing.assert_allclose(back.probability, mdp.probability, rtol=1e-15)
     np.testing.assert_array_equal(back.reward, mdp.reward)
     np.testing.assert_array_equal(back.initial_probability, mdp.initial_probability)
@@ -103,7 +103,7 @@ def test_there_and_back_again():
 def test_frozen_lake_by_hand():
     mdp = up.envs.from_gymnasium("FrozenLake-v1", success_rate=0.8)
     assert mdp.horizon == 100  # its own time limit
-    task = mdp.known
+    task = mdp.true_task
     at = task.rows(14, 2)  # left of the goal, going right: down and up slips stay and go up
     assert dict(zip(task.successors[at], mdp.probability[0, at], strict=True)) == pytest.approx(
         {10: 0.1, 14: 0.1, 15: 0.8}
@@ -150,10 +150,10 @@ def test_a_state_that_ends_and_goes_on_gets_an_end_beside_it():
         {0: [(1.0, 0, -2.0, False)]},
     ]
     mdp = close_ends(rows, 0, 3, "two")
-    assert mdp.known.states == (0, 1, "end")
-    assert mdp.known.reward_range == (-2.0, 2.0)
+    assert mdp.true_task.states == (0, 1, "end")
+    assert mdp.true_task.reward_range == (-2.0, 2.0)
     # 1 for the first step; half go on, pay -2, and are back for another 1
-    assert mdp.in_units(up.solve(mdp).v[0, 0]) == pytest.approx(1 + 0.5 * (-2 + 1))
+    assert mdp.to_user_units(up.solve(mdp).v[0, 0]) == pytest.approx(1 + 0.5 * (-2 + 1))
 
 
 def test_an_environment_without_a_table_is_a_black_box():

@@ -28,27 +28,28 @@ def test_the_packages_baselines(mdp):
 
 
 def test_what_a_state_has(mdp):
-    has = mdp.known.available
+    has = mdp.true_task.available
     assert has[:713].sum(axis=1).min() >= 1 and has[:713].sum(axis=1).mean() == pytest.approx(
         3.14, abs=0.01
     )
-    assert mdp.known.n_triples == 94_973 and (has[713:].sum(axis=1) == 1).all()
+    assert mdp.true_task.n_triples == 94_973 and (has[713:].sum(axis=1) == 1).all()
     from upriver.envs.icu_sepsis import clinicians
 
     given = clinicians()
     assert np.allclose(given.sum(axis=1), 1.0) and (given[~has] == 0).all()
-    assert mdp.known.actions[7] == (1, 2)
+    assert mdp.true_task.actions[7] == (1, 2)
 
 
 def test_a_log_is_fitted_and_planned_with_quickly(mdp):
     """A thousand rows with pooled features: a plan that beats the clinicians."""
+    from studies.icu_sepsis import a_log, maps
+
     from upriver.logs.fit import LogModel
-    from upriver.studies.icu_sepsis import a_log, maps
 
     counts = a_log(mdp, 1000, 0)
     assert counts.sum() == 1000
-    phi = maps(mdp.known)["shared"]
+    phi = maps(mdp.true_task)["shared"]
     assert phi.dimension == 14 and np.isfinite(phi.matrix).all()
-    plan = up.plan_with(LogModel(mdp.known, phi, counts, up.fit_mnl(phi, counts, 1.0)))
+    plan = up.plan_from_model(LogModel(mdp.true_task, phi, counts, up.fit_mnl(phi, counts, 1.0)))
     worth = up.evaluate(mdp, plan)[0][mdp.initial_states] @ mdp.initial_probability
     assert 0.83 < worth < 0.876

@@ -13,17 +13,17 @@ def test_the_core_gives_the_probabilities_exactly(seed):
     mdp = random_mnl(
         n_states=7, n_actions=3, dimension=4, max_successors=5, seed=seed, theta_norm=3.0
     )
-    phi, theta = random_mnl_features(mdp.known), core(4, 3.0, seed)
+    phi, theta = random_mnl_features(mdp.true_task), core(4, 3.0, seed)
     assert np.linalg.norm(theta) == pytest.approx(3.0)
-    assert phi.dimension == 4 and mdp.known.sizes.tolist() == [5] * 21
+    assert phi.dimension == 4 and mdp.true_task.sizes.tolist() == [5] * 21
     assert np.linalg.norm(phi.matrix, axis=1) == pytest.approx(1.0)
     assert probabilities(phi, theta) == pytest.approx(mdp.probability[0], abs=1e-14)
 
 
 def test_features_of_a_triple_do_not_depend_on_the_support():
     mdp = envs.make("random-mnl-8")
-    known, full = random_mnl_features(mdp.known), random_mnl_features(mdp.task("full"))
-    s, a, s2 = mdp.known.triples
+    known, full = random_mnl_features(mdp.true_task), random_mnl_features(mdp.task("full"))
+    s, a, s2 = mdp.true_task.triples
     rows = (s * mdp.n_actions + a) * mdp.n_states + s2
     assert np.array_equal(full.matrix[rows], known.matrix)
 
@@ -32,7 +32,7 @@ def test_a_draw_is_a_function_of_its_seed():
     one, same, other = random_mnl(seed=4), random_mnl(seed=4), random_mnl(seed=5)
     assert np.array_equal(one.probability, same.probability)
     assert np.array_equal(one.reward, same.reward)
-    assert not np.array_equal(one.known.successors, other.known.successors)
+    assert not np.array_equal(one.true_task.successors, other.true_task.successors)
 
 
 @pytest.mark.parametrize("seed", range(20, 25))
@@ -50,10 +50,10 @@ def test_what_a_learner_sees_does_not_give_away_the_core(seed):
 def test_distance_bounds_the_total_variation(distance):
     exact = random_mnl(seed=3)
     mixed = misspecified_mnl(seed=3, distance=distance)
-    assert mixed.known.same_support(exact.known)
+    assert mixed.true_task.same_support(exact.true_task)
     assert np.array_equal(mixed.reward, exact.reward)
     gap = np.abs(mixed.probability - exact.probability)[0]
-    variation = 0.5 * np.add.reduceat(gap, exact.known.indptr[:-1])
+    variation = 0.5 * np.add.reduceat(gap, exact.true_task.indptr[:-1])
     assert variation.max() <= distance + 1e-12
     assert (variation.max() > 0.3 * distance) == (distance > 0)
 

@@ -11,7 +11,7 @@ from upriver.mnl.likelihood import probabilities
 
 def test_probabilities_by_hand_inside_and_at_a_corner():
     mdp = river_grid(length=3, width=3, current=0.5, strength=10.0)
-    task, p = mdp.known, mdp.probability[0]
+    task, p = mdp.true_task, mdp.probability[0]
     middle = task.rows(task.states.index((1, 1)), list(MOVES).index("upstream"))
     # Successors in order of number: downstream, left, stay, right, upstream.
     weights = np.array([0.5, ACROSS, 1.0, ACROSS, 10 * UPSTREAM])
@@ -24,7 +24,7 @@ def test_probabilities_by_hand_inside_and_at_a_corner():
 @pytest.mark.parametrize(("length", "width"), [(2, 1), (4, 3), (9, 2)])
 def test_four_features_are_exact(length, width):
     mdp = river_grid(length, width)
-    phi = river_grid_features(mdp.known)
+    phi = river_grid_features(mdp.true_task)
     value = {
         "upstream": np.log(UPSTREAM),
         "downstream": np.log(0.25),
@@ -38,7 +38,7 @@ def test_four_features_are_exact(length, width):
 
 def test_local_support_is_the_true_one_and_full_adds_one_feature():
     mdp = envs.make("river-grid-4")
-    assert mdp.task("local").same_support(mdp.known)
+    assert mdp.task("local").same_support(mdp.true_task)
     assert river_grid_features(mdp.task("full")).names[2] == "elsewhere"
 
 
@@ -53,7 +53,7 @@ def test_without_a_bonus_one_hot_features_stay_at_the_mouth():
     task = mdp.task("local")
     phi = up.features.one_hot(task)
     late = {
-        c: up.simulate(mdp, up.UCRLMNL(task, phi, radius=c), 200, seed=0).values[-50:].mean()
+        c: up.simulate(mdp, up.agents.UCRLMNL(task, phi, radius=c), 200, seed=0).values[-50:].mean()
         for c in (0.0, 1e-4)
     }
     best = up.solve(mdp).v[0, 0]

@@ -28,7 +28,7 @@ def by_hand(n, horizon, current, period, strength):
 def test_probabilities_and_optimum_from_the_rule(n):
     mdp = tidal_river(n, 11, current=0.8, period=5.0, strength=3.0)
     p = by_hand(n, 11, 0.8, 5.0, 3.0)
-    s, a, s2 = mdp.known.triples
+    s, a, s2 = mdp.true_task.triples
     np.testing.assert_allclose(mdp.probability, p[:, s, a, s2], rtol=1e-13)
     reward = np.zeros((11, n, 3))
     reward[:, 0, 0], reward[:, -1, 1] = 0.005, 1.0
@@ -45,7 +45,7 @@ def test_the_optimum_is_the_best_of_all_policies():
 def test_every_step_has_its_own_core_and_slack_water_has_one():
     mdp = tidal_river(5)
     assert len(mdp.probability) == mdp.horizon == 20
-    assert up.diagnose(mdp, tidal_river_features(mdp.known)).core.theta.std(axis=0).max() > 0.5
+    assert up.diagnose(mdp, tidal_river_features(mdp.true_task)).core.theta.std(axis=0).max() > 0.5
     slack = tidal_river(5, current=0.0)
     np.testing.assert_allclose(slack.probability, slack.probability[:1].repeat(20, axis=0))
 

@@ -21,14 +21,14 @@ def test_the_optimum_in_closed_form(dimension, horizon):
     crossing = 1.0 / (1.0 + 3.0 * np.exp(-0.01 / (3 / 16) * dimension))
     plan = up.solve(mdp)
     assert plan.v[0, 0] == pytest.approx(closed_form(crossing, 0.25, horizon), abs=1e-12)
-    assert all(mdp.known.actions[a] == (1,) * dimension for a in plan.policy[: horizon - 2, 0])
+    assert all(mdp.true_task.actions[a] == (1,) * dimension for a in plan.policy[: horizon - 2, 0])
 
 
 def test_near_the_published_probabilities():
     mdp = two_state()
     p, r = (x[0] for x in dense(mdp))
     assert mdp.n_actions == 8
-    published = 0.25 + 0.01 * np.array([sum(a) for a in mdp.known.actions])
+    published = 0.25 + 0.01 * np.array([sum(a) for a in mdp.true_task.actions])
     np.testing.assert_allclose(p[0, :, 1], published, atol=0.0013)
     np.testing.assert_allclose(p[1, :, 0], 0.25)
     np.testing.assert_array_equal(r, [[0.0] * 8, [1.0] * 8])
@@ -36,7 +36,7 @@ def test_near_the_published_probabilities():
 
 def test_the_signs_are_exact_features():
     mdp = two_state(4, gap=0.03)
-    phi = two_state_features(mdp.known)
+    phi = two_state_features(mdp.true_task)
     theta = np.array([np.log(1 / 3), np.log(1 / 3), *[0.03 * 16 / 3] * 4])
     assert probabilities(phi, theta) == pytest.approx(mdp.probability[0], abs=1e-14)
     assert phi.dimension == 6

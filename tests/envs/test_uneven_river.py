@@ -23,7 +23,7 @@ def test_no_distance_is_riverswim():
     uneven, even = uneven_river(20, distance=0.0), up.envs.riverswim(20)
     np.testing.assert_array_equal(uneven.probability, even.probability)
     np.testing.assert_array_equal(uneven.reward, even.reward)
-    assert uneven.known.same_support(even.known) and uneven.horizon == even.horizon == 80
+    assert uneven.true_task.same_support(even.true_task) and uneven.horizon == even.horizon == 80
     assert up.solve(uneven).v[0, 0] == pytest.approx(9.230224, abs=5e-7)
 
 

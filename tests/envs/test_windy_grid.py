@@ -10,7 +10,7 @@ from upriver.envs.windy_grid import DRIFT, MOVES, free_cells, windy_grid
 
 def test_weights_by_hand():
     mdp = windy_grid(6, wind=5.0)
-    task, p = mdp.known, mdp.probability[0]
+    task, p = mdp.true_task, mdp.probability[0]
     names = list(MOVES)
     number = {cell: i for i, cell in enumerate(task.states)}
     # (5, 2) is windy, with a neighbour on three sides: south, stay, north; the wall is in the west
@@ -60,9 +60,9 @@ def test_the_value_is_the_expected_time_to_the_goal():
 
 def test_the_goal_holds_and_wind_costs_time():
     mdp = windy_grid(6)
-    goal = mdp.known.rows(mdp.n_states - 1, 0)
-    assert mdp.known.successors[goal].tolist() == [mdp.n_states - 1]
-    assert mdp.known.states[-1] == (5, 5)
+    goal = mdp.true_task.rows(mdp.n_states - 1, 0)
+    assert mdp.true_task.successors[goal].tolist() == [mdp.n_states - 1]
+    assert mdp.true_task.states[-1] == (5, 5)
     assert up.solve(windy_grid(6, wind=1.0)).v[0, 0] > up.solve(mdp).v[0, 0] + 3
 
 

@@ -105,7 +105,7 @@ def test_features_keep_the_identity_they_had_under_older_names():
         for name in (
             "directions",
             "upriver.findings:directions",
-            "upriver.studies.findings:directions",
+            "studies:directions",
         )
     ]
     assert {run.features for run in named} == {"directions"}
@@ -202,7 +202,7 @@ def test_pooled_features_are_the_environments_own_and_an_effect_of_every_triple(
     by_hand = up.features.pooled(shared, spread=spread)
     assert (built.features.matrix != by_hand.matrix).nnz == 0
     assert built.features.spread == spread and built.features.n_shared == shared.dimension
-    mine = up.simulate(mdp, up.UCRLMNLSE(mdp.task("local"), by_hand), 4, seed=0)
+    mine = up.simulate(mdp, up.agents.UCRLMNLSE(mdp.task("local"), by_hand), 4, seed=0)
     assert np.array_equal(run_one(run)["value"].to_numpy(), mine.values)
     other = only_run(environments=[{"name": "river-grid-3"}], agents=[entry[0] | {"radius": 3.0}])
     assert other.setting != run.setting

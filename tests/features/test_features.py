@@ -7,7 +7,8 @@ import pytest
 from scipy import sparse
 
 from tests.reference import groups, matrix, mnl_log_probabilities, random_mdp
-from upriver import UCRLMNL, FiniteMDP, envs, features, fit_mnl, simulate
+from upriver import FiniteMDP, envs, features, fit_mnl, simulate
+from upriver.agents import UCRLMNL
 from upriver.features import Features
 from upriver.mnl.likelihood import probabilities
 

@@ -27,14 +27,16 @@ class Problem(NamedTuple):
 def spread_out(mdp):
     """The MDP with episodes that start anywhere."""
     n = mdp.n_states
-    return up.FiniteMDP(mdp.known, mdp.probability, np.arange(n), np.full(n, 1 / n))
+    return up.FiniteMDP(mdp.true_task, mdp.probability, np.arange(n), np.full(n, 1 / n))
 
 
 def river():
     mdp = spread_out(up.envs.riverswim(6, 12))
     n = mdp.n_states
     policies = {"deterministic": np.ones(n, int), "randomised": np.tile([0.3, 0.7], (n, 1))}
-    return Problem(mdp, up.features.shared(mdp.known), np.full((n, 2), 0.5), policies, (60, 600))
+    return Problem(
+        mdp, up.features.shared(mdp.true_task), np.full((n, 2), 0.5), policies, (60, 600)
+    )
 
 
 def drawn():
@@ -45,7 +47,7 @@ def drawn():
         "randomised": rng.dirichlet(np.ones(2), size=(12, 10)),
     }
     behaviour = np.tile([0.4, 0.6], (10, 1))
-    return Problem(mdp, random_mnl_features(mdp.known), behaviour, policies, (60, 600))
+    return Problem(mdp, random_mnl_features(mdp.true_task), behaviour, policies, (60, 600))
 
 
 def inventory():
@@ -65,8 +67,8 @@ def inventory():
     made = np.array([[(s, a) in rows for a in range(room + 1)] for s in range(room + 1)])
     reward = np.where(made, (reward - low) / (high - low), 0.0)
     mdp = spread_out(up.FiniteMDP.from_rows(rows, reward, 12))
-    s, a, s2 = mdp.known.triples
-    phi = up.Features(mdp.known, (s + a - s2)[:, None] == [1, 2, 3], names=["1", "2", "3"])
+    s, a, s2 = mdp.true_task.triples
+    phi = up.Features(mdp.true_task, (s + a - s2)[:, None] == [1, 2, 3], names=["1", "2", "3"])
     even = made / made.sum(axis=1, keepdims=True)
     often = np.where(made, [3.0, 1, 1, 1, 1, 1], 0.0)
     policies = {
@@ -81,7 +83,7 @@ PROBLEMS = {"river": river, "inventory": inventory, "drawn": drawn}
 
 def a_log(problem, n_episodes, seed):
     """(n,) counts of the triples of n episodes."""
-    task = problem.mdp.known
+    task = problem.mdp.true_task
     done = up.rollouts(problem.mdp, problem.behaviour, n_episodes, seed=seed)
     group = (done.states[:, :-1] * task.n_actions + done.actions).ravel()
     key = np.repeat(np.arange(len(task.sizes)), task.sizes) * task.n_states + task.successors
@@ -101,7 +103,7 @@ def coverage(problem, n_episodes, n_logs=1000, ridge=1e-6, **setting):
 
     setting: a discount, or average=True, instead of the horizon.
     """
-    mdp, task = problem.mdp, problem.mdp.known
+    mdp, task = problem.mdp, problem.mdp.true_task
     start = {s: 1 / task.n_states for s in task.states or range(task.n_states)}
     tables = {**problem.policies, "behaviour": problem.behaviour}
     truth = {(k,): true_value(mdp, p, **setting) for k, p in tables.items()}
@@ -124,7 +126,7 @@ def table(n_logs=1000, own=False):
     for name, make in PROBLEMS.items():
         problem = make()
         if own:
-            problem = problem._replace(phi=up.features.one_hot(problem.mdp.known))
+            problem = problem._replace(phi=up.features.one_hot(problem.mdp.true_task))
         for n in problem.sizes:
             found = coverage(problem, n, n_logs, 1.0 if own else 1e-6)
             if head is None:

@@ -16,7 +16,7 @@ from .coverage import PROBLEMS, a_log
 
 def fitted(problem, n_episodes, seed=0):
     counts = a_log(problem, n_episodes, seed)
-    return LogModel(problem.mdp.known, problem.phi, counts, fit_mnl(problem.phi, counts, 1e-6))
+    return LogModel(problem.mdp.true_task, problem.phi, counts, fit_mnl(problem.phi, counts, 1e-6))
 
 
 def arms(chances, rows, rng):
@@ -27,7 +27,7 @@ def arms(chances, rows, rng):
     p[:n, :, n], p[:n, :, n + 1] = chances, 1.0 - chances
     p[n, :, n] = p[n + 1, :, n + 1] = 1.0
     mdp = up.FiniteMDP.from_arrays(p, (np.arange(n + 2) == n)[:, None].repeat(n_arms, 1) * 1.0, 2)
-    task, counts = mdp.known, np.zeros(mdp.known.n_triples)
+    task, counts = mdp.true_task, np.zeros(mdp.true_task.n_triples)
     for s, a in np.ndindex(n, n_arms):
         counts[task.rows(s, a)] = rng.multinomial(rows, mdp.probability[0, task.rows(s, a)])
     phi = up.features.one_hot(task)
@@ -37,11 +37,11 @@ def arms(chances, rows, rng):
 def test_where_no_other_plan_is_plausible_nothing_is_paid_for():
     """On a long river log the promise is the one-sided bound of the greedy plan."""
     model = fitted(PROBLEMS["river"](), 2000)
-    plan, greedy = up.plan_with(model, "cautious", start=2), up.plan_with(model)
+    plan, greedy = up.plan_from_model(model, "cautious", start=2), up.plan_from_model(model)
     bound = up.policy_value(model, greedy, confidence=0.9, start=2)
     assert plan.v[0, 2] == pytest.approx(bound.low, rel=2e-3)
-    assert plan.v[0, 2] > up.plan_with(model, "pessimistic").v[0, 2]
-    deeper = up.plan_with(model, "cautious", confidence=0.99, start=2)
+    assert plan.v[0, 2] > up.plan_from_model(model, "pessimistic").v[0, 2]
+    deeper = up.plan_from_model(model, "cautious", confidence=0.99, start=2)
     assert deeper.v[0, 2] < plan.v[0, 2] < greedy.v[0, 2]
 
 
@@ -59,12 +59,12 @@ def test_what_chose_the_plan_does_not_judge_it(rng):
     standard errors, the cautious one's below it by as many as half of the log leaves open."""
     _, model = arms(np.full((300, 2), 0.5), 200, rng)
     start = dict.fromkeys(range(300), 1 / 300)
-    greedy = up.policy_value(model, up.plan_with(model), start=start)
+    greedy = up.policy_value(model, up.plan_from_model(model), start=start)
     assert greedy.low > 0.5 + 5 * greedy.standard_error
-    plan = up.plan_with(model, "cautious", start=start)
+    plan = up.plan_from_model(model, "cautious", start=start)
     below = 0.5 - plan.v[0, :300].mean()
     assert -1.5 < below / greedy.standard_error - 1.645 * np.sqrt(2) < 1.5 * np.sqrt(2) + 1.5
-    again = up.plan_with(model, "cautious", start=start)
+    again = up.plan_from_model(model, "cautious", start=start)
     assert (again.v == plan.v).all()
 
 
@@ -73,17 +73,17 @@ def test_an_arm_that_is_little_known_is_not_chosen(rng):
     counts = model.counts.copy()
     counts[model.task.rows(0, 1)] = [6, 4]  # as good as it looks, but of ten rows
     few = LogModel(model.task, model.features, counts, fit_mnl(model.features, counts, 1e-3))
-    assert up.plan_with(few).policy[0, 0] == 1
-    careful = up.plan_with(few, "cautious")
+    assert up.plan_from_model(few).policy[0, 0] == 1
+    careful = up.plan_from_model(few, "cautious")
     assert careful.policy[0, 0] == 0 and 0.43 < careful.v[0, 0] < 0.5
-    assert up.plan_with(model, "cautious").policy[0, 0] == 1
+    assert up.plan_from_model(model, "cautious").policy[0, 0] == 1
 
 
 def test_draws_are_errors_of_the_estimate(rng):
     """For dense, one-hot and pooled features: their variance is that of estimates from logs that
     the model writes, C I C = C - ridge C C; a model with covariates draws from its covariance."""
     problem = PROBLEMS["river"]()
-    task, counts = problem.mdp.known, a_log(problem, 60, 0)
+    task, counts = problem.mdp.true_task, a_log(problem, 60, 0)
     for phi in (problem.phi, up.features.one_hot(task), up.features.pooled(problem.phi)):
         model = LogModel(task, phi, counts, fit_mnl(phi, counts, 1.0))
         drawn = np.array([cautious.draw(model, rng) for _ in range(4000)])
@@ -99,10 +99,10 @@ def test_rewards_and_starts(rng):
     n = model.task.n_states
     left = np.zeros((n, 2))
     left[0] = 1.0
-    plan = up.plan_with(model, "cautious", reward=left, start={1: 0.5, 2: 0.5})
+    plan = up.plan_from_model(model, "cautious", reward=left, start={1: 0.5, 2: 0.5})
     assert (plan.policy[0, :3] == 0).all()
     with pytest.raises(ValueError, match="start 99 is unknown"):
-        up.plan_with(model, "cautious", start=99)
+        up.plan_from_model(model, "cautious", start=99)
     shift = rng.normal(size=4) * 0.1
     assert np.allclose(model.task.by_pair(moved(model, shift)[0]), 1.0)
 
@@ -110,14 +110,14 @@ def test_rewards_and_starts(rng):
 def promises(problem, n_episodes, n_logs):
     """(n_logs, 5): promised and true values of the cautious and of the pessimistic plan, and the
     estimated value of the optimal plan."""
-    mdp, task = problem.mdp, problem.mdp.known
+    mdp, task = problem.mdp, problem.mdp.true_task
     start = {s: 1 / task.n_states for s in task.states or range(task.n_states)}
     best, rows = up.solve(mdp), []
     for seed in range(n_logs):
         model = fitted(problem, n_episodes, seed)
         row = []
         for how in ("cautious", "pessimistic"):
-            plan = up.plan_with(model, how, start=start)
+            plan = up.plan_from_model(model, how, start=start)
             row += [plan.v[0].mean(), up.evaluate(mdp, plan)[0].mean()]
         rows.append([*row, up.evaluate(model.to_mdp(), best)[0].mean()])
     return np.array(rows)
@@ -159,7 +159,7 @@ def test_promises_among_many_choices(n_states, n_arms, gap, rng):
     for _ in range(1000):
         chances = np.clip(0.5 + gap * rng.standard_normal((n_states, n_arms)), 0.05, 0.95)
         mdp, model = arms(chances, 200, rng)
-        plan = up.plan_with(model, "cautious", start=start)
+        plan = up.plan_from_model(model, "cautious", start=start)
         earned = up.evaluate(mdp, plan)[0, :n_states].mean()
         held += plan.v[0, :n_states].mean() <= earned + 1e-12
     print(f"{n_states} states, {n_arms} arms, gaps {gap}: {held / 1000:.3f} of promises hold")
@@ -169,17 +169,17 @@ def test_promises_among_many_choices(n_states, n_arms, gap, rng):
 def test_the_same_in_other_units():
     """Rewards 10 + 5 r, some of it of the next state and at the end: 10 H + 5 value, all of it."""
     problem = PROBLEMS["river"]()
-    counts, task = a_log(problem, 60, 0), problem.mdp.known
+    counts, task = a_log(problem, 60, 0), problem.mdp.true_task
     last = np.linspace(-1.0, 2.0, task.n_states)
     pay = np.random.default_rng(1).uniform(size=task.n_triples)
     said = []
     for low, unit in ((0.0, 1.0), (10.0, 5.0)):
-        there = replace(task, reward=low + unit * task.reward, arrival=unit * pay,
+        there = replace(task, reward=low + unit * task.reward, next_state_reward=unit * pay,
                         terminal=unit * last, reward_range=None)  # fmt: skip
         phi = up.Features(there, problem.phi.matrix)
         model = LogModel(there, phi, counts, fit_mnl(phi, counts, 1e-6))
-        plan = up.plan_with(model, "cautious", start=2)
-        greedy = up.plan_with(model)
+        plan = up.plan_from_model(model, "cautious", start=2)
+        greedy = up.plan_from_model(model)
         found = [up.policy_value(model, p, start=2) for p in (greedy, plan, "behaviour")]
         gain = up.compare_policies(model, plan, start=2)
         assert greedy.v[0, 2] == pytest.approx(found[0].value)

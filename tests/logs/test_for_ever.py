@@ -13,7 +13,7 @@ from .coverage import PROBLEMS, coverage
 from .test_goodness import fit, logged
 
 MDP = up.envs.riverswim(5, 8)
-TASK = MDP.known
+TASK = MDP.true_task
 PHI = up.features.shared(TASK)
 SETTINGS = [{"discount": 0.0}, {"discount": 0.9}, {"discount": 0.999}, {"average": True}]
 
@@ -25,16 +25,18 @@ def model(rng):
 
 def paid_on_arrival(model):
     """The same with a reward that depends on the next state too."""
-    arrival = np.cos(np.arange(TASK.n_triples))[None]
-    return replace(model, task=replace(TASK, arrival=arrival, reward_range=None))
+    next_state_reward = np.cos(np.arange(TASK.n_triples))[None]
+    return replace(
+        model, task=replace(TASK, next_state_reward=next_state_reward, reward_range=None)
+    )
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("kind", ["one", "mixed"])
-@pytest.mark.parametrize("arrival", [False, True])
-def test_value_and_gradient(model, rng, setting, kind, arrival):
+@pytest.mark.parametrize("next_state_reward", [False, True])
+def test_value_and_gradient(model, rng, setting, kind, next_state_reward):
     """The value is that of `evaluate`; the gradient that of finite differences to 1e-6."""
-    model = paid_on_arrival(model) if arrival else model
+    model = paid_on_arrival(model) if next_state_reward else model
     policy = np.ones(5, int) if kind == "one" else rng.dirichlet(np.ones(2), size=5)
     start = np.array([0.5, 0.0, 0.3, 0.2, 0.0])
     endless = for_ever(model, setting.get("discount"), setting.get("average", False))
@@ -81,12 +83,12 @@ def test_shares_of_time_are_the_stationary_distribution(model):
 
 @pytest.mark.parametrize("setting", SETTINGS[1:])
 def test_plans_and_promises(model, setting):
-    greedy = up.plan_with(model, **setting)
+    greedy = up.plan_from_model(model, **setting)
     exact = up.solve(model.to_mdp(), **setting)
     np.testing.assert_array_equal(greedy.policy, exact.policy)
     worth = up.policy_value(model, greedy, **setting)
     assert worth.low < worth.value < worth.high and worth.method == "delta"
-    careful = up.plan_with(model, "cautious", **setting)
+    careful = up.plan_from_model(model, "cautious", **setting)
     promise = careful.gain if "average" in setting else careful.v[0]
     own = up.policy_value(model, careful, **setting)
     assert own.low <= promise + 1e-6 and promise < own.value  # a one-sided 95% bound of its own
@@ -114,7 +116,7 @@ def test_steps_without_data_are_told(rng):
 
 
 def test_a_task_without_a_last_step_needs_no_word(model):
-    endless = replace(model, task=MDP.endless(0.9).known)
+    endless = replace(model, task=MDP.infinite_horizon(0.9).true_task)
     assert up.policy_value(endless, np.ones(5, int)).value == pytest.approx(
         up.policy_value(model, np.ones(5, int), discount=0.9).value
     )
@@ -130,14 +132,14 @@ def apart():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m: up.plan_with(m, discount=1.0), r"discount is 1\.0; it must be at least 0"),
+        (lambda m: up.plan_from_model(m, discount=1.0), r"discount is 1\.0; it must be at least 0"),
         (lambda m: up.policy_value(m, [0] * 5, discount=-1), "discount is -1; it must be at least"),
-        (lambda m: up.plan_with(m, discount=0.9, average=True), "average is True; it must be one"),
-        (lambda m: up.plan_with(m, "pessimistic", discount=0.9), "must be greedy or cautious"),
+        (lambda m: up.plan_from_model(m, discount=0.9, average=True), "average is True; it must be one"),
+        (lambda m: up.plan_from_model(m, "pessimistic", discount=0.9), "must be greedy or cautious"),
         (lambda m: up.policy_value(m, [[0] * 5, [1] * 5], discount=0.9), r"shape \(2, 5\)"),
         (lambda m: up.policy_value(apart(), [0, 0], average=True), "the policy has 2 sets of stat"),
-        (lambda m: up.plan_with(apart(), average=True), "fitted has 2 sets of states that one can"),
-        (lambda m: up.plan_with(replace(m, task=replace(TASK, reward=np.zeros((8, 5, 2)))),
+        (lambda m: up.plan_from_model(apart(), average=True), "fitted has 2 sets of states that one can"),
+        (lambda m: up.plan_from_model(replace(m, task=replace(TASK, reward=np.zeros((8, 5, 2)))),
                                 discount=0.9), "the model changes with the step"),
     ],
 )  # fmt: skip

@@ -11,7 +11,7 @@ from .test_logs import MDP, TASK, draw, named
 
 def logged(mdp, rng, per_pair, pairs=None):
     """{triples: counts}: `per_pair` transitions of every pair, or of the chosen ones."""
-    task = mdp.known
+    task = mdp.true_task
     counts = np.zeros(task.n_triples)
     for g in range(len(task.sizes)) if pairs is None else pairs:
         at = slice(task.indptr[g], task.indptr[g + 1])
@@ -51,8 +51,8 @@ def test_finds_the_state_that_does_not_fit(rng):
     assert model.goodness_of_fit().p_value > 1e-2
     assert model.goodness_of_fit().degrees == 2 * 2 + 2 - 4  # interior pairs, both ends, features
     probability = MDP.probability.copy()
-    probability[0, MDP.known.rows(2, 1)] = [0.5, 0.3, 0.2]  # state 2 is not like state 1
-    odd = up.FiniteMDP(MDP.known, probability, MDP.initial_states, MDP.initial_probability)
+    probability[0, MDP.true_task.rows(2, 1)] = [0.5, 0.3, 0.2]  # state 2 is not like state 1
+    odd = up.FiniteMDP(MDP.true_task, probability, MDP.initial_states, MDP.initial_probability)
     bad = up.fit_from_log(TASK, phi, named(draw(rng, 3000, mdp=odd))).goodness_of_fit()
     assert bad.p_value == 1 / 1000  # worse than every drawn log
     worst = min(bad.rows, key=lambda r: r["p_value"])
@@ -62,7 +62,7 @@ def test_finds_the_state_that_does_not_fit(rng):
 def test_degrees_count_what_the_log_identifies(rng):
     """Features without data, redundant columns and one-hot columns are not counted."""
     mdp = up.envs.riverswim(8, 10)
-    task = mdp.known
+    task = mdp.true_task
     shared = up.features.shared(task)
     right = np.arange(8) * 2 + 1
     free = (task.sizes[right] - 1).sum()
@@ -97,10 +97,10 @@ def test_rows_count_whole_numbers_of_times():
 
 def rejections(mdp, per_pair, n_logs, pairs=None, regularization=1e-4):
     rng = np.random.default_rng(11)
-    phi = up.features.shared(mdp.known)
+    phi = up.features.shared(mdp.true_task)
     total = []
     for i in range(n_logs):
-        model = fit(mdp.known, phi, logged(mdp, rng, per_pair, pairs), regularization)
+        model = fit(mdp.true_task, phi, logged(mdp, rng, per_pair, pairs), regularization)
         total.append(model.goodness_of_fit(99, seed=i).p_value)
     return np.mean(np.array(total) <= 0.05)
 

@@ -14,7 +14,7 @@ def draw(rng, m, task=TASK, mdp=MDP):
     """m logged transitions of uniform play from uniform states."""
     s, a = rng.integers(task.n_states, size=m), rng.integers(task.n_actions, size=m)
     dense = np.zeros((task.n_states * task.n_actions, task.n_states))
-    i, j, k = mdp.known.triples
+    i, j, k = mdp.true_task.triples
     dense[i * task.n_actions + j, k] = mdp.probability[0]
     below = np.cumsum(dense, axis=1)[s * task.n_actions + a] < rng.random(m)[:, None]
     s2 = np.minimum(below.sum(axis=1), task.n_states - 1)
@@ -132,7 +132,7 @@ def test_plans_are_ordered_and_pessimism_is_honest(rng):
             TASK, up.features.shared(TASK), named(draw(rng, 300)), regularization=1e-3
         )
         low, middle, high = (
-            up.plan_with(model, how) for how in ("pessimistic", "greedy", "optimistic")
+            up.plan_from_model(model, how) for how in ("pessimistic", "greedy", "optimistic")
         )
         assert (low.v <= middle.v + 1e-12).all() and (middle.v <= high.v + 1e-12).all()
         kept += (low.v <= up.evaluate(MDP, low.policy) + 1e-9).all()
@@ -141,7 +141,7 @@ def test_plans_are_ordered_and_pessimism_is_honest(rng):
 
 
 def test_greedy_plan_of_a_large_log_is_nearly_optimal(model):
-    plan = up.plan_with(model)
+    plan = up.plan_from_model(model)
     best = start_value(MDP, up.solve(MDP).v)
     assert start_value(MDP, up.evaluate(MDP, plan.policy)) > 0.98 * best
     assert up.Policy.from_plan(plan, TASK).act(0, 0) == "right"
@@ -151,7 +151,7 @@ def test_one_hot_and_dense_give_one_plan(log):
     sparse = up.features.one_hot(TASK)
     dense = up.Features(TASK, sparse.matrix.toarray())
     plans = [
-        up.plan_with(up.fit_from_log(TASK, phi, log, regularization=0.1), "optimistic")
+        up.plan_from_model(up.fit_from_log(TASK, phi, log, regularization=0.1), "optimistic")
         for phi in (sparse, dense)
     ]
     np.testing.assert_allclose(plans[0].v, plans[1].v, rtol=1e-9)
@@ -213,9 +213,9 @@ def test_a_greedy_plan_builds_no_ellipsoid(model, monkeypatch):
     """The inner products of all successors may need a hundred gigabytes; greedy needs none."""
     from upriver.logs import planning
 
-    expected = up.plan_with(model, "greedy")
+    expected = up.plan_from_model(model, "greedy")
     monkeypatch.setattr(planning, "ellipsoid", None)
-    plan = up.plan_with(model, "greedy")
+    plan = up.plan_from_model(model, "greedy")
     np.testing.assert_array_equal(plan.policy, expected.policy)
     estimate = up.FiniteMDP(TASK, model.probability, MDP.initial_states, MDP.initial_probability)
     np.testing.assert_allclose(plan.v, up.solve(estimate).v, rtol=1e-13)

@@ -10,7 +10,7 @@ from upriver.logs.offpolicy import REPLICATES, chances, doubly_robust, ratios
 from .coverage import PROBLEMS, a_log
 
 PROBLEM = PROBLEMS["drawn"]()
-MDP, TASK = PROBLEM.mdp, PROBLEM.mdp.known
+MDP, TASK = PROBLEM.mdp, PROBLEM.mdp.true_task
 
 
 def frame(done, task):
@@ -45,7 +45,7 @@ def test_by_hand():
            "episode": [1, 2, 3, 4], "step": [0] * 4}  # fmt: skip
     phi = up.features.one_hot(task)
     model = up.fit_from_log(task, phi, log, regularization=1.0)
-    found = up.check_value(model, np.array([[0.5, 0.5], [0.5, 0.5]]), log)
+    found = up.check_policy_value(model, np.array([[0.5, 0.5], [0.5, 0.5]]), log)
     rows = {r["name"]: r for r in found.rows}
     # weights 2/3, 2/3, 2/3, 2: mean 1
     assert rows["weighted importance sampling"]["value"] == pytest.approx(0.625)
@@ -56,7 +56,7 @@ def test_by_hand():
 
 def test_they_find_the_truth_and_agree(model, log):
     mixed = 0.5 * PROBLEM.behaviour + 0.25
-    found = up.check_value(model, mixed, log)
+    found = up.check_policy_value(model, mixed, log)
     true = up.evaluate(MDP, mixed)[0].mean()
     for r in found.rows:
         # the starts are the log's own, so the truth moves a little
@@ -67,7 +67,9 @@ def test_they_find_the_truth_and_agree(model, log):
 
 def test_the_behaviour_is_what_was_earned(model, log):
     """Reweighed to itself, a log is worth its mean return; every episode counts."""
-    found = {r["name"]: r for r in up.check_value(model, "behaviour", log, reward="reward").rows}
+    found = {
+        r["name"]: r for r in up.check_policy_value(model, "behaviour", log, reward="reward").rows
+    }
     earned = np.reshape(log["reward"], (600, -1)).sum(axis=1)
     sampled = found["weighted importance sampling"]
     assert sampled["value"] == pytest.approx(earned.mean())
@@ -95,17 +97,17 @@ def test_a_wrong_model_is_found(log):
     """Features that say nothing: the model's value is off, and the checks say so."""
     nothing = up.Features(TASK, 1e-9 * np.ones((TASK.n_triples, 1)) * TASK.successors[:, None])
     wrong = up.fit_from_log(TASK, nothing, log, regularization=1.0)
-    found = up.check_value(wrong, "behaviour", log)
+    found = up.check_policy_value(wrong, "behaviour", log)
     assert "disagrees with weighted importance sampling" in found.verdict
 
 
 def test_short_episodes_have_ended_and_bad_logs_are_named(model, log):
     short = {k: np.array(v, object)[np.asarray(log["step"]) < 3] for k, v in log.items()}
-    found = {r["name"]: r["value"] for r in up.check_value(model, "behaviour", short).rows}
+    found = {r["name"]: r["value"] for r in up.check_policy_value(model, "behaviour", short).rows}
     paid = np.reshape(log["reward"], (600, -1))[:, :3].sum(axis=1).mean()
     assert found["weighted importance sampling"] == pytest.approx(paid)
     with pytest.raises(ValueError, match="log has no column 'visit'"):
-        up.check_value(model, "behaviour", log, episode="visit")
+        up.check_policy_value(model, "behaviour", log, episode="visit")
     assert REPLICATES >= 100 and a_log(PROBLEM, 3, 0).sum() == 36
 
 
@@ -118,8 +120,8 @@ def test_weights_count_episodes(model, log):
     again = {k: [x[i] for i in row] for k, x in log.items()}
     copy = np.concatenate([np.arange(n) for n in by_row])  # which copy of its episode a row is in
     again["episode"] = np.array(again["episode"]) * 4 + copy
-    one = up.check_value(model, policy, {**log, "times": by_row}, weights="times")
-    other = up.check_value(model, policy, again)
+    one = up.check_policy_value(model, policy, {**log, "times": by_row}, weights="times")
+    other = up.check_policy_value(model, policy, again)
     for r, t in zip(one.rows, other.rows, strict=True):
         for key in ("value", "effective"):
             assert r[key] == pytest.approx(t[key]), r["name"]
@@ -128,4 +130,4 @@ def test_weights_count_episodes(model, log):
     torn = by_row.copy()
     torn[5] = 7
     with pytest.raises(ValueError, match="in episode 0; an episode counts as often"):
-        up.check_value(model, policy, {**log, "times": torn}, weights="times")
+        up.check_policy_value(model, policy, {**log, "times": torn}, weights="times")

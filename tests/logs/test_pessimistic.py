@@ -26,7 +26,7 @@ def drawn(rng, n_rows, kind="dense"):
         rows[int(s), int(a)] = dict.fromkeys(reached, 1 / sizes[s, a])
     reward = np.where(sizes > 0, rng.random((n, 3)), 0.0)
     mdp = up.FiniteMDP.from_rows(rows, reward, 5)
-    task = mdp.known
+    task = mdp.true_task
     shared = up.Features(task, rng.standard_normal((task.n_triples, 6)))
     phi = {"dense": lambda: shared, "one-hot": lambda: up.features.one_hot(task),
            "pooled": lambda: up.features.pooled(shared)}[kind]()  # fmt: skip
@@ -93,12 +93,14 @@ def test_steps_that_differ_and_pay_of_next_states(rng):
     task = model.task
     pay = rng.random((task.horizon, task.n_triples))
     reward = rng.random((task.horizon, task.n_states, task.n_actions)) * task.available
-    there = replace(task, reward=reward, arrival=pay, reward_range=None)
+    there = replace(task, reward=reward, next_state_reward=pay, reward_range=None)
     phi = up.Features(there, model.features.matrix)
     model = LogModel(there, phi, model.counts, model.fitted)
-    plan, greedy = up.plan_with(model, "pessimistic"), up.plan_with(model)
+    plan, greedy = up.plan_from_model(model, "pessimistic"), up.plan_from_model(model)
     assert (plan.v[0] < greedy.v[0]).all()
     for h in range(task.horizon):
         assert np.allclose(plan.q(h).max(axis=1), plan.v[h])
     sure = LogModel(there, phi, model.counts * 1e9, fit_mnl(phi, model.counts * 1e9, 1e-9))
-    assert np.allclose(up.plan_with(sure, "pessimistic").v, up.plan_with(sure).v, atol=1e-2)
+    assert np.allclose(
+        up.plan_from_model(sure, "pessimistic").v, up.plan_from_model(sure).v, atol=1e-2
+    )

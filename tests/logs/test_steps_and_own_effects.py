@@ -64,7 +64,7 @@ def test_a_plan_goes_through_the_steps(weekly):
         at = fixed.task.rows(s, a)
         names = [weekly.world.states[i] for i in fixed.task.successors[at]]
         np.testing.assert_allclose(fixed.prob[week, at], shown[names], rtol=1e-12)
-    assert up.plan_with(fixed).v.shape == (4, 4)
+    assert up.plan_from_model(fixed).v.shape == (4, 4)
     with pytest.raises(ValueError, match=r"horizon is 5; the log has 3 steps, .* which 'week'"):
         weekly.at({"age": 0.0}, horizon=5)
     with pytest.raises(ValueError, match=r"C\(week\) holds 7, which the log does not"):
@@ -118,5 +118,5 @@ def test_own_effects_mend_a_wrong_formula_and_leave_a_right_one_alone(frame):
     for following, p in truth.items():
         assert shown[following] == pytest.approx(p, abs=0.06)
     fixed = wrong.at({"age": 0.0}, horizon=4, reward=lambda s, a: PAYS[s])
-    worth = up.policy_value(fixed, up.plan_with(fixed), start="bad")
+    worth = up.policy_value(fixed, up.plan_from_model(fixed), start="bad")
     assert worth.low < worth.value < worth.high

@@ -312,22 +312,22 @@ def test_a_plan_at_fixed_covariates(frame, model):
     values = []
     for age in (-1.0, 0.0, 1.0):
         mdp = model.to_mdp(lambda s, a: pays[s], 12, at={"age": age}, start="ill")
-        plan = up.plan_with(model.at({"age": age}, horizon=12, reward=lambda s, a: pays[s]))
+        plan = up.plan_from_model(model.at({"age": age}, horizon=12, reward=lambda s, a: pays[s]))
         np.testing.assert_allclose(plan.v, up.solve(mdp).v, rtol=1e-12)
         values.append(plan.v[0, list(model.world.states).index("ill")])
         # the same chances as predict
         row = pd.DataFrame({"state": ["bad"], "action": ["surgery"], "age": [age]})
         shown = model.predict(row).set_index("next_state")["probability"]
         s, a = list(model.world.states).index("bad"), list(model.world.actions).index("surgery")
-        at = mdp.known.rows(s, a)
-        names = [model.world.states[i] for i in mdp.known.successors[at]]
+        at = mdp.true_task.rows(s, a)
+        names = [model.world.states[i] for i in mdp.true_task.successors[at]]
         np.testing.assert_allclose(mdp.probability[0, at], shown[names], rtol=1e-12)
     assert values[0] > values[1] > values[2]  # the old die sooner
     ageing = model.at({"age": np.linspace(-1, 1, 12)}, horizon=12, reward=lambda s, a: pays[s])
     ill = list(model.world.states).index("ill")
-    assert values[0] > up.plan_with(ageing).v[0, ill] > values[2]
-    low, high = (up.plan_with(ageing, how).v[0, ill] for how in ("pessimistic", "optimistic"))
-    assert low < up.plan_with(ageing).v[0, ill] < high
+    assert values[0] > up.plan_from_model(ageing).v[0, ill] > values[2]
+    low, high = (up.plan_from_model(ageing, how).v[0, ill] for how in ("pessimistic", "optimistic"))
+    assert low < up.plan_from_model(ageing).v[0, ill] < high
 
 
 def test_an_absorbing_state_stays_and_features_match_the_fit(model):

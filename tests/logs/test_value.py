@@ -12,7 +12,7 @@ from .coverage import PROBLEMS, coverage
 from .test_goodness import fit, logged
 
 MDP = up.envs.riverswim(5, 8)
-TASK = MDP.known
+TASK = MDP.true_task
 PHI = up.features.shared(TASK)
 
 
@@ -117,7 +117,7 @@ def test_a_difference_has_its_own_interval(model):
 
 
 def test_policies_are_matched_by_name(model):
-    plan = up.plan_with(model)
+    plan = up.plan_from_model(model)
     value = up.policy_value(model, plan).value
     told = up.Policy(plan.policy, 2, None, TASK.actions)
     assert up.policy_value(model, told).value == value

@@ -38,7 +38,7 @@ def problems(draw: st.DrawFn) -> FiniteMDP:
 
 def dense(mdp: FiniteMDP) -> Array:
     table = np.zeros((S, A, S))
-    s, a, s2 = mdp.known.triples
+    s, a, s2 = mdp.true_task.triples
     table[s, a, s2] = mdp.probability[0]
     return table
 
@@ -46,7 +46,7 @@ def dense(mdp: FiniteMDP) -> Array:
 def brute_force(mdp: FiniteMDP) -> Array:
     """(S,) the best value of each state over all policies of existing actions."""
     prob, best = dense(mdp), np.full(S, -np.inf)
-    rules = list(product(*(np.flatnonzero(x) for x in mdp.known.available)))
+    rules = list(product(*(np.flatnonzero(x) for x in mdp.true_task.available)))
     for plan in product(rules, repeat=H):
         v = np.zeros(S)
         for rule in reversed(plan):
@@ -61,13 +61,13 @@ def brute_force(mdp: FiniteMDP) -> Array:
 def test_the_optimum_is_that_of_all_policies(mdp: FiniteMDP) -> None:
     plan = up.solve(mdp)
     np.testing.assert_allclose(plan.v[0], brute_force(mdp), atol=1e-12)
-    assert mdp.known.available[np.arange(S), plan.policy].all()
-    assert (np.isneginf(plan.q(0)) == ~mdp.known.available).all()
+    assert mdp.true_task.available[np.arange(S), plan.policy].all()
+    assert (np.isneginf(plan.q(0)) == ~mdp.true_task.available).all()
     forever = up.solve(mdp, discount=0.9)
-    assert mdp.known.available[np.arange(S), forever.policy].all()
+    assert mdp.true_task.available[np.arange(S), forever.policy].all()
     v = np.zeros(S)
     for _ in range(400):
-        q = np.where(mdp.known.available, mdp.reward + 0.9 * dense(mdp) @ v, -np.inf)
+        q = np.where(mdp.true_task.available, mdp.reward + 0.9 * dense(mdp) @ v, -np.inf)
         v = q.max(axis=1)
     np.testing.assert_allclose(forever.v, v, atol=1e-7)
 
@@ -93,20 +93,20 @@ def test_no_agent_plays_a_missing_action(
     task = mdp.task(support)
     if name == "always" and not task.available.all(axis=0).any():
         with pytest.raises(ValueError, match="does not have the action 'a'"):
-            up.Always(task)
+            up.agents.Always(task)
         return
     if hidden:
         task = task.with_unknown_reward()
     agent = built(name, task, mdp)
     state, rng = agent.init(), np.random.default_rng(0)
-    episode = up.rollouts(mdp, up.simulate(mdp, up.Random(task), 1).plan, 1)
+    episode = up.rollouts(mdp, up.simulate(mdp, up.agents.Random(task), 1).plan, 1)
     state = agent.update(
         state,
         agent.plan(state, rng),
         Episode(episode.states[0], episode.actions[0], episode.rewards[0]),
     )
     plan = agent.plan(state, rng)
-    assert mdp.known.available[np.arange(S), plan.policy].all()
+    assert mdp.true_task.available[np.arange(S), plan.policy].all()
     run = up.simulate(mdp, agent, 4)  # refuses a missing action
     assert np.isfinite(run.values).all()
     assert np.isfinite(run.plan.v).all()
@@ -141,8 +141,8 @@ def corridor() -> FiniteMDP:
 
 def test_actions_as_a_function_of_the_state() -> None:
     mdp = corridor()
-    assert mdp.known.actions == ("right", "left")
-    assert mdp.known.available.tolist() == [
+    assert mdp.true_task.actions == ("right", "left")
+    assert mdp.true_task.available.tolist() == [
         [True, False],
         [True, True],
         [True, True],
@@ -168,10 +168,10 @@ def test_files_keep_action_sets(tmp_path, suffix: str) -> None:
     mdp = corridor()
     mdp.save(path := tmp_path / f"corridor.{suffix}")
     again = FiniteMDP.load(path)
-    np.testing.assert_array_equal(again.known.indptr, mdp.known.indptr)
+    np.testing.assert_array_equal(again.true_task.indptr, mdp.true_task.indptr)
     np.testing.assert_array_equal(again.probability, mdp.probability)
     np.testing.assert_array_equal(again.reward, mdp.reward)
-    assert again.known.actions == mdp.known.actions
+    assert again.true_task.actions == mdp.true_task.actions
 
 
 def test_gymnasium_masks_and_keeps_action_sets() -> None:
@@ -184,9 +184,9 @@ def test_gymnasium_masks_and_keeps_action_sets() -> None:
         env.step(1)
     for _ in range(5):
         state, _, _, _, info = env.step(env.action_space.sample(info["action_mask"]))
-        np.testing.assert_array_equal(info["action_mask"], mdp.known.available[state])
+        np.testing.assert_array_equal(info["action_mask"], mdp.true_task.available[state])
     back = up.envs.from_gymnasium(env, horizon=6)
-    np.testing.assert_array_equal(back.known.indptr, mdp.known.indptr)
+    np.testing.assert_array_equal(back.true_task.indptr, mdp.true_task.indptr)
     np.testing.assert_allclose(up.solve(back).v, up.solve(mdp).v)
 
 
@@ -199,7 +199,7 @@ def test_learning_in_a_black_box_plays_what_there_is() -> None:
         lambda s, a: [s, s - 1 if a == "left" else s + 1],
         6,
     )
-    run = up.learn(env, up.UCRLMNLSE(task, up.features.one_hot(task)), 20)
+    run = up.learn(env, up.agents.UCRLMNLSE(task, up.features.one_hot(task)), 20)
     assert np.isfinite(run.returns).all()
 
 
@@ -208,7 +208,7 @@ def test_an_average_reward_looks_only_at_what_there_is() -> None:
     gain = up.solve(mdp, average=True)
     held = up.evaluate(mdp, gain.policy, average=True)
     assert gain.gain == pytest.approx(held.gain)
-    assert mdp.known.available[np.arange(4), gain.policy].all()
+    assert mdp.true_task.available[np.arange(4), gain.policy].all()
 
 
 TABLE = np.array([[[0.5, 0.5], [0.0, 0.0]], [[0.0, 1.0], [1.0, 0.0]]])
@@ -221,18 +221,18 @@ REFUSED = {
         lambda: up.evaluate(MDP, np.full((2, 2), 0.5)), r"policy\[0, 1\] is 0.5; state 0"),
     "rollouts": (lambda: up.rollouts(MDP, [1, 1], 3), "does not have the action"),
     "for ever": (lambda: up.evaluate(MDP, np.array([1, 1]), discount=0.9), "state 0 does not have"),
-    "one action for ever": (lambda: up.Always(MDP.known, 1), "state 0 does not have the action 1"),
+    "one action for ever": (lambda: up.agents.Always(MDP.true_task, 1), "state 0 does not have the action 1"),
     "a state without actions": (
         lambda: FiniteMDP.from_arrays(TABLE * [[[1], [0]], [[0], [0]]], np.zeros((2, 2)), 3),
         "state 1 has no action"),
     "a support with one more": (
         lambda: MDP.task([[0, 1]] * 4), r"support has successors for \(s=0, a=1\)"),
     "an episode that plays it": (
-        lambda: up.UCBVI(MDP.known).update(
-            up.UCBVI(MDP.known).init(), None, ([0, 1], [1], [0.0])),
+        lambda: up.agents.UCBVI(MDP.true_task).update(
+            up.agents.UCBVI(MDP.true_task).init(), None, ([0, 1], [1], [0.0])),
         r"actions\[0\] of the episode is 1; actions are 0 in state 0"),
     "an agent that believes in it": (
-        lambda: up.simulate(MDP, up.Random(Task(2, 2, 3, [0, 1, 2, 3, 4], [0, 0, 0, 0])), 1),
+        lambda: up.simulate(MDP, up.agents.Random(Task(2, 2, 3, [0, 1, 2, 3, 4], [0, 0, 0, 0])), 1),
         r"has the pair \(s=0, a=1\), which the MDP does not have"),
 }  # fmt: skip
 
@@ -246,4 +246,4 @@ def test_missing_actions_are_refused(case: str) -> None:
 
 def test_full_support_has_only_the_actions_there_are() -> None:
     assert MDP.task("full").sizes.tolist() == [2, 0, 2, 2]
-    np.testing.assert_array_equal(MDP.task("full").available, MDP.known.available)
+    np.testing.assert_array_equal(MDP.task("full").available, MDP.true_task.available)

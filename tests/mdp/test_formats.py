@@ -37,7 +37,7 @@ def same(mdp, other):
 )
 def test_a_frame_of_any_kind(make):
     mdp = up.FiniteMDP.from_frame(make(WALK), horizon=4)
-    task = mdp.known
+    task = mdp.true_task
     assert task.states == ("home", "work") and task.actions == ("go", "stay")
     assert mdp.initial_states.tolist() == [0]
     assert task.rows_of("home", "stay").start == task.rows_of("home", "stay").stop, "no such action"
@@ -64,7 +64,7 @@ def test_files_and_other_names(tmp_path):
     same(other, mdp)
     assert other.name == "w" and other.initial_probability.tolist() == [0.25, 0.75]
     turned = up.FiniteMDP.from_frame(frame, 4, states=["work", "home"])
-    assert turned.known.states == ("work", "home") and turned.initial_states.tolist() == [1]
+    assert turned.true_task.states == ("work", "home") and turned.initial_states.tolist() == [1]
     same(turned, mdp)
 
 
@@ -73,7 +73,7 @@ def test_there_and_back(name):
     mdp = up.envs.make(name)
     again = up.FiniteMDP.from_frame(
         mdp.to_frame().sample(frac=1.0, random_state=0), mdp.horizon,
-        initial_state=mdp.known.state_names[int(mdp.initial_states[0])],
+        initial_state=mdp.true_task.state_names[int(mdp.initial_states[0])],
     )  # fmt: skip
     same(again, mdp)
     assert np.isclose(
@@ -137,13 +137,13 @@ def scalar_shop():
 def test_functions_of_arrays_give_what_functions_of_states_give():
     mdp = up.FiniteMDP.from_outcomes(2, [0, 1, 2], shop, horizon=9, name="shop")
     plain = scalar_shop()
-    assert mdp.name == "shop" and sorted(mdp.known.states) == sorted(plain.known.states)
+    assert mdp.name == "shop" and sorted(mdp.true_task.states) == sorted(plain.true_task.states)
     one, other = up.solve(mdp), up.solve(plain)
-    for s in mdp.known.states:
-        i, j = (m.known.state_names.number(s) for m in (mdp, plain))
+    for s in mdp.true_task.states:
+        i, j = (m.true_task.state_names.number(s) for m in (mdp, plain))
         assert np.isclose(one.v[0, i], other.v[0, j])
     same(mdp, plain)
-    assert mdp.known.arrival is not None, "the reward depends on the next state"
+    assert mdp.true_task.next_state_reward is not None, "the reward depends on the next state"
 
 
 @pytest.mark.parametrize("change", [1.0, -7.5, 0.0])
@@ -156,7 +156,7 @@ def test_rewards_of_the_next_state_are_kept(change):
     same(toolbox, mine)
     again = up.FiniteMDP.from_frame(mine.to_frame(), horizon=4)
     same(again, mine)
-    assert (again.known.arrival is None) == (change == 0.0), "r(s, a) stays r(s, a)"
+    assert (again.true_task.next_state_reward is None) == (change == 0.0), "r(s, a) stays r(s, a)"
     assert np.allclose(up.solve(again).v, up.solve(mine).v)
 
 
@@ -165,9 +165,9 @@ def test_only_what_can_be_reached_is_listed_and_late_states_stay():
         return s[:, None] + np.array([[0, 1]]), np.array([0.5, 0.5]), 0.1
 
     mdp = up.FiniteMDP.from_outcomes(0, ["go"], right, horizon=3)
-    assert mdp.known.states == (0, 1, 2, 3)
-    rows = mdp.known.rows_of(3, "go")
-    assert mdp.known.successors[rows].tolist() == [3] and mdp.reward[3, 0] == 0.0
+    assert mdp.true_task.states == (0, 1, 2, 3)
+    rows = mdp.true_task.rows_of(3, "go")
+    assert mdp.true_task.successors[rows].tolist() == [3] and mdp.reward[3, 0] == 0.0
     with pytest.raises(ValueError, match="more than max_states=50"):
         up.FiniteMDP.from_outcomes(0, ["go"], right, horizon=100, max_states=50)
 
@@ -178,9 +178,9 @@ def test_states_of_several_numbers():
         return there, np.array([0.25, 0.75]), 0.0
 
     mdp = up.FiniteMDP.from_outcomes({(0, 0): 0.5, (1, 2): 0.5}, [0, 1], drift, horizon=4)
-    assert (3, 3) in mdp.known.states and len(mdp.initial_states) == 2
-    rows = mdp.known.rows_of((0, 0), 1)
-    assert {mdp.known.states[x] for x in mdp.known.successors[rows]} == {(0, 0), (1, 1)}
+    assert (3, 3) in mdp.true_task.states and len(mdp.initial_states) == 2
+    rows = mdp.true_task.rows_of((0, 0), 1)
+    assert {mdp.true_task.states[x] for x in mdp.true_task.successors[rows]} == {(0, 0), (1, 1)}
 
 
 def test_outcomes_that_are_not():
@@ -222,7 +222,7 @@ def test_quantecon_without_an_action():
         [[0.5, 1.0], [0.1, -np.inf]], [[(0.5, 0.5), (0, 1)], [(0, 1), (0.5, 0.5)]], 0.9
     )
     mdp = up.FiniteMDP.from_quantecon(ddp, horizon=3)
-    assert mdp.known.sizes.tolist() == [2, 1, 1, 0]
+    assert mdp.true_task.sizes.tolist() == [2, 1, 1, 0]
 
 
 @settings(deadline=None, max_examples=30)
@@ -255,14 +255,14 @@ def test_every_fitted_model_is_an_mdp():
     mdp = up.envs.riverswim(4, horizon=16)
     task = mdp.task("local")
     phi = up.features.shared(task)
-    run = up.simulate(mdp, up.UCRLMNLSE(task, phi), 60)
+    run = up.simulate(mdp, up.agents.UCRLMNLSE(task, phi), 60)
     counts = run.state.model.counts[0]
     fitted = up.fit_mnl(phi, counts, regularization=1.0)
     s, a, s2 = task.triples
     model = up.fit_from_log(
         task, phi, (s, np.array(task.actions)[a], s2), weights=counts, regularization=1.0
     )
-    plan = up.plan_with(model)
+    plan = up.plan_from_model(model)
     for made in (fitted.to_mdp(), model.to_mdp(start={0: 0.5, 2: 0.5})):
         assert np.allclose(up.solve(made).v, plan.v)
     assert model.to_mdp(start=2).initial_states.tolist() == [2]

@@ -16,7 +16,7 @@ PAY = np.array([[0.0, 0.5], [1.0, 0.0]])
 
 
 def test_triples_are_listed_by_state_action_and_successor():
-    task = FiniteMDP.from_arrays(TWO, PAY, 3).known
+    task = FiniteMDP.from_arrays(TWO, PAY, 3).true_task
     assert task.indptr.tolist() == [0, 2, 3, 4, 6]
     assert task.successors.tolist() == [0, 1, 0, 1, 0, 1]
     s, a, s2 = task.triples
@@ -75,7 +75,7 @@ def test_every_way_of_building_gives_the_same_mdp(rng, random_start):
         np.testing.assert_array_equal(mdp.initial_states, made.initial_states)
         np.testing.assert_array_equal(mdp.initial_probability, made.initial_probability)
     # The closure numbers states by when it meets them; compare by name, for those that act.
-    names = list(by_function.known.states)
+    names = list(by_function.true_task.states)
     q, pay = dense(by_function)
     if len(names) == 6 and random_start:
         to = np.array(names)
@@ -90,7 +90,7 @@ def test_per_step_probabilities_share_the_union_of_their_supports():
     p, r = dense(mdp)
     np.testing.assert_array_equal(p, np.stack([TWO, later]))
     np.testing.assert_array_equal(r, np.stack([PAY, 1 - PAY]))
-    assert mdp.known.sizes.tolist() == [2, 2, 1, 2]
+    assert mdp.true_task.sizes.tolist() == [2, 2, 1, 2]
 
 
 def test_the_supports_a_learner_may_be_told(rng):
@@ -146,8 +146,8 @@ def river_functions(length):
 def test_a_river_of_a_million_million_states_closes_at_81():
     mdp = FiniteMDP.from_functions(0, horizon=80, **river_functions(10**12))
     assert mdp.n_states == 81
-    assert list(mdp.known.states) == list(range(81))
-    assert mdp.known.n_triples <= 81 * 4
+    assert list(mdp.true_task.states) == list(range(81))
+    assert mdp.true_task.n_triples <= 81 * 4
     p, r = dense(mdp)
     np.testing.assert_allclose(p.sum(axis=-1), 1.0)
     np.testing.assert_allclose(p[0, 40, 1, 39:42], 1 / 3)
@@ -164,7 +164,7 @@ def test_the_closure_equals_the_whole_river_in_value():
     whole = FiniteMDP.from_functions(3, horizon=30, **functions)
     assert whole.n_states == 10  # closed long before the horizon
     short = FiniteMDP.from_functions(3, horizon=4, **functions)
-    assert sorted(short.known.states) == list(range(8))
+    assert sorted(short.true_task.states) == list(range(8))
     lasting = FiniteMDP.from_functions({3: 0.5, 5: 0.5}, horizon=4, **functions)
     direct = 0.5 * start_value(short, solve(short).v) + 0.5 * start_value(
         FiniteMDP.from_functions(5, horizon=4, **functions),
@@ -269,7 +269,7 @@ WRONG = {
                    r"successor 0 of \(s=0, a=0\) is repeated or out of order"),
     "task names": (lambda: Task(1, 1, 3, np.array([0, 1]), np.array([0]), states=["a", "b"]),
                    "states has 2 names; there must be 1"),
-    "rows of": (lambda: FiniteMDP.from_arrays(TWO, PAY, 3).known.rows(2, 0), r"\(s=2, a=0\)"),
+    "rows of": (lambda: FiniteMDP.from_arrays(TWO, PAY, 3).true_task.rows(2, 0), r"\(s=2, a=0\)"),
     "no actions": (
         lambda: FiniteMDP.from_functions(0, [], lambda s, a: [0], max, max, 3),
         "actions is empty"),

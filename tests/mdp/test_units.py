@@ -139,7 +139,10 @@ def test_the_bonus_knows_that_the_reward_is_uncertain() -> None:
     problem = FiniteMDP.from_arrays(P, R, 1)
     task = problem.task("full")
     features = up.features.one_hot(task)
-    bold, greedy = up.UCRLMNLSE(task, features), up.UCRLMNLSE(task, features, radius=0.0)
+    bold, greedy = (
+        up.agents.UCRLMNLSE(task, features),
+        up.agents.UCRLMNLSE(task, features, radius=0.0),
+    )
     state = bold.init()
     assert (bold.plan(state, default_rng(0)).v[0] > greedy.plan(state, default_rng(0)).v[0]).all()
 
@@ -164,7 +167,7 @@ def test_other_ways_in_say_the_same() -> None:
         terminal=lambda s: LAST[s],
     )
     for other in (matrices, rows, functions):
-        assert other.known.reward_range == arrays.known.reward_range
+        assert other.true_task.reward_range == arrays.true_task.reward_range
         assert start_value(other, up.solve(other).v) == pytest.approx(induction()[0, 0])
     stepwise = FiniteMDP.from_arrays(P, np.broadcast_to(R, (H, S, A, S)), H, terminal=LAST)
     np.testing.assert_allclose(up.solve(stepwise).v, induction())
@@ -176,7 +179,7 @@ def test_other_ways_in_say_the_same() -> None:
         reward=lambda s, a, t: R[s, a, t],
         terminal=lambda s: LAST[s],
     )
-    np.testing.assert_array_equal(task.arrival, arrays.known.arrival)
+    np.testing.assert_array_equal(task.next_state_reward, arrays.true_task.next_state_reward)
     np.testing.assert_array_equal(task.terminal, LAST)
 
 
@@ -184,7 +187,9 @@ def test_other_ways_in_say_the_same() -> None:
 def test_files_keep_any_reward(tmp_path, suffix: str) -> None:
     mdp().save(path := tmp_path / f"m.{suffix}")
     again = FiniteMDP.load(path)
-    np.testing.assert_array_equal(again.known.arrival, mdp().known.arrival)
+    np.testing.assert_array_equal(
+        again.true_task.next_state_reward, mdp().true_task.next_state_reward
+    )
     np.testing.assert_array_equal(again.terminal, LAST)
     np.testing.assert_array_equal(up.solve(again).v, up.solve(mdp()).v)
 
@@ -201,22 +206,22 @@ def test_gymnasium_pays_in_the_users_units() -> None:
     plain = FiniteMDP.from_arrays(P, R, H)
     back = up.envs.from_gymnasium(up.envs.to_gymnasium(plain), horizon=H)
     np.testing.assert_allclose(up.solve(back).v, up.solve(plain).v)
-    assert back.known.arrival is not None
+    assert back.true_task.next_state_reward is not None
 
 
 def test_a_black_box_pays_in_its_own_units() -> None:
     problem = FiniteMDP.from_arrays(P, R, H)
     env = up.envs.to_gymnasium(problem)
     known = problem.task("full")
-    agent = up.UCRLMNLSE(known, up.features.one_hot(known))
+    agent = up.agents.UCRLMNLSE(known, up.features.one_hot(known))
     here = up.simulate(problem, agent, 20, seed=4)
     assert up.learn(env, agent, 20, seed=4).plan.v[0].max() > here.values.min()
     hidden = known.with_unknown_reward()
     assert hidden.reward_range == known.reward_range
-    run = up.learn(env, up.UCBVI(hidden), 20)
+    run = up.learn(env, up.agents.UCBVI(hidden), 20)
     assert np.isfinite(run.plan.v).all()
     with pytest.raises(ValueError, match="outside reward_range"):
-        up.learn(env, up.UCBVI(replace(hidden, reward_range=(0.0, 1.0))), 20)
+        up.learn(env, up.agents.UCBVI(replace(hidden, reward_range=(0.0, 1.0))), 20)
 
 
 def test_old_units_are_understood(tmp_path) -> None:
@@ -226,17 +231,17 @@ def test_old_units_are_understood(tmp_path) -> None:
     text = path.read_text()
     path.write_text(f"reward_range = [{R.min()}, {R.max()}]\n{text}")
     np.testing.assert_allclose(FiniteMDP.load(path).reward, R[..., 0])
-    known = FiniteMDP.from_arrays(P, np.full((S, A), 0.25), H).known
+    known = FiniteMDP.from_arrays(P, np.full((S, A), 0.25), H).true_task
     old = FiniteMDP.from_file(known, reward_range=(-3.0, 5.0), probability=mdp().probability,
                               initial_states=[0], initial_probability=[1.0])  # fmt: skip
     np.testing.assert_allclose(old.reward, -1.0)
-    assert old.in_units(4.0) == 4.0
+    assert old.to_user_units(4.0) == 4.0
 
 
 REFUSED = {
     "infinite": (lambda: FiniteMDP.from_arrays(P, R[..., 0] * np.inf, H), r"of \(s=0, a=0\) is"),
     "infinite later": (lambda: FiniteMDP.from_arrays(P, R * np.nan, H), "with next state"),
-    "a terminal value": (lambda: mdp(states="abcd").known.__class__(
+    "a terminal value": (lambda: mdp(states="abcd").true_task.__class__(
         1, 1, 1, [0, 1], [0], terminal=[np.nan]), "terminal of 0 is nan"),
     "terminal shape": (lambda: FiniteMDP.from_arrays(P, R, H, terminal=[1]), "terminal has shape"),
     "too narrow": (lambda: mdp(reward_range=(0.0, 1.0)), "outside reward_range"),

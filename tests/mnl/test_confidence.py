@@ -8,20 +8,18 @@ from scipy import sparse
 
 import upriver as up
 from tests.reference import gram, matrix, random_mdp
-from upriver import (
-    FiniteMDP,
+from upriver import FiniteMDP, envs, features
+from upriver.features import Features
+from upriver.mnl.confidence import (
+    Evidence,
     constant_radius,
     corrected_radius,
     elliptical_norms,
-    envs,
-    features,
     gram_matrix,
     lemma1_radius,
     scaled_radius,
     theory_regularization,
 )
-from upriver.features import Features
-from upriver.mnl.confidence import Evidence
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "one-hot", "indicator", "pooled"])
@@ -119,11 +117,11 @@ def test_a_radius_for_each_step_holds_for_all_steps_at_once():
     """per_step: H cores share delta."""
     task = up.envs.riverswim(4, horizon=6).task("local")
     features = up.features.one_hot(task)
-    radius = up.corrected_radius(0.02, 3.0, 0.05)
+    radius = up.radii.corrected_radius(0.02, 3.0, 0.05)
     one, all_steps = (
-        up.UCRLMNL(task, features, radius=r, per_step=p)
-        for r, p in ((up.corrected_radius(0.02, 3.0, 0.05 / 6), False), (radius, True))
+        up.agents.UCRLMNL(task, features, radius=r, per_step=p)
+        for r, p in ((up.radii.corrected_radius(0.02, 3.0, 0.05 / 6), False), (radius, True))
     )
     assert all_steps.beta(all_steps.init()) == pytest.approx(one.beta(one.init()))
-    shared = up.UCRLMNL(task, features, radius=radius)
+    shared = up.agents.UCRLMNL(task, features, radius=radius)
     assert all_steps.beta(all_steps.init()) > shared.beta(shared.init())

@@ -220,8 +220,8 @@ def test_a_ridge_always_has_an_estimate(lam):
     counts = np.zeros(task.n_triples)
     for s in range(10):
         for a in range(2):
-            known, rows = mdp.known.rows(s, a), task.rows(s, a)
-            place = np.searchsorted(task.successors[rows], mdp.known.successors[known])
+            known, rows = mdp.true_task.rows(s, a), task.rows(s, a)
+            place = np.searchsorted(task.successors[rows], mdp.true_task.successors[known])
             counts[np.arange(rows.start, rows.stop)[place]] = 1e4 * mdp.probability[0][known]
     dense = up.fit_mnl(made, counts, lam)
     blocks = up.fit_mnl(up.Features(task, sparse.csr_array(made.matrix)), counts, lam)

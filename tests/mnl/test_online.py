@@ -405,11 +405,11 @@ def test_nothing_to_learn_needs_no_radius():
     prob = np.zeros((2, 2, 2))
     prob[:, 0, 0] = prob[:, 1, 1] = 1.0
     mdp = up.FiniteMDP.from_arrays(prob, np.full((2, 2), 0.5), 3)
-    features = up.features.one_hot(mdp.known)
+    features = up.features.one_hot(mdp.true_task)
     assert online.mirror_regularization(features, 2.0) > 0
     for radius in (online.newton_radius(0.1, 2.0), online.mirror_radius(2.0)):
         assert radius(told(5, norm_bound=0.0)) == 0.0
-    agent = up.RRLMNL(mdp.known, features, radius=online.newton_radius(0.1, 2.0))
+    agent = up.agents.RRLMNL(mdp.true_task, features, radius=online.newton_radius(0.1, 2.0))
     assert up.simulate(mdp, agent, 3).regret.sum() == pytest.approx(0.0)
 
 

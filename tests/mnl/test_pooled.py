@@ -160,8 +160,12 @@ def test_what_pooled_features_cannot_be_used_for_is_said(rng):
     with pytest.raises(ValueError, match="pooled features need a positive one"):
         up.fit_mnl(made, np.ones(task.n_triples), 0.0)
     with pytest.raises(ValueError, match="everything else needs a number"):
-        up.UCRLMNL(task, pooled(shared, "estimate")).init()
-    for agent in (up.RRLMNL(task, made), up.ORRLMNL(task, made), up.UCRLMNLPlus(task, made)):
+        up.agents.UCRLMNL(task, pooled(shared, "estimate")).init()
+    for agent in (
+        up.agents.RRLMNL(task, made),
+        up.agents.ORRLMNL(task, made),
+        up.agents.UCRLMNLPlus(task, made),
+    ):
         with pytest.raises(ValueError, match="online estimators keep their matrix by blocks"):
             agent.init()
     with pytest.raises(ValueError, match=r"make them with features\.pooled"):
@@ -171,7 +175,7 @@ def test_what_pooled_features_cannot_be_used_for_is_said(rng):
 def test_an_agent_with_pooled_features_can_be_kept_and_gone_on_with(tmp_path):
     mdp = up.envs.riverswim(5)
     task = mdp.task("local")
-    agent = up.UCRLMNL(task, pooled(up.features.shared(task), 0.5))
+    agent = up.agents.UCRLMNL(task, pooled(up.features.shared(task), 0.5))
     run = up.simulate(mdp, agent, n_episodes=10, seed=0)
     up.save_agent(tmp_path / "agent.npz", agent, run)
     loaded, checkpoint = up.load_agent(tmp_path / "agent.npz")
@@ -194,7 +198,7 @@ def test_a_log_is_fitted_planned_with_and_diagnosed(rng):
     plain = up.Features(task, matrix(made))
     models = [up.fit_from_log(task, f, rows, regularization=0.5) for f in (made, plain)]
     for how in ("greedy", "optimistic", "pessimistic"):
-        ours, theirs = (up.plan_with(m, how) for m in models)
+        ours, theirs = (up.plan_from_model(m, how) for m in models)
         np.testing.assert_allclose(ours.v, theirs.v, atol=1e-6)
     found, expected = (up.diagnose(mdp, f) for f in (made, plain))
     assert found.core.realizable and expected.core.realizable

@@ -25,7 +25,7 @@ LAM, BETA = 0.8, 0.35
 
 def random_episodes(rng, mdp, n):
     """Uniform play, drawn with plain numpy."""
-    task = mdp.known
+    task = mdp.true_task
     for _ in range(n):
         states, actions = [int(rng.choice(mdp.initial_states, p=mdp.initial_probability))], []
         for h in range(task.horizon):
@@ -92,7 +92,7 @@ def reference_q(name, made, model, reward, rng):
 @pytest.mark.parametrize("name", optimism.OPTIMISMS)
 def test_each_plan_is_its_formula(rng, name, kind, per_step):
     mdp, made, model = learned(rng, per_step, kind)
-    reward = mdp.known.reward_rows
+    reward = mdp.true_task.reward_rows
     plan = optimism.OPTIMISMS[name](made.task, model, reward, BETA, np.uint64(5))
     q, v = reference_q(name, made, model, reward, rng)
     np.testing.assert_allclose(plan.v, v, atol=1e-9)
@@ -105,7 +105,7 @@ def test_each_plan_is_its_formula(rng, name, kind, per_step):
 @pytest.mark.parametrize("name", optimism.OPTIMISMS)
 def test_radius_zero_is_greedy_for_every_rule(rng, name):
     mdp, made, model = learned(rng, False)
-    plan = optimism.OPTIMISMS[name](made.task, model, mdp.known.reward_rows, 0.0, np.uint64(1))
+    plan = optimism.OPTIMISMS[name](made.task, model, mdp.true_task.reward_rows, 0.0, np.uint64(1))
     believed = FiniteMDP(made.task, model.prob, mdp.initial_states, mdp.initial_probability)
     from upriver import solve
 
@@ -120,7 +120,7 @@ def test_one_successor_has_no_bonus(rng):
     made = features.one_hot(mdp.task())
     model = mnl.start(made, 1.0, 1, True)
     assert not model.width.reshape(3, 2)[:, 0].any() and model.width.reshape(3, 2)[:, 1].all()
-    plan = optimism.closed_form(made.task, model, mdp.known.reward_rows, 0.1, np.uint64(0))
+    plan = optimism.closed_form(made.task, model, mdp.true_task.reward_rows, 0.1, np.uint64(0))
     assert not plan.q(3)[:, 0].any()
 
 
@@ -241,7 +241,7 @@ def follows_every_maximum(rng, kind, per_step, radii=(1e-3, 0.03, 0.3, 1.0, 3.0,
     model = mnl.start(made, LAM, 10 if per_step else 1, True)
     for episode in random_episodes(rng, mdp, 8):
         model = mnl.absorb(made, model, episode, LAM)
-    reward = mdp.known.reward_rows
+    reward = mdp.true_task.reward_rows
     for beta in radii:
         plan = optimism.exact_maximum(task, model, reward, beta, np.uint64(5))
         for h in range(10):

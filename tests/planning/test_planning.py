@@ -16,7 +16,7 @@ from upriver.planning import (
     clip_q,
     clip_v,
     clip_v_remaining,
-    draw_word,
+    draw_tie_seed,
     start_value,
 )
 
@@ -83,7 +83,7 @@ def test_evaluate_refuses_what_is_no_policy(rng):
 @pytest.mark.parametrize("clip", [clip_v, clip_v_remaining, clip_q, clip_nothing])
 def test_clips_cut_where_they_say(rng, clip):
     mdp = random_mdp(rng, 4, 3, 5, per_step=True)
-    task = mdp.known
+    task = mdp.true_task
     p, r = dense(mdp)
     bonus = rng.normal(0.5, 1.0, (5, 12))
     scale = rng.uniform(0.0, 4.0, 5)
@@ -109,10 +109,10 @@ def test_clips_cut_where_they_say(rng, clip):
 def test_only_v_is_clipped_so_that_large_bonuses_make_no_ties(rng):
     """Q above H still decides: the action with the larger bonus is played, always."""
     mdp = random_mdp(rng, 4, 2, 6)
-    task = mdp.known
+    task = mdp.true_task
     bonus = np.tile([[50.0, 60.0]], (1, 4)).reshape(1, 8)
     for seed in range(20):
-        word = draw_word(np.random.default_rng(seed))
+        word = draw_tie_seed(np.random.default_rng(seed))
         plan = backward_induction(
             task, mdp.probability, task.reward_rows, bonus, np.ones(6), clip_v(task), word
         )
@@ -125,7 +125,7 @@ def test_ties_are_uniform_and_independent_across_states_and_steps():
         np.ones((n_states, n_actions, n_states)) / n_states,
         np.full((n_states, n_actions), 0.5), horizon,
     )  # fmt: skip
-    task = mdp.known
+    task = mdp.true_task
     rng = np.random.default_rng(1)
     draws = 6000
     tables = np.empty((draws, horizon, n_states), int)
@@ -133,7 +133,7 @@ def test_ties_are_uniform_and_independent_across_states_and_steps():
     for i in range(draws):
         tables[i] = backward_induction(
             task, mdp.probability, task.reward_rows, zero, np.zeros(horizon), clip_v(task),
-            draw_word(rng),
+            draw_tie_seed(rng),
         ).policy  # fmt: skip
     flat = tables.reshape(draws, -1)
     share = np.stack([(flat == a).mean(axis=0) for a in range(n_actions)])
@@ -146,12 +146,12 @@ def test_ties_are_uniform_and_independent_across_states_and_steps():
 def test_a_tie_of_two_among_three_never_picks_the_loser():
     p = np.ones((1, 3, 1))
     mdp = FiniteMDP.from_arrays(p, np.array([[0.7, 0.2, 0.7]]), 2)
-    task = mdp.known
+    task = mdp.true_task
     zero = np.zeros((1, 3))
     rng = np.random.default_rng(0)
     picks = np.concatenate([
         backward_induction(
-            task, mdp.probability, task.reward_rows, zero, np.zeros(2), clip_v(task), draw_word(rng)
+            task, mdp.probability, task.reward_rows, zero, np.zeros(2), clip_v(task), draw_tie_seed(rng)
         ).policy.ravel()
         for _ in range(2000)
     ])  # fmt: skip

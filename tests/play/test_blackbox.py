@@ -47,7 +47,7 @@ def walk_task(length=3, horizon=12, reward=None):
 
 def test_arrays_as_states_and_words_as_actions():
     task = walk_task()
-    agent = up.UCRLMNL(task, up.features.one_hot(task), radius=1e-3)
+    agent = up.agents.UCRLMNL(task, up.features.one_hot(task), radius=1e-3)
     run = up.learn(Walk(), agent, 60, seed=1, reward_range=(0.0, 2.0))
     assert run.policy.act((0, 0), 0) == "on"
     assert run.returns[-30:].mean() > 1.9  # reached in 12 steps almost always, and paid 2
@@ -57,7 +57,7 @@ def test_arrays_as_states_and_words_as_actions():
 
 
 def test_regret_is_unknown_and_says_so():
-    run = up.learn(Walk(), up.Random(walk_task()), 3, reward_range=(0.0, 2.0))
+    run = up.learn(Walk(), up.agents.Random(walk_task()), 3, reward_range=(0.0, 2.0))
     with pytest.raises(ValueError, match="regret is not known"):
         _ = run.regret
     with pytest.raises(ValueError, match="not known"):
@@ -68,7 +68,7 @@ def test_regret_is_unknown_and_says_so():
 def test_observations_through_a_function():
     task = up.Task.from_successors(range(4), ["back", "on"], lambda s, a: range(4), 12)
     run = up.learn(
-        Walk(limit=2), up.Random(task), 5, state_of=lambda x: int(x[0]), reward_range=(0, 2)
+        Walk(limit=2), up.agents.Random(task), 5, state_of=lambda x: int(x[0]), reward_range=(0, 2)
     )
     assert (run.lengths == 2).all() and not run.ended.any()  # truncated early, and no end claimed
 
@@ -79,25 +79,27 @@ def test_one_state_for_the_end():
     task = up.Task.from_successors(
         cells, ["back", "on"], lambda s, a: [s] if s == "over" else cells, 12, lambda s, a: 0.0
     )
-    run = up.learn(Walk(), up.Random(task), 30, end="over", reward_range=(0, 2))
+    run = up.learn(Walk(), up.agents.Random(task), 30, end="over", reward_range=(0, 2))
     assert run.ended.any()
     with pytest.raises(ValueError, match=r"observation \(3, -3\) is unknown; there are 4 states"):
-        up.learn(Walk(), up.Random(task), 30, reward_range=(0, 2))
+        up.learn(Walk(), up.agents.Random(task), 30, reward_range=(0, 2))
 
 
 def test_an_end_where_the_task_goes_on_is_refused():
     task = up.Task.from_successors(range(4), ["back", "on"], lambda s, a: range(4), 12)
     with pytest.raises(ValueError, match="ended in state 3, where the task goes on"):
-        up.learn(Walk(), up.Random(task), 30, state_of=lambda x: int(x[0]), reward_range=(0, 2))
+        up.learn(
+            Walk(), up.agents.Random(task), 30, state_of=lambda x: int(x[0]), reward_range=(0, 2)
+        )
     pays = walk_task(reward=lambda s, a: 0.5)
     with pytest.raises(ValueError, match=r"ended in state \(3, -3\), where the task pays"):
-        up.learn(Walk(), up.Random(pays), 30, reward_range=(0, 2))
+        up.learn(Walk(), up.agents.Random(pays), 30, reward_range=(0, 2))
 
 
 def test_unknown_rewards_hope_for_nothing_after_the_end():
     """After learning, the planned value of the end is 0: nobody is paid there."""
     task = walk_task()
-    agent = up.UCRLMNL(task, up.features.one_hot(task), reward_bonus=0.0)
+    agent = up.agents.UCRLMNL(task, up.features.one_hot(task), reward_bonus=0.0)
     run = up.learn(Walk(), agent, 40, reward_range=(0.0, 2.0))
     assert run.plan.v[0, 3] == pytest.approx(0.0, abs=1e-6 + 12 * 1e-2)
     assert run.state.rewards.visits[3 * 2 : 3 * 2 + 2].min() > 0
@@ -105,7 +107,7 @@ def test_unknown_rewards_hope_for_nothing_after_the_end():
 
 def test_continued_equals_uninterrupted():
     task = walk_task()
-    agent = up.UCRLMNL(task, up.features.one_hot(task), radius=1e-2)
+    agent = up.agents.UCRLMNL(task, up.features.one_hot(task), radius=1e-2)
     options = {"reward_range": (0.0, 2.0)}
     whole = up.learn(Walk(), agent, 30, seed=5, **options)
     first = up.learn(Walk(), agent, 13, seed=5, **options)
@@ -118,15 +120,15 @@ def test_continued_equals_uninterrupted():
 
 def test_every_episode_has_its_own_seed():
     env = Walk()
-    up.learn(env, up.Random(walk_task()), 6, seed=2, reward_range=(0, 2))
+    up.learn(env, up.agents.Random(walk_task()), 6, seed=2, reward_range=(0, 2))
     assert len(set(env.seeds)) == 6
     other = Walk()
-    up.learn(other, up.Always(walk_task()), 6, seed=2, reward_range=(0, 2))
+    up.learn(other, up.agents.Always(walk_task()), 6, seed=2, reward_range=(0, 2))
     assert env.seeds == other.seeds  # every agent meets the same environment
 
 
 def test_a_black_box_and_its_table_agree():
-    """Learning through reset and step reaches the value that the table says is best."""
+    """LearningRun through reset and step reaches the value that the table says is best."""
     import gymnasium
 
     mdp = up.envs.riverswim(5, 15)
@@ -137,7 +139,7 @@ def test_a_black_box_and_its_table_agree():
         assert registered.id_of("riverswim") in gymnasium.registry
         env = gymnasium.make("upriver/RiverSwim-v0", n_states=5, horizon=15)
     task = mdp.task("local")
-    agent = up.UCRLMNL(task, up.features.shared(task), radius=1e-3)
+    agent = up.agents.UCRLMNL(task, up.features.shared(task), radius=1e-3)
     run = up.learn(env, agent, 150, seed=0)
     value = start_value(mdp, up.evaluate(mdp, run.plan.policy))
     assert value >= 0.95 * start_value(mdp, up.solve(mdp).v)

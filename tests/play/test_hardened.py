@@ -92,21 +92,21 @@ def test_a_run_goes_on_only_with_its_agent_and_its_mdp(tmp_path):
     whole = up.simulate(RIVER, agent, 6).values[3:]
     np.testing.assert_array_equal(up.simulate(again, loaded, 3, resume=checkpoint).values, whole)
     wilder = up.FiniteMDP(
-        RIVER.known,
-        np.tile(1 / np.repeat(RIVER.known.sizes, RIVER.known.sizes), (1, 1)),
+        RIVER.true_task,
+        np.tile(1 / np.repeat(RIVER.true_task.sizes, RIVER.true_task.sizes), (1, 1)),
         [0],
         [1.0],
     )
     for given in (checkpoint, run.checkpoint):
         with pytest.raises(ValueError, match="run with another mdp: the MDP is not what it was"):
             up.simulate(wilder, loaded, 1, resume=given)
-    bolder = up.UCRLMNL(loaded.task, loaded.features, radius=1.0)
+    bolder = up.agents.UCRLMNL(loaded.task, loaded.features, radius=1.0)
     with pytest.raises(ValueError, match="run with another agent"):
         up.simulate(RIVER, bolder, 1, resume=checkpoint)
 
 
 def test_arrays_inside_frozen_objects_are_read_only_copies():
-    task, mdp = RIVER.known, RIVER
+    task, mdp = RIVER.true_task, RIVER
     mine = task.successors.copy()
     other = up.Task(task.n_states, task.n_actions, task.horizon, task.indptr, mine, task.reward)
     mine[:] = 10**6
@@ -153,10 +153,13 @@ def one_state(horizon):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: up.simulate(RIVER, up.Random(RIVER.known), 10**15), "n_episodes is 10{15}; it"),
+        (
+            lambda: up.simulate(RIVER, up.agents.Random(RIVER.true_task), 10**15),
+            "n_episodes is 10{15}; it",
+        ),
         (lambda: one_state(10**12), "horizon is 10{12}; it must be at most"),
         (lambda: one_state(float("inf")), "horizon is inf"),
-        (lambda: up.PSRL(RIVER.known, prior=10**400), "prior is 1000"),
+        (lambda: up.agents.PSRL(RIVER.true_task, prior=10**400), "prior is 1000"),
     ],
 )
 def test_huge_sizes_are_refused(make, sentence):
@@ -182,6 +185,6 @@ def test_flags_and_counters_from_zero_in_a_state_may_change():
         def update(self, state, plan, episode):
             return False, state[1] + 1
 
-    agent = Counting(RIVER.known)
+    agent = Counting(RIVER.true_task)
     run = up.simulate(RIVER, agent, 3)
     up.simulate(RIVER, agent, 3, resume=run.checkpoint)

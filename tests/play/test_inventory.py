@@ -63,16 +63,16 @@ def induction() -> Array:
 def test_values_equal_an_independent_backward_induction() -> None:
     mdp = inventory()
     assert mdp.n_states == ROOM + 1
-    assert mdp.known.available.sum() == (ROOM + 1) * (ROOM + 2) // 2
+    assert mdp.true_task.available.sum() == (ROOM + 1) * (ROOM + 2) // 2
     plan, truth = up.solve(mdp), induction()
     for s in range(ROOM + 1):
-        np.testing.assert_allclose(plan.v[:, mdp.known.state_names.number(s)], truth[:, s])
+        np.testing.assert_allclose(plan.v[:, mdp.true_task.state_names.number(s)], truth[:, s])
 
 
 def test_it_is_learned_within_one_percent() -> None:
     mdp = inventory()
     task = mdp.task()
-    agent = up.UCRLMNLSE(task, up.features.from_function(task, varphi))
+    agent = up.agents.UCRLMNLSE(task, up.features.from_function(task, varphi))
     best = up.solve(mdp).v[0, 0]
     for seed in (0, 1):
         run = up.simulate(mdp, agent, 150, seed=seed)
@@ -82,7 +82,7 @@ def test_it_is_learned_within_one_percent() -> None:
 
 def permuted(mdp: FiniteMDP, seed: int) -> FiniteMDP:
     """The same MDP with its states and actions in another order."""
-    rng, task = np.random.default_rng(seed), mdp.known
+    rng, task = np.random.default_rng(seed), mdp.true_task
     state, action = rng.permutation(task.n_states), rng.permutation(task.n_actions)
     new_s, new_a = np.argsort(state), np.argsort(action)
     s, a, s2 = task.triples
@@ -94,7 +94,7 @@ def permuted(mdp: FiniteMDP, seed: int) -> FiniteMDP:
         task.n_states, task.n_actions, task.horizon, np.r_[0, np.cumsum(sizes)], new_s[s2][order],
         task.reward[state][:, action], "known", [task.state_names[i] for i in state],
         [task.action_names[i] for i in action],
-        None if task.arrival is None else task.arrival[:, order], task.terminal, task.reward_range,
+        None if task.next_state_reward is None else task.next_state_reward[:, order], task.terminal, task.reward_range,
     )  # fmt: skip
     starts = new_s[mdp.initial_states]
     return FiniteMDP(known, mdp.probability[:, order], starts, mdp.initial_probability)
@@ -104,7 +104,9 @@ def test_the_order_of_states_and_actions_does_not_matter() -> None:
     mdp = inventory()
     other = permuted(mdp, 1)
     mine, theirs = up.solve(mdp), up.solve(other)
-    where = np.array([other.known.state_names.number(mdp.known.state_names[s]) for s in range(21)])
+    where = np.array(
+        [other.true_task.state_names.number(mdp.true_task.state_names[s]) for s in range(21)]
+    )
     np.testing.assert_allclose(mine.v, theirs.v[:, where], rtol=1e-13)
     mine_by_name, theirs_by_name = up.Policy.from_plan(mine), up.Policy.from_plan(theirs)
     for s in range(ROOM + 1):

@@ -31,7 +31,7 @@ TURNED = slope(["high", "low", "middle"], ["climb", "wait"])
 
 
 def start_value(mdp, v):
-    return v[0, list(mdp.known.states).index("low")]
+    return v[0, list(mdp.true_task.states).index("low")]
 
 
 BEST = start_value(SAME, up.solve(SAME).v)
@@ -45,7 +45,7 @@ def test_a_plan_and_a_policy_are_worth_the_same_in_any_order(policy):
 
 
 def test_a_policy_of_a_plan_and_another_task_is_matched_by_name():
-    policy = up.Policy.from_plan(up.solve(SAME), TURNED.known)
+    policy = up.Policy.from_plan(up.solve(SAME), TURNED.true_task)
     original = up.Policy.from_plan(up.solve(SAME))
     for h in range(4):
         for s in STATES:
@@ -92,7 +92,7 @@ def test_a_table_and_a_policy_without_names_are_numbers():
 def test_an_agent_of_another_order_is_refused():
     for turned in (slope(["high", "low", "middle"]), slope(actions=["climb", "wait"])):
         with pytest.raises(ValueError, match=r"in the agent's task and .* in the MDP; build"):
-            up.simulate(SAME, up.PSRL(turned.known), 2)
+            up.simulate(SAME, up.agents.PSRL(turned.true_task), 2)
 
 
 def test_messages_say_names():
@@ -173,7 +173,7 @@ def test_a_plan_is_valued_by_name_under_a_fitted_log():
     mdp, other = house(), house(*OTHER)
     played = up.rollouts(other, np.ones(3, int), 200, seed=0)
     log = [x.ravel() for x in (played.states[:, :-1], played.actions, played.states[:, 1:])]
-    names = other.known
+    names = other.true_task
     rows = [
         (names.state_names[s], names.action_names[a], names.state_names[t])
         for s, a, t in zip(*log, strict=True)
@@ -187,7 +187,9 @@ def test_a_plan_is_valued_by_name_under_a_fitted_log():
         up.policy_value(model, up.Policy.from_plan(plan), start="hall").value
     )
     assert by_plan == pytest.approx(
-        up.policy_value(model, up.Policy.from_plan(plan, other.known).actions, start="hall").value
+        up.policy_value(
+            model, up.Policy.from_plan(plan, other.true_task).actions, start="hall"
+        ).value
     )
 
 
@@ -212,12 +214,12 @@ def test_a_task_from_what_was_seen():
     task = up.Task.from_seen(seen, 4)
     assert task.states == ("hall", "attic", "cellar")
     assert task.available.tolist() == [[True, True], [False, True], [True, True]]
-    agent = up.UCBVI(task)
+    agent = up.agents.UCBVI(task)
     news = [0, 0], [0], [0.0]  # up from the hall, and still there
     sentence = r"\(s='hall', a='up'\) to 'hall', which is not among .*with_seen"
     with pytest.raises(ValueError, match=sentence):
         agent.update(agent.init(), None, news)
-    wider = up.UCBVI(task.with_seen([("hall", "up", "hall")]))
+    wider = up.agents.UCBVI(task.with_seen([("hall", "up", "hall")]))
     assert wider.update(wider.init(), None, news).counts.visits.sum() == 1
     near = up.Task.from_seen(seen, 4, neighbours=lambda s, a: [s, "hall", "garden"])
     assert near.available.all()
@@ -226,6 +228,6 @@ def test_a_task_from_what_was_seen():
 
 def test_names_can_be_listed():
     """With names and without; a list of numbers ends where the states do."""
-    assert list(house().known.state_names) == list(house().known.states)
-    plain = up.envs.riverswim(4, 6).known
+    assert list(house().true_task.state_names) == list(house().true_task.states)
+    plain = up.envs.riverswim(4, 6).true_task
     assert list(plain.state_names) == [0, 1, 2, 3]

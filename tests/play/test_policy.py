@@ -7,7 +7,7 @@ import upriver as up
 def learned():
     mdp = up.envs.riverswim(4, 8)
     task = mdp.task("local")
-    return mdp, up.simulate(mdp, up.UCRLMNL(task, up.features.one_hot(task)), 20, seed=1)
+    return mdp, up.simulate(mdp, up.agents.UCRLMNL(task, up.features.one_hot(task)), 20, seed=1)
 
 
 def test_acts_as_the_plan_says():
@@ -61,6 +61,6 @@ def test_black_boxes_have_policies_too(tmp_path):
     import upriver.envs.gymnasium  # noqa: F401, registers
 
     env = gymnasium.make("upriver/RiverSwim-v0")
-    run = up.learn(env, up.Always(up.envs.riverswim().task(), 1), 2)
+    run = up.learn(env, up.agents.Always(up.envs.riverswim().task(), 1), 2)
     run.policy.save(tmp_path / "p.npz")
     assert up.load_policy(tmp_path / "p.npz").act(3, 23) == "right"

@@ -69,7 +69,7 @@ def test_probabilities_and_rewards_that_change_with_the_step():
 def test_a_policy_object_and_its_table_are_the_same():
     mdp = up.envs.riverswim(4, 6)
     plan = up.solve(mdp)
-    by_object = up.rollouts(mdp, up.Policy.from_plan(plan, mdp.known), 20)
+    by_object = up.rollouts(mdp, up.Policy.from_plan(plan, mdp.true_task), 20)
     assert np.array_equal(by_object.states, up.rollouts(mdp, plan.policy, 20).states)
 
 
@@ -80,7 +80,7 @@ def test_a_policy_with_chance(rng):
     many = up.rollouts(mdp, mixture, n, seed=1)
     here = np.eye(4)[0]
     p = np.zeros((4, 2, 4))
-    p[mdp.known.triples] = mdp.probability[0]
+    p[mdp.true_task.triples] = mdp.probability[0]
     for h in range(5):
         met = np.zeros((4, 2))
         np.add.at(met, (many.states[:, h], many.actions[:, h]), 1 / n)

@@ -45,7 +45,7 @@ def test_every_agent_goes_on_byte_identically(name, tmp_path):
 
 def test_equal_contents_give_equal_files(tmp_path):
     mdp = up.envs.riverswim(4, 8)
-    run = up.simulate(mdp, agent := build(up.UCRLMNL, mdp), 5)
+    run = up.simulate(mdp, agent := build(up.agents.UCRLMNL, mdp), 5)
     for name in ("a", "b"):
         up.save_agent(tmp_path / name, agent, run.checkpoint)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
@@ -90,7 +90,7 @@ def test_own_agents_are_handed_over_again(tmp_path):
 def test_own_radius_needs_the_agent_again(tmp_path):
     mdp = up.envs.riverswim(4, 8)
     task = mdp.task()
-    agent = up.UCRLMNL(task, up.features.one_hot(task), radius=lambda e: 0.1)
+    agent = up.agents.UCRLMNL(task, up.features.one_hot(task), radius=lambda e: 0.1)
     run = up.simulate(mdp, agent, 3)
     up.save_agent(tmp_path / "a.npz", agent, run)
     with pytest.raises(ValueError, match="code of your own"):
@@ -227,16 +227,16 @@ def test_mdps_come_back_as_they_were(name, suffix, tmp_path):
     again = up.FiniteMDP.load(tmp_path / f"m{suffix}")
     for field in ("probability", "initial_states", "initial_probability", "reward"):
         np.testing.assert_array_equal(getattr(again, field), getattr(mdp, field))
-    assert again.known.same_support(mdp.known)
+    assert again.true_task.same_support(mdp.true_task)
     assert (again.local is None) == (mdp.local is None)
     if mdp.local is not None:
         assert again.task("local").same_support(mdp.task("local"))
     for f in fields(up.Task):
         if f.name in ("states", "actions"):
-            a, b = getattr(again.known, f.name), getattr(mdp.known, f.name)
+            a, b = getattr(again.true_task, f.name), getattr(mdp.true_task, f.name)
             assert (a is None and b is None) or list(a) == list(b)
-    assert (again.name, again.known.reward_range, again.horizon) == (
-        mdp.name, mdp.known.reward_range, mdp.horizon,
+    assert (again.name, again.true_task.reward_range, again.horizon) == (
+        mdp.name, mdp.true_task.reward_range, mdp.horizon,
     )  # fmt: skip
 
 
@@ -249,7 +249,7 @@ def test_an_mdp_written_by_hand(tmp_path):
         "home,go,work,0.75,1\nhome,go,home,0.25,0\nwork,go,home,1,0\n"
     )
     mdp = up.FiniteMDP.load(tmp_path / "walk.toml")
-    assert mdp.known.states == ("home", "work") and mdp.known.actions == ("go",)
+    assert mdp.true_task.states == ("home", "work") and mdp.true_task.actions == ("go",)
     assert mdp.reward[0, 0] == 0.75  # the expectation
     assert mdp.name == "walk"
 

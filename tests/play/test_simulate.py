@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from tests.reference import as_mixture, dense, optimal_q, policy_value, random_mdp
-from upriver import UCRLMNL, Always, Optimal, Plan, Random, envs, evaluate, features, simulate
+from upriver import Plan, envs, evaluate, features, simulate
 from upriver import simulate as public
+from upriver.agents import UCRLMNL, Always, Optimal, Random
 from upriver.mdp import Task
 from upriver.planning import start_value
 
@@ -256,7 +257,7 @@ class Gambler:
 def test_the_agent_and_the_environment_have_streams_of_their_own():
     """What an agent draws changes nothing of its luck, and is not the environment's luck either."""
     mdp = envs.riverswim(4, horizon=10)
-    quiet, busy = Gambler(mdp.known, 0), Gambler(mdp.known, 11)
+    quiet, busy = Gambler(mdp.true_task, 0), Gambler(mdp.true_task, 11)
     one, two = (simulate(mdp, agent, 30, seed=5) for agent in (quiet, busy))
     assert (one.returns == two.returns).all() and one.returns.std() > 0
     environment, agent = (g.random(330) for g in module.streams(5))

@@ -5,19 +5,19 @@ import pytest
 
 import upriver as up
 from upriver.agents.protocol import Episode
-from upriver.planning.endless import plan_errors, plan_for, plan_l1
+from upriver.planning.infinite_horizon import plan_errors, plan_for, plan_l1
 
 RIVER = up.envs.riverswim(5)
-AVERAGE, DISCOUNTED = RIVER.endless(), RIVER.endless(0.95)
+AVERAGE, DISCOUNTED = RIVER.infinite_horizon(), RIVER.infinite_horizon(0.95)
 
 
 def learners(mdp):
     task = mdp.task("local")
     phi = up.features.shared(task)
     return {
-        "se": up.UCRLMNLSE(task, phi), "ucmnlk": up.UCMNLK(task, phi), "ucrl2": up.UCRL2(task),
-        "psrl": up.PSRL(task), "eps": up.EpsilonGreedy(task, phi), "psrlmnl": up.PSRLMNL(task, phi),
-        "random": up.Random(task),
+        "se": up.agents.UCRLMNLSE(task, phi), "ucmnlk": up.agents.UCMNLK(task, phi), "ucrl2": up.agents.UCRL2(task),
+        "psrl": up.agents.PSRL(task), "eps": up.agents.EpsilonGreedy(task, phi), "psrlmnl": up.agents.PSRLMNL(task, phi),
+        "random": up.agents.Random(task),
     }  # fmt: skip
 
 
@@ -41,18 +41,18 @@ def test_a_stopped_stream_goes_on_as_if_it_had_not(mdp, name):
 
 
 def test_the_optimum_has_no_regret_and_its_rewards_are_the_gain():
-    run = up.simulate(AVERAGE, up.Optimal(AVERAGE), n_steps=40_000)
+    run = up.simulate(AVERAGE, up.agents.Optimal(AVERAGE), n_steps=40_000)
     assert run.regret.sum() < 1e-3
     assert run.returns.mean() == pytest.approx(up.solve(AVERAGE).gain, abs=0.02)
-    left = up.simulate(DISCOUNTED, up.Always(DISCOUNTED.known, 0), n_steps=50)
+    left = up.simulate(DISCOUNTED, up.agents.Always(DISCOUNTED.true_task, 0), n_steps=50)
     best, worth = up.solve(DISCOUNTED).v, up.evaluate(DISCOUNTED, [0] * 5).v
     np.testing.assert_allclose(left.regret, best[0] - worth[0])  # it never leaves the first state
 
 
 def test_gaps_sum_to_the_regret_against_the_gain():
     """T gain - rewards is the sum of the gaps, the change of the bias, and luck of mean 0."""
-    task, best = AVERAGE.known, up.solve(AVERAGE)
-    runs = [up.simulate(AVERAGE, up.Random(task), n_steps=2_000, seed=s) for s in range(100)]
+    task, best = AVERAGE.true_task, up.solve(AVERAGE)
+    runs = [up.simulate(AVERAGE, up.agents.Random(task), n_steps=2_000, seed=s) for s in range(100)]
     luck = [2_000 * best.gain - run.returns.sum() - run.regret.sum() for run in runs]
     error = np.std(luck) / 10
     assert abs(np.mean(luck)) < 3 * error + best.span and error < 0.02 * runs[0].regret.sum()
@@ -64,23 +64,23 @@ def test_random_restarts_begin_anew():
     )
     seen = []
 
-    class Watch(up.Always):
+    class Watch(up.agents.Always):
         def update(self, state, plan, episode):
             seen.append(episode)
 
     for restart, many in ((0.0, 1), (0.25, 250)):
         seen.clear()
-        run = up.simulate(far, Watch(far.known), n_steps=1_000, restart=restart)
+        run = up.simulate(far, Watch(far.true_task), n_steps=1_000, restart=restart)
         assert len(run.returns) == sum(len(e.actions) for e in seen) == 1_000
         assert all(e.states[0] == 0 for e in seen) and abs(len(seen) - many) < 50
         assert all((np.diff(e.states) == (e.states[:-1] < 3)).all() for e in seen)
 
 
 def test_ucrl2_plans_again_when_a_count_has_doubled():
-    agent = up.UCRL2(AVERAGE.task("local"))
+    agent = up.agents.UCRL2(AVERAGE.task("local"))
     plans = []
 
-    class Watch(up.UCRL2):
+    class Watch(up.agents.UCRL2):
         def update(self, state, plan, episode):
             plans.append((state.counts.visits.copy(), episode))
             return super().update(state, plan, episode)
@@ -103,7 +103,7 @@ def test_plans_change_when_the_determinant_has_doubled(name):
     episode = Episode(states, np.ones(21, np.int64), np.zeros(21))
     plan = agent.plan(agent.init(), rng)
     state = agent.update(agent.init(), plan, episode)
-    kept = agent.lasts(state, plan, episode)
+    kept = agent.steps_until_replan(state, plan, episode)
     assert 1 < kept < 21
 
     def logdet(n):
@@ -126,13 +126,13 @@ def test_plans_change_when_the_determinant_has_doubled(name):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: up.simulate(AVERAGE, up.Random(AVERAGE.known), 5), "has no last step; give n_st"),
-        (lambda: up.simulate(RIVER, up.Random(RIVER.known), n_steps=5), "n_steps and restart are"),
-        (lambda: up.simulate(AVERAGE, up.Random(AVERAGE.known), n_steps=0), "n_steps is 0"),
-        (lambda: up.simulate(AVERAGE, up.Random(AVERAGE.known), n_steps=5, restart=1.0),
+        (lambda: up.simulate(AVERAGE, up.agents.Random(AVERAGE.true_task), 5), "has no last step; give n_st"),
+        (lambda: up.simulate(RIVER, up.agents.Random(RIVER.true_task), n_steps=5), "n_steps and restart are"),
+        (lambda: up.simulate(AVERAGE, up.agents.Random(AVERAGE.true_task), n_steps=0), "n_steps is 0"),
+        (lambda: up.simulate(AVERAGE, up.agents.Random(AVERAGE.true_task), n_steps=5, restart=1.0),
          r"restart is 1\.0; it must be at least 0 and less than 1"),
-        (lambda: up.simulate(AVERAGE, up.Random(DISCOUNTED.known), n_steps=5), "the agent's task"),
-        (lambda: up.UCBVI(AVERAGE.known), "UCBVI plans for a number of steps, and the task has no"),
+        (lambda: up.simulate(AVERAGE, up.agents.Random(DISCOUNTED.true_task), n_steps=5), "the agent's task"),
+        (lambda: up.agents.UCBVI(AVERAGE.true_task), "UCBVI plans for a number of steps, and the task has no"),
     ],
 )  # fmt: skip
 def test_bad_calls_are_one_sentence(call, message):
@@ -141,9 +141,9 @@ def test_bad_calls_are_one_sentence(call, message):
 
 
 def shifted(pay):
-    """RIVER in other units, its reward paid on arrival where `pay`."""
+    """RIVER in other units, its reward paid on next_state_reward where `pay`."""
     p = np.zeros((5, 2, 5))
-    p[RIVER.known.triples] = RIVER.probability[0]
+    p[RIVER.true_task.triples] = RIVER.probability[0]
     r = 10.0 * RIVER.reward - 3.0
     r = r[:, :, None] + (np.arange(5.0) - p @ np.arange(5.0)[:, None]) if pay else r
     return up.FiniteMDP.from_arrays(p, r, None, discount=0.95)
@@ -152,12 +152,16 @@ def shifted(pay):
 @pytest.mark.parametrize("pay", [False, True])
 def test_rewards_of_any_size_and_of_the_next_state(pay):
     mdp = shifted(pay)
-    task, best = mdp.known, up.solve(mdp)
+    task, best = mdp.true_task, up.solve(mdp)
     np.testing.assert_allclose(best.v, 10.0 * up.solve(DISCOUNTED).v - 3.0 / 0.05, atol=1e-6)
-    run = up.simulate(mdp, up.Optimal(mdp), n_steps=20_000)
+    run = up.simulate(mdp, up.agents.Optimal(mdp), n_steps=20_000)
     assert abs(run.regret).max() < 1e-6
     assert run.returns.min() >= task.reward_range[0] and run.returns.max() <= task.reward_range[1]
-    for agent in (up.UCRL2(task), up.PSRL(task), up.UCRLMNLSE(task, up.features.shared(task))):
+    for agent in (
+        up.agents.UCRL2(task),
+        up.agents.PSRL(task),
+        up.agents.UCRLMNLSE(task, up.features.shared(task)),
+    ):
         assert (up.simulate(mdp, agent, n_steps=500).regret >= -1e-6).all()
     prob, reward, word = mdp.probability[0], task.reward_rows[0], np.uint64(3)
     square = np.zeros(int(task.square_start[-1]))
@@ -166,10 +170,10 @@ def test_rewards_of_any_size_and_of_the_next_state(pay):
         plan_l1(task, prob, reward, np.zeros(10), word, 0.95),
         plan_errors(task, prob, reward, square, 1.0, word),
     ):
-        np.testing.assert_allclose(plan.in_units(task).v[0], best.v, atol=1e-3)
-    anything = plan_l1(task, prob, reward, np.full(10, 2.0), word, 0.95).in_units(task).v[0]
-    paid, arrival = task.paid_rows
-    rows = paid[0].repeat(task.sizes) + (arrival[0] if pay else 0.0)
+        np.testing.assert_allclose(plan.to_user_units(task).v[0], best.v, atol=1e-3)
+    anything = plan_l1(task, prob, reward, np.full(10, 2.0), word, 0.95).to_user_units(task).v[0]
+    paid, next_state_reward = task.paid_rows
+    rows = paid[0].repeat(task.sizes) + (next_state_reward[0] if pay else 0.0)
     v = np.zeros(5)
     for _ in range(1_000):  # the best successor with certainty
         v = task.by_pair(rows + 0.95 * v[task.successors], np.maximum).reshape(5, 2).max(axis=1)

@@ -50,7 +50,7 @@ def test_the_plans_and_the_model_of_one_large_block(plan, pooled, rng, monkeypat
     task = mdp.task("local")
     shared = Features(task, rng.normal(size=(task.n_triples, 3)))
     phi = up.features.pooled(shared) if pooled else shared
-    agent = up.UCRLMNL(task, phi, radius=0.05, optimism=plan)
+    agent = up.agents.UCRLMNL(task, phi, radius=0.05, optimism=plan)
     one, _ = played(mdp, agent, 1, monkeypatch)
     several, parts = played(mdp, agent, 3, monkeypatch)
     assert several == one

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from studies.pages import over_draws
+from studies.untuned import foremost, keeps_up
 
 import upriver as up
+from studies import FINDINGS, Cell, find, measure, slope_of, solved_range
 from upriver.experiments import catalogue, execute, load
 from upriver.experiments.spec import Experiment, parse
 from upriver.results import statistics
 from upriver.results.analysis import Sample, load_runs
 from upriver.results.plots import Band
 from upriver.results.tables import as_csv
-from upriver.studies.findings import FINDINGS, Cell, find, measure, slope_of, solved_range
-from upriver.studies.findings.pages import over_draws
-from upriver.studies.findings.untuned import foremost, keeps_up
-from upriver.studies.tuning import Edge
+from upriver.tuning import Edge
 
 
 def smaller(name: str, environments=None, agents=None, seeds: int = 4, episodes=None) -> Experiment:
@@ -209,7 +209,7 @@ def test_a_river_is_exactly_a_mixture_of_its_directions():
     x = up.features.directions(task).matrix
     assert x.shape[1] == 14
     np.testing.assert_array_equal(x.sum(axis=1), 1.0)
-    true = dict(zip(zip(*mdp.known.triples, strict=True), mdp.probability[0], strict=True))
+    true = dict(zip(zip(*mdp.true_task.triples, strict=True), mdp.probability[0], strict=True))
     prob = [true.get(triple, 0.0) for triple in zip(*task.triples, strict=True)]
     theta = np.linalg.lstsq(x, prob, rcond=None)[0]
     np.testing.assert_allclose(x @ theta, prob, atol=1e-12)

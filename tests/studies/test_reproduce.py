@@ -10,8 +10,8 @@ import pytest
 import upriver as up
 from upriver.cli import main
 from upriver.experiments import load
+from upriver.paper import table1 as paper
 from upriver.results.analysis import Sample
-from upriver.studies import paper
 
 
 def sample(env: str, agent: str, totals: list[float]) -> Sample:
@@ -74,7 +74,7 @@ def test_a_reproduction_with_a_failed_run_writes_no_table(tmp_path, monkeypatch,
     def fails(agent, state, rng):
         raise ArithmeticError("not today")
 
-    monkeypatch.setattr(up.UCRLVTR, "plan", fails)
+    monkeypatch.setattr(up.agents.UCRLVTR, "plan", fails)
     assert main(["reproduce", "--out", str(tmp_path), "--runs", "1", "--jobs", "1", "--quiet"]) == 1
     assert "ArithmeticError: not today" in capsys.readouterr().err
     assert not list(tmp_path.glob("table1.*")) and not list(tmp_path.glob("*.png"))

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from studies.measured import power
 
 import upriver as up
+from studies import changing, kappa
 from tests.studies.test_findings import found, smaller
 from upriver.agents.protocol import Episode
 from upriver.diagnostics.curvature import kappa_at
@@ -15,22 +17,20 @@ from upriver.experiments import load
 from upriver.experiments.reading import loads
 from upriver.mnl import confidence, online
 from upriver.mnl.confidence import Evidence
-from upriver.studies.findings import changing, kappa
-from upriver.studies.findings.measured import power
 
 
 @pytest.mark.parametrize(("target", "u"), [(0.2, 2), (1e-4, 2), (1e-5, 7)])
 def test_drawn_problems_have_the_kappa_and_the_norm_that_they_tell(target, u):
     mdp = kappa.drawn(target, n_states=12, dimension=3, max_successors=u, seed=4)
-    measured = kappa_at(mdp.known, mdp.probability)
+    measured = kappa_at(mdp.true_task, mdp.probability)
     assert measured is not None and measured.value == pytest.approx(target, rel=1e-9)
     features = kappa.drawn_features(mdp.task())
-    first = np.repeat(mdp.known.indptr[:-1], mdp.known.sizes)
+    first = np.repeat(mdp.true_task.indptr[:-1], mdp.true_task.sizes)
     rows = features.matrix - features.matrix[first]
     log_odds = np.log(mdp.probability[0]) - np.log(mdp.probability[0][first])
     theta, *_ = np.linalg.lstsq(rows, log_odds, rcond=None)
     assert rows @ theta == pytest.approx(log_odds, abs=1e-9)
-    told = mdp.known.states[0]
+    told = mdp.true_task.states[0]
     assert np.linalg.norm(theta) == pytest.approx(told.theta_bound) and told.kappa == target
     with pytest.raises(ValueError, match=r"kappa is 0.3; with 2 successors it is below 0.25"):
         kappa.drawn(0.3)
@@ -85,10 +85,12 @@ def test_a_core_for_each_step_is_a_feature_of_the_step(rng):
     """On the river with a clock, features by step are cores by step on the river without one."""
     river, clocked = up.envs.tidal_river(4, 6), changing.clocked_river(4, 6)
     assert up.solve(clocked).v[0, 0] == pytest.approx(up.solve(river).v[0, 0])
-    own = up.UCRLMNLSE(river.task(), up.envs.tidal_river_features(river.task()), per_step=True)
+    own = up.agents.UCRLMNLSE(
+        river.task(), up.envs.tidal_river_features(river.task()), per_step=True
+    )
     task = clocked.task()
-    each = up.UCRLMNLSE(task, changing.core_of_each_step(task))
-    one = up.UCRLMNLSE(task, changing.one_core(task))
+    each = up.agents.UCRLMNLSE(task, changing.core_of_each_step(task))
+    one = up.agents.UCRLMNLSE(task, changing.one_core(task))
     flat = replace(own, per_step=False)
     states = [agent.init() for agent in (own, each, flat, one)]
     for plain, timed in episodes_of(river, 5, rng):
@@ -200,11 +202,11 @@ def test_cores_that_are_pooled_over_steps_lose_little_in_both_cases(tmp_path):
     assert at["current 1.5", one].lost > 4 * at["current 0", one].lost  # what a wrong model costs
 
 
-@pytest.mark.parametrize("name", ["upriver.studies.reproduce:reproduce", "upriver.mdp.files:load"])
+@pytest.mark.parametrize("name", ["upriver.paper.reproduce:reproduce", "upriver.mdp.files:load"])
 def test_a_spec_may_name_problems_of_the_studies_and_no_other_code_of_ours(name):
     text = load("changing").to_toml().replace(CLOCKED, name)
     with pytest.raises(ValueError, match=r"must be a function that returns FiniteMDP|--trust"):
         loads(text)
 
 
-CLOCKED = "upriver.studies.findings.changing:clocked_river"
+CLOCKED = "studies.changing:clocked_river"

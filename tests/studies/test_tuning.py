@@ -12,7 +12,7 @@ import upriver as up
 from tests.experiments.sweeping import stored, sweep
 from upriver.experiments import execute, load
 from upriver.experiments.spec import TUNING_SEEDS, parse
-from upriver.studies.tuning import ALL, Edge, Point, doubts, grid_of, tune
+from upriver.tuning import ALL, Edge, Point, doubts, grid_of, tune
 
 TWO = parse(
     {
@@ -48,7 +48,7 @@ def by_hand(n_states: int, episodes: int, radius: float) -> np.ndarray:
     """Cumulative exact values over the tuning seeds, straight from `simulate`."""
     mdp = up.envs.riverswim(n_states)
     task = mdp.task("local")
-    agent = up.UCRLMNL(task, up.features.one_hot(task), radius=radius, regularization=1.0)
+    agent = up.agents.UCRLMNL(task, up.features.one_hot(task), radius=radius, regularization=1.0)
     seeds = range(TUNING_SEEDS, TUNING_SEEDS + 4)
     return np.array([up.simulate(mdp, agent, episodes, s).values.sum() for s in seeds])
 
@@ -129,7 +129,7 @@ def test_the_declared_grid_is_taken_unless_the_entry_says_otherwise():
         ],
         seeds=1,
     ).agents
-    grid = up.UCRLMNL.GRID
+    grid = up.agents.UCRLMNL.GRID
     assert len(grid_of(plain)) == len(grid["radius"]) * len(grid["regularization"])
     assert len(grid_of(narrowed)) == len(grid["regularization"])
     assert {p["radius"] for p in grid_of(narrowed)} == {0.5}
@@ -233,7 +233,7 @@ def choice(scores: dict[float, np.ndarray], shared: bool = False, optimum: float
     """`choose` over radii with the scores of common seeds given."""
     from upriver.experiments.runspec import RunSpec
     from upriver.results.analysis import Sample
-    from upriver.studies.tuning import Candidate, choose
+    from upriver.tuning import Candidate, choose
 
     candidates, samples = [], {}
     for radius, values in scores.items():

@@ -17,7 +17,7 @@ from upriver.agents.uc_matrix_rl import uc_matrix_rl_theory_bonus
 from upriver.mnl import model, online
 from upriver.mnl.confidence import Evidence
 from upriver.play.simulate import streams
-from upriver.studies.tuning import choose
+from upriver.tuning import choose
 
 ln = np.log
 
@@ -87,7 +87,9 @@ def test_the_bonus_of_uc_matrix_rl(rng):
 def test_the_first_episode_of_epsilon_greedy_explores_with_epsilon():
     """epsilon k^-decay is epsilon at k = 1: with a steep decay it is all, and then nothing."""
     task = up.envs.riverswim(6, 40).task()
-    agent, calm = (up.EpsilonGreedy(task, up.features.one_hot(task), e, 60.0) for e in (1.0, 0.0))
+    agent, calm = (
+        up.agents.EpsilonGreedy(task, up.features.one_hot(task), e, 60.0) for e in (1.0, 0.0)
+    )
     for k, share in ((1, 0.5), (2, 0.0)):
         state = agent.init()._replace(k=k)
         tables = [x.plan(state, np.random.default_rng(0)).policy for x in (agent, calm)]
@@ -109,7 +111,7 @@ def test_the_environment_and_the_agent_draw_from_streams_of_their_own():
 def test_a_p_value_by_simulation_counts_the_log_itself():
     """(1 + as bad) / (1 + drawn): never 0, so the level is kept however few logs are drawn."""
     mdp = up.envs.riverswim(8, 4)
-    task = mdp.known
+    task = mdp.true_task
     s, a, s2 = task.triples
     log = {"state": s, "action": [task.actions[i] for i in a], "next_state": s2}
     counts = np.rint(400.0 * mdp.probability[0])

@@ -27,8 +27,8 @@ def radii_at_the_core(features, theta, agent):
     prob = softmax_rows(features.task, np.asarray(features.matrix @ theta.T).T)
     kappa, bound = kappa_at(features.task, prob).value, float(np.linalg.norm(theta))
     return {
-        "printed": up.lemma1_radius(kappa, bound, DELTA),
-        "corrected": up.corrected_radius(kappa, bound, DELTA),
+        "printed": up.radii.lemma1_radius(kappa, bound, DELTA),
+        "corrected": up.radii.corrected_radius(kappa, bound, DELTA),
     }
 
 
@@ -44,8 +44,8 @@ def family(n_problems: int, norm: float, theory: bool, seed: int = 0):
             dimension=int(rng.integers(2, 4)),
             norm=norm,
         )
-        lam = up.theory_regularization(features) if theory else norm**2
-        yield mdp, features, up.UCRLMNL(features.task, features, 0.1, lam)
+        lam = up.radii.theory_regularization(features) if theory else norm**2
+        yield mdp, features, up.agents.UCRLMNL(features.task, features, 0.1, lam)
 
 
 def measure(n_problems: int, norm: float, theory: bool) -> Coverage:
@@ -66,8 +66,8 @@ class Noise(NamedTuple):
 def measure_noise(problems, n_episodes: int = EPISODES) -> Noise:
     """The martingale part of Lemma 1 by itself, without kappa and ||theta*||, which hide it."""
     # kappa -> 1 and L_theta -> 0 leave exactly the noise part of either radius
-    printed = up.lemma1_radius(1 - 1e-12, 1e-300, DELTA)
-    corrected = up.corrected_radius(1 - 1e-12, 1e-300, DELTA)
+    printed = up.radii.lemma1_radius(1 - 1e-12, 1e-300, DELTA)
+    corrected = up.radii.corrected_radius(1 - 1e-12, 1e-300, DELTA)
     rows = []
     for i, (mdp, features, agent) in enumerate(problems):
         task, rng = features.task, np.random.default_rng([i, 77])
@@ -77,7 +77,7 @@ def measure_noise(problems, n_episodes: int = EPISODES) -> Noise:
             counts = state.model.counts[0]
             visits = np.repeat(np.add.reduceat(counts, task.indptr[:-1]), task.sizes)
             s = features.matrix.T @ (counts - visits * mdp.probability[0])
-            gram = up.gram_matrix(features, counts, state.model.regularization)
+            gram = up.radii.gram_matrix(features, counts, state.model.regularization)
             about = evidence(features, state.k, state.model)
             row.append((np.sqrt(s @ np.linalg.solve(gram, s)), printed(about), corrected(about)))
             plan = agent.plan(state, rng)
@@ -88,7 +88,7 @@ def measure_noise(problems, n_episodes: int = EPISODES) -> Noise:
 
 def play(mdp, policy, rng):
     """One episode, drawn the plain way."""
-    task, s = mdp.known, int(mdp.initial_states[0])
+    task, s = mdp.true_task, int(mdp.initial_states[0])
     states, actions, rewards = [s], [], []
     for h in range(task.horizon):
         a = int(policy[h, s])
@@ -117,12 +117,12 @@ def test_corrected_noise_bound_covers(norm):
 
 def test_units_change_nothing_but_the_printed_radius():
     """varphi -> 3 varphi with lambda = L_varphi^2 is a change of units (E4)."""
-    act: Any = up.constant_radius(0.1)
+    act: Any = up.radii.constant_radius(0.1)
     short, long = [], []
     for mdp, features, _ in family(3, 1.0, theory=False):
         scaled = up.Features(features.task, 3.0 * features.matrix)
-        short.append((mdp, features, up.UCRLMNL(features.task, features, act, 1.0)))
-        long.append((mdp, scaled, up.UCRLMNL(features.task, scaled, act, 9.0)))
+        short.append((mdp, features, up.agents.UCRLMNL(features.task, features, act, 1.0)))
+        long.append((mdp, scaled, up.agents.UCRLMNL(features.task, scaled, act, 9.0)))
     one, three = measure_noise(short, 8), measure_noise(long, 8)
     np.testing.assert_allclose(one.norm, three.norm, atol=1e-9)
     np.testing.assert_allclose(one.corrected, three.corrected)
@@ -135,7 +135,7 @@ def wide_family(n_problems: int):
     rng = np.random.default_rng(30)
     for _ in range(n_problems):
         mdp, features, _ = random_problem(rng, n_states=6, dimension=30, norm=norm, reach=2.0)
-        yield mdp, features, up.UCRLMNL(features.task, features, 0.1, norm**2)
+        yield mdp, features, up.agents.UCRLMNL(features.task, features, 0.1, norm**2)
 
 
 def test_printed_radius_fails_where_the_features_are_many_and_long():

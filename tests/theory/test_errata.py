@@ -76,7 +76,7 @@ def test_e3_the_estimate_may_leave_the_ball():
     mdp = up.envs.riverswim(6)
     features = up.features.one_hot(mdp.task())
     bound = float(np.linalg.norm(theta_star(mdp, features)))
-    agent = up.UCRLMNL(mdp.task(), features, regularization=0.01)
+    agent = up.agents.UCRLMNL(mdp.task(), features, regularization=0.01)
     norms = [
         np.linalg.norm(up.simulate(mdp, agent, 30, seed=i).state.model.theta) for i in range(10)
     ]
@@ -85,7 +85,7 @@ def test_e3_the_estimate_may_leave_the_ball():
 
 def test_e4_the_printed_radius_is_right_for_unit_features_only():
     same = evidence(30, 5, 1.0, 4.0)
-    printed, corrected = (r(0.1, 1.0) for r in (up.lemma1_radius, up.corrected_radius))
+    printed, corrected = (r(0.1, 1.0) for r in (up.radii.lemma1_radius, up.radii.corrected_radius))
     # for L_varphi = 1 they differ by one episode in the determinant's bound and nothing else
     assert printed(same._replace(k=29)) == pytest.approx(corrected(same))
     for norm in (0.3, 3.0):
@@ -95,8 +95,8 @@ def test_e4_the_printed_radius_is_right_for_unit_features_only():
 
 def test_e4_the_printed_radius_can_be_negative():
     wide = evidence(1, 30, float(np.sqrt(2 * np.e)), 2 * np.e)
-    assert up.lemma1_radius(0.1, 1.0 / wide.norm_bound)(wide) < 0.0
-    assert up.corrected_radius(0.1, 1.0 / wide.norm_bound)(wide) > 0.0
+    assert up.radii.lemma1_radius(0.1, 1.0 / wide.norm_bound)(wide) < 0.0
+    assert up.radii.corrected_radius(0.1, 1.0 / wide.norm_bound)(wide) > 0.0
 
 
 def test_e4_d_log_term_changes_sign_at_sqrt_2():
@@ -104,7 +104,7 @@ def test_e4_d_log_term_changes_sign_at_sqrt_2():
 
     def spread(norm: float, d: int) -> float:
         e = evidence(1, d, norm, norm**2, horizon=10**9)  # the determinant's part is the same
-        return up.lemma1_radius(0.5, 1e-300)(e)
+        return up.radii.lemma1_radius(0.5, 1e-300)(e)
 
     for norm, sign in ((1.0, 1), (np.sqrt(2), 0), (2.0, -1)):
         at = 4.0 / norm**2 / 0.5
@@ -129,12 +129,14 @@ def test_e6_the_gram_matrix_follows_lambda():
     """A_k = lambda_k I + sum, where adding to A_{k-1} alone would keep lambda_1."""
     mdp = up.envs.riverswim(4)
     features = up.features.one_hot(mdp.task())
-    agent = up.UCRLMNL(mdp.task(), features, regularization=up.theory_regularization(features))
+    agent = up.agents.UCRLMNL(
+        mdp.task(), features, regularization=up.radii.theory_regularization(features)
+    )
     state = up.simulate(mdp, agent, 12, seed=1).state
     lam = agent.lam(state.k)
     assert lam > 1.3 * agent.lam(1)
-    gram = up.gram_matrix(features, state.model.counts[0], lam).toarray()
-    bare = up.gram_matrix(features, state.model.counts[0], agent.lam(1)).toarray()
+    gram = up.radii.gram_matrix(features, state.model.counts[0], lam).toarray()
+    bare = up.radii.gram_matrix(features, state.model.counts[0], agent.lam(1)).toarray()
     np.testing.assert_allclose(gram - bare, (lam - agent.lam(1)) * np.eye(len(gram)), atol=1e-9)
     assert mnl.logdet_ratio(features, state.model) == pytest.approx(
         np.linalg.slogdet(gram)[1] - len(gram) * np.log(lam)
@@ -143,7 +145,9 @@ def test_e6_the_gram_matrix_follows_lambda():
 
 def test_e7_the_radius_carries_one_over_kappa():
     e = evidence(10, 5, 1.0, 4.0)
-    assert up.lemma1_radius(0.01, 1.0)(e) == pytest.approx(10 * up.lemma1_radius(0.1, 1.0)(e))
+    assert up.radii.lemma1_radius(0.01, 1.0)(e) == pytest.approx(
+        10 * up.radii.lemma1_radius(0.1, 1.0)(e)
+    )
 
 
 def test_e8_the_closed_form_overshoots_by_more_than_the_lemma_says(rng):
@@ -152,12 +156,12 @@ def test_e8_the_closed_form_overshoots_by_more_than_the_lemma_says(rng):
     task, h = features.task, features.task.horizon
     model = mnl.start(features, 1.0, 1, with_geometry=True)
     worst = {}
-    for name, plan_with in (
+    for name, plan_from_model in (
         ("closed", up.optimism.closed_form),
         ("exact", up.optimism.exact_maximum),
     ):
         beta = float(np.linalg.norm(theta))  # theta_hat = 0, A = I: theta* is just inside
-        plan = plan_with(task, model, task.reward_rows, beta, np.uint64(1))
+        plan = plan_from_model(task, model, task.reward_rows, beta, np.uint64(1))
         ratios = []
         for step in range(h - 1):
             v = plan.v[step + 1]
@@ -213,15 +217,15 @@ def test_e11_the_printed_deviation_follows_from_the_range(rng):
 
 def test_e12_delta_over_k_only_widens_the_radius():
     e = evidence(100, 5, 1.0, 4.0)
-    union = up.corrected_radius(0.1, 1.0, 0.05 / 100)(e)
-    uniform = up.corrected_radius(0.1, 1.0, 0.05)(e)
+    union = up.radii.corrected_radius(0.1, 1.0, 0.05 / 100)(e)
+    uniform = up.radii.corrected_radius(0.1, 1.0, 0.05)(e)
     assert union - uniform == pytest.approx(4.0 / 2.0 * np.log(100) / 0.1)
 
 
 def test_e12_the_potential_is_summed_with_the_matrices_of_its_time(rng):
     """With A_k of the end the sum is smaller: the stated lemma follows from the proved one."""
     mdp, features, _ = random_problem(rng)
-    agent = up.UCRLMNL(features.task, features, 0.1, 1.0)
+    agent = up.agents.UCRLMNL(features.task, features, 0.1, 1.0)
     seen = up.coverage(mdp, features, agent, n_episodes=30, n_runs=1)
     final = up.simulate(mdp, agent, 30, seed=0).state.model
     visits = np.add.reduceat(final.counts[0], features.task.indptr[:-1])

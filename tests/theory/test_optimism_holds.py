@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from tests.reference import dense, gram, matrix, optimal_q
-from upriver import UCRLMNL, FiniteMDP, constant_radius, features, simulate
+from upriver import FiniteMDP, features, simulate
+from upriver.agents import UCRLMNL
 from upriver.agents.guard import unguarded
 from upriver.features import Features, recentre
+from upriver.mnl.confidence import constant_radius
 from upriver.mnl.likelihood import probabilities
 from upriver.planning import optimism
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from upriver import UCRLMNL, envs, features, simulate, solve
+from upriver import envs, features, simulate, solve
+from upriver.agents import UCRLMNL
 from upriver.planning import start_value
 
 COLUMNS = {(6, 24): 100, (8, 32): 100, (10, 40): 150, (20, 80): 200}

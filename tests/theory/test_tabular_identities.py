@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from tests.reference import groups, random_mdp
-from upriver import UCRLMNL, elliptical_norms, envs, features, simulate
+from upriver import envs, features, simulate
+from upriver.agents import UCRLMNL
 from upriver.features import Features
 from upriver.mnl import model as mnl
+from upriver.mnl.confidence import elliptical_norms
 from upriver.mnl.likelihood import gradient
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from upriver.agents import mnl_family as family
-from upriver.agents.fields import settle_mnl
+from upriver.agents.fields import validate_mnl_fields
 from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
@@ -20,7 +20,7 @@ from upriver.checks import nonnegative_number
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
-from upriver.planning import Plan, backward_induction, clip_nothing, draw_word, random_actions
+from upriver.planning import Plan, backward_induction, clip_nothing, draw_tie_seed, random_actions
 
 
 @guarded
@@ -50,7 +50,7 @@ class EpsilonGreedy:
     }
 
     def __post_init__(self) -> None:
-        settle_mnl(self, decay=nonnegative_number)
+        validate_mnl_fields(self, decay=nonnegative_number)
         if not 0.0 <= self.epsilon <= 1.0:
             raise ValueError(f"epsilon is {self.epsilon!r}; it must lie between 0 and 1")
 
@@ -61,10 +61,10 @@ class EpsilonGreedy:
         task = self.task
         greedy = backward_induction(
             task, state.model.prob, family.reward(self, state), np.zeros((1, len(task.sizes))),
-            np.zeros(task.horizon), clip_nothing(task), draw_word(rng),
+            np.zeros(task.horizon), clip_nothing(task), draw_tie_seed(rng),
         )  # fmt: skip
         chance = self.epsilon * state.k**-self.decay
-        if task.endless:
+        if task.infinite_horizon:
             uniform = task.available / task.available.sum(axis=1, keepdims=True)
             taken = np.eye(task.n_actions)[greedy.policy]
             return greedy._replace(policy=(1.0 - chance) * taken + chance * uniform)
@@ -72,7 +72,7 @@ class EpsilonGreedy:
         table = random_actions(task, rng)
         return greedy._replace(policy=np.where(explore, table, greedy.policy))
 
-    def lasts(self, state: State, plan: Plan, episode: Episode) -> int:
+    def steps_until_replan(self, state: State, plan: Plan, episode: Episode) -> int:
         """Until the determinant of the information has doubled, for tasks without a last step."""
         return family.until_informed(self, state, episode)
 

@@ -51,7 +51,7 @@ MNL = {
 """What fields of these names hold in the learners of the MNL model."""
 
 
-def settle_mnl(agent: Any, **checks: Check) -> None:
+def validate_mnl_fields(agent: Any, **checks: Check) -> None:
     """`settle` by `MNL`, and by `checks` where they say otherwise; features must fit the task."""
     agent.features.check_task(agent.task)
     own = {name: check for name, check in MNL.items() if hasattr(agent, name)}

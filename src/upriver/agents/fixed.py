@@ -36,11 +36,11 @@ class Optimal:
 
     @property
     def task(self) -> Task:
-        return self.mdp.known
+        return self.mdp.true_task
 
     @cached_property
     def best(self) -> Plan:
-        if not self.task.endless:
+        if not self.task.infinite_horizon:
             return solve(self.mdp)
         found: Any = solve(self.mdp)  # one table, for ever
         v = found.bias if self.mdp.discount == 1.0 else found.v
@@ -53,7 +53,7 @@ class Optimal:
     def plan(self, state: None, rng: np.random.Generator) -> Plan:
         return self.best
 
-    def lasts(self, state: None, plan: Plan, episode: Episode) -> int:
+    def steps_until_replan(self, state: None, plan: Plan, episode: Episode) -> int:
         return len(episode.actions)
 
     def update(self, state: None, plan: Plan, episode: Episode) -> None:
@@ -79,12 +79,12 @@ class Random:
 
     def plan(self, state: None, rng: np.random.Generator) -> Plan:
         _, v, _ = empty_plan(self.task)
-        if self.task.endless:
+        if self.task.infinite_horizon:
             uniform = self.task.available / self.task.available.sum(axis=1, keepdims=True)
             return Plan(uniform[None], v)
         return Plan(random_actions(self.task, rng), v)
 
-    def lasts(self, state: None, plan: Plan, episode: Episode) -> int:
+    def steps_until_replan(self, state: None, plan: Plan, episode: Episode) -> int:
         return len(episode.actions)
 
     def update(self, state: None, plan: Plan, episode: Episode) -> None:
@@ -108,7 +108,9 @@ class Fixed:
     IN_UNITS: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        given = stationary_table(self.task, self.table) if self.task.endless else self.table
+        given = (
+            stationary_table(self.task, self.table) if self.task.infinite_horizon else self.table
+        )
         object.__setattr__(self, "table", mixture_or_actions(self.task, given))
 
     def init(self) -> None:
@@ -116,13 +118,13 @@ class Fixed:
 
     def plan(self, state: None, rng: np.random.Generator) -> Plan:
         policy, v, _ = empty_plan(self.task)
-        if self.table.ndim == 2 or self.task.endless:
+        if self.table.ndim == 2 or self.task.infinite_horizon:
             return Plan(self.table.copy(), v)
         chances = np.cumsum(self.table, axis=2)
         policy[:] = (rng.random(policy.shape)[:, :, None] * chances[:, :, -1:] >= chances).sum(2)
         return Plan(policy, v)
 
-    def lasts(self, state: None, plan: Plan, episode: Episode) -> int:
+    def steps_until_replan(self, state: None, plan: Plan, episode: Episode) -> int:
         return len(episode.actions)
 
     def update(self, state: None, plan: Plan, episode: Episode) -> None:
@@ -154,7 +156,7 @@ class Always:
         policy, v, _ = empty_plan(self.task)
         return Plan(np.full_like(policy, self.action), v)
 
-    def lasts(self, state: None, plan: Plan, episode: Episode) -> int:
+    def steps_until_replan(self, state: None, plan: Plan, episode: Episode) -> int:
         return len(episode.actions)
 
     def update(self, state: None, plan: Plan, episode: Episode) -> None:

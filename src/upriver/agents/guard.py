@@ -35,7 +35,7 @@ def guarded(kind: Kind) -> Kind:
     @wraps(make)
     def checked_fields(self: Any, *given: Any, **named: Any) -> None:
         make(self, *given, **named)
-        if self.task.endless and not hasattr(kind, "lasts"):
+        if self.task.infinite_horizon and not hasattr(kind, "steps_until_replan"):
             raise ValueError(
                 f"{kind.__name__} plans for a number of steps, and the task has no last step; use "
                 "UCRLMNLSE, UCMNLK, UCRL2, PSRL or EpsilonGreedy"
@@ -50,34 +50,34 @@ def guarded(kind: Kind) -> Kind:
     @wraps(plan)
     def checked_plan(self: Any, state: Any, rng: Any) -> Any:
         check_state(self, state)
-        return in_units(self, plan(self, state, instance("rng", rng, np.random.Generator)))
+        return to_user_units(self, plan(self, state, instance("rng", rng, np.random.Generator)))
 
     @wraps(update)
     def checked_update(self: Any, state: Any, plan: Any, episode: Any) -> Any:
         check_state(self, state)
         if getattr(kind, "READS_PLAN", False):  # the others need none
             check_plan(self.task, plan)
-            plan = plan.inside(self.task)
+            plan = plan.to_unit_scale(self.task)
         episode = checked_episode(self.task, episode)
-        return update(self, state, plan, inside(self.task, episode))
+        return update(self, state, plan, to_unit_scale(self.task, episode))
 
     kind.plan, kind.update = checked_plan, checked_update
     kind.init, kind.__init__ = noted_init, checked_fields
     return displayed(kind)
 
 
-def in_units(agent: Any, plan: Any) -> Any:
+def to_user_units(agent: Any, plan: Any) -> Any:
     """An agent's plan in the user's units."""
     if getattr(agent, "IN_UNITS", False) or not isinstance(plan, Plan):
         return plan
-    return plan.in_units(agent.task)
+    return plan.to_user_units(agent.task)
 
 
-def inside(task: Task, episode: Episode) -> Episode:
+def to_unit_scale(task: Task, episode: Episode) -> Episode:
     """An episode as agents learn from it, its rewards on the scale of [0, 1]."""
-    if task.units.plain:
+    if task.units.is_identity:
         return episode
-    return episode._replace(rewards=task.units.inside(episode.rewards))
+    return episode._replace(rewards=task.units.to_unit_scale(episode.rewards))
 
 
 def unguarded(agent: Any) -> tuple[Any, Any]:
@@ -177,7 +177,7 @@ def checked_episode(task: Task, episode: Any) -> Episode:
         ) from None
     states, actions = whole_numbers("states", states), whole_numbers("actions", actions)
     rewards = as_float("rewards of the episode", rewards)
-    fits = task.endless or len(actions) <= task.horizon
+    fits = task.infinite_horizon or len(actions) <= task.horizon
     if not (fits and len(states) == len(actions) + 1) or (rewards.shape != actions.shape):
         raise ValueError(
             f"the episode has {len(states)} states, {len(actions)} actions and {rewards.size} "

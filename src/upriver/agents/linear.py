@@ -21,7 +21,7 @@ from upriver.checks import Array, as_float
 from upriver.display import displayed
 from upriver.features import Features
 from upriver.mdp import Task
-from upriver.planning import Clip, Plan, backward_induction, draw_word, swept
+from upriver.planning import Clip, Plan, backward_induction, draw_tie_seed, swept
 from upriver.planning.optimism import ones
 
 
@@ -127,7 +127,7 @@ def one_hot_ridge(task: Task, counts: Array, lam: float) -> tuple[Array, Array]:
 @lru_cache(maxsize=64)
 def clip_q_remaining(task: Task) -> Clip:
     """Q_h is cut to [0, H - h + 1], h from 1, as LSVI-PHE is published."""
-    cap = task.units.room[:-1].copy()
+    cap = task.units.value_range[:-1].copy()
     return Clip(0.0, cap, cap)
 
 
@@ -144,12 +144,14 @@ def value_iteration(
     """
     task, lam, phi = agent.task, agent.regularization, agent.phi
     known = task.reward is not None and not agent.regress_reward
-    pay = task.arrival_rows if known else np.empty((1, 0))  # else it is in what was paid
+    pay = task.next_state_reward_rows if known else np.empty((1, 0))  # else it is in what was paid
     if phi is None:
         prob, weight = one_hot_ridge(task, visits.counts, lam)
         added = one_hot_noise(np.sqrt(weight))
         reward = task.reward_rows if known else visits.paid * weight
-        return backward_induction(task, prob, reward, added, ones(task), clip, draw_word(rng), pay)
+        return backward_induction(
+            task, prob, reward, added, ones(task), clip, draw_tie_seed(rng), pay
+        )
     factor = np.empty((task.horizon, phi.shape[1], phi.shape[1]))
     kernels.linear.factor_steps(task.indptr, visits.counts, phi, lam, factor)
     added, paid = noise(factor), visits.paid
@@ -157,5 +159,5 @@ def value_iteration(
         added, paid = added + task.reward_rows, np.zeros((1, len(task.sizes)))
     return swept(
         task, kernels.linear.sweep_regression, (visits.counts, paid, factor, added), (phi,), (),
-        clip, draw_word(rng), pay,
+        clip, draw_tie_seed(rng), pay,
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """LSVI-PHE: least-squares value iteration with perturbed histories.
 
-Ishfaq et al., "Randomized Exploration for Reinforcement Learning with General Value Function
+Ishfaq et al., "Randomized Exploration for Reinforcement LearningRun with General Value Function
 Approximation" (2021), the linear case. M times over, Gaussian noise is added to the regression
 targets and to the prior; the largest of the M predictions is optimistic often enough.
 """
@@ -74,7 +74,7 @@ class LSVIPHE:
 
     def plan(self, state: Visits, rng: np.random.Generator) -> Plan:
         task, size = self.task, self.ensemble
-        sigma, shape = self.noise * task.units.most, (task.horizon, len(task.sizes))
+        sigma, shape = self.noise * task.units.max_value, (task.horizon, len(task.sizes))
 
         def drawn(factor: Array) -> Array:
             normals = rng.standard_normal((task.horizon, size, self.phi.shape[1]))

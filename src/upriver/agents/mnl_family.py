@@ -42,7 +42,7 @@ def lam(agent: Any, k: int) -> float:
 
 def advance(agent: Any, state: State, model: Any, episode: Episode) -> State:
     """The state after an episode, from which `model` was learned."""
-    k = state.k + (len(episode.actions) if agent.task.endless else 1)
+    k = state.k + (len(episode.actions) if agent.task.infinite_horizon else 1)
     sums = rewards.observe(agent.task, state.rewards, episode)
     return new_tuple(State, (k, model, sums))
 

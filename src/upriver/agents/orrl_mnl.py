@@ -1,6 +1,6 @@
 """ORRL-MNL: randomised exploration with an online mirror descent estimate and local curvature.
 
-Cho, Hwang, Lee and Oh, "Randomized Exploration for Reinforcement Learning with Multinomial Logistic
+Cho, Hwang, Lee and Oh, "Randomized Exploration for Reinforcement LearningRun with Multinomial Logistic
 Function Approximation" (2024), Algorithm 2. Time and memory per episode do not grow with k.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from upriver.agents import mnl_family as family
-from upriver.agents.fields import optional, settle_mnl
+from upriver.agents.fields import optional, validate_mnl_fields
 from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
@@ -21,7 +21,7 @@ from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import online
 from upriver.mnl.confidence import Radius
-from upriver.planning import Plan, backward_induction, clip_q_above, draw_word
+from upriver.planning import Plan, backward_induction, clip_q_above, draw_tie_seed
 from upriver.planning.optimism import ones
 
 
@@ -66,7 +66,7 @@ class ORRLMNL:
 
     def __post_init__(self) -> None:
         theory = online.orrl_samples(self.task)
-        settle_mnl(self, n_samples=optional(theory, positive_integer))
+        validate_mnl_fields(self, n_samples=optional(theory, positive_integer))
 
     def init(self) -> State:
         """theta_1 = 0, B_1 = lambda I."""
@@ -75,13 +75,13 @@ class ORRLMNL:
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Perturbed values with theta_k, sigma_k and beta_k."""
         assert self.n_samples is not None
-        beta, horizon, model = self.beta(state), self.task.units.most, state.model
+        beta, horizon, model = self.beta(state), self.task.units.max_value, state.model
         reward = family.reward(self, state)
         noise = online.noise(self.features, model, self.n_samples, rng, centred=True)
         bonus = horizon * beta * noise + 3.0 * horizon * (beta * model.width) ** 2
         return backward_induction(
             self.task, model.prob, reward, bonus, ones(self.task), clip_q_above(self.task),
-            draw_word(rng),
+            draw_tie_seed(rng),
         )  # fmt: skip
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:

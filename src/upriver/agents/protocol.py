@@ -50,7 +50,7 @@ class Agent(Protocol):
 class Streaming(Agent, Protocol):
     """A learner for tasks without a last step: an episode is what is played of one plan."""
 
-    def lasts(self, state: Any, plan: Plan, episode: Episode) -> int:
+    def steps_until_replan(self, state: Any, plan: Plan, episode: Episode) -> int:
         """How many steps of `episode`, a stretch of a stream, the plan is played for; all of them
         where no reason to plan again is met in it.
         """

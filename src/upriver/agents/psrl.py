@@ -1,6 +1,6 @@
 """PSRL: draw a model from the posterior, play its optimum for an episode.
 
-Osband, Russo and Van Roy, "(More) Efficient Reinforcement Learning via Posterior Sampling", 2013,
+Osband, Russo and Van Roy, "(More) Efficient Reinforcement LearningRun via Posterior Sampling", 2013,
 after Strens (2000). The prior is a Dirichlet distribution over the task's support of each (s, a).
 """
 
@@ -19,7 +19,7 @@ from upriver.agents.protocol import Episode
 from upriver.checks import positive_number
 from upriver.display import displayed
 from upriver.mdp import Task
-from upriver.planning import Plan, backward_induction, clip_nothing, draw_word
+from upriver.planning import Plan, backward_induction, clip_nothing, draw_tie_seed
 
 
 @displayed
@@ -64,10 +64,10 @@ class PSRL:
         reward = rewards.posterior_reward(task, state.rewards, rng)
         return backward_induction(
             task, prob, reward, np.zeros((1, len(task.sizes))), np.zeros(task.horizon),
-            clip_nothing(task), draw_word(rng),
+            clip_nothing(task), draw_tie_seed(rng),
         )  # fmt: skip
 
-    def lasts(self, state: PSRLState, plan: Plan, episode: Episode) -> int:
+    def steps_until_replan(self, state: PSRLState, plan: Plan, episode: Episode) -> int:
         """Until the visits of a pair have doubled, for tasks without a last step."""
         return tabular.until_doubled(self.task, state.counts, episode)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from upriver.agents import mnl_family as family
 from upriver.agents import rewards
-from upriver.agents.fields import settle_mnl
+from upriver.agents.fields import validate_mnl_fields
 from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
@@ -24,7 +24,7 @@ from upriver.mdp import Task
 from upriver.mnl import model as mnl
 from upriver.mnl.likelihood import probabilities
 from upriver.mnl.sampling import sample
-from upriver.planning import Plan, backward_induction, clip_nothing, draw_word
+from upriver.planning import Plan, backward_induction, clip_nothing, draw_tie_seed
 
 
 @guarded
@@ -52,7 +52,7 @@ class PSRLMNL:
     }
 
     def __post_init__(self) -> None:
-        settle_mnl(self, inflation=positive_number)
+        validate_mnl_fields(self, inflation=positive_number)
 
     def init(self) -> State:
         return family.begin(self, mnl.start, with_geometry=False)
@@ -64,10 +64,10 @@ class PSRLMNL:
         reward = rewards.posterior_reward(task, state.rewards, rng)
         return backward_induction(
             task, prob, reward, np.zeros((1, len(task.sizes))), np.zeros(task.horizon),
-            clip_nothing(task), draw_word(rng),
+            clip_nothing(task), draw_tie_seed(rng),
         )  # fmt: skip
 
-    def lasts(self, state: State, plan: Plan, episode: Episode) -> int:
+    def steps_until_replan(self, state: State, plan: Plan, episode: Episode) -> int:
         """Until the determinant of B has doubled, for tasks without a last step."""
         return family.until_informed(self, state, episode)
 

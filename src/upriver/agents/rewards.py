@@ -73,7 +73,7 @@ def optimistic_reward(task: Task, sums: RewardSums | None, scale: float) -> Arra
     return np.where(sums.visits > 0, upper, 1.0)[None]
 
 
-def few_errors_above(task: Task, sums: RewardSums | None, beta: float) -> Array:
+def reward_upper_bound(task: Task, sums: RewardSums | None, beta: float) -> Array:
     """(1 | H, S*A) the known reward, or the mean and beta standard errors of it, at most 1.
 
     The variance of a pair is estimated with one imagined observation of the pooled one, and the

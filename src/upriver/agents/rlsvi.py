@@ -22,7 +22,7 @@ from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_number
 from upriver.display import displayed
 from upriver.mdp import Task
-from upriver.planning import Plan, backward_induction, clip_v_remaining, draw_word
+from upriver.planning import Plan, backward_induction, clip_v_remaining, draw_tie_seed
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class russo_noise:
     def __call__(self, task: Task, k: int) -> Array:
         horizon, states = task.horizon, task.n_states
         size = log(2.0 * horizon * states * task.n_actions * k)
-        per_step = task.units.most / horizon  # 1 without terminal values
+        per_step = task.units.max_value / horizon  # 1 without terminal values
         return np.full(horizon, per_step * sqrt(0.5 * horizon**3 * states * size))
 
 
@@ -103,7 +103,13 @@ class RLSVI:
         draws = rng.standard_normal((task.horizon, len(spread))) * spread
         reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
         return backward_induction(
-            task, prob, reward, draws, rule(task, state.k), clip_v_remaining(task), draw_word(rng)
+            task,
+            prob,
+            reward,
+            draws,
+            rule(task, state.k),
+            clip_v_remaining(task),
+            draw_tie_seed(rng),
         )
 
     def update(self, state: RLSVIState, plan: Plan, episode: Episode) -> RLSVIState:

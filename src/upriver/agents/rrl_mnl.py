@@ -1,6 +1,6 @@
 """RRL-MNL: randomised exploration with an online Newton estimate.
 
-Cho, Hwang, Lee and Oh, "Randomized Exploration for Reinforcement Learning with Multinomial Logistic
+Cho, Hwang, Lee and Oh, "Randomized Exploration for Reinforcement LearningRun with Multinomial Logistic
 Function Approximation" (2024), Algorithm 1. Time and memory per episode do not grow with k.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from upriver.agents import mnl_family as family
-from upriver.agents.fields import optional, settle_mnl
+from upriver.agents.fields import optional, validate_mnl_fields
 from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
@@ -21,7 +21,7 @@ from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import online
 from upriver.mnl.confidence import Radius
-from upriver.planning import Plan, backward_induction, clip_q_above, draw_word
+from upriver.planning import Plan, backward_induction, clip_q_above, draw_tie_seed
 from upriver.planning.optimism import ones
 
 
@@ -65,7 +65,7 @@ class RRLMNL:
 
     def __post_init__(self) -> None:
         theory = online.rrl_samples(self.task)
-        settle_mnl(self, n_samples=optional(theory, positive_integer))
+        validate_mnl_fields(self, n_samples=optional(theory, positive_integer))
 
     def init(self) -> State:
         """theta_1 = 0, A_1 = lambda I."""
@@ -78,7 +78,7 @@ class RRLMNL:
         noise = online.noise(self.features, state.model, self.n_samples, rng, centred=False)
         return backward_induction(
             self.task, state.model.prob, reward, noise, self.sigma(state) * ones(self.task),
-            clip_q_above(self.task), draw_word(rng),
+            clip_q_above(self.task), draw_tie_seed(rng),
         )  # fmt: skip
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
@@ -90,4 +90,4 @@ class RRLMNL:
 
     def sigma(self, state: State) -> float:
         """sigma_k = H alpha_k, the scale of the perturbation."""
-        return self.task.units.most * family.beta(self, state)
+        return self.task.units.max_value * family.beta(self, state)

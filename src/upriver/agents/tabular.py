@@ -45,7 +45,7 @@ def steps_left(task: Task) -> Array:
 
     More where there are terminal values or the reward depends on s'.
     """
-    return task.units.ahead.copy()
+    return task.units.next_value_range.copy()
 
 
 def absorb(task: Task, counts: Counts, episode: Transitions) -> Counts:

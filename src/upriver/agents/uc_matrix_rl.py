@@ -1,6 +1,6 @@
 """UC-MatrixRL: optimistic RL with a bilinear transition model.
 
-Yang and Wang, "Reinforcement Learning in Feature Space: Matrix Bandit, Kernels, and Regret Bound"
+Yang and Wang, "Reinforcement LearningRun in Feature Space: Matrix Bandit, Kernels, and Regret Bound"
 (2020). The model is P(s'|s,a) = phi(s,a)^T M* psi(s'). In each episode: estimate M* by ridge
 regression, widen by ||phi||_{A^-1}, plan, play the greedy policy.
 """
@@ -20,7 +20,7 @@ from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_integer, positive_number
 from upriver.display import displayed
 from upriver.mdp import Task
-from upriver.planning import Plan, backward_induction, clip_q, draw_word
+from upriver.planning import Plan, backward_induction, clip_q, draw_tie_seed
 from upriver.planning.optimism import ones
 
 
@@ -80,8 +80,10 @@ class UCMatrixRL:
         task = self.task
         prob, width = self.estimate(state)
         reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
-        scale = (self.bonus * task.units.most) * ones(task)
-        return backward_induction(task, prob, reward, width, scale, clip_q(task), draw_word(rng))
+        scale = (self.bonus * task.units.max_value) * ones(task)
+        return backward_induction(
+            task, prob, reward, width, scale, clip_q(task), draw_tie_seed(rng)
+        )
 
     def update(self, state: UCMatrixRLState, plan: Plan, episode: Episode) -> UCMatrixRLState:
         counts = state.counts.copy()

@@ -1,6 +1,6 @@
 """UCBVI: value iteration on the frequencies of transitions, with an exploration bonus.
 
-Azar, Osband and Munos, "Minimax Regret Bounds for Reinforcement Learning", ICML 2017. Two bonuses,
+Azar, Osband and Munos, "Minimax Regret Bounds for Reinforcement LearningRun", ICML 2017. Two bonuses,
 two classes: `UCBVI` with a Chernoff-Hoeffding bonus (the paper's UCBVI-CH), and `UCBVIBF` with a
 Bernstein-Freedman one, which is small where the next values vary little. A bonus is a function of
 the task; each one here is a small frozen class whose fields are its constants. N is the number of
@@ -24,7 +24,7 @@ from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_integer
 from upriver.display import displayed
 from upriver.mdp import Task
-from upriver.planning import Plan, clip_v_remaining, draw_word, swept
+from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, swept
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class theory_hoeffding:
         settle(self, n_episodes=positive_integer, delta=fraction)
 
     def __call__(self, task: Task) -> Array:
-        return np.full(task.horizon, 7.0 * task.units.most * log_term(task, self))
+        return np.full(task.horizon, 7.0 * task.units.max_value * log_term(task, self))
 
 
 class Bernstein(NamedTuple):
@@ -93,7 +93,7 @@ class theory_bernstein:
         settle(self, n_episodes=positive_integer, delta=fraction)
 
     def __call__(self, task: Task, arrivals: Array) -> Bernstein:
-        horizon, size = task.units.most, log_term(task, self)
+        horizon, size = task.units.max_value, log_term(task, self)
         doubt = 1e4 * horizon**3 * task.n_states**2 * task.n_actions * size**2
         with np.errstate(divide="ignore"):
             squares = np.minimum(doubt / arrivals[1:], horizon**2)
@@ -151,7 +151,7 @@ class UCBVI:
         task = self.task
         reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
         nothing = Bernstein(0.0, np.zeros(task.horizon), np.zeros((1, task.n_states)))
-        return optimistic_plan(task, state.counts, reward, rule(task), nothing, draw_word(rng))
+        return optimistic_plan(task, state.counts, reward, rule(task), nothing, draw_tie_seed(rng))
 
     def update(self, state: UCBVIState, plan: Plan, episode: Episode) -> UCBVIState:
         return UCBVIState(
@@ -198,7 +198,7 @@ class UCBVIBF:
         reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
         return optimistic_plan(
             task, state.counts, reward, np.zeros(task.horizon), rule(task, state.arrivals),
-            draw_word(rng),
+            draw_tie_seed(rng),
         )  # fmt: skip
 
     def update(self, state: UCBVIBFState, plan: Plan, episode: Episode) -> UCBVIBFState:

@@ -1,6 +1,6 @@
 """UCMNLK: optimistic plans of one endless stream over distributions near an online estimate.
 
-Park, Kwon and Lee, "Infinite-Horizon Reinforcement Learning with Multinomial Logit Function
+Park, Kwon and Lee, "Infinite-Horizon Reinforcement LearningRun with Multinomial Logit Function
 Approximation" (2024), for discounted and for average reward.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from upriver.agents import mnl_family as family
-from upriver.agents.fields import rule, settle_mnl
+from upriver.agents.fields import rule, validate_mnl_fields
 from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
@@ -25,8 +25,8 @@ from upriver.mdp import Task
 from upriver.mnl import model as mnl
 from upriver.mnl import online
 from upriver.mnl.confidence import Evidence, Radius
-from upriver.planning import Plan, draw_word
-from upriver.planning.endless import plan_l1
+from upriver.planning import Plan, draw_tie_seed
+from upriver.planning.infinite_horizon import plan_l1
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class UCMNLK:
     def __post_init__(self) -> None:
         positive_integer("n_steps", self.n_steps)
         positive_number("diameter", self.diameter)
-        settle_mnl(self, radius=rule(partial(park_radius, discount=self.gamma)))
+        validate_mnl_fields(self, radius=rule(partial(park_radius, discount=self.gamma)))
 
     @property
     def gamma(self) -> float:
@@ -106,13 +106,13 @@ class UCMNLK:
         """The largest values over the polytope around theta."""
         reward = family.reward(self, state)
         size = np.minimum(2.0 * self.beta(state) * state.model.width, 2.0)
-        if not self.task.endless:
-            return polytope_plan(self.task, state.model.prob, reward, size, draw_word(rng))
+        if not self.task.infinite_horizon:
+            return polytope_plan(self.task, state.model.prob, reward, size, draw_tie_seed(rng))
         return plan_l1(
-            self.task, state.model.prob[0], reward[0], size[0], draw_word(rng), self.gamma
+            self.task, state.model.prob[0], reward[0], size[0], draw_tie_seed(rng), self.gamma
         )
 
-    def lasts(self, state: State, plan: Plan, episode: Episode) -> int:
+    def steps_until_replan(self, state: State, plan: Plan, episode: Episode) -> int:
         """Until det B has doubled."""
         return family.until_doubled(
             state.model, self.learn, lambda model: mnl.logdet_ratio(self.features, model), episode

@@ -1,6 +1,6 @@
 """UCRL2 for a finite horizon: the best transition probabilities in an L1 ball around frequencies.
 
-Jaksch, Ortner and Auer, "Near-optimal Regret Bounds for Reinforcement Learning", JMLR 2010, with
+Jaksch, Ortner and Auer, "Near-optimal Regret Bounds for Reinforcement LearningRun", JMLR 2010, with
 extended value iteration over H steps. A radius is a function of the task, the visits and k.
 """
 
@@ -21,8 +21,8 @@ from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number
 from upriver.display import displayed
 from upriver.mdp import Task
-from upriver.planning import Plan, clip_v_remaining, draw_word, swept
-from upriver.planning.endless import plan_l1
+from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, swept
+from upriver.planning.infinite_horizon import plan_l1
 
 EVERYTHING = 2.0  # the L1 diameter of the simplex
 
@@ -126,7 +126,7 @@ class UCRL2:
 
     def plan(self, state: UCRL2State, rng: np.random.Generator) -> Plan:
         rule: Any = self.radius
-        task, prob, word = self.task, state.counts.prob, draw_word(rng)
+        task, prob, word = self.task, state.counts.prob, draw_tie_seed(rng)
         reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
         radius = rule(task, state.counts.visits, state.k)[None]
         if task.discount is not None:
@@ -136,13 +136,13 @@ class UCRL2:
             word,
         )  # fmt: skip
 
-    def lasts(self, state: UCRL2State, plan: Plan, episode: Episode) -> int:
+    def steps_until_replan(self, state: UCRL2State, plan: Plan, episode: Episode) -> int:
         """Until the visits of a pair have doubled, for tasks without a last step."""
         return tabular.until_doubled(self.task, state.counts, episode)
 
     def update(self, state: UCRL2State, plan: Plan, episode: Episode) -> UCRL2State:
         return UCRL2State(
-            state.k + (len(episode.actions) if self.task.endless else 1),
+            state.k + (len(episode.actions) if self.task.infinite_horizon else 1),
             tabular.absorb(self.task, state.counts, episode),
             rewards.observe(self.task, state.rewards, episode),
         )

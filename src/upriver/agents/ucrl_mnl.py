@@ -1,6 +1,6 @@
 """UCRL-MNL: upper-confidence model-based RL for the MNL transition model.
 
-Hwang and Oh, "Model-Based Reinforcement Learning with Multinomial Logistic Function
+Hwang and Oh, "Model-Based Reinforcement LearningRun with Multinomial Logistic Function
 Approximation", Algorithm 1. In each episode: estimate the transition core by regularised maximum
 likelihood (3), keep the ellipsoid of the Gram matrix (5) with radius beta_k around it, plan
 optimistically by (6) or another function of `upriver.planning.optimism`, play the greedy policy.
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from upriver.agents import mnl_family as family
-from upriver.agents.fields import rule, settle_mnl
+from upriver.agents.fields import rule, validate_mnl_fields
 from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
@@ -24,7 +24,7 @@ from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
 from upriver.mnl.confidence import Radius
-from upriver.planning import Plan, draw_word
+from upriver.planning import Plan, draw_tie_seed
 from upriver.planning import optimism as optimistic
 
 
@@ -58,7 +58,7 @@ class UCRLMNL:
     }
 
     def __post_init__(self) -> None:
-        settle_mnl(self, regularization=rule(float, positive_number))
+        validate_mnl_fields(self, regularization=rule(float, positive_number))
         if not callable(self.optimism):
             raise TypeError(
                 f"optimism is {self.optimism!r}; it must be a function of upriver.optimism, "
@@ -73,7 +73,7 @@ class UCRLMNL:
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Line 4: the optimistic values with theta_k and beta_k."""
         reward, beta = family.reward(self, state), family.beta(self, state)
-        return self.optimism(self.task, state.model, reward, beta, draw_word(rng))
+        return self.optimism(self.task, state.model, reward, beta, draw_tie_seed(rng))
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
         """Lines 8 and 9: A_{k+1} and theta_{k+1}."""

@@ -1,6 +1,6 @@
 """UCRL-MNL-L1: plans over distributions near the estimate in the L1 norm.
 
-The confidence set of Park, Kwon and Lee, "Infinite-Horizon Reinforcement Learning with Multinomial
+The confidence set of Park, Kwon and Lee, "Infinite-Horizon Reinforcement LearningRun with Multinomial
 Logistic Function Approximation" (2024), and their online mirror descent estimate, for episodes.
 Each optimistic model is a distribution over the reachable states, so values need no clipping.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from upriver import kernels
 from upriver.agents import mnl_family as family
-from upriver.agents.fields import settle_mnl
+from upriver.agents.fields import validate_mnl_fields
 from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
@@ -23,7 +23,7 @@ from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import online
 from upriver.mnl.confidence import Radius
-from upriver.planning import Plan, clip_nothing, draw_word, swept
+from upriver.planning import Plan, clip_nothing, draw_tie_seed, swept
 
 
 @guarded
@@ -63,7 +63,7 @@ class UCRLMNLL1:
     }
 
     def __post_init__(self) -> None:
-        settle_mnl(self)
+        validate_mnl_fields(self)
 
     def init(self) -> State:
         """theta_1 = 0, B_1 = lambda I."""
@@ -73,7 +73,7 @@ class UCRLMNLL1:
         """The largest values over the polytope around theta_k."""
         reward = family.reward(self, state)
         size = np.minimum(self.beta(state) * state.model.width, 2.0)
-        return polytope_plan(self.task, state.model.prob, reward, size, draw_word(rng))
+        return polytope_plan(self.task, state.model.prob, reward, size, draw_tie_seed(rng))
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
         """The mirror descent steps of the episode."""

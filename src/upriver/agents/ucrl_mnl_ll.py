@@ -1,6 +1,6 @@
 """UCRL-MNL-LL: maximum likelihood with a confidence set in the local norm.
 
-Li, Zhang, Zhao and Zhou, "Provably Efficient Reinforcement Learning with Multinomial Logit Function
+Li, Zhang, Zhao and Zhou, "Provably Efficient Reinforcement LearningRun with Multinomial Logit Function
 Approximation" (2024), the algorithm that its third version calls LL, in the form with a closed
 bonus. The estimate uses all data at once; from counts, so that its cost does not grow with k.
 """
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from upriver.agents import mnl_family as family
-from upriver.agents.fields import settle_mnl
+from upriver.agents.fields import validate_mnl_fields
 from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
@@ -22,7 +22,7 @@ from upriver.mdp import Task
 from upriver.mnl import model as mnl
 from upriver.mnl import online
 from upriver.mnl.confidence import Radius
-from upriver.planning import Plan, backward_induction, clip_q, draw_word
+from upriver.planning import Plan, backward_induction, clip_q, draw_tie_seed
 from upriver.planning.optimism import exact_maximum, ones
 
 
@@ -60,7 +60,7 @@ class UCRLMNLLL:
     }
 
     def __post_init__(self) -> None:
-        settle_mnl(self)
+        validate_mnl_fields(self)
 
     def init(self) -> State:
         """theta_hat = 0, B = lambda I."""
@@ -68,15 +68,15 @@ class UCRLMNLLL:
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """The optimistic values with theta_hat and beta_k."""
-        beta, horizon = self.beta(state), self.task.units.most
+        beta, horizon = self.beta(state), self.task.units.max_value
         reward = family.reward(self, state)
         if self.exact:
-            return exact_maximum(self.task, state.model, reward, beta, draw_word(rng))
+            return exact_maximum(self.task, state.model, reward, beta, draw_tie_seed(rng))
         second = 2.5 * horizon * beta**2
         bonus = online.local_bonus(self.task, state.model, horizon * beta, second)
         return backward_induction(
             self.task, state.model.prob, reward, bonus, ones(self.task), clip_q(self.task),
-            draw_word(rng),
+            draw_tie_seed(rng),
         )  # fmt: skip
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:

@@ -23,7 +23,7 @@ from scipy.sparse import csr_array
 from upriver import kernels
 from upriver.agents import mnl_family as family
 from upriver.agents import rewards
-from upriver.agents.fields import fraction, settle_mnl
+from upriver.agents.fields import fraction, validate_mnl_fields
 from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
@@ -32,7 +32,7 @@ from upriver.features import Features
 from upriver.features.maps import recentre
 from upriver.mdp import Task
 from upriver.mnl.model import add_counts
-from upriver.planning import Plan, clip_v_remaining, draw_word, swept
+from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, swept
 
 
 @guarded
@@ -58,7 +58,7 @@ class UCRLMNLLR:
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {"delta": (0.01, 0.05, 0.2, 0.8)}
 
     def __post_init__(self) -> None:
-        settle_mnl(self, delta=fraction)
+        validate_mnl_fields(self, delta=fraction)
 
     def init(self) -> State:
         cores = self.task.horizon if self.per_step else 1
@@ -68,7 +68,7 @@ class UCRLMNLLR:
         prob, size = self.sets(state)
         arrays = prob, family.reward(self, state), size
         clip = clip_v_remaining(self.task)
-        return swept(self.task, kernels.ratio.sweep_kl, arrays, (), (), clip, draw_word(rng))
+        return swept(self.task, kernels.ratio.sweep_kl, arrays, (), (), clip, draw_tie_seed(rng))
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
         counts = state.model.copy()

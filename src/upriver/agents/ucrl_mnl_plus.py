@@ -1,8 +1,8 @@
 """UCRL-MNL+ and UCRL-MNL-OL: upper confidence with an online estimate and local curvature.
 
 Two groups of authors arrived at one algorithm: Cho, Hwang, Lee and Oh, "Randomized Exploration for
-Reinforcement Learning with Multinomial Logistic Function Approximation" (2024), Algorithm 3; and
-Li, Zhang, Zhao and Zhou, "Provably Efficient Reinforcement Learning with Multinomial Logit Function
+Reinforcement LearningRun with Multinomial Logistic Function Approximation" (2024), Algorithm 3; and
+Li, Zhang, Zhao and Zhou, "Provably Efficient Reinforcement LearningRun with Multinomial Logit Function
 Approximation" (2024), the algorithm that its third version calls OL. They differ in one constant
 and in where values are clipped. Time and memory per episode do not grow with k.
 """
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from upriver.agents import mnl_family as family
-from upriver.agents.fields import settle_mnl
+from upriver.agents.fields import validate_mnl_fields
 from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
@@ -24,7 +24,7 @@ from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import online
 from upriver.mnl.confidence import Radius
-from upriver.planning import Clip, Plan, backward_induction, clip_q, clip_v, draw_word
+from upriver.planning import Clip, Plan, backward_induction, clip_q, clip_v, draw_tie_seed
 from upriver.planning.optimism import ones
 
 
@@ -69,7 +69,7 @@ class UCRLMNLPlus:
     """Where values are cut: V at H."""
 
     def __post_init__(self) -> None:
-        settle_mnl(self)
+        validate_mnl_fields(self)
 
     def init(self) -> State:
         """theta_1 = 0, B_1 = lambda I."""
@@ -77,13 +77,13 @@ class UCRLMNLPlus:
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """The optimistic values with theta_k and beta_k."""
-        beta, horizon = self.beta(state), self.task.units.most
+        beta, horizon = self.beta(state), self.task.units.max_value
         reward = family.reward(self, state)
         second = self.SECOND_ORDER * horizon * beta**2
         bonus = online.local_bonus(self.task, state.model, horizon * beta, second)
         return backward_induction(
             self.task, state.model.prob, reward, bonus, ones(self.task), self.CLIP(self.task),
-            draw_word(rng),
+            draw_tie_seed(rng),
         )  # fmt: skip
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:

@@ -16,7 +16,7 @@ import numpy as np
 
 from upriver.agents import mnl_family as family
 from upriver.agents import rewards
-from upriver.agents.fields import rule, settle_mnl
+from upriver.agents.fields import rule, validate_mnl_fields
 from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import State
 from upriver.agents.protocol import Episode
@@ -24,7 +24,7 @@ from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
 from upriver.mnl.confidence import Radius, constant_radius, standard_errors
-from upriver.planning import Plan, draw_word
+from upriver.planning import Plan, draw_tie_seed
 from upriver.planning.optimism import standard_error
 
 A_FEW = standard_errors()
@@ -38,7 +38,7 @@ class UCRLMNLSE:
 
     With one-hot features the bonus is close to beta_k sqrt(Var_P(V) / n), n the visits of (s, a).
     An unknown reward enters as its mean and beta_k standard errors of that mean, see
-    `rewards.few_errors_above`.
+    `rewards.reward_upper_bound`.
 
     No regret bound is proved. It is `optimism.gradient` in the local norm without the remainder;
     P_theta_hat V is asymptotically normal, so the bonus of one (s, a, h) is optimistic with
@@ -64,29 +64,29 @@ class UCRLMNLSE:
     }
 
     def __post_init__(self) -> None:
-        settle_mnl(self, radius=rule(constant_radius))
+        validate_mnl_fields(self, radius=rule(constant_radius))
 
     def init(self) -> State:
         """theta_hat = 0, B = lambda I."""
-        form = {"local": True, "factored": not self.task.endless}
+        form = {"local": True, "factored": not self.task.infinite_horizon}
         return family.begin(self, mnl.start, with_geometry=True, **form)
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """The values with theta_hat and beta_k standard errors."""
         beta = self.beta(state)
-        reward = rewards.few_errors_above(self.task, state.rewards, beta)
+        reward = rewards.reward_upper_bound(self.task, state.rewards, beta)
         start = self.features.geometry_start
-        return standard_error(self.task, state.model, reward, beta, draw_word(rng), start)
+        return standard_error(self.task, state.model, reward, beta, draw_tie_seed(rng), start)
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
         """theta_hat and B with one more episode."""
         lam = self.regularization
-        if self.task.endless:
+        if self.task.infinite_horizon:
             lam /= max(1.0, log(state.model.counts.sum() + len(episode.actions)))
         model = mnl.absorb(self.features, state.model, episode, lam, local=True)
         return family.advance(self, state, model, episode)
 
-    def lasts(self, state: State, plan: Plan, episode: Episode) -> int:
+    def steps_until_replan(self, state: State, plan: Plan, episode: Episode) -> int:
         """Until the determinant of B has doubled, for tasks without a last step."""
         return family.until_informed(self, state, episode)
 

@@ -1,6 +1,6 @@
 """UCRL-VTR: value-targeted regression for linear mixture models.
 
-Jia, Yang, Szepesvari and Wang, "Model-Based Reinforcement Learning with Value-Targeted Regression"
+Jia, Yang, Szepesvari and Wang, "Model-Based Reinforcement LearningRun with Value-Targeted Regression"
 (2020), and Ayoub, Jia, Szepesvari, Wang and Yang (2020). The model is P = sum_j theta_j P_j; the
 planned value of the next state is regressed, on X_V(s,a)_j = sum_s' V(s') P_j(s'|s,a).
 """
@@ -24,7 +24,7 @@ from upriver.checks import Array, nonnegative_number, positive_number
 from upriver.display import displayed
 from upriver.features import Features
 from upriver.mdp import Task
-from upriver.planning import Plan, clip_q, draw_word, swept
+from upriver.planning import Plan, clip_q, draw_tie_seed, swept
 
 
 @displayed
@@ -108,7 +108,7 @@ class UCRLVTR:
             task, kernels.linear.sweep_targets, (reward,),
             (*linear.packed(features), self.features is None, features.matrix_start, state.root,
              state.theta, self.radius(state.k)),
-            (), clip_q(task), draw_word(rng),
+            (), clip_q(task), draw_tie_seed(rng),
         )  # fmt: skip
 
     def update(self, state: UCRLVTRState, plan: Plan, episode: Episode) -> UCRLVTRState:
@@ -119,7 +119,7 @@ class UCRLVTR:
         root, theta = state.root.copy(), state.theta.copy()
         kernels.linear.absorb_targets(
             *linear.packed(features), self.features is None, features.matrix_start, task.successors,
-            task.arrival_rows, self.regularization, visited, episode.states, plan.v, gram, target,
+            task.next_state_reward_rows, self.regularization, visited, episode.states, plan.v, gram, target,
             root, theta, *features.scratch[:3],
         )  # fmt: skip
         paid = rewards.observe(task, state.rewards, episode)
@@ -151,10 +151,10 @@ class ucrl_vtr_theory_bonus:
         c = sqrt(len(task.sizes)) if big is None else max(big, 1.0)
         d = len(task.sizes) * task.n_states if self.dimension is None else self.dimension
         spread = log((k + 1) ** 2 * task.horizon / self.delta)
-        return 4.0 * c * task.units.most * sqrt(d * log(1.0 + task.horizon * k)) * spread
+        return 4.0 * c * task.units.max_value * sqrt(d * log(1.0 + task.horizon * k)) * spread
 
 
 def ucrl_vtr_theory_regularization(task: Task, dimension: int | None = None) -> float:
     """lambda = H^2 d; d is S*A*S unless given."""
     d = len(task.sizes) * task.n_states if dimension is None else dimension
-    return float(task.units.most**2 * d)
+    return float(task.units.max_value**2 * d)

@@ -173,20 +173,22 @@ def decided(model: Any, fixed: Any, first: Any, confidence: float) -> dict:
     import numpy as np
 
     from upriver.logs.extremes import visits_of, worth_of
-    from upriver.logs.planning import plan_with
+    from upriver.logs.planning import plan_from_model
     from upriver.logs.value import compare_policies, policy_value
 
     task = fixed.task
     pairs = visits_of(task, fixed.counts)
     rows = pairs.reshape(task.n_states, task.n_actions)
-    plan = plan_with(fixed, "cautious", confidence, start=first)
+    plan = plan_from_model(fixed, "cautious", confidence, start=first)
     new, old = (policy_value(fixed, p, confidence, first) for p in (plan, "behaviour"))
     gain = compare_policies(fixed, plan, "behaviour", confidence, first)
     worth = worth_of(fixed, [(plan, 1.0)], first)
     steps = worth.at(worth.origin).occupancy
-    table = plan.policy[None] if task.endless else plan.policy
+    table = plan.policy[None] if task.infinite_horizon else plan.policy
     average = task.discount == 1.0
-    promise = plan.gain if average else worth.first @ (plan.v if task.endless else plan.v[0])
+    promise = (
+        plan.gain if average else worth.first @ (plan.v if task.infinite_horizon else plan.v[0])
+    )
     values = [
         {"name": name, **{k: getattr(v, k) for k in ("value", "standard_error", "low", "high")}}
         for name, v in (("the plan", new), ("what was done", old), ("the gain", gain))
@@ -216,7 +218,7 @@ def decided(model: Any, fixed: Any, first: Any, confidence: float) -> dict:
     return {
         "plan": plan, "values": values, "policy": policy, "missing": missing, "lead": lead,
         "confidence": f"{100 * confidence:g}%",
-        "steps": "At every step." if task.endless else "The first step of the plan"
+        "steps": "At every step." if task.infinite_horizon else "The first step of the plan"
         + (f"; {changes} of {task.horizon} steps differ." if changes else ", and every step."),
         "counted": new.steps,
         "unseen": f"{new.unseen:.2g} {new.steps} are in pairs without any row.",
@@ -225,7 +227,7 @@ def decided(model: Any, fixed: Any, first: Any, confidence: float) -> dict:
 
 
 def checked(fixed: Any, plan: Any, of_log: Any, weights: str | None, confidence: float) -> dict:
-    from upriver.logs.offpolicy import check_value
+    from upriver.logs.offpolicy import check_policy_value
 
-    found = check_value(fixed, plan, *of_log, confidence=confidence, weights=weights)
+    found = check_policy_value(fixed, plan, *of_log, confidence=confidence, weights=weights)
     return {"checks": found.rows, "verdict": found.verdict[:1].upper() + found.verdict[1:]}

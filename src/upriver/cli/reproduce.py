@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from upriver.studies.paper import Line
+    from upriver.paper.table1 import Line
 
 
 def reproduce(
@@ -37,7 +37,7 @@ def reproduce(
     """
     from upriver.cli.run import guarded, summarise
     from upriver.experiments.progress import reporter
-    from upriver.studies.reproduce import reproduce as work
+    from upriver.paper.reproduce import reproduce as work
 
     done = guarded(lambda: work(out, runs, jobs, retune, reporter(quiet)), out)
     if isinstance(done, int):

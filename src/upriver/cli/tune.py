@@ -38,8 +38,8 @@ def tune(
         Steps beyond the edge of a grid: taken one at a time, from the best point, while each is
         better than the last.
     """
+    from upriver import tuning
     from upriver.experiments import load
-    from upriver.studies import tuning
 
     spec = load(experiment, how.trust)
     folder = out or Path("tuning") / spec.name

@@ -37,7 +37,7 @@ def calibrated_radius(
     How the agent acts depends on c in turn, hence the rounds, each with fresh runs.
     """
     rng = np.random.default_rng(np.random.SeedSequence((positive_integer("n_runs", n_runs), seed)))
-    task = problem.known if isinstance(problem, FiniteMDP) else problem
+    task = problem.true_task if isinstance(problem, FiniteMDP) else problem
     if not isinstance(problem, FiniteMDP):
         features.check_task(task)
     c = 1e-3

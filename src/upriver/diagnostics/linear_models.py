@@ -148,7 +148,7 @@ def represent(mdp: FiniteMDP, phi: Any, psi: Any = None) -> Representation:
     The residual is that of the two-sided orthogonal projection; the largest over the steps.
     """
     matrix = checked("state-action features", phi)
-    task = mdp.known
+    task = mdp.true_task
     if matrix.shape[0] != len(task.sizes):
         raise ValueError(
             f"state-action features have {matrix.shape[0]} rows; there must be "

@@ -47,7 +47,7 @@ class Core(NamedTuple):
 
 def true_probabilities(mdp: FiniteMDP, task: Task) -> Array:
     """(1 | H, n) the true probability of every triple of `task`, 0 where it cannot happen."""
-    known = mdp.known
+    known = mdp.true_task
     if (task.n_states, task.n_actions) != (known.n_states, known.n_actions):
         raise ValueError(
             f"features were made for a task with {task.describe()}, the MDP has "

@@ -19,7 +19,7 @@ def places(mdp: FiniteMDP) -> Array:
 
     Up to 30 unnamed states stand on one line, more fill a square.
     """
-    names = mdp.known.states
+    names = mdp.true_task.states
     if names is not None and all(
         isinstance(x, tuple) and len(x) == 2 and all(isinstance(i, int) for i in x) for x in names
     ):
@@ -40,7 +40,7 @@ def text(mdp: FiniteMDP, state: int, step: int, last: str) -> str:
     board = np.full(at.max(axis=0) + 1, " ")
     board[*at.T] = np.where(best > best.max() / 2, "+", ".")
     board[*at[state]] = "@"
-    name = mdp.known.states[state] if mdp.known.states is not None else state
+    name = mdp.true_task.states[state] if mdp.true_task.states is not None else state
     head = f"{mdp.name}  step {step}/{mdp.horizon}  state {name}"
     lines = [head + (f"  ({last})" if last else ""), *(" ".join(row) for row in board)]
     return "\n".join(lines) + "\n"

@@ -62,7 +62,7 @@ def from_gymnasium(
         if initial_state is None:
             raise ValueError(f"{name} has no initial_state_distrib; give initial_state")
     mdp = close_ends(rows, initial_state, horizon, name)
-    if mdp.known.max_successors == 1:
+    if mdp.true_task.max_successors == 1:
         warnings.warn(
             f"every state and action of {name} has one successor: nothing is left to learn about "
             "its transitions",
@@ -168,9 +168,9 @@ class FiniteMDPEnv(gymnasium.Env):
         self.render_mode = render_mode
         self.observation_space = spaces.Discrete(mdp.n_states)
         self.action_space = spaces.Discrete(mdp.n_actions)
-        self.paid, self.arrival = mdp.known.paid_rows
+        self.paid, self.next_state_reward = mdp.true_task.paid_rows
         """(1 | H, S*A) and (1 | H, n | 0) rewards of pairs and triples."""
-        task = mdp.known
+        task = mdp.true_task
         s, _, s2 = task.triples
         leaves = np.bincount(s[s != s2], minlength=mdp.n_states) > 0
         pays = (np.abs(mdp.reward) > 1e-12).reshape(-1, mdp.n_states, mdp.n_actions).any((0, 2))
@@ -183,7 +183,7 @@ class FiniteMDPEnv(gymnasium.Env):
     @property
     def P(self) -> dict[int, dict[int, Outcomes]]:
         """P[s][a] = [(probability, next state, reward, terminated), ...], as in toy_text."""
-        mdp, task = self.mdp, self.mdp.known
+        mdp, task = self.mdp, self.mdp.true_task
         if len(mdp.probability) > 1 or len(mdp.reward_rows) > 1 or mdp.terminal.any():
             raise AttributeError(
                 f"{mdp.name} changes with the step or has terminal values, which a table P cannot "
@@ -222,7 +222,7 @@ class FiniteMDPEnv(gymnasium.Env):
         return self.state, self.info()
 
     def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        mdp, task, h = self.mdp, self.mdp.known, self.step_number
+        mdp, task, h = self.mdp, self.mdp.true_task, self.step_number
         if h >= mdp.horizon:
             raise ValueError(f"the episode has had its {mdp.horizon} steps; call reset first")
         if not self.action_space.contains(action):
@@ -244,15 +244,15 @@ class FiniteMDPEnv(gymnasium.Env):
         return self.state, reward, ended, self.step_number == mdp.horizon, self.info()
 
     def info(self) -> dict[str, Any]:
-        mask = self.mdp.known.available[self.state].astype(np.int8)
+        mask = self.mdp.true_task.available[self.state].astype(np.int8)
         return {"step": self.step_number, "action_mask": mask}
 
     def pay(self, h: int, s: int, a: int, row: int) -> float:
         """The reward of a triple at step h."""
         paid = float(self.paid[min(h, len(self.paid) - 1), s * self.mdp.n_actions + a])
-        if not self.arrival.size:
+        if not self.next_state_reward.size:
             return paid
-        return paid + float(self.arrival[min(h, len(self.arrival) - 1), row])
+        return paid + float(self.next_state_reward[min(h, len(self.next_state_reward) - 1), row])
 
     def draw(self, states: Array, weights: Array) -> int:
         i = np.searchsorted(np.cumsum(weights), self.np_random.random(), side="right")

@@ -30,8 +30,8 @@ def uneven_river(
     if not 0.0 <= distance <= 0.3:
         raise ValueError(f"distance is {distance!r}; it must lie between 0 and 0.3")
     river = riverswim(n_states, horizon)
-    swims = np.flatnonzero(river.known.sizes > 1)
-    ahead = river.known.indptr[swims + 1] - 1
+    swims = np.flatnonzero(river.true_task.sizes > 1)
+    ahead = river.true_task.indptr[swims + 1] - 1
     moved = distance * stream(seed, UNEVEN).choice([-1.0, 1.0], len(swims))
     probability = river.probability.copy()
     probability[0, ahead] += moved

@@ -39,7 +39,7 @@ def run_one(run: RunSpec) -> pa.Table:
 def play(run: RunSpec) -> Run:
     """The run with its last plan and state, for those who want more than the rows."""
     mdp, agent = build(run)
-    if mdp.known.endless:
+    if mdp.true_task.infinite_horizon:
         return simulate(mdp, agent, n_steps=run.episodes, seed=run.seed)
     return simulate(mdp, agent, run.episodes, run.seed)
 
@@ -56,7 +56,7 @@ def cached_mdp(environment: str) -> FiniteMDP:
     data = json.loads(environment)
     if (discount := data.pop("discount", None)) is not None:
         mdp = cached_mdp(json.dumps(data, sort_keys=True))
-        return mdp.endless(None if discount == 1.0 else discount)
+        return mdp.infinite_horizon(None if discount == 1.0 else discount)
     if "path" not in data:
         made = names.environment_word(data["name"]).make(**data["numbers"])
         return of_type(made, FiniteMDP, f"environment {data['name']!r}")

@@ -31,7 +31,7 @@ FLUSH = 256
 
 def keeps_detail(run: RunSpec, task: Task) -> bool:
     chosen = run.seed % EVERY == 0 and run.seed < TUNING_SEEDS
-    return chosen and not task.endless and task.horizon * task.n_states <= LIMIT
+    return chosen and not task.infinite_horizon and task.horizon * task.n_states <= LIMIT
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def triples(mdp: FiniteMDP, recorded: Recorded, state: Any) -> dict[str, Any] | 
     if estimate is None or task.n_triples > LIMIT:
         return None
     group = np.repeat(np.arange(len(task.sizes)), task.sizes)
-    known = mdp.known
+    known = mdp.true_task
     keys = np.repeat(np.arange(len(known.sizes)), known.sizes) * task.n_states + known.successors
     wanted = group * task.n_states + task.successors
     at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)

@@ -149,16 +149,16 @@ class EnvironmentSpec(Entry):
         if self.path is not None:
             # the place of now: whoever plays the run may be somewhere else
             found = fingerprint(FiniteMDP.load(self.path))
-            return {"path": os.path.abspath(self.path), "sha256": found, **self.endless}
+            return {"path": os.path.abspath(self.path), "sha256": found, **self.infinite_horizon}
         given = {**self.word.numbers, **self.numbers}
         numbers = {
             key: names.canonical(key, given[key], default) if key in given else default
             for key, default in self.defaults.items()
         }
-        return {"name": self.word.base, "numbers": numbers, **self.endless}
+        return {"name": self.word.base, "numbers": numbers, **self.infinite_horizon}
 
     @property
-    def endless(self) -> dict[str, float]:
+    def infinite_horizon(self) -> dict[str, float]:
         """Nothing where episodes end: such runs are called what they always were."""
         return {} if self.discount is None else {"discount": self.discount}
 

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from upriver.display import displayed
 from upriver.experiments.build import build, run_one
 from upriver.experiments.progress import Reporter
-from upriver.experiments.pulse import Pulse
 from upriver.experiments.runspec import RunSpec
 from upriver.experiments.spec import Experiment
 from upriver.experiments.store import Store
@@ -75,28 +74,27 @@ def execute(
     if isinstance(experiment, Experiment):
         store.record_spec(experiment)
     store.record_runs(runs)
-    progress = Tally(reporter or Reporter(), [])
-    with Pulse(store, progress.reporter) as told:
-        progress = progress._replace(reporter=told)
-        told.begin(pending, len(runs) - len(pending))
-        try:
-            if pending and cluster is not None:
-                from upriver.experiments.cluster import run_on_cluster
+    told = reporter or Reporter()
+    progress = Tally(told, [])
+    told.begin(pending, len(runs) - len(pending))
+    try:
+        if pending and cluster is not None:
+            from upriver.experiments.cluster import run_on_cluster
 
-                how = shared_store, run_timeout
-                run_on_cluster(pending, store, cluster, jobs, progress, *how)
-            elif pending and (jobs > 1 or run_timeout is not None):
-                from upriver.experiments.workers import Crew
+            how = shared_store, run_timeout
+            run_on_cluster(pending, store, cluster, jobs, progress, *how)
+        elif pending and (jobs > 1 or run_timeout is not None):
+            from upriver.experiments.workers import Crew
 
-                crew = Crew(store)
-                crew.play(pending, min(jobs, len(pending)), progress, run_timeout)
-                crew.dismiss()
-            else:
-                for run in pending:
-                    told.running(run)
-                    progress.settle(run, attempt(run, store))
-        finally:
-            told.end()
+            crew = Crew(store)
+            crew.play(pending, min(jobs, len(pending)), progress, run_timeout)
+            crew.dismiss()
+        else:
+            for run in pending:
+                told.running(run)
+                progress.settle(run, attempt(run, store))
+    finally:
+        told.end()
     # success is what lies in the folder, not what was reported on the way
     known = {id(run) for run, _ in progress.failures}
     gone = [r for r in pending if id(r) not in known and not store.has(r)]

@@ -53,7 +53,7 @@ LARGEST = 10**300
 
 RENAMED = {
     "upriver.findings:directions": "directions",
-    "upriver.studies.findings:directions": "directions",
+    "studies:directions": "directions",
 }
 """Features that specs of earlier versions called otherwise."""
 

@@ -69,12 +69,12 @@ class RunSpec:
 
 def fingerprint(mdp: FiniteMDP) -> str:
     """Hash of the numbers of an MDP."""
-    task, digest = mdp.known, hashlib.sha256()
+    task, digest = mdp.true_task, hashlib.sha256()
     shape = np.array([task.n_states, task.n_actions, task.horizon])
     for array in (
         shape, task.indptr, task.successors, mdp.reward, mdp.probability, mdp.initial_states,
         mdp.initial_probability, *(mdp.local or ()),
-        *(x for x in (task.arrival, task.terminal) if x is not None),
+        *(x for x in (task.next_state_reward, task.terminal) if x is not None),
     ):  # fmt: skip
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

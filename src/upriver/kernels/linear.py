@@ -216,12 +216,12 @@ def absorb_targets(
         if b < 0:
             continue
         place, m, start = block_table[b, 0], block_table[b, 2], matrix_start[b]
-        arrival, after = pay[min(h, pay.shape[0] - 1)], v[h + 1]
-        mix(group_table, slots, values, one_hot, g, m, successors, arrival, after, x)
+        next_state_reward, after = pay[min(h, pay.shape[0] - 1)], v[h + 1]
+        mix(group_table, slots, values, one_hot, g, m, successors, next_state_reward, after, x)
         y = after[states[h + 1]]
         for i in range(group_table[g, 0], group_table[g + 1, 0]):
-            if arrival.shape[0] > 0 and successors[i] == states[h + 1]:
-                y += arrival[i]
+            if next_state_reward.shape[0] > 0 and successors[i] == states[h + 1]:
+                y += next_state_reward[i]
         places[b] = places[n_blocks]
         for i in range(m):
             if x[i] != 0.0:
@@ -258,14 +258,25 @@ def sweep_targets(
     x = np.empty(theta.shape[0])
     for h in range(span[1] - 1, span[0] - 1, -1):
         r, after = reward[min(h, reward.shape[0] - 1)], v[h + 1]
-        arrival = pay[min(h, pay.shape[0] - 1)]
+        next_state_reward = pay[min(h, pay.shape[0] - 1)]
         for s in range(span[2], span[3]):
             for g in range(s * n_actions, (s + 1) * n_actions):
                 b = group_table[g, 4]
                 total = r[g]
                 if b >= 0:
                     place, m, start = block_table[b, 0], block_table[b, 2], matrix_start[b]
-                    mix(group_table, slots, values, one_hot, g, m, successors, arrival, after, x)
+                    mix(
+                        group_table,
+                        slots,
+                        values,
+                        one_hot,
+                        g,
+                        m,
+                        successors,
+                        next_state_reward,
+                        after,
+                        x,
+                    )
                     for i in range(m):
                         total += x[i] * theta[features[place + i]]
                     norm2 = squared_norm(root, np.uint64(start), np.uint64(m), x)

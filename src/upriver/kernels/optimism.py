@@ -27,7 +27,7 @@ def sweep_steps(
         products_start += n * n
     for h in range(span[1] - 1, span[0] - 1, -1):
         c = min(h, prob.shape[0] - 1)
-        arrival = pay[min(h, pay.shape[0] - 1)]
+        next_state_reward = pay[min(h, pay.shape[0] - 1)]
         p, products = prob[c], geometry[c]
         r = reward[min(h, reward.shape[0] - 1)]
         following = v[h + 1]
@@ -47,7 +47,7 @@ def sweep_steps(
                 while i < stop:
                     y = following[np.uint32(successors[i])]
                     if paid:
-                        y += arrival[i]
+                        y += next_state_reward[i]
                     x[i - first] = y
                     mean += p[i] * y
                     i += one
@@ -184,7 +184,7 @@ def sweep_exact(
         c = min(h, prob.shape[0] - 1)
         here, triangles, bends = prob[c], packed[c], kappa[c]
         r = reward[min(h, reward.shape[0] - 1)]
-        arrival = pay[min(h, pay.shape[0] - 1)]
+        next_state_reward = pay[min(h, pay.shape[0] - 1)]
         following = v[h + 1]
         fresh = h == policy.shape[0] - 1 or prob.shape[0] > 1 or pay.shape[0] > 1
         later = following if fresh else v[h + 2]
@@ -219,7 +219,7 @@ def sweep_exact(
                 for u in range(n):
                     y = following[np.uint32(successors[first + u])]
                     if paid:
-                        y += arrival[first + u]
+                        y += next_state_reward[first + u]
                     values[u] = y
                     top = y if y > top else top
                     least = y if y < least else least

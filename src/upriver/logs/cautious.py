@@ -1,6 +1,6 @@
 """A plan that maximises a lower confidence bound of its own value, with its choice paid for.
 
-The rectangular pessimism of `plan_with(model, "pessimistic")` lets every pair (s, a) have its own
+The rectangular pessimism of `plan_from_model(model, "pessimistic")` lets every pair (s, a) have its own
 worst core at every step. No single core is that bad. Here the bound is that of the whole policy:
 its least value over one ellipsoid of cores, as `policy_value` has it.
 
@@ -73,7 +73,7 @@ def cautious(model: LogModel | ModelAt, start: Any, confidence: float) -> Any:
         below = best.along(w) + z * np.hypot(best.error, best.noise)
         radius = below / max(best.error, 1e-300)
     worst, _ = best.worth.extreme(best.found, abs(radius), -np.sign(radius))
-    if not model.task.endless:
+    if not model.task.infinite_horizon:
         return Plan(best.plan.policy, worst.v, None, model.task)
     if model.task.discount == 1.0:
         bias = worst.v[0] - worst.v[0].mean()
@@ -134,13 +134,13 @@ def candidate(worth: Worth, prob: Array) -> Candidate:
 
 def optimum(task: Task, prob: Array) -> Any:
     """The best plan for a core; without a last step a `DiscountedPlan` or an `AveragePlan`."""
-    if task.endless:
+    if task.infinite_horizon:
         return solve(from_model(task, prob))
     nothing = np.zeros((1, len(task.sizes)))
     return backward_induction(
         task, prob, task.reward_rows, nothing, np.zeros(task.horizon), clip_nothing(task),
         np.uint64(0),
-    ).in_units(task)  # fmt: skip
+    ).to_user_units(task)  # fmt: skip
 
 
 def by_counts(model: LogModel | ModelAt) -> bool:

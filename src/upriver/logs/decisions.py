@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @displayed
 @dataclass(frozen=True, eq=False, repr=False)
 class ModelAt:
-    """A fitted transition model at fixed covariates; `plan_with` and `policy_value` take it."""
+    """A fitted transition model at fixed covariates; `plan_from_model` and `policy_value` take it."""
 
     task: Task
     steps: tuple[Features, ...]

@@ -173,7 +173,7 @@ def played(task: Task, policy: Any) -> Array | None:
         if policy != "behaviour":
             raise ValueError(f"policy is {policy!r}; the only word is 'behaviour'")
         return None
-    if task.endless:
+    if task.infinite_horizon:
         policy = stationary_table(task, policy)
     table = mixture_or_actions(task, policy)
     return table if table.ndim == 2 else table.reshape(-1, len(task.sizes))
@@ -194,7 +194,7 @@ def behaviour(task: Task, counts: Array) -> Array:
 
 def sweep(task: Task, prob: Array, policy: Array, first: Array) -> Swept:
     """policy: whole numbers (H, S), or probabilities (1 | H, S*A). In the user's units."""
-    if task.endless:
+    if task.infinite_horizon:
         return sweep_for_ever(task, prob, policy, first)
     groups, mixed = len(task.sizes), policy.dtype.kind == "f"
     found = Swept(

@@ -3,7 +3,7 @@
 model = fit_from_log(task, features, "log.csv")
 print(model.summary())                      # log-odds, standard errors, z, 95% intervals
 print(model.goodness_of_fit().summary())    # does the model fit, and where does it not?
-plan = plan_with(model, "pessimistic")
+plan = plan_from_model(model, "pessimistic")
 """
 
 from __future__ import annotations

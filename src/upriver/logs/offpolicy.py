@@ -72,7 +72,7 @@ class ValueChecks:
         return figure
 
 
-def check_value(
+def check_policy_value(
     model: LogModel | ModelAt,
     policy: Any,
     log: Any,
@@ -93,8 +93,10 @@ def check_value(
     """
     check_model(model)
     z, task = quantile(confidence), model.task
-    if task.endless:
-        raise ValueError("check_value follows episodes to their last step; the task has none")
+    if task.infinite_horizon:
+        raise ValueError(
+            "check_policy_value follows episodes to their last step; the task has none"
+        )
     data = read_episodes(task, log, tuple(columns), episode, step, reward, weights)
     times, n = data.times, float(data.times.sum())
     start = data.starts(task)

@@ -31,7 +31,7 @@ def pessimistic(model: LogModel | ModelAt, beta: float) -> Plan:
     for step in zip(geometry, model.prob, packed, kappa, strict=True):
         squares, prob, *out = step
         kernels.pessimism.from_last(task.indptr, task.square_start, squares, prob, beta, *out)
-    given = task.arrival_rows, model.prob, task.reward_rows, geometry, packed, kappa
+    given = task.next_state_reward_rows, model.prob, task.reward_rows, geometry, packed, kappa
 
     def sweep(h: slice, policy: Array, v: Array) -> Array:
         pay, prob, reward, *sets = (x[h] if len(x) > 1 else x for x in given)
@@ -47,7 +47,7 @@ def pessimistic(model: LogModel | ModelAt, beta: float) -> Plan:
         return q.reshape(task.n_states, task.n_actions)
 
     sweep(slice(None), policy, v)
-    return Plan(policy, v, backup, task).in_units(task)
+    return Plan(policy, v, backup, task).to_user_units(task)
 
 
 def products(model: LogModel | ModelAt) -> Array:

@@ -18,7 +18,7 @@ from upriver.mnl.model import Model
 from upriver.planning import optimism
 
 
-def plan_with(
+def plan_from_model(
     model: LogModel | ModelAt,
     how: str | optimism.Optimism = "greedy",
     confidence: float = 0.95,
@@ -51,14 +51,14 @@ def plan_with(
     if not (isinstance(confidence, float) and 0.0 < confidence < 1.0):
         raise ValueError(f"confidence is {confidence!r}; it must lie between 0 and 1")
     if reward is not None:
-        task = replace(model.task, reward=reward, arrival=None, reward_range=None)
+        task = replace(model.task, reward=reward, next_state_reward=None, reward_range=None)
         model = replace(model, task=task)
     model = for_ever(model, discount, average)
     if how == "greedy":  # the estimate alone: no ellipsoid, which may be large
         return cautious.optimum(model.task, model.prob)
     if how == "cautious":
         return cautious.cautious(model, start, confidence)
-    if model.task.endless:
+    if model.task.infinite_horizon:
         raise ValueError(
             f"how is {how!r}; without a last step it must be greedy or cautious, which believe one "
             "model for all steps"
@@ -67,7 +67,7 @@ def plan_with(
     if how == "pessimistic":
         return pessimistic(model, beta)
     task, rule = model.task, how if callable(how) else optimism.exact_maximum
-    return rule(task, ellipsoid(model), task.reward_rows, beta, np.uint64(0)).in_units(task)
+    return rule(task, ellipsoid(model), task.reward_rows, beta, np.uint64(0)).to_user_units(task)
 
 
 PLANS = "greedy", "cautious", "pessimistic", "optimistic"

@@ -49,7 +49,7 @@ def from_arrays(
     flat = stacked.reshape(len(stacked), n_states * n_actions, n_states)
     group, successors = np.nonzero(flat.any(axis=0))
     paid = as_float("reward", reward)
-    shape, arrival = (n_states, n_actions), None
+    shape, next_state_reward = (n_states, n_actions), None
     by_step = dense.ndim == 4 and paid.shape == (horizon, *shape)
     if paid.shape in {(*shape, n_states), (horizon, *shape, n_states)} and not by_step:
         if paid.shape == (horizon, *shape):
@@ -57,11 +57,11 @@ def from_arrays(
                 f"reward has shape {paid.shape}, which may be (H, S, A) or (S, A, S); give it as "
                 f"{(horizon, *paid.shape)}, (H, S, A, S)"
             )
-        arrival = paid.reshape(-1, len(flat[0]), n_states)[:, group, successors]
+        next_state_reward = paid.reshape(-1, len(flat[0]), n_states)[:, group, successors]
         paid = np.zeros(shape)
     return assemble(
         group, successors, flat[:, group, successors], n_states, n_actions, paid, horizon,
-        initial_state, names, arrival,
+        initial_state, names, next_state_reward,
     )  # fmt: skip
 
 
@@ -91,15 +91,17 @@ def from_sparse(
         )
     matrix.sum_duplicates()
     group = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    n_actions, arrival = matrix.shape[0] // n_states, None
+    n_actions, next_state_reward = matrix.shape[0] // n_states, None
     if sparse.issparse(reward):
         if reward.shape != matrix.shape:
             raise ValueError(f"reward has shape {reward.shape}; transition has {matrix.shape}")
-        arrival = np.asarray(sparse.csr_array(reward)[group, matrix.indices]).ravel()[None]
+        next_state_reward = np.asarray(sparse.csr_array(reward)[group, matrix.indices]).ravel()[
+            None
+        ]
         reward = np.zeros((n_states, n_actions))
     return assemble(
         group, matrix.indices, matrix.data[None], n_states, n_actions, reward, horizon,
-        initial_state, names, arrival,
+        initial_state, names, next_state_reward,
     )  # fmt: skip
 
 
@@ -118,7 +120,7 @@ def from_rows(
     if not isinstance(rows, Mapping) or not rows:
         raise ValueError("rows must be a non-empty mapping {(s, a): {s2: p}}")
     group, successors, weights, n_states, n_actions = flatten_rows(rows)
-    arrival = None
+    next_state_reward = None
     if isinstance(reward, Mapping):
         table, paid = np.zeros((n_states, n_actions)), {}
         for (s, a), r in reward.items():
@@ -137,10 +139,10 @@ def from_rows(
                     f"reward names next state {s2} of (s={g // n_actions}, a={g % n_actions}), "
                     "which is not among its successors"
                 )
-            arrival = np.array([[paid.get(t, 0.0) for t in triples]])
+            next_state_reward = np.array([[paid.get(t, 0.0) for t in triples]])
     return assemble(
         group, successors, weights[None], n_states, n_actions, reward, horizon, initial_state,
-        names, arrival,
+        names, next_state_reward,
     )  # fmt: skip
 
 
@@ -292,7 +294,7 @@ def assemble(
     horizon: int | None,
     initial_state: Any,
     names: dict[str, Any],
-    arrival: Array | None = None,
+    next_state_reward: Array | None = None,
 ) -> FiniteMDP:
     """A FiniteMDP from sorted triples, without those of no weight; `names`: further fields."""
     from upriver.mdp.finite import FiniteMDP
@@ -313,7 +315,7 @@ def assemble(
         support="known",
         states=names.pop("states", None),
         actions=names.pop("actions", None),
-        arrival=None if arrival is None else arrival[:, keep],
+        next_state_reward=None if next_state_reward is None else next_state_reward[:, keep],
         terminal=names.pop("terminal", None),
         reward_range=names.pop("reward_range", None),
         discount=discount,

@@ -62,8 +62,10 @@ def from_successors(
     )  # fmt: skip
     if reward is None:
         return task
-    table, arrival = tabulated(reward, task)
-    return replace(task, reward=table, arrival=arrival, reward_range=reward_range)
+    table, next_state_reward = tabulated(reward, task)
+    return replace(
+        task, reward=table, next_state_reward=next_state_reward, reward_range=reward_range
+    )
 
 
 def from_seen(

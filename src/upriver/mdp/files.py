@@ -69,7 +69,7 @@ def suffix_of(path: Any) -> str:
 
 def write_mdp(mdp: FiniteMDP, path: Path) -> None:
     """The .toml file, and beside it the .csv of transitions (and one of the local support)."""
-    task = mdp.known
+    task = mdp.true_task
     states, actions = written(task.states, task.n_states), written(task.actions, task.n_actions)
     table = own_file(path, "transitions", ".csv")
     head = [
@@ -101,9 +101,9 @@ def write_mdp(mdp: FiniteMDP, path: Path) -> None:
     for state in np.flatnonzero(mdp.terminal):
         value = float(mdp.terminal[state])
         head += ["", "[[terminal]]", f"state = {literal(states[state])}", f"value = {value!r}"]
-    paid, arrival = task.paid_rows
+    paid, next_state_reward = task.paid_rows
     paid = paid.repeat(task.sizes, axis=1)
-    paid = paid + arrival if arrival.size else paid
+    paid = paid + next_state_reward if next_state_reward.size else paid
     steps = max(len(mdp.probability), len(paid))
     probability = np.broadcast_to(mdp.probability, (steps, task.n_triples))
     paid = np.broadcast_to(paid, (steps, task.n_triples))
@@ -179,7 +179,7 @@ def read_mdp(path: Path) -> FiniteMDP:
             given if (low, high) == (0.0, 1.0) else low + (high - low) * given
         )
     triples = sorted(weights)
-    reward, arrival = split(paid, triples, n_steps, n_states * n_actions)
+    reward, next_state_reward = split(paid, triples, n_steps, n_states * n_actions)
     probability = np.array([[weights[t].get(h, 0.0) for t in triples] for h in range(n_steps)])
     group = np.array([g for g, _ in triples], np.int64)
     acts = np.bincount(group // n_actions, minlength=n_states) > 0
@@ -205,7 +205,7 @@ def read_mdp(path: Path) -> FiniteMDP:
             "states": None if isinstance(states, range) else states,
             "actions": None if isinstance(actions, range) else actions,
         },
-        arrival if stepwise or arrival is None else arrival[:1],
+        next_state_reward if stepwise or next_state_reward is None else next_state_reward[:1],
     )  # fmt: skip
 
 
@@ -213,7 +213,7 @@ def split(
     paid: dict[tuple[int, int], dict[int, float]], triples: list[tuple[int, int]], n_steps: int,
     n_pairs: int,
 ) -> tuple[Array, Array | None]:  # fmt: skip
-    """(reward (H, S*A), arrival (H, n) or None) of what each triple pays at each step.
+    """(reward (H, S*A), next_state_reward (H, n) or None) of what each triple pays at each step.
 
     Where all triples of every pair pay the same there is no need of the second.
     """

@@ -11,7 +11,6 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from upriver.checks import (
     Array,
@@ -37,10 +36,10 @@ from upriver.mdp.units import expected_reward, realigned
 class FiniteMDP:
     """An MDP: a task whose support is the true one, and the probabilities."""
 
-    known: Task
+    true_task: Task
     """The task with the true reachable sets."""
     probability: Array
-    """(1 or H, n) probability of every triple of `known`."""
+    """(1 or H, n) probability of every triple of `true_task`."""
     initial_states: Array
     """(m,) states where an episode may start."""
     initial_probability: Array
@@ -63,7 +62,7 @@ class FiniteMDP:
 
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)
-        task = instance("known", self.known, Task)
+        task = instance("true_task", self.true_task, Task)
         probability = np.atleast_2d(as_float("probability", self.probability))
         if probability.shape not in {(1, task.n_triples), (task.horizon, task.n_triples)}:
             raise ValueError(
@@ -84,14 +83,14 @@ class FiniteMDP:
             put("local", local)
 
     def card(self) -> Card:
-        card = self.known.card()
+        card = self.true_task.card()
         return card._replace(of=self.name, brief=self.name)
 
     def plot(self, state: Any, action: Any, step: int = 0) -> Any:
         """A figure of where (state, action), by their names, leads."""
         from upriver.display import figures
 
-        rows, task = self.known.rows_of(state, action), self.known
+        rows, task = self.true_task.rows_of(state, action), self.true_task
         p = self.probability[min(step, len(self.probability) - 1), rows]
         return figures.probabilities(
             [{"next_state": task.state_names[s], "probability": x}
@@ -101,23 +100,23 @@ class FiniteMDP:
 
     @property
     def n_states(self) -> int:
-        return self.known.n_states
+        return self.true_task.n_states
 
     @property
     def n_actions(self) -> int:
-        return self.known.n_actions
+        return self.true_task.n_actions
 
     @property
     def horizon(self) -> Any:
         """Steps of an episode, or None where there is no last one."""
-        return None if self.known.endless else self.known.horizon
+        return None if self.true_task.infinite_horizon else self.true_task.horizon
 
     @property
     def discount(self) -> float | None:
         """Of a problem without a last step; 1 stands for the average reward."""
-        return self.known.discount
+        return self.true_task.discount
 
-    def endless(self, discount: float | None = None) -> FiniteMDP:
+    def infinite_horizon(self, discount: float | None = None) -> FiniteMDP:
         """The same problem without a last step: with a discount, or for the average reward.
 
         It must not change with the step.
@@ -127,26 +126,28 @@ class FiniteMDP:
                 f"{self.name} changes with the step; without a last step it needs one transition "
                 "and one reward for all steps"
             )
-        known = replace(self.known, horizon=1, discount=checked_discount(None, discount))
-        return replace(self, known=known)
+        task = replace(self.true_task, horizon=1, discount=checked_discount(None, discount))
+        return replace(self, true_task=task)
 
     @cached_property
     def reward_rows(self) -> Array:
         """(1 or H, S*A) the expected reward of each pair, as the planning kernels read it."""
-        return expected_reward(self.known, self.probability)
+        return expected_reward(self.true_task, self.probability)
 
     @property
     def reward(self) -> Array:
         """(S, A) or (H, S, A) the expected reward."""
-        if self.known.arrival is None and self.known.reward is not None:
-            return self.known.reward
+        if self.true_task.next_state_reward is None and self.true_task.reward is not None:
+            return self.true_task.reward
         table = self.reward_rows.reshape(-1, self.n_states, self.n_actions)
         return table if len(table) > 1 else table[0]
 
     @property
     def terminal(self) -> Array:
         """(S,) what it is worth to be in each state after the last step."""
-        return np.zeros(self.n_states) if self.known.terminal is None else self.known.terminal
+        return (
+            np.zeros(self.n_states) if self.true_task.terminal is None else self.true_task.terminal
+        )
 
     def task(self, support: str | Iterable[Iterable[int]] = "known") -> Task:
         """The learner's view, with no way to the probabilities.
@@ -155,7 +156,7 @@ class FiniteMDP:
         declares; "full", all states; or explicit sets, one for each (s, a) in the order
         s * n_actions + a, each a superset of the true one, empty where there is no such action.
         """
-        task = self.known
+        task = self.true_task
         if not isinstance(support, str):
             sets = support_from_sets(support, task.n_states, task.n_actions)
             check_covers(sets, task, "support")
@@ -179,18 +180,5 @@ class FiniteMDP:
             sets = self.local
         return replace(
             task, indptr=sets[0], successors=sets[1], support=support,
-            arrival=realigned(task, sets),
+            next_state_reward=realigned(task, sets),
         )  # fmt: skip
-
-    def in_units(self, total: ArrayLike) -> Any:
-        """The same: returns and values are in the user's units. For programs of version 0.1."""
-        return np.asarray(total)
-
-    @staticmethod
-    def from_file(known: Task, reward_range: Any = (0.0, 1.0), **given: Any) -> FiniteMDP:
-        """Files of version 0.1 kept rewards in [0, 1], and what 0 and 1 stand for."""
-        if tuple(reward_range) != (0.0, 1.0) and known.reward is not None:
-            low, high = map(float, reward_range)
-            reward = low + (high - low) * known.reward
-            known = replace(known, reward=reward, reward_range=(low, high))
-        return FiniteMDP(known, **given)

@@ -45,14 +45,14 @@ def from_triples(
     pair, successors = np.divmod(key, n_states)
     starts = np.flatnonzero(np.r_[True, np.diff(pair) > 0])
     least, most = np.minimum.reduceat(paid, starts), np.maximum.reduceat(paid, starts)
-    table, arrival = np.zeros(n_states * n_actions), None
+    table, next_state_reward = np.zeros(n_states * n_actions), None
     if np.allclose(least, most, rtol=1e-12, atol=1e-12 * np.abs(paid).max()):  # r(s, a)
         table[pair[starts]] = least
     else:
-        arrival = paid[None]
+        next_state_reward = paid[None]
     return assemble(
         pair, successors, weight[None], n_states, n_actions, table.reshape(n_states, n_actions),
-        horizon, initial, names, arrival,
+        horizon, initial, names, next_state_reward,
     )  # fmt: skip
 
 

@@ -187,10 +187,12 @@ def mdp_frame(mdp: FiniteMDP) -> Any:
 
     With a column "step" where the probabilities or rewards depend on it. `from_frame` reads it.
     """
-    task = mdp.known
+    task = mdp.true_task
     s, a, s2 = task.triples
-    pays, arrival = task.paid_rows
-    reward = pays[:, s * task.n_actions + a] + (arrival if arrival.size else 0.0)
+    pays, next_state_reward = task.paid_rows
+    reward = pays[:, s * task.n_actions + a] + (
+        next_state_reward if next_state_reward.size else 0.0
+    )
     steps = max(len(mdp.probability), len(reward))
     every = {
         "step": np.repeat(np.arange(steps), task.n_triples),

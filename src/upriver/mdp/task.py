@@ -54,7 +54,7 @@ class Task:
     """The user's name of each state, where the states are not just numbers."""
     actions: Sequence[Hashable] | None = None
     """The user's name of each action."""
-    arrival: Array | None = None
+    next_state_reward: Array | None = None
     """(1 or H, n) what each triple pays beside `reward`, where the reward depends on s'."""
     terminal: Array | None = None
     """(S,) what it is worth to be in each state after the last step."""
@@ -91,12 +91,14 @@ class Task:
         put("successors", support[1])
         if self.reward is not None:
             put("reward", units.checked_rewards(self, self.reward))
-        if self.arrival is not None:
+        if self.next_state_reward is not None:
             if self.reward is None:
-                raise ValueError("arrival is part of the reward; it must be None where reward is")
-            put("arrival", units.checked_arrival(self, self.arrival))
+                raise ValueError(
+                    "next_state_reward is part of the reward; it must be None where reward is"
+                )
+            put("next_state_reward", units.checked_next_state_reward(self, self.next_state_reward))
         if self.terminal is not None:
-            if self.endless:
+            if self.infinite_horizon:
                 raise ValueError("terminal is given, and there is no last step; it must be None")
             put("terminal", units.checked_terminal(self, self.terminal))
         put("reward_range", units.checked_range(self, self.reward_range))
@@ -108,7 +110,7 @@ class Task:
         return f"({at}s={self.state_names[s]!r}, a={self.action_names[a]!r})"
 
     @cached_property
-    def endless(self) -> bool:
+    def infinite_horizon(self) -> bool:
         """Whether there is no last step."""
         return self.discount is not None
 
@@ -164,14 +166,14 @@ class Task:
     @cached_property
     def reward_rows(self) -> Array:
         """(1 or H, S*A) the known reward as agents plan with it, on the scale of [0, 1]."""
-        return self.units.inside(self.paid_rows[0])
+        return self.units.to_unit_scale(self.paid_rows[0])
 
     @cached_property
-    def arrival_rows(self) -> Array:
+    def next_state_reward_rows(self) -> Array:
         """(1 or H, n or 0) what triples pay beside it, on the scale of [0, 1]."""
-        if self.reward is None or self.arrival is None:
+        if self.reward is None or self.next_state_reward is None:
             return np.empty((1, 0))
-        return self.arrival / self.units.unit
+        return self.next_state_reward / self.units.unit
 
     @cached_property
     def terminal_row(self) -> Array:
@@ -182,11 +184,13 @@ class Task:
 
     @cached_property
     def paid_rows(self) -> tuple[Array, Array]:
-        """(1 or H, S*A) `reward` and (1 or H, n or 0) `arrival` as kernels read them."""
+        """(1 or H, S*A) `reward` and (1 or H, n or 0) `next_state_reward` as kernels read them."""
         if self.reward is None:
             raise ValueError("this task has no known reward; it was made with reward=None")
         reward = readable(self.reward).reshape(-1, self.n_states * self.n_actions)
-        return reward, np.empty((1, 0)) if self.arrival is None else readable(self.arrival)
+        return reward, np.empty((1, 0)) if self.next_state_reward is None else readable(
+            self.next_state_reward
+        )
 
     @cached_property
     def units(self) -> units.Units:
@@ -232,9 +236,13 @@ class Task:
             g = self.state_names.number(s) * self.n_actions + self.action_names.number(a)
             sets[g].add(self.state_names.number(s2))
         support = support_from_sets(sets, self.n_states, self.n_actions)
-        arrival = units.realigned(self, support)
+        next_state_reward = units.realigned(self, support)
         return replace(
-            self, indptr=support[0], successors=support[1], support="explicit", arrival=arrival
+            self,
+            indptr=support[0],
+            successors=support[1],
+            support="explicit",
+            next_state_reward=next_state_reward,
         )
 
     def same_support(self, other: Task) -> bool:
@@ -247,7 +255,7 @@ class Task:
 
     def with_unknown_reward(self) -> Task:
         """The same task with its rewards hidden."""
-        return replace(self, reward=None, arrival=None)
+        return replace(self, reward=None, next_state_reward=None)
 
     def describe(self) -> str:
         unknown = "" if self.reward is not None else ", unknown reward"

@@ -31,23 +31,23 @@ class Units(NamedTuple):
     unit: float
     floor: Array
     """(H + 1,) the least value at each step, in the user's units."""
-    room: Array
+    value_range: Array
     """(H + 1,) how far values range above it, on the theory's scale: without terminal values the
     number of steps left."""
-    ahead: Array
+    next_value_range: Array
     """(H,) how far what follows (s, a) ranges: that of V_{h+1}, and of a reward that depends on
     s'."""
-    most: float
+    max_value: float
     """H, or more where there are terminal values: the range of all values."""
 
     @property
-    def plain(self) -> bool:
+    def is_identity(self) -> bool:
         """Whether the two are the same."""
         return self.unit == 1.0 and self.low == 0.0 and not self.floor.any()
 
-    def inside(self, rewards: Array) -> Array:
+    def to_unit_scale(self, rewards: Array) -> Array:
         """Rewards on the theory's scale."""
-        return rewards if self.plain else (rewards - self.low) / self.unit
+        return rewards if self.is_identity else (rewards - self.low) / self.unit
 
 
 def units_of(task: Task) -> Units:
@@ -63,7 +63,7 @@ def units_of(task: Task) -> Units:
     if task.terminal is not None:
         least, most = float(task.terminal.min()), float(task.terminal.max())
     room = left + (most - least) / unit
-    ahead = room[1:] if task.arrival is None else room[1:] + 1.0
+    ahead = room[1:] if task.next_state_reward is None else room[1:] + 1.0
     return Units(low, unit, left * low + least, room, ahead, float(room[0]))
 
 
@@ -88,13 +88,13 @@ def checked_rewards(task: Task, reward: Any) -> Array:
     return owned(table)
 
 
-def checked_arrival(task: Task, arrival: Any) -> Array:
+def checked_next_state_reward(task: Task, next_state_reward: Any) -> Array:
     """(1 | H, n) of finite numbers."""
-    rows = np.atleast_2d(as_float("arrival", arrival))
+    rows = np.atleast_2d(as_float("next_state_reward", next_state_reward))
     shapes = (1, task.n_triples), (task.horizon, task.n_triples)
     if rows.shape not in shapes:
         raise ValueError(
-            f"arrival has shape {np.shape(arrival)}; it must be ({task.n_triples},) or {shapes[1]}"
+            f"next_state_reward has shape {np.shape(next_state_reward)}; it must be ({task.n_triples},) or {shapes[1]}"
         )
     bad = ~(np.abs(rows) <= LARGE)
     if bad.any():
@@ -128,9 +128,9 @@ def checked_range(task: Task, given: Any) -> tuple[float, float]:
     least, most = 0.0, 1.0
     if task.reward is not None:
         paid = task.reward.reshape(-1, task.available.size)[:, task.available.ravel()]
-        if task.arrival is not None:
+        if task.next_state_reward is not None:
             paid = task.reward.reshape(-1, task.available.size).repeat(task.sizes, axis=1)
-            paid = paid + task.arrival
+            paid = paid + task.next_state_reward
         least, most = float(paid.min()), float(paid.max())
     if given is None:
         inside = least >= 0.0 and most <= 1.0
@@ -151,16 +151,16 @@ def checked_range(task: Task, given: Any) -> tuple[float, float]:
 
 def expected_reward(task: Task, prob: Array) -> Array:
     """(1 | H, S*A) what each pair pays on average in the user's units, prob (1 | H, n)."""
-    reward, arrival = task.paid_rows
-    return reward + task.by_pair(prob * arrival) if arrival.size else reward
+    reward, next_state_reward = task.paid_rows
+    return reward + task.by_pair(prob * next_state_reward) if next_state_reward.size else reward
 
 
 def realigned(task: Task, support: Support) -> Array | None:
-    """`arrival` on the triples of a larger support.
+    """`next_state_reward` on the triples of a larger support.
 
     A next state that never comes would pay what the others of its pair pay on average.
     """
-    if task.arrival is None:
+    if task.next_state_reward is None:
         return None
     sizes = np.diff(support[0])
     group = np.repeat(np.arange(len(sizes)), sizes)
@@ -168,5 +168,5 @@ def realigned(task: Task, support: Support) -> Array | None:
     s, a, s2 = task.triples
     given = (s * task.n_actions + a) * task.n_states + s2
     at = np.minimum(np.searchsorted(given, wanted), len(given) - 1)
-    mean = task.by_pair(task.arrival) / np.maximum(task.sizes, 1)
-    return np.where(given[at] == wanted, task.arrival[:, at], mean[:, group])
+    mean = task.by_pair(task.next_state_reward) / np.maximum(task.sizes, 1)
+    return np.where(given[at] == wanted, task.next_state_reward[:, at], mean[:, group])

@@ -9,7 +9,7 @@ from upriver.planning.induction import (
     clip_q_above,
     clip_v,
     clip_v_remaining,
-    draw_word,
+    draw_tie_seed,
     empty_plan,
     random_actions,
     steps_of,
@@ -27,6 +27,6 @@ from upriver.planning.tables import (
 __all__ = [
     "Clip", "Plan", "action_table", "backward_induction", "check_actions",
     "check_available", "clip_nothing", "clip_q", "clip_q_above", "clip_v", "clip_v_remaining",
-    "draw_word", "empty_plan", "evaluate", "mixture_or_actions", "policy_type", "random_actions",
+    "draw_tie_seed", "empty_plan", "evaluate", "mixture_or_actions", "policy_type", "random_actions",
     "renew", "solve", "start_value", "steps_of", "swept",
 ]  # fmt: skip

@@ -78,9 +78,9 @@ def solve_average(
 ) -> AveragePlan:
     """The best gain, or that of `policy`, (S,) or (S, A), within `tolerance`."""
     tolerance = positive_number("tolerance", tolerance)
-    policy = None if policy is None else stationary_table(mdp.known, policy)
+    policy = None if policy is None else stationary_table(mdp.true_task, policy)
     rows = rows_of(mdp, policy, "an average")
-    check_one_class(mdp.known, rows, mdp.name)
+    check_one_class(mdp.true_task, rows, mdp.name)
     found = iterate(rows, 1.0, LAZY, tolerance, split=True)
     sweeps, tries = found.sweeps, 0
     while not found.high - found.low <= 2.0 * tolerance and sweeps < MOST_SWEEPS and tries < TRIES:
@@ -92,7 +92,7 @@ def solve_average(
     gain = 0.5 * (found.low + found.high)
     played = found.policy if policy is None else policy
     error = 0.5 * (found.high - found.low)
-    return AveragePlan(played, gain, found.u - found.u.mean(), error, sweeps, mdp.known)
+    return AveragePlan(played, gain, found.u - found.u.mean(), error, sweeps, mdp.true_task)
 
 
 def homeward(rows: Rows, policy: Array) -> Array:

@@ -65,7 +65,7 @@ def solve_discounted(
     """
     discount = checked_discount(None, discount) or 0.0
     tolerance = positive_number("tolerance", tolerance)
-    policy = None if policy is None else stationary_table(mdp.known, policy)
+    policy = None if policy is None else stationary_table(mdp.true_task, policy)
     rows = rows_of(mdp, policy, "a discounted sum")
     ratio = discount / (1.0 - discount)
     level = tolerance / max(ratio, 1.0)  # half of the bound below; the rest is for rounding
@@ -73,4 +73,4 @@ def solve_discounted(
     v = found.u + ratio * 0.5 * (found.low + found.high)
     error = (0.5 * ratio + 0.5) * (found.high - found.low)
     played = found.policy if policy is None else policy
-    return DiscountedPlan(played, v, float(discount), float(error), found.sweeps, mdp.known)
+    return DiscountedPlan(played, v, float(discount), float(error), found.sweeps, mdp.true_task)

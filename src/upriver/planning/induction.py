@@ -41,20 +41,20 @@ class Plan(NamedTuple):
             raise ValueError(f"h is {h}; it must be between 0 and {len(self.policy) - 1}")
         return self.backup(h)
 
-    def in_units(self, task: Task) -> Plan:
+    def to_user_units(self, task: Task) -> Plan:
         """What was planned on the scale of [0, 1], in the user's units."""
         units, backup = task.units, self.backup
-        if units.plain:
+        if units.is_identity:
             return self
         v = units.floor[:, None] + units.unit * self.v
         if backup is None:
             return self._replace(v=v)
         return self._replace(v=v, backup=lambda h: units.floor[h] + units.unit * backup(h))
 
-    def inside(self, task: Task) -> Plan:
-        """What `in_units` made, on the scale of [0, 1] again; its tables only."""
+    def to_unit_scale(self, task: Task) -> Plan:
+        """What `to_user_units` made, on the scale of [0, 1] again; its tables only."""
         units = task.units
-        if units.plain:
+        if units.is_identity:
             return self
         return self._replace(v=(self.v - units.floor[:, None]) / units.unit, backup=None)
 
@@ -128,7 +128,7 @@ def first_available(task: Task) -> Array:
     return np.argsort(~task.available, axis=1, kind="stable")
 
 
-def draw_word(rng: np.random.Generator) -> np.uint64:
+def draw_tie_seed(rng: np.random.Generator) -> np.uint64:
     """64 random bits, from which a sweep breaks its ties."""
     return np.uint64(rng.bit_generator.random_raw())  # type: ignore[attr-defined]
 
@@ -150,13 +150,13 @@ class Clip(NamedTuple):
 @lru_cache(maxsize=64)  # one per task, not one per plan
 def clip_v(task: Task) -> Clip:
     """The paper's: V_h is at most H, Q is left alone, so that clipping creates no ties."""
-    return clip_nothing(task)._replace(v_cap=np.full(task.horizon, task.units.most))
+    return clip_nothing(task)._replace(v_cap=np.full(task.horizon, task.units.max_value))
 
 
 @lru_cache(maxsize=64)
 def clip_v_remaining(task: Task) -> Clip:
     """V_h is at most the number of steps left, which no true value exceeds."""
-    return clip_nothing(task)._replace(v_cap=task.units.room[:-1].copy())
+    return clip_nothing(task)._replace(v_cap=task.units.value_range[:-1].copy())
 
 
 @lru_cache(maxsize=64)
@@ -198,7 +198,7 @@ def swept(
     policy, v, q = empty_plan(task)
     if last is not None:
         v[-1] = last
-    arrays = (task.arrival_rows if pay is None else pay, *arrays)
+    arrays = (task.next_state_reward_rows if pay is None else pay, *arrays)
     given = (
         task.indptr, task.successors, *arrays, *constants, *by_step, *clip, word, v, policy, q
     )  # fmt: skip
@@ -268,8 +268,8 @@ def backward_induction(
     stationary optimum, without a bonus.
     """
     check_model(task, prob, reward, bonus, scale)
-    if task.endless:
-        from upriver.planning.endless import plan_for
+    if task.infinite_horizon:
+        from upriver.planning.infinite_horizon import plan_for
 
         return plan_for(task, prob[0], reward[0], word)
     arrays = prob, reward, bonus

@@ -23,8 +23,8 @@ from upriver.checks import Array
 from upriver.mdp import Task
 from upriver.mnl.model import Model
 from upriver.planning import Clip, Plan, clip_v, clip_v_remaining, swept
-from upriver.planning.endless import plan_errors
 from upriver.planning.induction import backed_up
+from upriver.planning.infinite_horizon import plan_errors
 
 Optimism = Callable[[Task, Model, Array, float, np.uint64], Plan]
 
@@ -43,7 +43,7 @@ def zeros(task: Task) -> Array:
 def half_remaining(task: Task) -> Array:
     """(H,) half the range of V_{h+1}, which is the number of steps left after step h, and of a
     reward that depends on s'."""
-    return 0.5 * task.units.ahead
+    return 0.5 * task.units.next_value_range
 
 
 def closed_form(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
@@ -52,7 +52,7 @@ def closed_form(task: Task, model: Model, reward: Array, beta: float, word: np.u
     Optimistic with a factor 2 to 4 to spare; the bonus is added at the last step too.
     """
     return sweep_width(
-        task, model, reward, 2.0 * task.units.most * beta, ones(task), clip_v(task), word
+        task, model, reward, 2.0 * task.units.max_value * beta, ones(task), clip_v(task), word
     )
 
 
@@ -88,7 +88,7 @@ def standard_error(
     a task without a last step V is stationary, and P V with its errors at most the largest next V.
     geometry_start is that of the features where the model keeps the smaller form.
     """
-    if task.endless:
+    if task.infinite_horizon:
         return plan_errors(task, model.prob[0], reward[0], model.geometry[0], beta, word)
     clip = clip_v_remaining(task)
     if model.geometry.shape[1] < task.n_squares:
@@ -123,7 +123,7 @@ def exact_maximum(task: Task, model: Model, reward: Array, beta: float, word: np
     memory, clip = np.zeros((task.n_triples, kernels.maximum.KEPT)), clip_v(task)
     kernel = kernels.optimism.sweep_exact
     plan = swept(task, kernel, arrays, (task.square_start, beta, memory), (), clip, word)
-    given = (task.arrival_rows, *arrays), (task.square_start, beta, memory[:0])
+    given = (task.next_state_reward_rows, *arrays), (task.square_start, beta, memory[:0])
     return plan._replace(backup=partial(backed_up, task, kernel, *given, (), clip, plan.v))
 
 

@@ -37,8 +37,8 @@ def solve(
     an `AveragePlan` with `gain` and `bias` (S,), both with a bound of their `error`. An MDP without
     a last step says which itself.
     """
-    task = instance("mdp", mdp, FiniteMDP).known
-    if task.endless or discount is not None or average:
+    task = instance("mdp", mdp, FiniteMDP).true_task
+    if task.infinite_horizon or discount is not None or average:
         return endless(mdp, discount, average, tolerance)
     nothing = np.zeros((1, task.n_states * task.n_actions))
     return backward_induction(
@@ -47,7 +47,7 @@ def solve(
     )  # fmt: skip
 
 
-def endless(
+def infinite_horizon(
     mdp: FiniteMDP, discount: float | None, average: bool, tolerance: float, policy: Any = None
 ) -> DiscountedPlan | AveragePlan:
     if discount is not None and average:
@@ -83,8 +83,8 @@ def evaluate(
     probabilities (H, S, A) or (S, A), in the order of the MDP's states and actions. With a discount
     or for the average, a policy of one step, (S,) or (S, A), and what `solve` returns.
     """
-    task = instance("mdp", mdp, FiniteMDP).known
-    if task.endless or discount is not None or average:
+    task = instance("mdp", mdp, FiniteMDP).true_task
+    if task.infinite_horizon or discount is not None or average:
         return endless(mdp, discount, average, tolerance, policy)
     table = mixture_or_actions(task, policy)
     v = np.zeros((task.horizon + 1, task.n_states))
@@ -103,7 +103,7 @@ def renew(mdp: FiniteMDP, policy: Array, previous: Array, v: Array) -> bool:
     Steps after the last one where they differ stand. Large problems use all cores. False where an
     action does not exist; then v is void.
     """
-    task, kernel = mdp.known, kernels.planning.evaluate
+    task, kernel = mdp.true_task, kernels.planning.evaluate
     last = kernels.planning.last_change(policy, previous)
     given = task.indptr, task.successors, mdp.probability, mdp.reward_rows, policy, previous, v
     if task.n_triples < kernels.LARGE:

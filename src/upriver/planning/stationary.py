@@ -70,7 +70,7 @@ class Found(NamedTuple):
 
 def rows_of(mdp: FiniteMDP, policy: Array | None, setting: str) -> Rows:
     """The rows of an MDP, or those of one policy on it, as an MDP with one action."""
-    task = mdp.known
+    task = mdp.true_task
     if len(mdp.probability) > 1 or len(mdp.reward_rows) > 1 or mdp.terminal.any():
         raise ValueError(
             f"{mdp.name} changes with the step, and {setting} is for ever: it needs one transition "

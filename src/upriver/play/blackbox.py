@@ -1,7 +1,7 @@
-"""Learning in a black box: an environment that can only be reset and stepped.
+"""LearningRun in a black box: an environment that can only be reset and stepped.
 
 Nothing is known about it but the agent's Task, so neither the value of a policy nor its regret is
-known either: a `Learning` holds what was earned, and says so.
+known either: a `LearningRun` holds what was earned, and says so.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.agents.guard import check_agent, in_units, inside, unguarded
+from upriver.agents.guard import check_agent, to_unit_scale, to_user_units, unguarded
 from upriver.agents.protocol import Agent, Episode
 from upriver.checks import Array, positive_integer
 from upriver.display import Card, displayed, to_frame
@@ -23,7 +23,7 @@ from upriver.play.simulate import Checkpoint, begin, check_table
 
 
 @displayed
-class Learning(NamedTuple):
+class LearningRun(NamedTuple):
     """K episodes of one agent in a black box. All arrays have length K."""
 
     returns: Array
@@ -112,7 +112,7 @@ def learn(
     action_of: Callable[[Any], Any] | None = None,
     reward_range: tuple[float, float] | None = None,
     resume: Checkpoint | None = None,
-) -> Learning:
+) -> LearningRun:
     """Let an agent learn through `reset` and `step` alone.
 
     env: a Gymnasium environment or its id, or anything with the same `reset` and `step`.
@@ -153,13 +153,15 @@ def learn(
         if over and task.reward is None:
             episode = adapter.after_the_end(episode)
         resumed = perf_counter()
-        state = update(state, plan, inside(task, episode))
+        state = update(state, plan, to_unit_scale(task, episode))
         seconds[k] = perf_counter() - resumed + planned - began
     stopped = Checkpoint(
         state, since.episodes + n_episodes, since.seed, randomness.bit_generator.state,
         (agent, None),
     )  # fmt: skip
-    return Learning(returns, lengths, ended, seconds, in_units(agent, plan), state, task, stopped)
+    return LearningRun(
+        returns, lengths, ended, seconds, to_user_units(agent, plan), state, task, stopped
+    )
 
 
 def made(env: Any) -> Any:
@@ -264,11 +266,14 @@ class Adapter:
 
     def pays_nothing(self, s: int, nothing: float) -> bool:
         """Whether the task pays `nothing` for staying in s, whatever is done there."""
-        reward, arrival = self.task.paid_rows
+        reward, next_state_reward = self.task.paid_rows
         here = slice(s * self.task.n_actions, (s + 1) * self.task.n_actions)
         total = reward[:, here][:, self.task.available[s]]
-        if arrival.size:  # one triple for each action that there is
-            total = total + arrival[:, self.task.indptr[here.start] : self.task.indptr[here.stop]]
+        if next_state_reward.size:  # one triple for each action that there is
+            total = (
+                total
+                + next_state_reward[:, self.task.indptr[here.start] : self.task.indptr[here.stop]]
+            )
         return bool((np.abs(total - nothing) <= 1e-9 * max(self.task.units.unit, 1.0)).all())
 
     def after_the_end(self, episode: Episode) -> Episode:

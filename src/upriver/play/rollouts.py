@@ -66,7 +66,7 @@ def rollouts(
     `simulate` plays with this policy and seed, and the first ones do not depend on how many follow.
     """
     n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
-    task = instance("mdp", mdp, FiniteMDP).known
+    task = instance("mdp", mdp, FiniteMDP).true_task
     actions = mixture_or_actions(task, policy)
     if actions.ndim == 3:
         return randomised(mdp, actions, n_episodes, seed)
@@ -90,7 +90,7 @@ def rollouts(
 
 def randomised(mdp: FiniteMDP, mixture: Array, n_episodes: int, seed: int) -> Rollouts:
     """Episodes of a policy with chance, all episodes one step at a time; mixture (H, S, A)."""
-    task, (environment, agent) = mdp.known, streams(seed)
+    task, (environment, agent) = mdp.true_task, streams(seed)
     ends = np.cumsum(mdp.probability, axis=1)
     below = ends - mdp.probability
     reward, pay = task.paid_rows

@@ -11,7 +11,7 @@ import numpy as np
 
 from upriver import kernels
 from upriver.agents.fixed import Fixed
-from upriver.agents.guard import check_agent, check_state, in_units, inside, unguarded
+from upriver.agents.guard import check_agent, check_state, to_unit_scale, to_user_units, unguarded
 from upriver.agents.protocol import Agent, Episode
 from upriver.checks import Array, checked_seed, instance, positive_integer, shown
 from upriver.display import Card, displayed, to_frame
@@ -74,7 +74,7 @@ class Run(NamedTuple):
     """Where to go on, see `simulate`."""
 
     def card(self) -> Card:
-        word = "steps" if self.task is not None and self.task.endless else "episodes"
+        word = "steps" if self.task is not None and self.task.infinite_horizon else "episodes"
         facts: dict[str, Any] = {
             word: len(self.returns),
             "return": float(self.returns.sum()),
@@ -179,7 +179,7 @@ def fingerprint(made_for: Any) -> Any:
     agent, mdp = made_for
     parts = None
     if mdp is not None:
-        parts = [mdp.known, mdp.probability, mdp.initial_states, mdp.initial_probability]
+        parts = [mdp.true_task, mdp.probability, mdp.initial_states, mdp.initial_probability]
     arrays: dict[str, Array] = {}
     prints = {"class": name_of(type(agent))} | (fingerprints(agent) if is_dataclass(agent) else {})
     return {"agent": digest(prints, {}), "mdp": digest(encode(parts, arrays), arrays)}
@@ -242,23 +242,23 @@ def simulate(
     many follow. The seed is 0 unless given. resume: the checkpoint of an earlier run of the same
     agent; its episodes and these together are, byte for byte, one uninterrupted run.
     """
-    task = instance("mdp", mdp, FiniteMDP).known
+    task = instance("mdp", mdp, FiniteMDP).true_task
     player: Any = Fixed(task, cast(Any, agent)) if hasattr(agent, "on") else agent
     check_agent(player)
     check_same_problem(player.task, task)
-    if task.endless:
+    if task.infinite_horizon:
         return simulate_stream(mdp, player, n_episodes, seed, resume, n_steps, restart)
     if n_steps is not None or restart:
         raise ValueError(
             f"n_steps and restart are for MDPs without a last step; {mdp.name} has horizon "
-            f"{mdp.horizon}, give n_episodes, or make it endless: mdp.endless(discount)"
+            f"{mdp.horizon}, give n_episodes, or make it endless: mdp.infinite_horizon(discount)"
         )
     n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
     state, since, environment, randomness = begin(player, mdp, seed, resume, task.horizon + 1)
     make_plan, update = unguarded(player)
     best = solve(mdp).v[0].copy()  # a view would keep all H + 1 rows alive
     horizon = task.horizon
-    plain = player.task.units.plain
+    plain = player.task.units.is_identity
     figures, seconds = np.empty((3, n_episodes)), np.empty(n_episodes)
     v = np.zeros((horizon + 1, task.n_states))
     v[-1] = last = mdp.terminal
@@ -295,14 +295,14 @@ def simulate(
             check_available("the agent's policy", policy, task)
         resumed = perf_counter()
         episode = next(episodes)
-        state = update(state, plan, episode if plain else inside(player.task, episode))
+        state = update(state, plan, episode if plain else to_unit_scale(player.task, episode))
         seconds[k] = perf_counter() - resumed + planned - began
     stopped = Checkpoint(
         state, since.episodes + n_episodes, since.seed, randomness.bit_generator.state,
         (player, mdp),
     )  # fmt: skip
     if isinstance(plan, Plan):
-        plan = in_units(player, plan)._replace(task=player.task)
+        plan = to_user_units(player, plan)._replace(task=player.task)
     returns, values, optimal = figures
     return Run(returns, values, optimal, seconds, plan, state, player.task, stopped)
 
@@ -329,6 +329,6 @@ def simulate_stream(
         n_steps + since.ahead - done,
     )  # fmt: skip
     if isinstance(plan, Plan):
-        plan = in_units(agent, plan)._replace(task=agent.task)
+        plan = to_user_units(agent, plan)._replace(task=agent.task)
     returns, values, optimal, seconds = arrays
     return Run(returns, values, optimal, seconds, plan, state, agent.task, stopped)

@@ -1,6 +1,6 @@
 """One stream of steps without an end: what `simulate` does for problems that have no last step.
 
-An episode of the learner is what it plays of one plan, and its `lasts` says where that stops: when
+An episode of the learner is what it plays of one plan, and its `steps_until_replan` says where that stops: when
 a count has doubled (Jaksch, Ortner and Auer 2010) or a determinant (Park, Kwon and Lee 2024). A
 stretch is rolled out, twice as long a one where the plan goes on; what was played is learned from.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from upriver import kernels
-from upriver.agents.guard import inside, unguarded
+from upriver.agents.guard import to_unit_scale, unguarded
 from upriver.agents.protocol import Episode
 from upriver.checks import Array
 from upriver.mdp import FiniteMDP, Task
@@ -66,7 +66,7 @@ def play_stream(
 
     ahead: steps of the first plan that were reported before. They are played again and left out.
     """
-    task = mdp.known
+    task = mdp.true_task
     best: Any = solve(mdp)
     make_plan, update = unguarded(agent)
     reward, pay = task.paid_rows
@@ -94,7 +94,11 @@ def play_stream(
             )  # fmt: skip
             episode = cut(episode, played)
             asked = perf_counter()
-            kept = agent.lasts(state, plan, episode) if hasattr(agent, "lasts") else played
+            kept = (
+                agent.steps_until_replan(state, plan, episode)
+                if hasattr(agent, "steps_until_replan")
+                else played
+            )
             planned += perf_counter() - asked
             if kept < steps or steps == total - done:
                 break
@@ -113,7 +117,7 @@ def play_stream(
                 known = {key: valued.v}
             values[now], optimal[now] = known[key][episode.states[:-1]], best.v[episode.states[:-1]]
         resumed = perf_counter()
-        state = update(state, plan, inside(agent.task, episode))
+        state = update(state, plan, to_unit_scale(agent.task, episode))
         seconds[now] = (perf_counter() - resumed + planned - began) / kept
         uniforms.drop(kept)
         place, done = after, done + kept
@@ -127,7 +131,7 @@ def gaps(mdp: FiniteMDP, best: Any) -> Array:
     Summed over a stream this is T times the gain less the rewards, but for the bias of where it
     ends and for luck, whose mean is 0: the regret without its noise.
     """
-    task = mdp.known
+    task = mdp.true_task
     ahead = task.by_pair(mdp.probability[0] * best.bias[task.successors])
     here = np.repeat(best.bias, task.n_actions)
     return np.maximum(best.gain + here - mdp.reward_rows[0] - ahead, 0.0)

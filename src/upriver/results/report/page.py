@@ -44,9 +44,3 @@ def embedded(data: Mapping[str, Any]) -> str:
     """JSON that may stand inside a script element, whatever the names in it are."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def live_page(name: str) -> str:
-    """The page of `upriver watch --web`: it asks its own server how the sweep goes."""
-    parts = {"title": html.escape(name), "style": read("style.css"), "live": read("live.js")}
-    return filled(read("live.html"), parts)

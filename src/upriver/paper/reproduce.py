@@ -1,0 +1,94 @@
+"""The paper's Table 1 and Figures 2 and 3, from the runs to the files, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from upriver.experiments import Experiment, Outcome, execute, load
+from upriver.experiments.progress import Reporter
+from upriver.mdp.writing import write_file
+from upriver.paper import table1 as paper
+from upriver.results import plots
+from upriver.results.analysis import Sample, curve_of, load_runs, samples_of
+from upriver.results.tables import plain
+from upriver.tuning import grid_of, tune
+
+EXPERIMENTS = ("paper", "paper-tuned")
+WINDOW = 10  # episodes over which Figure 2 is smoothed; the paper does not print its own
+
+
+class Reproduced(NamedTuple):
+    lines: list[paper.Line]
+    outcome: Outcome
+    files: list[Path]
+
+
+def reproduce(
+    out: str | Path,
+    runs: int = 10,
+    jobs: int | None = None,
+    retune: bool = False,
+    reporter: Reporter | None = None,
+) -> Reproduced:
+    """Run both settings of Table 1 and write table, figures and page into `out`.
+
+    runs: evaluation runs of each method and column. retune: repeat the search for the settings on
+    tuning seeds first, instead of taking those that come with the package.
+    """
+    folder = Path(out)
+    experiments = [load(name) for name in EXPERIMENTS]
+    if retune:
+        experiments = [
+            tune(e, folder / "tuning" / e.name, jobs=jobs, reporter=reporter).experiment
+            for e in experiments
+        ]
+    experiments = [e.with_seeds(runs) for e in experiments]
+    wanted = [run for e in experiments for run in e.runs()]
+    outcome = execute(wanted, folder, jobs, reporter=reporter)
+    if not outcome.complete:  # no table with holes in it
+        return Reproduced([], outcome, [])
+    settings = {run.setting for run in wanted}
+    seeds = {run.seed for run in wanted}
+    samples = [s.only(seeds) for s in samples_of(load_runs(folder)) if s.setting in settings]
+    lines = paper.compare(samples, hyperparameters(experiments))
+    files = [
+        write_file(folder / "table1.csv", paper.table_csv(lines)),
+        write_file(folder / "table1.md", paper.table_markdown(lines)),
+    ]
+    for name, window in (("figure2", WINDOW), ("figure3", 1)):
+        for methods, suffix in ((paper.METHODS, ""), (paper.TUNED_METHODS, "-tuned")):
+            figure = learning_figure(samples, methods, window)
+            files += plots.save(figure, folder / f"{name}{suffix}")
+    return Reproduced(lines, outcome, files)
+
+
+def hyperparameters(experiments: Sequence[Experiment]) -> dict[tuple[str, str], str]:
+    """{(environment, label): the numbers that were tuned or fixed, as text}."""
+    found = {}
+    for experiment in experiments:
+        for agent in experiment.agents:
+            for environment in experiment.environments:
+                numbers: dict[str, Any] = agent.numbers_at(environment.full_label)
+                shown = {*agent.numbers, *grid_of(agent)[0]} & set(numbers)
+                found[environment.full_label, agent.full_label] = ", ".join(
+                    f"{key} = {plain(numbers[key])}" for key in sorted(shown)
+                )
+    return found
+
+
+def learning_figure(samples: Sequence[Sample], methods: Sequence[str], window: int) -> Any:
+    """Four panels: the return of each episode, mean and 95% band, and the optimal line."""
+    panels: dict[str, dict[str, Any]] = {}
+    optimal = {}
+    for env, (n_states, horizon) in paper.COLUMNS.items():
+        title = f"S = {n_states}, H = {horizon}"
+        for method in methods:
+            for sample in samples:
+                if (sample.env, sample.agent) == (env, method):
+                    optimal[title] = float(sample.optimal_values.mean())
+                    curve = curve_of(sample, "return", cumulative=False, window=window)
+                    if method != "Optimal":  # the exact line says it better
+                        panels.setdefault(title, {})[method.removesuffix(paper.TUNED)] = curve
+    return plots.learning_curves(panels, optimal, window)

@@ -1,1 +1,0 @@
-"""The paper's table and figures, and the findings: each a spec and a page."""

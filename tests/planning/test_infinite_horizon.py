@@ -1,0 +1,315 @@
+"""Discounted and average reward: against enumeration, closed forms, a programme, and QuantEcon."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from benchmarks.planning import random_mdp as sparse_mdp
+from scipy.optimize import linprog
+
+import upriver as up
+from tests.envs.test_queue import threshold_gain
+from tests.reference import best_within, dense, random_mdp
+from upriver import kernels
+from upriver.planning import stationary
+
+
+def plain(mdp):
+    p, r = dense(mdp)
+    return p[0], r[0]
+
+
+def chain_value(p, r, policy, discount):
+    at = np.arange(len(r))
+    return np.linalg.solve(np.eye(len(r)) - discount * p[at, policy], r[at, policy])
+
+
+@pytest.mark.parametrize("discount", [0.0, 0.5, 0.9, 0.9999])
+def test_discounted_optimum_is_the_best_of_all_policies(rng, discount):
+    mdp = random_mdp(rng, n_states=4, n_actions=3)
+    p, r = plain(mdp)
+    best = np.max([chain_value(p, r, x, discount) for x in product(range(3), repeat=4)], axis=0)
+    plan = up.solve(mdp, discount=discount)
+    # rows sum to 1 only up to rounding, which the dense solution takes at its word
+    rounding = 4 * np.finfo(float).eps * best.max() / (1 - discount)
+    assert np.abs(plan.v - best).max() <= plan.error + rounding and plan.error <= 2e-8
+    np.testing.assert_allclose(chain_value(p, r, plan.policy, discount), best, atol=2e-8 + rounding)
+
+
+def test_policy_iteration_of_quantecon_agrees_on_fifty_mdps():
+    markov = pytest.importorskip("quantecon.markov")
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        mdp = random_mdp(rng, n_states=int(rng.integers(2, 30)), n_actions=int(rng.integers(1, 5)))
+        p, r = plain(mdp)
+        discount = float(rng.choice([0.3, 0.9, 0.99, 0.999]))
+        theirs = markov.DiscreteDP(r, p, discount).solve(method="policy_iteration")
+        assert np.abs(up.solve(mdp, discount=discount).v - theirs.v).max() < 1e-8
+
+
+@pytest.mark.parametrize("tolerance", [1.0, 1e-3, 1e-6])
+def test_the_error_is_a_bound_and_within_the_tolerance(tolerance):
+    mdp = sparse_mdp(60, 3, near=True, seed=3)
+    exact = up.solve(mdp, discount=0.99, tolerance=1e-11).v
+    plan = up.solve(mdp, discount=0.99, tolerance=tolerance)
+    assert np.abs(plan.v - exact).max() <= plan.error + 1e-10
+    assert plan.error <= tolerance
+    worth = up.evaluate(mdp, plan.policy, discount=0.99, tolerance=1e-11).v
+    assert (exact - worth).max() <= 2 * plan.error + 1e-10
+
+
+@pytest.mark.parametrize("band", [stationary.BAND, 0.0])
+def test_bands_are_solved_and_others_followed_to_the_same_end(monkeypatch, band):
+    monkeypatch.setattr(stationary, "BAND", band)
+    mdp = sparse_mdp(80, 3, near=True, seed=1)
+    p, r = plain(mdp)
+    plan = up.solve(mdp, discount=0.999)
+    assert (plan.sweeps < 300) == (band > 0)
+    np.testing.assert_allclose(
+        plan.v, chain_value(p, r, plan.policy, 0.999), atol=3 * max(plan.error, 1e-10)
+    )
+    np.testing.assert_allclose((r + 0.999 * p @ plan.v).max(axis=1), plan.v, atol=1e-8)
+
+
+def best_gain(mdp):
+    """The linear programme over stationary frequencies x(s, a)."""
+    p, r = plain(mdp)
+    s, a = r.shape
+    flow = np.repeat(np.eye(s), a, axis=1) - p.reshape(s * a, s).T
+    found = linprog(
+        -r.ravel(), A_eq=np.vstack([flow, np.ones(s * a)]), b_eq=[*np.zeros(s), 1.0],
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )  # fmt: skip
+    return -found.fun
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_gain_is_that_of_a_linear_programme(seed):
+    near = sparse_mdp(25, 3, near=True, seed=seed)  # slow to mix
+    for mdp in (near, up.envs.random_mnl(6, max_successors=6, seed=seed)):
+        plan = up.solve(mdp, average=True)
+        assert plan.gain == pytest.approx(best_gain(mdp), abs=3e-8)
+        assert plan.error <= 2e-8
+        again = up.evaluate(mdp, plan.policy, average=True)
+        assert again.gain == pytest.approx(plan.gain, abs=4e-8)
+        p, r = plain(mdp)  # the optimality equation of gain and bias
+        np.testing.assert_allclose(
+            (r + p @ plan.bias).max(axis=1), plan.bias + plan.gain, atol=5e-8
+        )
+
+
+def test_two_states_in_closed_form():
+    mdp = up.envs.two_state()
+    p, q = 1.0 / (1.0 + 3.0 * np.exp(-0.16)), 0.25
+    plan = up.solve(mdp, average=True)
+    assert plan.gain == pytest.approx(p / (p + q), abs=1e-8)
+    assert plan.span == pytest.approx(1.0 / (p + q), abs=1e-6)
+    v = up.solve(mdp, discount=0.9).v
+    at_one = 1.0 / ((1 - 0.9 * (1 - q)) - 0.81 * p * q / (1 - 0.9 * (1 - p)))
+    assert v == pytest.approx([0.9 * p * at_one / (1 - 0.9 * (1 - p)), at_one], abs=1e-8)
+    uniform = up.evaluate(mdp, np.full((2, 8), 1 / 8), average=True).gain
+    mean = np.mean(1.0 / (1.0 + 3.0 * np.exp(-0.16 / 3 * np.array([-3, -1, -1, -1, 1, 1, 1, 3]))))
+    assert uniform == pytest.approx(mean / (mean + q), abs=1e-8)
+
+
+def test_admission_to_a_queue_in_closed_form():
+    numbers = {"next_state_reward": 1.2, "service": 1.0, "emergencies": 0.1, "refusal": 0.3}
+    gains = [threshold_gain(15, t, **numbers) for t in range(16)]
+    mdp = up.envs.queue(15, **numbers)
+    plan = up.solve(mdp, average=True)
+    assert plan.gain == pytest.approx(max(gains), abs=1e-8)
+    assert plan.policy[:15].tolist() == [int(n >= np.argmax(gains)) for n in range(15)]
+    shut = up.evaluate(mdp, np.ones(16, int), average=True)
+    assert shut.gain == pytest.approx(gains[0], abs=1e-8)
+
+
+def test_replacement_by_renewal_reward():
+    """A cycle: the month of the replacement, state 0 where that stays, then 1 .. n - 1."""
+    stay, wear, upkeep, cost = 0.3, 0.7, 0.02, 0.5
+    mdp = up.envs.bus_engine(40, 10, (stay, wear, 0.0), upkeep, cost)
+    highest = max(cost, upkeep * 39)
+    gains = []
+    for n in range(1, 40):
+        length = 1.0 + stay / wear + (n - 1) / wear
+        paid = cost + sum(upkeep * x / wear for x in range(1, n))
+        gains.append(1.0 - paid / length / highest)
+    plan = up.solve(mdp, average=True)
+    assert plan.gain == pytest.approx(max(gains), abs=1e-8)
+    assert int(np.argmax(plan.policy)) == 1 + int(np.argmax(gains))
+
+
+def test_a_periodic_chain_has_a_gain():
+    mdp = up.FiniteMDP.from_arrays(np.array([[[0, 1.0]], [[1.0, 0]]]), [[0.0], [1.0]], 5)
+    plan = up.solve(mdp, average=True)
+    assert plan.gain == pytest.approx(0.5, abs=1e-8)
+    assert plan.bias[1] - plan.bias[0] == pytest.approx(0.5, abs=1e-7)
+
+
+def test_classes_that_one_can_stay_in():
+    stay_or_go = {(0, 0): {0: 1.0}, (0, 1): {1: 1.0}, (1, 0): {2: 1.0}, (1, 1): {2: 1.0},
+                  (2, 0): {1: 1.0}, (2, 1): {1: 0.5, 2: 0.5}}  # fmt: skip
+    mdp = up.FiniteMDP.from_rows(stay_or_go, {(0, 0): 1.0}, 3, name="two")
+    with pytest.raises(ValueError, match="two has 2 sets of states that one can stay in for ever"):
+        up.solve(mdp, average=True)
+    leaks = {**stay_or_go, (0, 0): {0: 0.9, 1: 0.1}}  # 0 is left for good whatever one does
+    plan = up.solve(up.FiniteMDP.from_rows(leaks, {(0, 0): 1.0, (2, 1): 0.3}, 3), average=True)
+    assert plan.gain == pytest.approx(0.2, abs=1e-8)  # 2 (two steps, on average) pay 0.3, 1 nothing
+    assert up.solve(up.envs.windy_grid(5), average=True).gain == pytest.approx(1.0, abs=1e-8)
+
+
+RIVER = up.envs.riverswim(4)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: up.solve(RIVER, discount=1.0), r"discount is 1\.0; it must be at least 0"),
+        (lambda: up.solve(RIVER, discount=-0.1), r"discount is -0\.1"),
+        (lambda: up.solve(RIVER, discount=0.9, average=True), "average is True; it must be one"),
+        (lambda: up.solve(RIVER, discount=0.9, tolerance=0), "tolerance is 0"),
+        (lambda: up.solve(up.envs.tidal_river(4), average=True), "tidal-river-4 changes with the"),
+        (lambda: up.solve(up.envs.deep_sea(3), average=True), r"one holds \(2, 0\), another"),
+        (lambda: RIVER.infinite_horizon(1.0), r"discount is 1\.0; it must be at least 0 and less than 1"),
+        (lambda: up.envs.tidal_river(4).infinite_horizon(), "tidal-river-4 changes with the step"),
+        (lambda: up.FiniteMDP.from_arrays(np.ones((1, 1, 1)), [[0.0]], 5, discount=0.9),
+         r"horizon is 5 and discount is 0\.9; it must be one of them"),
+        (lambda: up.FiniteMDP.from_arrays(np.ones((1, 1, 1)), [[0.0]], None, discount=1.5),
+         r"discount is 1\.5; it must be at least 0"),
+        (lambda: up.evaluate(RIVER, [0, 1], discount=0.9), r"policy has shape \(2,\); it must be"),
+        (lambda: up.evaluate(RIVER, [0, 1, 2, 0], discount=0.9), r"policy\[2\] is 2; actions are"),
+        (lambda: up.evaluate(RIVER, np.ones((4, 2)), average=True), "that sum to 1"),
+    ],
+)  # fmt: skip
+def test_bad_calls_are_one_sentence(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_long_chain_that_hardly_mixes_is_solved_in_few_sweeps(seed):
+    """Left where they are, most states would stay near a poor place for 10^5 steps and more."""
+    mdp = sparse_mdp(3_000, 3, near=True, seed=seed)
+    plan = up.solve(mdp, average=True)
+    assert plan.error <= 1e-8 and plan.sweeps < 300 and plan.span > 300
+    task = mdp.true_task
+    q = mdp.reward + np.add.reduceat(
+        mdp.probability[0] * plan.bias[task.successors], task.indptr[:-1]
+    ).reshape(mdp.reward.shape)
+    np.testing.assert_allclose(q.max(axis=1) - plan.bias, plan.gain, atol=2e-8)
+    np.testing.assert_allclose(
+        q[np.arange(3_000), plan.policy] - plan.bias, plan.gain, atol=2e-8
+    )  # the gain is also what the policy earns
+
+
+@pytest.mark.parametrize("discount", [0.5, 0.999, 1.0])
+def test_elimination_solves_the_equations_of_a_chain(rng, discount):
+    n, reach = 12, 3
+    dense = rng.random((n, n)) * (abs(np.subtract.outer(np.arange(n), np.arange(n))) <= reach)
+    dense /= dense.sum(axis=1, keepdims=True)
+    s, s2 = np.nonzero(dense)
+    start = np.concatenate([[0], np.cumsum(np.bincount(s))])
+    c, x = rng.random(n), np.empty(n)
+    args = start, s2.astype(np.int32), dense[s, s2], discount, reach
+    band = np.empty((n, 2 * reach + 1))
+    assert kernels.stationary.eliminate(*args, c.copy(), x, band)
+    level = c + discount * dense @ x - x
+    assert np.ptp(level) < 1e-12 * (1.0 + np.ptp(x))
+    if discount < 1.0:
+        np.testing.assert_allclose(level, 0.0, atol=1e-12)
+
+
+def test_elimination_tells_two_recurrent_classes(rng):
+    args = np.arange(4), np.array([0, 0, 2], np.int32), np.ones(3), 1.0, 1, np.ones(3), np.empty(3)
+    assert not kernels.stationary.eliminate(*args, np.empty((3, 3)))
+    joined = np.arange(4), np.array([1, 0, 1], np.int32), *args[2:]
+    assert kernels.stationary.eliminate(*joined, np.empty((3, 3)))
+
+
+def test_an_mdp_without_a_last_step_knows_its_discount(tmp_path):
+    p, r = plain(RIVER)
+    mdp = up.FiniteMDP.from_arrays(p, r, None, discount=0.9)
+    assert mdp.horizon is None and mdp.discount == 0.9 and "discount 0.9" in repr(mdp)
+    np.testing.assert_array_equal(up.solve(mdp).v, up.solve(RIVER, discount=0.9).v)
+    np.testing.assert_array_equal(
+        up.evaluate(mdp, up.solve(mdp)).v, up.evaluate(RIVER, [1] * 4, discount=0.9).v
+    )
+    average = up.FiniteMDP.from_arrays(p, r, None)
+    assert "discount 1" in repr(average) and "average reward" in average.true_task.describe()
+    assert up.solve(average).gain == up.solve(RIVER, average=True).gain
+    assert up.solve(RIVER.infinite_horizon(0.9)).v == pytest.approx(up.solve(mdp).v)
+    for kept in (mdp, average):
+        for name in ("river.toml", "river.npz"):
+            kept.save(tmp_path / name)
+            assert up.FiniteMDP.load(tmp_path / name).discount == kept.discount
+    line = up.FiniteMDP.from_functions(  # its states are found without a limit of steps
+        0, ["on"], lambda s, a: [min(s + 1, 7)], lambda s, a, t: 1.0, lambda s, a: s / 7, None,
+        discount=0.5,
+    )  # fmt: skip
+    assert line.n_states == 8 and up.solve(line).v[7] == pytest.approx(2.0)
+
+
+def test_stationary_plans_are_matched_by_name():
+    rows = {("wet", "go"): {"dry": 1.0}, ("wet", "stay"): {"wet": 1.0},
+            ("dry", "go"): {"wet": 1.0}, ("dry", "stay"): {"dry": 1.0}}  # fmt: skip
+
+    def made(states, actions):
+        number = {s: i for i, s in enumerate(states)}
+        named = {
+            (number[s], actions.index(a)): {number[t]: p for t, p in row.items()}
+            for (s, a), row in rows.items()
+        }
+        pays = {(number["dry"], actions.index("stay")): 1.0}
+        return up.FiniteMDP.from_rows(named, pays, None, states=states, actions=actions)
+
+    one, other = made(["wet", "dry"], ["go", "stay"]), made(["dry", "wet"], ["go", "stay"])
+    plan = up.solve(one, discount=0.9)
+    assert plan.policy.tolist() == [0, 1]
+    assert up.evaluate(other, plan, discount=0.9).v == pytest.approx([10.0, 9.0])
+    assert up.evaluate(other, plan.policy, discount=0.9).v == pytest.approx([0.0, 0.0])
+
+
+@pytest.mark.parametrize("setting", [{"discount": 0.9}, {"average": True}])
+def test_plans_for_ever_show_themselves_in_the_users_units(setting):
+    p, r = plain(RIVER)
+    costly = up.FiniteMDP.from_arrays(p, 100.0 * r - 50.0, 5, actions=["left", "right"])
+    plan, scaled = up.solve(costly, **setting), up.solve(RIVER, **setting)
+    if "average" in setting:
+        assert plan.gain == pytest.approx(100.0 * scaled.gain - 50.0, abs=1e-5)
+        np.testing.assert_allclose(plan.bias, 100.0 * scaled.bias, atol=1e-4)
+    else:
+        np.testing.assert_allclose(plan.v, 100.0 * scaled.v - 500.0, atol=1e-5)
+    frame = plan.to_pandas()
+    assert frame["action"].tolist() == ["right"] * 4 and len(frame.columns) == 3
+    assert "right" in plan._repr_html_() and "4 states" in repr(plan)
+    assert plan.plot().axes
+    random = up.evaluate(costly, np.full((4, 2), 0.5), **setting)
+    assert random.to_pandas()["P(left)"].tolist() == [0.5] * 4
+    with pytest.raises(ValueError, match=r"this policy is random; plot\(\) draws one action"):
+        random.plot()
+
+
+def test_optimism_in_standard_errors_takes_the_best_distribution_of_the_set(rng):
+    short = []
+    for _ in range(60):
+        n, d = int(rng.integers(2, 6)), int(rng.integers(1, 5))
+        p = rng.dirichlet(np.full(n, 0.3)) + 1e-6
+        p /= p.sum()
+        features, values, beta = rng.normal(size=(n, d)), rng.normal(size=n), 1.5
+        jacobian = p[:, None] * (features - p @ features)
+        found, work = np.empty(n), np.empty((n + 2, n))
+        geometry = (features @ features.T).ravel()
+        kernels.extended.within_errors.py_func(p, geometry, values, beta, n, found, work)
+        assert found.min() >= 0.0 and abs(found.sum() - 1.0) < 1e-10
+        # of p / prob, where rare successors count as much as common ones
+        delta = np.linalg.lstsq(jacobian / p[:, None], found / p - 1.0, rcond=1e-12)[0]
+        np.testing.assert_allclose(p + jacobian @ delta, found, atol=1e-8)
+        assert np.linalg.norm(delta) <= beta * (1 + 1e-6)
+        free = beta * np.linalg.norm(jacobian.T @ values)
+        best = best_within(p, jacobian, values, beta)
+        assert found @ values <= best + 1e-6 * (1 + free)
+        short.append((best - found @ values) / max(best - p @ values, 1e-12))
+        if (
+            p + beta * jacobian @ (jacobian.T @ values) / np.linalg.norm(jacobian.T @ values)
+        ).min() > 0:
+            assert found @ values == pytest.approx(p @ values + free)
+    assert np.max(short) < 1e-6
