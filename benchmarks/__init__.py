@@ -27,7 +27,7 @@ FAMILIES: dict[str, Callable[[bool, bool], Iterator[Line | Skipped]]] = {
     "episodes": agents.episodes,
     "growth": agents.against_k,
     "planning": planning.backward,
-    "infinite_horizon": endless.infinite_horizon,
+    "infinite_horizon": infinite_horizon.infinite_horizon,
     "fits": fits.fits,
     "frames": frames.frames,
     "logs": logs.logs,

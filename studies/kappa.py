@@ -87,7 +87,7 @@ def drawn(
     mdp = random_mnl(*size, norm, horizon)
     plain: Any = mdp.true_task.states
     names = [Told(*name[:3], kappa=kappa, theta_bound=norm) for name in plain]
-    return replace(mdp, known=replace(mdp.true_task, states=names), name=f"drawn-mnl-{n_states}")
+    return replace(mdp, true_task=replace(mdp.true_task, states=names), name=f"drawn-mnl-{n_states}")
 
 
 def norm_of(logits: Array, kappa: float) -> float:

@@ -12,7 +12,7 @@ from upriver.mnl.likelihood import probabilities
 def test_rates_by_hand():
     p, r = (
         x[0]
-        for x in dense(queue(4, next_state_reward=2.0, service=3.0, emergencies=0.25, refusal=0.4))
+        for x in dense(queue(4, arrival=2.0, service=3.0, emergencies=0.25, refusal=0.4))
     )
     np.testing.assert_allclose(
         p[2], [[0, 3 / 6, 1 / 6, 2 / 6, 0], [0, 3 / 4.5, 1 / 4.5, 0.5 / 4.5, 0]]
@@ -24,19 +24,19 @@ def test_rates_by_hand():
 
 
 def test_the_core_is_the_log_rates():
-    mdp = queue(7, next_state_reward=2.0, service=3.0, emergencies=0.25)
-    theta = np.log([2.0, 0.25, 3.0])  # next_state_reward, door shut, service
+    mdp = queue(7, arrival=2.0, service=3.0, emergencies=0.25)
+    theta = np.log([2.0, 0.25, 3.0])  # arrival, door shut, service
     assert probabilities(queue_features(mdp.true_task), theta) == pytest.approx(mdp.probability[0])
 
 
-def threshold_gain(buffer, threshold, next_state_reward, service, emergencies, refusal):
+def threshold_gain(buffer, threshold, arrival, service, emergencies, refusal):
     """Reward per step of "admit below the threshold", by detailed balance of a birth-death chain.
 
-    In continuous time customers come at `next_state_reward` below the threshold and at a share of it above,
+    In continuous time customers come at `arrival` below the threshold and at a share of it above,
     and leave at `service`; a step steps_until_replan 1 / (sum of the rates), by which states are weighted.
     """
     up_rate = [
-        next_state_reward * (1.0 if n < threshold else emergencies) for n in range(buffer)
+        arrival * (1.0 if n < threshold else emergencies) for n in range(buffer)
     ] + [0.0]
     law = np.cumprod([1.0, *(rate / service for rate in up_rate[:-1])])
     steps = law * [u + 1.0 + (service if n else 0.0) for n, u in enumerate(up_rate)]
@@ -49,7 +49,7 @@ def threshold_gain(buffer, threshold, next_state_reward, service, emergencies, r
 
 
 def test_long_horizons_earn_the_gain_of_the_best_threshold():
-    numbers = {"next_state_reward": 1.2, "service": 1.0, "emergencies": 0.1, "refusal": 0.3}
+    numbers = {"arrival": 1.2, "service": 1.0, "emergencies": 0.1, "refusal": 0.3}
     mdp = queue(12, horizon=3000, **numbers)
     gains = [threshold_gain(12, t, **numbers) for t in range(13)]
     best = int(np.argmax(gains))

@@ -113,7 +113,7 @@ def test_two_states_in_closed_form():
 
 
 def test_admission_to_a_queue_in_closed_form():
-    numbers = {"next_state_reward": 1.2, "service": 1.0, "emergencies": 0.1, "refusal": 0.3}
+    numbers = {"arrival": 1.2, "service": 1.0, "emergencies": 0.1, "refusal": 0.3}
     gains = [threshold_gain(15, t, **numbers) for t in range(16)]
     mdp = up.envs.queue(15, **numbers)
     plan = up.solve(mdp, average=True)

@@ -128,7 +128,7 @@ def test_every_episode_has_its_own_seed():
 
 
 def test_a_black_box_and_its_table_agree():
-    """LearningRun through reset and step reaches the value that the table says is best."""
+    """Learning through reset and step reaches the value that the table says is best."""
     import gymnasium
 
     mdp = up.envs.riverswim(5, 15)

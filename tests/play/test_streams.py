@@ -141,7 +141,7 @@ def test_bad_calls_are_one_sentence(call, message):
 
 
 def shifted(pay):
-    """RIVER in other units, its reward paid on next_state_reward where `pay`."""
+    """RIVER in other units, its reward paid on arrival where `pay`."""
     p = np.zeros((5, 2, 5))
     p[RIVER.true_task.triples] = RIVER.probability[0]
     r = 10.0 * RIVER.reward - 3.0

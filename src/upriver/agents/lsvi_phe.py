@@ -1,6 +1,6 @@
 """LSVI-PHE: least-squares value iteration with perturbed histories.
 
-Ishfaq et al., "Randomized Exploration for Reinforcement LearningRun with General Value Function
+Ishfaq et al., "Randomized Exploration for Reinforcement Learning with General Value Function
 Approximation" (2021), the linear case. M times over, Gaussian noise is added to the regression
 targets and to the prior; the largest of the M predictions is optimistic often enough.
 """

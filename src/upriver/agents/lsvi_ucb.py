@@ -1,6 +1,6 @@
 """LSVI-UCB: least-squares value iteration with an upper-confidence bonus.
 
-Jin, Yang, Wang and Jordan, "Provably Efficient Reinforcement LearningRun with Linear Function
+Jin, Yang, Wang and Jordan, "Provably Efficient Reinforcement Learning with Linear Function
 Approximation" (2020), Algorithm 1. For linear MDPs: for each step h, ridge regression of
 r + V_{h+1}(s') on phi(s, a), with the targets recomputed from the new V_{h+1} in each episode.
 """

@@ -1,6 +1,6 @@
 """ORRL-MNL: randomised exploration with an online mirror descent estimate and local curvature.
 
-Cho, Hwang, Lee and Oh, "Randomized Exploration for Reinforcement LearningRun with Multinomial Logistic
+Cho, Hwang, Lee and Oh, "Randomized Exploration for Reinforcement Learning with Multinomial Logistic
 Function Approximation" (2024), Algorithm 2. Time and memory per episode do not grow with k.
 """
 

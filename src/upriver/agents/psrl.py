@@ -1,6 +1,6 @@
 """PSRL: draw a model from the posterior, play its optimum for an episode.
 
-Osband, Russo and Van Roy, "(More) Efficient Reinforcement LearningRun via Posterior Sampling", 2013,
+Osband, Russo and Van Roy, "(More) Efficient Reinforcement Learning via Posterior Sampling", 2013,
 after Strens (2000). The prior is a Dirichlet distribution over the task's support of each (s, a).
 """
 

@@ -1,6 +1,6 @@
 """RRL-MNL: randomised exploration with an online Newton estimate.
 
-Cho, Hwang, Lee and Oh, "Randomized Exploration for Reinforcement LearningRun with Multinomial Logistic
+Cho, Hwang, Lee and Oh, "Randomized Exploration for Reinforcement Learning with Multinomial Logistic
 Function Approximation" (2024), Algorithm 1. Time and memory per episode do not grow with k.
 """
 

@@ -1,6 +1,6 @@
 """UC-MatrixRL: optimistic RL with a bilinear transition model.
 
-Yang and Wang, "Reinforcement LearningRun in Feature Space: Matrix Bandit, Kernels, and Regret Bound"
+Yang and Wang, "Reinforcement Learning in Feature Space: Matrix Bandit, Kernels, and Regret Bound"
 (2020). The model is P(s'|s,a) = phi(s,a)^T M* psi(s'). In each episode: estimate M* by ridge
 regression, widen by ||phi||_{A^-1}, plan, play the greedy policy.
 """

@@ -1,6 +1,6 @@
 """UCBVI: value iteration on the frequencies of transitions, with an exploration bonus.
 
-Azar, Osband and Munos, "Minimax Regret Bounds for Reinforcement LearningRun", ICML 2017. Two bonuses,
+Azar, Osband and Munos, "Minimax Regret Bounds for Reinforcement Learning", ICML 2017. Two bonuses,
 two classes: `UCBVI` with a Chernoff-Hoeffding bonus (the paper's UCBVI-CH), and `UCBVIBF` with a
 Bernstein-Freedman one, which is small where the next values vary little. A bonus is a function of
 the task; each one here is a small frozen class whose fields are its constants. N is the number of

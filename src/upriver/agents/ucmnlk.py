@@ -1,6 +1,6 @@
 """UCMNLK: optimistic plans of one endless stream over distributions near an online estimate.
 
-Park, Kwon and Lee, "Infinite-Horizon Reinforcement LearningRun with Multinomial Logit Function
+Park, Kwon and Lee, "Infinite-Horizon Reinforcement Learning with Multinomial Logit Function
 Approximation" (2024), for discounted and for average reward.
 """
 

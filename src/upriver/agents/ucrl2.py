@@ -1,6 +1,6 @@
 """UCRL2 for a finite horizon: the best transition probabilities in an L1 ball around frequencies.
 
-Jaksch, Ortner and Auer, "Near-optimal Regret Bounds for Reinforcement LearningRun", JMLR 2010, with
+Jaksch, Ortner and Auer, "Near-optimal Regret Bounds for Reinforcement Learning", JMLR 2010, with
 extended value iteration over H steps. A radius is a function of the task, the visits and k.
 """
 

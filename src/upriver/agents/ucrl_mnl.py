@@ -1,6 +1,6 @@
 """UCRL-MNL: upper-confidence model-based RL for the MNL transition model.
 
-Hwang and Oh, "Model-Based Reinforcement LearningRun with Multinomial Logistic Function
+Hwang and Oh, "Model-Based Reinforcement Learning with Multinomial Logistic Function
 Approximation", Algorithm 1. In each episode: estimate the transition core by regularised maximum
 likelihood (3), keep the ellipsoid of the Gram matrix (5) with radius beta_k around it, plan
 optimistically by (6) or another function of `upriver.planning.optimism`, play the greedy policy.

@@ -1,6 +1,6 @@
 """UCRL-MNL-L1: plans over distributions near the estimate in the L1 norm.
 
-The confidence set of Park, Kwon and Lee, "Infinite-Horizon Reinforcement LearningRun with Multinomial
+The confidence set of Park, Kwon and Lee, "Infinite-Horizon Reinforcement Learning with Multinomial
 Logistic Function Approximation" (2024), and their online mirror descent estimate, for episodes.
 Each optimistic model is a distribution over the reachable states, so values need no clipping.
 """

@@ -1,6 +1,6 @@
 """UCRL-MNL-LL: maximum likelihood with a confidence set in the local norm.
 
-Li, Zhang, Zhao and Zhou, "Provably Efficient Reinforcement LearningRun with Multinomial Logit Function
+Li, Zhang, Zhao and Zhou, "Provably Efficient Reinforcement Learning with Multinomial Logit Function
 Approximation" (2024), the algorithm that its third version calls LL, in the form with a closed
 bonus. The estimate uses all data at once; from counts, so that its cost does not grow with k.
 """

@@ -1,8 +1,8 @@
 """UCRL-MNL+ and UCRL-MNL-OL: upper confidence with an online estimate and local curvature.
 
 Two groups of authors arrived at one algorithm: Cho, Hwang, Lee and Oh, "Randomized Exploration for
-Reinforcement LearningRun with Multinomial Logistic Function Approximation" (2024), Algorithm 3; and
-Li, Zhang, Zhao and Zhou, "Provably Efficient Reinforcement LearningRun with Multinomial Logit Function
+Reinforcement Learning with Multinomial Logistic Function Approximation" (2024), Algorithm 3; and
+Li, Zhang, Zhao and Zhou, "Provably Efficient Reinforcement Learning with Multinomial Logit Function
 Approximation" (2024), the algorithm that its third version calls OL. They differ in one constant
 and in where values are clipped. Time and memory per episode do not grow with k.
 """

@@ -1,6 +1,6 @@
 """UCRL-VTR: value-targeted regression for linear mixture models.
 
-Jia, Yang, Szepesvari and Wang, "Model-Based Reinforcement LearningRun with Value-Targeted Regression"
+Jia, Yang, Szepesvari and Wang, "Model-Based Reinforcement Learning with Value-Targeted Regression"
 (2020), and Ayoub, Jia, Szepesvari, Wang and Yang (2020). The model is P = sum_j theta_j P_j; the
 planned value of the next state is regressed, on X_V(s,a)_j = sum_s' V(s') P_j(s'|s,a).
 """

@@ -1,6 +1,6 @@
 """Queue: a waiting room of finite size, and a door that is open or shut.
 
-Three exponential clocks run against each other: the next next_state_reward, the end of the present service,
+Three exponential clocks run against each other: the next arrival, the end of the present service,
 and an inspection, at rate 1. The state is the number of customers, a step goes to the next event,
 and the first of competing clocks is i with probability rate_i / sum of the rates that run:
 exactly multinomial-logistic in the log rates. A shut door keeps out all but emergencies.
@@ -19,23 +19,20 @@ ADMIT, REJECT = "admit", "reject"
 def queue(
     buffer: int = 20,
     horizon: int | None = None,
-    next_state_reward: float = 1.2,
+    arrival: float = 1.2,
     service: float = 1.0,
     emergencies: float = 0.1,
     refusal: float = 0.3,
 ) -> FiniteMDP:
     """Admission control with room for `buffer` customers, empty at first.
 
-    next_state_reward and service: rates, an inspection having rate 1. emergencies: the share of arrivals
+    arrival and service: rates, an inspection having rate 1. emergencies: the share of arrivals
     that a shut door does not keep out. The horizon is 4 * buffer unless given. A step pays
     1 - (1 - refusal) * customers / buffer, less `refusal` where the door is shut or the room full.
     The true support is local.
     """
     buffer = positive_integer("buffer", buffer, 2)
-    rates = (
-        positive_number("next_state_reward", next_state_reward),
-        positive_number("service", service),
-    )
+    rates = positive_number("arrival", arrival), positive_number("service", service)
     for word, value in (("emergencies", emergencies), ("refusal", refusal)):
         if not 0.0 < value < 1.0:
             raise ValueError(f"{word} is {value!r}; it must lie between 0 and 1, neither of them")
@@ -59,14 +56,14 @@ def queue(
 
 
 def queue_features(task: Task) -> Features:
-    """Arrival, next_state_reward at a shut door, end of a service: d = 3, the log rates.
+    """Arrival, arrival at a shut door, end of a service: d = 3, the log rates.
 
     Anything else is a fourth feature, which occurs with full support only.
     """
 
     def labels(n: int, a: str, n2: int) -> tuple[str, ...]:
         if n2 == n + 1:
-            return ("next_state_reward",) if a == ADMIT else ("next_state_reward", "door shut")
+            return ("arrival",) if a == ADMIT else ("arrival", "door shut")
         return {n: (), n - 1: ("service",)}.get(n2, ("elsewhere",))
 
     return indicators(task, labels)

@@ -1,7 +1,7 @@
 """Online estimates of the MNL model: one pass over the data, constant time and memory per episode.
 
 Write l for the loss -log P_theta(s' | s, a) of one transition. Two estimators of Cho, Hwang, Lee
-and Oh, "Randomized Exploration for Reinforcement LearningRun with Multinomial Logistic Function
+and Oh, "Randomized Exploration for Reinforcement Learning with Multinomial Logistic Function
 Approximation" (2024), both projected onto the ball ||theta|| <= L_theta in the norm of the matrix:
 
     online Newton step      A <- A + (kappa/2) sum_s' varphi varphi^T

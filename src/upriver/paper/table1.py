@@ -1,6 +1,6 @@
 """Table 1 of the paper as data, and the comparison of our runs with it.
 
-Hwang and Oh, "Model-Based Reinforcement LearningRun with Multinomial Logistic Function
+Hwang and Oh, "Model-Based Reinforcement Learning with Multinomial Logistic Function
 Approximation", Table 1: mean and standard deviation of the cumulative return over 10 runs on
 RiverSwim. The number of episodes is not printed; it follows from the row of the optimal policy.
 """

@@ -39,7 +39,7 @@ def solve(
     """
     task = instance("mdp", mdp, FiniteMDP).true_task
     if task.infinite_horizon or discount is not None or average:
-        return endless(mdp, discount, average, tolerance)
+        return solve_infinite_horizon(mdp, discount, average, tolerance)
     nothing = np.zeros((1, task.n_states * task.n_actions))
     return backward_induction(
         task, readable(mdp.probability), mdp.reward_rows, nothing, np.zeros(task.horizon),
@@ -47,7 +47,7 @@ def solve(
     )  # fmt: skip
 
 
-def infinite_horizon(
+def solve_infinite_horizon(
     mdp: FiniteMDP, discount: float | None, average: bool, tolerance: float, policy: Any = None
 ) -> DiscountedPlan | AveragePlan:
     if discount is not None and average:
@@ -85,7 +85,7 @@ def evaluate(
     """
     task = instance("mdp", mdp, FiniteMDP).true_task
     if task.infinite_horizon or discount is not None or average:
-        return endless(mdp, discount, average, tolerance, policy)
+        return solve_infinite_horizon(mdp, discount, average, tolerance, policy)
     table = mixture_or_actions(task, policy)
     v = np.zeros((task.horizon + 1, task.n_states))
     v[-1] = mdp.terminal

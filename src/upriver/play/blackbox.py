@@ -1,4 +1,4 @@
-"""LearningRun in a black box: an environment that can only be reset and stepped.
+"""Learning in a black box: an environment that can only be reset and stepped.
 
 Nothing is known about it but the agent's Task, so neither the value of a policy nor its regret is
 known either: a `LearningRun` holds what was earned, and says so.
