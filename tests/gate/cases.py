@@ -324,7 +324,7 @@ def seed_of(name: str) -> int:
 
 
 def run_agent(
-    mdp: up.FiniteMDP, kind: str, agent: str, features: str, support: str, length: int
+    mdp: up.FiniteMDP, kind: str, agent: str, features: str, support: str, length: int, seed: int
 ) -> Outputs:
     task = mdp.task(support)
     if agent in NOT_POOLED:
@@ -332,19 +332,20 @@ def run_agent(
     phi = make_features(features, task) if takes_features(agent) else None
     if "unknown-reward" in kind:
         task = task.with_unknown_reward()
-    return play(mdp, make_agent(mdp, agent, task, phi, {}), length, 3)
+    return play(mdp, make_agent(mdp, agent, task, phi, {}), length, seed)
 
 
 def run_kind(kind: str, agent: str) -> Outputs:
     given, features, support = KINDS[kind]
     mdp = draw_problem(np.random.default_rng(seed_of(kind)), **given)
-    return run_agent(mdp, kind, agent, features, support, 25)
+    seed = 18 if "unknown-reward" in kind else 3  # with 3, rounding decides between actions
+    return run_agent(mdp, kind, agent, features, support, 25, seed)
 
 
 def run_stream(kind: str, agent: str) -> Outputs:
     given, discount, features, support = STREAMS[kind]
     mdp = draw_problem(np.random.default_rng(seed_of(kind)), **given)
-    return run_agent(infinite_horizon(mdp, discount), kind, agent, features, support, 300)
+    return run_agent(infinite_horizon(mdp, discount), kind, agent, features, support, 300, 3)
 
 
 def rollouts_and_policies() -> Outputs:
@@ -837,7 +838,7 @@ def learn_walk(agent: str, known: bool) -> Outputs:
     )  # fmt: skip
     phi = up.features.one_hot(task) if takes_features(agent) else None
     mdp: Any = None
-    run = up.learn(Walk(), make_agent(mdp, agent, task, phi, {}), 30, seed=4)
+    run = up.learn(Walk(), make_agent(mdp, agent, task, phi, {}), 30, seed=8)
     return {
         "returns": run.returns,
         "lengths": run.lengths,
@@ -968,5 +969,33 @@ TOLERANCES: tuple[tuple[str, float, str], ...] = (
 )
 """(pattern of "case/output", relative tolerance, reason); others are compared to 1e-8."""
 
-ROUNDING: dict[str, str] = {}
-"""Cases in which rounding decides between actions that are equally good, and what is known."""
+ROUNDING = frozenset(
+    {
+        "setting_024_UCRLMNLPlus_river-grid_shared_local",
+        "setting_025_UCRLMNLOL_river-grid_shared_local",
+        "setting_026_ORRLMNL_river-grid_shared_local",
+        "setting_054_UCRLMNLPlus_windy-grid_shared_local",
+        "setting_055_UCRLMNLOL_windy-grid_shared_local",
+        "setting_075_UCRLMNLOL_tidal-river_shared_local",
+        "setting_079_UCRLMNLPlus_tidal-river_one-hot_local",
+        "setting_080_UCRLMNLOL_tidal-river_one-hot_local",
+        "setting_151_UCRL2_riverswim_known",
+        "setting_168_UCRL2_riverswim_known",
+        "setting_319_UCRLMNLSE_bus-engine_shared_local_stream_0.9999",
+        "setting_417_UCRL2_river-grid_local",
+        "setting_429_UCRLMNLLL_river-grid_shared_local",
+        "setting_477_UCRLMNL_windy-grid_shared_local",
+        "setting_481_UCRL2_windy-grid_local",
+        "setting_497_UCRL2_windy-grid_local",
+        "setting_536_UCRLMNLLL_tidal-river_one-hot_local",
+        "setting_566_UCRLMNL_windy-grid_shared_local",
+        "setting_585_UCRL2_riverswim_local",
+        "setting_589_UCRLMNL_riverswim_pooled_local",
+        "problem_unknown-reward_UCRLMNLL1",
+    }
+)
+"""Cases in which rounding decides between actions that are equally good.
+
+They changed, and with twelve other seeds too, when the compiled loops were allowed to add in
+another order (numba's fastmath flags reassoc, contract, arcp and nsz); all other cases did not.
+"""
