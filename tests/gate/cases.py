@@ -358,6 +358,26 @@ def rollouts_and_policies() -> Outputs:
     return found | {"returns": run.returns, "values": run.values}
 
 
+def run_linear(agent: str, *given: str) -> Outputs:
+    """Play a linear learner with features of (s, a) or of the next state that are drawn."""
+    mdp = draw_problem(np.random.default_rng(20), units=True)
+    rng = np.random.default_rng(21)
+    drawn = {
+        "phi": rng.standard_normal((STATES * CHOICES, 7)),
+        "psi": rng.standard_normal((STATES, 4)),
+    }
+    made = getattr(up, agent)(task=mdp.task(), **{name: drawn[name] for name in given})
+    return play(mdp, made, 25, 3)
+
+
+def run_large(agent: str, features: str) -> Outputs:
+    """Play on a river that is long enough for the loops over parts of the states."""
+    mdp = up.envs.riverswim(60_000, 3)
+    task = mdp.task()
+    phi = make_features(features, task, "riverswim") if features else None
+    return play(mdp, make_agent(mdp, agent, task, phi, {}), 3, 1)
+
+
 def resumed_run() -> Outputs:
     """Stop a run and go on from its checkpoint."""
     mdp = draw_problem(np.random.default_rng(19), units=True)
@@ -877,6 +897,13 @@ def all_cases() -> dict[str, Callable[[], Outputs]]:
             made[f"stream_{kind}_{agent}"] = partial(run_stream, kind, agent)
     made["play_rollouts"] = rollouts_and_policies
     made["play_resumed"] = resumed_run
+    for agent, given in (
+        ("LSVIUCB", ["phi"]), ("LSVIPHE", ["phi"]), ("UCMatrixRL", ["phi"]),
+        ("UCMatrixRL", ["psi"]), ("UCMatrixRL", ["phi", "psi"]),
+    ):  # fmt: skip
+        made["_".join(["linear", agent, *given])] = partial(run_linear, agent, *given)
+    for agent, features in (("UCRLMNLSE", "shared"), ("UCRLMNL", "one-hot"), ("UCBVI", "")):
+        made[f"large_{agent}"] = partial(run_large, agent, features)
     for kind, (given, _, _) in KINDS.items():
         if "unknown" not in kind:
             made[f"solve_finite_{kind}"] = partial(solve_finite, **given)
