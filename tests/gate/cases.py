@@ -23,6 +23,7 @@ import numpy as np
 from scipy import sparse
 
 import upriver as up
+from upriver import diagnostics
 from upriver.agents.ucbvi import theory_bernstein, theory_hoeffding
 from upriver.agents.ucrl2 import original_l1
 from upriver.mnl.confidence import Evidence
@@ -50,15 +51,15 @@ NOT_POOLED = ("ORRLMNL", "RRLMNL", "UCRLMNLL1", "UCRLMNLOL", "UCRLMNLPlus", "UCR
 
 RULES: dict[str, Callable[..., Any]] = {
     "additive": additive_radius,
-    "constant": up.constant_radius,
-    "corrected": up.corrected_radius,
-    "lemma1": up.lemma1_radius,
+    "constant": up.radii.constant_radius,
+    "corrected": up.radii.corrected_radius,
+    "lemma1": up.radii.lemma1_radius,
     "mirror": mirror_radius,
     "newton": newton_radius,
     "original": original_l1,
-    "scaled": up.scaled_radius,
-    "standard-errors": up.standard_errors,
-    "theory": up.theory_regularization,
+    "scaled": up.radii.scaled_radius,
+    "standard-errors": up.radii.standard_errors,
+    "theory": up.radii.theory_regularization,
     "theory-bernstein": theory_bernstein,
     "theory-hoeffding": theory_hoeffding,
 }
@@ -107,7 +108,7 @@ def make_agent(
     mdp: up.FiniteMDP, name: str, task: up.Task, phi: up.Features | None, settings: dict[str, Any]
 ) -> Any:
     """Return an agent by the name of its class, with the settings that differ from the default."""
-    kind = getattr(up, name)
+    kind = getattr(up.agents, name)
     taken = {f.name for f in fields(kind)}
     if "mdp" in taken:
         return kind(mdp)
@@ -127,7 +128,7 @@ def make_value(value: Any, phi: up.Features | None) -> Any:
 
 
 def takes_features(name: str) -> bool:
-    return any(f.name == "features" for f in fields(getattr(up, name)))
+    return any(f.name == "features" for f in fields(getattr(up.agents, name)))
 
 
 def play(mdp: up.FiniteMDP, agent: Any, length: int, seed: int) -> Outputs:
@@ -147,7 +148,7 @@ def play(mdp: up.FiniteMDP, agent: Any, length: int, seed: int) -> Outputs:
 
 def infinite_horizon(mdp: up.FiniteMDP, discount: float) -> up.FiniteMDP:
     """Return the same problem with an infinite horizon; a discount of 1 is the average reward."""
-    return mdp.endless(None if discount == 1.0 else discount)
+    return mdp.infinite_horizon(None if discount == 1.0 else discount)
 
 
 # ------------------------------------------------------------------------------------------------
@@ -366,7 +367,7 @@ def run_linear(agent: str, *given: str) -> Outputs:
         "phi": rng.standard_normal((STATES * CHOICES, 7)),
         "psi": rng.standard_normal((STATES, 4)),
     }
-    made = getattr(up, agent)(task=mdp.task(), **{name: drawn[name] for name in given})
+    made = getattr(up.agents, agent)(task=mdp.task(), **{name: drawn[name] for name in given})
     return play(mdp, made, 25, 3)
 
 
@@ -583,7 +584,7 @@ def bootstrap_value() -> Outputs:
 
 def plan_log(name: str, how: Any, **setting: Any) -> Outputs:
     how = OPTIMISMS.get(how, how)
-    plan = up.plan_with(log_model(name), how, start="weir", **setting)
+    plan = up.plan_from_model(log_model(name), how, start="weir", **setting)
     found: Outputs = {"policy": plan.policy}
     if setting.get("average"):
         return found | {"gain": plan.gain}
@@ -593,7 +594,7 @@ def plan_log(name: str, how: Any, **setting: Any) -> Outputs:
 def check_log(*estimates: str) -> Outputs:
     """Check a value by the episodes of the log; the rows are chosen by name."""
     policy = 0.5 * some_policies()["mixture"] + 0.5 / CHOICES
-    checks = up.check_value(
+    checks = up.check_policy_value(
         log_model("smooth"), policy, transition_log(), reward="reward", weights=None
     )
     rows = {row["name"]: row for row in checks.rows}
@@ -720,7 +721,7 @@ def clinic_at(name: str) -> Any:
 def decide_clinic(name: str, how: str) -> Outputs:
     """Plan at fixed covariates, and value the plan under the model."""
     at = clinic_at(name)
-    plan = up.plan_with(at, how, start="ill")
+    plan = up.plan_from_model(at, how, start="ill")
     found = describe_value(up.policy_value(at, plan, start="ill"), "plan")
     found |= {"policy": plan.policy, "planned_values": plan.v}
     return found | {"optimum": up.solve(at.to_mdp("ill")).v}
@@ -729,7 +730,7 @@ def decide_clinic(name: str, how: str) -> Outputs:
 def compare_clinic(name: str) -> Outputs:
     """The gain over what was done, whose own uncertainty is part of the interval."""
     at = clinic_at(name)
-    value = up.compare_policies(at, up.plan_with(at), "behaviour", start="ill")
+    value = up.compare_policies(at, up.plan_from_model(at), "behaviour", start="ill")
     return describe_value(value, "gain") | describe_value(
         up.policy_value(at, "behaviour", start="ill"), "behaviour"
     )
@@ -788,19 +789,19 @@ def calibrate() -> Outputs:
     phi = up.features.shared(mdp.task())
     given: dict[str, Any] = {"n_episodes": 10, "n_runs": 10, "delta": 0.2, "seed": 1}
     return {
-        "of_mdp": up.calibrated_radius(mdp, phi, **given),
-        "of_task": up.calibrated_radius(mdp.task(), phi, **given),
+        "of_mdp": diagnostics.calibrated_radius(mdp, phi, **given),
+        "of_task": diagnostics.calibrated_radius(mdp.task(), phi, **given),
     }
 
 
 def evaluate_radii() -> Outputs:
     found: Outputs = {}
     for name, rule in {
-        "scaled": up.scaled_radius(0.3),
-        "constant": up.constant_radius(0.7),
-        "standard-errors": up.standard_errors(),
-        "lemma1": up.lemma1_radius(0.05, 2.0),
-        "corrected": up.corrected_radius(0.05, 2.0),
+        "scaled": up.radii.scaled_radius(0.3),
+        "constant": up.radii.constant_radius(0.7),
+        "standard-errors": up.radii.standard_errors(),
+        "lemma1": up.radii.lemma1_radius(0.05, 2.0),
+        "corrected": up.radii.corrected_radius(0.05, 2.0),
         "newton": newton_radius(0.05, 2.0),
         "mirror": mirror_radius(2.0),
         "additive": additive_radius(2.0, 0.1),
@@ -810,11 +811,11 @@ def evaluate_radii() -> Outputs:
         )
     phi = up.features.shared(up.envs.riverswim(6).task("local"))
     counts = np.arange(phi.task.n_triples) % 5.0
-    rule = up.theory_regularization(phi)
+    rule = up.radii.theory_regularization(phi)
     found["regularization"] = np.array([float(rule(k)) for k in (1, 10, 1000)])
-    gram = up.gram_matrix(phi, counts, 0.5)
+    gram = up.radii.gram_matrix(phi, counts, 0.5)
     found["gram"] = gram.toarray() if sparse.issparse(gram) else gram
-    found["norms"] = up.elliptical_norms(phi, counts, 0.5)
+    found["norms"] = up.radii.elliptical_norms(phi, counts, 0.5)
     return found
 
 
