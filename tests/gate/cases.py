@@ -26,7 +26,7 @@ import upriver as up
 from upriver import diagnostics
 from upriver.agents.ucbvi import theory_bernstein, theory_hoeffding
 from upriver.agents.ucrl2 import original_l1
-from upriver.mnl.confidence import Evidence
+from upriver.mnl.radii import Evidence
 from upriver.mnl.online import additive_radius, mirror_radius, newton_radius
 
 Outputs = dict[str, Any]
