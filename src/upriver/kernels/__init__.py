@@ -20,7 +20,7 @@ LARGE = 200_000
 
 ROOMS = (
     "compiled", "covariance", "ellipsoid", "extended", "gram", "likelihood", "linear", "maximum",
-    "model", "newton", "online", "optimism", "pessimism", "planning", "pooled", "ratio",
+    "model", "newton", "online", "optimism", "pessimism", "planning", "pooled", "ratio", "soft",
     "stationary", "tabular", "value",
 )  # fmt: skip
 

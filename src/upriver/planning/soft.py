@@ -1,0 +1,207 @@
+"""Soft Bellman equations: the optimum of a decision maker whose choices have random shocks.
+
+In each state the decision maker receives r(s, a) plus an independent type-I extreme-value shock of
+scale sigma, the temperature, for each available action (Rust 1987). With the shocks centred,
+
+    Q(s, a) = r(s, a) + gamma sum_s' P(s'|s, a) V(s')
+    V(s)    = sigma log sum_a exp(Q(s, a) / sigma)
+    pi(a|s) = exp((Q(s, a) - V(s)) / sigma)
+
+The operator T with T V the right-hand side is monotone, and T(V + c) = T V + gamma c, so the bounds
+of MacQueen (1966) hold as for the plain optimum: with d = T V - V,
+
+    T V + gamma / (1 - gamma) min d <= V* <= T V + gamma / (1 - gamma) max d.
+
+Contraction steps on relative values converge at the rate at which the chain mixes. Where that is
+slow, a Newton-Kantorovich step solves (I - gamma P_pi) x = T V - V, which is policy iteration and
+converges quadratically also at gamma = 0.9999 (Rust 1987; Iskhakov et al. 2016).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import solve_banded
+from scipy.sparse import linalg
+
+from upriver import kernels
+from upriver.checks import Array, readable
+from upriver.mdp import FiniteMDP, Task
+
+MAX_ITERATIONS = 100_000
+SLOW_CONTRACTION = 0.7
+"""Where one step reduces the span of T V - V by less than this factor, Newton steps begin."""
+MAX_BAND = 60
+"""The widest band that the banded solver is used for."""
+MAX_ELIMINATION = 2e9
+"""The most multiplications that a banded elimination may take; else the equations are iterated."""
+
+
+class SoftSolution(NamedTuple):
+    """The fixed point of the soft Bellman equation."""
+
+    v: Array
+    """(S,) or (H + 1, S) values, with centred shocks."""
+    probability: Array
+    """(S, A) or (H, S, A) choice probabilities; 0 for actions that a state does not have."""
+    error: float = 0.0
+    """A bound of the largest error of `v`."""
+
+
+def transition_matrix(task: Task, probability: Array) -> sparse.csr_array:
+    """Return the probabilities (n,) of a task's triples as a matrix (S*A, S)."""
+    shape = task.n_states * task.n_actions, task.n_states
+    return sparse.csr_array((probability, task.successors, task.indptr), shape=shape)
+
+
+def soft_maximum(q: Array, temperature: float) -> tuple[Array, Array]:
+    """Return (sigma log sum_a exp(q / sigma), choice probabilities) of q (S, A).
+
+    Actions that do not exist have q = -inf and probability 0.
+    """
+    top = q.max(axis=1, keepdims=True)
+    weights = np.exp((q - top) / temperature)
+    total = weights.sum(axis=1, keepdims=True)
+    return top[:, 0] + temperature * np.log(total[:, 0]), weights / total
+
+
+def mask_missing(task: Task, pairs: Array) -> Array:
+    """Return values of pairs (S*A,) as (S, A), with -inf where a state lacks the action."""
+    return np.where(task.available, pairs.reshape(task.n_states, task.n_actions), -np.inf)
+
+
+def solve_soft_horizon(mdp: FiniteMDP, temperature: float, discount: float = 1.0) -> SoftSolution:
+    """Solve a finite horizon by one backward pass; exact up to rounding."""
+    task = mdp.task()
+    steps, shape = task.horizon, (task.horizon, task.n_states, task.n_actions)
+    v, probability = np.empty((steps + 1, task.n_states)), np.empty(shape)
+    v[steps] = mdp.terminal
+    for h in reversed(range(steps)):
+        reward = mdp.reward_rows[min(h, len(mdp.reward_rows) - 1)]
+        matrix = transition_matrix(task, mdp.probability[min(h, len(mdp.probability) - 1)])
+        q = mask_missing(task, reward + discount * (matrix @ v[h + 1]))
+        v[h], probability[h] = soft_maximum(q, temperature)
+    return SoftSolution(v, probability)
+
+
+def factorize_discounted(
+    task: Task, prob: Array, probability: Array, discount: float
+) -> Callable[[Array], Array]:
+    """Return b -> (I - gamma P_pi)^-1 b for b (S,) or (S, m), P_pi the chain of a policy.
+
+    Where the chain is a narrow band, as in queues, rivers and mileage, LAPACK's banded solver is
+    many times faster than a sparse factorization.
+
+    Parameters
+    ----------
+    task, prob
+        The triples and their probabilities (n,).
+    probability
+        (S, A) choice probabilities of the policy.
+    """
+    n_states = task.n_states
+    pair = np.repeat(np.arange(len(task.sizes)), task.sizes)
+    row, column = pair // task.n_actions, task.successors
+    weight = discount * probability.ravel()[pair] * prob
+    below, above = int((row - column).max(initial=0)), int((column - row).max(initial=0))
+    if below + above <= MAX_BAND:
+        # Entry (i, j) of the matrix stands in row above + i - j of the band, column j.
+        place = (above + row - column) * n_states + column
+        size = (below + above + 1) * n_states
+        band = -np.bincount(place, weight, minlength=size).reshape(-1, n_states)
+        band[above] += 1.0
+        return lambda b: solve_banded((below, above), band, b, check_finite=False)
+    mixed = sparse.coo_array((weight, (row, column)), shape=(n_states, n_states))
+    matrix = sparse.eye_array(n_states, format="csc") - mixed.tocsc()
+    return linalg.splu(matrix.tocsc()).solve
+
+
+def is_cheap_to_eliminate(task: Task) -> bool:
+    """Return whether the triples form a band that is eliminated in reasonable time."""
+    pair = np.repeat(np.arange(len(task.sizes)), task.sizes)
+    reach = float(np.abs(pair // task.n_actions - task.successors).max(initial=0))
+    return task.n_states * (1.0 + reach) ** 2 <= MAX_ELIMINATION
+
+
+def solve_soft_discounted(
+    task: Task,
+    prob: Array,
+    reward: Array,
+    discount: float,
+    temperature: float,
+    tolerance: float = 1e-8,
+    start: Array | None = None,
+) -> SoftSolution:
+    """Solve an infinite horizon to a bound of the error.
+
+    Parameters
+    ----------
+    task
+        The states and the actions that each of them has.
+    prob
+        (n,) transition probabilities of the task's triples.
+    reward
+        (S*A,) expected rewards in the user's units.
+    discount, temperature
+        gamma in [0, 1) and sigma > 0.
+    tolerance
+        The bound of the error of the values to reach. Rounding limits it to about 1e-15 times the
+        largest value; there the iteration stops with what was reached.
+    start
+        (S,) values to begin from, for example those of a similar reward.
+
+    Returns
+    -------
+    SoftSolution
+        Values (S,), choice probabilities (S, A) and the bound that was reached.
+    """
+    # Only differences of values decide the choices, so w holds values less a constant: with a
+    # discount near 1 the constant would cost most of the digits. It is added at the end.
+    w = np.zeros(task.n_states) if start is None else np.array(start, dtype=float)
+    w -= w.mean()
+    rows = task.indptr, task.successors, readable(prob), readable(reward)
+    backup, probability = np.empty_like(w), np.empty((task.n_states, task.n_actions))
+    no_rows = probability[:0]  # most backups need the values alone
+    horizon = discount / (1.0 - discount)
+    span = error = best = np.inf
+    use_newton: bool | None = None
+    stalled = 0
+    for _ in range(MAX_ITERATIONS):
+        kernels.soft.soft_backup(*rows, discount, temperature, w, backup, no_rows)
+        change = backup - w
+        low, high = float(change.min()), float(change.max())
+        middle = 0.5 * (low + high)
+        previous, span = span, high - low
+        error = 0.5 * horizon * span
+        stalled = 0 if error < best else stalled + 1
+        best = min(best, error)
+        rounding = 1e-15 * horizon * max(1.0, float(np.abs(backup).max()))
+        if error <= tolerance or (stalled >= 3 and error <= rounding):
+            kernels.soft.soft_backup(*rows, discount, temperature, w, backup, probability)
+            return SoftSolution(backup + horizon * middle, probability, error)
+        slow = span > SLOW_CONTRACTION * previous
+        if slow and use_newton is None:
+            use_newton = is_cheap_to_eliminate(task)
+        if slow and use_newton:
+            kernels.soft.soft_backup(*rows, discount, temperature, w, backup, probability)
+            solve = factorize_discounted(task, prob, probability, discount)
+            w = w + solve(change - middle)
+            span = np.inf  # the next backup says how good this step was
+        else:
+            w = backup - middle
+        w -= w.mean()
+    raise ArithmeticError(
+        f"the soft Bellman equation did not converge: after {MAX_ITERATIONS} iterations the error "
+        f"is below {error:.3g}, and tolerance is {tolerance:g}"
+    )
+
+
+def check_temperature(temperature: Any) -> float:
+    """Return the temperature, or raise a sentence unless it is a positive finite number."""
+    number = isinstance(temperature, int | float | np.number) and not isinstance(temperature, bool)
+    if not (number and 0.0 < temperature < np.inf):
+        raise ValueError(f"temperature is {temperature!r}; it must be a positive finite number")
+    return float(temperature)
