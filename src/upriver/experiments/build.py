@@ -27,6 +27,8 @@ def run_one(run: RunSpec) -> pa.Table:
     but seconds depend on `run` alone. Some runs keep more, in the table's metadata: see `detail`.
     """
     mdp, agent = build(run)
+    if agent.task.infinite_horizon:
+        return to_table(run, play(run)).replace_schema_metadata({"unit": "step"})
     if not keeps_detail(run, agent.task):
         return to_table(run, play(run))
     recorded = Recorded.of(agent, run.episodes)
