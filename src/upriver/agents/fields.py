@@ -14,7 +14,7 @@ from typing import Any
 from upriver.checks import instance, nonnegative_number, positive_integer, positive_number
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
-from upriver.mnl.confidence import scaled_radius
+from upriver.mnl.radii import scaled_radius
 
 Check = Callable[[str, Any], Any]
 """(name, value) -> the value in canonical form, or an error of one sentence."""

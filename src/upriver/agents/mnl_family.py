@@ -20,7 +20,7 @@ from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
 from upriver.mnl import online
-from upriver.mnl.confidence import Evidence, Radius
+from upriver.mnl.radii import Evidence, Radius
 from upriver.planning import Plan
 
 

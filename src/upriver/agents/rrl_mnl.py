@@ -17,7 +17,7 @@ from upriver.agents.mnl_family import OnlineLearner, State
 from upriver.agents.protocol import Episode
 from upriver.checks import positive_integer
 from upriver.mnl import online
-from upriver.mnl.confidence import Radius
+from upriver.mnl.radii import Radius
 from upriver.planning import Plan, backward_induction, clip_q_above, draw_tie_seed
 from upriver.planning.optimism import ones
 

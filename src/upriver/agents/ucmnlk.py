@@ -20,7 +20,7 @@ from upriver.agents.protocol import Episode
 from upriver.agents.ucrl_mnl_l1 import plan_in_l1_balls
 from upriver.checks import positive_integer, positive_number
 from upriver.mnl import model as mnl
-from upriver.mnl.confidence import Evidence, Radius
+from upriver.mnl.radii import Evidence, Radius
 from upriver.planning import Plan, draw_tie_seed
 from upriver.planning.infinite_horizon import plan_l1
 

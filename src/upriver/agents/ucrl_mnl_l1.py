@@ -17,7 +17,7 @@ from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import MirrorDescentLearner, State
 from upriver.checks import Array
 from upriver.mdp import Task
-from upriver.mnl.confidence import Radius
+from upriver.mnl.radii import Radius
 from upriver.planning import Plan, clip_nothing, draw_tie_seed, swept
 
 
