@@ -29,7 +29,7 @@ from upriver.planning import Plan, backward_induction, clip_nothing, draw_tie_se
 @guarded
 @dataclass(frozen=True)
 class EpsilonGreedy(MNLLearner, OptimisticReward):
-    """The greedy plan of theta_hat, with random actions at rate epsilon_k = min(1, epsilon k^-decay).
+    """The greedy plan of theta_hat with random actions, epsilon_k = min(1, epsilon k^-decay).
 
     Each episode draws a table of random actions over the greedy plan. An episode visits each (h, s)
     at most once, so this is the randomised policy in distribution, and each table has an exact

@@ -44,7 +44,7 @@ def open_fraction(name: str, value: Any) -> float:
 
 
 def known_task(name: str, value: Any) -> Task:
-    """Check that the agent was given a Task and not the MDP, whose probabilities it must not see."""
+    """Check that the agent was given a Task, and not the MDP with its probabilities."""
     if isinstance(value, FiniteMDP):
         raise TypeError(
             f"{name} is a FiniteMDP; pass mdp.task(), which holds what a learner may know"

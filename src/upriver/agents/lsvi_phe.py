@@ -118,6 +118,6 @@ def lsvi_phe_theory_noise(
 
 
 def lsvi_phe_theory_ensemble(task: Task, delta: float = 0.05, dimension: int | None = None) -> int:
-    """Return M = d log(delta / 9) / log Phi(1), Phi the normal distribution; d is S*A by default."""
+    """Return M = d log(delta / 9) / log Phi(1), Phi normal; d is S*A unless given."""
     d = len(task.sizes) if dimension is None else dimension
     return ceil(d * log(delta / 9.0) / log(0.8413447460685429))

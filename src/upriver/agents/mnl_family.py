@@ -134,9 +134,7 @@ def constant_evidence(features: Features) -> tuple[Any, ...]:
     return (*sizes, features.formal_dimension, features.norm_bound)
 
 
-def steps_until_information_doubles(
-    agent: Any, state: State, plan: Plan, episode: Episode
-) -> int:
+def steps_until_information_doubles(agent: Any, state: State, plan: Plan, episode: Episode) -> int:
     """Return the steps until det(lambda I + information at theta_hat) has doubled.
 
     It is `steps_until_replan` of learners with a maximum-likelihood estimate. The number is at most

@@ -93,7 +93,7 @@ def reward_upper_bound(task: Task, sums: RewardSums | None, beta: float) -> Arra
 
 
 def posterior_reward(task: Task, sums: RewardSums | None, rng: np.random.Generator) -> Array:
-    """Return the known reward, or a draw of each mean from Beta(1 + sum, 1 + n - sum), (1 | H, S*A).
+    """Return the known reward, or draws from Beta(1 + sum, 1 + n - sum), shape (1 | H, S*A).
 
     This is the posterior of a uniform prior for rewards of 0 or 1, and its usual substitute for
     other rewards in [0, 1].

@@ -96,9 +96,7 @@ def absorb(task: Task, counts: Counts, episode: Episode) -> Counts:
     return new
 
 
-def steps_until_visits_double(
-    agent: Any, state: TabularState, plan: Plan, episode: Episode
-) -> int:
+def steps_until_visits_double(agent: Any, state: TabularState, plan: Plan, episode: Episode) -> int:
     """Return the steps until a pair has been visited as often as before, and at least once.
 
     It is `steps_until_replan` of the tabular learners (Jaksch, Ortner and Auer 2010).

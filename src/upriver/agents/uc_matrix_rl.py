@@ -105,7 +105,9 @@ class UCMatrixRL(rewards.OptimisticReward):
         if self.phi is None and self.psi is None:
             prob, weight = linear.one_hot_ridge(self.task, state.counts, self.regularization)
             return prob, np.sqrt(weight)
-        return bilinear_estimate(self.task, state.counts[0], self.regularization, self.phi, self.psi)
+        return bilinear_estimate(
+            self.task, state.counts[0], self.regularization, self.phi, self.psi
+        )
 
 
 def bilinear_estimate(

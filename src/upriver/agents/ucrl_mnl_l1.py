@@ -72,6 +72,6 @@ class UCRLMNLL1(MirrorDescentLearner):
 def plan_in_l1_balls(
     task: Task, prob: Array, reward: Array, size: Array, tie_seed: np.uint64
 ) -> Plan:
-    """Run backward induction with the largest expectation within L1 distance `size` (1 | H, S*A)."""
+    """Run backward induction with the best model within L1 distance `size` (1 | H, S*A)."""
     arrays = prob, reward, size
     return swept(task, kernels.tabular.sweep_l1, arrays, (), (), clip_nothing(task), tie_seed)
