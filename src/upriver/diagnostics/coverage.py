@@ -50,7 +50,7 @@ class Coverage:
     clipped: Array
     """Share of (h, s) whose V is at its cap."""
     tied: Array
-    """Share of s where several actions have the largest Q; episode k looks at step (k - 1) mod H."""
+    """Share of s where several actions have the largest Q; episode k looks at step k - 1 mod H."""
     potential: Array
     """Sum over the steps so far of max ||varphi||^2_{A_k^-1}."""
     potential_bound: Array
@@ -65,7 +65,7 @@ class Coverage:
         return Card(facts | {rate.replace("_", " "): numbers[rate] for rate in rates})
 
     def ratio(self, name: str) -> Array:
-        """Return max over k of distance / radius for each run; at most 1 where theta* is covered."""
+        """Return max over k of distance / radius of each run; at most 1 where theta* is covered."""
         radius = self.radius(name)
         of_zero = np.where(self.distance <= 0.0, 0.0, np.inf)  # the ratio where a radius is 0
         return np.divide(self.distance, radius, out=of_zero, where=radius > 0.0).max(axis=1)

@@ -1,6 +1,6 @@
 """Compute kappa of Assumption 3, at theta* and over a ball of parameters.
 
-For z = varphi theta within a pair (s, a), P_i P_j = exp(z_i + z_j - 2 log sum exp z). Its logarithm is
+For z = varphi theta within a pair (s, a), P_i P_j = exp(z_i + z_j - 2 log sum exp z). Its log is
 concave in theta, so over the ball ||theta|| <= L_theta the infimum lies on the sphere, and moving
 to the minimiser of the linearisation never makes it larger. Over all of R^d, which is what the
 assumption is printed with, the infimum is 0 as soon as two successors differ in their features.

@@ -47,7 +47,7 @@ class Core(NamedTuple):
 
 
 def true_probabilities(mdp: FiniteMDP, task: Task) -> Array:
-    """Return the true probability of every triple of `task`, (1 | H, n); 0 where it is impossible."""
+    """Return the true probability of every triple of `task`, (1 | H, n); 0 if it is impossible."""
     known = mdp.true_task
     if (task.n_states, task.n_actions) != (known.n_states, known.n_actions):
         raise ValueError(
@@ -117,8 +117,8 @@ def theta_star(mdp: FiniteMDP, features: Features) -> Array:
     if not core.realizable:
         h, s, a = core.where
         raise ValueError(
-            f"no theta* gives these transitions: the best theta is off by {core.error:.3g} in total "
-            f"variation at (h={h}, s={s}, a={a}); use richer features, such as one-hot"
+            f"no theta* gives these transitions: the best theta is off by {core.error:.3g} in "
+            f"total variation at (h={h}, s={s}, a={a}); use richer features, such as one-hot"
         )
     return core.theta
 
@@ -145,7 +145,7 @@ def largest_error(
 
 
 def least_squares(features: Features, odds: Array) -> tuple[Array, int | None]:
-    """Return theta (C, d), the minimum-norm solution of differences(theta) = odds (C, n), and rank."""
+    """Return the minimum-norm solution (C, d) of differences(theta) = odds (C, n), and the rank."""
     task, layout = features.task, features.layout
     matrix = features.matrix - features.matrix[first_rows(task)]
     if (
@@ -190,7 +190,7 @@ def least_squares(features: Features, odds: Array) -> tuple[Array, int | None]:
 
 
 def pseudo_solve(system: Array, target: Array) -> tuple[Array, Array]:
-    """Solve system (B, r, m) x = target (B, r, C) with minimum norm; return x and the ranks (B,)."""
+    """Return the minimum-norm x of system (B, r, m) x = target (B, r, C), and the ranks (B,)."""
     if 0 in system.shape:
         return np.zeros((len(system), system.shape[2], target.shape[2])), np.zeros(len(system), int)
     left, size, right = np.linalg.svd(system, full_matrices=False)
@@ -202,7 +202,7 @@ def pseudo_solve(system: Array, target: Array) -> tuple[Array, Array]:
 
 
 def project(features: Features, prob: Array) -> Array:
-    """Minimise the mean KL(P, P_theta) over theta, by maximum likelihood with P as counts; (C, d)."""
+    """Minimise the mean KL(P, P_theta) by maximum likelihood with P as counts; theta is (C, d)."""
     for ridge in RIDGES:
         try:
             return np.array([fit_mnl(features, p, ridge).theta for p in prob])
@@ -234,7 +234,7 @@ class Shape(NamedTuple):
 
 
 def stacks(features: Features) -> Iterator[tuple[Array, Array]]:
-    """Yield (pairs (m,), rows (m, U, w)): the features of all pairs with U successors, w columns."""
+    """Yield (pairs (m,), rows (m, U, w)): the features of pairs with U successors, w columns."""
     layout, sizes = features.layout, features.task.sizes
     shapes = np.stack([sizes, layout.width], axis=1)
     for u, w in np.unique(shapes[sizes > 0], axis=0):

@@ -275,7 +275,7 @@ def describe_curvature(found: Diagnosis) -> list[Line]:
     lines = [Line(label, found.kappa.value, product)]
     if found.ball is not None:
         lines.append(
-            Line("  over the ball", found.ball.found, "smallest found; the proofs need it")
+            Line("  over the ball", found.ball.found, "smallest found, which proofs need")
         )
         lines.append(Line("  certified", found.ball.certified, "no theta of the ball is below it"))
     if found.curvature is not None:
