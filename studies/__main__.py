@@ -41,9 +41,9 @@ def findings(
     from upriver.experiments import execute, load
     from upriver.experiments.progress import reporter
     from upriver.mdp.writing import write_file
-    from upriver.results.analysis import load_runs
-    from upriver.results.plots import save
-    from upriver.results.tables import as_csv
+    from upriver.results.plots import save_figure
+    from upriver.results.runs import load_runs
+    from upriver.results.tables import to_csv
 
     if experiment == "icu-sepsis":  # logs, not runs of agents
         from studies.icu_sepsis import study
@@ -63,11 +63,11 @@ def findings(
         return code
     found = find(spec, load_runs(folder, timing=True))
     files = [
-        write_file(folder / "table.csv", as_csv(Cell._fields, found.cells)),
+        write_file(folder / "table.csv", to_csv(Cell._fields, found.cells)),
         write_file(folder / "table.md", found.table),
     ]
     for name, figure in found.figures.items():
-        files += save(figure, folder / name)
+        files += save_figure(figure, folder / name)
     print(found.table)
     print("written:")
     for path in files:

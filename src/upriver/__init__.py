@@ -17,7 +17,7 @@ HOMES = {
     "play.simulate": ("Run", "simulate"),
     "play.blackbox": ("LearningRun", "learn"),
     "play.checkpoints": ("load_agent", "save_agent"),
-    "results.analysis": ("load_runs",),
+    "results.runs": ("load_runs",),
     "diagnostics": ("coverage", "diagnose"),
     "mnl.fit": ("fit_choices", "fit_mnl"),
     "mnl.fitted": ("FittedMNL",),

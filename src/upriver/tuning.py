@@ -26,7 +26,8 @@ from upriver.experiments.runspec import RunSpec
 from upriver.experiments.spec import TUNING_SEEDS, Experiment, parse
 from upriver.experiments.trust import keep_code
 from upriver.mdp.writing import write_file
-from upriver.results.analysis import Sample, bootstrap, load_runs, samples_of
+from upriver.results.runs import Sample, load_runs, to_samples
+from upriver.results.statistics import bootstrap_interval
 
 ALL = "all environments"
 
@@ -164,7 +165,7 @@ def allowed(candidate: Candidate) -> bool:
 
 def load_samples(folder: Path, runs: list[RunSpec]) -> dict[Any, Sample]:
     settings = {run.setting for run in runs}
-    found = (s for s in samples_of(load_runs(folder)) if s.setting in settings)
+    found = (s for s in to_samples(load_runs(folder)) if s.setting in settings)
     return {(s.env, s.agent, s.setting): s for s in found}
 
 
@@ -190,9 +191,9 @@ def choose(
         means = [float(np.mean([s.mean() for s in scores])) for _, scores in group]
         best = int(np.argmax(means))
         for i, (numbers, scores) in enumerate(group):
-            low, high = bootstrap(scores)
+            low, high = bootstrap_interval(scores)
             pairs = [b - s for b, s in zip(group[best][1], scores, strict=True)]
-            tied = i != best and bootstrap(pairs)[0] <= 0.0
+            tied = i != best and bootstrap_interval(pairs)[0] <= 0.0
             points.append(Point(env, agent, numbers, runs, means[i], low, high, i == best, tied))
     for (env, agent), group in grouped(points).items():
         warnings += doubts(env, agent, group)

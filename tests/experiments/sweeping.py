@@ -9,8 +9,9 @@ from pathlib import Path
 
 from upriver.cli.table import COLUMNS
 from upriver.experiments.spec import Experiment, parse
-from upriver.results.analysis import load_runs, samples_of, summary
-from upriver.results.tables import as_csv
+from upriver.results.runs import load_runs, to_samples
+from upriver.results.statistics import summarize
+from upriver.results.tables import to_csv
 
 ROOT = Path(__file__).parents[2]
 AGENTS = "tests.experiments.sweep_agents"
@@ -68,4 +69,4 @@ def table_bytes(folder: Path) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
-    return sink.getvalue().to_pybytes() + as_csv(COLUMNS, summary(samples_of(table))).encode()
+    return sink.getvalue().to_pybytes() + to_csv(COLUMNS, summarize(to_samples(table))).encode()

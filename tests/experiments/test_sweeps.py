@@ -259,7 +259,7 @@ def test_a_command_killed_at_any_stage_makes_the_same(tmp_path, left_alone, seed
 
 def test_streams_are_stored_like_episodes(tmp_path):
     from upriver.experiments.spec import parse
-    from upriver.results.analysis import load_runs
+    from upriver.results.runs import load_runs
 
     spec = {
         "name": "streams", "episodes": 300, "seeds": {"count": 2},

@@ -15,9 +15,9 @@ from studies import FINDINGS, Cell, find, measure, slope_of, solved_range
 from upriver.experiments import catalogue, execute, load
 from upriver.experiments.spec import Experiment, parse
 from upriver.results import statistics
-from upriver.results.analysis import Sample, load_runs
 from upriver.results.plots import Band
-from upriver.results.tables import as_csv
+from upriver.results.runs import Sample, load_runs
+from upriver.results.tables import to_csv
 from upriver.tuning import Edge
 
 
@@ -184,7 +184,7 @@ def test_cells_are_the_samples_own_numbers(tmp_path):
     assert m.cell.lost == pytest.approx((20 * best - m.sample.values.sum(axis=1)).mean() / best)
     assert m.cell.share == pytest.approx(1.0 - m.cell.lost / 20)
     assert m.cell.share_low <= m.cell.share <= m.cell.share_high
-    assert as_csv(Cell._fields, [m.cell]).splitlines()[0].split(",") == list(Cell._fields)
+    assert to_csv(Cell._fields, [m.cell]).splitlines()[0].split(",") == list(Cell._fields)
     with pytest.raises(ValueError, match="UCRL-MNL shared on riverswim-20 lacks seed 5"):
         measure(spec.with_seeds(6), load_runs(tmp_path))
 

@@ -11,7 +11,7 @@ import upriver as up
 from upriver.cli import main
 from upriver.experiments import load
 from upriver.paper import table1 as paper
-from upriver.results.analysis import Sample
+from upriver.results.runs import Sample
 
 
 def sample(env: str, agent: str, totals: list[float]) -> Sample:

@@ -232,7 +232,7 @@ def test_a_shared_choice_is_what_is_evaluated(tmp_path):
 def choice(scores: dict[float, np.ndarray], shared: bool = False, optimum: float = 1.0):
     """`choose` over radii with the scores of common seeds given."""
     from upriver.experiments.runspec import RunSpec
-    from upriver.results.analysis import Sample
+    from upriver.results.runs import Sample
     from upriver.tuning import Candidate, choose
 
     candidates, samples = [], {}

@@ -19,9 +19,9 @@ def check(folder: Path) -> int:
         A results folder, as `upriver run` or `upriver tune` writes it.
     """
     from upriver.experiments.check import check as look
-    from upriver.results.runs import store_of
+    from upriver.results.runs import find_store
 
-    found = look(store_of(folder))
+    found = look(find_store(folder))
     for kind, sentence in found.problems:
         print(f"{kind}: {sentence}")
     old = f", {found.unsealed} of version 0.1 without a seal" if found.unsealed else ""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from upriver.results.analysis import Sample
+    from upriver.results.runs import Sample
 
 Kind = Literal["learning", "regret", "regret-log", "scaling"]
 Labelled = list[tuple[str, "Sample"]]
@@ -51,21 +51,18 @@ def plot(
         Only this agent; may be given several times.
     """
     from upriver.results import plots
-    from upriver.results.runs import read, store_of
-    from upriver.results.samples import labels_of, without_crowds
+    from upriver.results.runs import keep_best_settings, label_samples, read_results
 
     if window < 1:
         raise ValueError(f"window is {window}; it must be at least 1")
-    results = read(store_of(folder))
-    samples, _ = without_crowds(results.samples)
-    labelled = list(zip(labels_of(samples), samples, strict=True))
+    results = read_results(folder)
+    samples, _ = keep_best_settings(results.samples)
+    labelled = list(zip(label_samples(samples), samples, strict=True))
     labelled = chosen(chosen(labelled, env, "environment"), agent, "agent")
-    if not labelled:
-        raise ValueError(f"{folder} holds no runs to draw")
     target = out or folder / "figures"
     for kind in kinds or ("learning", "regret", "regret-log"):
         figure = draw(kind, labelled, columns, of, window)
-        for file in plots.save(figure, target / kind):
+        for file in plots.save_figure(figure, target / kind):
             print(file)
     for sentence in results.problems:
         print(f"upriver: {sentence}; it was left alone and left out", file=sys.stderr)
@@ -75,38 +72,39 @@ def plot(
 def draw(kind: str, labelled: Labelled, columns: str, of: str, window: int) -> Any:
     from upriver.results import plots
 
+    unit = "step" if all(s.unit == "step" for _, s in labelled) else "episode"
     if kind == "learning":
         best = {s.env: float(s.optimal_values.mean()) for _, s in labelled}
         name = "exact value" if of == "value" else "return"
         panels = panels_of(labelled, of, False, window)
-        return plots.learning_curves(panels, best, window, columns, f"{name} of an episode")
+        return plots.plot_learning(panels, best, window, columns, f"{name} of each {unit}", unit)
     if kind == "scaling":
-        return plots.scaling_figure(by_size(labelled), width=columns)
-    return plots.regret_curves(panels_of(labelled, "regret", True), kind == "regret-log", columns)
+        return plots.plot_scaling(by_size(labelled), width=columns)
+    panels = panels_of(labelled, "regret", True)
+    return plots.plot_regret(panels, kind == "regret-log", columns, unit)
 
 
 def panels_of(labelled: Labelled, quantity: str, cumulative: bool, window: int = 1) -> Any:
     """{environment: {agent: band}}, thinned to what a page can show, in a reader's order."""
-    from upriver.results.analysis import curve_of
     from upriver.results.report.data import positions
-    from upriver.results.samples import natural, order_of
+    from upriver.results.runs import natural_key, order_agents
+    from upriver.results.statistics import compute_curve
 
     labels, samples = zip(*labelled, strict=True)
     panels: dict[str, dict[str, Any]] = {}
-    for env in sorted({s.env for s in samples}, key=natural):
+    for env in sorted({s.env for s in samples}, key=natural_key):
         inside = {label: s for label, s in labelled if s.env == env}
-        for label in order_of(samples, labels):
+        for label in order_agents(samples, labels):
             if label in inside:
-                curve = curve_of(inside[label], quantity, cumulative, window)
-                band = curve.band(positions(len(curve.episodes), 400))
+                curve = compute_curve(inside[label], quantity, cumulative, window)
+                band = curve.at(positions(len(curve.x), 400))
                 panels.setdefault(env, {})[label] = band
     return panels
 
 
 def by_size(labelled: Labelled) -> Any:
     """{agent: band of episodes lost over the number in the environments' names}."""
-    from upriver.results.analysis import bootstrap
-    from upriver.results.plots import Band
+    from upriver.results.statistics import Band, bootstrap_interval
 
     found: dict[str, dict[int, tuple[float, float, float]]] = {}
     for label, sample in labelled:
@@ -115,7 +113,10 @@ def by_size(labelled: Labelled) -> Any:
             raise ValueError(f"environment {sample.env!r} has no size in its name to scale with")
         lost = sample.totals("episodes lost")
         if label != "optimal":
-            found.setdefault(label, {})[int(size[1])] = (float(lost.mean()), *bootstrap(lost))
+            found.setdefault(label, {})[int(size[1])] = (
+                float(lost.mean()),
+                *bootstrap_interval(lost),
+            )
     if max(map(len, found.values()), default=0) < 2:
         raise ValueError("a scaling figure needs an environment in at least two sizes")
     return {

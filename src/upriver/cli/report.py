@@ -23,7 +23,7 @@ def report(folder: Path, *, out: Path | None = None) -> int:
     """
     from upriver.mdp.writing import write_file
     from upriver.results.report import collect, page
-    from upriver.results.runs import told
+    from upriver.results.runs import describe_failures
 
     data = collect(folder)
     file = write_file(out or folder / "report.html", page(data))
@@ -31,5 +31,7 @@ def report(folder: Path, *, out: Path | None = None) -> int:
     for sentence in data["problems"]:
         print(f"upriver: {sentence}; it was left alone and left out", file=sys.stderr)
     if data["failures"]:
-        print(f"upriver: {told(data['failures'])}; the page lists them", file=sys.stderr)
+        print(
+            f"upriver: {describe_failures(data['failures'])}; the page lists them", file=sys.stderr
+        )
     return 1 if data["problems"] or data["failures"] else 0

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from upriver.results.analysis import Row, Sample
+    from upriver.results.runs import Sample
+    from upriver.results.statistics import Row
 
 Format = Literal["text", "csv", "markdown"]
 COLUMNS = (
@@ -46,32 +47,37 @@ def table(
         95% interval, instead of by its own mean.
     """
     from upriver.mdp.writing import write_file
-    from upriver.results.analysis import load_runs, natural, samples_of, summary
-    from upriver.results.runs import failures_of, store_of, told
-    from upriver.results.tables import as_csv, as_markdown, as_text
+    from upriver.results.runs import (
+        describe_failures,
+        find_store,
+        natural_key,
+        read_failures,
+        read_results,
+    )
+    from upriver.results.statistics import summarize
+    from upriver.results.tables import to_csv, to_markdown, to_text
 
-    problems: list[str] = []
-    samples = samples_of(load_runs(folder, problems=problems))
-    samples.sort(key=lambda sample: natural(sample.env))
+    results = read_results(folder)
+    samples = sorted(results.samples, key=lambda sample: natural_key(sample.env))
     if against is not None:
         head, *body = differences(samples, against, of)
     else:
-        rows = summary(samples, of)
+        rows = summarize(samples, of)
         head, *body = [COLUMNS, *rows] if format == "csv" else as_cells(rows)
     if format == "csv":
-        text = as_csv(head, body)
+        text = to_csv(head, body)
     else:
-        text = {"text": as_text, "markdown": as_markdown}[format]([head, *body], words=2)
+        text = {"text": to_text, "markdown": to_markdown}[format]([head, *body], words=2)
     if out is None:
         print(text, end="")
     else:
         write_file(out, text)
-    for sentence in problems:
+    for sentence in results.problems:
         print(f"upriver: {sentence}; it was left alone and left out", file=sys.stderr)
-    failures = failures_of(store_of(folder))
+    failures = read_failures(find_store(folder))
     if failures:
-        print(f"upriver: {told(failures)}; not in the table", file=sys.stderr)
-    return 1 if problems or failures else 0
+        print(f"upriver: {describe_failures(failures)}; not in the table", file=sys.stderr)
+    return 1 if results.problems or failures else 0
 
 
 def as_cells(rows: list[Row]) -> list[list[str]]:
@@ -99,7 +105,7 @@ def as_cells(rows: list[Row]) -> list[list[str]]:
 def differences(samples: list[Sample], agent: str, of: str) -> list[list[str]]:
     """Every sample minus that of one agent on the same environment and seeds."""
     from upriver.experiments.names import unknown
-    from upriver.results.analysis import paired_difference
+    from upriver.results.statistics import paired_difference
 
     names = sorted({s.agent for s in samples})
     if agent not in names:

@@ -44,11 +44,11 @@ def coverage_curves(measured: Coverage) -> dict[str, dict[str, Array]]:
 def coverage_figure(measured: Coverage) -> Figure:
     """One panel for each group of `coverage_curves`, against the episode."""
     from upriver.display.figures import styled
-    from upriver.results.plots import grid
+    from upriver.results.plots import make_axes
 
     panels = coverage_curves(measured)
     with styled():
-        figure, every = grid(len(panels), "two", 0.72)
+        figure, every = make_axes(len(panels), "two", 0.72)
         for axes, (title, curves) in zip(every, panels.items(), strict=True):
             episode = np.arange(1, measured.distance.shape[1] + 1)
             drawn: list[Any] = [axes.plot(episode, y, label=x)[0] for x, y in curves.items()]

@@ -211,6 +211,8 @@ def run_one(run: RunSpec) -> pa.Table:
     but seconds depend on `run` alone. Some runs keep more in the table's metadata: see `detail`.
     """
     mdp, agent = build(run)
+    if agent.task.infinite_horizon:
+        return to_table(run, [play(run)]).replace_schema_metadata({"unit": "step"})
     if has_detail(run.seed, agent.task):
         stretches = play_in_stretches(mdp, agent, run.episodes, run.seed)
         if stretches is not None:

@@ -131,6 +131,8 @@ class Record(NamedTuple):
     """Version, machine and total seconds of the run."""
     table: pa.Table
     """One row per episode, see `run_one`."""
+    unit: str
+    """What a row is: "episode", or "step" for an infinite horizon."""
     detail: str | None
     """JSON, see `experiments.detail`."""
 
@@ -170,7 +172,8 @@ def read_run(path: Path) -> Record:
     mistake = find_mistake(run, table, seconds)
     if mistake:
         raise BadFile("damaged", f"{path} is damaged: {mistake}")
-    return Record(run, about, table.replace_schema_metadata(None), detail)
+    unit = "step" if metadata.get(b"unit") == b"step" else "episode"
+    return Record(run, about, table.replace_schema_metadata(None), unit, detail)
 
 
 def check_seal(path: Path, data: bytes) -> None:

@@ -11,8 +11,9 @@ from upriver.experiments.progress import Reporter
 from upriver.mdp.writing import write_file
 from upriver.paper import table1 as paper
 from upriver.results import plots
-from upriver.results.analysis import Sample, curve_of, load_runs, samples_of
-from upriver.results.tables import plain
+from upriver.results.runs import Sample, load_runs, to_samples
+from upriver.results.statistics import compute_curve
+from upriver.results.tables import format_setting
 from upriver.tuning import grid_of, tune
 
 EXPERIMENTS = ("paper", "paper-tuned")
@@ -51,7 +52,9 @@ def reproduce(
         return Reproduced([], outcome, [])
     settings = {run.setting for run in wanted}
     seeds = {run.seed for run in wanted}
-    samples = [s.only(seeds) for s in samples_of(load_runs(folder)) if s.setting in settings]
+    samples = [
+        s.select_seeds(seeds) for s in to_samples(load_runs(folder)) if s.setting in settings
+    ]
     lines = paper.compare(samples, hyperparameters(experiments))
     files = [
         write_file(folder / "table1.csv", paper.table_csv(lines)),
@@ -60,7 +63,7 @@ def reproduce(
     for name, window in (("figure2", WINDOW), ("figure3", 1)):
         for methods, suffix in ((paper.METHODS, ""), (paper.TUNED_METHODS, "-tuned")):
             figure = learning_figure(samples, methods, window)
-            files += plots.save(figure, folder / f"{name}{suffix}")
+            files += plots.save_figure(figure, folder / f"{name}{suffix}")
     return Reproduced(lines, outcome, files)
 
 
@@ -73,7 +76,7 @@ def hyperparameters(experiments: Sequence[Experiment]) -> dict[tuple[str, str], 
                 numbers: dict[str, Any] = agent.numbers_at(environment.full_label)
                 shown = {*agent.numbers, *grid_of(agent)[0]} & set(numbers)
                 found[environment.full_label, agent.full_label] = ", ".join(
-                    f"{key} = {plain(numbers[key])}" for key in sorted(shown)
+                    f"{key} = {format_setting(numbers[key])}" for key in sorted(shown)
                 )
     return found
 
@@ -88,7 +91,7 @@ def learning_figure(samples: Sequence[Sample], methods: Sequence[str], window: i
             for sample in samples:
                 if (sample.env, sample.agent) == (env, method):
                     optimal[title] = float(sample.optimal_values.mean())
-                    curve = curve_of(sample, "return", cumulative=False, window=window)
+                    curve = compute_curve(sample, "return", cumulative=False, window=window)
                     if method != "Optimal":  # the exact line says it better
                         panels.setdefault(title, {})[method.removesuffix(paper.TUNED)] = curve
-    return plots.learning_curves(panels, optimal, window)
+    return plots.plot_learning(panels, optimal, window)

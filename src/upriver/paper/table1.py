@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from math import sqrt
 from typing import NamedTuple
 
-from upriver.results.analysis import Row, Sample, summary
+from upriver.results.runs import Sample
+from upriver.results.statistics import Row, summarize
 from upriver.results.styles import TUNED
-from upriver.results.tables import as_csv, as_markdown
+from upriver.results.tables import to_csv, to_markdown
 
 COLUMNS = {"riverswim-6": (6, 24), "riverswim-8": (8, 32), "riverswim-10": (10, 40),
            "riverswim-20": (20, 80)}  # fmt: skip
@@ -96,7 +97,7 @@ def compare(samples: Sequence[Sample], hyperparameters: dict[tuple[str, str], st
 
     hyperparameters: {(environment, label): text}.
     """
-    found: dict[tuple[str, str], Row] = {(r.env, r.agent): r for r in summary(samples)}
+    found: dict[tuple[str, str], Row] = {(r.env, r.agent): r for r in summarize(samples)}
     lines = []
     for method in (*METHODS, *TUNED_METHODS):
         for column, (env, (n_states, horizon)) in enumerate(COLUMNS.items()):
@@ -113,7 +114,7 @@ def compare(samples: Sequence[Sample], hyperparameters: dict[tuple[str, str], st
 
 
 def table_csv(lines: Sequence[Line]) -> str:
-    return as_csv(Line._fields, lines, digits=6)
+    return to_csv(Line._fields, lines, digits=6)
 
 
 def table_markdown(lines: Sequence[Line]) -> str:
@@ -145,7 +146,7 @@ def grid(lines: Sequence[Line], methods: Sequence[str]) -> str:
         cells = [cell(by.get((method, n))) for n, _ in columns]
         if any(cells):
             rows.append([f"**{method}**", *cells])
-    return as_markdown(rows, words=len(rows[0])).rstrip()
+    return to_markdown(rows, words=len(rows[0])).rstrip()
 
 
 def cell(line: Line | None) -> str:

@@ -6,18 +6,18 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from upriver.results.report.page import filled, read
+from upriver.results.report.page import fill_template, read_asset
 
 
 def decision_page(data: Mapping[str, Any]) -> str:
     """The page of the numbers that `upriver decide` found; it needs no script and no network."""
     parts = {k: v for k, v in data.items() if isinstance(v, str)}
     text = {k: html.escape(v) for k, v in parts.items()}
-    return filled(
-        read("decision.html"),
+    return fill_template(
+        read_asset("decision.html"),
         text
         | {
-            "style": read("style.css"),
+            "style": read_asset("style.css"),
             "intervals": intervals(data["values"][:2]),
             "worth": table(("", "value", "std. error", "low", "high"), map(told, data["values"])),
             "policy": table(("state", "do", "was done"), data["policy"]),
