@@ -65,8 +65,10 @@ class WorkersFailed(ChildProcessError):
 
 
 class Executor(Protocol):
-    capacity: int
-    """How many runs should be under way at once."""
+    @property
+    def capacity(self) -> int:
+        """How many runs should be under way at once."""
+        ...
 
     def submit(self, run: RunSpec) -> Any: ...
     def collect(self, future: Any) -> Result: ...

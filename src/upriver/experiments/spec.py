@@ -96,6 +96,10 @@ def one_or_each(kind: Any) -> Any:
     ]
 
 
+def make_model(name: str, base: Any, fields: dict[str, Any], doc: str | None = None) -> Any:
+    return create_model(name, __base__=base, __doc__=doc, **fields)
+
+
 def unite(kinds: list[Any]) -> Any:
     """Return the union of some types."""
     return reduce(or_, kinds)
@@ -262,10 +266,10 @@ class FileEntry(EnvironmentEntry):
 
 class AgentEntry(Entry):
     agent: str
-    support: one_or_each(Literal["known", "local", "full"]) = described(
+    support: Any = described(
         "Which next states the learner knows of; a list stands for one entry each.", "known"
     )
-    features: one_or_each(FeatureName) | None = described(
+    features: Any = described(
         'For agents that take features; "one-hot" if absent. A list stands for one entry each.',
         None,
     )
@@ -345,8 +349,8 @@ def rule_type(field: str) -> Any:
             for key, default in registry.agent_settings(rule).items()
         }
         said = (inspect.getdoc(rule) or "").partition("\n\n")[0]
-        table = create_model(f"{field} {name}", __base__=Strict, __doc__=said, **constants)
-        outer = create_model(f"{field} rule {name}", __base__=Strict, **{name: (table, ...)})
+        table = make_model(f"{field} {name}", Strict, constants, said)
+        outer = make_model(f"{field} rule {name}", Strict, {name: (table, ...)})
         plain = AfterValidator(lambda found: found.model_dump())
         kinds.append(Annotated[outer, plain, Tag(f"@{name}")])
 
@@ -376,15 +380,19 @@ def agent_model(name: str) -> type[Strict]:
         )
         for (key, kind), default in zip(kinds.items(), defaults.values(), strict=True)
     }
-    at = create_model(f"{name} at", __base__=Strict, **{k: (t, None) for k, t in kinds.items()})
+    at = make_model(f"{name} at", Strict, {k: (t, None) for k, t in kinds.items()})
     lists = {k: (Annotated[list[t], Field(min_length=1)], None) for k, t in kinds.items()}
-    grid = create_model(f"{name} grid", __base__=Strict, **lists)
+    grid = make_model(f"{name} grid", Strict, lists)
     plain = AfterValidator(lambda found: found.to_data())
-    given["at"] = (dict[str, Annotated[at, plain]], AgentEntry.model_fields["at"])
-    given["grid"] = (Annotated[grid, plain], AgentEntry.model_fields["grid"])
-    if not registry.has_field(cls, "features"):
-        given["features"] = (None, None)
-    return create_model(name, __base__=AgentEntry, agent=(Literal[name], ...), **given)
+    takes_features = registry.has_field(cls, "features")
+    common = {
+        "support": one_or_each(Literal["known", "local", "full"]),
+        "features": one_or_each(FeatureName) | None if takes_features else None,
+        "at": dict[str, Annotated[at, plain]],
+        "grid": Annotated[grid, plain],
+    }
+    given |= {key: (kind, AgentEntry.model_fields[key]) for key, kind in common.items()}
+    return make_model(name, AgentEntry, {"agent": (Literal[name], ...), **given})
 
 
 def get_list(kind: Any) -> bool:
@@ -404,7 +412,7 @@ def environment_model(name: str) -> type[Strict]:
         )
     size = "(-[0-9]+)?" if name in registry.ENVIRONMENTS else ""
     word = Annotated[str, Field(pattern=f"^{re.escape(name)}{size}$")]
-    return create_model(name, __base__=EnvironmentEntry, name=(word, ...), **given)
+    return make_model(name, EnvironmentEntry, {"name": (word, ...), **given})
 
 
 def to_default(key: str, default: Any) -> Any:
@@ -566,12 +574,9 @@ def experiment_model(agents: Iterable[str], environments: Iterable[str]) -> type
     environment = Annotated[
         unite(kinds), Discriminator(environment_tag), BeforeValidator(check_environment)
     ]
-    return create_model(
-        "Experiment",
-        __base__=Experiment,
-        environments=(Annotated[tuple[environment, ...], Field(min_length=1)], ...),
-        agents=(Annotated[tuple[agent, ...], Field(min_length=1)], ...),
-    )
+    entries = {"environments": environment, "agents": agent}
+    lists = {k: (Annotated[tuple[t, ...], Field(min_length=1)], ...) for k, t in entries.items()}
+    return make_model("Experiment", Experiment, lists)
 
 
 def environment_tag(entry: Any) -> str:
