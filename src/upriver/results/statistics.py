@@ -51,7 +51,7 @@ def iqm(x: Array) -> Any:
 
 @lru_cache(maxsize=64)
 def resample_positions(size: int, resamples: int, stream: int = 0) -> Array:
-    """Draw positions with replacement, (resamples, size), the same in every call."""
+    """Draw positions with replacement, (resamples, size); each stratum has its own stream."""
     rng = np.random.default_rng([stream, size])
     return rng.integers(size, size=(resamples, size), dtype=np.int32)
 
@@ -65,7 +65,7 @@ def resampling_weights(positions: Array) -> Array:
 
 
 def bca_interval(
-    resampled: Array, estimate: Any, influence: Array, level: float = LEVEL
+    resampled: Array, estimate: Any, influences: Sequence[Array], level: float = LEVEL
 ) -> tuple[Any, Any]:
     """Compute limits from bootstrap values: bias-corrected, accelerated, widened for few runs.
 
@@ -79,9 +79,9 @@ def bca_interval(
         (B, ...) the statistic of each resample.
     estimate
         (...) the statistic of the runs.
-    influence
-        (n, ...) the influence of each run on the estimate times n; for a mean, its distance from
-        the mean.
+    influences
+        For each stratum (n, ...), the influence of each run on the estimate times n; for a mean,
+        its distance from the mean.
     level
         The probability that the interval should cover.
 
@@ -92,17 +92,19 @@ def bca_interval(
     """
     from scipy.special import ndtr, ndtri, stdtrit
 
-    n = len(influence)
-    if n < 2:
+    sizes = np.array([len(u) for u in influences])
+    degrees = int((sizes - 1).sum())
+    if degrees == 0:
         return estimate, estimate
-    square = (influence**2).sum(axis=0)
-    skewness = (influence**3).sum(axis=0) / np.where(square > 0.0, square**1.5, 1.0)
+    per_run = np.concatenate([u / len(u) for u in influences])
+    square = (per_run**2).sum(axis=0)
+    skewness = (per_run**3).sum(axis=0) / np.where(square > 0.0, square**1.5, 1.0)
     gaps = resampled - estimate
     tie = 1e-10 * np.abs(gaps).max(axis=0)  # the same runs summed in another order
     below = 0.5 * (gaps < -tie).mean(axis=0) + 0.5 * (gaps <= tie).mean(axis=0)
     edge = 0.5 / len(resampled)
     bias = ndtri(np.clip(below, edge, 1.0 - edge))
-    z = stdtrit(n - 1, (1.0 + level) / 2) * np.sqrt(n / (n - 1))
+    z = stdtrit(degrees, (1.0 + level) / 2) * np.sqrt(np.mean(sizes / np.maximum(sizes - 1, 1)))
     ordered = np.sort(resampled, axis=0)
     low, high = (
         ndtr(bias + w / np.maximum(1.0 - skewness / 6.0 * w, 0.1)) for w in (bias - z, bias + z)
@@ -120,14 +122,18 @@ def quantile(ordered: Array, level: Any) -> Any:
 
 
 def bootstrap_interval(
-    x: Array, statistic: Statistic = mean, level: float = LEVEL, resamples: int = RESAMPLES
+    strata: Array | Sequence[Array],
+    statistic: Statistic = mean,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
 ) -> tuple[float, float]:
-    """Compute the BCa interval of a statistic of R numbers.
+    """Compute the BCa interval of a statistic of R numbers, or of its mean over several strata.
 
     Parameters
     ----------
-    x
-        (R,) one number for each run.
+    strata
+        (R,) one number for each run, or a list of such arrays, each of which is resampled by
+        itself.
     statistic
         A function of arrays (..., R), along the last axis.
     level
@@ -135,8 +141,13 @@ def bootstrap_interval(
     resamples
         The number of bootstrap resamples.
     """
-    resampled = statistic(x[resample_positions(len(x), resamples)])
-    low, high = bca_interval(resampled, statistic(x), jackknife_influence(x, statistic), level)
+    parts = [strata] if isinstance(strata, np.ndarray) else [np.asarray(x) for x in strata]
+    resampled = [
+        statistic(x[resample_positions(len(x), resamples, i)]) for i, x in enumerate(parts)
+    ]
+    estimate = np.mean([statistic(x) for x in parts])
+    influences = [jackknife_influence(x, statistic) for x in parts]
+    low, high = bca_interval(np.mean(resampled, axis=0), estimate, influences, level)
     return float(low), float(high)
 
 
@@ -270,7 +281,7 @@ def mean_and_band(x: Array) -> tuple[Array, Array, Array]:
     """Compute the mean over R rows of (R, K) and the pointwise 95% band: mean, low, high (K,)."""
     middle = x.mean(axis=0)
     weights = resampling_weights(resample_positions(len(x), CURVE_RESAMPLES))
-    return middle, *bca_interval(weights @ x, middle, x - middle)
+    return middle, *bca_interval(weights @ x, middle, [x - middle])
 
 
 def trailing_mean(x: Array, window: int) -> Array:
