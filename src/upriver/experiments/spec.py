@@ -84,7 +84,16 @@ def check_features(name: str) -> str:
     return name
 
 
-FeatureName = Annotated[str, AfterValidator(check_features)]
+class FeatureSchema:
+    """What the JSON schema says about the name of features."""
+
+    def __get_pydantic_json_schema__(self, *_: Any) -> dict[str, Any]:
+        own = [*registry.FEATURES, *registry.OWN, *registry.find_entry_points("features")]
+        patterns = [r"\.csv$", r"^pooled [0-9.eE+-]+$", r"^\w+:\w+$"]
+        return {"type": "string", "anyOf": [{"enum": own}, *({"pattern": p} for p in patterns)]}
+
+
+FeatureName = Annotated[str, AfterValidator(check_features), FeatureSchema()]
 
 
 # Tags of unions begin with @ and are left out of error messages.
@@ -247,6 +256,7 @@ class EnvironmentEntry(Entry):
 class FileEntry(EnvironmentEntry):
     """An environment that was saved with `mdp.save`."""
 
+    name: Literal[""] = ""
     path: str = described("A saved MDP, relative to the experiment file.", ...)
 
     def variants(self) -> list[Self]:
@@ -479,6 +489,9 @@ class Experiment(Strict):
                     raise unknown(f"agent {agent.full_label!r}: at", place, places)
         return self
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Experiment) and self.to_data() == other.to_data()
+
     def card(self) -> Card:
         facts = {
             "runs": len(self.environments) * len(self.agents) * self.seeds.count,
@@ -652,6 +665,9 @@ def describe_mistake(error: ValidationError) -> str:
         if text.startswith("it is ") and where:
             return f"{where} is {text.removeprefix('it is ')}"
         return f"{where}: {text}" if where else text
+    if first["type"] == "literal_error":
+        allowed = re.findall(r"'([^']*)'", first["ctx"]["expected"])
+        return str(unknown(where, str(first["input"]), allowed))
     if first["type"] == "string_pattern_mismatch":
         return f"{where} is {given}; it must be letters, digits, spaces and .+()@,:{{}}-"
     return f"{where} is {given}; it {first['msg'].removeprefix('Input ')}"
