@@ -37,9 +37,9 @@ def findings(
         Plain lines instead of bars.
     """
     from studies import FINDINGS, Cell, find
-    from upriver.cli.run import guarded, summarise
-    from upriver.experiments import execute, load
-    from upriver.experiments.progress import reporter
+    from upriver.cli.run import keep_on_interrupt, print_outcome
+    from upriver.experiments import execute, import_code, load
+    from upriver.experiments.progress import make_reporter
     from upriver.mdp.writing import write_file
     from upriver.results.plots import save_figure
     from upriver.results.runs import load_runs
@@ -50,6 +50,8 @@ def findings(
 
         print(study(out or Path("results") / experiment, runs or 20))
         return 0
+    for name in ("changing", "kappa"):  # the code that the specifications name
+        import_code(Path(__file__).parent / f"{name}.py")
     spec = load(experiment)
     if spec.name not in FINDINGS:
         raise ValueError(
@@ -58,8 +60,9 @@ def findings(
     if runs is not None:
         spec = spec.with_seeds(runs, spec.seeds.first)
     folder = out or Path("results") / spec.name
-    outcome = guarded(lambda: execute(spec, folder, jobs, reporter=reporter(quiet)), folder)
-    if code := summarise(outcome, folder):
+    reporter = make_reporter(quiet)
+    outcome = keep_on_interrupt(lambda: execute(spec, folder, jobs, reporter=reporter), folder)
+    if code := print_outcome(outcome, folder):
         return code
     found = find(spec, load_runs(folder, timing=True))
     files = [

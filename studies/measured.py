@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.figure import Figure
 
-    from upriver.experiments.runspec import RunSpec
+    from upriver.experiments.build import RunSpec
     from upriver.experiments.spec import Experiment
 
 

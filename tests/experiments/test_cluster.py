@@ -21,8 +21,7 @@ from tests.experiments.sweeping import (
     sweep,
     table_bytes,
 )
-from upriver.experiments import execute
-from upriver.experiments.check import check
+from upriver.experiments import check, execute
 from upriver.experiments.progress import Reporter
 
 pytest.importorskip("distributed")

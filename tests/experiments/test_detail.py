@@ -7,7 +7,7 @@ import pytest
 
 from upriver.experiments import run_one
 from upriver.experiments.build import play
-from upriver.experiments.detail import keeps_detail
+from upriver.experiments.detail import has_detail
 from upriver.experiments.spec import TUNING_SEEDS, parse
 from upriver.experiments.store import to_bytes
 
@@ -75,7 +75,7 @@ def test_which_runs_keep_it_follows_from_the_run_alone():
 
     for seed, kept in ((0, True), (10, True), (3, False), (TUNING_SEEDS, False)):
         run = one_run(seed=seed)
-        assert keeps_detail(run, build(run)[1].task) is kept
+        assert has_detail(run.seed, build(run)[1].task) is kept
         assert (b"detail" in (run_one(run).schema.metadata or {})) is kept
 
 

@@ -1,4 +1,4 @@
-"""`upriver plot`: the figures of a results folder, for a paper."""
+"""`upriver plot`: draw the figures of a results folder, for a paper."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ def plot(
     env: list[str] | None = None,
     agent: list[str] | None = None,
 ) -> int:
-    """Draw figures as PNG and PDF, fonts embedded, the same colour for an agent everywhere.
+    """Draw figures as PNG and PDF, with embedded fonts and one colour for each agent.
 
     **Example:** `upriver plot results/quick learning regret --columns one`
 
     Parameters
     ----------
     folder
-        A results folder.
+        A results folder, as `upriver run` or `upriver tune` writes it.
     kinds
         learning, regret, regret-log or scaling (episodes lost against the size in the
-        environments' names); the first three if absent.
+        environments' names). The default is the first three.
     out
-        The folder to write to; `figures` inside the results folder if absent.
+        The folder to write to. The default is `figures` inside the results folder.
     columns
-        Width for one column of a paper or two.
+        Draw for one column of a paper or for two.
     of
         What learning curves show: the exact value of the policy played, or the return received.
     window
-        Average learning curves over so many episodes; the figure says so.
+        Number of episodes over which learning curves are averaged; the figure says so.
     env
-        Only this environment; may be given several times.
+        Draw only this environment; may be given several times.
     agent
-        Only this agent; may be given several times.
+        Draw only this agent; may be given several times.
     """
     from upriver.results import plots
     from upriver.results.runs import keep_best_settings, label_samples, read_results
@@ -58,14 +58,14 @@ def plot(
     results = read_results(folder)
     samples, _ = keep_best_settings(results.samples)
     labelled = list(zip(label_samples(samples), samples, strict=True))
-    labelled = chosen(chosen(labelled, env, "environment"), agent, "agent")
+    labelled = select(select(labelled, env, "environment"), agent, "agent")
     target = out or folder / "figures"
     for kind in kinds or ("learning", "regret", "regret-log"):
         figure = draw(kind, labelled, columns, of, window)
         for file in plots.save_figure(figure, target / kind):
             print(file)
     for sentence in results.problems:
-        print(f"upriver: {sentence}; it was left alone and left out", file=sys.stderr)
+        print(f"upriver: {sentence}; it was left out", file=sys.stderr)
     return 1 if results.problems else 0
 
 
@@ -76,16 +76,16 @@ def draw(kind: str, labelled: Labelled, columns: str, of: str, window: int) -> A
     if kind == "learning":
         best = {s.env: float(s.optimal_values.mean()) for _, s in labelled}
         name = "exact value" if of == "value" else "return"
-        panels = panels_of(labelled, of, False, window)
+        panels = make_panels(labelled, of, False, window)
         return plots.plot_learning(panels, best, window, columns, f"{name} of each {unit}", unit)
     if kind == "scaling":
-        return plots.plot_scaling(by_size(labelled), width=columns)
-    panels = panels_of(labelled, "regret", True)
+        return plots.plot_scaling(lost_by_size(labelled), width=columns)
+    panels = make_panels(labelled, "regret", True)
     return plots.plot_regret(panels, kind == "regret-log", columns, unit)
 
 
-def panels_of(labelled: Labelled, quantity: str, cumulative: bool, window: int = 1) -> Any:
-    """{environment: {agent: band}}, thinned to what a page can show, in a reader's order."""
+def make_panels(labelled: Labelled, quantity: str, cumulative: bool, window: int = 1) -> Any:
+    """Return {environment: {agent: band}}, thinned to what a page can show, in a fixed order."""
     from upriver.results.report.data import positions
     from upriver.results.runs import natural_key, order_agents
     from upriver.results.statistics import compute_curve
@@ -102,8 +102,8 @@ def panels_of(labelled: Labelled, quantity: str, cumulative: bool, window: int =
     return panels
 
 
-def by_size(labelled: Labelled) -> Any:
-    """{agent: band of episodes lost over the number in the environments' names}."""
+def lost_by_size(labelled: Labelled) -> Any:
+    """Return {agent: band of episodes lost over the number in the environments' names}."""
     from upriver.results.statistics import Band, bootstrap_interval
 
     found: dict[str, dict[int, tuple[float, float, float]]] = {}
@@ -125,8 +125,8 @@ def by_size(labelled: Labelled) -> Any:
     }
 
 
-def chosen(labelled: Labelled, names: Sequence[str] | None, kind: str) -> Labelled:
-    """The samples of the environments or agents named; a name that is not there is an error."""
+def select(labelled: Labelled, names: Sequence[str] | None, kind: str) -> Labelled:
+    """Return the samples of the named environments or agents; an unknown name is an error."""
     if not names:
         return labelled
 
@@ -136,7 +136,7 @@ def chosen(labelled: Labelled, names: Sequence[str] | None, kind: str) -> Labell
     there = sorted({name_of(*pair) for pair in labelled})
     for name in names:
         if name not in there:
-            from upriver.experiments.names import unknown
+            from upriver.experiments.registry import unknown
 
             raise unknown(kind, name, there)
     return [pair for pair in labelled if name_of(*pair) in names]

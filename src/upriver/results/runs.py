@@ -106,8 +106,8 @@ class RunFile(NamedTuple):
 
     key: Key
     metadata: dict[str, Any]
-    unit: Literal["episode", "step"]
-    detail: bytes | None
+    unit: Any
+    detail: str | None
     columns: pa.Table
 
 
@@ -115,22 +115,14 @@ def read_run_files(
     folder: str | Path, columns: Sequence[str], problems: list[str] | None
 ) -> Iterator[RunFile]:
     """Yield every run file; a damaged one is a sentence in `problems`, or an error without it."""
-    from upriver.experiments.runfile import read_run
-    from upriver.experiments.store import Store
+    from upriver.experiments.store import Problem, read_records
 
-    for path in Store.open(find_store(folder)).files(problems):
-        try:
-            run, metadata, table = read_run(path, list(columns))
-        except ValueError as error:
-            if problems is None:
-                raise
-            problems.append(str(error))
-            continue
-        stored = table.schema.metadata or {}
-        unit = "step" if stored.get(b"unit") == b"step" else "episode"
-        bare = table.replace_schema_metadata(None)
+    found: list[Problem] | None = None if problems is None else []
+    for run, metadata, table, unit, detail in read_records(find_store(folder), found):
         key = run.env, run.label, run.setting
-        yield RunFile(key, metadata, unit, stored.get(b"detail"), bare)
+        yield RunFile(key, metadata, unit, detail, table.select(columns))
+    if problems is not None:
+        problems.extend(problem.sentence for problem in found or ())
 
 
 def load_runs(
@@ -202,7 +194,7 @@ def read_results(folder: str | Path) -> Results:
         units[file.key] = file.unit
         results.metadata.setdefault(file.key[2], file.metadata)
         if file.detail is not None:
-            results.details.setdefault(file.key, file.detail.decode())
+            results.details.setdefault(file.key, file.detail)
     if not groups:
         reason = f"; {results.problems[0]}" if results.problems else ""
         raise ValueError(f"{folder} holds no runs{reason}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -10,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -18,13 +18,10 @@ from hypothesis import strategies as st
 import upriver as up
 from tests.experiments.sweeping import environment, stored, sweep
 from upriver.cli import main
-from upriver.experiments import Store, execute, runfile
-from upriver.experiments.check import check
-from upriver.experiments.runfile import folder_name
-from upriver.experiments.store import StorageFailed
+from upriver.experiments import Store, check, execute, parse
+from upriver.experiments.store import StorageFailed, folder_name, read_run, to_bytes
 
 SMALL = sweep([{"agent": "ucrl-mnl"}, {"agent": "random"}], seeds=2)
-OLD = Path(__file__).parents[1] / "play" / "saved_by_0_1" / "results"
 
 
 @pytest.fixture(scope="module")
@@ -107,18 +104,7 @@ def test_pages_carry_checksums(folder):
         pq.ParquetFile(path, page_checksum_verification=True).read()
 
 
-def test_the_digest_is_of_the_run_and_not_of_its_time(whole, tmp_path):
-    execute(SMALL.runs()[::-1], tmp_path, jobs=1)
-
-    def said(folder: Path, key: str) -> list[str]:
-        return [json.loads(pq.read_schema(p).metadata[b"upriver"])[key] for p in stored(folder)]
-
-    assert said(whole, "digest") == said(tmp_path, "digest")
-    assert said(whole, "seal") != said(tmp_path, "seal")
-    assert len(set(said(whole, "digest"))) == 4
-
-
-def test_what_is_foreign_moved_or_copied_is_named(folder, capsys):
+def test_what_is_foreign_moved_or_copied_is_named(whole, folder, capsys):
     assert main(["check", str(folder)]) == 0
     assert capsys.readouterr().out == "4 run files whole, 0 problems\n"
     first, second, third, fourth = stored(folder)
@@ -128,7 +114,7 @@ def test_what_is_foreign_moved_or_copied_is_named(folder, capsys):
     second.rename(renamed)
     fourth.write_bytes(fourth.read_bytes()[:-9])
     (third.parent / "notes.txt").write_text("mine")
-    pq.write_table(up.load_runs(OLD), third.parent / "table.parquet")
+    pq.write_table(up.load_runs(whole), third.parent / "table.parquet")
     found = {Path(p.sentence.split(" ")[0]): p.kind for p in check(folder).problems}
     assert found == {
         other: "duplicate",
@@ -141,15 +127,6 @@ def test_what_is_foreign_moved_or_copied_is_named(folder, capsys):
     assert "2 run files whole, 1 runs missing, 5 problems" in capsys.readouterr().out
     assert main(["table", str(folder)]) == 1
     assert str(other) in capsys.readouterr().err
-    (folder / "_runs" / "bad.json").write_text('[["a"]]')
-    assert "bad.json is not a list of runs" in check(folder).problems[-1].sentence
-
-
-def test_files_of_version_0_1_are_read_and_said_to_have_no_seal(capsys):
-    assert main(["check", str(OLD)]) == 0
-    assert "0 run files whole, 4 of version 0.1 without a seal, 0 problems" in (
-        capsys.readouterr().out
-    )
 
 
 def test_a_folder_that_cannot_be_read_does_not_vanish(folder, monkeypatch, capsys):
@@ -205,12 +182,86 @@ def test_hostile_arguments_and_links_write_nothing_outside(tmp_path):
     assert not any((tmp_path / "elsewhere").iterdir())
 
 
-def test_labels_of_version_0_1_have_the_folders_they_had():
+def test_plain_labels_are_the_names_of_their_folders():
     for label in ("UCRL-MNL (tuned)", "riverswim-6", "c 0.001", "UCRL-MNL+", "a@b,c"):
         assert folder_name(label) == label
 
 
-def test_sealed_bytes_are_read_back(whole):
-    run, about, table = runfile.read_run(stored(whole)[0])
-    assert about["format"] == 2 and about["run"] == run.to_data()
-    assert len(table) == run.episodes
+def test_a_file_is_read_back_as_it_was_written(whole):
+    record = read_run(stored(whole)[0])
+    assert record.about["format"] == 3 and record.about["run"] == record.run.to_data()
+    assert len(record.table) == record.run.episodes and record.unit == "episode"
+
+
+def test_a_changed_bit_beside_the_runs_is_found_too(folder, rng):
+    """In the marker, the lists of runs, the experiments and their inputs."""
+    up.envs.riverswim(3).save(folder.parent / "river.npz")
+    spec = {**SMALL.to_data(), "environments": [{"path": str(folder.parent / "river.npz")}]}
+    execute(parse(spec), folder, jobs=1)
+    assert check(folder).problems == []
+    beside = [folder / "_upriver.json"]
+    for kind in ("_runs/*", "_specs/*", "_inputs/*/*"):
+        assert list(folder.glob(kind))
+        beside += folder.glob(kind)
+    for path in beside:
+        before = path.read_bytes()
+        for _ in range(20):
+            path.write_bytes(flipped(path, rng))
+            (problem,) = check(folder).problems
+            assert problem.kind == "damaged" and str(path) in problem.sentence
+        path.write_bytes(before)
+    assert main(["check", str(folder)]) == 0
+
+
+def rewrite(path: Path, change) -> None:
+    """Write a run file anew, with a right digest, after a change of its rows."""
+    record = read_run(path)
+    path.write_bytes(to_bytes(record.run, change(record.table)))
+
+
+def replaced(name: str, value: object):
+    def change(table):
+        kind = None if isinstance(value, str) else table[name].type
+        column = pa.array([value] * len(table), kind)
+        return table.set_column(table.column_names.index(name), name, column)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (replaced("value", float("nan")), "column 'value' holds a number that is not finite"),
+        (replaced("return", float("inf")), "column 'return' holds a number that is not finite"),
+        (replaced("optimal_value", "much"), "column 'optimal_value' is string"),
+        (replaced("value", None), "column 'value'"),
+        (replaced("seed", 77), "seed 77; the run has seed"),
+        (replaced("episode", 1), "episodes are not numbered"),
+        (replaced("setting", "other"), "another setting"),
+        (lambda table: table.slice(0, 2), "2 rows; the run has 3 episodes"),
+        (lambda table: table.drop(["value"]), "no column 'value'"),
+    ],
+)
+def test_rows_that_contradict_the_run_are_a_problem(folder, capsys, change, named):
+    path = stored(folder)[0]
+    rewrite(path, change)
+    for command in ("check", "table", "report", "plot"):
+        assert main([command, str(folder)]) == 1
+        out, err = capsys.readouterr()
+        assert str(path) in out + err and named in out + err, command
+    with pytest.raises(ValueError, match=named.replace("[", ".")):
+        up.load_runs(folder)
+
+
+def test_a_folder_has_one_writer_at_a_time(folder):
+    """A second command is refused, and the temporary file of the first is not touched."""
+    store = Store.create(folder)
+    with store.lock():
+        part = folder / "_tmp" / "living.part"
+        part.write_bytes(b"x")
+        os.utime(part, (0, 0))
+        with pytest.raises(ValueError, match="is being written by another process"):
+            execute(SMALL.with_seeds(3), folder, jobs=1)
+        assert part.exists()
+    assert execute(SMALL.with_seeds(3), folder, jobs=1).ran == 2
+    assert not part.exists()

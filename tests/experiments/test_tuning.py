@@ -12,7 +12,7 @@ import upriver as up
 from tests.experiments.sweeping import stored, sweep
 from upriver.experiments import execute, load
 from upriver.experiments.spec import TUNING_SEEDS, parse
-from upriver.tuning import ALL, Edge, Point, doubts, grid_of, tune
+from upriver.tuning import ALL, Edge, Point, grid_points, list_doubts, tune
 
 TWO = parse(
     {
@@ -70,7 +70,7 @@ def test_tuning_seeds_are_no_evaluation_seeds(tuned):
     folder, _ = tuned
     seeds = {int(p.stem.rpartition("-")[2]) for p in stored(folder / "runs")}
     assert seeds == set(range(TUNING_SEEDS, TUNING_SEEDS + 4))
-    with pytest.raises(ValueError, match="kept for tuning"):
+    with pytest.raises(ValueError, match=r"seeds reach 1000000; .* for tuning"):
         TWO.with_seeds(1, first=TUNING_SEEDS)
 
 
@@ -130,10 +130,12 @@ def test_the_declared_grid_is_taken_unless_the_entry_says_otherwise():
         seeds=1,
     ).agents
     grid = up.agents.UCRLMNL.GRID
-    assert len(grid_of(plain)) == len(grid["radius"]) * len(grid["regularization"])
-    assert len(grid_of(narrowed)) == len(grid["regularization"])
-    assert {p["radius"] for p in grid_of(narrowed)} == {0.5}
-    assert [set(p) for p in grid_of(fixed)] == [{"regularization"}] * len(grid["regularization"])
+    assert len(grid_points(plain)) == len(grid["radius"]) * len(grid["regularization"])
+    assert len(grid_points(narrowed)) == len(grid["regularization"])
+    assert {p["radius"] for p in grid_points(narrowed)} == {0.5}
+    assert [set(p) for p in grid_points(fixed)] == [{"regularization"}] * len(
+        grid["regularization"]
+    )
 
 
 def points(best: float, axis=(0.0, 0.1, 1.0), tied=()) -> list[Point]:
@@ -143,17 +145,19 @@ def points(best: float, axis=(0.0, 0.1, 1.0), tied=()) -> list[Point]:
 
 
 def test_edges_and_ties_are_reported():
-    assert doubts("river", "a", points(0.1)) == []
-    assert doubts("river", "a", points(1.0)) == [
-        "a on river: radius = 1 is the highest tried: extend the grid"
+    assert list_doubts(points(0.1)) == []
+    assert list_doubts(points(1.0)) == [
+        "a on river: radius = 1 is the highest value tried: extend the grid"
     ]
-    harmless, _ = doubts("river", "a", points(1.0, tied=(0.1,)))
-    assert harmless == "a on river: radius = 1 is the highest tried, and ties with 0.1 beside it"
-    (edge,) = doubts("river", "a", points(0.0))
-    assert "radius = 0 is the lowest tried, which cannot be lowered" in edge
-    (tie,) = doubts("river", "a", points(0.1, tied=(1.0,)))
+    harmless, _ = list_doubts(points(1.0, tied=(0.1,)))
+    assert (
+        harmless == "a on river: radius = 1 is the highest value tried, and ties with 0.1 beside it"
+    )
+    (edge,) = list_doubts(points(0.0))
+    assert "radius = 0 is the lowest value tried, which cannot be lowered" in edge
+    (tie,) = list_doubts(points(0.1, tied=(1.0,)))
     assert tie.startswith("a on river: 1 of the 2 other points tie with the best")
-    assert doubts("river", "a", points(1.0, axis=(1.0,))) == []
+    assert list_doubts(points(1.0, axis=(1.0,))) == []
 
 
 def test_an_edge_that_matters_is_walked_on_from_until_it_does_not(tmp_path):
@@ -163,7 +167,9 @@ def test_an_edge_that_matters_is_walked_on_from_until_it_does_not(tmp_path):
     data = {**TWO.to_data(), "episodes": 40, "agents": [entry]}
     data["environments"] = [{"name": "riverswim-4"}]
     narrow = tune(parse(data), tmp_path, runs=6, jobs=1)
-    assert any("radius = 0.03 is the lowest tried: extend the grid" in w for w in narrow.warnings)
+    assert any(
+        "radius = 0.03 is the lowest value tried: extend the grid" in w for w in narrow.warnings
+    )
     wide = tune(parse(data), tmp_path, runs=6, widen=20, jobs=1)
     radii = [p.numbers["radius"] for p in wide.points]
     assert np.allclose(radii, 0.1 * 0.3 ** np.arange(len(radii)), rtol=1e-2) and len(radii) > 3
@@ -203,13 +209,13 @@ def test_points_that_play_alike_tie(tmp_path):
 
 
 def test_mistakes_are_sentences(tmp_path):
-    with pytest.raises(ValueError, match="has a grid with a number left to tune"):
+    with pytest.raises(ValueError, match="has a grid with a setting left to tune"):
         tune(sweep([{"agent": "random"}], seeds=1), tmp_path)
     with pytest.raises(ValueError, match="runs is 1; tuning needs at least 2"):
         tune(TWO, tmp_path, runs=1)
     with pytest.raises(ValueError, match="widen is -1; it must be 0 or more"):
         tune(TWO, tmp_path, runs=2, widen=-1)
-    with pytest.raises(ValueError, match="radius has no values"):
+    with pytest.raises(ValueError, match=r"grid.radius is \[\]; it should have at least 1 item"):
         tune(sweep([{"agent": "ucrl-mnl", "grid": {"radius": []}}], seeds=1), tmp_path)
 
 
@@ -231,7 +237,7 @@ def test_a_shared_choice_is_what_is_evaluated(tmp_path):
 
 def choice(scores: dict[float, np.ndarray], shared: bool = False, optimum: float = 1.0):
     """`choose` over radii with the scores of common seeds given."""
-    from upriver.experiments.runspec import RunSpec
+    from upriver.experiments.build import RunSpec
     from upriver.results.runs import Sample
     from upriver.tuning import Candidate, choose
 
