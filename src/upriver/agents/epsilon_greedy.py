@@ -28,7 +28,7 @@ from upriver.planning import Plan, backward_induction, clip_nothing, draw_tie_se
 
 @guarded
 @dataclass(frozen=True)
-class EpsilonGreedy(MNLLearner, OptimisticReward):
+class EpsilonGreedy(OptimisticReward, MNLLearner):
     """The greedy plan of theta_hat with random actions, epsilon_k = min(1, epsilon k^-decay).
 
     Each episode draws a table of random actions over the greedy plan. An episode visits each (h, s)
@@ -38,18 +38,12 @@ class EpsilonGreedy(MNLLearner, OptimisticReward):
 
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
-    features : Features
-        varphi.
+    task, features, per_step, reward_bonus
+        See `MNLLearner` and `OptimisticReward`.
     epsilon, decay : float
         The rate of random actions in the first episode, and how it falls; decay 0 keeps it.
     regularization : float
         lambda of (2).
-    per_step : bool
-        One theta_h for each step h instead of one for all.
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
     """
 
     epsilon: float = 0.03

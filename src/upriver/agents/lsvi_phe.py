@@ -35,6 +35,10 @@ class LSVIPHE(LeastSquaresLearner):
     one-hot phi the perturbation of Q_h(s, a) is sigma / sqrt(N_h + lambda) times the largest of M
     independent standard normals.
 
+    Deviations: a known reward is used as it is, r + phi^T Lambda_h^-1 sum phi V_{h+1}(s'), where
+    the published form regresses it too (`regress_reward`). The sums are kept as counts, which
+    changes only the cost. Ties are broken uniformly at random.
+
     Parameters
     ----------
     task : Task
@@ -49,12 +53,6 @@ class LSVIPHE(LeastSquaresLearner):
         True regresses the rewards even where they are known, as published.
     phi : array, optional
         (S*A, d) or (S, A, d) features of pairs; the default is one-hot.
-
-    Notes
-    -----
-    Deviations: a known reward is used as it is, r + phi^T Lambda_h^-1 sum phi V_{h+1}(s'), where
-    the published form regresses it too (`regress_reward`). The sums are kept as counts, which
-    changes only the cost. Ties are broken uniformly at random.
     """
 
     noise: float = 1e-3

@@ -80,7 +80,7 @@ class ConfidenceSetLearner(MNLLearner):
 
 
 @dataclass(frozen=True)
-class OnlineLearner(ConfidenceSetLearner, rewards.OptimisticReward):
+class OnlineLearner(rewards.OptimisticReward, ConfidenceSetLearner):
     """The base of learners whose estimate takes one step per transition and keeps no data."""
 
     radius: Radius | float = 3e-5

@@ -29,6 +29,8 @@ class PSRL(TabularLearner):
     Unknown rewards are drawn from their posterior as well, see `rewards.posterior_reward`. With an
     infinite horizon a plan is kept until the visits of a pair have doubled.
 
+    Deviations: none with inflation = 1.
+
     Parameters
     ----------
     task : Task
@@ -38,10 +40,6 @@ class PSRL(TabularLearner):
     inflation : float
         1 is the posterior; more spreads the draws, as Agrawal and Jia (2017) do for a worst-case
         bound, and less draws them closer to its mean.
-
-    Notes
-    -----
-    Deviations: none with inflation = 1.
     """
 
     prior: float = 1.0

@@ -35,22 +35,16 @@ class PSRLMNL(MNLLearner):
     B is the Hessian of (2) at theta_hat, lambda I included. Unknown rewards are drawn from their
     posterior as well, see `rewards.posterior_reward`.
 
+    No regret bound is proved for the approximate posterior.
+
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
-    features : Features
-        varphi.
+    task, features, per_step
+        See `MNLLearner`.
     regularization : float
         lambda; the prior of each coordinate is N(0, 1 / lambda).
     inflation : float
         1 is the posterior; more spreads the draws.
-    per_step : bool
-        One theta_h for each step h instead of one for all.
-
-    Notes
-    -----
-    No regret bound is proved for the approximate posterior.
     """
 
     regularization: float = 1.0

@@ -43,6 +43,9 @@ class UCMatrixRL(rewards.OptimisticReward):
     With one-hot features P_hat(s'|s,a) = N(s,a,s') / (N(s,a) + lambda), whose rows sum to less than
     one, and the width is (N(s,a) + lambda)^-1/2.
 
+    Deviations: the sum over next states runs over the task's successors of (s, a), which are all
+    states, as published, with support "full". Ties are broken uniformly at random.
+
     Parameters
     ----------
     task : Task
@@ -57,11 +60,6 @@ class UCMatrixRL(rewards.OptimisticReward):
         (S, d') features of next states; the default is one-hot.
     reward_bonus : float
         Width of unknown rewards, see `rewards.optimistic_reward`.
-
-    Notes
-    -----
-    Deviations: the sum over next states runs over the task's successors of (s, a), which are all
-    states, as published, with support "full". Ties are broken uniformly at random.
     """
 
     task: Task

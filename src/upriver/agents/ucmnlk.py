@@ -49,12 +49,16 @@ class UCMNLK(MirrorDescentLearner):
     the set even at half its size, because
     ||P_theta - P_theta*||_1 <= max_s' |varphi^T (theta - theta*)|; so V is at least V*.
 
+    Deviations: V solves its equation to rounding, where the authors make N sweeps from
+    1 / (1 - gamma). The inner maximum moves probability from the worst successors to the best,
+    which is exact; the authors' code calls a solver for each pair. The default radius is the
+    practical form, without projection. Episodes of a task that has a horizon are planned one by
+    one, as UCRL-MNL-L1 does.
+
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
-    features : Features
-        varphi.
+    task, features, reward_bonus
+        See `MNLLearner` and `OptimisticReward`.
     radius : Radius or float
         beta. A number c stands for park_radius(c, gamma); 0 is the greedy learner.
     regularization, step_size, theta_bound : float
@@ -63,16 +67,6 @@ class UCMNLK(MirrorDescentLearner):
         T and D, which only the average reward needs.
     per_step : bool
         One theta_h for each step h, only for tasks with a horizon.
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
-
-    Notes
-    -----
-    Deviations: V solves its equation to rounding, where the authors make N sweeps from
-    1 / (1 - gamma). The inner maximum moves probability from the worst successors to the best,
-    which is exact; the authors' code calls a solver for each pair. The default radius is the
-    practical form, without projection. Episodes of a task that has a horizon are planned one by
-    one, as UCRL-MNL-L1 does.
     """
 
     radius: Radius | float = 1e-3

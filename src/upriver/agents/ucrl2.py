@@ -77,13 +77,16 @@ def radius_by_successors(task: Task, visits: Array, factor: float) -> Array:
 
 @guarded
 @dataclass(frozen=True)
-class UCRL2(TabularLearner, OptimisticReward):
+class UCRL2(OptimisticReward, TabularLearner):
     """Q_h = r + max of p V_{h+1} over ||p - P||_1 <= radius, p on the task's support.
 
     The maximum moves half the radius of probability to the best successor, from the worst ones. A
     pair that was never visited may lead to the best of its successors with certainty. With an
     infinite horizon it is the original: a plan is kept until the visits of a pair have doubled, and
     extended value iteration is run to convergence.
+
+    Deviations: with a horizon a plan is made in every episode, since each episode starts anew.
+    Rewards are known unless the task leaves them out.
 
     Parameters
     ----------
@@ -93,11 +96,6 @@ class UCRL2(TabularLearner, OptimisticReward):
         (S*A,). A number c stands for scaled_l1(c); `original_l1` is the published radius.
     reward_bonus : float
         Width of unknown rewards, see `rewards.optimistic_reward`.
-
-    Notes
-    -----
-    Deviations: with a horizon a plan is made in every episode, since each episode starts anew.
-    Rewards are known unless the task leaves them out.
     """
 
     radius: Callable[[Task, Array, int], Array] | float = 0.3

@@ -28,8 +28,12 @@ from upriver.planning import optimism as optimistic
 
 @guarded
 @dataclass(frozen=True)
-class UCRLMNL(ConfidenceSetLearner, OptimisticReward):
+class UCRLMNL(OptimisticReward, ConfidenceSetLearner):
     """Algorithm 1: Q_h = r + max of P_theta V_{h+1} over the confidence set, bounded by (6).
+
+    Deviations: A_k is lambda_k I plus the sum of varphi varphi^T, as defined in (5), where line 8
+    of the printed algorithm omits the change of lambda_k. Ties are broken uniformly at random when
+    the plan is made, so that the policy of an episode is one deterministic policy.
 
     Parameters
     ----------
@@ -47,12 +51,6 @@ class UCRLMNL(ConfidenceSetLearner, OptimisticReward):
         One theta_h for each step h instead of one for all.
     reward_bonus : float
         Width of unknown rewards, see `rewards.optimistic_reward`.
-
-    Notes
-    -----
-    Deviations: A_k is lambda_k I plus the sum of varphi varphi^T, as defined in (5), where line 8
-    of the printed algorithm omits the change of lambda_k. Ties are broken uniformly at random when
-    the plan is made, so that the policy of an episode is one deterministic policy.
     """
 
     regularization: float | Callable[[int], float] = 1.0  # pyright: ignore[reportIncompatibleVariableOverride]

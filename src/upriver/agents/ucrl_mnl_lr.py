@@ -35,7 +35,7 @@ from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, swept
 
 @guarded
 @dataclass(frozen=True)
-class UCRLMNLLR(MNLLearner, OptimisticReward):
+class UCRLMNLLR(OptimisticReward, MNLLearner):
     """Q_h = r + max of q V_{h+1} over the likelihood-ratio set of (s, a), and V_h = max_a Q_h.
 
     The set holds the distributions q on the successors of (s, a) that satisfy the bound above, with

@@ -40,21 +40,6 @@ class UCRLMNLSE(ConfidenceSetLearner):
     beta_k sqrt(Var_P(V) / n), n the visits of (s, a). An unknown reward enters as its mean plus
     beta_k standard errors of that mean, see `rewards.reward_upper_bound`.
 
-    Parameters
-    ----------
-    task : Task
-        The MDP without its transition probabilities.
-    features : Features
-        varphi.
-    radius : Radius or float
-        beta_k, in standard errors; a number is used for all k, and 0 is the greedy learner.
-    regularization : float
-        lambda, in the units of the features; with an infinite horizon lambda before the first step.
-    per_step : bool
-        One theta_h for each step h instead of one for all.
-
-    Notes
-    -----
     No regret bound is proved. The bonus is `optimism.gradient` in the local norm without the
     remainder. Ties are broken uniformly at random when the plan is made.
 
@@ -62,6 +47,15 @@ class UCRLMNLSE(ConfidenceSetLearner):
     many steps as before have passed. The ridge after t steps is lambda / log t: a next state that
     never occurred in t steps then has a probability of about 1 / t, where a fixed ridge would leave
     log(t) / t.
+
+    Parameters
+    ----------
+    task, features, per_step
+        See `MNLLearner`.
+    radius : Radius or float
+        beta_k, in standard errors; a number is used for all k, and 0 is the greedy learner.
+    regularization : float
+        lambda, in the units of the features; with an infinite horizon lambda before the first step.
     """
 
     radius: Radius | float = DEFAULT_RADIUS

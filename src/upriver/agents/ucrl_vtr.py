@@ -53,6 +53,9 @@ class UCRLVTR(rewards.OptimisticReward):
     With one-hot features theta is the table of probabilities and X_h(s, a) holds V_{h+1} on the
     successors of (s, a): one small ridge for each (s, a).
 
+    Deviations: the next states are the task's successors of (s, a), which are all states, as
+    published, with support "full". Ties are broken uniformly at random.
+
     Parameters
     ----------
     task : Task
@@ -68,11 +71,6 @@ class UCRLVTR(rewards.OptimisticReward):
         short river, and 3 explores a long one for too long. Tune it with `bonus`.
     reward_bonus : float
         Width of unknown rewards, see `rewards.optimistic_reward`.
-
-    Notes
-    -----
-    Deviations: the next states are the task's successors of (s, a), which are all states, as
-    published, with support "full". Ties are broken uniformly at random.
     """
 
     task: Task
