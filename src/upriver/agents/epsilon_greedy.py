@@ -64,7 +64,7 @@ class EpsilonGreedy(OptimisticReward, MNLLearner):
 
     def init(self) -> State:
         """Return theta_hat = 0."""
-        model = mnl.start(self.features, self.regularization, self.n_models, with_geometry=False)
+        model = mnl.start(self.features, self.regularization, self.n_models, with_products=False)
         return self.first_state(model)
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:

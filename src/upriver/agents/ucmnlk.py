@@ -102,7 +102,7 @@ class UCMNLK(MirrorDescentLearner):
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the largest values over the L1 balls around P_theta."""
         task, prob, reward = self.task, state.model.prob, self.reward(state)
-        size = np.minimum(2.0 * self.beta(state) * state.model.width, 2.0)
+        size = np.minimum(2.0 * self.beta(state) * state.model.max_norm, 2.0)
         if not task.infinite_horizon:
             return plan_in_l1_balls(task, prob, reward, size, draw_tie_seed(rng))
         return plan_l1(task, prob[0], reward[0], size[0], draw_tie_seed(rng), self.gamma)

@@ -71,9 +71,9 @@ class UCRLMNL(OptimisticReward, ConfidenceSetLearner):
 
     def init(self) -> State:
         """Return theta_1 = 0 and A_1 = lambda_1 I."""
-        with_geometry = self.optimism in optimistic.NEEDS_GEOMETRY
+        with_products = self.optimism in optimistic.NEEDS_GEOMETRY
         return self.first_state(
-            mnl.start(self.features, self.lam(1), self.n_models, with_geometry=with_geometry)
+            mnl.start(self.features, self.lam(1), self.n_models, with_products=with_products)
         )
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:

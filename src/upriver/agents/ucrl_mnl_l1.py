@@ -55,7 +55,7 @@ class UCRLMNLL1(MirrorDescentLearner):
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the largest values over the L1 balls around P_theta."""
-        size = np.minimum(self.beta(state) * state.model.width, 2.0)
+        size = np.minimum(self.beta(state) * state.model.max_norm, 2.0)
         return plan_in_l1_balls(
             self.task, state.model.prob, self.reward(state), size, draw_tie_seed(rng)
         )

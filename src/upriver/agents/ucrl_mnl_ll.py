@@ -64,7 +64,7 @@ class UCRLMNLLL(OptimisticReward, ConfidenceSetLearner):
         """Return theta_hat = 0 and B = lambda I."""
         return self.first_state(
             mnl.start(
-                self.features, self.regularization, self.n_models, with_geometry=True, local=True
+                self.features, self.regularization, self.n_models, with_products=True, local=True
             )
         )
 

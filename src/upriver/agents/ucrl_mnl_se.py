@@ -71,7 +71,7 @@ class UCRLMNLSE(ConfidenceSetLearner):
     def init(self) -> State:
         """Return theta_hat = 0 and B = lambda I."""
         model = mnl.start(
-            self.features, self.regularization, self.n_models, with_geometry=True, local=True,
+            self.features, self.regularization, self.n_models, with_products=True, local=True,
             factored=not self.task.infinite_horizon,
         )  # fmt: skip
         return self.first_state(model)
@@ -80,7 +80,7 @@ class UCRLMNLSE(ConfidenceSetLearner):
         """Return the values with theta_hat and beta_k standard errors."""
         beta = self.beta(state)
         reward = rewards.reward_upper_bound(self.task, state.rewards, beta)
-        start = self.features.geometry_start
+        start = self.features.product_start
         return standard_error(self.task, state.model, reward, beta, draw_tie_seed(rng), start)
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
