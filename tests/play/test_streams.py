@@ -174,9 +174,7 @@ def test_rewards_of_any_size_and_of_the_next_state(pay):
         plan_errors(task, prob, reward, square, 1.0, tie_seed),
     ):
         np.testing.assert_allclose(plan.to_user_units(task).v[0], best.v, atol=1e-3)
-    anything = (
-        plan_l1(task, prob, reward, np.full(10, 2.0), tie_seed, 0.95).to_user_units(task).v[0]
-    )
+    anything = plan_l1(task, prob, reward, np.full(10, 2.0), tie_seed, 0.95)
     paid, next_state_reward = task.paid_rows
     rows = paid[0].repeat(task.sizes) + (next_state_reward[0] if pay else 0.0)
     v = np.zeros(5)

@@ -62,7 +62,9 @@ class PSRLMNL(MNLLearner):
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the optimum of a parameter drawn from the posterior."""
         task, centre = self.task, state.model.theta
-        theta = centre + self.inflation**0.5 * (mnl.sample(self.features, state.model, rng) - centre)
+        theta = centre + self.inflation**0.5 * (
+            mnl.sample(self.features, state.model, rng) - centre
+        )
         prob = np.array([probabilities(self.features, row) for row in theta])
         reward = rewards.posterior_reward(task, state.rewards, rng)
         return backward_induction(
