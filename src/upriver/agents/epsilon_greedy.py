@@ -38,8 +38,6 @@ class EpsilonGreedy(OptimisticReward, MNLLearner):
 
     Parameters
     ----------
-    task, features, per_step, reward_bonus
-        See `MNLLearner` and `OptimisticReward`.
     epsilon, decay : float
         The rate of random actions in the first episode, and how it falls; decay 0 keeps it.
     regularization : float

@@ -41,8 +41,6 @@ class LSVIPHE(LeastSquaresLearner):
 
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
     noise : float
         sigma / H; 0 is the greedy learner. The theory's is `lsvi_phe_theory_noise`.
     ensemble : int

@@ -37,8 +37,6 @@ class LSVIUCB(LeastSquaresLearner):
 
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
     bonus : float
         beta / H; 0 is the greedy learner. The theory's is `lsvi_ucb_theory_bonus`.
     regularization : float

@@ -36,8 +36,6 @@ class ORRLMNL(MirrorDescentLearner):
 
     Parameters
     ----------
-    task, features, reward_bonus
-        See `MNLLearner` and `OptimisticReward`.
     radius : Radius or float
         beta_k; sigma_k is H beta_k. A number c stands for scaled_radius(c).
     regularization, step_size, theta_bound : float

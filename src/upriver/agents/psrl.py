@@ -33,8 +33,6 @@ class PSRL(TabularLearner):
 
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
     prior : float
         Weight of the prior in visits, shared equally by the successors; 1 is Dirichlet(1/U).
     inflation : float

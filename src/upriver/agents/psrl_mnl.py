@@ -38,8 +38,6 @@ class PSRLMNL(MNLLearner):
 
     Parameters
     ----------
-    task, features, per_step
-        See `MNLLearner`.
     regularization : float
         lambda; the prior of each coordinate is N(0, 1 / lambda).
     inflation : float

@@ -61,14 +61,10 @@ class RLSVI(OptimisticReward, TabularLearner):
 
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
     noise : function of task and k, or float
         sigma_h (H,). A number c stands for scaled_noise(c); `russo_noise` is the theory's.
     regularization : float
         lambda, the ridge, which pulls the values of rarely visited pairs to their rewards.
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
     """
 
     noise: Callable[[Task, int], Array] | float = 0.01

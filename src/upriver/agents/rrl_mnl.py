@@ -37,8 +37,6 @@ class RRLMNL(OnlineLearner):
 
     Parameters
     ----------
-    task, features, reward_bonus
-        See `MNLLearner` and `OptimisticReward`.
     radius : Radius or float
         alpha_k = sigma_k / H. A number c stands for scaled_radius(c).
     regularization, theta_bound : float

@@ -48,8 +48,6 @@ class UCMatrixRL(rewards.OptimisticReward):
 
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
     bonus : float
         2 C_psi sqrt(beta_n), see `uc_matrix_rl_theory_bonus`; 0 is the greedy learner.
     regularization : float
@@ -58,8 +56,6 @@ class UCMatrixRL(rewards.OptimisticReward):
         (S*A, d) or (S, A, d) features of pairs; the default is one-hot.
     psi : array, optional
         (S, d') features of next states; the default is one-hot.
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
     """
 
     task: Task

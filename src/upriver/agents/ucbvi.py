@@ -111,12 +111,8 @@ class UCBVI(rewards.OptimisticReward, TabularLearner):
 
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
     bonus : function of the task, or float
         b_h (H,). A number c stands for scaled_hoeffding(c).
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
     """
 
     bonus: Callable[[Task], Array] | float = 0.01
@@ -155,12 +151,8 @@ class UCBVIBF(rewards.OptimisticReward, TabularLearner):
 
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
     bonus : function of the task and the visits of states (H + 1, S), or float
         The terms of a `Bernstein` bonus. A number c stands for scaled_bernstein(c).
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
     """
 
     bonus: Callable[[Task, Array], Bernstein] | float = 0.01

@@ -57,8 +57,6 @@ class UCMNLK(MirrorDescentLearner):
 
     Parameters
     ----------
-    task, features, reward_bonus
-        See `MNLLearner` and `OptimisticReward`.
     radius : Radius or float
         beta. A number c stands for park_radius(c, gamma); 0 is the greedy learner.
     regularization, step_size, theta_bound : float

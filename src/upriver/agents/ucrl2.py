@@ -90,12 +90,8 @@ class UCRL2(OptimisticReward, TabularLearner):
 
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
     radius : function of task, visits (S*A,) and k, or float
         (S*A,). A number c stands for scaled_l1(c); `original_l1` is the published radius.
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
     """
 
     radius: Callable[[Task, Array, int], Array] | float = 0.3

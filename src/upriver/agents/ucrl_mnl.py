@@ -49,8 +49,6 @@ class UCRLMNL(OptimisticReward, ConfidenceSetLearner):
         How the confidence set becomes a plan; the default is (6).
     per_step : bool
         One theta_h for each step h instead of one for all.
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
     """
 
     regularization: float | Callable[[int], float] = 1.0  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -36,8 +36,6 @@ class UCRLMNLL1(MirrorDescentLearner):
 
     Parameters
     ----------
-    task, features, per_step, reward_bonus
-        See `MNLLearner` and `OptimisticReward`.
     radius : Radius or float
         beta_k. A number c stands for scaled_radius(c); 0 is the greedy learner.
     regularization, step_size, theta_bound : float

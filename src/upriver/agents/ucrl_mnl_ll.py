@@ -39,8 +39,6 @@ class UCRLMNLLL(OptimisticReward, ConfidenceSetLearner):
 
     Parameters
     ----------
-    task, features, reward_bonus
-        See `MNLLearner` and `OptimisticReward`.
     radius : Radius or float
         beta_k. A number c stands for scaled_radius(c); 0 is the greedy learner.
     regularization : float

@@ -44,8 +44,6 @@ class UCRLMNLLR(OptimisticReward, MNLLearner):
 
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
     features : Features
         varphi, of which only matters which pairs have the same rows: one-hot features share
         nothing, and pairs whose rows differ are learned separately even where they have features in

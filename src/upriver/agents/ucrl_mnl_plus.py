@@ -38,8 +38,6 @@ class UCRLMNLPlus(MirrorDescentLearner):
 
     Parameters
     ----------
-    task, features, reward_bonus
-        See `MNLLearner` and `OptimisticReward`.
     radius : Radius or float
         beta_k. A number c stands for scaled_radius(c); 0 is the greedy learner.
     regularization, step_size, theta_bound : float

@@ -50,8 +50,6 @@ class UCRLMNLSE(ConfidenceSetLearner):
 
     Parameters
     ----------
-    task, features, per_step
-        See `MNLLearner`.
     radius : Radius or float
         beta_k, in standard errors; a number is used for all k, and 0 is the greedy learner.
     regularization : float

@@ -58,8 +58,6 @@ class UCRLVTR(rewards.OptimisticReward):
 
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
     features : Features, optional
         P_j(s'|s,a), one row per triple and one column per j; the default is one-hot, e_(s,a,s').
         The difference features of the MNL model are not such a mixture.
@@ -69,8 +67,6 @@ class UCRLVTR(rewards.OptimisticReward):
         lambda of M_1 = lambda I; the theory's is `ucrl_vtr_theory_regularization`. No one number
         serves all problems: on RiverSwim with local support 30 never leaves the near bank of a
         short river, and 3 explores a long one for too long. Tune it with `bonus`.
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
     """
 
     task: Task
