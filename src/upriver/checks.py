@@ -208,7 +208,7 @@ def positive_integer(name: str, value: Any, least: int = 1, most: int = 10**10) 
     try:
         number = index(value)
     except TypeError:
-        number = 0
+        number = least - 1
     if number < least:
         raise ValueError(f"{name} is {shown(value)}; it must be a whole number of at least {least}")
     if number > most:

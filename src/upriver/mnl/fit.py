@@ -31,11 +31,11 @@ def fit_mnl(features: Features, counts: ArrayLike, regularization: float = 1.0) 
     features of an open spread get the one of the largest marginal likelihood: `fitted.features`.
     """
     lam = nonnegative_number("regularization", regularization)
-    n = likelihood.checked_counts(features, np.asarray(counts))
+    n = likelihood.check_counts(features, np.asarray(counts))
     if features.spread and lam == 0.0:
         raise ValueError(
             "regularization is 0; pooled features need a positive one, which is what shrinks the "
-            "own effects"
+            "triple effects"
         )
     if features.spread == "estimate":
         features = pool(unpooled(features), best_spread(features, n, lam))

@@ -16,7 +16,7 @@ from upriver import kernels
 from upriver.checks import Array, nonnegative_number, positive_number
 from upriver.display import displayed
 from upriver.features import Features
-from upriver.mnl.likelihood import checked_counts, second_moment, visits
+from upriver.mnl.likelihood import check_counts, second_moment, visits
 
 
 @displayed
@@ -197,14 +197,14 @@ def gram_matrix(features: Features, counts: Array, regularization: float) -> Any
     Dense for dense features, else scipy.sparse: block diagonal, with own effects bordered.
     """
     lam = positive_number("regularization", regularization)
-    return second_moment(features.matrix, visits(features, checked_counts(features, counts)), lam)
+    return second_moment(features.matrix, visits(features, check_counts(features, counts)), lam)
 
 
 def elliptical_norms(features: Features, counts: Array, regularization: float) -> Array:
     """(n,) ||varphi(s, a, s')||_{A^-1} of every triple, by triangular solves block by block."""
     norms = np.zeros(features.task.n_triples)
     kernels.gram.norms(
-        features.layout, checked_counts(features, counts),
+        features.layout, check_counts(features, counts),
         positive_number("regularization", regularization), norms,
     )  # fmt: skip
     return norms

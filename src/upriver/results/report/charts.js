@@ -15,6 +15,7 @@ const isOptimal = (agent) => agent.name.toLowerCase() === "optimal";
 const escaped = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 const range = (n) => Array.from({ length: n }, (_, i) => i);
 const transposed = (rows) => rows[0].map((_, i) => rows.map((row) => row[i]));
+const faded = (colour, alpha) => `${colour}${Math.round(255 * alpha).toString(16).padStart(2, "0")}`;
 const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 
 function short(x) {
@@ -22,11 +23,6 @@ function short(x) {
   const size = Math.abs(x);
   if (size !== 0 && (size >= 1e6 || size < 1e-3)) return x.toExponential(2);
   return String(Number(x.toPrecision(4)));
-}
-
-function faded(colour, alpha) {
-  const n = parseInt(colour.slice(1), 16);
-  return `rgba(${n >> 16},${(n >> 8) & 255},${n & 255},${alpha})`;
 }
 
 // What all figures share is plotly's template; a figure adds its titles and what differs.
@@ -137,8 +133,7 @@ function visitsChart(detail) {
   const spans = detail.until.map((k, i) => (k === from[i] ? `episode ${k}` : `episodes ${from[i]} to ${k}`));
   const trace = { zmin: 0, xgap: 0, customdata: rows[0].map(() => spans),
     hovertemplate: "%{customdata}, state %{y}<br>%{z:.1%} of the steps<extra></extra>" };
-  const caption = "The share of steps spent in each state, as the run went on.";
-  return heatChart(detail, rows, [0, ...detail.until], "episode", trace, { tickformat: ".0%" }, caption);
+  return heatChart(detail, rows, [0, ...detail.until], "episode", trace, { tickformat: ".0%" }, "The share of steps spent in each state, as the run went on.");
 }
 
 function triplesChart(detail, colour) {
@@ -180,11 +175,10 @@ function tuningChart(entry, agent) {
     };
   });
   const shown = [...new Set(values)], ticks = log ? { type: "log", tickvals: shown.map(place), ticktext: shown.map(name) } : {};
-  const legend = { orientation: "h", y: -0.22, font: { size: 11 } };
-  const layout = makeLayout(entry.axis.replaceAll("_", " "), "score", ticks, { rangemode: "tozero" }, { hovermode: "closest", showlegend: data.length > 1, legend });
+  const layout = makeLayout(entry.axis.replaceAll("_", " "), "score", ticks, { rangemode: "tozero" },
+    { hovermode: "closest", showlegend: data.length > 1, legend: { orientation: "h", y: -0.22, font: { size: 11 } } });
   const best = entry.lines.flatMap((l) => l.chosen.map((j) => `${name(l.x[j])}${l.name ? ", " + l.name : ""}, score ${short(l.mean[j])}`))[0];
-  const chosen = best ? ` Chosen (star): ${entry.axis} ${best}.` : "";
-  return { data, layout, text: `Mean score of each grid point over ${entry.runs} tuning runs, with 95% intervals.${chosen}` };
+  return { data, layout, text: `Mean score of each grid point over ${entry.runs} tuning runs, with 95% intervals.${best ? ` Chosen (star): ${entry.axis} ${best}.` : ""}` };
 }
 
 function secondsChart(rows, agents, unit) {
