@@ -148,9 +148,8 @@ def least_squares(features: Features, odds: Array) -> tuple[Array, int | None]:
     """Return the minimum-norm solution (C, d) of differences(theta) = odds (C, n), and the rank."""
     task, layout = features.task, features.layout
     matrix = features.matrix - features.matrix[first_rows(task)]
-    if (
-        features.spread
-    ):  # triple effects reach any odds; the least norm is a ridge on the shared effects
+    if features.spread:
+        # triple effects reach any odds; the least norm is a ridge on the shared effects
         own = features.matrix[:, features.n_shared :]
         x = matrix[:, : features.n_shared].toarray() / layout.triple_scale
         y = (odds - odds[:, first_rows(task)]) / layout.triple_scale

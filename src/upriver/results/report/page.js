@@ -29,7 +29,7 @@ function fillMenu(id, names, wanted = names[0]) {
 }
 
 function swatch(agent) {
-  const dash = agent.dash === "solid" ? "" : DASHES[agent.dash].replaceAll("px", ""), made = element("span");
+  const dash = DASHES[agent.dash].replace("solid", "").replaceAll("px", ""), made = element("span");
   const line = `<line x1="1" x2="25" y1="5" y2="5" stroke-width="2.6" stroke="${colourOf(agent)}" stroke-dasharray="${dash}"/>`;
   made.innerHTML = `<svg class="swatch" viewBox="0 0 26 10" aria-hidden="true">${line}</svg>`;
   return made.firstChild;
@@ -63,8 +63,7 @@ function drawCurves() {
   const regret = curvesChart(curves, agents, "regret", shared);
   if (shared.log && agents.some((a) => !(curves[a.name].regret.mean.at(-1) > 0))) regret.text += " An agent without regret has no line on a log scale.";
   plot("regret", regret);
-  const learners = agents.filter((a) => !["optimal", "random", "always"].includes(a.name.toLowerCase()));
-  plot("seconds", secondsChart(rowsHere(), learners, unit));
+  plot("seconds", secondsChart(rowsHere(), agents.filter((a) => !["optimal", "random", "always"].includes(a.name.toLowerCase())), unit));
 }
 
 function drawInside() {
@@ -87,8 +86,7 @@ function drawInside() {
 
 function drawTuning() {
   const places = Object.keys(DATA.tuning);
-  $("tuning").hidden = !places.length;
-  if (!places.length) return;
+  if (($("tuning").hidden = !places.length)) return;
   const grids = DATA.tuning[fillMenu("tuning-env", places, places.find((p) => p === environment().name))];
   const agent = fillMenu("tuning-agent", Object.keys(grids));
   plot("grid", tuningChart(grids[agent], AGENTS[agent] || { name: agent, light: "#0072b2", dark: "#56a8e0", dash: "solid" }));
@@ -115,16 +113,15 @@ function drawChips() {
   };
   const chips = present().map(({ name }) => button({ "aria-pressed": String(!hidden.has(name)), "data-agent": name },
     [swatch(AGENTS[name]), name], () => hidden.delete(name) || hidden.add(name)));
-  const all = button({ class: "chip plain" }, ["all"], () => hidden.clear());
-  const none = button({ class: "chip plain" }, ["none"], () => DATA.agents.forEach((a) => hidden.add(a.name)));
-  $("agents").replaceChildren(...chips, element("span", { class: "together" }, all, none));
+  const plain = { class: "chip plain" }, none = () => DATA.agents.forEach((a) => hidden.add(a.name));
+  $("agents").replaceChildren(...chips, element("span", { class: "together" }, button(plain, ["all"], () => hidden.clear()), button(plain, ["none"], none)));
 }
 
 const drawAll = () => [drawChips, drawCurves, drawTable, drawInside, drawTuning].forEach((draw) => draw());
 
 function notice(text, lines) {
-  const list = element("ul", {}, ...lines.slice(0, 20).map((l) => element("li", {}, l)));
-  if (lines.length) $("notices").append(element("div", { class: "notice", role: "status" }, text, list));
+  const items = lines.slice(0, 20).map((l) => element("li", {}, l));
+  if (items.length) $("notices").append(element("div", { class: "notice", role: "status" }, text, element("ul", {}, ...items)));
 }
 
 function drawOnce() {
@@ -156,9 +153,7 @@ preferred.addEventListener("change", (e) => { setTheme(e.matches); drawAll(); })
 $("theme").addEventListener("click", () => { setTheme(!isDark()); drawAll(); });
 for (const [event, printing] of [["beforeprint", true], ["afterprint", false]]) addEventListener(event, () => { isDark.printing = printing; drawAll(); });
 
-drawOnce();
-drawAll();
-const sections = [...document.querySelectorAll("main > section:not([hidden])")];
-document.querySelector("nav").append(...sections.map((s) => element("a", { href: `#${s.id}` }, s.querySelector("h2").textContent)));
+[drawOnce, drawAll].forEach((draw) => draw());
+for (const s of document.querySelectorAll("main > section:not([hidden])")) document.querySelector("nav").append(element("a", { href: `#${s.id}` }, s.querySelector("h2").textContent));
 // plotly measures text in a drawing outside the page, which screen readers should ignore
 $("js-plotly-tester")?.setAttribute("aria-hidden", "true");
