@@ -51,8 +51,8 @@ def play_in_stretches(mdp: FiniteMDP, agent: Any, n_episodes: int, seed: int) ->
 def make_detail(mdp: FiniteMDP, task: Task, stretches: list[Run]) -> str:
     """Return the detail as JSON, in the user's units, numbers to four digits.
 
-    Keys: horizon, n_states, n_actions, actions (names); policy and planned (H, S), best (H, S) the
-    true V*; visits (stretches, S) and until, the last episode of each stretch; and, for agents that
+    Keys: horizon, n_states, n_actions, states and actions (names or None); policy and planned
+    (H, S), best (H, S) the true V*; visits (stretches, S) and until, the last episode of each stretch; and, for agents that
     estimate the transitions, triples: s, a, next, estimate, truth and count N(s, a).
     """
     last = stretches[-1]
@@ -62,6 +62,7 @@ def make_detail(mdp: FiniteMDP, task: Task, stretches: list[Run]) -> str:
         "horizon": task.horizon,
         "n_states": task.n_states,
         "n_actions": task.n_actions,
+        "states": [str(s) for s in task.states] if task.states is not None else None,
         "actions": [str(a) for a in task.actions] if task.actions is not None else None,
         "policy": last.plan.policy.tolist(),
         "planned": round_digits(last.plan.v[:-1]),

@@ -83,7 +83,8 @@ class Sample(NamedTuple):
     def select_seeds(self, seeds: Iterable[int]) -> Sample:
         """Return the sample with the runs of these seeds only."""
         keep = np.isin(self.seeds, list(seeds))
-        return Sample(*self[:3], *(array[keep] for array in self[3:7]), self.unit)
+        names = ("seeds", "returns", "values", "optimal_values")
+        return self._replace(**{name: getattr(self, name)[keep] for name in names})
 
 
 class Results(NamedTuple):
@@ -227,7 +228,8 @@ def stack_runs(key: Key, runs: list[tuple[int, list[Array]]]) -> Sample:
     if min(lengths) != max(lengths):
         incomplete = seeds[int(np.argmin(lengths))]
         raise ValueError(f"{key[1]} on {key[0]}: seed {incomplete} is incomplete")
-    return Sample(*key, np.array(seeds), *(np.stack(x) for x in zip(*arrays, strict=True)))
+    returns, values, optimal_values = (np.stack(x) for x in zip(*arrays, strict=True))
+    return Sample(*key, np.array(seeds), returns, values, optimal_values)
 
 
 def typical_seconds(runs: Sequence[Array]) -> float:

@@ -1,17 +1,18 @@
 import numpy as np
 import pytest
 from scipy import sparse
-
-import upriver as up
-from upriver.diagnostics import (
+from studies.linear_models import (
     COUNTEREXAMPLES,
     bilinear_model,
+    examine,
     linear_model,
     matrix_rl_constant,
     mean_features,
     represent,
     with_constant,
 )
+
+import upriver as up
 
 
 @pytest.mark.parametrize(
@@ -115,3 +116,10 @@ def test_wrong_input_is_one_sentence():
         linear_model([[1.0, np.nan]])
     with pytest.raises(ValueError, match=r"3 rows; there must be 8, one for each \(s, a\)"):
         represent(up.envs.riverswim(4), np.eye(3))
+
+
+def test_given_linear_features():
+    mdp = up.envs.riverswim(4)
+    found = examine(mdp, up.features.one_hot(mdp.task()), np.eye(8), np.eye(4))
+    assert not found.derived and found.linear.possible and found.bilinear.possible
+    assert found.representation.exact and found.matrix_rl_constant == 1.0

@@ -88,7 +88,11 @@ class LinearModels(NamedTuple):
 
 
 def examine(mdp: FiniteMDP, features: Features, phi: Any = None, psi: Any = None) -> LinearModels:
-    """Both propositions for phi and psi; phi is made from varphi where none is given."""
+    """Test both propositions for phi (S*A, m) and psi (S, m').
+
+    Without phi, phi(s, a) is the mean of varphi(s, a, .) over the successors; without psi, psi is
+    one-hot.
+    """
     table = mean_features(features) if phi is None else phi
     return LinearModels(
         derived=phi is None,

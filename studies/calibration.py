@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 
 import numpy as np
 
 from upriver.agents.ucrl_mnl import UCRLMNL
 from upriver.checks import Array, positive_integer, positive_number
-from upriver.diagnostics.coverage import coverage_over
+from upriver.diagnostics.coverage import Coverage, coverage_over
 from upriver.diagnostics.realizability import differences, least_squares, softmax_rows
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
@@ -33,7 +34,7 @@ def calibrated_radius(
     For a task, whose core nobody knows, each run draws its own core, uniform on the sphere
     ||theta|| = theta_bound within the directions that the features can tell apart; by default the
     log-odds are of order one. For an MDP its own theta* is used. c is the smallest scale that
-    would have covered theta* for all k in a share 1 - delta of the runs (see `Coverage.scale`).
+    would have covered theta* for all k in a share 1 - delta of the runs (see `covering_scale`).
     How the agent acts depends on c in turn, hence the rounds, each with fresh runs.
     """
     rng = np.random.default_rng(np.random.SeedSequence((positive_integer("n_runs", n_runs), seed)))
@@ -53,8 +54,24 @@ def calibrated_radius(
         seen = coverage_over(
             problems, {"unit": scaled_radius(1.0)}, n_episodes, delta, seed + turn * n_runs
         )
-        c = seen.scale("unit")
+        c = covering_scale(seen, "unit")
     return c
+
+
+def covering_scale(measured: Coverage, name: str) -> float:
+    """Return the factor on a radius at which one more run is covered with probability 1 - delta.
+
+    It is an order statistic of the ratios of the runs, so the claim holds for exchangeable runs of
+    any distribution.
+    """
+    ratios = np.sort(measured.ratio(name))
+    rank = ceil((len(ratios) + 1) * (1.0 - measured.delta) - 1e-9)
+    if rank > len(ratios):
+        raise ValueError(
+            f"n_runs is {len(ratios)}; level 1 - {measured.delta:g} needs at least "
+            f"{ceil(1.0 / measured.delta - 1e-9) - 1} runs"
+        )
+    return float(ratios[rank - 1])
 
 
 def draw_core(features: Features, rng: np.random.Generator, norm: float | None = None) -> Array:
