@@ -613,7 +613,7 @@ def describe_mistake(error: pd.ValidationError) -> str:
             return f"{where} is {text.removeprefix('it is ')}"
         return f"{where}: {text}" if where else text
     if first["type"] == "literal_error":
-        allowed = re.findall(r"'([^']*)'", first["ctx"]["expected"])
+        allowed = re.findall(r"'([^']*)'", first["msg"])
         return str(unknown(where, str(first["input"]), allowed))
     if first["type"] == "string_pattern_mismatch":
         return f"{where} is {given}; it must be letters, digits, spaces and .+()@,:{{}}-"
