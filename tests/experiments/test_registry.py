@@ -74,7 +74,7 @@ def no_other_files(tmp_path, monkeypatch):
     [
         ("name = \"timeit:timeit\"\nsetup = \"open('evil', 'w')\"", RANDOM),
         ('name = "os:system"\ncommand = "touch evil"', RANDOM),
-        ('name = "upriver.mdp.writing:write_file"\npath = "evil"\ndata = "x"', RANDOM),
+        ('name = "upriver.mdp.writing:write_file"\ndata = "evil"', RANDOM),
         ('name = "planted:river"', RANDOM),
         (RIVER, 'agent = "subprocess:Popen"'),
         (RIVER, 'agent = "ucrl-mnl"\nfeatures = "os:system"'),
@@ -192,7 +192,7 @@ def test_installed_packages_offer_theirs_by_name(tmp_path, monkeypatch):
         load(write(tmp_path, agent='agent = "their"'))
     from upriver.experiments.spec import schema
 
-    assert "their-features" in str(schema()) and "their-river" in str(schema())
+    assert "'theirs'" in str(schema()) and "their-river" in str(schema())
 
 
 @pytest.mark.parametrize("command", ["table", "report", "plot", "check"])

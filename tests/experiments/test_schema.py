@@ -115,7 +115,7 @@ def test_every_agent_and_environment_with_each_of_its_numbers_fits(validator):
 
 def test_keys_are_described_as_the_code_describes_them(validator):
     text = json.dumps(validator.schema)
-    assert "beta_k in standard errors" in text and "knows the rewards" in text
+    assert "knows the rewards" in text and "Results go to results/NAME" in text
 
 
 def test_the_file_to_start_from_is_right_in_every_line(validator):

@@ -190,7 +190,7 @@ def test_success_is_what_lies_in_the_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(Store, "save", lambda *_: True)
     outcome = execute(sweep([{"agent": "random"}], 2), tmp_path, jobs=1)
     assert outcome.ran == 0 and not outcome.complete
-    assert "is not there" in outcome.failed[0][1]
+    assert "is missing" in outcome.failed[0][1]
 
 
 @pytest.mark.parametrize("wait", [0.3, 0.8, 1.6])

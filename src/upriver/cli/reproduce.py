@@ -35,7 +35,7 @@ def reproduce(
     retune
         Repeat the search for each method's settings on tuning seeds first.
     quiet
-        Print plain lines instead of progress bars.
+        Print plain lines instead of a progress bar.
     """
     from upriver.experiments.progress import make_reporter
     from upriver.paper.reproduce import reproduce as work

@@ -18,10 +18,10 @@ from upriver.display import displayed
 from upriver.experiments.build import RunSpec, build
 from upriver.experiments.executor import (
     ATTEMPTS,
-    Cluster,
     Executor,
     Result,
     WorkerLost,
+    check_workers,
     describe,
     open_executor,
     too_many_deaths,
@@ -29,9 +29,6 @@ from upriver.experiments.executor import (
 from upriver.experiments.progress import Reporter
 from upriver.experiments.spec import Experiment
 from upriver.experiments.store import BadFile, Store, check_seal
-
-NO_WORKERS_TIMEOUT = 30.0
-"""Seconds that a cluster may be without workers."""
 
 
 @displayed
@@ -170,18 +167,6 @@ def keep(run: RunSpec, result: Result, store: Store) -> str | None:
     if error is not None:
         store.record_failure(run, error, result.traceback)
     return error
-
-
-def check_workers(executor: Executor, last_seen: float) -> float:
-    """Return when a worker was last seen; refuse to wait longer for a cluster without any."""
-    if not isinstance(executor, Cluster) or executor.n_threads:
-        return time.monotonic()
-    if time.monotonic() - last_seen > NO_WORKERS_TIMEOUT:
-        raise ConnectionError(
-            f"the scheduler at {executor.address} has had no workers for {NO_WORKERS_TIMEOUT:g} s; "
-            "finished runs are kept, and the same command continues once there are some"
-        )
-    return last_seen
 
 
 def find_broken(store: Store, runs: list[RunSpec]) -> list[str]:

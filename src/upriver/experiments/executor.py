@@ -14,6 +14,7 @@ import os
 import queue
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
@@ -34,6 +35,8 @@ ATTEMPTS = 3
 """How many workers may be lost at a run before it counts as failed."""
 CONNECT_TIMEOUT = 10
 """Seconds that a Dask scheduler has to answer."""
+NO_WORKERS_TIMEOUT = 30.0
+"""Seconds that a cluster may be without workers."""
 MAX_ERROR = 500
 """Characters of an error that are shown and kept; its traceback is kept too."""
 ONE_THREAD = (
@@ -326,6 +329,18 @@ class Cluster:
     def close(self, kill: bool = False) -> None:
         with suppress(Exception):  # they end with their workers in any case
             self.client.run(end_processes)
+
+
+def check_workers(executor: Executor, last_seen: float) -> float:
+    """Return when a worker was last seen; refuse to wait longer for a cluster without any."""
+    if not isinstance(executor, Cluster) or executor.n_threads:
+        return time.monotonic()
+    if time.monotonic() - last_seen > NO_WORKERS_TIMEOUT:
+        raise ConnectionError(
+            f"the scheduler at {executor.address} has had no workers for {NO_WORKERS_TIMEOUT:g} s; "
+            "finished runs are kept, and the same command continues once there are some"
+        )
+    return last_seen
 
 
 @contextmanager

@@ -1,11 +1,10 @@
-"""How a sweep is going: live bars on a terminal, plain lines elsewhere."""
+"""How a sweep is going: a live bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
-from typing import Any, TextIO
+from typing import TextIO
 
 from upriver.experiments.build import RunSpec
 
@@ -23,8 +22,8 @@ class Reporter:
 
 
 def make_reporter(quiet: bool = False) -> Reporter:
-    """Return bars if a person is watching, else lines."""
-    return PlainLines(sys.stderr) if quiet or not sys.stderr.isatty() else Bars()
+    """Return a bar if a person is watching, else lines."""
+    return PlainLines(sys.stderr) if quiet or not sys.stderr.isatty() else Bar()
 
 
 def describe_failure(run: RunSpec, error: str) -> str:
@@ -78,10 +77,8 @@ class PlainLines(Reporter):
         print(text, file=self.stream, flush=True)
 
 
-class Bars(Reporter):
-    """A bar for all runs, and one for each agent on each environment if there are few."""
-
-    MAX_BARS = 20
+class Bar(Reporter):
+    """A bar on the terminal, and a line for each of the first failures."""
 
     def __init__(self) -> None:
         from rich import progress as rich
@@ -91,39 +88,27 @@ class Bars(Reporter):
             "{task.description}",
             rich.BarColumn(),
             rich.MofNCompleteColumn(),
-            "{task.fields[note]}",
             rich.TimeElapsedColumn(),
             rich.TimeRemainingColumn(),
             console=Console(stderr=True),
         )
-        self.lines: dict[Any, Any] = {}
-        self.failures: Counter[Any] = Counter()
+        self.failures = 0
 
     def begin(self, pending: list[RunSpec], stored: int) -> None:
         for line in self.progress.task_ids:  # of an earlier sweep
             self.progress.remove_task(line)
-        groups = Counter((run.env, run.label) for run in pending)
-        note = f"{stored} stored before" if stored else ""
-        self.lines = {None: self.progress.add_task("all runs", total=len(pending), note=note)}
-        self.failures.clear()
-        if len(groups) <= self.MAX_BARS:
-            for group, count in groups.items():
-                title = f"{group[0]} · {group[1]}"
-                self.lines[group] = self.progress.add_task(title, total=count, note="")
+        self.failures = 0
+        before = f", {stored} stored before" if stored else ""
+        self.line = self.progress.add_task(f"runs{before}", total=len(pending))
         self.progress.start()
 
     def done(self, run: RunSpec) -> None:
-        for key in (None, (run.env, run.label)):
-            if key in self.lines:
-                self.progress.advance(self.lines[key])
+        self.progress.advance(self.line)
 
     def failed(self, run: RunSpec, error: str) -> None:
-        for key in (None, (run.env, run.label)):
-            self.failures[key] += 1
-            if key in self.lines:
-                note = f"[red]{self.failures[key]} failed[/red]"
-                self.progress.update(self.lines[key], note=note)
-        if self.failures[None] <= MAX_REPORTED:
+        self.failures += 1
+        self.progress.update(self.line, description=f"runs, [red]{self.failures} failed[/red]")
+        if self.failures <= MAX_REPORTED:
             text = describe_failure(run, error)
             self.progress.console.print(text, markup=False, style="red")
         self.done(run)

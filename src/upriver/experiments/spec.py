@@ -8,39 +8,22 @@ list, which stands for one entry each: n_states = [6, 10]. `Experiment.runs()` l
 
 from __future__ import annotations
 
-import ast
 import inspect
 import os
 import re
-import textwrap
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, replace
 from functools import cache, cached_property, reduce
 from importlib import resources
-from itertools import pairwise, product
+from itertools import product
 from operator import or_
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_origin
 
+import pydantic as pd
 import tomli_w
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    StrictBool,
-    StrictInt,
-    StrictStr,
-    Tag,
-    ValidationError,
-    WithJsonSchema,
-    create_model,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from upriver.display import Card, displayed
 from upriver.experiments import registry
@@ -54,14 +37,9 @@ TUNING_SEEDS = 1_000_000
 MAX_EPISODES = 1_000_000_000
 
 Label = Annotated[str, Field(pattern=r"^[\w{][\w .+()@,:{}-]*$", max_length=100)]
-Episodes = Annotated[StrictInt, Field(ge=1, le=MAX_EPISODES)]
-Whole = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
+Episodes = Annotated[pd.StrictInt, Field(ge=1, le=MAX_EPISODES)]
+Whole = Annotated[pd.StrictInt, Field(ge=-(2**63), lt=2**63)]
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-1e300, le=1e300)]
-
-
-def described(text: str | None, default: Any) -> Any:
-    """Return a field with its default and what an editor shows beside its key."""
-    return Field(default, description=text)
 
 
 def check_scalar(value: Any) -> Any:
@@ -74,7 +52,7 @@ def check_scalar(value: Any) -> Any:
 
 
 Scalar = Annotated[
-    Any, AfterValidator(check_scalar), WithJsonSchema({"type": ["number", "boolean", "string"]})
+    Any, AfterValidator(check_scalar), pd.WithJsonSchema({"type": ["number", "boolean", "string"]})
 ]
 
 
@@ -84,29 +62,30 @@ def check_features(name: str) -> str:
     return name
 
 
-class FeatureSchema:
-    """What the JSON schema says about the name of features."""
-
-    def __get_pydantic_json_schema__(self, *_: Any) -> dict[str, Any]:
-        own = [*registry.FEATURES, *registry.OWN, *registry.find_entry_points("features")]
-        patterns = [r"\.csv$", r"^pooled [0-9.eE+-]+$", r"^\w+:\w+$"]
-        return {"type": "string", "anyOf": [{"enum": own}, *({"pattern": p} for p in patterns)]}
-
-
-FeatureName = Annotated[str, AfterValidator(check_features), FeatureSchema()]
+FeatureName = Annotated[
+    str,
+    AfterValidator(check_features),
+    pd.WithJsonSchema(
+        {
+            "type": "string",
+            "anyOf": [
+                {"enum": [*registry.FEATURES, *registry.OWN]},
+                {"pattern": r"\.csv$|^pooled [0-9.eE+-]+$|^\w+:\w+$"},
+            ],
+        }
+    ),
+]
 
 
 # Tags of unions begin with @ and are left out of error messages.
 def one_or_each(kind: Any) -> Any:
     """Return the type of a value, or of a list of values that stands for one entry each."""
+    if get_origin(kind) is list:  # a list already is one value
+        return kind
     return Annotated[
         Annotated[kind, Tag("@one")] | Annotated[list[kind], Tag("@each")],
         Discriminator(lambda value: "@each" if isinstance(value, list) else "@one"),
     ]
-
-
-def make_model(name: str, base: Any, fields: dict[str, Any], doc: str | None = None) -> Any:
-    return create_model(name, __base__=base, __doc__=doc, **fields)
 
 
 def unite(kinds: list[Any]) -> Any:
@@ -114,10 +93,22 @@ def unite(kinds: list[Any]) -> Any:
     return reduce(or_, kinds)
 
 
-class Strict(BaseModel):
+class WithoutSource(pd.BaseModel):
+    """A base of models that are made at run time, whose source pydantic need not search."""
+
+    model_config = pd.ConfigDict(use_attribute_docstrings=False)
+
+
+def make_model(name: str, base: Any, fields: dict[str, Any], doc: str | None = None) -> Any:
+    return pd.create_model(name, __base__=(base, WithoutSource), __doc__=doc, **fields)
+
+
+class Strict(pd.BaseModel):
     """A table without unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = pd.ConfigDict(
+        frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -129,17 +120,6 @@ class Strict(BaseModel):
                 raise unknown("key", str(key), cls.model_fields)
         return data
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def keep_order(cls, data: Any, validate: Any) -> Any:
-        """Keep the keys in the order in which they were given, for labels and lists."""
-        found = validate(data)
-        values = dict(found.__dict__)
-        order = [key for key in data if key in values] if isinstance(data, dict) else []
-        found.__dict__.clear()
-        found.__dict__.update({key: values[key] for key in dict.fromkeys([*order, *values])})
-        return found
-
     def to_data(self) -> dict[str, Any]:
         """Return what was given, as plain tables and lists."""
         given = {k: v for k, v in self.__dict__.items() if k in self.model_fields_set}
@@ -149,9 +129,13 @@ class Strict(BaseModel):
 class Entry(Strict):
     """An environment or an agent; the keys beyond the fields of these classes are its settings."""
 
-    label: Label | None = described(
-        "Its name in tables and figures; settings in braces are filled in. Made if absent.", None
-    )
+    label: Label | None = None
+    """Its name in tables and figures; settings in braces are filled in. Made if absent."""
+
+    @property
+    def settings(self) -> dict[str, Any]: ...
+    @property
+    def full_label(self) -> str: ...
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -159,16 +143,24 @@ class Entry(Strict):
         common = {*AgentEntry.model_fields, *EnvironmentEntry.model_fields, "path"}
         return {k: v for k, v in self.to_data().items() if k not in common}
 
-    def expand(self, lists: dict[str, Any], label: str | None) -> list[Self]:
-        """Return one entry for each combination of the listed values."""
+    def variants(self) -> list[Self]:
+        """Return one entry for each combination of the listed values, with a label of its own."""
+        settings = {k: v for k, v in self.to_data().items() if k not in ("at", "grid")}
+        lists = {
+            key: value
+            for key, value in settings.items()
+            if isinstance(value, list) and not isinstance(self.settings.get(key), list | tuple)
+        }
         found = []
         for chosen in combinations(lists):
-            own = label
+            label = self.label or (
+                self.full_label if lists and isinstance(self, AgentEntry) else None
+            )
             if label is not None and "{" in label:
-                own = fill_in(label, {**self.__dict__, **chosen})
+                label = fill_in(label, {**self.settings, **self.to_data(), **chosen})
             elif label is not None:
-                own = "-".join([label, *map(to_label, chosen.values())])
-            found.append(self.model_copy(update={**chosen, "label": own}))
+                label = "-".join([label, *map(to_label, chosen.values())])
+            found.append(self.model_copy(update={**chosen, "label": label}))
         return found
 
 
@@ -195,15 +187,16 @@ def to_label(value: Any) -> str:
 
 
 class EnvironmentEntry(Entry):
-    name: str = described(
-        "A name of the catalogue: riverswim-6, or riverswim and the argument n_states.",
+    name: str = Field(
         "",
+        description="A name of the catalogue: riverswim-6, or riverswim and the argument n_states.",
     )
-    episodes: Episodes | None = described(
-        "Instead of the experiment's own; for an infinite horizon the number of steps.", None
+    episodes: Episodes | None = Field(
+        None,
+        description="Instead of the experiment's own; steps if the horizon is infinite.",
     )
     discount: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Makes it an infinite-horizon problem; 1 stands for the average reward."""
+    """Makes the horizon infinite; 1 stands for the average reward."""
 
     @model_validator(mode="before")
     @classmethod
@@ -217,13 +210,8 @@ class EnvironmentEntry(Entry):
 
     @property
     def settings(self) -> dict[str, Any]:
+        """The arguments of the environment's function, with their defaults."""
         return registry.environment_settings(registry.environment_function(self.name))
-
-    def variants(self) -> list[Self]:
-        """Return one entry for each combination of the listed settings."""
-        lists = {k: v for k, v in self.numbers.items() if isinstance(v, list)}
-        lists = {k: v for k, v in lists.items() if not isinstance(self.settings[k], list | tuple)}
-        return self.expand(lists, self.label)
 
     @property
     def full_label(self) -> str:
@@ -245,7 +233,7 @@ class EnvironmentEntry(Entry):
         """The environment as runs have it: all arguments, and a digest of MDPs of your own."""
         found = {
             "name": self.name,
-            "numbers": {k: self.__dict__.get(k, d) for k, d in self.settings.items()},
+            "numbers": self.settings | self.numbers,
         }
         found |= {} if self.discount is None else {"discount": self.discount}
         if self.name not in registry.ENVIRONMENTS:
@@ -257,10 +245,12 @@ class FileEntry(EnvironmentEntry):
     """An environment that was saved with `mdp.save`."""
 
     name: Literal[""] = ""
-    path: str = described("A saved MDP, relative to the experiment file.", ...)
+    path: str
+    """A saved MDP, relative to the experiment file."""
 
-    def variants(self) -> list[Self]:
-        return [self]
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {}
 
     @property
     def full_label(self) -> str:
@@ -276,47 +266,37 @@ class FileEntry(EnvironmentEntry):
 
 class AgentEntry(Entry):
     agent: str
-    support: Any = described(
-        "Which next states the learner knows of; a list stands for one entry each.", "known"
+    support: Any = Field(
+        "known",
+        description="Which next states the learner knows of; a list stands for one entry each.",
     )
-    features: Any = described(
-        'For agents that take features; "one-hot" if absent. A list stands for one entry each.',
-        None,
-    )
-    reward: Literal["known", "unknown"] = described(
-        "Whether the agent knows the rewards or must learn them.", "known"
-    )
-    at: dict[str, dict[str, Any]] = described(
-        "Settings for single environments, by the environment's label.", {}
-    )
-    grid: dict[str, list[Any]] = described(
-        "What `tune` tries, instead of the values that the agent declares.", {}
-    )
+    features: Any = None
+    """For agents that take features; "one-hot" if absent. A list stands for one entry each."""
+    reward: Literal["known", "unknown"] = "known"
+    """Whether the agent knows the rewards or must learn them."""
+    at: dict[str, dict[str, Any]] = {}
+    """Settings for single environments, by the environment's label."""
+    grid: dict[str, list[Any]] = {}
+    """What `tune` tries, instead of the values that the agent declares."""
 
     @property
     def cls(self) -> type[Any]:
         return registry.agent_class(self.agent)
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the agent's dataclass, with their defaults."""
+        return registry.agent_settings(self.cls)
+
+    @property
     def full_label(self) -> str:
         return self.label or self.agent.rpartition(":")[2]
-
-    def variants(self) -> list[Self]:
-        """Return one entry for each combination of the listed settings."""
-        defaults = registry.agent_settings(self.cls)
-        given = {"support": self.support, "features": self.features, **self.numbers}
-        lists = {
-            key: value
-            for key, value in given.items()
-            if isinstance(value, list) and not isinstance(defaults.get(key), list | tuple)
-        }
-        return self.expand(lists, self.full_label) if lists or self.label else [self]
 
     def numbers_at(self, env: str) -> dict[str, Any]:
         """Return all settings on one environment, defaults included, in their plain form."""
         given = {**self.numbers, **self.at.get(env, {})}
         full = {}
-        for key, default in registry.agent_settings(self.cls).items():
+        for key, default in self.settings.items():
             if key not in given and default is MISSING:
                 raise ValueError(f"agent {self.full_label!r} lacks its setting {key!r}")
             full[key] = given[key] if key in given else registry.to_plain(key, default)
@@ -336,9 +316,9 @@ def setting_type(field: str, default: Any) -> Any:
     if field in registry.FUNCTIONS:
         return Literal[tuple(sorted(registry.FUNCTIONS[field]))]
     if isinstance(default, bool):
-        return StrictBool
+        return pd.StrictBool
     if isinstance(default, str):
-        return StrictStr
+        return pd.StrictStr
     if isinstance(default, list | tuple):
         return list[Finite]
     if field in registry.RULES:
@@ -380,16 +360,8 @@ def rule_type(field: str) -> Any:
 def agent_model(name: str) -> type[Strict]:
     """Return the model of the entries of one agent."""
     cls = registry.agent_class(name)
-    docs = field_docs(cls)
-    defaults = registry.agent_settings(cls)
-    kinds = {key: setting_type(key, default) for key, default in defaults.items()}
-    given: dict[str, Any] = {
-        key: (
-            kind if get_list(kind) else one_or_each(kind),
-            described(docs.get(key), to_default(key, default)),
-        )
-        for (key, kind), default in zip(kinds.items(), defaults.values(), strict=True)
-    }
+    kinds = {k: setting_type(k, default) for k, default in registry.agent_settings(cls).items()}
+    given: dict[str, Any] = {key: (one_or_each(kind), None) for key, kind in kinds.items()}
     at = make_model(f"{name} at", Strict, {k: (t, None) for k, t in kinds.items()})
     lists = {k: (Annotated[list[t], Field(min_length=1)], None) for k, t in kinds.items()}
     grid = make_model(f"{name} grid", Strict, lists)
@@ -405,50 +377,23 @@ def agent_model(name: str) -> type[Strict]:
     return make_model(name, AgentEntry, {"agent": (Literal[name], ...), **given})
 
 
-def get_list(kind: Any) -> bool:
-    return getattr(kind, "__origin__", None) is list
-
-
 def environment_model(name: str) -> type[Strict]:
     """Return the model of the entries of one environment."""
     defaults = registry.environment_settings(registry.environment_function(name))
-    given: dict[str, Any] = {}
-    for key, default in defaults.items():
-        kind = setting_type(key, default)
-        kind = kind if get_list(kind) else one_or_each(kind)
-        given[key] = (
-            kind,
-            ... if default is MISSING else described(None, to_default(key, default)),
-        )
+    given: dict[str, Any] = {
+        key: (one_or_each(setting_type(key, default)), ... if default is MISSING else None)
+        for key, default in defaults.items()
+    }
     size = "(-[0-9]+)?" if name in registry.ENVIRONMENTS else ""
     word = Annotated[str, Field(pattern=f"^{re.escape(name)}{size}$")]
     return make_model(name, EnvironmentEntry, {"name": (word, ...), **given})
 
 
-def to_default(key: str, default: Any) -> Any:
-    return None if default is MISSING else registry.to_plain(key, default)
-
-
-def field_docs(cls: type[Any]) -> dict[str, str]:
-    """Return {field: the string under it} of a dataclass and of those it inherits from."""
-    found: dict[str, str] = {}
-    for each in cls.__mro__[:-1]:
-        try:
-            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
-        except (OSError, TypeError, SyntaxError):  # made without a file
-            continue
-        for field, text in pairwise(tree.body if isinstance(tree, ast.ClassDef) else []):
-            match field, text:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str() as said)):
-                    found.setdefault(name, inspect.cleandoc(said))
-    return found
-
-
 class Seeds(Strict):
     """One run of every agent on every environment for each seed."""
 
-    first: StrictInt = Field(0, ge=0)
-    count: StrictInt = Field(ge=1)
+    first: pd.StrictInt = Field(0, ge=0)
+    count: pd.StrictInt = Field(ge=1)
 
     @model_validator(mode="after")
     def check_apart_from_tuning(self) -> Seeds:
@@ -462,14 +407,16 @@ class Seeds(Strict):
 class Experiment(Strict):
     """A list of runs, as data."""
 
-    name: Label = described("Results go to results/NAME if no folder is given.", ...)
+    name: Label
+    """Results go to results/NAME if no folder is given."""
     description: str = ""
-    episodes: Episodes = described("Episodes of a run.", ...)
+    episodes: Episodes
+    """Episodes of a run."""
     seeds: Seeds
     environments: tuple[Any, ...]
     agents: tuple[Any, ...]
 
-    @field_validator("environments", "agents")
+    @pd.field_validator("environments", "agents")
     @classmethod
     def expand_lists(cls, entries: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(variant for entry in entries for variant in entry.variants())
@@ -643,11 +590,11 @@ def parse(data: Mapping[str, Any], source: str = "experiment") -> Experiment:
     environments = names("environments", "name", check_environment)
     try:
         return experiment_model(agents, environments).model_validate(dict(data))
-    except ValidationError as error:
+    except pd.ValidationError as error:
         raise ValueError(f"{source}: {describe_mistake(error)}") from error
 
 
-def describe_mistake(error: ValidationError) -> str:
+def describe_mistake(error: pd.ValidationError) -> str:
     """Return the first problem as one sentence: where, what, and what is allowed."""
     first = error.errors(include_url=False)[0]
     where = ""
@@ -666,11 +613,11 @@ def describe_mistake(error: ValidationError) -> str:
             return f"{where} is {text.removeprefix('it is ')}"
         return f"{where}: {text}" if where else text
     if first["type"] == "literal_error":
-        allowed = re.findall(r"'([^']*)'", first["ctx"]["expected"])
+        allowed = re.findall(r"'([^']*)'", first["msg"])
         return str(unknown(where, str(first["input"]), allowed))
     if first["type"] == "string_pattern_mismatch":
         return f"{where} is {given}; it must be letters, digits, spaces and .+()@,:{{}}-"
-    return f"{where} is {given}; it {first['msg'].removeprefix('Input ')}"
+    return f"{where} is {given}; it {re.sub('^[A-Z][a-z]+ ', '', first['msg'])}"
 
 
 def schema() -> dict[str, Any]:
