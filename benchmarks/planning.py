@@ -41,7 +41,7 @@ def random_mdp(n_states: int, n_successors: int, near: bool, seed: int = 0) -> F
     weights /= weights.sum(axis=1, keepdims=True)
     return assemble(
         np.repeat(np.arange(groups), n_successors), successors.ravel(), weights.reshape(1, -1),
-        n_states, N_ACTIONS, rng.random((n_states, N_ACTIONS)), HORIZON, 0, {},
+        (n_states, N_ACTIONS), rng.random((n_states, N_ACTIONS)), HORIZON, 0, {},
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ def steps(quick: bool, _: bool = False) -> Iterator[Line]:
     uniforms = rng.random((n, task.horizon + 1))
     out = rollouts(mdp, policy, n)
     arguments = (
-        task.indptr, task.successors, mdp.probability, *task.paid_rows, mdp.initial_states,
+        task.indptr, task.successors, mdp.probability, *task.user_rewards, mdp.initial_states,
         mdp.initial_probability, policy, uniforms, *out,
     )  # fmt: skip
     taken = interleaved(

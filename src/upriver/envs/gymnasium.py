@@ -168,7 +168,7 @@ class FiniteMDPEnv(gymnasium.Env):
         self.render_mode = render_mode
         self.observation_space = spaces.Discrete(mdp.n_states)
         self.action_space = spaces.Discrete(mdp.n_actions)
-        self.paid, self.next_state_reward = mdp.true_task.paid_rows
+        self.paid, self.next_state_reward = mdp.true_task.user_rewards
         """(1 | H, S*A) and (1 | H, n | 0) rewards of pairs and triples."""
         task = mdp.true_task
         s, _, s2 = task.triples

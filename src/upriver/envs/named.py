@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from upriver.checks import support_from_sets
+from upriver.mdp.validation import support_from_sets
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 

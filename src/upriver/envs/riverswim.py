@@ -90,7 +90,7 @@ def riverswim(
     names = {"local": neighbours(n_states, 2), "actions": ("left", "right"), "name": name}
     horizon = 4 * n_states if horizon is None else horizon
     return assemble(
-        group, successors, probability[None], n_states, 2, reward, horizon, initial, names
+        group, successors, probability[None], (n_states, 2), reward, horizon, initial, names
     )
 
 
