@@ -79,6 +79,7 @@ CASES = {
     "an infinite reward": (lambda: up.FiniteMDP.from_arrays(P, R - np.inf, 3), r"reward of \(s=0, a=0\) is -inf"),
     "a NaN reward": (lambda: up.FiniteMDP.from_arrays(P, put(R, (1, 0), np.nan), 3), r"reward of \(s=1, a=0\) is nan"),
     "a reward of another shape": (lambda: up.FiniteMDP.from_arrays(P, np.zeros(2), 3), r"reward has shape \(2,\)"),
+    "a function where an array is needed": (lambda: up.FiniteMDP.from_arrays(P, lambda s, a, s2: 0.0, 3), "reward is <function .*must be an array of numbers"),  # type: ignore
     "no horizon": (lambda: up.FiniteMDP.from_arrays(P, R, 0), "horizon is 0"),
     "half a step": (lambda: up.FiniteMDP.from_arrays(P, R, 2.5), "horizon is 2.5"),
     "a start outside": (lambda: river(initial_state=2), "initial_state is 2"),

@@ -53,6 +53,8 @@ def kernel_view(array: Array) -> Array:
 
 def as_float(name: str, values: Any, kind: Any = np.float64) -> Array:
     """Return an array of numbers; text, complex numbers and ragged lists are refused."""
+    if callable(values):
+        raise ValueError(f"{name} is {format_value(values)}; it must be an array of numbers")
     try:
         if np.asarray(values).dtype.kind in "biufO":
             return np.ascontiguousarray(values, dtype=kind)
