@@ -185,5 +185,5 @@ def test_a_plan_is_played_by_name_and_a_terminal_value_is_refused():
     run = up.simulate(DISCOUNTED, best, n_steps=100)
     np.testing.assert_allclose(run.regret, 0.0, atol=1e-6)
     p, r = np.full((2, 1, 2), 0.5), np.zeros((2, 1))
-    with pytest.raises(ValueError, match="terminal is given, and there is no last step"):
+    with pytest.raises(ValueError, match="terminal is given, but the horizon is infinite"):
         up.FiniteMDP.from_arrays(p, r, None, terminal=[0.0, 1.0])

@@ -31,38 +31,28 @@ MAX_LABELS = 40
 
 RC: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same figure on every machine
-    "font.size": 7.5,
+    **dict.fromkeys(("font.size", "axes.labelsize", "legend.fontsize"), 7.5),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 7),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), "#444444"),
+    **dict.fromkeys(("xtick.labelcolor", "ytick.labelcolor"), INK),
+    **dict.fromkeys(("pdf.fonttype", "ps.fonttype"), 42),  # publishers refuse the default
+    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
     "axes.titlesize": 8,
-    "axes.labelsize": 7.5,
-    "legend.fontsize": 7.5,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
     "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#444444",
-    "xtick.color": "#444444",
-    "ytick.color": "#444444",
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "axes.grid": True,
     "grid.color": PALE,
     "grid.linewidth": 0.5,
-    "axes.axisbelow": True,
     "lines.linewidth": 1.3,
-    "legend.frameon": False,
     "legend.handlelength": 2.8,
     "figure.dpi": 100,
     "savefig.dpi": 200,
-    "pdf.fonttype": 42,  # TrueType, embedded: publishers refuse the default
-    "ps.fonttype": 42,
     "svg.fonttype": "none",
 }
 
 
 @contextmanager
 def figure_style() -> Iterator[None]:
-    """Use the settings of this package in matplotlib, and no others."""
+    """Use the settings of this package in matplotlib; a context manager or a decorator."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -88,18 +78,18 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> 
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
+@figure_style()
 def plot_learning(panels: Mapping[str, Mapping[str, Array]], first: int = 1) -> Figure:
     """Plot {label of the axis: {curve: (K,)}} against the episode; the first curve is in blue."""
     looks = ({"color": BLUE}, {"color": INK, "linestyle": (0, (5, 1.6)), "linewidth": 0.9})
-    with figure_style():
-        figure, axes = new_figure(WIDTHS["two"], 2.5, columns=len(panels))
-        for ax, (label, curves) in zip(axes[0], panels.items(), strict=True):
-            for (name, y), look in zip(curves.items(), looks, strict=False):
-                ax.plot(np.arange(first, first + len(y)), y, label=name, **look)
-            ax.set(xlabel="episode", ylabel=label)
-            ax.set_ylim(bottom=min(0.0, *(float(y.min()) for y in curves.values())))
-            if len(curves) > 1:
-                ax.legend(loc="lower right")
+    figure, axes = new_figure(WIDTHS["two"], 2.5, columns=len(panels))
+    for ax, (label, curves) in zip(axes[0], panels.items(), strict=True):
+        for (name, y), look in zip(curves.items(), looks, strict=False):
+            ax.plot(np.arange(first, first + len(y)), y, label=name, **look)
+        ax.set(xlabel="episode", ylabel=label)
+        ax.set_ylim(bottom=min(0.0, *(float(y.min()) for y in curves.values())))
+        if len(curves) > 1:
+            ax.legend(loc="lower right")
     return figure
 
 
@@ -136,105 +126,105 @@ def plot_policy(
     return plot_line(table[step], state_names, action_names, values)
 
 
+@figure_style()
 def plot_all_steps(table: Array, states: Sequence[Any], actions: Sequence[Any]) -> Figure:
     """Plot the actions (H, S): states to the right, steps downwards."""
     n_steps, n_states = table.shape
-    with figure_style():
-        height = 1.1 + min(max(n_steps, 4), 40) * 0.09
-        figure, axes = new_figure(min(WIDTHS["two"], 2.0 + 0.22 * n_states), height)
-        ax = axes[0, 0]
-        draw_actions(ax, table, actions)
-        ax.set(xlabel="state", ylabel="step")
-        label_states(ax, states)
-        if any(len(str(s)) > 3 for s in states[:MAX_LABELS]):
-            ax.tick_params(axis="x", rotation=90)
-        add_legend(ax, table, actions)
+    height = 1.1 + min(max(n_steps, 4), 40) * 0.09
+    figure, axes = new_figure(min(WIDTHS["two"], 2.0 + 0.22 * n_states), height)
+    ax = axes[0, 0]
+    draw_actions(ax, table, actions)
+    ax.set(xlabel="state", ylabel="step")
+    label_states(ax, states)
+    if any(len(str(s)) > 3 for s in states[:MAX_LABELS]):
+        ax.tick_params(axis="x", rotation=90)
+    add_legend(ax, table, actions)
     return figure
 
 
+@figure_style()
 def plot_line(
     table: Array, states: Sequence[Any], actions: Sequence[Any], values: Array | None
 ) -> Figure:
     """Plot the actions (S,) of states on a line, as bars that are as high as their values."""
-    with figure_style():
-        figure, axes = new_figure(WIDTHS["two"], 2.4 if values is not None else 1.5)
-        ax, x = axes[0, 0], np.arange(len(table))
-        colours = pick_colours(actions)
-        height = np.ones(len(table)) if values is None else values
-        for a in np.unique(table):
-            ax.bar(x[table == a], height[table == a], 0.86, color=colours[a])
-        ax.set(xlabel="state", ylabel="" if values is None else "value")
-        label_states(ax, states)
-        if values is None:
-            ax.set_yticks([])
-            ax.grid(visible=False)
-        add_legend(ax, table, actions)
+    figure, axes = new_figure(WIDTHS["two"], 2.4 if values is not None else 1.5)
+    ax, x = axes[0, 0], np.arange(len(table))
+    colours = pick_colours(actions)
+    height = np.ones(len(table)) if values is None else values
+    for a in np.unique(table):
+        ax.bar(x[table == a], height[table == a], 0.86, color=colours[a])
+    ax.set(xlabel="state", ylabel="" if values is None else "value")
+    label_states(ax, states)
+    if values is None:
+        ax.set_yticks([])
+        ax.grid(visible=False)
+    add_legend(ax, table, actions)
     return figure
 
 
+@figure_style()
 def plot_grid(table: Array, places: Array, actions: Sequence[Any], values: Array | None) -> Figure:
     """Plot the actions (S,) of states on a grid, and their values; places (S, 2) are (x, y)."""
     low, high = places.min(axis=0), places.max(axis=0)
     shape, at = high - low + 1, tuple((places - low).T)
     extent = (low[0] - 0.5, high[0] + 0.5, low[1] - 0.5, high[1] + 0.5)
     n_panels = 1 if values is None else 2
-    with figure_style():
-        width, height = np.clip(0.3 * shape, 1.4, 3.0)
-        figure, axes = new_figure(n_panels * width + 1.6, height + 0.8, columns=n_panels)
-        board = np.full(shape, -1)
-        board[at] = table
-        draw_actions(axes[0, 0], board.T, actions, origin="lower", extent=extent)
-        if values is not None:
-            board = np.full(shape, np.nan)
-            board[at] = values
-            image = axes[0, 1].imshow(
-                board.T, cmap="Blues", origin="lower", extent=extent, aspect="auto"
-            )
-            figure.colorbar(image, ax=axes[0, 1], label="value")
-        for ax in axes[0]:
-            ax.set(xlabel="first coordinate", ylabel="second coordinate")
-            ax.grid(visible=False)
-            use_whole_ticks(ax)
-        add_legend(axes[0, 0], table, actions)
+    width, height = np.clip(0.3 * shape, 1.4, 3.0)
+    figure, axes = new_figure(n_panels * width + 1.6, height + 0.8, columns=n_panels)
+    board = np.full(shape, -1)
+    board[at] = table
+    draw_actions(axes[0, 0], board.T, actions, origin="lower", extent=extent)
+    if values is not None:
+        board = np.full(shape, np.nan)
+        board[at] = values
+        image = axes[0, 1].imshow(
+            board.T, cmap="Blues", origin="lower", extent=extent, aspect="auto"
+        )
+        figure.colorbar(image, ax=axes[0, 1], label="value")
+    for ax in axes[0]:
+        ax.set(xlabel="first coordinate", ylabel="second coordinate")
+        ax.grid(visible=False)
+        use_whole_ticks(ax)
+    add_legend(axes[0, 0], table, actions)
     return figure
 
 
+@figure_style()
 def plot_coefficients(rows: Sequence[Mapping[str, Any]], label: str = "log-odds") -> Figure:
     """Plot estimates with their intervals, one below the other: name, estimate, low, high."""
-    with figure_style():
-        figure, axes = new_figure(WIDTHS["two"] * 0.75, 0.8 + 0.2 * len(rows))
-        ax, y = axes[0, 0], np.arange(len(rows))
-        middle, low, high = (np.array([r[k] for r in rows]) for k in ("estimate", "low", "high"))
-        without_zero = (low > 0) | (high < 0)
-        ax.axvline(0.0, color=INK, linewidth=0.8)
-        for which, face in ((without_zero, BLUE), (~without_zero, "white")):
-            errors = np.array([middle - low, high - middle])[:, which]
-            ax.errorbar(
-                middle[which], y[which], xerr=errors, fmt="o", color=BLUE, markersize=4.5,
-                markerfacecolor=face, linewidth=1.1,
-            )  # fmt: skip
-        ax.set_yticks(y, [as_label(r["name"]) for r in rows])
-        ax.set(xlabel=f"{label}, with its 95% interval", ylim=(len(rows) - 0.4, -0.6))
-        ax.grid(axis="y", visible=False)
+    figure, axes = new_figure(WIDTHS["two"] * 0.75, 0.8 + 0.2 * len(rows))
+    ax, y = axes[0, 0], np.arange(len(rows))
+    middle, low, high = (np.array([r[k] for r in rows]) for k in ("estimate", "low", "high"))
+    without_zero = (low > 0) | (high < 0)
+    ax.axvline(0.0, color=INK, linewidth=0.8)
+    for which, face in ((without_zero, BLUE), (~without_zero, "white")):
+        errors = np.array([middle - low, high - middle])[:, which]
+        ax.errorbar(
+            middle[which], y[which], xerr=errors, fmt="o", color=BLUE, markersize=4.5,
+            markerfacecolor=face, linewidth=1.1,
+        )  # fmt: skip
+    ax.set_yticks(y, [as_label(r["name"]) for r in rows])
+    ax.set(xlabel=f"{label}, with its 95% interval", ylim=(len(rows) - 0.4, -0.6))
+    ax.grid(axis="y", visible=False)
     return figure
 
 
+@figure_style()
 def plot_probabilities(rows: Sequence[Mapping[str, Any]], state: Any, action: Any) -> Figure:
     """Plot next_state and probability of a pair, with low and high where they are estimates."""
-    with figure_style():
-        figure, axes = new_figure(min(WIDTHS["two"], 2.2 + 0.3 * len(rows)), 2.4)
-        ax, x = axes[0, 0], np.arange(len(rows))
-        p = np.array([r["probability"] for r in rows])
-        ax.bar(x, p, 0.7, color=SKY)
-        if rows and "low" in rows[0]:
-            low, high = (np.array([r[k] for r in rows]) for k in ("low", "high"))
-            ax.errorbar(
-                x, p, yerr=[p - low, high - p], fmt="o", color=BLUE, markersize=4.5, linewidth=1.3
-            )
-        title = f"from {as_label(state)} with {as_label(action)}"
-        ax.set(xlabel="next state", ylabel="probability", ylim=(0, 1.02), title=title)
-        label_states(ax, [r["next_state"] for r in rows])
-        ax.grid(axis="x", visible=False)
+    figure, axes = new_figure(min(WIDTHS["two"], 2.2 + 0.3 * len(rows)), 2.4)
+    ax, x = axes[0, 0], np.arange(len(rows))
+    p = np.array([r["probability"] for r in rows])
+    ax.bar(x, p, 0.7, color=SKY)
+    if rows and "low" in rows[0]:
+        low, high = (np.array([r[k] for r in rows]) for k in ("low", "high"))
+        ax.errorbar(
+            x, p, yerr=[p - low, high - p], fmt="o", color=BLUE, markersize=4.5, linewidth=1.3
+        )
+    title = f"from {as_label(state)} with {as_label(action)}"
+    ax.set(xlabel="next state", ylabel="probability", ylim=(0, 1.02), title=title)
+    label_states(ax, [r["next_state"] for r in rows])
+    ax.grid(axis="x", visible=False)
     return figure
 
 

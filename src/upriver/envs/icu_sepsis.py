@@ -46,9 +46,7 @@ def read_records() -> Records:
     """Read the files of the package."""
     found = find_spec("icu_sepsis")
     if found is None or not found.submodule_search_locations:
-        raise ModuleNotFoundError(
-            "icu_sepsis needs the package icu-sepsis: pip install icu-sepsis"
-        )
+        raise ModuleNotFoundError("icu_sepsis needs the package icu-sepsis: pip install icu-sepsis")
     folder = Path(found.submodule_search_locations[0]) / "envs" / "assets"
     with np.load(folder / "dynamics.npz", allow_pickle=False) as data:
         keys = "tx_mat", "d_0", "expert_policy", "state_cluster_centers", "sofa_scores"

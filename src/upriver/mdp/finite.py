@@ -166,8 +166,9 @@ class FiniteMDP:
         task = self.true_task
         if not isinstance(support, str):
             sets = validation.support_from_sets(support, task.n_states, task.n_actions)
-            validation.check_covers(sets, task, "support")
-            return task.with_support(sets, "explicit")
+            made = task.with_support(sets, "explicit")
+            validation.check_covers((made.indptr, made.successors), task, "support")
+            return made
         if support == "known":
             return task
         if support == "full":

@@ -107,7 +107,7 @@ class Task:
             put("next_state_reward", paid)
         if self.terminal is not None:
             if self.infinite_horizon:
-                raise ValueError("terminal must be None with an infinite horizon")
+                raise ValueError("terminal is given, but the horizon is infinite; it must be None")
             put("terminal", validation.check_terminal(self, self.terminal))
         put("reward_range", validation.check_reward_range(self, self.reward_range))
 

@@ -40,7 +40,7 @@ def initial_distribution(initial_state: Any, n_states: int) -> tuple[Array, Arra
 
 
 def support_from_sets(sets: Iterable[Iterable[int]], n_states: int, n_actions: int) -> Support:
-    """Return (indptr, successors) of one set of states per pair; an empty set: no such action."""
+    """Return (indptr, successors) of one set of states per pair; `Task` checks the states."""
     listed = [sorted(each) for each in sets]
     if len(listed) != n_states * n_actions:
         raise ValueError(
@@ -49,21 +49,17 @@ def support_from_sets(sets: Iterable[Iterable[int]], n_states: int, n_actions: i
         )
     indptr = np.concatenate([[0], np.cumsum([len(each) for each in listed])])
     flat = np.array([s for each in listed for s in each], dtype=None if indptr[-1] else np.int64)
-    return check_support((indptr, flat), n_states, n_actions)
+    return indptr, flat
 
 
 def check_support(
-    support: Support,
-    n_states: int,
-    n_actions: int,
-    describe_pair: Callable[[int], str] | None = None,
+    support: Support, n_states: int, n_actions: int, describe: Callable[[int], str]
 ) -> Support:
     """Return the support as read-only arrays, or raise an error that names the first bad pair.
 
-    A pair without successors does not exist: the state does not have that action. `describe_pair`
-    turns a pair number s * n_actions + a into text for the errors.
+    A pair without successors does not exist: the state does not have that action. `describe` turns
+    a pair number s * n_actions + a into text for the errors.
     """
-    describe = describe_pair or (lambda pair: "(s={}, a={})".format(*divmod(pair, n_actions)))
     for name, values in zip(("indptr", "successors"), map(np.asarray, support), strict=True):
         if values.ndim != 1 or (values.size and values.dtype.kind not in "iu"):
             raise ValueError(f"{name} must be a one-dimensional array of whole numbers")
@@ -162,58 +158,53 @@ def check_initial(states: Array, weights: Array, n_states: int) -> None:
 
 def check_rewards(task: Task, reward: Any) -> Array:
     """Return rewards (S, A) or (H, S, A); actions that a state does not have get a reward of 0."""
-    table, shape = as_float("reward", reward), (task.n_states, task.n_actions)
-    if table.shape not in {shape, (task.horizon, *shape)}:
-        raise ValueError(
-            f"reward has shape {table.shape}; it must be {shape} or {(task.horizon, *shape)}"
-        )
-    table = np.where(task.available, table, 0.0)
-    if (at := first_bad_reward(table)) is not None:
-        *step, s, a = at
-        pair = task.describe_pair(s * task.n_actions + a, *step)
-        raise ValueError(f"reward of {pair} is {table[at]}; {REWARDS_ALLOWED}")
-    return read_only_copy(table)
+    shape = task.n_states, task.n_actions
+    table = check_shape("reward", reward, shape, (task.horizon, *shape))
+
+    def describe(*at: int) -> str:
+        return task.describe_pair(at[-2] * task.n_actions + at[-1], *at[:-2])
+
+    return check_finite("reward", np.where(task.available, table, 0.0), describe)
 
 
 def check_next_state_reward(task: Task, next_state_reward: Any) -> Array:
     """Return the rewards (1 or H, n) of triples."""
-    rows = np.atleast_2d(as_float("next_state_reward", next_state_reward))
     n = task.n_triples
-    if rows.shape not in {(1, n), (task.horizon, n)}:
-        raise ValueError(
-            f"next_state_reward has shape {np.shape(next_state_reward)}; it must be ({n},) or "
-            f"({task.horizon}, {n})"
-        )
-    if (at := first_bad_reward(rows)) is not None:
-        s, a, s2 = (x[at[1]] for x in task.triples)
-        raise ValueError(
-            f"reward of {task.describe_pair(s * task.n_actions + a)} with next state "
-            f"{task.state_names[s2]!r} is {rows[at]}; {REWARDS_ALLOWED}"
-        )
-    return read_only_copy(rows)
+    rows = check_shape("next_state_reward", next_state_reward, (n,), (1, n), (task.horizon, n))
+
+    def describe(_: int, row: int) -> str:
+        s, a, s2 = (x[row] for x in task.triples)
+        pair = task.describe_pair(s * task.n_actions + a)
+        return f"{pair} with next state {task.state_names[s2]!r}"
+
+    return check_finite("reward", np.atleast_2d(rows), describe)
 
 
 def check_terminal(task: Task, terminal: Any) -> Array:
     """Return the values (S,) of the states after the last step."""
-    values = as_float("terminal", terminal)
-    if values.shape != (task.n_states,):
-        raise ValueError(f"terminal has shape {values.shape}; it must be ({task.n_states},)")
-    if (at := first_bad_reward(values)) is not None:
+    values = check_shape("terminal", terminal, (task.n_states,))
+    return check_finite("terminal", values, lambda s: repr(task.state_names[s]))
+
+
+def check_shape(name: str, values: Any, *shapes: tuple[int, ...]) -> Array:
+    """Return an array of numbers that has one of the shapes."""
+    array = as_float(name, values)
+    if array.shape not in shapes:
+        allowed = " or ".join(map(str, dict.fromkeys(shapes)))
+        raise ValueError(f"{name} has shape {array.shape}; it must be {allowed}")
+    return array
+
+
+def check_finite(name: str, values: Array, describe: Callable[..., str]) -> Array:
+    """Return a read-only copy of finite numbers; `describe` turns an index into text for errors."""
+    bad = ~(np.abs(values) <= MAX_REWARD)
+    if bad.any():
+        at = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), values.shape))
         raise ValueError(
-            f"terminal of {task.state_names[at[0]]!r} is {values[at]}; {REWARDS_ALLOWED}"
+            f"{name} of {describe(*at)} is {values[at]}; rewards and values must be finite numbers "
+            f"of at most {MAX_REWARD:g}"
         )
     return read_only_copy(values)
-
-
-REWARDS_ALLOWED = f"rewards must be finite numbers of at most {MAX_REWARD:g}"
-
-
-def first_bad_reward(values: Array) -> tuple[int, ...] | None:
-    """Return the index of the first number that is not finite or too large, or None."""
-    bad = ~(np.abs(values) <= MAX_REWARD)
-    if not bad.any():
-        return None
-    return tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), values.shape))
 
 
 def check_reward_range(task: Task, given: Any) -> tuple[float, float]:
@@ -267,14 +258,7 @@ def check_discount(horizon: Any, discount: Any) -> float | None:
 def check_size(n_states: int, n_triples: float, max_triples: int = MAX_TRIPLES) -> None:
     """Refuse a problem that is too large to list, before it fills the memory.
 
-    Parameters
-    ----------
-    n_states : int
-        Number of states that are known so far.
-    n_triples : float
-        Number of their triples (s, a, s'), or an estimate of it.
-    max_triples : int
-        The largest number that is allowed.
+    `n_triples` is the number of triples (s, a, s') of the states so far, or an estimate of it.
     """
     if n_triples > max_triples:
         raise ValueError(
