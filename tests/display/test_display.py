@@ -155,7 +155,7 @@ def test_a_card_shows_why_it_has_no_table():
     assert "no standard errors" in Broken()._repr_html_()
 
 
-def test_long_tables_say_how_much_is_left_out():
+def test_long_tables_show_how_many_rows_are_left_out():
     mdp = up.envs.riverswim(40)
     plan = up.solve(mdp)
     text = markup.unescape(plan._repr_html_())
@@ -303,7 +303,7 @@ def test_a_line_does_not_compute_standard_errors(river):
     assert "standard_errors" not in vars(fitted)
 
 
-def test_without_pandas_a_sentence_says_what_to_install(river, monkeypatch):
+def test_without_pandas_the_error_names_what_to_install(river, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "pandas", None)

@@ -20,7 +20,7 @@ def test_rates_by_hand():
     np.testing.assert_allclose(r[:, 1], [0.6, 0.45, 0.3, 0.15, 0.0], atol=1e-15)
 
 
-def test_the_core_is_the_log_rates():
+def test_the_true_parameter_has_the_log_rates():
     mdp = queue(7, arrival=2.0, service=3.0, emergencies=0.25)
     theta = np.log([2.0, 0.25, 3.0])  # arrival, door shut, service
     assert probabilities(queue_features(mdp.true_task), theta) == pytest.approx(mdp.probability[0])

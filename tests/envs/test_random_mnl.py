@@ -14,7 +14,7 @@ from upriver.mnl.likelihood import probabilities
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_core_gives_the_probabilities_exactly(seed):
+def test_the_true_parameter_gives_the_probabilities_exactly(seed):
     mdp = random_mnl(
         n_states=7, n_actions=3, dimension=4, max_successors=5, seed=seed, theta_norm=3.0
     )
@@ -41,7 +41,7 @@ def test_a_draw_is_a_function_of_its_seed():
 
 
 @pytest.mark.parametrize("seed", range(20, 25))
-def test_what_a_learner_sees_does_not_give_away_the_core(seed):
+def test_the_task_does_not_reveal_the_true_parameter(seed):
     task = random_mnl(seed=seed).task("full")
     theta = true_parameter(5, 1.0, seed)
     for number in task.states[0]:  # nothing in a name draws the core again

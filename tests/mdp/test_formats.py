@@ -69,7 +69,7 @@ def test_files_and_other_names(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["riverswim-5", "windy-grid-5", "deep-sea-4", "tidal-river-4"])
-def test_there_and_back(name):
+def test_to_frame_and_from_frame_are_inverse(name):
     mdp = up.envs.make(name)
     again = up.FiniteMDP.from_frame(
         mdp.to_frame().sample(frac=1.0, random_state=0), mdp.horizon,
@@ -194,7 +194,7 @@ def test_problems_too_large_to_list_are_refused_before_they_are_listed():
         up.FiniteMDP.from_outcomes(0, ["go"], outcomes, 9, max_triples=500_000)
 
 
-def test_wrong_calls():
+def test_wrong_arguments_are_refused():
     with pytest.raises(ValueError, match="has no column 'reward'"):
         up.FiniteMDP.from_frame({k: v for k, v in WALK.items() if k != "reward"}, 4)
     with pytest.raises(TypeError, match="frame is a int"):
@@ -211,7 +211,7 @@ DEMAND = np.array([0.2, 0.5, 0.3])
 
 
 def shop(stock, order):
-    """Three outcomes for every stock at once; what is not there is not sold."""
+    """Three outcomes for every stock at once; sales are limited by the stock."""
     filled = np.minimum(stock + order, 6)[:, None]
     sold = np.minimum(filled, np.arange(3))
     return filled - sold, DEMAND, 3.0 * sold - 0.5 * order - 0.2
@@ -281,7 +281,7 @@ def test_states_of_several_numbers():
     assert {mdp.true_task.states[x] for x in mdp.true_task.successors[rows]} == {(0, 0), (1, 1)}
 
 
-def test_outcomes_that_are_not():
+def test_wrong_outcomes_are_refused():
     def broken(there, p=1.0, r=0.0):
         return lambda s, a: (there(s), p, r)
 
@@ -338,7 +338,7 @@ def test_pymdptoolbox_in_every_form(problem):
     same(of_state, up.FiniteMDP.from_arrays(p, np.tile(r[:, :1], r.shape[1]), horizon=5))
 
 
-def test_pymdptoolbox_that_is_not():
+def test_wrong_pymdptoolbox_arrays_are_refused():
     p = np.full((2, 3, 3), 1 / 3)
     with pytest.raises(ValueError, match=r"reward has shape \(2, 3\)"):
         up.FiniteMDP.from_mdptoolbox(p, np.zeros((2, 3)), horizon=5)

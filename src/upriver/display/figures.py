@@ -108,7 +108,7 @@ def plot_policy(
     step : int, optional
         From 0; None draws all steps.
     v : (H + 1, S), optional
-        Values of the states, which are drawn where one step is.
+        Values of the states; only a figure of one step uses them.
     """
     n_steps, n_states = table.shape
     state_names = range(n_states) if states is None else states

@@ -136,9 +136,9 @@ def close_ends(rows: list[dict[int, Outcomes]], initial: Any, horizon: int, name
                 to = n_states if end and s2 in continues and s in continues else s2
                 row[to] = row.get(to, 0.0) + p
                 sums[to] = sums.get(to, 0.0) + p * r
-            paid = {r for _, _, r, _ in rows[s][a]}
+            rewards = {r for _, _, r, _ in rows[s][a]}
             by_next = {to: sums[to] / row[to] for to in sums}
-            reward[s, a] = paid.pop() if len(paid) == 1 else by_next
+            reward[s, a] = rewards.pop() if len(rewards) == 1 else by_next
     if extra and given.ndim:
         initial = np.append(given, 0.0)
     states = [*range(n_states), "end"] if extra else None
@@ -176,8 +176,10 @@ class FiniteMDPEnv(gymnasium.Env):
         """(1 or H, S*A) and (1 or H, n or 0) rewards of pairs and triples."""
         s, _, s2 = task.triples
         leaves = np.bincount(s[s != s2], minlength=mdp.n_states) > 0
-        pays = (np.abs(mdp.reward) > 1e-12).reshape(-1, mdp.n_states, mdp.n_actions).any((0, 2))
-        self.ends = np.asarray(~(leaves | pays | (mdp.terminal != 0.0)))
+        has_reward = (
+            (np.abs(mdp.reward) > 1e-12).reshape(-1, mdp.n_states, mdp.n_actions).any((0, 2))
+        )
+        self.ends = np.asarray(~(leaves | has_reward | (mdp.terminal != 0.0)))
         """(S,) whether an episode terminates in the state."""
         self.state, self.step_number = 0, 0
         self.last: str = ""

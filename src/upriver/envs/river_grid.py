@@ -67,11 +67,11 @@ def river_grid(
                 found.append((there, weight[move] * (strength if move == a else 1.0)))
         return normalize(found)
 
-    pays = {(cells[0], "downstream"): small_reward, (cells[-1], "upstream"): 1.0}
+    rewards = {(cells[0], "downstream"): small_reward, (cells[-1], "upstream"): 1.0}
     horizon = 4 * (length + width) if horizon is None else horizon
     return build_mdp(
         f"river-grid-{length}", cells, tuple(MOVES), outcomes,
-        lambda cell, a: pays.get((cell, a), 0.0), horizon,
+        lambda cell, a: rewards.get((cell, a), 0.0), horizon,
     )  # fmt: skip
 
 

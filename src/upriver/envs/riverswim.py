@@ -29,7 +29,7 @@ class Current(NamedTuple):
     left: tuple[float, float, float] = (1.0, 0.0, 0.0)
     """Outcome of swimming left, at every state."""
     any_action: bool = False
-    """Whether the end states pay whatever the action."""
+    """Whether every action has the reward of an end state."""
     starts: tuple[int, ...] = (0,)
     """States where an episode begins, with equal probability."""
 
@@ -110,12 +110,12 @@ def list_moves(outcomes: Array) -> tuple[Array, Array, Array]:
     The outcomes of an action are to move left, stay and move right; at the ends of the chain a move
     beyond the end is a stay.
     """
-    held = outcomes.copy()
-    held[0, :, 1] += held[0, :, 0]
-    held[-1, :, 1] += held[-1, :, 2]
-    held[0, :, 0] = held[-1, :, 2] = 0.0
-    s, a, step = np.nonzero(held > 0.0)
-    return s * outcomes.shape[1] + a, s + step - 1, held[s, a, step]
+    clipped = outcomes.copy()
+    clipped[0, :, 1] += clipped[0, :, 0]
+    clipped[-1, :, 1] += clipped[-1, :, 2]
+    clipped[0, :, 0] = clipped[-1, :, 2] = 0.0
+    s, a, step = np.nonzero(clipped > 0.0)
+    return s * outcomes.shape[1] + a, s + step - 1, clipped[s, a, step]
 
 
 def neighbours(n_states: int, n_actions: int) -> tuple[Array, Array]:

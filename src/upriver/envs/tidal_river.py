@@ -20,7 +20,7 @@ from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
 ACTIONS = LEFT, RIGHT, ANCHOR = "left", "right", "anchor"
-DRIFT, HELD = 0.3, 0.1
+DRIFT, ANCHOR_FACTOR = 0.3, 0.1
 """Weight of a step to either side at slack water, and the factor of an anchor; staying has 1."""
 
 
@@ -62,7 +62,7 @@ def tidal_river(
     angle = 2.0 * np.pi * np.arange(horizon) / positive_number("period", period)
     tide = nonnegative_number("current", current) * np.cos(angle)
     theta = np.empty((horizon, 4))  # in the order of the features, which is alphabetical
-    theta[:, 0], theta[:, 3] = np.log(HELD), np.log(positive_number("strength", strength))
+    theta[:, 0], theta[:, 3] = np.log(ANCHOR_FACTOR), np.log(positive_number("strength", strength))
     theta[:, 1], theta[:, 2] = np.log(DRIFT) - tide, np.log(DRIFT) + tide
     weights = np.exp(theta @ tidal_river_features(task).matrix.T)
     totals = np.add.reduceat(weights, task.indptr[:-1], axis=1)

@@ -1,8 +1,8 @@
 """Two states and many actions that hardly differ: the hard instance of Park, Kwon and Lee.
 
 "Infinite-horizon reinforcement learning with multinomial logit function approximation", 2024. From
-state 0 one crosses to state 1, which pays, and falls back with probability 1/4. An action is a row
-of signs, and each sign moves the log-odds of crossing a little.
+state 0 one crosses to state 1, which has a reward of 1, and falls back with probability 1/4. An
+action is a row of signs, and each sign changes the log-odds of crossing a little.
 """
 
 from __future__ import annotations

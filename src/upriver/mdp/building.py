@@ -157,7 +157,7 @@ def from_rows(
     s, a, s2 = np.array(triples).T
     next_state_reward = None
     if isinstance(reward, Mapping):
-        table, paid = np.zeros((n_states, n_actions)), {}
+        table, triple_reward = np.zeros((n_states, n_actions)), {}
         for pair, r in reward.items():
             if pair not in rows:
                 raise ValueError(f"reward names (s={pair[0]}, a={pair[1]}), which has no row")
@@ -169,10 +169,10 @@ def from_rows(
                     f"reward names next state {min(extra)} of (s={pair[0]}, a={pair[1]}), which "
                     "is not among its successors"
                 )
-            paid |= {(*pair, following): x for following, x in r.items()}
+            triple_reward |= {(*pair, following): x for following, x in r.items()}
         reward = table
-        if paid:
-            next_state_reward = np.array([[paid.get(triple, 0.0) for triple in triples]])
+        if triple_reward:
+            next_state_reward = np.array([[triple_reward.get(triple, 0.0) for triple in triples]])
     weights = np.array([[float(rows[s, a][s2]) for s, a, s2 in triples]])
     return assemble(
         s * n_actions + a, s2, weights, (n_states, n_actions), reward, horizon, initial_state,
@@ -245,14 +245,14 @@ def from_functions(
     states, number = list(starts), {s: i for i, s in enumerate(starts)}
     action_number: dict[Any, int] = {}
     pairs, following = (array("q"), array("q")), array("q")
-    weights, paid = array("d"), array("d")
+    weights, triple_reward = array("d"), array("d")
 
     def add(s: int, action: Any, s2: int, p: float, r: float) -> None:
         pairs[0].append(s)
         pairs[1].append(action_number.setdefault(action, len(action_number)))
         following.append(s2)
         weights.append(p)
-        paid.append(r)
+        triple_reward.append(r)
 
     n_acting = 0
     for _ in range(max_steps):
@@ -289,9 +289,9 @@ def from_functions(
     order = np.lexsort((following, pair))
     table, next_state_reward = np.zeros(shape), None
     if by_next_state:
-        next_state_reward = np.array(paid)[None, order]
+        next_state_reward = np.array(triple_reward)[None, order]
     else:
-        table.flat[pair] = paid
+        table.flat[pair] = triple_reward
     initial = np.zeros(len(states))
     initial[: len(starts)] = list(starts.values())
     if terminal is not None:
@@ -373,10 +373,10 @@ def from_outcomes(
     initial = np.zeros(len(number))
     initial[: len(starts)] = list(starts.values())
     states = [s[0] if scalar else s for s in number]
-    return from_triples(
-        *(np.concatenate(x) for x in zip(*parts, strict=True)), (len(number), len(labels)), horizon,
-        initial, {"states": states, "actions": labels, **names},
-    )  # fmt: skip
+    pair, following, p, r = (np.concatenate(x) for x in zip(*parts, strict=True))
+    names = {"states": states, "actions": labels, **names}
+    shape = len(number), len(labels)
+    return from_triples(pair, following, p, r, shape, horizon, initial, names)
 
 
 def call_outcomes(
@@ -427,13 +427,13 @@ def from_triples(
     possible = probability != 0.0
     key, row = np.unique((pair * shape[0] + following)[possible], return_inverse=True)
     weight = np.bincount(row, probability[possible], len(key))
-    paid = np.bincount(row, (probability * reward)[possible], len(key)) / weight
-    paid[~np.isfinite(weight)] = 0.0  # the probability is wrong, and its check will say so
+    triple_reward = np.bincount(row, (probability * reward)[possible], len(key)) / weight
+    triple_reward[~np.isfinite(weight)] = 0.0  # the probability is wrong, and its check will say so
     pair, successors = np.divmod(key, shape[0])
     first = np.flatnonzero(np.r_[True, np.diff(pair) > 0])
-    low, high = np.minimum.reduceat(paid, first), np.maximum.reduceat(paid, first)
-    table, next_state_reward = np.zeros(shape), paid[None]
-    if np.allclose(low, high, rtol=1e-12, atol=1e-12 * np.abs(paid).max()):
+    low, high = np.minimum.reduceat(triple_reward, first), np.maximum.reduceat(triple_reward, first)
+    table, next_state_reward = np.zeros(shape), triple_reward[None]
+    if np.allclose(low, high, rtol=1e-12, atol=1e-12 * np.abs(triple_reward).max()):
         table.flat[pair[first]], next_state_reward = low, None
     return assemble(
         pair, successors, weight[None], shape, table, horizon, initial, names, next_state_reward

@@ -97,14 +97,16 @@ def from_successors(
         s2[np.argsort(pairs, kind="stable")],
         states=states,
         actions=list(action_number),
-        terminal=None if terminal is None else [call_for_number(terminal, s) for s in states],
+        terminal=(
+            None if terminal is None else np.array([call_for_number(terminal, s) for s in states])
+        ),
         reward_range=reward_range,
         discount=check_discount(horizon, discount),
     )
     if reward is None:
         return task
-    table, paid = tabulate_reward(reward, task)
-    return replace(task, reward=table, next_state_reward=paid, reward_range=reward_range)
+    table, rewards = tabulate_reward(reward, task)
+    return replace(task, reward=table, next_state_reward=rewards, reward_range=reward_range)
 
 
 def from_transitions(
@@ -225,8 +227,8 @@ def tabulate_reward(reward: Callable[..., float], task: Task) -> tuple[Array, Ar
     table = np.zeros((task.n_states, task.n_actions))
     if takes_next_state(reward):
         triples = zip(s, a, s2, strict=True)
-        paid = [call_for_number(reward, states[i], actions[j], states[k]) for i, j, k in triples]
-        return table, np.array(paid)
+        rewards = [call_for_number(reward, states[i], actions[j], states[k]) for i, j, k in triples]
+        return table, np.array(rewards)
     for i, j in np.argwhere(task.available):
         table[i, j] = call_for_number(reward, states[i], actions[j])
     return table, None

@@ -61,14 +61,14 @@ def from_mdptoolbox(
     """
     from scipy import sparse
 
-    matrix = sparse.coo_array(stack_matrices("transition", transition))
+    matrix: Any = sparse.coo_array(stack_matrices("transition", transition))
     n_states = matrix.shape[1]
     n_actions = matrix.shape[0] // n_states
     pair, following = (x.astype(np.int64) for x in matrix.coords)
     if sparse.issparse(reward[0]) or np.ndim(reward) == 3:
         if len(reward) != n_actions:
             raise ValueError(f"reward has {len(reward)} matrices; there must be {n_actions}")
-        paid = np.asarray(stack_matrices("reward", reward)[pair, following]).ravel()
+        rewards = np.asarray(stack_matrices("reward", reward)[pair, following]).ravel()
     else:
         table = as_float("reward", reward)
         if table.shape not in {(n_states,), (n_states, n_actions)}:
@@ -76,9 +76,9 @@ def from_mdptoolbox(
                 f"reward has shape {table.shape}; it must be ({n_states},), ({n_states}, "
                 f"{n_actions}) or ({n_actions}, {n_states}, {n_states})"
             )
-        paid = np.broadcast_to(table.reshape(n_states, -1), (n_states, n_actions)).ravel()[pair]
+        rewards = np.broadcast_to(table.reshape(n_states, -1), (n_states, n_actions)).ravel()[pair]
     return from_triples(
-        pair, following, matrix.data.astype(np.float64), paid, (n_states, n_actions), horizon,
+        pair, following, matrix.data.astype(np.float64), rewards, (n_states, n_actions), horizon,
         initial_state, names,
     )  # fmt: skip
 

@@ -81,11 +81,11 @@ def from_frame(
             f"step must hold each of the whole numbers 0 to {horizon - 1}, with horizon {horizon}"
         )
     triples, row = np.unique(key, return_inverse=True)
-    prob, paid = np.zeros((2, horizon, len(triples)))
-    prob[step, row], paid[step, row] = p, r
+    prob, triple_reward = np.zeros((2, horizon, len(triples)))
+    prob[step, row], triple_reward[step, row] = p, r
     pair, following = np.divmod(triples, shape[0])
     table = np.zeros(shape)
-    return assemble(pair, following, prob, shape, table, horizon, initial, names, paid)
+    return assemble(pair, following, prob, shape, table, horizon, initial, names, triple_reward)
 
 
 def order_names(what: str, given: Any) -> Names:

@@ -38,7 +38,7 @@ MAX_PLAN_SIZE = 10**10
 @add_repr
 @dataclass(frozen=True, eq=False, repr=False)
 class Task:
-    """What a learner is told about an MDP.
+    """What a learner may know about an MDP.
 
     Build one with `FiniteMDP.task`, `Task.from_successors` or `Task.from_transitions`. Rewards are
     in the user's units; n is the number of triples.
@@ -103,8 +103,8 @@ class Task:
                 raise ValueError(
                     "next_state_reward is part of the reward; it must be None where reward is"
                 )
-            paid = validation.check_next_state_reward(self, self.next_state_reward)
-            put("next_state_reward", paid)
+            triple_reward = validation.check_next_state_reward(self, self.next_state_reward)
+            put("next_state_reward", triple_reward)
         if self.terminal is not None:
             if self.infinite_horizon:
                 raise ValueError("terminal is given, but the horizon is infinite; it must be None")
@@ -271,21 +271,23 @@ class Task:
         The reward of a triple that the old support does not have is the mean over those of its
         pair.
         """
-        paid = self.next_state_reward
-        if paid is not None:
+        triple_reward = self.next_state_reward
+        if triple_reward is not None:
             pairs = np.repeat(np.arange(len(support[0]) - 1), np.diff(support[0]))
             wanted = pairs * self.n_states + support[1]
             s, a, s2 = self.triples
             known = (s * self.n_actions + a) * self.n_states + s2
             position = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-            mean = self.by_pair(paid) / np.maximum(self.sizes, 1)
-            paid = np.where(known[position] == wanted, paid[:, position], mean[:, pairs])
+            mean = self.by_pair(triple_reward) / np.maximum(self.sizes, 1)
+            triple_reward = np.where(
+                known[position] == wanted, triple_reward[:, position], mean[:, pairs]
+            )
         return replace(
             self,
             indptr=support[0],
             successors=support[1],
             support=source,
-            next_state_reward=paid,
+            next_state_reward=triple_reward,
         )
 
     def same_support(self, other: Task) -> bool:

@@ -17,7 +17,7 @@ ROW_TOLERANCE = 1e-8
 MAX_REWARD = 1e150
 """No reward may be larger in absolute value, so that sums of squares stay finite."""
 MAX_TRIPLES = 50_000_000
-"""How many triples (s, a, s') the builders list unless they are told otherwise."""
+"""How many triples (s, a, s') the builders list unless another limit is given."""
 
 
 def initial_distribution(initial_state: Any, n_states: int) -> tuple[Array, Array]:
