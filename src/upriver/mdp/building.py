@@ -286,7 +286,7 @@ def from_functions(
             add(i, a, i, 1.0, 0.0)
     shape = len(states), len(action_number)
     pair = np.array(pairs[0]) * shape[1] + np.array(pairs[1])
-    order = np.lexsort((following, pair))
+    order = np.lexsort((np.array(following), pair))
     table, next_state_reward = np.zeros(shape), None
     if by_next_state:
         next_state_reward = np.array(triple_reward)[None, order]

@@ -50,14 +50,13 @@ def from_frame(
     if len(columns) != 5:
         raise ValueError(f"columns is {tuple(columns)!r}; it must name five, as {COLUMNS}")
     cells = read_columns(frame, columns, ["step"], missing)
-    s, a, s2 = ([to_tuples(x) for x in cells[c]] for c in columns[:3])
+    s, a, s2 = (cells[c] for c in columns[:3])
     p, r = (as_float(c, cells[c]) for c in columns[3:])
     states = order_names("state", [*s, *s2] if names.get("states") is None else names["states"])
     actions = order_names("action", a if names.get("actions") is None else names["actions"])
     shape = states.size, actions.size
-    pair = np.array([states.number(x) for x in s]) * shape[1]
-    pair += np.array([actions.number(x) for x in a])
-    following = np.array([states.number(x, "next state") for x in s2])
+    pair = number_cells(states, s, "state") * shape[1] + number_cells(actions, a, "action")
+    following = number_cells(states, s2, "next state")
     start = s[0] if initial_state is None else initial_state
     initial = np.zeros(shape[0])
     for state, weight in (start if isinstance(start, Mapping) else {start: 1.0}).items():
@@ -90,10 +89,19 @@ def from_frame(
 
 def order_names(what: str, given: Any) -> Names:
     """Return names in the order of their first appearance; 0, 1, 2, ... in their own order."""
-    found = list(dict.fromkeys(to_tuples(x) for x in given))
+    found = list(dict.fromkeys(given))
     if all(isinstance(x, int) for x in found) and sorted(found) == list(range(len(found))):
         return Names(what, len(found), None)
     return Names(what, len(found), check_names(f"{what}s", found, len(found)))
+
+
+def number_cells(names: Names, cells: list[Any], called: str) -> Array:
+    """Return the number of each cell; errors call it `called`."""
+    number = {name: i for i, name in enumerate(names)}
+    try:
+        return np.array([number[x] for x in cells])
+    except (KeyError, TypeError):
+        return np.array([names.number(x, called) for x in cells])
 
 
 def read_columns(
@@ -129,33 +137,37 @@ def read_columns(
     lengths = {name: len(x) for name, x in cells.items()}
     if len(set(lengths.values())) != 1:
         raise ValueError(f"the columns of {source} have lengths {lengths}; they must be equal")
-    empty = {name: {i for i, x in enumerate(cells[name]) if is_empty(x)} for name in cells}
+    empty = {name: find_empty(column) for name, column in cells.items()}
     if missing not in ("refuse", "drop"):
         raise ValueError(f"missing is {missing!r}; it must be 'refuse' or 'drop'")
     for name, rows in empty.items():
         if rows and missing == "refuse":
-            listed = ", ".join(map(str, sorted(rows)[:5]))
+            listed = ", ".join(map(str, rows[:5]))
             more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
             raise ValueError(
                 f"column {name!r} of {source} is empty in row {listed}{more} (rows count from 0); "
                 "missing='drop' leaves such rows out"
             )
-    dropped = set().union(*empty.values())
-    kept = {
-        name: [x for i, x in enumerate(column) if i not in dropped]
-        for name, column in cells.items()
-    }
-    if not kept[required[0]]:
+    if dropped := set().union(*empty.values()):
+        for name, column in cells.items():
+            cells[name] = [x for i, x in enumerate(column) if i not in dropped]
+    if not cells[required[0]]:
         raise ValueError(f"{source} has no rows")
-    return kept
+    return cells
 
 
 def list_cells(column: Any) -> list[Any]:
-    """Return the cells of a column of any library as a list of Python values."""
-    for method in ("to_pylist", "tolist", "to_list"):  # Arrow, pandas and NumPy, polars
-        if hasattr(column, method):
-            return getattr(column, method)()
-    return list(column)
+    """Return the cells of a column of any library as a list of hashable Python values."""
+    methods = ("to_pylist", "tolist", "to_list")  # Arrow, pandas and NumPy, polars
+    method = next((name for name in methods if hasattr(column, name)), None)
+    cells = list(column) if method is None else getattr(column, method)()
+    return [to_tuples(x) for x in cells] if list in set(map(type, cells)) else cells
+
+
+def find_empty(column: list[Any]) -> list[int]:
+    """Return the rows in which a column is empty."""
+    empty = {x for x in set(column) if is_empty(x)}
+    return [i for i, x in enumerate(column) if x in empty] if empty else []
 
 
 def is_empty(cell: Any) -> bool:
