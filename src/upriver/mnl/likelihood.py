@@ -98,7 +98,7 @@ def block_entries(features: Features) -> tuple[Array, Array]:
 
 
 def check_theta(features: Features, theta: Array) -> Array:
-    """Return theta as a contiguous array; raise a ValueError for a wrong shape or a number that is not finite."""
+    """Return theta as a contiguous array; raise a ValueError for a wrong shape or value."""
     theta = np.ascontiguousarray(theta, dtype=np.float64)
     if theta.shape != (features.dimension,):
         raise ValueError(f"theta has shape {theta.shape}; it must be ({features.dimension},)")

@@ -38,7 +38,7 @@ class EpisodePlayer:
         """(H, S) the policy that `v` belongs to, updated in place."""
         best = solve(mdp).v[0].copy()  # a view would keep all H + 1 rows in memory
         self.known = (
-            task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.paid_rows,
+            task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.user_rewards,
             mdp.initial_states, mdp.initial_probability, best, mdp.terminal,
         )  # fmt: skip
         self.in_parallel = task.n_triples >= kernels.LARGE
