@@ -52,8 +52,9 @@ def make_detail(mdp: FiniteMDP, task: Task, stretches: list[Run]) -> str:
     """Return the detail as JSON, in the user's units, numbers to four digits.
 
     Keys: horizon, n_states, n_actions, states and actions (names or None); policy and planned
-    (H, S), best (H, S) the true V*; visits (stretches, S) and until, the last episode of each stretch; and, for agents that
-    estimate the transitions, triples: s, a, next, estimate, truth and count N(s, a).
+    (H, S), best (H, S) the true V*; visits (stretches, S) and until, the last episode of each
+    stretch; and, for agents that estimate the transitions, triples: s, a, next, estimate, truth
+    and count N(s, a).
     """
     last = stretches[-1]
     visits = np.stack([np.asarray(part.visits) for part in stretches])  # (stretches, S, A)
