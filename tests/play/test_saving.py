@@ -307,11 +307,11 @@ def test_features_from_a_file(tmp_path):
 def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
     """The runs of a spec of files equal those of the same things named."""
     from upriver.cli import main
-    from upriver.experiments import Store, load
+    from upriver.experiments import Store, import_code, load
     from upriver.experiments.build import run_one
 
     mdp = up.envs.riverswim(4, 8)
-    mdp.save(tmp_path / "river.toml")
+    mdp.save(tmp_path / "river.npz")
     task = mdp.task("local")
     phi = up.features.shared(task)
     rows = [
@@ -323,6 +323,7 @@ def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
     (tmp_path / "own_features.py").write_text(
         "import upriver as up\n\ndef same(task):\n    return up.features.shared(task)\n"
     )
+    import_code(tmp_path / "own_features.py")
     monkeypatch.chdir(tmp_path)
     spec = """
     name = "files"
@@ -337,8 +338,8 @@ def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
     """
     tables = []
     for environment, features in (
-        ('path = "river.toml"', "phi.csv"),
-        ('path = "river.toml"', "own_features:same"),
+        ('path = "river.npz"', "phi.csv"),
+        ('path = "river.npz"', "own_features:same"),
         ('name = "riverswim"\nn_states = 4\nhorizon = 8', "shared"),
     ):
         (tmp_path / "spec.toml").write_text(spec.format(environment, features))
@@ -347,7 +348,7 @@ def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
     for other in tables[1:]:
         for a, b in zip(tables[0], other, strict=True):
             assert a.equals(b)
-    (tmp_path / "spec.toml").write_text(spec.format('path = "river.toml"', "phi.csv"))
+    (tmp_path / "spec.toml").write_text(spec.format('path = "river.npz"', "phi.csv"))
     assert main(["run", "spec.toml", "--out", "results", "--jobs", "1", "--quiet"]) == 0
     assert len(list((tmp_path / "results").rglob("*.parquet"))) == 2
     assert Store.open("results")
@@ -355,7 +356,7 @@ def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
     before = load("spec.toml").runs()[0]
     (tmp_path / "moved").mkdir()
     (tmp_path / "phi.csv").rename(tmp_path / "moved" / "phi.csv")
-    (tmp_path / "spec.toml").write_text(spec.format('path = "river.toml"', "moved/phi.csv"))
+    (tmp_path / "spec.toml").write_text(spec.format('path = "river.npz"', "moved/phi.csv"))
     assert load("spec.toml").runs()[0].setting == before.setting
     text = (tmp_path / "moved" / "phi.csv").read_text()
     (tmp_path / "moved" / "phi.csv").write_text(text.replace("1.0", "2.0", 1))
