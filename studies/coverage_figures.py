@@ -43,11 +43,11 @@ def coverage_curves(measured: Coverage) -> dict[str, dict[str, Array]]:
 
 def coverage_figure(measured: Coverage) -> Figure:
     """One panel for each group of `coverage_curves`, against the episode."""
-    from upriver.display.figures import styled
+    from upriver.display.figures import figure_style
     from upriver.results.plots import make_axes
 
     panels = coverage_curves(measured)
-    with styled():
+    with figure_style():
         figure, every = make_axes(len(panels), "two", 0.72)
         for axes, (title, curves) in zip(every, panels.items(), strict=True):
             episode = np.arange(1, measured.distance.shape[1] + 1)

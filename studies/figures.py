@@ -16,10 +16,10 @@ from upriver.results.plots import (
     add_legend,
     count_columns,
     draw_bands,
+    figure_style,
     label_ticks,
     make_axes,
     plot_panels,
-    styled,
 )
 from upriver.results.styles import assign_styles
 
@@ -39,7 +39,7 @@ def lost_figure(
     Points have few neighbours, so intervals are bars, and the first line of a panel is heavy.
     Less than FLOOR is drawn as FLOOR: nobody cares which part of nothing was lost.
     """
-    with styled():
+    with figure_style():
         figure, every = make_axes(len(panels), width, 0.85 if width == "two" else 0.72)
         look = assign_styles(
             list(dict.fromkeys(label for panel in panels.values() for label in panel))
@@ -80,7 +80,7 @@ def dots_figure(
     """
     agents = list(dict.fromkeys(a for p in panels.values() for g in p.values() for a in g))
     groups = list(dict.fromkeys(g for p in panels.values() for g in p))
-    with styled():
+    with figure_style():
         figure, every = make_axes(len(panels), "two", 0.1)
         figure.set_figheight(0.75 + 0.2 * len(agents))
         legend: dict[str, Any] = {}
@@ -116,7 +116,7 @@ def range_figure(
     """Bars from the least to the largest useful bonus; panels are {title: {row: {agent: ends}}}."""
     rows = list(dict.fromkeys(row for panel in panels.values() for row in panel))
     agents = list(dict.fromkeys(a for p in panels.values() for bars in p.values() for a in bars))
-    with styled():
+    with figure_style():
         figure, every = make_axes(len(panels), "two", 0.1)
         figure.set_figheight(0.75 + 0.26 * len(rows))
         look, legend = assign_styles(agents), {}
@@ -168,7 +168,7 @@ def plot_bonus_scale(
 
     A point at c = 0 has no place on a log axis; it stands at the left, and its tick says 0.
     """
-    with styled():
+    with figure_style():
         figure, (axes,) = make_axes(1, width, 0.72)
         axes.axhline(1.0, color="#1a1a1a", linewidth=0.8, linestyle=DASHES["dash"], zorder=1)
         positive = [float(x) for b in panel.values() for x in b.x if x > 0]
@@ -209,7 +209,7 @@ def plot_regret_rate(
     slopes: {label: (slope, low, high)} or {label: slope}. first: where the fit begins; the thin
     line is the fit, drawn from there through the middle of the fitted points.
     """
-    with styled():
+    with figure_style():
         figure, (axes,) = make_axes(1, width, 0.78)
         drawn = draw_bands(axes, panel)
         for label, handle in drawn.items():

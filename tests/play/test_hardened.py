@@ -1,15 +1,16 @@
-"""What comes from outside is compared with what it is for; what is frozen cannot be changed."""
+"""Inputs are compared with what they are for; frozen objects cannot be changed."""
 
 from __future__ import annotations
 
 import json
 import zipfile
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 import upriver as up
+from tests.building import build_agent
 from upriver.agents.fixed import Random
 from upriver.agents.protocol import Episode
 from upriver.agents.table import AGENTS
@@ -17,30 +18,20 @@ from upriver.agents.table import AGENTS
 RIVER = up.envs.riverswim(5, 10)
 
 
-def build(name, mdp):
-    names = {f.name for f in fields(AGENTS[name])}
-    if "mdp" in names:
-        return AGENTS[name](mdp)
-    task = mdp.task("local")
-    return (
-        AGENTS[name](task, up.features.one_hot(task)) if "features" in names else AGENTS[name](task)
-    )
-
-
 LEARNERS = sorted(set(AGENTS) - {"always", "optimal", "random"})
 
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_checkpoint_of_a_short_river_is_not_resumed_on_a_long_one(name):
-    checkpoint = up.simulate(RIVER, build(name, RIVER), 2).checkpoint
+    checkpoint = up.simulate(RIVER, build_agent(name, RIVER), 2).checkpoint
     longer = up.envs.riverswim(30, 10)
     with pytest.raises(ValueError, match="resume is a run with another agent"):
-        up.simulate(longer, build(name, longer), 2, resume=checkpoint)
+        up.simulate(longer, build_agent(name, longer), 2, resume=checkpoint)
 
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_states_and_actions_out_of_range_are_refused(name):
-    agent = build(name, RIVER)
+    agent = build_agent(name, RIVER)
     run = up.simulate(RIVER, agent, 1)
     good = Episode(np.zeros(11, np.int64), np.zeros(10, np.int64), np.zeros(10))
     agent.update(run.state, run.plan, good)
@@ -60,15 +51,15 @@ def test_states_and_actions_out_of_range_are_refused(name):
 
 def test_a_state_of_another_task_is_refused():
     other = up.envs.riverswim(6, 10)
-    strange = up.simulate(other, build("ucrl-mnl", other), 1).state
-    agent = build("ucrl-mnl", RIVER)
+    strange = up.simulate(other, build_agent("ucrl-mnl", other), 1).state
+    agent = build_agent("ucrl-mnl", RIVER)
     sentence = r"not one of this UCRLMNL and its task: it holds an array float64 of shape \(1, 32\)"
     with pytest.raises(ValueError, match=sentence):
         agent.plan(strange, np.random.default_rng(0))
 
 
 def test_a_state_with_a_nan_and_a_plan_of_another_task_are_refused():
-    agent = build("ucrl-mnl", RIVER)
+    agent = build_agent("ucrl-mnl", RIVER)
     checkpoint = up.simulate(RIVER, agent, 2).checkpoint
     model = checkpoint.state.model
     spoiled = checkpoint.state._replace(
@@ -76,7 +67,7 @@ def test_a_state_with_a_nan_and_a_plan_of_another_task_are_refused():
     )
     with pytest.raises(ValueError, match="UCRLMNL holds numbers that are not finite"):
         up.simulate(RIVER, agent, 2, resume=checkpoint._replace(state=spoiled))
-    reader = build("ucrl-vtr", RIVER)
+    reader = build_agent("ucrl-vtr", RIVER)
     run = up.simulate(RIVER, reader, 1)
     good = Episode(np.zeros(11, np.int64), np.zeros(10, np.int64), np.zeros(10))
     with pytest.raises(ValueError, match="plan is not one of this task"):
@@ -84,7 +75,7 @@ def test_a_state_with_a_nan_and_a_plan_of_another_task_are_refused():
 
 
 def test_a_run_goes_on_only_with_its_agent_and_its_mdp(tmp_path):
-    agent = build("ucrl-mnl", RIVER)
+    agent = build_agent("ucrl-mnl", RIVER)
     run = up.simulate(RIVER, agent, 3)
     up.save_agent(tmp_path / "a.npz", agent, run)
     loaded, checkpoint = up.load_agent(tmp_path / "a.npz")
@@ -169,7 +160,7 @@ def test_huge_sizes_are_refused(make, sentence):
 
 @pytest.mark.parametrize(("field", "value"), [("k", 0), ("k", -3), ("model", None)])
 def test_a_counter_below_one_is_refused(field, value):
-    agent = build("epsilon-greedy", RIVER)
+    agent = build_agent("epsilon-greedy", RIVER)
     with pytest.raises(ValueError, match="the state is not one of this EpsilonGreedy"):
         agent.plan(agent.init()._replace(**{field: value}), np.random.default_rng(0))
 

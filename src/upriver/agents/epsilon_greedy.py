@@ -28,7 +28,7 @@ from upriver.planning import Plan, backward_induction, clip_nothing, draw_tie_se
 
 @guarded
 @dataclass(frozen=True)
-class EpsilonGreedy(MNLLearner, OptimisticReward):
+class EpsilonGreedy(OptimisticReward, MNLLearner):
     """The greedy plan of theta_hat with random actions, epsilon_k = min(1, epsilon k^-decay).
 
     Each episode draws a table of random actions over the greedy plan. An episode visits each (h, s)
@@ -38,18 +38,10 @@ class EpsilonGreedy(MNLLearner, OptimisticReward):
 
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
-    features : Features
-        varphi.
     epsilon, decay : float
         The rate of random actions in the first episode, and how it falls; decay 0 keeps it.
     regularization : float
         lambda of (2).
-    per_step : bool
-        One theta_h for each step h instead of one for all.
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
     """
 
     epsilon: float = 0.03
@@ -70,7 +62,7 @@ class EpsilonGreedy(MNLLearner, OptimisticReward):
 
     def init(self) -> State:
         """Return theta_hat = 0."""
-        model = mnl.start(self.features, self.regularization, self.n_models, with_geometry=False)
+        model = mnl.start(self.features, self.regularization, self.n_models, with_products=False)
         return self.first_state(model)
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:

@@ -92,11 +92,6 @@ class Random(ReferencePolicy):
 
     An episode visits each (h, s) at most once, so this is the uniformly randomised policy in
     distribution, and each table still has an exact value.
-
-    Parameters
-    ----------
-    task : Task
-        The MDP without its transition probabilities.
     """
 
     task: Task
@@ -119,8 +114,6 @@ class Fixed(ReferencePolicy):
 
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
     table : Policy, Plan or array
         (H, S) actions or (H, S, A) probabilities of actions; a `Policy` or `Plan` by name.
     """
@@ -151,8 +144,6 @@ class Always(ReferencePolicy):
 
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
     action : int
         The action, which every state must have.
     """

@@ -10,6 +10,7 @@ converted here: an agent works on the unit scale, see `protocol.Agent`.
 from __future__ import annotations
 
 from functools import wraps
+from itertools import chain, zip_longest
 from types import MethodType
 from typing import Any, TypeVar
 
@@ -71,44 +72,32 @@ def check_state(agent: Any, state: Any, finite: bool = False) -> None:
     """Refuse a state that is not laid out as the agent's first one."""
     known = vars(agent)
     if "first_layout" not in known:
-        object.__setattr__(agent, "first_layout", layout(agent.init()))
-    name, difference = type(agent).__name__, first_difference(layout(state), known["first_layout"])
-    if difference:
-        raise ValueError(f"the state is not one of this {name} and its task: it holds {difference}")
+        object.__setattr__(agent, "first_layout", describe_parts(agent.init()))
+    name = type(agent).__name__
+    for found, expected in zip_longest(
+        describe_parts(state), known["first_layout"], fillvalue="nothing"
+    ):
+        if found not in (expected, f"{expected} above 0"):  # what begins at 0 may grow
+            raise ValueError(
+                f"the state is not one of this {name} and its task: it holds {found} where "
+                f"{expected} is needed"
+            )
     if finite and not all_finite(state):
         raise ValueError(f"the state of the {name} holds numbers that are not finite")
 
 
-def layout(value: Any) -> Any:
+def describe_parts(value: Any) -> list[str]:
     """Return the types and shapes of a tree of arrays: what two states of an agent share."""
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, value.flags.c_contiguous
     if isinstance(value, tuple):
-        return type(value).__name__, tuple(map(layout, value))
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int | np.integer):
-        return "whole number above 0" if value > 0 else "whole number"
+        return [f"a {type(value).__name__}", *chain.from_iterable(map(describe_parts, value))]
+    if isinstance(value, np.ndarray):
+        order = "" if value.flags.c_contiguous else " that is not contiguous"
+        return [f"an array {value.dtype} of shape {value.shape}{order}"]
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return ["a whole number above 0" if value > 0 else "a whole number"]
     if isinstance(value, float | np.floating):  # such as lambda
-        return "number above 0" if 0 < value < np.inf else "number"
-    return type(value).__name__
-
-
-def first_difference(found: Any, expected: Any) -> str:
-    """Return the first place where two layouts differ, in words; "" where they agree."""
-    if found == expected or found == f"{expected} above 0":  # what begins at 0 may grow
-        return ""
-    trees = all(isinstance(x, tuple) and len(x) == 2 for x in (found, expected))
-    if trees and found[0] == expected[0] and len(found[1]) == len(expected[1]):
-        pairs = zip(found[1], expected[1], strict=True)
-        return next(filter(None, (first_difference(x, y) for x, y in pairs)))
-    return f"{describe_layout(found)} where {describe_layout(expected)} is needed"
-
-
-def describe_layout(shape: Any) -> str:
-    if isinstance(shape, tuple) and len(shape) == 3:
-        return f"an array {np.dtype(shape[0])} of shape {shape[1]}"
-    return f"a {shape[0] if isinstance(shape, tuple) else shape}"
+        return ["a number above 0" if 0 < value < np.inf else "a number"]
+    return [f"a {type(value).__name__}"]
 
 
 def all_finite(value: Any) -> bool:

@@ -35,10 +35,12 @@ class LSVIPHE(LeastSquaresLearner):
     one-hot phi the perturbation of Q_h(s, a) is sigma / sqrt(N_h + lambda) times the largest of M
     independent standard normals.
 
+    Deviations: a known reward is used as it is, r + phi^T Lambda_h^-1 sum phi V_{h+1}(s'), where
+    the published form regresses it too (`regress_reward`). The sums are kept as counts, which
+    changes only the cost. Ties are broken uniformly at random.
+
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
     noise : float
         sigma / H; 0 is the greedy learner. The theory's is `lsvi_phe_theory_noise`.
     ensemble : int
@@ -49,12 +51,6 @@ class LSVIPHE(LeastSquaresLearner):
         True regresses the rewards even where they are known, as published.
     phi : array, optional
         (S*A, d) or (S, A, d) features of pairs; the default is one-hot.
-
-    Notes
-    -----
-    Deviations: a known reward is used as it is, r + phi^T Lambda_h^-1 sum phi V_{h+1}(s'), where
-    the published form regresses it too (`regress_reward`). The sums are kept as counts, which
-    changes only the cost. Ties are broken uniformly at random.
     """
 
     noise: float = 1e-3

@@ -31,10 +31,12 @@ class LSVIUCB(LeastSquaresLearner):
     + beta / sqrt(N_h + lambda)), N_h the visits of (s, a) at step h. Unknown rewards are regressed
     and need nothing more.
 
+    Deviations: a known reward is used as it is, r + phi^T Lambda_h^-1 sum phi V_{h+1}(s'), where
+    the published form regresses it too (`regress_reward`). The sums are kept as counts, which
+    changes only the cost. Ties are broken uniformly at random.
+
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
     bonus : float
         beta / H; 0 is the greedy learner. The theory's is `lsvi_ucb_theory_bonus`.
     regularization : float
@@ -43,12 +45,6 @@ class LSVIUCB(LeastSquaresLearner):
         True regresses the rewards even where they are known, as published.
     phi : array, optional
         (S*A, d) or (S, A, d) features of pairs; the default is one-hot.
-
-    Notes
-    -----
-    Deviations: a known reward is used as it is, r + phi^T Lambda_h^-1 sum phi V_{h+1}(s'), where
-    the published form regresses it too (`regress_reward`). The sums are kept as counts, which
-    changes only the cost. Ties are broken uniformly at random.
     """
 
     bonus: float = 1e-3

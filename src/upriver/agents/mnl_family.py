@@ -80,7 +80,7 @@ class ConfidenceSetLearner(MNLLearner):
 
 
 @dataclass(frozen=True)
-class OnlineLearner(ConfidenceSetLearner, rewards.OptimisticReward):
+class OnlineLearner(rewards.OptimisticReward, ConfidenceSetLearner):
     """The base of learners whose estimate takes one step per transition and keeps no data."""
 
     radius: Radius | float = 3e-5
@@ -150,7 +150,7 @@ def steps_until_information_doubles(agent: Any, state: State, plan: Plan, episod
         return more[0]
 
     def logdet(counts: Array) -> float:
-        return kernels.model.information(features.layout, counts, theta, lam)
+        return kernels.model.information(features.problem, counts, theta, lam)
 
     return steps_until_doubled(state.model.counts[0], add, logdet, episode)
 

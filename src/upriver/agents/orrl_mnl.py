@@ -30,12 +30,12 @@ class ORRLMNL(MirrorDescentLearner):
     expected feature under P. The samples of a step are shared by all (s, a); the maximum is taken
     for each s' separately.
 
+    Deviations: the default radius is the practical form, without projection; for the constants of
+    the theory use `mnl.online.mirror_radius`, `theory_step` and `mirror_regularization` and a
+    finite `theta_bound`. Ties are broken uniformly at random when the plan is made.
+
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
-    features : Features
-        varphi.
     radius : Radius or float
         beta_k; sigma_k is H beta_k. A number c stands for scaled_radius(c).
     regularization, step_size, theta_bound : float
@@ -44,14 +44,6 @@ class ORRLMNL(MirrorDescentLearner):
         M; the default is the theory's, ceil(1 - log(H U) / log Phi(1)).
     per_step : bool
         One theta_h for each step h, as published, instead of one for all.
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
-
-    Notes
-    -----
-    Deviations: the default radius is the practical form, without projection; for the constants of
-    the theory use `mnl.online.mirror_radius`, `theory_step` and `mirror_regularization` and a
-    finite `theta_bound`. Ties are broken uniformly at random when the plan is made.
     """
 
     _: KW_ONLY
@@ -73,7 +65,7 @@ class ORRLMNL(MirrorDescentLearner):
         assert self.n_samples is not None
         beta, horizon, model = self.beta(state), self.task.units.max_value, state.model
         noise = online.noise(self.features, model, self.n_samples, rng, centred=True)
-        bonus = horizon * beta * noise + 3.0 * horizon * (beta * model.width) ** 2
+        bonus = horizon * beta * noise + 3.0 * horizon * (beta * model.max_norm) ** 2
         return backward_induction(
             self.task, model.prob, self.reward(state), bonus, ones(self.task),
             clip_q_above(self.task), draw_tie_seed(rng),

@@ -29,19 +29,15 @@ class PSRL(TabularLearner):
     Unknown rewards are drawn from their posterior as well, see `rewards.posterior_reward`. With an
     infinite horizon a plan is kept until the visits of a pair have doubled.
 
+    Deviations: none with inflation = 1.
+
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
     prior : float
         Weight of the prior in visits, shared equally by the successors; 1 is Dirichlet(1/U).
     inflation : float
         1 is the posterior; more spreads the draws, as Agrawal and Jia (2017) do for a worst-case
         bound, and less draws them closer to its mean.
-
-    Notes
-    -----
-    Deviations: none with inflation = 1.
     """
 
     prior: float = 1.0

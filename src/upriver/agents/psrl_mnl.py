@@ -23,7 +23,6 @@ from upriver.agents.mnl_family import (
 from upriver.agents.protocol import Episode
 from upriver.mnl import model as mnl
 from upriver.mnl.likelihood import probabilities
-from upriver.mnl.sampling import sample
 from upriver.planning import Plan, backward_induction, clip_nothing, draw_tie_seed
 
 
@@ -35,22 +34,14 @@ class PSRLMNL(MNLLearner):
     B is the Hessian of (2) at theta_hat, lambda I included. Unknown rewards are drawn from their
     posterior as well, see `rewards.posterior_reward`.
 
+    No regret bound is proved for the approximate posterior.
+
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
-    features : Features
-        varphi.
     regularization : float
         lambda; the prior of each coordinate is N(0, 1 / lambda).
     inflation : float
         1 is the posterior; more spreads the draws.
-    per_step : bool
-        One theta_h for each step h instead of one for all.
-
-    Notes
-    -----
-    No regret bound is proved for the approximate posterior.
     """
 
     regularization: float = 1.0
@@ -63,13 +54,15 @@ class PSRLMNL(MNLLearner):
 
     def init(self) -> State:
         """Return theta_hat = 0 and B = lambda I."""
-        model = mnl.start(self.features, self.regularization, self.n_models, with_geometry=False)
+        model = mnl.start(self.features, self.regularization, self.n_models, with_products=False)
         return self.first_state(model)
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the optimum of a parameter drawn from the posterior."""
         task, centre = self.task, state.model.theta
-        theta = centre + self.inflation**0.5 * (sample(self.features, state.model, rng) - centre)
+        theta = centre + self.inflation**0.5 * (
+            mnl.sample(self.features, state.model, rng) - centre
+        )
         prob = np.array([probabilities(self.features, row) for row in theta])
         reward = rewards.posterior_reward(task, state.rewards, rng)
         return backward_induction(

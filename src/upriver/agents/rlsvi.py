@@ -51,26 +51,20 @@ class russo_noise:
 
 @guarded
 @dataclass(frozen=True)
-class RLSVI(TabularLearner, OptimisticReward):
+class RLSVI(OptimisticReward, TabularLearner):
     """Q_h = r + N(s, a, .) V_{h+1} / (N + lambda) + sigma_h z / sqrt(N + lambda), z ~ N(0, 1),
     drawn for each (h, s, a).
 
+    Deviations: a pair with one successor in the task's support has nothing to learn, so neither
+    ridge nor noise. V_h is clipped at the steps left. Rewards are not regressed: they are known, or
+    optimistic where the task leaves them out.
+
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
     noise : function of task and k, or float
         sigma_h (H,). A number c stands for scaled_noise(c); `russo_noise` is the theory's.
     regularization : float
         lambda, the ridge, which pulls the values of rarely visited pairs to their rewards.
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
-
-    Notes
-    -----
-    Deviations: a pair with one successor in the task's support has nothing to learn, so neither
-    ridge nor noise. V_h is clipped at the steps left. Rewards are not regressed: they are known, or
-    optimistic where the task leaves them out.
     """
 
     noise: Callable[[Task, int], Array] | float = 0.01

@@ -31,12 +31,12 @@ class RRLMNL(OnlineLearner):
     varphi_hat the feature of (s, a) with the largest norm in A_h^-1. The samples of a step are
     shared by all (s, a).
 
+    Deviations: the default radius is the practical form, without projection; for the constants of
+    the theory use `mnl.online.newton_radius`, lambda >= L_varphi^2 and a finite `theta_bound`. Ties
+    are broken uniformly at random when the plan is made.
+
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
-    features : Features
-        varphi.
     radius : Radius or float
         alpha_k = sigma_k / H. A number c stands for scaled_radius(c).
     regularization, theta_bound : float
@@ -47,14 +47,6 @@ class RRLMNL(OnlineLearner):
         M; the default is the theory's, ceil(1 - log H / log Phi(1)).
     per_step : bool
         One theta_h for each step h, as published, instead of one for all.
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
-
-    Notes
-    -----
-    Deviations: the default radius is the practical form, without projection; for the constants of
-    the theory use `mnl.online.newton_radius`, lambda >= L_varphi^2 and a finite `theta_bound`. Ties
-    are broken uniformly at random when the plan is made.
     """
 
     radius: Radius | float = 1e-5

@@ -43,10 +43,11 @@ class UCMatrixRL(rewards.OptimisticReward):
     With one-hot features P_hat(s'|s,a) = N(s,a,s') / (N(s,a) + lambda), whose rows sum to less than
     one, and the width is (N(s,a) + lambda)^-1/2.
 
+    Deviations: the sum over next states runs over the task's successors of (s, a), which are all
+    states, as published, with support "full". Ties are broken uniformly at random.
+
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
     bonus : float
         2 C_psi sqrt(beta_n), see `uc_matrix_rl_theory_bonus`; 0 is the greedy learner.
     regularization : float
@@ -55,13 +56,6 @@ class UCMatrixRL(rewards.OptimisticReward):
         (S*A, d) or (S, A, d) features of pairs; the default is one-hot.
     psi : array, optional
         (S, d') features of next states; the default is one-hot.
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
-
-    Notes
-    -----
-    Deviations: the sum over next states runs over the task's successors of (s, a), which are all
-    states, as published, with support "full". Ties are broken uniformly at random.
     """
 
     task: Task

@@ -97,28 +97,22 @@ def log_term(task: Task, bonus: theory_hoeffding | theory_bernstein) -> float:
 
 @guarded
 @dataclass(frozen=True)
-class UCBVI(TabularLearner, rewards.OptimisticReward):
+class UCBVI(rewards.OptimisticReward, TabularLearner):
     """UCBVI with a Hoeffding bonus: Q_h = r + P V_{h+1} + b_h / sqrt(N), V_h at most H - h + 1.
 
     P are the frequencies over the task's support. A pair that was never visited may lead to the
     best of its successors and has the bonus of one visit; with c = 0 it has a uniform P.
 
-    Parameters
-    ----------
-    task : Task
-        The MDP without its transition probabilities.
-    bonus : function of the task, or float
-        b_h (H,). A number c stands for scaled_hoeffding(c).
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
-
-    Notes
-    -----
     Deviations: the support is used: a pair with one successor has no bonus, and one that was never
     visited is not worth H, unless the support is full. V is clipped at the steps left and Q is not,
     so that clipping creates no ties. The minimum with the Q of the last episode is left out: with a
     bonus that is not a valid bound, a value that was once too low would stay. Rewards are known
     unless the task leaves them out.
+
+    Parameters
+    ----------
+    bonus : function of the task, or float
+        b_h (H,). A number c stands for scaled_hoeffding(c).
     """
 
     bonus: Callable[[Task], Array] | float = 0.01
@@ -151,18 +145,14 @@ class UCBVIBFState(NamedTuple):
 
 @guarded
 @dataclass(frozen=True)
-class UCBVIBF(TabularLearner, rewards.OptimisticReward):
+class UCBVIBF(rewards.OptimisticReward, TabularLearner):
     """UCBVI with a Bernstein bonus: Q_h = r + P V + sqrt(c^2 Var_P V / N) + c (H - h) / N, or the
     paper's. The rest, and the deviations, are as in `UCBVI`.
 
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
     bonus : function of the task and the visits of states (H + 1, S), or float
         The terms of a `Bernstein` bonus. A number c stands for scaled_bernstein(c).
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
     """
 
     bonus: Callable[[Task, Array], Bernstein] | float = 0.01

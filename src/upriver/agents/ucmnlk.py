@@ -49,12 +49,14 @@ class UCMNLK(MirrorDescentLearner):
     the set even at half its size, because
     ||P_theta - P_theta*||_1 <= max_s' |varphi^T (theta - theta*)|; so V is at least V*.
 
+    Deviations: V solves its equation to rounding, where the authors make N sweeps from
+    1 / (1 - gamma). The inner maximum moves probability from the worst successors to the best,
+    which is exact; the authors' code calls a solver for each pair. The default radius is the
+    practical form, without projection. Episodes of a task that has a horizon are planned one by
+    one, as UCRL-MNL-L1 does.
+
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
-    features : Features
-        varphi.
     radius : Radius or float
         beta. A number c stands for park_radius(c, gamma); 0 is the greedy learner.
     regularization, step_size, theta_bound : float
@@ -63,16 +65,6 @@ class UCMNLK(MirrorDescentLearner):
         T and D, which only the average reward needs.
     per_step : bool
         One theta_h for each step h, only for tasks with a horizon.
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
-
-    Notes
-    -----
-    Deviations: V solves its equation to rounding, where the authors make N sweeps from
-    1 / (1 - gamma). The inner maximum moves probability from the worst successors to the best,
-    which is exact; the authors' code calls a solver for each pair. The default radius is the
-    practical form, without projection. Episodes of a task that has a horizon are planned one by
-    one, as UCRL-MNL-L1 does.
     """
 
     radius: Radius | float = 1e-3
@@ -108,7 +100,7 @@ class UCMNLK(MirrorDescentLearner):
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the largest values over the L1 balls around P_theta."""
         task, prob, reward = self.task, state.model.prob, self.reward(state)
-        size = np.minimum(2.0 * self.beta(state) * state.model.width, 2.0)
+        size = np.minimum(2.0 * self.beta(state) * state.model.max_norm, 2.0)
         if not task.infinite_horizon:
             return plan_in_l1_balls(task, prob, reward, size, draw_tie_seed(rng))
         return plan_l1(task, prob[0], reward[0], size[0], draw_tie_seed(rng), self.gamma)

@@ -77,7 +77,7 @@ def radius_by_successors(task: Task, visits: Array, factor: float) -> Array:
 
 @guarded
 @dataclass(frozen=True)
-class UCRL2(TabularLearner, OptimisticReward):
+class UCRL2(OptimisticReward, TabularLearner):
     """Q_h = r + max of p V_{h+1} over ||p - P||_1 <= radius, p on the task's support.
 
     The maximum moves half the radius of probability to the best successor, from the worst ones. A
@@ -85,19 +85,13 @@ class UCRL2(TabularLearner, OptimisticReward):
     infinite horizon it is the original: a plan is kept until the visits of a pair have doubled, and
     extended value iteration is run to convergence.
 
-    Parameters
-    ----------
-    task : Task
-        The MDP without its transition probabilities.
-    radius : function of task, visits (S*A,) and k, or float
-        (S*A,). A number c stands for scaled_l1(c); `original_l1` is the published radius.
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
-
-    Notes
-    -----
     Deviations: with a horizon a plan is made in every episode, since each episode starts anew.
     Rewards are known unless the task leaves them out.
+
+    Parameters
+    ----------
+    radius : function of task, visits (S*A,) and k, or float
+        (S*A,). A number c stands for scaled_l1(c); `original_l1` is the published radius.
     """
 
     radius: Callable[[Task, Array, int], Array] | float = 0.3

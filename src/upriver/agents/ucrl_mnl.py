@@ -28,8 +28,12 @@ from upriver.planning import optimism as optimistic
 
 @guarded
 @dataclass(frozen=True)
-class UCRLMNL(ConfidenceSetLearner, OptimisticReward):
+class UCRLMNL(OptimisticReward, ConfidenceSetLearner):
     """Algorithm 1: Q_h = r + max of P_theta V_{h+1} over the confidence set, bounded by (6).
+
+    Deviations: A_k is lambda_k I plus the sum of varphi varphi^T, as defined in (5), where line 8
+    of the printed algorithm omits the change of lambda_k. Ties are broken uniformly at random when
+    the plan is made, so that the policy of an episode is one deterministic policy.
 
     Parameters
     ----------
@@ -45,14 +49,6 @@ class UCRLMNL(ConfidenceSetLearner, OptimisticReward):
         How the confidence set becomes a plan; the default is (6).
     per_step : bool
         One theta_h for each step h instead of one for all.
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
-
-    Notes
-    -----
-    Deviations: A_k is lambda_k I plus the sum of varphi varphi^T, as defined in (5), where line 8
-    of the printed algorithm omits the change of lambda_k. Ties are broken uniformly at random when
-    the plan is made, so that the policy of an episode is one deterministic policy.
     """
 
     regularization: float | Callable[[int], float] = 1.0  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -73,9 +69,9 @@ class UCRLMNL(ConfidenceSetLearner, OptimisticReward):
 
     def init(self) -> State:
         """Return theta_1 = 0 and A_1 = lambda_1 I."""
-        with_geometry = self.optimism in optimistic.NEEDS_GEOMETRY
+        with_products = self.optimism in optimistic.NEEDS_GEOMETRY
         return self.first_state(
-            mnl.start(self.features, self.lam(1), self.n_models, with_geometry=with_geometry)
+            mnl.start(self.features, self.lam(1), self.n_models, with_products=with_products)
         )
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:

@@ -30,26 +30,16 @@ class UCRLMNLL1(MirrorDescentLearner):
     Where ||theta - theta*||_B <= beta_k the true distribution is in the set, because
     ||P_theta - P_theta*||_1 <= max_s' |varphi^T (theta - theta*)|; so Q is at least Q*.
 
+    Deviations: the authors' set has twice this size, which is not needed; they plan for the
+    discounted or average reward of one infinite stream (see `UCMNLK`), here each episode is planned
+    separately. The default radius is the practical form, without projection.
+
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
-    features : Features
-        varphi.
     radius : Radius or float
         beta_k. A number c stands for scaled_radius(c); 0 is the greedy learner.
     regularization, step_size, theta_bound : float
         lambda, eta, and L_theta (None is no projection).
-    per_step : bool
-        One theta_h for each step h instead of one for all.
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
-
-    Notes
-    -----
-    Deviations: the authors' set has twice this size, which is not needed; they plan for the
-    discounted or average reward of one infinite stream (see `UCMNLK`), here each episode is planned
-    separately. The default radius is the practical form, without projection.
     """
 
     radius: Radius | float = 3e-3
@@ -63,7 +53,7 @@ class UCRLMNLL1(MirrorDescentLearner):
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the largest values over the L1 balls around P_theta."""
-        size = np.minimum(self.beta(state) * state.model.width, 2.0)
+        size = np.minimum(self.beta(state) * state.model.max_norm, 2.0)
         return plan_in_l1_balls(
             self.task, state.model.prob, self.reward(state), size, draw_tie_seed(rng)
         )

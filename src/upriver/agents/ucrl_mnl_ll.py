@@ -25,7 +25,7 @@ from upriver.planning.optimism import exact_maximum, ones
 
 @guarded
 @dataclass(frozen=True)
-class UCRLMNLLL(ConfidenceSetLearner, OptimisticReward):
+class UCRLMNLLL(OptimisticReward, ConfidenceSetLearner):
     """theta_hat minimises (2) over all data, and B = lambda I + sum Hess l(theta_hat).
 
     Q_h = clip(r + P V_{h+1} + H beta_k sum_s' P ||varphi - mean||_{B^-1}
@@ -33,12 +33,12 @@ class UCRLMNLLL(ConfidenceSetLearner, OptimisticReward):
     With `exact`, Q_h = r + max of P_theta V_{h+1} over ||theta - theta_hat||_B <= beta_k instead,
     for each (s, a, h) separately.
 
+    Deviations: the paper's set takes the Hessian at theta itself, here it is the one at theta_hat;
+    by default the bonus that bounds the maximum is used. The default radius is the practical form.
+    Ties are broken uniformly at random when the plan is made.
+
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
-    features : Features
-        varphi.
     radius : Radius or float
         beta_k. A number c stands for scaled_radius(c); 0 is the greedy learner.
     regularization : float
@@ -47,14 +47,6 @@ class UCRLMNLLL(ConfidenceSetLearner, OptimisticReward):
         The maximum over the ellipsoid instead of the closed bonus: smaller, and slower.
     per_step : bool
         One theta_h for each step h, as published, instead of one for all.
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
-
-    Notes
-    -----
-    Deviations: the paper's set takes the Hessian at theta itself, here it is the one at theta_hat;
-    by default the bonus that bounds the maximum is used. The default radius is the practical form.
-    Ties are broken uniformly at random when the plan is made.
     """
 
     radius: Radius | float = 3e-5
@@ -70,7 +62,7 @@ class UCRLMNLLL(ConfidenceSetLearner, OptimisticReward):
         """Return theta_hat = 0 and B = lambda I."""
         return self.first_state(
             mnl.start(
-                self.features, self.regularization, self.n_models, with_geometry=True, local=True
+                self.features, self.regularization, self.n_models, with_products=True, local=True
             )
         )
 

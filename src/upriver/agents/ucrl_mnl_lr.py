@@ -35,7 +35,7 @@ from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, swept
 
 @guarded
 @dataclass(frozen=True)
-class UCRLMNLLR(MNLLearner, OptimisticReward):
+class UCRLMNLLR(OptimisticReward, MNLLearner):
     """Q_h = r + max of q V_{h+1} over the likelihood-ratio set of (s, a), and V_h = max_a Q_h.
 
     The set holds the distributions q on the successors of (s, a) that satisfy the bound above, with
@@ -44,8 +44,6 @@ class UCRLMNLLR(MNLLearner, OptimisticReward):
 
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
     features : Features
         varphi, of which only matters which pairs have the same rows: one-hot features share
         nothing, and pairs whose rows differ are learned separately even where they have features in
@@ -109,7 +107,7 @@ def class_rows(features: Features) -> Array:
     Only differences within a pair matter, so rows are compared relative to the pair's first row.
     """
     task = features.task
-    rows = csr_array(recentre(features).matrix)
+    rows = csr_array(recentre(features).matrix, copy=True)
     rows.eliminate_zeros()
     rows.sort_indices()
     first_row: dict[tuple[bytes, ...], int] = {}

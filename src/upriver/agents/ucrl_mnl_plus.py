@@ -32,26 +32,18 @@ class UCRLMNLPlus(MirrorDescentLearner):
     + 3 H beta_k^2 max_s' ||varphi||^2_{B_h^-1}, mean the expected feature under P, and
     V_h = min(max_a Q_h, H).
 
+    Deviations: the default radius is the practical form, without projection; for the constants of
+    the theory use `mnl.online.mirror_radius`, `theory_step` and `mirror_regularization` and a
+    finite `theta_bound`. Ties are broken uniformly at random when the plan is made.
+
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
-    features : Features
-        varphi.
     radius : Radius or float
         beta_k. A number c stands for scaled_radius(c); 0 is the greedy learner.
     regularization, step_size, theta_bound : float
         lambda, eta, and L_theta (None is no projection).
     per_step : bool
         One theta_h for each step h, as published, instead of one for all.
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
-
-    Notes
-    -----
-    Deviations: the default radius is the practical form, without projection; for the constants of
-    the theory use `mnl.online.mirror_radius`, `theory_step` and `mirror_regularization` and a
-    finite `theta_bound`. Ties are broken uniformly at random when the plan is made.
     """
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {

@@ -40,21 +40,6 @@ class UCRLMNLSE(ConfidenceSetLearner):
     beta_k sqrt(Var_P(V) / n), n the visits of (s, a). An unknown reward enters as its mean plus
     beta_k standard errors of that mean, see `rewards.reward_upper_bound`.
 
-    Parameters
-    ----------
-    task : Task
-        The MDP without its transition probabilities.
-    features : Features
-        varphi.
-    radius : Radius or float
-        beta_k, in standard errors; a number is used for all k, and 0 is the greedy learner.
-    regularization : float
-        lambda, in the units of the features; with an infinite horizon lambda before the first step.
-    per_step : bool
-        One theta_h for each step h instead of one for all.
-
-    Notes
-    -----
     No regret bound is proved. The bonus is `optimism.gradient` in the local norm without the
     remainder. Ties are broken uniformly at random when the plan is made.
 
@@ -62,6 +47,13 @@ class UCRLMNLSE(ConfidenceSetLearner):
     many steps as before have passed. The ridge after t steps is lambda / log t: a next state that
     never occurred in t steps then has a probability of about 1 / t, where a fixed ridge would leave
     log(t) / t.
+
+    Parameters
+    ----------
+    radius : Radius or float
+        beta_k, in standard errors; a number is used for all k, and 0 is the greedy learner.
+    regularization : float
+        lambda, in the units of the features; with an infinite horizon lambda before the first step.
     """
 
     radius: Radius | float = DEFAULT_RADIUS
@@ -77,7 +69,7 @@ class UCRLMNLSE(ConfidenceSetLearner):
     def init(self) -> State:
         """Return theta_hat = 0 and B = lambda I."""
         model = mnl.start(
-            self.features, self.regularization, self.n_models, with_geometry=True, local=True,
+            self.features, self.regularization, self.n_models, with_products=True, local=True,
             factored=not self.task.infinite_horizon,
         )  # fmt: skip
         return self.first_state(model)
@@ -86,7 +78,7 @@ class UCRLMNLSE(ConfidenceSetLearner):
         """Return the values with theta_hat and beta_k standard errors."""
         beta = self.beta(state)
         reward = rewards.reward_upper_bound(self.task, state.rewards, beta)
-        start = self.features.geometry_start
+        start = self.features.product_start
         return standard_error(self.task, state.model, reward, beta, draw_tie_seed(rng), start)
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:

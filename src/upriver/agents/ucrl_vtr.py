@@ -53,10 +53,11 @@ class UCRLVTR(rewards.OptimisticReward):
     With one-hot features theta is the table of probabilities and X_h(s, a) holds V_{h+1} on the
     successors of (s, a): one small ridge for each (s, a).
 
+    Deviations: the next states are the task's successors of (s, a), which are all states, as
+    published, with support "full". Ties are broken uniformly at random.
+
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities.
     features : Features, optional
         P_j(s'|s,a), one row per triple and one column per j; the default is one-hot, e_(s,a,s').
         The difference features of the MNL model are not such a mixture.
@@ -66,13 +67,6 @@ class UCRLVTR(rewards.OptimisticReward):
         lambda of M_1 = lambda I; the theory's is `ucrl_vtr_theory_regularization`. No one number
         serves all problems: on RiverSwim with local support 30 never leaves the near bank of a
         short river, and 3 explores a long one for too long. Tune it with `bonus`.
-    reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`.
-
-    Notes
-    -----
-    Deviations: the next states are the task's successors of (s, a), which are all states, as
-    published, with support "full". Ties are broken uniformly at random.
     """
 
     task: Task
@@ -130,7 +124,7 @@ class UCRLVTR(rewards.OptimisticReward):
         kernels.linear.absorb_targets(
             *linear.packed(features), self.features is None, features.matrix_start, task.successors,
             task.next_state_reward_rows, self.regularization, pairs, episode.states, plan.v, gram,
-            target, root, theta, *features.scratch[:3],
+            target, root, theta, features.work.factor, features.work.step, features.work.stamps,
         )  # fmt: skip
         sums = rewards.observe(task, state.rewards, episode)
         return UCRLVTRState(state.k + 1, gram, target, root, theta, sums)

@@ -89,9 +89,7 @@ def find_mdp(name: str, horizon: int | None) -> FiniteMDP:
 
     if name.endswith(".npz"):
         if horizon is not None:
-            raise ValueError(
-                f"--horizon is {horizon}, but the saved MDP {name} has its own"
-            )
+            raise ValueError(f"--horizon is {horizon}, but the saved MDP {name} has its own")
         return FiniteMDP.load(name)
     if name.startswith("gym:"):
         return envs.from_gymnasium(name.removeprefix("gym:"), horizon)

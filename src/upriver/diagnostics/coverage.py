@@ -135,7 +135,7 @@ class MeasuredAgent:
         cap = (clip_v_remaining if remaining else clip_v)(task).v_cap
         first = int(episode.states[0])
         planned = plan.to_user_units(task).v[0, first]
-        steps = np.minimum(np.arange(len(episode.actions)), len(model.width) - 1)
+        steps = np.minimum(np.arange(len(episode.actions)), len(model.max_norm) - 1)
         pair = episode.states[:-1] * task.n_actions + episode.actions
         known = evidence(self.agent.features, state.k, model)
         return (
@@ -143,7 +143,7 @@ class MeasuredAgent:
             float(planned >= self.best[first] - 1e-9 * task.units.unit),
             float((plan.v[:-1] >= cap[:, None]).mean()),
             tie_share(plan, (state.k - 1) % task.horizon),
-            float(np.sum(model.width[steps, pair] ** 2)),
+            float(np.sum(model.max_norm[steps, pair] ** 2)),
             model.regularization,
             *(radius(known) for radius in self.radii),
         )

@@ -13,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import Array, check_covers
+from upriver.checks import Array
 from upriver.display import displayed
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
+from upriver.mdp.validation import check_covers
 from upriver.mnl.fit import fit_mnl
 
 TOLERANCE = 1e-8  # largest error of a log-odds, relative, at which the equations count as solved
@@ -148,18 +149,18 @@ def least_squares(features: Features, odds: Array) -> tuple[Array, int | None]:
     """Return the minimum-norm solution (C, d) of differences(theta) = odds (C, n), and the rank."""
     task, layout = features.task, features.layout
     matrix = features.matrix - features.matrix[first_rows(task)]
-    if (
-        features.spread
-    ):  # triple effects reach any odds; the least norm is a ridge on the shared effects
+    if features.spread:
+        # triple effects reach any odds; the least norm is a ridge on the shared effects
         own = features.matrix[:, features.n_shared :]
-        x = matrix[:, : features.n_shared].toarray() / layout.own
-        y = (odds - odds[:, first_rows(task)]) / layout.own
+        x = matrix[:, : features.n_shared].toarray() / layout.triple_scale
+        y = (odds - odds[:, first_rows(task)]) / layout.triple_scale
         shared = np.linalg.solve(np.eye(x.shape[1]) + x.T @ x, x.T @ y.T)
-        return np.hstack([shared.T, (y - shared.T @ x.T) @ (own / layout.own)]), own.shape[1]
+        effects = (y - shared.T @ x.T) @ (own / layout.triple_scale)
+        return np.hstack([shared.T, effects]), own.shape[1]
     if not sparse.issparse(matrix):
         solution, rank = pseudo_solve(matrix[None], odds.T[None])
         return np.ascontiguousarray(solution[0].T), int(rank[0])
-    row_block = np.repeat(layout.block, task.sizes)
+    row_block = np.repeat(layout.pairs["block"][:-1], task.sizes)
     n_rows = np.bincount(row_block[row_block >= 0], minlength=len(layout.size))
     area = n_rows * layout.size.astype(np.int64)
     if area.sum() > DENSE_LIMIT:
@@ -236,13 +237,14 @@ class Shape(NamedTuple):
 def stacks(features: Features) -> Iterator[tuple[Array, Array]]:
     """Yield (pairs (m,), rows (m, U, w)): the features of pairs with U successors, w columns."""
     layout, sizes = features.layout, features.task.sizes
-    shapes = np.stack([sizes, layout.width], axis=1)
+    width = layout.pairs["n_columns"][:-1]
+    shapes = np.stack([sizes, width], axis=1)
     for u, w in np.unique(shapes[sizes > 0], axis=0):
-        pairs = np.flatnonzero((sizes == u) & (layout.width == w))
-        cells = layout.value_start[pairs, None] + np.arange(u * w)
+        pairs = np.flatnonzero((sizes == u) & (width == w))
+        cells = layout.pairs["first_value"][pairs, None] + np.arange(u * w)
         rows = layout.values[cells].reshape(len(pairs), u, w)
-        if layout.own:  # triple effects are not packed
-            own = np.broadcast_to(layout.own * np.eye(u)[:, 1:], (len(pairs), u, u - 1))
+        if layout.triple_scale:  # triple effects are not packed
+            own = np.broadcast_to(layout.triple_scale * np.eye(u)[:, 1:], (len(pairs), u, u - 1))
             rows = np.concatenate([rows, own], axis=2)
         yield pairs, rows
 

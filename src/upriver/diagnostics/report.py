@@ -274,9 +274,7 @@ def describe_curvature(found: Diagnosis) -> list[Line]:
     label = "kappa at theta*" if found.core.realizable else "kappa at projection"
     lines = [Line(label, found.kappa.value, product)]
     if found.ball is not None:
-        lines.append(
-            Line("  over the ball", found.ball.found, "smallest found, which proofs need")
-        )
+        lines.append(Line("  over the ball", found.ball.found, "smallest found, which proofs need"))
         lines.append(Line("  certified", found.ball.certified, "no theta of the ball is below it"))
     if found.curvature is not None:
         least = found.curvature.value

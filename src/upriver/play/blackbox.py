@@ -317,7 +317,7 @@ class Adapter:
 
     def pays_nothing(self, s: int, nothing: float) -> bool:
         """Return whether every action in state s pays `nothing`."""
-        reward, next_state_reward = self.task.paid_rows
+        reward, next_state_reward = self.task.user_rewards
         here = slice(s * self.task.n_actions, (s + 1) * self.task.n_actions)
         total = reward[:, here][:, self.task.available[s]]
         if next_state_reward.size:  # each available action has one triple, to s itself

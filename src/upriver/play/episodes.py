@@ -38,11 +38,13 @@ class EpisodePlayer:
         """(H, S) the policy that `v` belongs to, updated in place."""
         best = solve(mdp).v[0].copy()  # a view would keep all H + 1 rows in memory
         self.known = (
-            task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.paid_rows,
+            task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.user_rewards,
             mdp.initial_states, mdp.initial_probability, best, mdp.terminal,
         )  # fmt: skip
         self.in_parallel = task.n_triples >= kernels.LARGE
-        self.chunk: tuple[Array, ...] = ()
+        self.inputs: tuple[Any, ...] = ()
+        self.outputs: tuple[Array, ...] = ()
+        """States, actions and rewards of a chunk of episodes."""
         self.episodes: Iterator[Episode] = iter(())
 
     def start_chunk(self, k: int) -> None:
@@ -51,7 +53,9 @@ class EpisodePlayer:
         size, horizon = min(CHUNK, self.n_episodes - k), self.mdp.true_task.horizon
         states = np.empty((size, horizon + 1), np.int64)
         actions, rewards = np.empty((size, horizon), np.int64), np.empty((size, horizon))
-        self.chunk = self.environment.random(states.shape), states, actions, rewards
+        uniforms = self.environment.random(states.shape)
+        self.inputs = *self.known, uniforms, self.figures, self.v
+        self.outputs = states, actions, rewards
         self.episodes = map(Episode, states, actions, rewards)
 
     def evaluate_and_play(self, k: int, plan: Any) -> Episode:
@@ -60,23 +64,24 @@ class EpisodePlayer:
         if row == 0:
             self.start_chunk(k)
         policy: Any = getattr(plan, "policy", None)
-        if type(policy) is not np.ndarray or policy.dtype is not self.evaluated.dtype:
+        evaluated = self.evaluated
+        if type(policy) is not np.ndarray or policy.dtype is not evaluated.dtype:
             check_table(policy, self.mdp.true_task)
-            self.evaluated = ~policy  # differs everywhere, so that every step is evaluated
-        elif policy.shape != self.evaluated.shape:
+            # It differs everywhere, so that every step is evaluated.
+            self.evaluated = evaluated = ~policy
+        elif policy.shape != evaluated.shape:
             check_table(policy, self.mdp.true_task)
-        uniforms, *outputs = self.chunk
         # A large problem is evaluated on all cores first; the kernel then finds nothing to do.
-        exists = not self.in_parallel or renew(self.mdp, policy, self.evaluated, self.v)
+        exists = not self.in_parallel or renew(self.mdp, policy, evaluated, self.v)
         if not exists or not kernels.planning.play(
-            *self.known, uniforms, self.figures, self.v, k, row, policy, self.evaluated, *outputs
+            *self.inputs, k, row, policy, evaluated, *self.outputs
         ):
             check_available("the agent's policy", policy, self.mdp.true_task)
         return next(self.episodes)
 
     def count_visits(self) -> None:
-        if self.chunk:
-            _, states, actions, _ = self.chunk
+        if self.outputs:
+            states, actions, _ = self.outputs
             np.add.at(self.visits, (states[:, :-1], actions), 1)
 
     finish = count_visits

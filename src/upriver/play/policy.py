@@ -14,7 +14,7 @@ from upriver.display import Card, displayed, to_frame
 from upriver.display.card import MOST_ROWS
 from upriver.mdp import Task
 from upriver.mdp.archive import load_object, save_object
-from upriver.mdp.names import Names, checked_names, few
+from upriver.mdp.names import Names, check_names, few
 from upriver.planning import Plan, check_actions, mixture_or_actions
 from upriver.planning.tables import reordered
 
@@ -62,8 +62,8 @@ class Policy:
         if self.stationary and len(table) != 1:
             raise ValueError(f"actions have {len(table)} steps; a stationary policy has 1")
         put("actions", owned(table))
-        put("state_names", checked_names("state_names", self.state_names, table.shape[1]))
-        put("action_names", checked_names("action_names", self.action_names, self.n_actions))
+        put("state_names", check_names("state_names", self.state_names, table.shape[1]))
+        put("action_names", check_names("action_names", self.action_names, self.n_actions))
 
     @staticmethod
     def from_plan(plan: Plan, task: Task | None = None) -> Policy:
@@ -111,7 +111,7 @@ class Policy:
         if not isinstance(h, int | np.integer) or h < 0 or (last is not None and h > last):
             allowed = "0 or more" if last is None else f"0 to {last}"
             raise ValueError(f"h is {shown(h)}; steps are {allowed}")
-        several = self.states.several(state)
+        several = self.states.as_names(state)
         at = np.array([self.states.number(s) for s in ([state] if several is None else several)])
         chosen = self.actions[0 if self.stationary else h, at.astype(np.int64)]
         if self.actions.ndim == 3:

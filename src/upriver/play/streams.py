@@ -88,7 +88,7 @@ class Stream:
         self, mdp: FiniteMDP, restart: float, generator: np.random.Generator, state: int, task: Any
     ) -> None:
         true_task = mdp.true_task
-        reward, next_state_reward = true_task.paid_rows
+        reward, next_state_reward = true_task.user_rewards
         self.model = (
             true_task.indptr, true_task.successors, mdp.probability[0], reward[0],
             next_state_reward[0], mdp.initial_states, mdp.initial_probability,

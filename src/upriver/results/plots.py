@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from upriver.display.figures import WIDTHS, blank, styled
+from upriver.display.figures import WIDTHS, figure_style, new_figure
 from upriver.mdp.writing import replacing
 from upriver.results.statistics import Band
 from upriver.results.styles import Style, assign_styles
@@ -80,7 +80,7 @@ def plot_regret(
 
 def plot_scaling(panel: Panel, xlabel: str = "number of states", width: str = "one") -> Figure:
     """Draw episodes lost, regret divided by V*, against the size of the problem on log axes."""
-    with styled():
+    with figure_style():
         figure, (axes,) = make_axes(1, width, 0.72)
         lines = draw_bands(axes, panel, markers=True)
         axes.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="episodes lost (regret / V*)")
@@ -103,7 +103,7 @@ def plot_panels(
         raise ValueError("there are no curves to draw: panels is empty")
     labels = list(dict.fromkeys(label for panel in panels.values() for label in panel))
     look = assign_styles([*labels, "optimal"])
-    with styled():
+    with figure_style():
         figure, every = make_axes(len(panels), width)
         legend: dict[str, Any] = {}
         columns = count_columns(len(panels), width)
@@ -143,7 +143,7 @@ def make_axes(n: int, width: str, ratio: float = 0.62) -> tuple[Figure, list[Axe
     rows = ceil(n / columns)
     inches = WIDTHS[width]
     height = min(inches / columns * ratio, 3.0) + 0.35
-    figure, axes = blank(inches, rows * height, rows, columns)
+    figure, axes = new_figure(inches, rows * height, rows, columns)
     cells = axes.ravel()
     for unused in cells[n:]:
         unused.remove()
@@ -236,7 +236,7 @@ def save_figure(
 ) -> list[Path]:
     """Write `path`.png and `path`.pdf without a date, so that equal figures are equal files."""
     written = []
-    with styled():
+    with figure_style():
         for suffix in formats:
             file = Path(f"{path}.{suffix}")
             file.parent.mkdir(parents=True, exist_ok=True)

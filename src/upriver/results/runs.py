@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -102,44 +102,15 @@ class Results(NamedTuple):
     """One sentence for each file that was left out."""
 
 
-class RunFile(NamedTuple):
-    """One run file."""
-
-    key: Key
-    metadata: dict[str, Any]
-    unit: Any
-    detail: str | None
-    columns: pa.Table
-
-
-def read_run_files(
-    folder: str | Path, columns: Sequence[str], problems: list[str] | None
-) -> Iterator[RunFile]:
-    """Yield every run file; a damaged one is a sentence in `problems`, or an error without it."""
-    from upriver.experiments.store import Problem, read_records
-
-    found: list[Problem] | None = None if problems is None else []
-    for run, metadata, table, unit, detail in read_records(find_store(folder), found):
-        key = run.env, run.label, run.setting
-        yield RunFile(key, metadata, unit, detail, table.select(columns))
-    if problems is not None:
-        problems.extend(problem.sentence for problem in found or ())
-
-
-def load_runs(
-    folder: str | Path, timing: bool = False, problems: list[str] | None = None
-) -> pa.Table:
+def load_runs(folder: str | Path, timing: bool = False) -> pa.Table:
     """Read every run of a results folder into one table, one row per episode.
 
     Parameters
     ----------
     folder
-        A results folder that `upriver run` wrote.
+        A folder that `upriver run` or `upriver tune` wrote.
     timing
         Add the column `seconds`, which differs between any two executions of a run.
-    problems
-        A list to which one sentence per unreadable file is appended; without it such a file is an
-        error.
 
     Returns
     -------
@@ -156,13 +127,15 @@ def load_runs(
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from upriver.experiments.store import read_records
+
     columns = ["setting", "seed", "episode", *NUMBERS, *(["seconds"] if timing else [])]
-    parts = [
-        file.columns.set_column(0, "setting", file.columns["setting"].cast(pa.string()))
-        .add_column(0, "agent", pa.repeat(file.key[1], len(file.columns)))
-        .add_column(0, "env", pa.repeat(file.key[0], len(file.columns)))
-        for file in read_run_files(folder, columns, problems)
-    ]
+    parts = []
+    for record in read_records(find_store(folder)):
+        rows = record.table.select(columns)
+        rows = rows.set_column(0, "setting", rows["setting"].cast(pa.string()))
+        rows = rows.add_column(0, "agent", pa.repeat(record.run.label, len(rows)))
+        parts.append(rows.add_column(0, "env", pa.repeat(record.run.env, len(rows))))
     if not parts:
         raise ValueError(f"{folder} holds no runs")
     parts.sort(key=lambda p: [p[name][0].as_py() for name in ("env", "agent", "setting", "seed")])
@@ -184,20 +157,24 @@ def read_results(folder: str | Path) -> Results:
     ValueError
         The folder is not a results folder, or it holds no readable run.
     """
+    from upriver.experiments.store import Problem, read_records
+
     groups: dict[Key, list[tuple[int, list[Array]]]] = {}
     times: dict[Key, list[Array]] = {}
-    units: dict[Key, Literal["episode", "step"]] = {}
+    units: dict[Key, Any] = {}
+    problems: list[Problem] = []
     results = Results([], {}, {}, {}, [])
-    for file in read_run_files(folder, ["seed", *NUMBERS, "seconds"], results.problems):
-        arrays = [file.columns[name].to_numpy() for name in NUMBERS]
-        groups.setdefault(file.key, []).append((file.columns["seed"][0].as_py(), arrays))
-        times.setdefault(file.key, []).append(file.columns["seconds"].to_numpy())
-        units[file.key] = file.unit
-        results.metadata.setdefault(file.key[2], file.metadata)
-        if file.detail is not None:
-            results.details.setdefault(file.key, file.detail)
+    for run, about, table, unit, detail in read_records(find_store(folder), problems):
+        key = run.env, run.label, run.setting
+        groups.setdefault(key, []).append((run.seed, [table[name].to_numpy() for name in NUMBERS]))
+        times.setdefault(key, []).append(table["seconds"].to_numpy())
+        units[key] = unit
+        results.metadata.setdefault(run.setting, about)
+        if detail is not None:
+            results.details.setdefault(key, detail)
+    results.problems.extend(problem.sentence for problem in problems)
     if not groups:
-        reason = f"; {results.problems[0]}" if results.problems else ""
+        reason = f"; {results.problems[0]}" if problems else ""
         raise ValueError(f"{folder} holds no runs{reason}")
     for key in sorted(groups):
         results.samples.append(stack_runs(key, groups[key])._replace(unit=units[key]))

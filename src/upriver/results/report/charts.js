@@ -3,10 +3,7 @@
 
 const DASHES = { solid: "solid", dash: "7px,3px", dot: "2px,2px", dashdot: "7px,2.5px,2px,2.5px" };
 const ACTION_COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999", "#f0e442"];
-const DIVERGING = {
-  light: [[0, "#c25100"], [0.5, "#f7f7f5"], [1, "#00588a"]],
-  dark: [[0, "#ff8a3d"], [0.5, "#22272b"], [1, "#56a8e0"]],
-};
+const DIVERGING = { light: [[0, "#c25100"], [0.5, "#f7f7f5"], [1, "#00588a"]], dark: [[0, "#ff8a3d"], [0.5, "#22272b"], [1, "#56a8e0"]] };
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const isDark = () => document.documentElement.dataset.theme === "dark" && !isDark.printing;
@@ -15,6 +12,7 @@ const isOptimal = (agent) => agent.name.toLowerCase() === "optimal";
 const escaped = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 const range = (n) => Array.from({ length: n }, (_, i) => i);
 const transposed = (rows) => rows[0].map((_, i) => rows.map((row) => row[i]));
+const faded = (colour, alpha) => `${colour}${Math.round(255 * alpha).toString(16).padStart(2, "0")}`;
 const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 
 function short(x) {
@@ -22,11 +20,6 @@ function short(x) {
   const size = Math.abs(x);
   if (size !== 0 && (size >= 1e6 || size < 1e-3)) return x.toExponential(2);
   return String(Number(x.toPrecision(4)));
-}
-
-function faded(colour, alpha) {
-  const n = parseInt(colour.slice(1), 16);
-  return `rgba(${n >> 16},${(n >> 8) & 255},${n & 255},${alpha})`;
 }
 
 // What all figures share is plotly's template; a figure adds its titles and what differs.
@@ -90,8 +83,7 @@ function describeEnd(curves, agents, measure, seeds, unit) {
   const who = names.length === 1 ? `${names[0]} is` : `${names.slice(0, -1).join(", ")} and ${names.at(-1)} are`;
   const runs = [...new Set(last.map((l) => l.curve.runs))];
   const many = runs.length === 1 ? `${runs[0]} runs each` : `${Math.min(...runs)} to ${Math.max(...runs)} runs`;
-  const { window, x } = best.curve;
-  const smooth = measure === "return" && window > 1 ? `, each point the mean of the last ${window} ${unit}s` : "";
+  const { window, x } = best.curve, smooth = measure === "return" && window > 1 ? `, each point the mean of the last ${window} ${unit}s` : "";
   const shown = seeds ? "Mean (thick) and single runs (thin, at most 20 of an agent)" : "Mean and pointwise 95% band";
   const place = measure === "regret" ? "lowest" : "highest";
   return `${shown}, ${many}${smooth}. After ${x.at(-1).toLocaleString("en")} ${unit}s ${who} ${place} with ${short(best.y)}.`;
@@ -115,8 +107,8 @@ function policyChart(detail) {
   const colorscale = range(n).flatMap((a) => [0, 1].map((end) => [(a + end) / n, ACTION_COLOURS[a % ACTION_COLOURS.length]]));
   const text = transposed(detail.policy).map((row) => row.map((a) => names[a]));
   const trace = { colorscale, zmin: -0.5, zmax: n - 0.5, text, hovertemplate: "step %{x}, state %{y}<br>%{text}<extra></extra>" };
-  const caption = "The action of the last plan at each step and state, numbered from 0.";
-  return heatChart(detail, detail.policy, range(detail.horizon), "step h", trace, { tickvals: range(n), ticktext: names }, caption);
+  return heatChart(detail, detail.policy, range(detail.horizon), "step h", trace, { tickvals: range(n), ticktext: names },
+    "The action of the last plan at each step and state, numbered from 0.");
 }
 
 function valuesChart(detail, against) {
@@ -126,8 +118,7 @@ function valuesChart(detail, against) {
     const edge = Math.max(1e-9, ...rows.flat().map(Math.abs));
     Object.assign(trace, { colorscale: DIVERGING[isDark() ? "dark" : "light"], zmin: -edge, zmax: edge });
   }
-  const start = `${short(detail.planned[0][0])} planned and ${short(detail.best[0][0])} true`;
-  const caption = `Values of the last plan over (h, s); at the first state and step, ${start}.`;
+  const caption = `Values of the last plan over (h, s); at the first state and step, ${short(detail.planned[0][0])} planned and ${short(detail.best[0][0])} true.`;
   return heatChart(detail, rows, range(detail.horizon), "step h", trace, {}, caption);
 }
 
@@ -137,14 +128,12 @@ function visitsChart(detail) {
   const spans = detail.until.map((k, i) => (k === from[i] ? `episode ${k}` : `episodes ${from[i]} to ${k}`));
   const trace = { zmin: 0, xgap: 0, customdata: rows[0].map(() => spans),
     hovertemplate: "%{customdata}, state %{y}<br>%{z:.1%} of the steps<extra></extra>" };
-  const caption = "The share of steps spent in each state, as the run went on.";
-  return heatChart(detail, rows, [0, ...detail.until], "episode", trace, { tickformat: ".0%" }, caption);
+  return heatChart(detail, rows, [0, ...detail.until], "episode", trace, { tickformat: ".0%" }, "The share of steps spent in each state, as the run went on.");
 }
 
 function triplesChart(detail, colour) {
   const t = detail.triples, states = stateNames(detail), actions = actionNames(detail), busiest = Math.max(1, ...t.count);
-  const unit = { range: [-0.04, 1.04] };
-  const layout = makeLayout("true probability", "estimated probability", unit, unit, { hovermode: "closest" });
+  const layout = makeLayout("true probability", "estimated probability", { range: [-0.04, 1.04] }, { range: [-0.04, 1.04] }, { hovermode: "closest" });
   const data = [
     { x: [0, 1], y: [0, 1], mode: "lines", line: { color: css("--muted"), width: 1, dash: "4px,4px" }, hoverinfo: "skip" },
     {
@@ -180,17 +169,15 @@ function tuningChart(entry, agent) {
     };
   });
   const shown = [...new Set(values)], ticks = log ? { type: "log", tickvals: shown.map(place), ticktext: shown.map(name) } : {};
-  const legend = { orientation: "h", y: -0.22, font: { size: 11 } };
-  const layout = makeLayout(entry.axis.replaceAll("_", " "), "score", ticks, { rangemode: "tozero" }, { hovermode: "closest", showlegend: data.length > 1, legend });
+  const layout = makeLayout(entry.axis.replaceAll("_", " "), "score", ticks, { rangemode: "tozero" },
+    { hovermode: "closest", showlegend: data.length > 1, legend: { orientation: "h", y: -0.22, font: { size: 11 } } });
   const best = entry.lines.flatMap((l) => l.chosen.map((j) => `${name(l.x[j])}${l.name ? ", " + l.name : ""}, score ${short(l.mean[j])}`))[0];
-  const chosen = best ? ` Chosen (star): ${entry.axis} ${best}.` : "";
-  return { data, layout, text: `Mean score of each grid point over ${entry.runs} tuning runs, with 95% intervals.${chosen}` };
+  return { data, layout, text: `Mean score of each grid point over ${entry.runs} tuning runs, with 95% intervals.${best ? ` Chosen (star): ${entry.axis} ${best}.` : ""}` };
 }
 
 function secondsChart(rows, agents, unit) {
   const shown = agents.map((agent) => ({ agent, seconds: rows.find((r) => r.agent === agent.name)?.seconds })).filter((s) => s.seconds > 0).reverse();
-  const seconds = shown.map((s) => s.seconds), logs = seconds.map(Math.log10);
-  const span = [Math.min(...logs) - 0.25, Math.max(...logs) + 0.5];
+  const seconds = shown.map((s) => s.seconds), logs = seconds.map(Math.log10), span = [Math.min(...logs) - 0.25, Math.max(...logs) + 0.5];
   const layout = makeLayout(`seconds per 1,000 ${unit}s`, "", { type: "log", ...(shown.length ? { range: span, dtick: span[1] - span[0] > 1.5 ? 1 : "D2" } : {}) },
     { ticks: "", tickfont: { size: 12, color: css("--ink") }, showgrid: false }, { margin: { l: 20, r: 12, t: 10, b: 42 } });
   const data = [{

@@ -9,6 +9,8 @@ const hidden = new Set();
 const $ = (id) => document.getElementById(id);
 const environment = () => DATA.environments.find((e) => e.name === $("env").value) || DATA.environments[0];
 const present = () => DATA.agents.filter((a) => a.name in DATA.curves[environment().name]);
+const fixed = (x, digits) => (x === null ? "–" : x.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+const setTheme = (dark) => (document.documentElement.dataset.theme = dark ? "dark" : "light");
 const rowsHere = () => DATA.table.filter((r) => r.env === environment().name);
 
 function element(tag, attributes = {}, ...children) {
@@ -27,11 +29,9 @@ function fillMenu(id, names, wanted = names[0]) {
 }
 
 function swatch(agent) {
-  const dash = agent.dash === "solid" ? "" : DASHES[agent.dash].replaceAll("px", "");
-  const made = element("span");
-  made.innerHTML = `<svg class="swatch" viewBox="0 0 26 10" aria-hidden="true"><line x1="1" x2="25" y1="5" y2="5" stroke-width="2.6"/></svg>`;
-  made.querySelector("line").setAttribute("stroke", colourOf(agent));
-  made.querySelector("line").setAttribute("stroke-dasharray", dash);
+  const dash = DASHES[agent.dash].replace("solid", "").replaceAll("px", ""), made = element("span");
+  const line = `<line x1="1" x2="25" y1="5" y2="5" stroke-width="2.6" stroke="${colourOf(agent)}" stroke-dasharray="${dash}"/>`;
+  made.innerHTML = `<svg class="swatch" viewBox="0 0 26 10" aria-hidden="true">${line}</svg>`;
   return made.firstChild;
 }
 
@@ -54,10 +54,6 @@ function fillTable(id, head, rows, words = 1) {
   $(id).replaceChildren(element("thead", {}, element("tr", {}, ...titles)), element("tbody", {}, ...body));
 }
 
-function fixed(x, digits) {
-  return x === null ? "–" : x.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
-}
-
 function drawCurves() {
   const { name, optimal, unit } = environment(), curves = DATA.curves[name];
   const agents = present().filter((a) => !hidden.has(a.name));
@@ -67,15 +63,13 @@ function drawCurves() {
   const regret = curvesChart(curves, agents, "regret", shared);
   if (shared.log && agents.some((a) => !(curves[a.name].regret.mean.at(-1) > 0))) regret.text += " An agent without regret has no line on a log scale.";
   plot("regret", regret);
-  const learners = agents.filter((a) => !["optimal", "random", "always"].includes(a.name.toLowerCase()));
-  plot("seconds", secondsChart(rowsHere(), learners, unit));
+  plot("seconds", secondsChart(rowsHere(), agents.filter((a) => !["optimal", "random", "always"].includes(a.name.toLowerCase())), unit));
 }
 
 function drawInside() {
   const kept = DATA.detail[environment().name] || {};
   const names = present().map((a) => a.name).filter((n) => n in kept);
-  $("inside").hidden = !Object.keys(DATA.detail).length;
-  $("inside-charts").hidden = !names.length;
+  [$("inside").hidden, $("inside-charts").hidden] = [!Object.keys(DATA.detail).length, !names.length];
   $("inside-note").textContent = names.length
     ? "The first run that kept its last plan; every tenth seed does, on problems that are small enough to draw."
     : "No run on this environment kept its last plan: only seeds that are multiples of ten do, and only on problems small enough to draw.";
@@ -92,8 +86,7 @@ function drawInside() {
 
 function drawTuning() {
   const places = Object.keys(DATA.tuning);
-  $("tuning").hidden = !places.length;
-  if (!places.length) return;
+  if (($("tuning").hidden = !places.length)) return;
   const grids = DATA.tuning[fillMenu("tuning-env", places, places.find((p) => p === environment().name))];
   const agent = fillMenu("tuning-agent", Object.keys(grids));
   plot("grid", tuningChart(grids[agent], AGENTS[agent] || { name: agent, light: "#0072b2", dark: "#56a8e0", dash: "solid" }));
@@ -104,22 +97,12 @@ function drawTable() {
   const learners = rows.filter((r) => r.agent.toLowerCase() !== "optimal");
   const most = Math.max(...learners.map((r) => r.mean));
   const digits = Math.max(...rows.map((r) => Math.abs(r.mean))) >= 1000 ? 1 : 2;
-  const head = ["agent", "runs", `${unit}s`, "mean ± sd", "95% interval", "IQM", "of optimum", `${unit}s lost`];
-  fillTable("totals", head, rows.map((r) => ({
+  fillTable("totals", ["agent", "runs", `${unit}s`, "mean ± sd", "95% interval", "IQM", "of optimum", `${unit}s lost`], rows.map((r) => ({
     class: learners.length > 1 && learners.includes(r) && r.high >= most ? "best" : undefined,
     cells: [[swatch(AGENTS[r.agent]), r.agent], r.runs, r.episodes.toLocaleString("en"), `${fixed(r.mean, digits)} ± ${fixed(r.sd, digits)}`,
       `${fixed(r.low, digits)} to ${fixed(r.high, digits)}`, fixed(r.iqm, digits), r.share === null ? "–" : `${fixed(100 * r.share, 1)}%`, fixed(r.lost, 1)],
   })));
   $("totals").prepend(element("caption", {}, `Total return on ${name}`));
-}
-
-function drawPaper() {
-  $("paper").hidden = !DATA.paper.length;
-  const head = ["method", "S, H", "episodes", "runs", "ours", "95% interval", "printed", "ratio"];
-  fillTable("printed", head, DATA.paper.map((r) => ({ cells: [r.method, `${r.n_states}, ${r.horizon}`, r.episodes, r.runs,
-    `${fixed(r.mean, 2)} ± ${fixed(r.sd, 2)}`, `${fixed(r.ci_low, 2)} to ${fixed(r.ci_high, 2)}`,
-    r.paper_mean === null ? ["not printed", "none"] : `${fixed(r.paper_mean, 2)} ± ${fixed(r.paper_sd, 2)}`,
-    r.paper_mean ? (r.mean / r.paper_mean).toFixed(2) : "–"] })));
 }
 
 function drawChips() {
@@ -130,18 +113,15 @@ function drawChips() {
   };
   const chips = present().map(({ name }) => button({ "aria-pressed": String(!hidden.has(name)), "data-agent": name },
     [swatch(AGENTS[name]), name], () => hidden.delete(name) || hidden.add(name)));
-  const all = button({ class: "chip plain" }, ["all"], () => hidden.clear());
-  const none = button({ class: "chip plain" }, ["none"], () => DATA.agents.forEach((a) => hidden.add(a.name)));
-  $("agents").replaceChildren(...chips, element("span", { class: "together" }, all, none));
+  const plain = { class: "chip plain" }, none = () => DATA.agents.forEach((a) => hidden.add(a.name));
+  $("agents").replaceChildren(...chips, element("span", { class: "together" }, button(plain, ["all"], () => hidden.clear()), button(plain, ["none"], none)));
 }
 
-function drawAll() {
-  for (const draw of [drawChips, drawCurves, drawTable, drawInside, drawTuning]) draw();
-}
+const drawAll = () => [drawChips, drawCurves, drawTable, drawInside, drawTuning].forEach((draw) => draw());
 
 function notice(text, lines) {
-  const list = element("ul", {}, ...lines.slice(0, 20).map((l) => element("li", {}, l)));
-  if (lines.length) $("notices").append(element("div", { class: "notice", role: "status" }, text, list));
+  const items = lines.slice(0, 20).map((l) => element("li", {}, l));
+  if (items.length) $("notices").append(element("div", { class: "notice", role: "status" }, text, element("ul", {}, ...items)));
 }
 
 function drawOnce() {
@@ -149,7 +129,12 @@ function drawOnce() {
   $("summary").textContent = `${DATA.runs.toLocaleString("en")} runs of ${DATA.agents.length} agents on ${places} environment${places === 1 ? "" : "s"}`;
   fillMenu("env", DATA.environments.map((e) => e.name));
   $("env").closest(".field").hidden = places < 2;
-  drawPaper();
+  $("paper").hidden = !DATA.paper.length;
+  fillTable("printed", ["method", "S, H", "episodes", "runs", "ours", "95% interval", "printed", "ratio"], DATA.paper.map((r) => ({
+    cells: [r.method, `${r.n_states}, ${r.horizon}`, r.episodes, r.runs, `${fixed(r.mean, 2)} ± ${fixed(r.sd, 2)}`,
+      `${fixed(r.ci_low, 2)} to ${fixed(r.ci_high, 2)}`, r.paper_mean === null ? ["not printed", "none"] : `${fixed(r.paper_mean, 2)} ± ${fixed(r.paper_sd, 2)}`,
+      r.paper_mean ? (r.mean / r.paper_mean).toFixed(2) : "–"],
+  })));
   notice(`${DATA.failures.length} runs failed and are not shown.`, DATA.failures.map((f) => `${f.env}, ${f.agent}, seed ${f.seed}: ${f.error}`));
   $("notices").append(...DATA.notes.map((note) => element("p", { class: "note" }, note)));
   notice(`${DATA.problems.length} files could not be read and were left out.`, DATA.problems);
@@ -157,10 +142,6 @@ function drawOnce() {
   $("specs").append(...DATA.specs.map((s) => element("details", {}, element("summary", {}, s.file), element("pre", {}, s.text))));
   fillTable("settings", ["environment", "agent", "numbers"], DATA.table.map((r) => ({ cells: [r.env, r.agent, r.settings] })), 3);
   $("foot").textContent = `Upriver ${DATA.version} · runs made on ${DATA.platforms.join("; ")}`;
-}
-
-function setTheme(dark) {
-  document.documentElement.dataset.theme = dark ? "dark" : "light";
 }
 
 const changes = { env: drawAll, log: drawCurves, seeds: drawCurves, measure: drawCurves, against: drawInside, "inside-agent": drawInside, "tuning-env": drawTuning, "tuning-agent": drawTuning };
@@ -172,9 +153,7 @@ preferred.addEventListener("change", (e) => { setTheme(e.matches); drawAll(); })
 $("theme").addEventListener("click", () => { setTheme(!isDark()); drawAll(); });
 for (const [event, printing] of [["beforeprint", true], ["afterprint", false]]) addEventListener(event, () => { isDark.printing = printing; drawAll(); });
 
-drawOnce();
-drawAll();
-const sections = [...document.querySelectorAll("main > section:not([hidden])")];
-document.querySelector("nav").append(...sections.map((s) => element("a", { href: `#${s.id}` }, s.querySelector("h2").textContent)));
+[drawOnce, drawAll].forEach((draw) => draw());
+for (const s of document.querySelectorAll("main > section:not([hidden])")) document.querySelector("nav").append(element("a", { href: `#${s.id}` }, s.querySelector("h2").textContent));
 // plotly measures text in a drawing outside the page, which screen readers should ignore
 $("js-plotly-tester")?.setAttribute("aria-hidden", "true");
