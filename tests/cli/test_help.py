@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from upriver.cli import COMMANDS, make_app, main
+from upriver.cli import COMMANDS, main, make_app
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from upriver.agents.table import AGENTS
-from upriver.experiments import catalogue, load
+from upriver.experiments import catalogue, load, registry
 from upriver.experiments.build import RunSpec, build, run_one
 from upriver.experiments.spec import Experiment, loads, parse
 
@@ -131,7 +131,7 @@ def test_a_changed_default_is_a_changed_identity(monkeypatch):
     old = only_run(agents=[{"agent": "always"}])
     cls = AGENTS["always"]
     other = make_dataclass("Other", [("action", int, 1)], bases=(cls,), frozen=True)
-    monkeypatch.setitem(AGENTS, "always", other)
+    monkeypatch.setattr(registry, "AGENTS", {**AGENTS, "always": other})
     assert only_run(agents=[{"agent": "always"}]).setting != old.setting
 
 

@@ -251,7 +251,7 @@ def test_features_from_a_file(tmp_path):
 def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
     """The runs of a spec of files equal those of the same things named."""
     from upriver.cli import main
-    from upriver.experiments import Store, load
+    from upriver.experiments import Store, import_code, load
     from upriver.experiments.build import run_one
 
     mdp = up.envs.riverswim(4, 8)
@@ -267,6 +267,7 @@ def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
     (tmp_path / "own_features.py").write_text(
         "import upriver as up\n\ndef same(task):\n    return up.features.shared(task)\n"
     )
+    import_code(tmp_path / "own_features.py")
     monkeypatch.chdir(tmp_path)
     spec = """
     name = "files"

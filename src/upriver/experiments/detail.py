@@ -52,11 +52,12 @@ def make_detail(mdp: FiniteMDP, task: Task, stretches: list[Run]) -> str:
     """Return the detail as JSON, in the user's units, numbers to four digits.
 
     Keys: horizon, n_states, n_actions, states and actions (names or None); policy and planned
-    (H, S), best (H, S) the true V*; visits (stretches, S) and until, the last episode of each stretch; and, for agents that
-    estimate the transitions, triples: s, a, next, estimate, truth and count N(s, a).
+    (H, S), best (H, S) the true V*; visits (stretches, S) and until, the last episode of each
+    stretch; and, for agents that estimate the transitions, triples: s, a, next, estimate, truth
+    and count N(s, a).
     """
     last = stretches[-1]
-    visits = np.stack([count_visits(part, task) for part in stretches])
+    visits = np.stack([np.asarray(part.visits) for part in stretches])  # (stretches, S, A)
     lengths = [len(part.returns) for part in stretches]
     found = {
         "horizon": task.horizon,
@@ -72,12 +73,6 @@ def make_detail(mdp: FiniteMDP, task: Task, stretches: list[Run]) -> str:
         "triples": list_triples(mdp, task, last.state, visits.sum(axis=0)),
     }
     return json.dumps(found, separators=(",", ":"))
-
-
-def count_visits(part: Run, task: Task) -> Array:
-    """Return (S, A) how often each pair was visited in a stretch."""
-    found = getattr(part, "visits", None)
-    return np.zeros((task.n_states, task.n_actions), np.int64) if found is None else found
 
 
 def list_triples(mdp: FiniteMDP, task: Task, state: Any, visits: Array) -> dict[str, Any] | None:
