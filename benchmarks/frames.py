@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.fits import lbfgs, plain_loss
 from benchmarks.timing import Line, Skipped, interleaved
 from upriver.checks import Array
-from upriver.logs.transitions import fit_transitions
+from upriver.logs.fit import fit_transitions
 
 STATES, STEPS, COVARIATES = 10, np.arange(-2, 3), 20
 MEMORY = Path("/proc/self/clear_refs")  # Linux forgets the peak there
@@ -65,7 +65,7 @@ def expanded(covariates: Array) -> Array:
 FIT = """
 import json, sys
 from benchmarks.frames import MEMORY, log
-from upriver.logs.transitions import fit_transitions
+from upriver.logs.fit import fit_transitions
 
 def memory(word):
     return 1024 * next(int(x.split()[1]) for x in open("/proc/self/status") if x.startswith(word))

@@ -5,7 +5,12 @@ import pytest
 
 import upriver as up
 from upriver.logs.episodes import read_episodes
-from upriver.logs.offpolicy import REPLICATES, chances, doubly_robust, ratios
+from upriver.logs.offpolicy import (
+    REPLICATES,
+    action_probabilities,
+    doubly_robust,
+    importance_ratios,
+)
 
 from .coverage import PROBLEMS, a_log
 
@@ -35,7 +40,7 @@ def log():
 
 @pytest.fixture(scope="module")
 def model(log):
-    return up.fit_from_log(TASK, PROBLEM.phi, log)
+    return up.fit_transitions(log, features=PROBLEM.phi, task=TASK)
 
 
 def test_by_hand():
@@ -44,7 +49,7 @@ def test_by_hand():
     log = {"state": [0] * 4, "action": [0, 0, 0, 1], "next_state": [1] * 4,
            "episode": [1, 2, 3, 4], "step": [0] * 4}  # fmt: skip
     phi = up.features.one_hot(task)
-    model = up.fit_from_log(task, phi, log, regularization=1.0)
+    model = up.fit_transitions(log, features=phi, task=task, regularization=1.0)
     found = up.check_policy_value(model, np.array([[0.5, 0.5], [0.5, 0.5]]), log)
     rows = {r["name"]: r for r in found.rows}
     # weights 2/3, 2/3, 2/3, 2: mean 1
@@ -83,7 +88,7 @@ def test_doubly_robust_needs_only_one_to_be_right(log):
         TASK, log, ("state", "action", "next_state"), "episode", "step", None, None
     )
     did = PROBLEM.behaviour.reshape(-1)
-    ratio = ratios(TASK, data, chances(TASK, did[None]), did)
+    ratio = importance_ratios(TASK, data, action_probabilities(TASK, did[None]), did)
     rng, groups = np.random.default_rng(1), len(TASK.sizes)
     q = rng.random((TASK.horizon, groups))
     v = np.vstack([
@@ -96,7 +101,7 @@ def test_doubly_robust_needs_only_one_to_be_right(log):
 def test_a_wrong_model_is_found(log):
     """Features that say nothing: the model's value is off, and the checks say so."""
     nothing = up.Features(TASK, 1e-9 * np.ones((TASK.n_triples, 1)) * TASK.successors[:, None])
-    wrong = up.fit_from_log(TASK, nothing, log, regularization=1.0)
+    wrong = up.fit_transitions(log, features=nothing, task=TASK, regularization=1.0)
     found = up.check_policy_value(wrong, "behaviour", log)
     assert "disagrees with weighted importance sampling" in found.verdict
 

@@ -47,7 +47,7 @@ def test_the_fit_is_that_of_the_expanded_table(frame, model):
     assert model.fitted.null_log_likelihood == pytest.approx(plain.null_log_likelihood, rel=1e-10)
     classical = model.with_errors("classical").fitted
     np.testing.assert_allclose(classical.standard_errors, plain.standard_errors, rtol=1e-6)
-    assert len(model.data.visits) < len(frame) / 5  # equal rows are counted once
+    assert len(model.log.data.visits) < len(frame) / 5  # equal rows are counted once
 
 
 def test_statsmodels_agrees(frame, model):
@@ -112,13 +112,13 @@ def test_rows_need_not_be_held(frame, monkeypatch):
     monkeypatch.setattr(design, "DENSE", 0)
     monkeypatch.setattr(effects, "AT_ONCE", 50)
     made = up.fit_transitions(formula, wards, **given)
-    assert isinstance(held.data.x, np.ndarray) and not isinstance(made.data.x, np.ndarray)
+    assert isinstance(held.log.data.x, np.ndarray) and not isinstance(made.log.data.x, np.ndarray)
     # the rows of the fit are those that predict makes of the expanded table
-    from upriver.logs.expansion import expanded
+    from upriver.logs.situations import expand
 
-    x, offset = made.design.rows(expanded(made.world, made.situations, lambda name: True))
-    np.testing.assert_allclose(made.data.x[:], x, rtol=1e-12, atol=1e-15)
-    np.testing.assert_allclose(made.data.offset, offset, rtol=1e-12, atol=1e-15)
+    x, offset = made.log.design.rows(expand(made.log.space, made.log.situations, lambda name: True))
+    np.testing.assert_allclose(made.log.data.x[:], x, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(made.log.data.offset, offset, rtol=1e-12, atol=1e-15)
     for errors in ("classical", "robust", "cluster"):
         a, b = (m.with_errors(errors) for m in (held, made))
         assert a.fitted.names == b.fitted.names and a.summary() == b.summary()
@@ -138,7 +138,7 @@ def test_gradients_without_rows_are_those_of_rows(frame, monkeypatch):
 
     monkeypatch.setattr(design, "DENSE", 0)
     formula = "better + C(age):worse + age:death + offset(0.3 * age):worse"
-    made = up.fit_transitions(formula, frame, states=clinic.moves()).data
+    made = up.fit_transitions(formula, frame, states=clinic.moves()).log.data
     rows = Choices(made.indptr, made.x[:], made.counts, made.visits, 0.0, made.offset)
     assert made.x.shape[1] == 5 and not len(made.x.whole_at)  # four at once, and one more
     theta = np.array([0.3, -0.2, 0.5, 0.1, -0.7])
@@ -151,7 +151,7 @@ def test_the_columns_are_those_of_formulaic(frame):
     """Factor by factor as on the whole expanded table, in names, order and values."""
     import formulaic
 
-    from upriver.logs.expansion import expanded
+    from upriver.logs.situations import expand
 
     wards = frame.assign(ward=np.where(frame["patient"] % 3, "east", "west"))
     for formula in (
@@ -162,13 +162,13 @@ def test_the_columns_are_those_of_formulaic(frame):
         "poly(age, 2):worse + 3:better:age",
     ):
         model = up.fit_transitions(formula, wards, states=clinic.moves(), regularization=1.0)
-        table = expanded(model.world, model.situations, lambda name: True)
+        table = expand(model.log.space, model.log.situations, lambda name: True)
         whole = formulaic.model_matrix(formula, pd.DataFrame(table), output="pandas")
-        names = [c.name for c in model.design.recipe.columns]
+        names = [c.name for c in model.log.design.recipe.columns]
         assert names == list(whole.columns)
         if "poly" in formula:  # which learns from what it sees: situations, not candidates
             continue
-        every = model.design.recipe.rows(formula, table, np.arange(len(names)))
+        every = model.log.design.recipe.rows(formula, table, np.arange(len(names)))
         np.testing.assert_allclose(every, whole.to_numpy(float), rtol=1e-12)
 
 
@@ -205,7 +205,7 @@ def test_attributes_of_states_and_of_candidates(frame):
     by_level = up.fit_transitions(formula, frame, states=table)
     plain = up.fit_transitions("worse + better + death", frame, states=clinic.moves())
     np.testing.assert_allclose(by_level.fitted.theta, plain.fitted.theta, rtol=1e-8)
-    assert list(by_level.world.states) == clinic.STATES  # in the order of the table
+    assert list(by_level.log.space.states) == clinic.STATES  # in the order of the table
 
 
 def test_reference_categories_are_left_out_and_named(frame):
@@ -216,7 +216,7 @@ def test_reference_categories_are_left_out_and_named(frame):
     odds = np.array([n["ill"], n["well"]]) / n["bad"]
     np.testing.assert_allclose(model.fitted.theta, np.log(odds), rtol=1e-7)
     crossed = up.fit_transitions("action:next_state", frame[frame["state"] == "ill"])
-    assert len(crossed.fitted.theta) == 4 and len(crossed.design.dropped) == 1
+    assert len(crossed.fitted.theta) == 4 and len(crossed.log.design.dropped) == 1
     assert "reference (no coefficient)" in crossed.summary()
 
 
@@ -314,17 +314,20 @@ def test_a_plan_at_fixed_covariates(frame, model):
         mdp = model.to_mdp(lambda s, a: pays[s], 12, at={"age": age}, start="ill")
         plan = up.plan_from_model(model.at({"age": age}, horizon=12, reward=lambda s, a: pays[s]))
         np.testing.assert_allclose(plan.v, up.solve(mdp).v, rtol=1e-12)
-        values.append(plan.v[0, list(model.world.states).index("ill")])
+        values.append(plan.v[0, list(model.log.space.states).index("ill")])
         # the same chances as predict
         row = pd.DataFrame({"state": ["bad"], "action": ["surgery"], "age": [age]})
         shown = model.predict(row).set_index("next_state")["probability"]
-        s, a = list(model.world.states).index("bad"), list(model.world.actions).index("surgery")
+        s, a = (
+            list(model.log.space.states).index("bad"),
+            list(model.log.space.actions).index("surgery"),
+        )
         at = mdp.true_task.rows(s, a)
-        names = [model.world.states[i] for i in mdp.true_task.successors[at]]
+        names = [model.log.space.states[i] for i in mdp.true_task.successors[at]]
         np.testing.assert_allclose(mdp.probability[0, at], shown[names], rtol=1e-12)
     assert values[0] > values[1] > values[2]  # the old die sooner
     ageing = model.at({"age": np.linspace(-1, 1, 12)}, horizon=12, reward=lambda s, a: pays[s])
-    ill = list(model.world.states).index("ill")
+    ill = list(model.log.space.states).index("ill")
     assert values[0] > up.plan_from_model(ageing).v[0, ill] > values[2]
     low, high = (up.plan_from_model(ageing, how).v[0, ill] for how in ("pessimistic", "optimistic"))
     assert low < up.plan_from_model(ageing).v[0, ill] < high

@@ -58,11 +58,11 @@ def test_a_plan_goes_through_the_steps(weekly):
     fixed = weekly.at({"age": 0.0}, horizon=3, reward=lambda s, a: PAYS[s])
     assert len(fixed.steps) == 3
     row = {"state": ["ill"], "action": ["drug"], "age": [0.0]}
-    s, a = list(weekly.world.states).index("ill"), list(weekly.world.actions).index("drug")
+    s, a = list(weekly.log.space.states).index("ill"), list(weekly.log.space.actions).index("drug")
     for week in range(3):
         shown = weekly.predict(row | {"week": [week]}).set_index("next_state")["probability"]
         at = fixed.task.rows(s, a)
-        names = [weekly.world.states[i] for i in fixed.task.successors[at]]
+        names = [weekly.log.space.states[i] for i in fixed.task.successors[at]]
         np.testing.assert_allclose(fixed.prob[week, at], shown[names], rtol=1e-12)
     assert up.plan_from_model(fixed).v.shape == (4, 4)
     with pytest.raises(ValueError, match=r"horizon is 5; the log has 3 steps, .* which 'week'"):
@@ -83,10 +83,10 @@ def test_own_effects_are_those_of_pooled_features(frame):
     tiny = 1e-6  # a ridge of nothing on the shared part
     made = up.features.pooled(shared, model.fitted.own_deviation * np.sqrt(tiny))
     existing = [tuple(r) for r in frame[["state", "action", "next_state"]].to_numpy()]
-    other = up.fit_from_log(
-        task,
-        made,
+    other = up.fit_transitions(
         pd.DataFrame(existing, columns=["state", "action", "next_state"]),
+        features=made,
+        task=task,
         regularization=tiny,
     )
     np.testing.assert_allclose(other.fitted.theta[:2], model.fitted.theta[:2], rtol=1e-4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import upriver as up
-from upriver.logs.extremes import for_ever, played, sweep
+from upriver.logs.value_function import evaluate_policy, policy_table, with_infinite_horizon
 from upriver.planning.visits import visits_of
 
 from .coverage import PROBLEMS, coverage
@@ -39,12 +39,12 @@ def test_value_and_gradient(model, rng, setting, kind, next_state_reward):
     model = paid_on_arrival(model) if next_state_reward else model
     policy = np.ones(5, int) if kind == "one" else rng.dirichlet(np.ones(2), size=5)
     start = np.array([0.5, 0.0, 0.3, 0.2, 0.0])
-    endless = for_ever(model, setting.get("discount"), setting.get("average", False))
-    known = played(endless.task, policy)
+    endless = with_infinite_horizon(model, setting.get("discount"), setting.get("average", False))
+    known = policy_table(endless.task, policy)
 
     def value(theta):
         at = replace(endless, fitted=replace(model.fitted, theta=theta))
-        return sweep(at.task, at.prob, known, start)
+        return evaluate_policy(at.task, at.prob, known, start)
 
     found = value(model.fitted.theta)
     by_hand = up.evaluate(endless.to_mdp(), policy)
@@ -61,18 +61,19 @@ def test_value_and_gradient(model, rng, setting, kind, next_state_reward):
 @pytest.mark.parametrize("setting", SETTINGS[1:])
 def test_the_gradient_in_what_the_log_did(model, setting, rng):
     """worth: how the value moves with the chance of each action."""
-    task = for_ever(model, setting.get("discount"), setting.get("average", False)).task
+    task = with_infinite_horizon(model, setting.get("discount"), setting.get("average", False)).task
     mixture, move = rng.dirichlet(np.ones(2), size=5), 1e-6 * np.array([[1.0, -1.0]] * 5)
     start = np.eye(5)[1]
     up_, down, here = (
-        sweep(task, model.prob, (mixture + x).reshape(1, -1), start) for x in (move, -move, 0.0)
+        evaluate_policy(task, model.prob, (mixture + x).reshape(1, -1), start)
+        for x in (move, -move, 0.0)
     )
     rise = (up_.value - down.value) / 2
-    assert rise == pytest.approx(float(here.worth @ move.ravel()), rel=1e-5)
+    assert rise == pytest.approx(float(here.action_slope @ move.ravel()), rel=1e-5)
 
 
 def test_shares_of_time_are_the_stationary_distribution(model):
-    task = for_ever(model, None, True).task
+    task = with_infinite_horizon(model, None, True).task
     policy = np.ones(5, int)
     found = visits_of(task, model.probability, task.paid_rows[0][0], policy, np.eye(5)[0])
     p = np.zeros((5, 2, 5))
@@ -126,7 +127,7 @@ def apart():
     """Two states that one stays in for ever."""
     task = up.Task(2, 1, 4, np.arange(3), np.array([0, 1]), np.array([[0.0], [1.0]]))
     phi = up.Features(task, np.zeros((2, 1)))
-    return up.fit_from_log(task, phi, task.triples, regularization=1.0)
+    return up.fit_transitions(task.triples, features=phi, task=task, regularization=1.0)
 
 
 @pytest.mark.parametrize(
