@@ -95,7 +95,7 @@ def test_sparse_and_dense_features_give_one_test(rng):
 
 def test_rows_count_whole_numbers_of_times():
     counts = np.full(TASK.n_triples, 2.5)
-    with pytest.raises(ValueError, match=r"counts 2\.5 times; goodness_of_fit needs whole counts"):
+    with pytest.raises(ValueError, match=r"weight 2\.5; goodness_of_fit needs whole numbers"):
         fit(TASK, up.features.shared(TASK), counts).goodness_of_fit()
 
 

@@ -88,7 +88,7 @@ def test_plans_and_promises(model, setting):
     exact = up.solve(model.to_mdp(), **setting)
     np.testing.assert_array_equal(greedy.policy, exact.policy)
     worth = up.policy_value(model, greedy, **setting)
-    assert worth.low < worth.value < worth.high and worth.method == "delta"
+    assert worth.low < worth.value < worth.high
     careful = up.plan_from_model(model, "cautious", **setting)
     promise = careful.gain if "average" in setting else careful.v[0]
     own = up.policy_value(model, careful, **setting)
@@ -97,8 +97,6 @@ def test_plans_and_promises(model, setting):
     was = up.policy_value(model, "behaviour", **setting)
     assert gain.value == pytest.approx(worth.value - was.value)
     assert gain.standard_error < worth.standard_error + was.standard_error
-    drawn = up.policy_value(model, greedy, method="bootstrap", **setting)
-    assert drawn.standard_error == pytest.approx(worth.standard_error, rel=0.35)
 
 
 def test_a_discount_close_to_one_is_the_average(model):

@@ -170,7 +170,7 @@ def test_one_hot_and_dense_give_one_plan(log):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"next_state": 3}, r"row 5 of the log goes from \(0, right\) to 3.*successors 0, 1$"),
+        ({"next_state": 3}, r"row 5 of the log goes from \(0, 'right'\) to 3.*successors 0, 1$"),
         ({"next_state": 9}, "row 5 of the log has the next state 9; it must be 0 to 3"),
         ({"state": -1}, "row 5 of the log has the state -1"),
         (

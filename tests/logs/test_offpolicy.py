@@ -55,7 +55,7 @@ def test_by_hand():
     # weights 2/3, 2/3, 2/3, 2: mean 1
     assert rows["weighted importance sampling"]["value"] == pytest.approx(0.625)
     assert rows["weighted importance sampling"]["effective"] == pytest.approx(16 / (4 / 3 + 4))
-    assert rows["doubly robust"]["value"] == rows["fitted-Q evaluation"]["value"] == 0.625
+    assert rows["doubly robust"]["value"] == rows["fitted-Q evaluation, steps pooled"]["value"] == 0.625
     assert "can hardly check" in found.verdict
 
 
@@ -67,7 +67,6 @@ def test_they_find_the_truth_and_agree(model, log):
         # the starts are the log's own, so the truth moves a little
         assert abs(r["value"] - true) < 4 * r["standard_error"] + 0.1, r["name"]
     assert "agree with it" in found.verdict and "doubly robust" in found.summary()
-    assert found.plot().axes[0].get_xlabel().startswith("value of the policy")
 
 
 def test_the_behaviour_is_what_was_earned(model, log):
@@ -111,7 +110,7 @@ def test_short_episodes_have_ended_and_bad_logs_are_named(model, log):
     found = {r["name"]: r["value"] for r in up.check_policy_value(model, "behaviour", short).rows}
     paid = np.reshape(log["reward"], (600, -1))[:, :3].sum(axis=1).mean()
     assert found["weighted importance sampling"] == pytest.approx(paid)
-    with pytest.raises(ValueError, match="log has no column 'visit'"):
+    with pytest.raises(ValueError, match="the log has no column 'visit'"):
         up.check_policy_value(model, "behaviour", log, episode="visit")
     assert REPLICATES >= 100 and a_log(PROBLEM, 3, 0).sum() == 36
 
@@ -134,5 +133,5 @@ def test_weights_count_episodes(model, log):
     assert one.rows[1]["standard_error"] == pytest.approx(other.rows[1]["standard_error"])
     torn = by_row.copy()
     torn[5] = 7
-    with pytest.raises(ValueError, match="in episode 0; an episode counts as often"):
+    with pytest.raises(ValueError, match="in episode 0; all rows of an episode"):
         up.check_policy_value(model, policy, {**log, "times": torn}, weights="times")

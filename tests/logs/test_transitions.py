@@ -168,7 +168,7 @@ def test_the_columns_are_those_of_formulaic(frame):
         assert names == list(whole.columns)
         if "poly" in formula:  # which learns from what it sees: situations, not candidates
             continue
-        every = model.log.design.recipe.rows(formula, table, np.arange(len(names)))
+        every = model.log.design.recipe.rows(table, np.arange(len(names)))
         np.testing.assert_allclose(every, whole.to_numpy(float), rtol=1e-12)
 
 
@@ -185,17 +185,13 @@ def test_weights_columns_and_other_names(frame, model):
     np.testing.assert_allclose(other.fitted.theta, model.fitted.theta, rtol=1e-9)
 
 
-def test_a_list_and_a_function_instead_of_a_formula(frame):
+def test_a_list_of_columns_instead_of_a_formula(frame):
     names = ["worse", "better", "death"]
     listed = up.fit_transitions(names, frame, states=clinic.moves())
     plain = up.fit_transitions("worse + better + death", frame, states=clinic.moves())
-    made = up.fit_transitions(
-        lambda t: {"down": t["worse"], "up": t["better"], "end": t["death"]},
-        frame.drop(columns="patient"), states=clinic.moves(),
-    )  # fmt: skip
-    for other in (listed, made):
-        np.testing.assert_allclose(other.fitted.theta, plain.fitted.theta, rtol=1e-8)
-    assert list(made.fitted.names) == ["down", "up", "end"]
+    np.testing.assert_allclose(listed.fitted.theta, plain.fitted.theta, rtol=1e-8)
+    with pytest.raises(ValueError, match="column 'action' holds words"):
+        up.fit_transitions(["worse", "action"], frame, states=clinic.moves())
 
 
 def test_attributes_of_states_and_of_candidates(frame):
@@ -334,15 +330,14 @@ def test_a_plan_at_fixed_covariates(frame, model):
 
 
 def test_an_absorbing_state_stays_and_features_match_the_fit(model):
-    task = model.task({"age": 0.0}, horizon=5)
+    at = model.at(age=0.0, horizon=5)
+    task, phi = at.task, at.features
     dead = list(task.states).index("dead")
     for a in range(task.n_actions):
         successors = task.successors[task.rows(dead, a)]
         assert successors.tolist() in ([dead], [])
-    phi = model.features({"age": 0.0}, horizon=5)
     from upriver.mnl.likelihood import probabilities
 
-    at = model.at({"age": 0.0}, horizon=5)
     np.testing.assert_allclose(probabilities(phi, model.fitted.theta), at.prob[0], rtol=1e-12)
 
 
@@ -357,13 +352,13 @@ MOVES = clinic.moves()
         ({"formula": "worse + nosuch"}, "nosuch.*The columns are"),
         ({"formula": "worse +* better"}, "cannot be used"),
         ({"formula": "np.log(age - 1):worse"}, "must be finite"),
-        ({"columns": ("state", "next_state")}, "must name the state, action and next state"),
+        ({"columns": ("state", "next_state")}, "must name the state, the action and the next"),
         ({"successors": "near"}, "successors is 'near'; it must be one of 'pair', 'state', 'all'"),
         ({"successors": lambda s, a: ["well"]}, "of the frame goes .* declared successors 'well'"),
         ({"cluster": "ward"}, "frame has no column 'ward'"),
         ({"weights": "times"}, "frame has no column 'times'"),
         ({"regularization": -1.0}, "regularization is -1.0"),
-        ({"states": {"state": ["well"], "level": [1]}}, "row 0 of the frame has the state 'ill'"),
+        ({"states": {"state": ["well"], "level": [1]}}, "row 21 of the frame has the state 'bad'"),
     ],
 )  # fmt: skip
 def test_mistakes_are_named(change, message):
@@ -376,7 +371,7 @@ def test_mistakes_are_named(change, message):
 def test_gaps_and_unknown_words_are_named(frame, model, tmp_path):
     gaps = frame.head(50).copy()
     gaps.loc[7, "age"] = np.nan
-    with pytest.raises(ValueError, match="row 7 of the frame has no 'age'; drop the row"):
+    with pytest.raises(ValueError, match="row 7 of the frame has no 'age'; fill it in"):
         up.fit_transitions(clinic.FORMULA, gaps, states=MOVES)
     gaps.to_csv(tmp_path / "gaps.csv", index=False)
     with pytest.raises(ValueError, match=r"gaps\.csv:9 has no 'age'"):

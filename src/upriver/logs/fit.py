@@ -119,10 +119,8 @@ def fit_transitions(
         return model.at(horizon=horizon, discount=discount, reward=reward) if changed else model
     if frame is None:
         raise TypeError("fit_transitions needs a formula and a frame, or a frame and features=")
-    weight_column = (
-        GIVEN_WEIGHTS if weights is not None and not isinstance(weights, str) else weights
-    )
-    table = Table(frame, weights=None if isinstance(weights, str) else weights)
+    named = weights is None or isinstance(weights, str)
+    table = Table(frame, weights=None if named else weights)
     uses = mentions(formula)
 
     def wanted(name: str) -> bool:
@@ -133,7 +131,7 @@ def fit_transitions(
     covariates = [c for c in table.names if c not in columns and wanted(c)]
     keys = [*columns, *covariates, *([] if cluster is None else [cluster])]
     paid = [reward] if isinstance(reward, str) else []
-    rows = table.read(keys, weight_column, paid, missing)
+    rows = table.read(keys, weights if named else GIVEN_WEIGHTS, paid, missing)
     space, s, a, s2 = build_space(rows, columns, states, successors, wanted)
     clash = [c for c in covariates if c in space.attributes or c in space.moves]
     if clash:

@@ -144,7 +144,7 @@ def evaluate_factor(factor: Factor, table: Columns) -> tuple[Array, Factor]:
         cells = table[text]
         unknown = ~np.isin(cells, list(factor.levels))
         if unknown.any():
-            value = cells[int(np.argmax(unknown))]
+            value = cells[unknown][:1].tolist()[0]
             raise ValueError(
                 f"column {text!r} holds {value!r}, which the log does not, so it has no coefficient"
             )
@@ -205,5 +205,6 @@ def apply_formulaic(
     except FormulaicError as error:
         first = " ".join(str(error).split("\n")[0].split())
         raise ValueError(
-            f"the formula {text!r} cannot be used: {first} The columns are {listed(known or table, 40)}"
+            f"the formula {text!r} cannot be used: {first} The columns are "
+            f"{listed(known or table, 40)}"
         ) from None

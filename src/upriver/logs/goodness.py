@@ -64,8 +64,8 @@ class GoodnessOfFit(NamedTuple):
             else "nothing is left to test"
         )
         lines = [
-            f"goodness of fit: Pearson's {self.statistic:.2f} with {self.degrees} degree{plural} of "
-            f"freedom,\n{verdict}",
+            f"goodness of fit: Pearson's {self.statistic:.2f} with {self.degrees} degree{plural} "
+            f"of freedom,\n{verdict}",
             "     n   Pearson's  df        p  least expected  (state, action)",
         ]
         judged = [r for r in self.rows if r["p_value"] is not None]
@@ -118,8 +118,8 @@ def goodness_of_fit(
     uneven = cells.counts != np.rint(cells.counts)
     if uneven.any():
         raise ValueError(
-            f"a transition of the log has weight {cells.counts[int(np.argmax(uneven))]:g}; goodness_of_fit "
-            "needs whole numbers"
+            f"a transition of the log has the weight {cells.counts[int(np.argmax(uneven))]:g}; "
+            "goodness_of_fit needs whole numbers"
         )
     n_pairs = len(cells.names)
     expected = sum_cells(cells, np.repeat(cells.visits, cells.sizes) * cells.probability)

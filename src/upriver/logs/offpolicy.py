@@ -99,9 +99,7 @@ def check_policy_value(
     task = check_model(model).task
     assert task is not None
     if task.infinite_horizon:
-        raise ValueError(
-            "check_policy_value follows episodes to their last step; the task has none"
-        )
+        raise ValueError("the task has an infinite horizon; check_policy_value needs a last step")
     data = read_episodes(task, log, tuple(columns), episode, step, reward, weights, missing)
     return check_episodes(model, policy, data, confidence)
 

@@ -138,18 +138,11 @@ def build_space(
     attributes, moves = {}, {}
     for dims, used, table in read:
         known = [names, actions, names]
-        if 1 in dims:  # the table may name actions that the log never took
-            known[1] = sort_distinct([*actions, *table.codes(columns[1])[1]])
+        if 1 in dims:  # the table may name actions that the log never took; they are not used
+            known[1] = [*actions, *(x for x in table.codes(columns[1])[1] if x not in actions)]
         parts = [table.numbers(columns[i], known[i], WORDS[i]) for i in dims]
-        if 1 in dims:
-            taken = parts[dims.index(1)]
-            number = np.array([actions.index(a) if a in actions else -1 for a in known[1]])
-            keep = number[taken] >= 0
-            parts = [
-                number[x[keep]] if i == 1 else x[keep] for i, x in zip(dims, parts, strict=True)
-            ]
-        else:
-            keep = np.ones(len(parts[0]), bool)
+        keep = parts[1] < len(actions) if 1 in dims else np.ones(len(parts[0]), bool)
+        parts = [x[keep] for x in parts]
         key = space.number(dims, parts)
         order = np.argsort(key, kind="stable")
         twice = np.flatnonzero(np.diff(key[order]) == 0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from glob import escape
 from importlib import import_module
 from pathlib import Path
@@ -35,6 +36,13 @@ def import_packages(purpose: str, *names: str) -> list[Any]:
         raise ImportError(
             f"{purpose} needs packages that are not installed: pip install duckdb formulaic pandas"
         ) from None
+
+
+@cache
+def shared_database() -> Any:
+    """Return the database whose cursors read frames; to make one takes longer than most reads."""
+    (duckdb,) = import_packages("reading a table", "duckdb")
+    return duckdb.connect()
 
 
 def listed(names: Iterable[Any], limit: int = 12) -> str:
@@ -156,8 +164,9 @@ class Table:
 
     def __init__(self, source: Any, what: str = "the frame", weights: Any = None) -> None:
         (duckdb,) = import_packages("reading a table", "duckdb")
-        self.error, self.what, self.file = duckdb.Error, what, None
-        self.connection = duckdb.connect()
+        self.what, self.file = what, None
+        self.errors = (duckdb.Error, OSError, RuntimeError, UnicodeError)
+        """What reading a damaged file raises."""
         self.arrow: Any = None
         """The columns of a frame that the last query used."""
         self.levels: dict[str, list[Any]] = {}
@@ -167,9 +176,10 @@ class Table:
             self.frame, self.file = None, str(source)
             if weights is not None:
                 raise ValueError("weights of a file must be the name of a column")
-            self.open_file(Path(source))
-            self.names = list(self.connection.table("source").columns)
+            self.connection = duckdb.connect()
+            self.names = self.open_file(Path(source))
             return
+        self.connection = shared_database().cursor()  # which costs nothing
         if isinstance(source, np.ndarray) and source.ndim == 2 and source.shape[1] == 3:
             source = tuple(source.T.tolist())
         if isinstance(source, tuple | list) and len(source) == 3:
@@ -192,8 +202,8 @@ class Table:
             if name in names[:i]:
                 raise ValueError(f"{self.title} has more than one column {name!r}; rename them")
 
-    def open_file(self, path: Path) -> None:
-        """Make the view `source` of a file or a folder; only its schema is read."""
+    def open_file(self, path: Path) -> list[str]:
+        """Make the view `source` of a file or a folder, and return the names of its columns."""
         if path.suffix not in (".csv", ".parquet") and not path.is_dir():
             raise ValueError(
                 f"{self.what} is {str(path)!r}; it must end in .csv or .parquet, or be a folder "
@@ -214,13 +224,14 @@ class Table:
             else:
                 found = self.connection.read_parquet([escape(x) for x in files])
             found.create_view("source")
-        except (self.error, OSError, UnicodeDecodeError) as error:
+            return list(found.columns)
+        except self.errors as error:
             raise self.unreadable(error) from None
 
     def unreadable(self, error: Exception) -> ValueError:
         """Return one sentence for an error of DuckDB or of the file system."""
         text = " ".join(str(error).split()) or type(error).__name__
-        if isinstance(error, UnicodeDecodeError) or "not utf-8" in text:
+        if isinstance(error, UnicodeError) or "not utf-8" in text:
             return ValueError(f"{self.title} is not encoded as UTF-8; save it as UTF-8")
         return ValueError(f"{self.title} cannot be read: {text[:300]}")
 
@@ -229,7 +240,7 @@ class Table:
         for name in columns:
             if name not in self.names and name != GIVEN_WEIGHTS:
                 raise ValueError(
-                    f"{self.title} has no column {name!r}; it has {listed(self.names)}"
+                    f"{self.title} has no column {name!r}; it has {listed(self.names, 40)}"
                 )
         if self.frame is not None:
             import pyarrow as pa
@@ -255,7 +266,9 @@ class Table:
         if isinstance(values, pa.ChunkedArray | pa.Array):
             kind = values.type  # views of strings are not known everywhere
             return values.cast(pa.large_string()) if pa.types.is_string_view(kind) else values
-        if np.ndim(values) != 1 and not isinstance(values, list | tuple):
+        if isinstance(values, np.ndarray) and values.ndim == 2:
+            values = list(map(tuple, values.tolist()))
+        if not isinstance(values, list | tuple) and np.ndim(values) != 1:
             raise ValueError(
                 f"column {name!r} of {self.title} has shape {np.shape(values)}; it must have one "
                 "entry per row"
@@ -318,7 +331,7 @@ class Table:
                 read = self.read_groups(keys, gap, weights, sums)
             else:
                 read = self.read_rows(keys, gap, weights, sums)
-        except self.error as error:
+        except self.errors as error:
             raise self.unreadable(error) from None
         if not len(read.weight):
             raise ValueError(f"{self.title} has no rows; it must have at least one")
@@ -432,7 +445,7 @@ class Table:
             return self.name_rows(
                 self.find_rows(" AND ".join(f"{quote(c)} = ?" for c in cells), given)
             )
-        except self.error:
+        except self.errors:
             return self.title
 
 
