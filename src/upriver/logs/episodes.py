@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver.checks import Array
-from upriver.logs.tables import Table
+from upriver.logs.tables import open_table
 from upriver.mdp import Task
 
 
@@ -54,7 +54,7 @@ def read_episodes(
     missing: str = "refuse",
 ) -> Episodes:
     """Read the episodes of a log; the parameters are those of `check_policy_value`."""
-    table = log if isinstance(log, Table) else Table(log, "the log")
+    table = open_table(log, "the log")
     extra = [c for c in (reward, weights) if c is not None]
     rows = table.read([*columns, episode, step, *extra], weights, extra, missing, group=False)
     states = range(task.n_states) if task.states is None else list(task.states)

@@ -20,7 +20,7 @@ from upriver.logs.design import build_design
 from upriver.logs.formula import Formula, mentions
 from upriver.logs.model import FittedLog, TransitionModel
 from upriver.logs.situations import StateSpace, build_situations, build_space, find_distinct
-from upriver.logs.tables import COLUMNS, GIVEN_WEIGHTS, Rows, Table, listed
+from upriver.logs.tables import COLUMNS, GIVEN_WEIGHTS, Rows, Table, listed, open_table
 from upriver.logs.triple_effects import pool
 from upriver.mdp import Task
 from upriver.mnl.choices import Choices
@@ -120,7 +120,7 @@ def fit_transitions(
     if frame is None:
         raise TypeError("fit_transitions needs a formula and a frame, or a frame and features=")
     named = weights is None or isinstance(weights, str)
-    table = Table(frame, weights=None if named else weights)
+    table = open_table(frame, weights=None if named else weights)
     uses = mentions(formula)
 
     def wanted(name: str) -> bool:

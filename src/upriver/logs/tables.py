@@ -256,6 +256,17 @@ class Table:
         found = self.connection.table("source")
         return dict(zip(found.columns, map(str, found.types), strict=True))
 
+    def load(self, columns: Sequence[str]) -> None:
+        """Read columns of a file into memory, so that several queries read the file once."""
+        if self.file is None:
+            return
+        cells = ", ".join(map(quote, columns))
+        try:
+            self.frame = self.connection.sql(f"SELECT {cells} FROM source").to_arrow_table()
+        except self.errors as error:
+            raise self.unreadable(error) from None
+        self.connection.execute("DROP VIEW source")
+
     def arrow_column(self, name: str) -> Any:
         """Return a column of a frame as Arrow has it; gaps of pandas become nulls."""
         import pyarrow as pa
@@ -454,6 +465,11 @@ NUMBERS = (
     "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN",
 )  # fmt: skip
 """DuckDB's types of numbers."""
+
+
+def open_table(source: Any, what: str = "the frame", weights: Any = None) -> Table:
+    """Return a table that is open, or open one; weights (m,) are those of its rows."""
+    return source if isinstance(source, Table) else Table(source, what, weights)
 
 
 class Read(NamedTuple):
