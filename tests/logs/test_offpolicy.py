@@ -1,6 +1,7 @@
 """Checks that do not believe the model: by hand, against the truth, and when they disagree."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import upriver as up
@@ -55,7 +56,11 @@ def test_by_hand():
     # weights 2/3, 2/3, 2/3, 2: mean 1
     assert rows["weighted importance sampling"]["value"] == pytest.approx(0.625)
     assert rows["weighted importance sampling"]["effective"] == pytest.approx(16 / (4 / 3 + 4))
-    assert rows["doubly robust"]["value"] == rows["fitted-Q evaluation, steps pooled"]["value"] == 0.625
+    assert (
+        rows["doubly robust"]["value"]
+        == rows["fitted-Q evaluation, steps pooled"]["value"]
+        == 0.625
+    )
     assert "can hardly check" in found.verdict
 
 
@@ -135,3 +140,28 @@ def test_weights_count_episodes(model, log):
     torn[5] = 7
     with pytest.raises(ValueError, match="in episode 0; all rows of an episode"):
         up.check_policy_value(model, policy, {**log, "times": torn}, weights="times")
+
+
+def test_fitted_q_evaluation_by_step_where_the_world_changes():
+    """Two states; at step 0 the action leads to the state that pays, at step 1 away from it.
+
+    By hand the policy that always acts earns 1 at step 1 and 0 at step 2; tables of all steps
+    would average both steps.
+    """
+    rows = []
+    for i in range(200):
+        action = (i % 2, i // 2 % 2)
+        first = action[0]  # step 0: acting leads to state 1, which pays at step 1
+        last = 1 - action[1] if first else 0  # step 1: acting leads back to state 0
+        rows += [(i, 0, 0, action[0], first, 0.0), (i, 1, first, action[1], last, float(first)),
+                 (i, 2, last, 0, last, float(last))]  # fmt: skip
+    log = pd.DataFrame(rows, columns=["episode", "step", "state", "action", "next_state", "paid"])
+    options = {"regularization": 0.01, "horizon": 3, "reward": {1: 1.0}, "successors": "all"}
+    changing = up.fit_transitions("next_state:action:C(state)", log, per_step="step", **options)
+    alike = up.fit_transitions("next_state:action:C(state)", log, **options)
+    act = np.array([1, 1])
+    found = {m: up.check_policy_value(m, act, log).rows[-1] for m in (changing, alike)}
+    assert found[changing]["name"] == "fitted-Q evaluation, by step"
+    assert found[changing]["value"] == pytest.approx(1.0)
+    assert found[alike]["name"] == "fitted-Q evaluation, steps pooled"
+    assert abs(found[alike]["value"] - 1.0) > 0.05

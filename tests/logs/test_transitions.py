@@ -399,3 +399,79 @@ def test_nothing_of_it_is_imported_before_it_is_used():
     code = "import sys, upriver; print({'formulaic', 'pandas', 'pyarrow'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "set()\n"
+
+
+def test_statsmodels_names(frame, model):
+    """Estimates under the names of statsmodels, equal to its own where it has them."""
+    discrete = pytest.importorskip("statsmodels.discrete.conditional_models")
+    x, chosen, groups, _ = by_hand(frame)
+    other = discrete.ConditionalLogit(chosen.astype(float), x, groups=groups).fit(
+        method="newton", maxiter=50, disp=False
+    )
+    classical = model.with_errors("classical")
+    assert list(classical.params.index) == list(clinic.TRUTH)
+    for name in ("params", "bse", "tvalues", "pvalues"):
+        np.testing.assert_allclose(getattr(classical, name), getattr(other, name), rtol=1e-4)
+    np.testing.assert_allclose(classical.conf_int(0.1), other.conf_int(0.1), rtol=1e-4)
+    np.testing.assert_allclose(classical.cov_params(), other.cov_params(), rtol=1e-4)
+    assert classical.llf == pytest.approx(other.llf) and classical.nobs == len(frame)
+    np.testing.assert_allclose(model.cov_params(), model.fitted.covariance)
+
+
+def test_aic_and_bic_are_those_of_statsmodels(frame):
+    """Of a multinomial logit: 2 d - 2 llf, and d log(n) - 2 llf."""
+    discrete = pytest.importorskip("statsmodels.discrete.discrete_model")
+    ill = frame[frame["state"] == "ill"]
+    model = up.fit_transitions("next_state + age:next_state", ill, successors="state")
+    theirs = discrete.MNLogit(
+        pd.Categorical(ill["next_state"]).codes,
+        np.column_stack([np.ones(len(ill)), ill["age"]]),
+    ).fit(method="newton", disp=False)
+    assert model.aic == pytest.approx(theirs.aic, rel=1e-9)
+    assert model.bic == pytest.approx(theirs.bic, rel=1e-9)
+    assert model.bic - model.aic == pytest.approx(4 * (np.log(len(ill)) - 2))
+
+
+def test_a_summary_has_lines_of_at_most_80_characters(frame, model):
+    crossed = up.fit_transitions(
+        "next_state:action + next_state:action:age", frame, regularization=1.0, successors="state"
+    )
+    weak = up.fit_transitions("worse + better", frame, states=MOVES, pooled=True)
+    for made in (model, crossed, weak, model.at(age=0.0)):
+        assert max(map(len, made.summary().splitlines())) <= 80
+    assert "cluster (400 clusters)" in model.summary() and "clustered" not in model.summary()
+
+
+def test_a_model_without_covariates_has_a_task(frame):
+    """It is at its values already; one with covariates says how to get there."""
+    pays = {"well": 1.0, "ill": 0.6, "bad": 0.2}
+    plain = up.fit_transitions(
+        "worse + better + death", frame, states=MOVES, horizon=5, reward=pays
+    )
+    again = plain.at(horizon=5, reward=lambda s, a: pays.get(s, 0.0))
+    assert up.policy_value(plain, "behaviour", start="ill").value == pytest.approx(
+        up.policy_value(again, "behaviour", start="ill").value
+    )
+    assert (
+        isinstance(plain.at(horizon=3), up.TransitionModel)
+        and plain.at(horizon=3).task.horizon == 3
+    )
+    aged = up.fit_transitions(clinic.FORMULA, frame, states=MOVES, horizon=5, reward=pays)
+    assert aged.task is None and up.plan_from_model(aged.at(age=1.0)).v.shape == (6, 4)
+    for call in (up.plan_from_model, lambda m: up.policy_value(m, "behaviour")):
+        with pytest.raises(ValueError, match=r"model\.at\(age=\.\.\.\)"):
+            call(aged)
+        with pytest.raises(TypeError, match="model is a int; it must come from fit_transitions"):
+            call(3)
+
+
+def test_rewards_are_means_of_a_column(frame):
+    paid = frame.assign(cost=np.arange(len(frame)) % 7, times=1 + frame["patient"] % 2)
+    model = up.fit_transitions(
+        "worse + better", paid, states=MOVES, reward="cost", weights="times", horizon=2
+    )
+    weighted = paid.assign(total=paid["cost"] * paid["times"])
+    sums = weighted.groupby(["state", "action"])[["total", "times"]].sum()
+    for (s, a), row in sums.iterrows():
+        i, j = list(model.task.states).index(s), list(model.task.actions).index(a)
+        assert model.task.reward[i, j] == pytest.approx(row["total"] / row["times"])

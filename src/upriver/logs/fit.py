@@ -8,7 +8,7 @@ plan = plan_from_model(model.at(age=60, horizon=20, reward={"well": 1.0}), "caut
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -138,7 +138,12 @@ def fit_transitions(
         raise ValueError(f"column {clash[0]!r} is in the frame and in states; rename one of them")
     pair = s * len(space.actions) + a
     cells = {c: rows.values(c) for c in covariates}
-    first, situation = find_distinct([pair, *(as_bits(rows, c, x) for c, x in cells.items())])
+
+    def numbers() -> Iterator[Array]:
+        yield pair
+        yield from (as_bits(rows, c, x) for c, x in cells.items())
+
+    first, situation = find_distinct(numbers)
     of = build_situations(space, pair[first], {c: x[first] for c, x in cells.items()})
     chosen = of.indptr[situation] + find_candidates(rows, space, pair, s2)
     counts = np.bincount(chosen, rows.weight, minlength=len(of.successor))

@@ -8,7 +8,7 @@ attributes of the move.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -219,23 +219,23 @@ def build_situations(space: StateSpace, pair: Array, covariates: Mapping[str, Ar
     return Situations(pair, covariates, indptr, space.successors[row])
 
 
-def find_distinct(columns: Sequence[Array]) -> tuple[Any, Array]:
+def find_distinct(columns: Callable[[], Iterator[Array]]) -> tuple[Any, Array]:
     """Return a row of each distinct row of some columns, and (m,) the distinct row of each row.
 
-    columns: (m,) each, 64-bit numbers. Where all rows differ the first is a slice, so that nothing
-    is copied.
+    columns: makes (m,) columns of 64-bit numbers, one after the other, so that only one is held.
+    Where all rows differ the first result is a slice, so that nothing is copied.
     """
-    mixed = np.zeros(len(columns[0]), np.uint64)  # a number for each row that mixes all its cells
-    for cells in columns:
-        mixed ^= cells.view(np.uint64)
+    mixed = np.zeros(1, np.uint64)  # (m,) a number for each row that mixes all of its cells
+    for cells in columns():
+        mixed = mixed ^ cells.view(np.uint64)
         mixed *= np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
     ordered = np.sort(mixed)
     if (ordered[1:] != ordered[:-1]).all():
         return slice(None), np.arange(len(mixed))
     _, first, at = np.unique(mixed, return_index=True, return_inverse=True)
-    if any((cells != cells[first[at]]).any() for cells in columns):  # a rare coincidence
-        table = np.column_stack([cells.view(np.int64) for cells in columns])
+    if any((cells != cells[first[at]]).any() for cells in columns()):  # a rare coincidence
+        table = np.column_stack([cells.view(np.int64) for cells in columns()])
         _, first, at = np.unique(table, axis=0, return_index=True, return_inverse=True)
     return first, at.ravel()
 
