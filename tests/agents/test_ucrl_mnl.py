@@ -20,7 +20,7 @@ from upriver import envs, features, optimism, simulate
 from upriver.agents import UCRLMNL
 from upriver.agents.protocol import Episode
 from upriver.features import Features
-from upriver.mnl.confidence import constant_radius, corrected_radius, scaled_radius
+from upriver.mnl.radii import constant_radius, corrected_radius, scaled_radius
 
 
 def lam_k(k):

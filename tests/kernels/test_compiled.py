@@ -11,15 +11,15 @@ from pathlib import Path
 from upriver.kernels import compiled
 
 CALLER = """
-from compiled import compiled
+from compiled import njit_cached
 from callee import f
-@compiled
+@njit_cached
 def g(x):
     return f(x) + 1
 """
 CALLEE = """
-from compiled import compiled
-@compiled
+from compiled import njit_cached
+@njit_cached
 def f(x):
     return {} * x
 """

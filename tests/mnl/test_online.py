@@ -11,7 +11,7 @@ from tests.mnl import plain_online as plain
 from upriver import kernels
 from upriver.agents.protocol import Episode
 from upriver.mnl import likelihood, online
-from upriver.mnl.confidence import Evidence
+from upriver.mnl.radii import Evidence
 
 
 def settings():

@@ -15,7 +15,7 @@ import pytest
 import upriver as up
 from upriver.agents.uc_matrix_rl import uc_matrix_rl_theory_bonus
 from upriver.mnl import model, online
-from upriver.mnl.confidence import Evidence
+from upriver.mnl.radii import Evidence
 from upriver.play.simulate import streams
 from upriver.tuning import choose
 

@@ -21,7 +21,7 @@ from upriver.diagnostics import (
 )
 from upriver.mnl import likelihood
 from upriver.mnl import model as mnl
-from upriver.mnl.confidence import Evidence
+from upriver.mnl.radii import Evidence
 from upriver.planning import start_value
 
 COLUMNS = {(6, 24): 100, (8, 32): 100, (10, 40): 150, (20, 80): 200}

@@ -10,8 +10,8 @@ from upriver import envs, features, simulate
 from upriver.agents import UCRLMNL
 from upriver.features import Features
 from upriver.mnl import model as mnl
-from upriver.mnl.confidence import elliptical_norms
 from upriver.mnl.likelihood import gradient
+from upriver.mnl.radii import elliptical_norms
 
 
 def counted(task, rng, visits=8):

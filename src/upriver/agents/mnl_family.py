@@ -14,7 +14,7 @@ from upriver.checks import Array, new_tuple, positive_number
 from upriver.display import displayed
 from upriver.features import Features
 from upriver.mnl import model as mnl
-from upriver.mnl.confidence import Evidence
+from upriver.mnl.radii import Evidence
 
 
 @displayed

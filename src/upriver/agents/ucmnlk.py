@@ -24,7 +24,7 @@ from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
 from upriver.mnl import online
-from upriver.mnl.confidence import Evidence, Radius
+from upriver.mnl.radii import Evidence, Radius
 from upriver.planning import Plan, draw_tie_seed
 from upriver.planning.infinite_horizon import plan_l1
 

@@ -23,7 +23,7 @@ from upriver.checks import positive_number
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
-from upriver.mnl.confidence import Radius
+from upriver.mnl.radii import Radius
 from upriver.planning import Plan, draw_tie_seed
 from upriver.planning import optimism as optimistic
 

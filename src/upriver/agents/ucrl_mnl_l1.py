@@ -22,7 +22,7 @@ from upriver.checks import Array
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import online
-from upriver.mnl.confidence import Radius
+from upriver.mnl.radii import Radius
 from upriver.planning import Plan, clip_nothing, draw_tie_seed, swept
 
 

@@ -23,7 +23,7 @@ from upriver.agents.protocol import Episode
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
-from upriver.mnl.confidence import Radius, constant_radius, standard_errors
+from upriver.mnl.radii import Radius, constant_radius, standard_errors
 from upriver.planning import Plan, draw_tie_seed
 from upriver.planning.optimism import standard_error
 

@@ -24,7 +24,7 @@ from upriver.diagnostics.realizability import theta_star
 from upriver.display import Card, displayed
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
-from upriver.mnl.confidence import corrected_radius, lemma1_radius
+from upriver.mnl.radii import corrected_radius, lemma1_radius
 from upriver.planning import Plan, clip_v, clip_v_remaining, solve
 from upriver.planning import optimism as optimistic
 from upriver.play.simulate import simulate

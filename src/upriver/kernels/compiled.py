@@ -1,6 +1,6 @@
 """The ways a function is compiled here: numba, cached on disk where a cache can be written.
 
-And how one runs on all cores: on several ranges at once, a thread for each. `divisible` kernels
+And how one runs on all cores: on several ranges at once, a thread for each. `njit_nogil` kernels
 let go of the interpreter while they run, so plain threads do, and nothing is compiled twice. Every
 state is computed by itself: how many threads there are changes no bit of the result.
 NUMBA_NUM_THREADS says how many; the workers of a sweep have one.
@@ -24,7 +24,7 @@ PLAIN: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True}
 """IEEE division instead of Python's ZeroDivisionError; no kernel is called through C."""
 
 
-def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def njit_cached(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Compile `function` on its first call."""
     options |= PLAIN
     try:
@@ -35,21 +35,21 @@ def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
     return kernel
 
 
-def lean(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def njit_without_refcounts(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Compile a function that makes no array and returns none: no reference is counted.
 
     Counting them, at every slice and every array taken out of a layout, is atomic, and costs more
     than the short loops in between.
     """
-    return compiled(function, _nrt=False, **options)
+    return njit_cached(function, _nrt=False, **options)
 
 
-def divisible(function: Callable[..., Any], compile: Callable[..., Any] = compiled) -> Any:
-    """Compile a function that may run in several threads, on a part each: see `each`."""
-    return compile(function, nogil=True)
+def njit_nogil(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function that may run in several threads, on a part each: see `parallel_ranges`."""
+    return njit_cached(function, nogil=True)
 
 
-def inner(function: Callable[..., Any]) -> Callable[..., Any]:
+def njit_inline(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a lean function that only kernels call, and that becomes part of them.
 
     Unpacking a layout of a dozen arrays for Python takes longer to compile than most loops, and
@@ -64,7 +64,7 @@ def inner(function: Callable[..., Any]) -> Callable[..., Any]:
     return numba.njit(**options)(function)
 
 
-def merged(function: Callable[..., Any]) -> Callable[..., Any]:
+def njit_inline_ir(function: Callable[..., Any]) -> Callable[..., Any]:
     """Write a function into the kernels that call it, before anything is compiled.
 
     For those with few callers that mostly call others: as a level of their own, all that they call
@@ -73,22 +73,22 @@ def merged(function: Callable[..., Any]) -> Callable[..., Any]:
     return numba.njit(inline="always")(function)
 
 
-def count() -> int:
+def thread_count() -> int:
     return numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 
 
 @lru_cache(maxsize=1)
-def pool(threads: int) -> ThreadPoolExecutor:
+def thread_pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "upriver")
 
 
-def each(work: Callable[[int, int], Any], size: int, parts: int = 0) -> list[Any]:
+def parallel_ranges(work: Callable[[int, int], Any], size: int, parts: int = 0) -> list[Any]:
     """work(first, last) on consecutive parts of range(size), as many as threads unless told.
 
     Whoever is free takes the next part, the thread that asks included: waking another one takes
     about as long as a small part.
     """
-    threads = count()
+    threads = thread_count()
     parts = parts or threads
     edges = [size * i // parts for i in range(parts + 1)]
     done: list[Any] = [None] * parts
@@ -98,7 +98,7 @@ def each(work: Callable[[int, int], Any], size: int, parts: int = 0) -> list[Any
         for i in rest:
             done[i] = work(edges[i], edges[i + 1])
 
-    others = [pool(threads - 1).submit(take) for _ in range(threads - 1)]
+    others = [thread_pool(threads - 1).submit(take) for _ in range(threads - 1)]
     try:
         take()
     finally:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, inner
+from upriver.kernels.compiled import njit_cached, njit_inline
 from upriver.kernels.gram import cholesky, solve_lower, solve_rows, solve_upper
 from upriver.kernels.likelihood import (
     evaluate_block,
@@ -14,7 +14,7 @@ from upriver.kernels.likelihood import (
 from upriver.kernels.pooled import own_direction, own_logdet, project, reduce_slopes
 
 
-@compiled
+@njit_cached
 def solve(layout, counts, theta, lam, vector):
     """vector (d,) <- H^-1 vector, H the Hessian of (2) at theta; in place."""
     m, n = layout.max_size, counts.shape[0]
@@ -49,7 +49,7 @@ def solve(layout, counts, theta, lam, vector):
                 vector[layout.group_table[g, 5] + row] = direction[row] / own
 
 
-@compiled
+@njit_cached
 def variances(layout, counts, theta, lam, variance):
     """variance (d,) <- the diagonal of H^-1; returns log det H."""
     m, own = layout.max_size, layout.own
@@ -93,7 +93,7 @@ def variances(layout, counts, theta, lam, variance):
     return logdet
 
 
-@compiled
+@njit_cached
 def draw(layout, counts, theta, lam, normals):
     """normals (d,) <- theta + L^-T normals, block by block, B = L L^T: a draw from N(theta, B^-1).
 
@@ -124,7 +124,7 @@ def draw(layout, counts, theta, lam, normals):
     return -1
 
 
-@inner
+@njit_inline
 def draw_own(layout, g, counts, theta, lam, step, normals, out, left, root):
     """The own effects of group g given a draw whose shared part moved by `step`.
 

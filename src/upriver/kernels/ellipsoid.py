@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled
+from upriver.kernels.compiled import njit_cached
 
 ANGLES = 12  # on the boundary of a set of three successors
 STEP = 2.0 * np.pi / ANGLES
@@ -12,7 +12,7 @@ NEWTON_STEPS = 40
 ASCENT_STEPS = 50
 
 
-@compiled
+@njit_cached
 def expected_value(logits, shift, values, n, out):
     """sum_u softmax(logits + shift)_u values_u; the softmax is left in out."""
     top = -np.inf
@@ -30,7 +30,7 @@ def expected_value(logits, shift, values, n, out):
     return mean / total
 
 
-@compiled
+@njit_cached
 def on_circle(logits, a, b, angle, values, n, out):
     """(value, first, second derivative) of the expectation at the shift a cos(t) + b sin(t)."""
     cos = np.cos(angle)
@@ -60,7 +60,7 @@ def on_circle(logits, a, b, angle, values, n, out):
     return value, first, second
 
 
-@compiled
+@njit_cached
 def climb(logits, a, b, values, n, low, angle, high, floor, out):
     """(angle, value) of a local maximum of the circle a cos(t) + b sin(t) within [low, high].
 
@@ -89,7 +89,7 @@ def climb(logits, a, b, values, n, low, angle, high, floor, out):
     return arg, best
 
 
-@compiled
+@njit_cached
 def ascend(logits, geometry, values, beta, n, enough, gain, work):
     """Conjugate-gradient ascent over the ellipsoid from the shift in work[1]; returns the value.
 
@@ -189,7 +189,7 @@ def ascend(logits, geometry, values, beta, n, enough, gain, work):
     return value
 
 
-@compiled
+@njit_cached
 def largest_on_ellipse(logits, geometry, values, beta, work):
     """Three successors: the boundary is one circle, scanned and then refined at every local top."""
     out, a, b, seen = work[0], work[1], work[2], work[3, :ANGLES]
@@ -228,7 +228,7 @@ def largest_on_ellipse(logits, geometry, values, beta, work):
     return best
 
 
-@compiled
+@njit_cached
 def largest_expectation(logits, geometry, values, beta, n, work):
     """max over ||theta - theta_hat||_A <= beta of E_theta[values], eq. (4), for one group.
 

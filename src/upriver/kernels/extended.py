@@ -7,12 +7,12 @@ or solved.
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, inner
+from upriver.kernels.compiled import njit_cached, njit_inline
 from upriver.kernels.planning import largest_group
 from upriver.kernels.tabular import rank
 
 
-@inner
+@njit_inline
 def keep_or_change(q, s, n_actions, w, u, policy):
     """u[s] and the policy from q (A,); the action stays where it is as good. Returns u - w."""
     best = -np.inf
@@ -27,7 +27,7 @@ def keep_or_change(q, s, n_actions, w, u, policy):
     return best - w[s]
 
 
-@inner
+@njit_inline
 def next_values(successors, pay, discount, w, first, n, values):
     """values (n,) = pay + discount * w of the n triples from `first` on."""
     for i in range(n):
@@ -36,7 +36,7 @@ def next_values(successors, pay, discount, w, first, n, values):
             values[i] += pay[first + i]
 
 
-@inner
+@njit_inline
 def paid_by(reward, pay, chosen, g, first, n):
     """What the pair g pays on average, its n triples from `first` on as likely as `chosen` says."""
     total = reward[g]
@@ -46,7 +46,7 @@ def paid_by(reward, pay, chosen, g, first, n):
     return total
 
 
-@compiled
+@njit_cached
 def improve_l1(
     indptr, successors, prob, reward, pay, radius, discount, chosen, earned, w, u, policy
 ):
@@ -90,7 +90,7 @@ def improve_l1(
     return low, high
 
 
-@inner
+@njit_inline
 def within_errors(prob, geometry, values, beta, n, p, cov):
     """p (n,) = a distribution with a large p @ values among those within beta errors of prob.
 
@@ -148,7 +148,7 @@ def within_errors(prob, geometry, values, beta, n, p, cov):
         p[i] /= total
 
 
-@compiled
+@njit_cached
 def improve_errors(
     indptr, successors, prob, reward, pay, geometry, geometry_start, beta, discount, chosen, earned,
     w, u, policy,

@@ -6,12 +6,12 @@ is small, and a call to LAPACK would cost more than its work.
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, inner, merged
+from upriver.kernels.compiled import njit_cached, njit_inline, njit_inline_ir
 from upriver.kernels.likelihood import visited_groups, visits_of, weigh
 from upriver.kernels.pooled import pool_rows
 
 
-@inner
+@njit_inline
 def cholesky(matrix, m, floor=0.0):
     """Lower factor in place of the leading m x m; returns False if it is not positive definite.
 
@@ -35,7 +35,7 @@ def cholesky(matrix, m, floor=0.0):
     return True
 
 
-@inner
+@njit_inline
 def solve_lower(factor, m, x):
     """x <- L^-1 x in place; returns the squared norm of the result, x^T (L L^T)^-1 x."""
     total = 0.0
@@ -49,7 +49,7 @@ def solve_lower(factor, m, x):
     return total
 
 
-@inner
+@njit_inline
 def solve_upper(factor, m, x):
     """x <- L^-T x in place."""
     for i in range(m - 1, -1, -1):
@@ -59,7 +59,7 @@ def solve_upper(factor, m, x):
         x[i] = y / factor[i, i]
 
 
-@compiled
+@njit_cached
 def inverse(matrix, matrix_start, size, floor):
     """Invert each block of a block matrix (flat) in place; the first singular block, or -1.
 
@@ -81,7 +81,7 @@ def inverse(matrix, matrix_start, size, floor):
     return -1
 
 
-@inner
+@njit_inline
 def add_row(layout, g, u, weight, gram):
     """Add weight * phi phi^T of successor u of group g to the block matrix of the group."""
     table, slots, values = layout.group_table, layout.slots, layout.values
@@ -95,14 +95,14 @@ def add_row(layout, g, u, weight, gram):
                 gram[k, np.uint32(slots[place + j])] += x * values[row + j]
 
 
-@merged
+@njit_inline_ir
 def add_outer(layout, g, weight, gram):
     """Add weight * sum over the successors of phi phi^T to the block matrix of group g."""
     for u in range(layout.group_table[g + 1, 0] - layout.group_table[g, 0]):
         add_row(layout, g, u, weight, gram)
 
 
-@merged
+@njit_inline_ir
 def gram_block(layout, b, groups, counts, lam, gram, weight, left, own_lines=True):
     """Gram matrix, eq. (5), of block b: lam I + sum over visits and successors of phi phi^T.
 
@@ -125,7 +125,7 @@ def gram_block(layout, b, groups, counts, lam, gram, weight, left, own_lines=Tru
                 add_row(layout, g, u, visits, gram)
 
 
-@inner
+@njit_inline
 def solve_rows(layout, g, factor, m, rows, squares):
     """rows[u] <- L^-1 phi_u for the successors of group g; squares[u] <- its squared norm.
 
@@ -155,14 +155,14 @@ def solve_rows(layout, g, factor, m, rows, squares):
             squares[u] += x * x
 
 
-@merged
+@njit_inline_ir
 def measure_group(layout, g, factor, m, geometry, geometry_start, rows, squares):
     """max_u ||phi_u|| in the norm of the inverse of the factored matrix; see `inner_products`."""
     solve_rows(layout, g, factor, m, rows, squares)
     return inner_products(layout, g, m, geometry, geometry_start, rows, squares)
 
 
-@inner
+@njit_inline
 def inner_products(layout, g, m, geometry, geometry_start, rows, squares):
     """The root of the largest of squares; fills the geometry of group g, where it is not empty.
 
@@ -194,7 +194,7 @@ def inner_products(layout, g, m, geometry, geometry_start, rows, squares):
     return np.sqrt(largest)
 
 
-@compiled
+@njit_cached
 def norms(layout, counts, lam, norm):
     """||phi|| of every triple in the inverse of the Gram matrix (5)."""
     n, m = layout.max_successors, layout.max_size

@@ -10,10 +10,10 @@ Of plain choice data, at the end, BLAS does the products, in chunks that fit the
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, divisible, inner
+from upriver.kernels.compiled import njit_cached, njit_inline, njit_nogil
 
 
-@inner
+@njit_inline
 def softmax(layout, g, theta, out, own_lines=True):
     """P_theta of group g, eq. (1), into out[:n]; returns the log of the normaliser.
 
@@ -43,7 +43,7 @@ def softmax(layout, g, theta, out, own_lines=True):
     return top + np.log(total)
 
 
-@inner
+@njit_inline
 def visited_groups(layout, counts, b, found):
     """Fills found with the groups of block b that have a count; returns how many."""
     table, members = layout.group_table, layout.groups
@@ -59,7 +59,7 @@ def visited_groups(layout, counts, b, found):
     return n
 
 
-@inner
+@njit_inline
 def visits_of(layout, g, counts):
     """N, the sum of the counts of group g."""
     total = 0.0
@@ -68,7 +68,7 @@ def visits_of(layout, g, counts):
     return total
 
 
-@inner
+@njit_inline
 def weigh(layout, g, visits, lam, local, out, left):
     """The weights that own effects leave, see `kernels.pooled`; returns their sum.
 
@@ -85,7 +85,7 @@ def weigh(layout, g, visits, lam, local, out, left):
     return total
 
 
-@inner
+@njit_inline
 def evaluate_block(
     layout, groups, counts, theta, b, lam, gradient, hessian, out, mean, own_lines=True
 ):  # fmt: skip
@@ -142,7 +142,7 @@ def evaluate_block(
     return loss
 
 
-@compiled
+@njit_cached
 def log_probabilities(layout, theta, log_prob):
     """log P_theta, eq. (1), for every triple; finite wherever the logits are."""
     table = layout.group_table
@@ -155,7 +155,7 @@ def log_probabilities(layout, theta, log_prob):
             log_prob[first + u] = out[n + u] - normaliser
 
 
-@compiled
+@njit_cached
 def log_loss(layout, counts, theta):
     """-sum of counts * log P_theta, from the groups that have counts."""
     out = np.empty(2 * layout.max_successors)
@@ -171,7 +171,7 @@ def log_loss(layout, counts, theta):
     return loss
 
 
-@divisible
+@njit_nogil
 def shift_chunk(indptr, first, last, logits):
     """Subtract from the logits of each situation in [first, last) their largest one, in place."""
     offset = indptr[first]
@@ -185,7 +185,7 @@ def shift_chunk(indptr, first, last, logits):
             logits[u] -= top
 
 
-@divisible
+@njit_nogil
 def centre_chunk(indptr, first, last, x, counts, visits, residual, totals, rows, with_rows):
     """Residuals, totals and weighted centred rows of the situations in [first, last).
 
@@ -219,7 +219,7 @@ def centre_chunk(indptr, first, last, x, counts, visits, residual, totals, rows,
             residual[u - offset] = weight * residual[u - offset] - counts[u]
 
 
-@divisible
+@njit_nogil
 def multiply(indptr, first, last, start, left, left_of, right, rows):
     """rows of the situations in [first, last): left[g, left_of[j]] * right[t, j].
 
@@ -238,7 +238,7 @@ def multiply(indptr, first, last, start, left, left_of, right, rows):
                 rows[u - offset, j] = own[j] * right[t, j]
 
 
-@divisible
+@njit_nogil
 def product_logits(indptr, first, last, start, left, left_of, right, theta, logits):
     """Logits of the situations in [first, last) of rows that are products (see `multiply`)."""
     offset = indptr[first]
@@ -261,7 +261,7 @@ def product_logits(indptr, first, last, start, left, left_of, right, theta, logi
             logits[u - offset] = (a + b) + (c + e)
 
 
-@divisible
+@njit_nogil
 def product_gradient(indptr, first, last, start, left, left_of, right, counts, visits, residual,
                      totals, gradient):  # fmt: skip
     """Add the gradient of the situations in [first, last) to `gradient`, and note their totals.

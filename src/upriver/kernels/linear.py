@@ -5,12 +5,12 @@ Matrices are kept in their lower triangle. `layout` is a `Layout`, see `kernels.
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, divisible, inner, lean
+from upriver.kernels.compiled import njit_cached, njit_inline, njit_nogil, njit_without_refcounts
 from upriver.kernels.gram import cholesky, solve_lower, solve_upper
 from upriver.kernels.planning import settle
 
 
-@inner
+@njit_inline
 def invert_lower(factor, m, root, start):
     """The inverse of a lower factor, into the flat m x m at root[start:]; zero above the diagonal.
 
@@ -24,7 +24,7 @@ def invert_lower(factor, m, root, start):
             root[start + i * m + j] = x / factor[i, i] if i >= j else 0.0
 
 
-@inner
+@njit_inline
 def squared_norm(root, start, m, x):
     """|R x|^2, R what `invert_lower` left at root[start:].
 
@@ -57,7 +57,7 @@ def squared_norm(root, start, m, x):
     return total
 
 
-@lean
+@njit_without_refcounts
 def shrink(indptr, counts, lam, prob, weight):
     """One-hot ridge: prob = N(s,a,s') / (N(s,a) + lam) and weight = 1 / (N(s,a) + lam).
 
@@ -79,7 +79,7 @@ def shrink(indptr, counts, lam, prob, weight):
             first = stop
 
 
-@compiled
+@njit_cached
 def factor_steps(indptr, counts, phi, lam, factor):
     """Factors (H, d, d) of Lambda_h = lam I + sum over visits at step h of phi phi^T.
 
@@ -105,7 +105,7 @@ def factor_steps(indptr, counts, phi, lam, factor):
         cholesky(matrix, d, lam)
 
 
-@compiled
+@njit_cached
 def norms(phi, factor, norm):
     """||phi(s, a)|| in the inverse of each factored matrix: norm (H, S*A), factor (H, d, d)."""
     d = phi.shape[1]
@@ -117,7 +117,7 @@ def norms(phi, factor, norm):
             norm[h, g] = np.sqrt(solve_lower(factor[h], d, x))
 
 
-@compiled
+@njit_cached
 def largest_projection(phi, factor, normals, largest):
     """max over m of phi(s, a)^T L_h^-T z_{h,m}, into largest (H, S*A).
 
@@ -136,7 +136,7 @@ def largest_projection(phi, factor, normals, largest):
                 largest[h, g] = max(largest[h, g], x)
 
 
-@divisible
+@njit_nogil
 def sweep_regression(
     indptr, successors, pay, counts, paid, factor, noise, phi, low, q_cap, v_cap, seed, v, policy,
     q, span,
@@ -172,7 +172,7 @@ def sweep_regression(
             settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)
 
 
-@inner
+@njit_inline
 def mix(group_table, slots, values, one_hot, g, m, successors, pay, following, x):
     """X_V(g) = sum_s' V(s') x(g, s'), into x[:m], the coordinates of the block of g.
 
@@ -196,7 +196,7 @@ def mix(group_table, slots, values, one_hot, g, m, successors, pay, following, x
         row += w
 
 
-@lean
+@njit_without_refcounts
 def absorb_targets(
     group_table, block_table, slots, features, values, one_hot, matrix_start, successors, pay, lam,
     groups, states, v, gram, target, root, theta, square, lines, places,
@@ -244,7 +244,7 @@ def absorb_targets(
                 theta[features[place + i]] = x[i]
 
 
-@divisible
+@njit_nogil
 def sweep_targets(
     indptr, successors, pay, reward, group_table, block_table, slots, features, values, one_hot,
     matrix_start, root, theta, beta, low, q_cap, v_cap, seed, v, policy, q, span,

@@ -21,7 +21,7 @@ share e of the weight above, because R <= E / r_v: the variance is at most e (1 
 
 import numpy as np
 
-from upriver.kernels.compiled import inner
+from upriver.kernels.compiled import njit_inline
 
 ROUNDS = 30  # of Newton's method, or half way back where it went too far
 CLOSE = 1e-11  # of the spread of the values: as near to the maximum as it is followed
@@ -33,7 +33,7 @@ WORK = 10
 Q, Y, R, GR, D, E, DX, DZ, XO, ZO = range(WORK)  # of each successor
 
 
-@inner
+@njit_inline
 def image(packed, at, m, rows, a, out):
     """rows[:m, out] = G a, a = rows[:m, a], of a triangle that `pessimism.from_last` packed.
 
@@ -53,7 +53,7 @@ def image(packed, at, m, rows, a, out):
     return norm2
 
 
-@inner
+@njit_inline
 def product(packed, at, m, u, t):
     """G_ut; the features of the last successor, m, are 0."""
     row, column = (u, t) if u > t else (t, u)
@@ -63,7 +63,7 @@ def product(packed, at, m, u, t):
     return y if u == t else 0.5 * y
 
 
-@inner
+@njit_inline
 def restart(prob, first, stop, kept):
     """Back to the estimate."""
     for i in range(first, stop):
@@ -72,7 +72,7 @@ def restart(prob, first, stop, kept):
         kept[i, P] = prob[i]
 
 
-@inner
+@njit_inline
 def tilt(prob, first, m, beta, kept):
     """Scale z = G x to x^T z = beta^2; p = prob with its logits shifted by z, the last by 0.
 
@@ -104,7 +104,7 @@ def tilt(prob, first, m, beta, kept):
     return least > 1e-280
 
 
-@inner
+@njit_inline
 def push(prob, first, packed, at, m, u, kept):
     """x and z of where the logarithm of the probability of u rises most from the estimate."""
     for t in range(m):
@@ -112,7 +112,7 @@ def push(prob, first, packed, at, m, u, kept):
     image(packed, at, m, kept[first:], X, Z)
 
 
-@inner
+@njit_inline
 def balanced(first, n, kept, work):
     """(sum of q above 0, q z), the q of the likeliest successor minus the sum of the others.
 
@@ -130,7 +130,7 @@ def balanced(first, n, kept, work):
     return whole, along
 
 
-@inner
+@njit_inline
 def upward(first, packed, at, m, beta, along, whole, kept, work):
     """(K beta^2 E[(V - t)+], the successor with the largest bound of r_u), see above."""
     n, share = m + np.uint64(1), 1.0 / whole
@@ -175,7 +175,7 @@ def upward(first, packed, at, m, beta, along, whole, kept, work):
     return (both if sharper else 0.25) * widest, rival
 
 
-@inner
+@njit_inline
 def newton(first, packed, at, m, inverse, close, along, whole, kept, work):
     """dx and dz = G dx of Newton's method for phi in the plane that touches the sphere, in work.
 
@@ -238,7 +238,7 @@ def newton(first, packed, at, m, inverse, close, along, whole, kept, work):
     return angle2 * inverse, gain * share, bent
 
 
-@inner
+@njit_inline
 def climb(prob, indptr, g, values, top, packed, at, beta, kappa, close, need, kept, work):
     """(top - f at a maximum, no more than the least top - f in the set), from what is kept of g.
 

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from upriver.kernels import Layout
-from upriver.kernels.compiled import compiled, divisible, lean, merged
+from upriver.kernels.compiled import njit_cached, njit_inline_ir, njit_without_refcounts
 from upriver.kernels.gram import cholesky, gram_block, inner_products, solve_rows
 from upriver.kernels.likelihood import evaluate_block, softmax, visited_groups, visits_of
 from upriver.kernels.newton import newton_block
@@ -13,7 +13,7 @@ from upriver.kernels.planning import row_of
 from upriver.kernels.pooled import own_logdet, pool_rows
 
 
-@merged
+@njit_inline_ir
 def measure(
     layout, groups, local, visits, core, lam, prob, width, geometry, geometry_start, factor, size,
     lines, own_lines, total,
@@ -38,7 +38,7 @@ def measure(
     return total
 
 
-@lean
+@njit_without_refcounts
 def refresh(
     group_table, block_table, columns, slots, features, groups, values, max_size, max_successors,
     own, indptr, successors, n_actions, states, actions, everything, local, counts, theta, prob,
@@ -105,7 +105,7 @@ def refresh(
     return -1, -1
 
 
-@partial(divisible, compile=lean)
+@partial(njit_without_refcounts, nogil=True)
 def measure_part(
     group_table, block_table, columns, slots, features, groups, values, max_size, max_successors,
     own, local, counts, theta, prob, width, geometry, logdet, lam, geometry_start, square, lines,
@@ -122,7 +122,7 @@ def measure_part(
     )  # fmt: skip
 
 
-@compiled
+@njit_cached
 def information(layout, counts, theta, lam):
     """log det of lambda I and the Hessian of (2) at theta (d,), whatever the counts (n,)."""
     m = layout.max_size

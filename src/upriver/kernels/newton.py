@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, merged
+from upriver.kernels.compiled import njit_cached, njit_inline_ir
 from upriver.kernels.gram import cholesky, solve_lower, solve_upper
 from upriver.kernels.likelihood import evaluate_block, visited_groups, visits_of
 from upriver.kernels.pooled import own_direction, own_slopes, reduce_slopes
@@ -12,7 +12,7 @@ ITERATIONS = 100
 SMALLEST = 1e-12  # share of a Newton step below which halving it is given up
 
 
-@merged
+@njit_inline_ir
 def newton_block(
     layout, b, groups, counts, theta, lam, keep, hessian, factor, out, left, mean, scratch,
     own_lines,
@@ -83,7 +83,7 @@ def newton_block(
     return False
 
 
-@compiled
+@njit_cached
 def fit_blocks(layout, counts, theta, lam, own_lines):
     """Minimise (2) over every block from the theta given; the first block that failed, or -1."""
     m = layout.max_size

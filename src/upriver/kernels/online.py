@@ -7,7 +7,7 @@ min(h, C - 1). Cost is O(1) in the number of episodes.
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled
+from upriver.kernels.compiled import njit_cached
 from upriver.kernels.gram import add_outer, cholesky, measure_group, solve_lower, solve_upper
 from upriver.kernels.likelihood import evaluate_block, softmax
 from upriver.kernels.planning import largest_group, row_of
@@ -16,14 +16,14 @@ ROOT_STEPS = 100
 ROOT_TOLERANCE = 1e-13
 
 
-@compiled
+@njit_cached
 def view(layout, matrix, matrix_start, b):
     """The m x m matrix of block b, not a copy; matrix is that of one core."""
     m = layout.block_table[b, 2]
     return matrix[matrix_start[b] : matrix_start[b] + m * m].reshape(m, m)
 
 
-@compiled
+@njit_cached
 def factored(block, m, shift, factor):
     """Lower Cholesky factor of block + shift I into factor; False if not positive definite."""
     for i in range(m):
@@ -33,7 +33,7 @@ def factored(block, m, shift, factor):
     return cholesky(factor, m)
 
 
-@compiled
+@njit_cached
 def project(layout, matrix, matrix_start, bound, theta, factor):
     """theta <- the nearest point of the ball ||x|| <= bound in the norm of `matrix`, in place.
 
@@ -79,7 +79,7 @@ def project(layout, matrix, matrix_start, bound, theta, factor):
     return True
 
 
-@compiled
+@njit_cached
 def descend(layout, block, b, step_size, gradient, theta, factor):
     """theta <- theta - step_size * block^-1 gradient on the coordinates of block b."""
     m = layout.block_table[b, 2]
@@ -92,7 +92,7 @@ def descend(layout, block, b, step_size, gradient, theta, factor):
     return True
 
 
-@compiled
+@njit_cached
 def newton(
     layout, matrix_start, indptr, successors, groups, states, sample, weight, bound, theta, matrix,
     moved,
@@ -129,7 +129,7 @@ def newton(
     return -1
 
 
-@compiled
+@njit_cached
 def mirror(
     layout, matrix_start, indptr, successors, groups, states, sample, step_size, bound, theta,
     matrix, moved,
@@ -174,7 +174,7 @@ def mirror(
     return -1
 
 
-@compiled
+@njit_cached
 def refresh(
     layout, matrix_start, groups, moved, everything, theta, matrix,
     prob, width, geometry, geometry_start, logdet,
@@ -227,7 +227,7 @@ def refresh(
     return -1
 
 
-@compiled
+@njit_cached
 def local_bonus(indptr, prob, width, geometry, geometry_start, first, second, bonus):
     """bonus (C, S*A) = first * sum_u p_u ||phi_u - mean|| + second * max_u ||phi_u||^2.
 
@@ -253,7 +253,7 @@ def local_bonus(indptr, prob, width, geometry, geometry_start, first, second, bo
             bonus[c, g] = first * spread + second * width[c, g] * width[c, g]
 
 
-@compiled
+@njit_cached
 def perturb(factor, m, normals, first, xi):
     """xi (m, M) <- L^-T z, of covariance (L L^T)^-1; z is m rows of normals from `first` on."""
     n_samples = normals.shape[1]
@@ -268,7 +268,7 @@ def perturb(factor, m, normals, first, xi):
             xi[i, l] /= factor[i, i]
 
 
-@compiled
+@njit_cached
 def project_noise(layout, g, u, xi, x):
     """x (M,) <- phi_u^T xi for every sample."""
     slots, values = layout.slots, layout.values
@@ -284,7 +284,7 @@ def project_noise(layout, g, u, xi, x):
                 x[l] += value * xi[k, l]
 
 
-@compiled
+@njit_cached
 def random_bonus(
     layout, first, last, matrix_start, matrix, prob, geometry, geometry_start, normals, centred,
     bonus,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from upriver.kernels.compiled import divisible, inner
+from upriver.kernels.compiled import njit_inline, njit_nogil
 from upriver.kernels.ellipsoid import ANGLES, largest_expectation
 from upriver.kernels.maximum import ABOVE, BELOW, CLOSE, KEPT, WORK, climb, restart
 from upriver.kernels.planning import argmax_random_ties, largest_group, settle
@@ -10,7 +10,7 @@ from upriver.kernels.planning import argmax_random_ties, largest_group, settle
 SAME = 1e-10  # of the spread of the values: maxima so close are ties
 
 
-@inner
+@njit_inline
 def sweep_steps(
     indptr, successors, pay, prob, reward, width, geometry, beta, sign,
     half_range, low, q_cap, v_cap, seed, v, policy, q, span, x,
@@ -89,7 +89,7 @@ def sweep_steps(
             v[h, s] = min(best, v_cap[h])
 
 
-@divisible
+@njit_nogil
 def sweep_gradient(
     indptr, successors, pay, prob, reward, width, geometry, beta, sign,
     half_range, low, q_cap, v_cap, seed, v, policy, q, span,
@@ -105,7 +105,7 @@ def sweep_gradient(
     )  # fmt: skip
 
 
-@inner
+@njit_inline
 def squared_norm(x, geometry, n, columns, image):
     """x^T G x, x (n,), of geometry (n, columns), flat: G, or the factor that `keep_rows` keeps."""
     norm2 = 0.0
@@ -128,7 +128,7 @@ def squared_norm(x, geometry, n, columns, image):
     return norm2
 
 
-@divisible
+@njit_nogil
 def sweep_errors(
     indptr, successors, pay, prob, reward, geometry, geometry_start, beta, low, q_cap, v_cap, seed,
     v, policy, q, span,
@@ -161,7 +161,7 @@ def sweep_errors(
             settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)
 
 
-@divisible
+@njit_nogil
 def sweep_exact(
     indptr, successors, pay, prob, reward, geometry, packed, kappa, geometry_start, beta, memory,
     low, q_cap, v_cap, seed, v, policy, q, span,

@@ -11,7 +11,7 @@ K beta. The better one is taken until it is close, for the actions that might be
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, inner
+from upriver.kernels.compiled import njit_cached, njit_inline
 from upriver.kernels.ellipsoid import ANGLES, largest_expectation
 from upriver.kernels.planning import largest_group
 
@@ -36,10 +36,10 @@ def inner_products(indptr, start, rows, out):
 
 
 # sums in any order, so that several numbers are added at once
-inner_products = compiled(inner_products, fastmath={"reassoc", "contract"})
+inner_products = njit_cached(inner_products, fastmath={"reassoc", "contract"})
 
 
-@compiled
+@njit_cached
 def centre(indptr, start, prob, products):
     """The products of features minus their mean under prob, in place."""
     means = np.empty(largest_group(indptr))
@@ -57,7 +57,7 @@ def centre(indptr, start, prob, products):
                 products[at + u * n + t] += whole - means[u] - means[t]
 
 
-@compiled
+@njit_cached
 def from_last(indptr, start, products, prob, beta, packed, kappa):
     """The products of the features minus those of the pair's last successor, and kappa.
 
@@ -103,7 +103,7 @@ def from_last(indptr, start, products, prob, beta, packed, kappa):
         kappa[g] = grown if grown < kappa[g] else kappa[g]
 
 
-@inner
+@njit_inline
 def lowest(prob, first, values, products, at, n, beta, curved, close, x, z, p):
     """A lower bound of f that is at most `close` of what it allows for below the minimum, or -inf.
 
@@ -151,7 +151,7 @@ def lowest(prob, first, values, products, at, n, beta, curved, close, x, z, p):
     return -np.inf
 
 
-@compiled
+@njit_cached
 def sweep(
     indptr, successors, pay, prob, reward, geometry, start, packed, kappa, beta, close, v,
     policy, q,

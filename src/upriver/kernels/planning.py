@@ -4,10 +4,10 @@ from functools import partial
 
 import numpy as np
 
-from upriver.kernels.compiled import divisible, inner, lean
+from upriver.kernels.compiled import njit_inline, njit_without_refcounts
 
 
-@inner
+@njit_inline
 def scramble(x):
     """The splitmix64 finaliser: a random-looking 64-bit word for each word."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
@@ -16,7 +16,7 @@ def scramble(x):
     return x ^ (x >> np.uint64(31))
 
 
-@inner
+@njit_inline
 def argmax_random_ties(q, start, n_actions, word):
     """Index of the largest of q[start : start + n_actions], uniform among exact ties."""
     best = q[start]
@@ -36,7 +36,7 @@ def argmax_random_ties(q, start, n_actions, word):
     return arg
 
 
-@inner
+@njit_inline
 def settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q):
     """Clip the Q of state s, play the largest, ties at random; a missing pair is never played."""
     n_actions = q.shape[0] // policy.shape[1]
@@ -48,7 +48,7 @@ def settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q):
     v[h, s] = min(q[start + a], v_cap[h])
 
 
-@inner
+@njit_inline
 def largest_group(indptr):
     """U, the largest number of successors of a pair."""
     most = 0
@@ -57,7 +57,7 @@ def largest_group(indptr):
     return most
 
 
-@partial(divisible, compile=lean)
+@partial(njit_without_refcounts, nogil=True)
 def sweep(
     indptr, successors, pay, prob, reward, bonus, beta, scale, low, q_cap, v_cap, seed, v, policy,
     q, span,
@@ -124,7 +124,7 @@ def sweep(
             values[s] = min(best, v_most)
 
 
-@lean
+@njit_without_refcounts
 def last_change(policy, previous):
     """The last step at which two policies (H, S) differ, or -1."""
     for h in range(policy.shape[0] - 1, -1, -1):
@@ -134,7 +134,7 @@ def last_change(policy, previous):
     return -1
 
 
-@partial(divisible, compile=lean)
+@partial(njit_without_refcounts, nogil=True)
 def evaluate(indptr, successors, prob, reward, policy, previous, v, last, h, s, t):
     """V^pi (H+1, S) in place, of the steps from `last` down to h and the states s to t, left out.
 
@@ -163,7 +163,7 @@ def evaluate(indptr, successors, prob, reward, policy, previous, v, last, h, s, 
     return True
 
 
-@lean
+@njit_without_refcounts
 def evaluate_mixed(indptr, successors, prob, reward, mixture, v):
     """V^pi (H+1, S) in place of a randomised policy: mixture (1|H, S*A) of probabilities."""
     horizon = v.shape[0] - 1
@@ -184,7 +184,7 @@ def evaluate_mixed(indptr, successors, prob, reward, mixture, v):
             v[h, s] = total
 
 
-@inner
+@njit_inline
 def pick(weights, start, stop, u):
     """The first i in [start, stop) where the running sum of weights exceeds u; the last if none."""
     total = 0.0
@@ -195,7 +195,7 @@ def pick(weights, start, stop, u):
     return stop - 1
 
 
-@inner
+@njit_inline
 def rollout(
     indptr, successors, prob, reward, pay, starts, start_prob, policy, uniforms, states, actions,
     rewards,
@@ -225,7 +225,7 @@ def rollout(
     return total
 
 
-@lean
+@njit_without_refcounts
 def play(
     indptr, successors, prob, expected, reward, pay, starts, start_prob, best, last, uniforms,
     figures, v, k, row, policy, previous, states, actions, rewards,
@@ -253,7 +253,7 @@ def play(
     return True
 
 
-@lean
+@njit_without_refcounts
 def stream(
     indptr, successors, prob, reward, pay, starts, start_prob, mixture, n_actions, restart,
     uniforms, state, states, actions, rewards,
@@ -281,7 +281,7 @@ def stream(
     return uniforms.shape[0], s
 
 
-@inner
+@njit_inline
 def row_of(indptr, successors, g, target):
     """The row of the triple that leads from group g to state `target`, or -1."""
     low, high = indptr[g], indptr[g + 1]
@@ -294,7 +294,7 @@ def row_of(indptr, successors, g, target):
     return low if low < indptr[g + 1] and successors[low] == target else -1
 
 
-@lean
+@njit_without_refcounts
 def count(indptr, successors, n_actions, states, actions, counts, touched):
     """Add an episode to counts (1|H, n); touched (H,) gets the group of each step.
 
@@ -310,7 +310,7 @@ def count(indptr, successors, n_actions, states, actions, counts, touched):
     return -1
 
 
-@lean
+@njit_without_refcounts
 def check_episode(states, actions, rewards, n_states, n_actions, indptr):
     """3 h + (0, 1, 2) for the first step h whose state, action or reward cannot be; else -1."""
     for h in range(states.shape[0]):
@@ -328,7 +328,7 @@ def check_episode(states, actions, rewards, n_states, n_actions, indptr):
     return -1
 
 
-@lean
+@njit_without_refcounts
 def rollout_batch(
     indptr, successors, prob, reward, pay, starts, start_prob, policy, uniforms, states, actions,
     rewards,

@@ -16,11 +16,11 @@ eliminate: there m = 0 and the covariance is diagonal.
 
 import numpy as np
 
-from upriver.kernels.compiled import inner
+from upriver.kernels.compiled import njit_inline
 from upriver.kernels.likelihood import softmax, visits_of, weigh
 
 
-@inner
+@njit_inline
 def project(layout, g, step, out):
     """out[n + u] <- x_u^T step, with step in the slots of the group's block."""
     table, slots, values = layout.group_table, layout.slots, layout.values
@@ -32,7 +32,7 @@ def project(layout, g, step, out):
         out[n + u] = x
 
 
-@inner
+@njit_inline
 def own_slopes(layout, groups, counts, theta, lam, slope, out):
     """slope[row] <- the derivative of (2) by the own effect of each row, in log-odds."""
     own = layout.own
@@ -46,7 +46,7 @@ def own_slopes(layout, groups, counts, theta, lam, slope, out):
             slope[first + u] = residual + lam * theta[place + u] / own
 
 
-@inner
+@njit_inline
 def reduce_slopes(layout, groups, counts, theta, lam, slope, gradient, out, left):
     """gradient -= sum_u k_u slope_u (x_u - m): what the own effects take from the shared ones."""
     table, slots, values = layout.group_table, layout.slots, layout.values
@@ -67,7 +67,7 @@ def reduce_slopes(layout, groups, counts, theta, lam, slope, gradient, out, left
                 gradient[slots[place + j]] -= share * values[row + j]
 
 
-@inner
+@njit_inline
 def own_direction(layout, groups, counts, theta, lam, step, slope, direction, out, left):
     """direction[row] <- the own part of H^-1 (gradient), its shared part being `step` (m,).
 
@@ -96,7 +96,7 @@ def own_direction(layout, groups, counts, theta, lam, step, slope, direction, ou
     return square
 
 
-@inner
+@njit_inline
 def own_logdet(layout, g, visits, lam, local, out):
     """log det of the own block of group g, where out comes with p."""
     n = layout.group_table[g + 1, 0] - layout.group_table[g, 0]
@@ -112,7 +112,7 @@ def own_logdet(layout, g, visits, lam, local, out):
     return result + np.log(left) if local else result
 
 
-@inner
+@njit_inline
 def pool_rows(layout, g, m, visits, lam, local, rows, squares, out, left):
     """rows[u] <- [L^-1 (x_u - k_u (x_u - m)), k_u / sqrt(sum a)]: their products are those of H^-1.
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, divisible, inner
+from upriver.kernels.compiled import njit_cached, njit_inline, njit_nogil
 from upriver.kernels.planning import largest_group, settle
 
 ROOT_STEPS = 60
 
 
-@inner
+@njit_inline
 def dual(values, p, n, top, gap):
     """(f, f') at nu = top + gap of f(nu) = sum p log(nu - V) + log sum p / (nu - V), p > 0."""
     logs = 0.0
@@ -23,7 +23,7 @@ def dual(values, p, n, top, gap):
     return logs + np.log(first), first - second / first
 
 
-@compiled
+@njit_cached
 def largest_in_kl_ball(values, p, n, size):
     """max of q . values over distributions q on n successors with KL(p || q) <= size.
 
@@ -80,7 +80,7 @@ def largest_in_kl_ball(values, p, n, size):
     return max(free * top + (1.0 - free) * value / total, mean)
 
 
-@divisible
+@njit_nogil
 def sweep_kl(
     indptr, successors, pay, prob, reward, size, low, q_cap, v_cap, seed, v, policy, q, span
 ):

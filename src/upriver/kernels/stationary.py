@@ -5,13 +5,13 @@ Values are relative: only their differences matter, so that they stay small and 
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, lean
+from upriver.kernels.compiled import njit_cached, njit_without_refcounts
 
 CLOSED = 1e-13
 """Leaving a set of states more rarely in a step counts as never; rounding is not far below."""
 
 
-@lean
+@njit_without_refcounts
 def improve(indptr, successors, prob, reward, discount, q, w, u, policy):
     """u = max_a (r + discount * P w) and its argmax; returns the least and largest u - w.
 
@@ -57,7 +57,7 @@ def improve(indptr, successors, prob, reward, discount, q, w, u, policy):
     return low, high
 
 
-@lean
+@njit_without_refcounts
 def follow(indptr, successors, prob, reward, policy, followed, start, to, weight, pay):
     """The chain of a policy (S,): start (S+1,), to and weight (m,), pay (S,), packed tightly.
 
@@ -85,7 +85,7 @@ def follow(indptr, successors, prob, reward, policy, followed, start, to, weight
     start[n_states] = place
 
 
-@compiled
+@njit_cached
 def advance(start, to, weight, pay, discount, lazy, enough, most, w, u):
     """Up to `most` times w <- w + (1 - lazy) * (pay + discount * P w - w), and at last less w[0].
 
@@ -117,7 +117,7 @@ def advance(start, to, weight, pay, discount, lazy, enough, most, w, u):
     return done
 
 
-@compiled
+@njit_cached
 def furthest(indptr, successors, n_actions, enough):
     """max |s' - s| over the triples, or the first that is more than `enough`."""
     far = 0
@@ -130,7 +130,7 @@ def furthest(indptr, successors, n_actions, enough):
     return far
 
 
-@compiled
+@njit_cached
 def eliminate(start, to, weight, discount, reach, c, x, band):
     """x = c - gain + discount * P x of a chain, by censoring one state after the other.
 
@@ -195,7 +195,7 @@ def eliminate(start, to, weight, discount, reach, c, x, band):
     return True
 
 
-@compiled
+@njit_cached
 def leave(indptr, successors, n_actions, label, allowed, alive):
     """Forbid pairs that may leave their class or meet a dead state; kill states without a pair.
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, divisible
+from upriver.kernels.compiled import njit_cached, njit_nogil
 from upriver.kernels.planning import count, settle
 
 
-@compiled
+@njit_cached
 def absorb(indptr, successors, n_actions, states, actions, counts, visits, prob, touched):
     """Add an episode to counts (1, n) and visits (S*A,), and bring the frequencies up to date.
 
@@ -24,7 +24,7 @@ def absorb(indptr, successors, n_actions, states, actions, counts, visits, prob,
     return -1
 
 
-@compiled
+@njit_cached
 def until_doubled(pairs, visits):
     """The first k with a pair as often in pairs[:k] as max(1, visits) says, or all."""
     new = np.zeros(visits.shape[0])
@@ -36,7 +36,7 @@ def until_doubled(pairs, visits):
     return pairs.shape[0]
 
 
-@compiled
+@njit_cached
 def largest_in_l1_ball(values, p, first, order, n, radius):
     """max of p' . values over distributions p' with ||p' - p||_1 <= radius.
 
@@ -59,7 +59,7 @@ def largest_in_l1_ball(values, p, first, order, n, radius):
     return expected
 
 
-@compiled
+@njit_cached
 def rank(values, n, order):
     """order[:n] such that values[order] ascends; an insertion sort, since n is small."""
     for i in range(n):
@@ -70,7 +70,7 @@ def rank(values, n, order):
         order[j] = i
 
 
-@divisible
+@njit_nogil
 def sweep_l1(
     indptr, successors, pay, prob, reward, radius, low, q_cap, v_cap, seed, v, policy, q, span
 ):
@@ -117,7 +117,7 @@ def sweep_l1(
             settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)
 
 
-@divisible
+@njit_nogil
 def sweep_visits(
     indptr, successors, pay, prob, reward, doubt, visits, variance, optimistic, flat, linear, ahead,
     low, q_cap, v_cap, seed, v, policy, q, span,
@@ -172,7 +172,7 @@ def sweep_visits(
             settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)
 
 
-@compiled
+@njit_cached
 def normalise(indptr, weights, prob):
     """prob (1, n) <- weights (n,) divided by their sum in each pair; uniform where the sum is 0."""
     for g in range(indptr.shape[0] - 1):

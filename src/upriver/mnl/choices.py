@@ -97,7 +97,7 @@ class Choices:
             return self.portions[i].add(theta, *more), *more
 
         n = len(self.portions)
-        for more, slope, bend in kernels.compiled.each(part, n, n):
+        for more, slope, bend in kernels.compiled.parallel_ranges(part, n, n):
             loss += more
             gradient += slope
             hessian = hessian if bend is None else hessian + bend

@@ -166,7 +166,7 @@ def measure_in_parts(features: Features, model: Model, local: bool, geometry_sta
             last,
         )  # fmt: skip
 
-    model.logdet[0, 0] += sum(kernels.compiled.each(part, len(layout.groups), PARTS))
+    model.logdet[0, 0] += sum(kernels.compiled.parallel_ranges(part, len(layout.groups), PARTS))
 
 
 def logdet_ratio(features: Features, model: Model) -> float:

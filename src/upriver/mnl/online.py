@@ -30,8 +30,8 @@ from upriver.checks import Array, nonnegative_number, positive_number
 from upriver.display import displayed
 from upriver.features import Features
 from upriver.mdp import Task
-from upriver.mnl.confidence import Evidence, check_theory
 from upriver.mnl.model import Transitions, add_counts
+from upriver.mnl.radii import Evidence, check_theory
 
 
 @displayed

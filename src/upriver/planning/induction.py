@@ -206,7 +206,7 @@ def swept(
         kernel(*given, whole(task.horizon, task.n_states))
     else:
         for h in reversed(range(task.horizon)):
-            kernels.compiled.each(
+            kernels.compiled.parallel_ranges(
                 lambda s, t, h=h: kernel(*given, np.array([h, h + 1, s, t])), task.n_states
             )
     backup = partial(backed_up, task, kernel, arrays, constants, by_step, clip, v)

@@ -109,7 +109,11 @@ def renew(mdp: FiniteMDP, policy: Array, previous: Array, v: Array) -> bool:
     if task.n_triples < kernels.LARGE:
         return kernel(*given, last, 0, 0, task.n_states)
     return all(
-        all(kernels.compiled.each(lambda s, t, h=h: kernel(*given, h, h, s, t), task.n_states))
+        all(
+            kernels.compiled.parallel_ranges(
+                lambda s, t, h=h: kernel(*given, h, h, s, t), task.n_states
+            )
+        )
         for h in range(last, -1, -1)
     )
 
