@@ -300,14 +300,14 @@ def test_a_true_model_fits_and_a_wrong_one_does_not(frame, model):
     # at the maximum the expected total of every column is the observed one
     assert table["expected"].sum() == pytest.approx(len(frame))
     assert model.calibration(5)["n"].sum() == sum(len(clinic.REACH[s]) for s in frame["state"])
-    assert model.plot_calibration(5).axes
 
 
 def test_a_plan_at_fixed_covariates(frame, model):
     pays = {"well": 1.0, "ill": 0.6, "bad": 0.2, "dead": 0.0}
     values = []
     for age in (-1.0, 0.0, 1.0):
-        mdp = model.to_mdp(lambda s, a: pays[s], 12, at={"age": age}, start="ill")
+        at = model.at(age=age, horizon=12, reward=lambda s, a: pays[s])
+        mdp = at.to_mdp("ill")
         plan = up.plan_from_model(model.at({"age": age}, horizon=12, reward=lambda s, a: pays[s]))
         np.testing.assert_allclose(plan.v, up.solve(mdp).v, rtol=1e-12)
         values.append(plan.v[0, list(model.log.space.states).index("ill")])

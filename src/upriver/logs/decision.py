@@ -59,7 +59,6 @@ class Decision:
 
     @property
     def task(self) -> Task:
-        assert self.model.task is not None
         return self.model.task
 
     def card(self) -> Card:
@@ -162,7 +161,6 @@ def decide(
         reward=None if isinstance(reward, str) else reward,
     )  # fmt: skip
     task = check_model(model).task
-    assert task is not None
     episodes = None
     if episode is not None:
         episodes = read_episodes(task, table, columns, episode, step, None, weights, missing)
@@ -201,7 +199,6 @@ def by_text(what: str, names: Iterable[Any], given: Any) -> Any:
 def first_states(model: TransitionModel, start: Any, episodes: Episodes | None) -> dict[Any, float]:
     """Return {state: probability} of the first state; see `decide`."""
     task = model.task
-    assert task is not None
     if start is not None:
         given = start if isinstance(start, Mapping) else {start: 1.0}
         return {by_text("start", task.state_names, s): p for s, p in given.items()}
@@ -232,9 +229,7 @@ def decision_page(decision: Decision) -> str:
     if decision.checks is not None:
         verdict = decision.checks.verdict[:1].upper() + decision.checks.verdict[1:]
     elif task.infinite_horizon:
-        verdict = (
-            "They follow episodes to a last step, which an infinite horizon does not have."
-        )
+        verdict = "They follow episodes to a last step, which an infinite horizon does not have."
     else:
         verdict = "Name the column of the episode (--episode) to make them."
     text = {

@@ -16,7 +16,6 @@ from upriver.logs.tables import Table, array_of, import_packages, listed, sort_d
 from upriver.mnl.choices import in_chunks
 
 if TYPE_CHECKING:
-    from upriver.logs.goodness import Cells
     from upriver.logs.model import FittedLog, TransitionModel
     from upriver.mnl.fitted import FittedMNL
 
@@ -71,8 +70,21 @@ def standard_errors(model: TransitionModel, gradient: Array) -> Array:
     return np.sqrt(np.einsum("ij,ij->i", gradient @ model.fitted.covariance, gradient))
 
 
-def predict(model: TransitionModel, frame: Any, confidence: float) -> Any:
-    """Return the table of `TransitionModel.predict`."""
+def predict(model: TransitionModel, frame: Any, confidence: float = 0.95) -> Any:
+    """Return probabilities of every candidate for new rows, with delta-method intervals.
+
+    Parameters
+    ----------
+    frame
+        A table with the columns of state and action, and the covariates.
+    confidence
+        Of the intervals, which are made on the scale of log-odds, so they lie between 0 and 1.
+
+    Returns
+    -------
+    A data frame with one row per row of `frame` and candidate: row, state, action, next_state,
+    probability, standard_error, low, high.
+    """
     (pd,) = import_packages("a table of predictions", "pandas")
     z, log = normal_quantile(confidence), formula_log(model, "predict")
     space, covariates = log.space, list(log.situations.covariates)
@@ -108,8 +120,13 @@ def predict(model: TransitionModel, frame: Any, confidence: float) -> Any:
     })  # fmt: skip
 
 
-def marginal_effects(model: TransitionModel, name: str, confidence: float) -> Any:
-    """Return the table of `TransitionModel.marginal_effects`."""
+def marginal_effects(model: TransitionModel, name: str, confidence: float = 0.95) -> Any:
+    """Return average marginal effects of a covariate, or of the action, on each next state.
+
+    Of numbers it is the mean over the log of the derivative of the probability; of words, of the
+    difference to the first word. The columns are next_state, to, effect, standard_error, low and
+    high.
+    """
     (pd,) = import_packages("a table of effects", "pandas")
     z, log = normal_quantile(confidence), formula_log(model, "marginal_effects")
     space, of = log.space, log.situations
@@ -203,8 +220,21 @@ def averages(
     return mean, total
 
 
-def wald(model: TransitionModel, names: Sequence[str]) -> TestResult:
-    """Return the test of `TransitionModel.wald`."""
+def likelihood_ratio(model: TransitionModel, smaller: TransitionModel) -> TestResult:
+    """Return the test of a nested model: does it lose more than chance would explain?
+
+    Both must be fitted to the same log without penalty. Rows of one cluster that depend on each
+    other make the test too sharp: then use `wald` with clustered errors.
+    """
+    check_nested(model, smaller)
+    degrees = len(model.theta) - len(smaller.theta)
+    statistic = max(2.0 * (model.llf - smaller.llf), 0.0)
+    return TestResult(statistic, degrees, float(special.chdtrc(degrees, statistic)))
+
+
+def wald(model: TransitionModel, names: str | Sequence[str]) -> TestResult:
+    """Return the test that the named coefficients or terms are all 0, with the model's errors."""
+    names = [names] if isinstance(names, str) else list(names)
     columns = model.coefficient_names
     terms = columns if model.log is None else model.log.design.terms
     chosen: list[int] = []
@@ -231,7 +261,8 @@ def check_nested(larger: TransitionModel, smaller: TransitionModel) -> None:
                 f"{name} was fitted with regularization {model.fitted.regularization:g}; the "
                 "likelihood-ratio test needs regularization=0"
             )
-    if triple_counts(larger) != triple_counts(smaller):
+    (names, *large), (others, *small) = triple_counts(larger), triple_counts(smaller)
+    if names != others or not all(map(same_numbers, large, small)):
         raise ValueError("smaller was fitted to another log; both models need the same one")
     if len(smaller.theta) >= len(larger.theta):
         raise ValueError(
@@ -244,20 +275,18 @@ def check_nested(larger: TransitionModel, smaller: TransitionModel) -> None:
         )
 
 
-def triple_counts(model: TransitionModel) -> dict[Any, float]:
-    """Return {(state, action, next state): weight} of all candidates of a model's log."""
-    if model.log is None:
-        assert model.task is not None
-        keys = zip(*(x.tolist() for x in model.task.triples), strict=True)
-        return dict(zip(keys, model.counts.tolist(), strict=True))
-    space, of = model.log.space, model.log.situations
-    pairs = np.repeat(of.pair, np.diff(of.indptr))
-    key, cell = np.unique(pairs * len(space.states) + of.successor, return_inverse=True)
-    counts = np.bincount(cell, model.log.data.counts).tolist()
-    names = [(*space.names(k // len(space.states)), space.states[k % len(space.states)])
-             for k in key.tolist()]  # fmt: skip
-    # sums of weights in another order may differ in the last bits
-    return {name: float(f"{n:.10g}") for name, n in zip(names, counts, strict=True)}
+def triple_counts(model: TransitionModel) -> tuple[Any, Array, Array]:
+    """Return the names of states and actions, and the numbers and weights of all triples."""
+    if model.log is not None:
+        space = model.log.space
+        return (list(space.states), list(space.actions)), *model.log.triple_counts()
+    task = model.features.task
+    return (task.states, task.actions), task.indptr, model.counts
+
+
+def same_numbers(a: Array, b: Array) -> bool:
+    """Return whether two arrays are equal up to the order of sums."""
+    return a.shape == b.shape and np.allclose(a, b, rtol=1e-9, atol=0.0)
 
 
 def is_nested(larger: TransitionModel, smaller: TransitionModel) -> bool:
@@ -288,7 +317,7 @@ def is_nested(larger: TransitionModel, smaller: TransitionModel) -> bool:
 
 
 def residuals(model: TransitionModel) -> Any:
-    """Return the table of `TransitionModel.residuals`."""
+    """Return observed and expected transitions of each (s, a, s'), with Pearson residuals."""
     (pd,) = import_packages("a table of residuals", "pandas")
     cells = model.cells()
     expected = np.repeat(cells.visits, cells.sizes) * cells.probability
@@ -310,9 +339,10 @@ def residuals(model: TransitionModel) -> Any:
     })  # fmt: skip
 
 
-def calibration(cells: Cells, bins: int) -> Any:
-    """Return the table of `TransitionModel.calibration`."""
+def calibration(model: TransitionModel, bins: int = 10) -> Any:
+    """Return mean predicted probabilities and observed frequencies, in bins of equal size."""
     (pd,) = import_packages("a table of frequencies", "pandas")
+    cells = model.cells()
     weight = np.repeat(cells.visits, cells.sizes)
     some = weight > 0
     p, n, seen = cells.probability[some], weight[some], cells.counts[some]
@@ -330,24 +360,8 @@ def calibration(cells: Cells, bins: int) -> Any:
     })  # fmt: skip
 
 
-def plot_calibration(table: Any) -> Any:
-    """Return a figure of `calibration`: a model is calibrated where points are on the diagonal."""
-    from upriver.display import figures
-
-    with figures.styled():
-        figure, axes = figures.blank(figures.WIDTHS["one"], figures.WIDTHS["one"])
-        axes[0, 0].plot([0, 1], [0, 1], color=figures.PALE, linewidth=1)
-        axes[0, 0].errorbar(
-            table["predicted"], table["observed"], 1.96 * table["standard_error"],
-            fmt="o", color=figures.BLUE, markersize=4, linewidth=1,
-        )  # fmt: skip
-        axes[0, 0].set(xlabel="predicted probability", ylabel="observed frequency")
-        axes[0, 0].set(xlim=(0, 1), ylim=(0, 1))
-    return figure
-
-
-def compare(models: Sequence[TransitionModel]) -> Any:
-    """Return the table of `TransitionModel.compare`."""
+def compare(*models: TransitionModel) -> Any:
+    """Return models side by side: coefficients with errors, log-likelihood, AIC, BIC."""
     (pd,) = import_packages("a table of models", "pandas")
 
     columns = {}

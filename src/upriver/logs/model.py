@@ -17,7 +17,6 @@ from upriver.display.card import brief
 from upriver.features import Features
 from upriver.logs import effects
 from upriver.logs.design import Design
-from upriver.logs.effects import TestResult
 from upriver.logs.goodness import Cells, GoodnessOfFit, goodness_of_fit
 from upriver.logs.situations import Situations, StateSpace, build_situations, expand
 from upriver.logs.tables import array_of, listed
@@ -53,6 +52,13 @@ class FittedLog(NamedTuple):
     reward: Any
     """Horizon, discount and reward that `at` takes unless others are given."""
 
+    def triple_counts(self) -> tuple[Array, Array]:
+        """Return the numbers (s * A + a) * S + s' of all candidates, and their weights."""
+        of = self.situations
+        key = np.repeat(of.pair, np.diff(of.indptr)) * len(self.space.states) + of.successor
+        keys, cell = np.unique(key, return_inverse=True)
+        return keys, np.bincount(cell, self.data.counts)
+
 
 @displayed
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,8 +73,8 @@ class TransitionModel:
     fitted: FittedMNL
     log: FittedLog | None = None
     """The situations of the log; None where features were given instead of a formula."""
-    task: Task | None = None
-    """States, actions, rewards and horizon; None as long as covariates have no values."""
+    task: Any = None
+    """The `Task`: states, actions, rewards, horizon; None as long as covariates have no values."""
     steps: tuple[Features, ...] = ()
     """The features: one for all steps, or one for each."""
     offsets: tuple[Array | float, ...] = ()
@@ -173,7 +179,6 @@ class TransitionModel:
     def card(self) -> Card:
         card = self.fitted.card()
         if self.log is None:
-            assert self.task is not None
             return card._replace(of=self.task.card().brief)
         sizes = {"states": len(self.log.space.states), "actions": len(self.log.space.actions)}
         at = "".join(f", {name} {brief(value)}" for name, value in self.values.items())
@@ -216,58 +221,13 @@ class TransitionModel:
         """
         return goodness_of_fit(self.cells(), self.fitted, replicates, seed)
 
-    def likelihood_ratio(self, smaller: TransitionModel) -> TestResult:
-        """Return the test of a nested model: does it lose more than chance would explain?
-
-        Both must be fitted to the same log without penalty. Rows of one cluster that depend on each
-        other make the test too sharp: then use `wald` with clustered errors.
-        """
-        effects.check_nested(self, smaller)
-        degrees = len(self.theta) - len(smaller.theta)
-        statistic = max(2.0 * (self.llf - smaller.llf), 0.0)
-        return TestResult(statistic, degrees, float(special.chdtrc(degrees, statistic)))
-
-    def wald(self, names: str | Sequence[str]) -> TestResult:
-        """Return the test that the named coefficients or terms are all 0."""
-        return effects.wald(self, [names] if isinstance(names, str) else list(names))
-
-    def residuals(self) -> Any:
-        """Return observed and expected transitions of each cell, with Pearson residuals."""
-        return effects.residuals(self)
-
-    def calibration(self, bins: int = 10) -> Any:
-        """Return mean predicted probabilities and observed frequencies, in bins of equal size."""
-        return effects.calibration(self.cells(), bins)
-
-    def plot_calibration(self, bins: int = 10) -> Any:
-        """Return a figure of `calibration`."""
-        return effects.plot_calibration(self.calibration(bins))
-
-    def compare(self, *others: TransitionModel) -> Any:
-        """Return models side by side: coefficients with errors, log-likelihood, AIC, BIC."""
-        return effects.compare((self, *others))
-
-    # Predictions.
-
-    def predict(self, frame: Any, confidence: float = 0.95) -> Any:
-        """Return probabilities of every candidate for new rows, with delta-method intervals.
-
-        Returns
-        -------
-        A data frame with one row per row of `frame` and candidate: row, state, action, next_state,
-        probability, standard_error, low, high. The interval is made on the scale of log-odds, so it
-        lies between 0 and 1.
-        """
-        return effects.predict(self, frame, confidence)
-
-    def marginal_effects(self, name: str, confidence: float = 0.95) -> Any:
-        """Return average marginal effects of a covariate, or of the action, on each next state.
-
-        Of numbers it is the mean over the log of the derivative of the probability; of words, of
-        the difference to the first word. The columns are next_state, to, effect, standard_error,
-        low and high.
-        """
-        return effects.marginal_effects(self, name, confidence)
+    likelihood_ratio = effects.likelihood_ratio
+    wald = effects.wald
+    residuals = effects.residuals
+    calibration = effects.calibration
+    compare = effects.compare
+    predict = effects.predict
+    marginal_effects = effects.marginal_effects
 
     def transitions(
         self, state: Any, action: Any, confidence: float = 0.95, step: int = 0
@@ -338,32 +298,28 @@ class TransitionModel:
             A function (state, action) -> number, {state: number} with 0 for other states, or an
             array (S, A) or (H, S, A). What `fit_transitions` was given unless another is given.
         """
-        given = {**(values or {}), **covariates}
+        given = {**self.values, **(values or {}), **covariates}
         if self.log is None:
             return at_task(self, given, horizon, discount, reward)
-        log = self.log
-        if horizon is None and discount is None:
+        log, task = self.log, self.task
+        if horizon is not None or discount is not None:
+            if log.design.per_step not in {**(values or {}), **covariates}:
+                given.pop(log.design.per_step, None)  # the steps of another horizon
+        elif task is not None:  # the model keeps what it has
+            horizon = None if task.infinite_horizon else task.horizon
+            discount = None if task.discount == 1.0 else task.discount
+        else:
             horizon, discount = log.horizon, log.discount
-        return at_values(self, given, horizon, discount, log.reward if reward is None else reward)
+        if reward is None:
+            reward = log.reward if task is None else task.reward
+        return at_values(self, given, horizon, discount, reward)
 
-    def to_mdp(
-        self,
-        reward: Any = None,
-        horizon: int | None = None,
-        at: Mapping[str, Any] | None = None,
-        start: Any = None,
-        discount: float | None = None,
-    ) -> FiniteMDP:
-        """Return the MDP of the estimated probabilities; see `at`.
+    def to_mdp(self, start: Any = None) -> FiniteMDP:
+        """Return the MDP of the estimated probabilities.
 
         start: the first state, or {state: probability}; the first state of the task unless given.
         """
-        changed = at is not None or discount is not None or self.task is None
-        if changed or reward is not None or horizon is not None:
-            model = self.at(at, horizon=horizon, discount=discount, reward=reward)
-        else:
-            model = self
-        return from_model(model.task, model.prob, start=start)
+        return from_model(check_model(self).task, self.prob, start=start)
 
 
 def check_model(model: Any) -> TransitionModel:
@@ -385,7 +341,6 @@ def formula_text(formula: Any) -> str:
 def cells_of_task(model: TransitionModel) -> Cells:
     """Return the pairs of a task that the log has rows of, with their triples as cells."""
     task, features = check_model(model).task, model.features
-    assert task is not None
     pair = np.repeat(np.arange(len(task.sizes)), task.sizes)
     seen = (np.bincount(pair, model.counts, len(task.sizes)) > 0) & (task.sizes > 1)
     rows, pairs = np.flatnonzero(seen[pair]), np.flatnonzero(seen)
@@ -413,12 +368,10 @@ def at_task(
 ) -> TransitionModel:
     """Return a model of features with another horizon, discount or reward."""
     task = check_model(model).task
-    assert task is not None
     if values:
         raise ValueError(f"at names {next(iter(values))!r}; the model has no covariates")
     if reward is not None:
         model = with_reward(model, reward)
-        assert model.task is not None
         task = model.task
     if horizon is not None or discount is not None:
         rule = checked_discount(horizon, discount)
@@ -429,7 +382,6 @@ def at_task(
 def with_reward(model: TransitionModel, reward: Any) -> TransitionModel:
     """Return a model with other rewards."""
     task = check_model(model).task
-    assert task is not None
     table = reward_table(list(task.state_names), list(task.action_names), reward)
     task = replace(task, reward=table, next_state_reward=None, reward_range=None)
     return replace(model, task=task)
@@ -472,9 +424,8 @@ def at_values(
         steps.append(Features(task, rows, names=log.design.names))
         offsets.append(logits)
     key = np.repeat(np.arange(len(sizes)), sizes) * task.n_states + task.successors
-    of = log.situations
-    of_row = np.repeat(of.pair, np.diff(of.indptr)) * task.n_states + of.successor
-    counts = np.bincount(np.searchsorted(key, of_row), log.data.counts, task.n_triples)
+    counts, (keys, weight) = np.zeros(task.n_triples), log.triple_counts()
+    counts[np.searchsorted(key, keys)] = weight
     return replace(
         model, task=task, steps=tuple(steps), offsets=tuple(offsets), counts=counts, values=values
     )

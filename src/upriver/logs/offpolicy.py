@@ -97,7 +97,6 @@ def check_policy_value(
         change with the step, and one table for all steps otherwise.
     """
     task = check_model(model).task
-    assert task is not None
     if task.infinite_horizon:
         raise ValueError("the task has an infinite horizon; check_policy_value needs a last step")
     data = read_episodes(task, log, tuple(columns), episode, step, reward, weights, missing)
@@ -109,7 +108,6 @@ def check_episodes(
 ) -> ValueChecks:
     """Return the checks of `check_policy_value` for episodes that were read."""
     z, task = normal_quantile(confidence), model.task
-    assert task is not None
     weights, n = data.weights, float(data.weights.sum())
     start = data.starts(task)
     predicted = policy_value(model, policy, confidence, start)

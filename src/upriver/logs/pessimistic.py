@@ -24,7 +24,6 @@ def pessimistic(model: TransitionModel, beta: float) -> Plan:
     sooner than the minimum itself, see `kernels.pessimism`.
     """
     task, geometry = model.task, products(model)
-    assert task is not None
     policy, v, _ = empty_plan(task)
     across = int((task.sizes * (task.sizes - 1) // 2).sum())
     packed, kappa = (np.empty((len(geometry), n)) for n in (across, len(task.sizes)))
@@ -52,7 +51,6 @@ def pessimistic(model: TransitionModel, beta: float) -> Plan:
 
 def products(model: TransitionModel) -> Array:
     """(1 | H, sum U^2) inner products of the features of each (s, a), in the covariance."""
-    assert model.task is not None
     geometry = np.empty((len(model.prob), int(model.task.square_start[-1])))
     for features, out in zip(model.steps, geometry, strict=True):
         fill(features, model.fitted, out)

@@ -193,7 +193,8 @@ def reachable_keys(
         number = {x: i for i, x in enumerate(space.states)}
         key = []
         for pair in range(n_states * n_actions):
-            for following in successors(*space.names(pair)) or ():
+            given: Any = successors(*space.names(pair))
+            for following in given or ():
                 if following not in number:
                     state, action = space.names(pair)
                     raise ValueError(

@@ -165,6 +165,7 @@ class Table:
     def __init__(self, source: Any, what: str = "the frame", weights: Any = None) -> None:
         (duckdb,) = import_packages("reading a table", "duckdb")
         self.what, self.file = what, None
+        self.frame: Any = None
         self.errors = (duckdb.Error, OSError, RuntimeError, UnicodeError)
         """What reading a damaged file raises."""
         self.arrow: Any = None
@@ -173,14 +174,16 @@ class Table:
         """Distinct entries of columns of Python objects, whose entries are replaced by numbers."""
         self.weights = weights
         if isinstance(source, str | Path):
-            self.frame, self.file = None, str(source)
+            self.file = str(source)
             if weights is not None:
                 raise ValueError("weights of a file must be the name of a column")
             self.connection = duckdb.connect()
             self.names = self.open_file(Path(source))
             return
         self.connection = shared_database().cursor()  # which costs nothing
-        if isinstance(source, np.ndarray) and source.ndim == 2 and source.shape[1] == 3:
+        if isinstance(source, np.ndarray):
+            if source.ndim != 2 or source.shape[1] != 3:
+                raise ValueError(f"{what} has shape {source.shape}; an array must be (m, 3)")
             source = tuple(source.T.tolist())
         if isinstance(source, tuple | list) and len(source) == 3:
             source = dict(zip(COLUMNS, source, strict=True))
@@ -354,7 +357,8 @@ class Table:
             if not keep.any():
                 raise ValueError(f"{self.title} has no row without a gap in {listed(every)}")
             columns_kept = {c: x.filter(keep) for c, x in read.columns.items()}
-            read = Read(columns_kept, *(x[keep] for x in read[1:5]), [x[keep] for x in read.sums])
+            gap_of, weight, least, n_rows = (x[keep] for x in read[1:5])
+            read = Read(columns_kept, gap_of, weight, least, n_rows, [x[keep] for x in read.sums])
         totals = dict(zip(sums, read.sums, strict=True))
         return Rows(self, read.columns, read.weight, totals, int(read.n_rows.sum()), dropped)
 
@@ -378,7 +382,9 @@ class Table:
             f"FROM source GROUP BY {cells}, gap ORDER BY ALL"
         ).to_arrow_table()
         numbers = [table.column(i).to_numpy() for i in range(len(keys), table.num_columns)]
-        return Read({c: table.column(i) for i, c in enumerate(keys)}, *numbers[:4], numbers[4:])
+        gap_of, weight, least, n_rows, *totals = numbers
+        columns = {c: table.column(i) for i, c in enumerate(keys)}
+        return Read(columns, gap_of, weight, least, n_rows, totals)
 
     def read_rows(
         self, keys: Sequence[str], gap: str, weights: str | None, sums: Sequence[str]

@@ -78,7 +78,6 @@ class PolicyValueFunction:
 
     @property
     def task(self) -> Task:
-        assert self.model.task is not None
         return self.model.task
 
     @property
@@ -171,7 +170,6 @@ def build_value_function(
 ) -> PolicyValueFunction:
     """Return the signed sum of the policies' values as a function of what the log leaves open."""
     task = check_model(model).task
-    assert task is not None
     at, chance = start_of(task, start)
     visits = task.by_pair(model.counts)
     by_state = visits.reshape(task.n_states, task.n_actions).sum(axis=1)
@@ -249,7 +247,6 @@ def with_infinite_horizon(
 ) -> TransitionModel:
     """Return the model with an infinite horizon, where a discount or the average is asked for."""
     task = check_model(model).task
-    assert task is not None
     if discount is None and not average:
         return model
     if discount is not None and average:
@@ -276,7 +273,6 @@ def pairs_used(task: Task, policy: Array) -> Array:
 def shifted_probabilities(model: TransitionModel, shift: Array, used: Array | None = None) -> Array:
     """Return (1 | H, n) the probabilities at theta_hat + shift, of the pairs that are used."""
     task, prob = model.task, np.empty_like(model.prob)
-    assert task is not None
     used = np.ones(len(task.sizes), bool) if used is None else used
     for x, before, after in zip(model.steps, model.prob, prob, strict=True):
         rows, by = x.matrix, shift
