@@ -76,33 +76,20 @@ def decide(
     out
         The page to write.
     """
+    given = dict(locals())  # the options, also for the command that makes the page again
     from upriver.logs import decision
 
-    given = dict(locals())  # all options, for the command that makes the page again
     if (horizon is None) == (discount is None):
         raise ValueError("give --horizon, or --discount for an infinite horizon")
     if discount is not None and episode is not None:
         raise ValueError("--episode makes checks by episodes, which need --horizon")
-    made = decision.decide(
-        log,
-        formula,
-        reward=parse_values("--reward", reward, number=True) if "=" in reward else reward,
-        horizon=horizon,
-        discount=discount,
-        start=start,
-        at=parse_values("--at", at),
-        states=states,
-        successors=successors,
-        columns=tuple(columns.split(",")),
-        cluster=cluster,
-        weights=weights,
-        regularization=regularization,
-        missing=missing,
-        episode=episode,
-        step=step,
-        confidence=confidence,
-        command=command_line(given),
-    )
+    options: dict[str, Any] = {k: x for k, x in given.items() if k not in ("log", "out", "formula")}
+    options |= {
+        "reward": parse_values("--reward", reward, number=True) if "=" in reward else reward,
+        "at": parse_values("--at", at),
+        "columns": tuple(columns.split(",")),
+    }
+    made = decision.decide(log, formula, **options, command=command_line(given))
     file = made.save(out)
     print(made.summary())
     print(f"{file}")

@@ -88,7 +88,8 @@ def read_episodes(
             f"weights {weights!r} are {given[i]:g} and {times[of[i]]:g} in episode "
             f"{labels[of[i]]!r}; all rows of an episode must have one weight"
         )
-    return Episodes(*found, rewards, there, last, times)
+    states_of, actions_of, following = found
+    return Episodes(states_of, actions_of, following, rewards, there, last, times)
 
 
 def task_rewards(task: Task, h: Array, s: Array, a: Array, s2: Array) -> Array:

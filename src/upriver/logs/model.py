@@ -298,13 +298,14 @@ class TransitionModel:
             A function (state, action) -> number, {state: number} with 0 for other states, or an
             array (S, A) or (H, S, A). What `fit_transitions` was given unless another is given.
         """
-        given = {**self.values, **(values or {}), **covariates}
+        fixed = {**(values or {}), **covariates}
+        given = {**self.values, **fixed}
         if self.log is None:
             return at_task(self, given, horizon, discount, reward)
         log, task = self.log, self.task
         if horizon is not None or discount is not None:
-            if log.design.per_step not in {**(values or {}), **covariates}:
-                given.pop(log.design.per_step, None)  # the steps of another horizon
+            # the steps of another horizon do not count
+            given = {c: x for c, x in given.items() if c != log.design.per_step or c in fixed}
         elif task is not None:  # the model keeps what it has
             horizon = None if task.infinite_horizon else task.horizon
             discount = None if task.discount == 1.0 else task.discount

@@ -262,7 +262,7 @@ def fit_q_tables(task: Task, data: Episodes, chance: Array, weights: Array, by_s
         q = ((paid + moves @ v) / np.maximum(total, 1e-300)).reshape(shape)
         seen = (total > 0).reshape(shape)
         typical = (q * seen).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
-        return np.where(seen, q, typical[:, None]), seen.any(axis=1)
+        return np.where(seen, q, typical[:, None]), np.asarray(seen.any(axis=1))
 
     pooled, v = tables(slice(None)), data.last
     for h in reversed(range(task.horizon)):

@@ -339,28 +339,30 @@ class Table:
                 raise ValueError(
                     f"column {name!r} of {self.title} holds words; it must hold numbers"
                 )
-        gap = gap_number(every, types)
+        fault = fault_number(every, types, weights)
         try:
-            if group and self.has_equal_rows(keys):
-                read = self.read_groups(keys, gap, weights, sums)
-            else:
-                read = self.read_rows(keys, gap, weights, sums)
+            found, faults, weight, n_rows, *totals = self.query(
+                keys, fault, weights, sums, group and self.has_equal_rows(keys)
+            )
         except self.errors as error:
             raise self.unreadable(error) from None
-        if not len(read.weight):
+        if not len(weight):
             raise ValueError(f"{self.title} has no rows; it must have at least one")
-        dropped = self.count_gaps(read, every, gap, missing)
-        if weights is not None:
-            self.check_weights(weights, read)
-        if dropped:
-            keep = read.gap == 0
+        dropped: dict[str, int] = {}
+        if faults.any():
+            dropped = self.count_faults(faults, n_rows, every, fault, weights, missing)
+            keep = faults == 0
             if not keep.any():
                 raise ValueError(f"{self.title} has no row without a gap in {listed(every)}")
-            columns_kept = {c: x.filter(keep) for c, x in read.columns.items()}
-            gap_of, weight, least, n_rows = (x[keep] for x in read[1:5])
-            read = Read(columns_kept, gap_of, weight, least, n_rows, [x[keep] for x in read.sums])
-        totals = dict(zip(sums, read.sums, strict=True))
-        return Rows(self, read.columns, read.weight, totals, int(read.n_rows.sum()), dropped)
+            found = {c: x.filter(keep) for c, x in found.items()}
+            weight, n_rows, *totals = (x[keep] for x in (weight, n_rows, *totals))
+        if weight.sum() > LARGEST_WEIGHT:
+            raise ValueError(
+                f"the weights {weights!r} sum to {weight.sum():.3g}; they must sum to at most "
+                f"{LARGEST_WEIGHT:.3g}, or rows of small weight are lost"
+            )
+        by_name = dict(zip(sums, totals, strict=True))
+        return Rows(self, found, weight, by_name, int(n_rows.sum()), dropped)
 
     def has_equal_rows(self, keys: Sequence[str]) -> bool:
         """Return False for a frame in memory whose rows differ: grouping it would take longer."""
@@ -371,69 +373,55 @@ class Table:
         n_rows, n_distinct = self.connection.execute(question).fetchall()[0]
         return n_distinct <= n_rows / 2
 
-    def read_groups(
-        self, keys: Sequence[str], gap: str, weights: str | None, sums: Sequence[str]
-    ) -> Read:
-        """Return the sets of equal rows, in an order that does not depend on threads."""
-        cells, times = ", ".join(map(quote, keys)), as_double(weights)
-        made = "".join(f", sum({times} * {as_double(c)})" for c in sums)
-        table = self.connection.sql(
-            f"SELECT {cells}, {gap} AS gap, sum({times}), min({times}), count(*){made} "
-            f"FROM source GROUP BY {cells}, gap ORDER BY ALL"
-        ).to_arrow_table()
-        numbers = [table.column(i).to_numpy() for i in range(len(keys), table.num_columns)]
-        gap_of, weight, least, n_rows, *totals = numbers
-        columns = {c: table.column(i) for i, c in enumerate(keys)}
-        return Read(columns, gap_of, weight, least, n_rows, totals)
+    def query(
+        self, keys: Sequence[str], fault: str, weights: str | None, sums: Sequence[str], group: bool
+    ) -> list[Any]:
+        """Return the columns, and the fault, weight, number and sums of rows.
 
-    def read_rows(
-        self, keys: Sequence[str], gap: str, weights: str | None, sums: Sequence[str]
-    ) -> Read:
-        """Return every row; the columns of a frame are not copied."""
-        made = [f"{gap} AS gap", as_double(weights), *(as_double(c) for c in sums)]
-        cells = [] if self.arrow is not None else list(map(quote, keys))
-        table = self.connection.sql(
-            f"SELECT {', '.join([*cells, *made])} FROM source"
-        ).to_arrow_table()
-        found = self.arrow if self.arrow is not None else table
+        With `group` these are sets of equal rows, in an order that does not depend on threads.
+        Without it they are single rows, and the columns of a frame are not copied.
+        """
+        times, cells = as_double(weights), list(map(quote, keys))
+        totals = [times, as_double(None), *(f"{times} * {as_double(c)}" for c in sums)]
+        if group:
+            totals = [f"sum({x})" for x in totals]
+            cells_and_fault = ", ".join([*cells, "fault"])
+            order = f"GROUP BY {cells_and_fault} ORDER BY ALL"
+        else:
+            cells, order = [] if self.arrow is not None else cells, ""
+        made = ", ".join([*cells, f"{fault} AS fault", *totals])
+        table = self.connection.sql(f"SELECT {made} FROM source {order}").to_arrow_table()
+        source = table if group or self.arrow is None else self.arrow
+        columns = {c: source.column(i if source is table else c) for i, c in enumerate(keys)}
         numbers = [table.column(i).to_numpy() for i in range(len(cells), table.num_columns)]
-        weight, n_rows = numbers[1], np.ones(table.num_rows, np.int64)
-        columns = {c: found.column(c) for c in keys}
-        return Read(columns, numbers[0], weight, weight, n_rows, [weight * x for x in numbers[2:]])
+        return [columns, numbers[0], numbers[1], numbers[2].astype(np.int64), *numbers[3:]]
 
-    def count_gaps(
-        self, read: Read, every: Sequence[str], gap: str, missing: str
+    def count_faults(
+        self,
+        faults: Array,
+        n_rows: Array,
+        every: Sequence[str],
+        fault: str,
+        weights: str | None,
+        missing: str,
     ) -> dict[str, int]:
-        """Return {column: number of rows without an entry}, or refuse the first such column."""
-        if not read.gap.any():
-            return {}
-        count = np.bincount(read.gap, read.n_rows, len(every) + 1).astype(int)[1:]
+        """Return {column: number of rows without an entry}, or refuse the first fault."""
+        count = np.bincount(faults, n_rows, len(every) + 2).astype(int)[1:]
+        if count[-1]:
+            at = self.name_rows(self.find_rows(f"{fault} = {len(every) + 1}"))
+            raise ValueError(
+                f"{at} has a weight {weights!r} below 0 or infinite; weights must be finite and at "
+                "least 0"
+            )
         if missing == "refuse":
             i = int(np.argmax(count > 0))
-            at = self.find_rows(f"{gap} = {i + 1}", limit=5)
+            at = self.find_rows(f"{fault} = {i + 1}", limit=5)
             more = f" (and {count[i] - len(at)} more rows)" if count[i] > len(at) else ""
             raise ValueError(
                 f"{self.name_rows(at)}{more} has no {every[i]!r}; fill it in, or leave such rows "
                 "out with missing='drop'"
             )
-        return {c: int(n) for c, n in zip(every, count, strict=True) if n}
-
-    def check_weights(self, name: str, read: Read) -> None:
-        """Refuse a weight below 0, one that is not finite, and sums in which rows are lost."""
-        cell = as_double(name)
-        if not (np.isfinite(read.weight).all() and (read.least >= 0).all()):
-            at = self.find_rows(f"{cell} < 0 OR isinf({cell})")
-            if at:
-                raise ValueError(
-                    f"{self.name_rows(at)} has a weight {name!r} below 0 or infinite; weights must "
-                    "be finite and at least 0"
-                )
-        total = float(np.nansum(read.weight))
-        if total > LARGEST_WEIGHT:
-            raise ValueError(
-                f"the weights {name!r} sum to {total:.3g}; they must sum to at most "
-                f"{LARGEST_WEIGHT:.3g}, or rows of small weight are lost"
-            )
+        return {c: int(n) for c, n in zip(every, count, strict=False) if n}
 
     def find_rows(self, condition: str, values: Sequence[Any] = (), limit: int = 1) -> list[int]:
         """Return the numbers of the first rows that meet a condition, counted from 0."""
@@ -478,28 +466,21 @@ def open_table(source: Any, what: str = "the frame", weights: Any = None) -> Tab
     return source if isinstance(source, Table) else Table(source, what, weights)
 
 
-class Read(NamedTuple):
-    """What a query found: one entry per set of equal rows, or per row."""
-
-    columns: dict[str, Any]
-    gap: Array
-    """The number of the first column without an entry, from 1; 0 for none."""
-    weight: Array
-    least: Array
-    """The smallest weight of equal rows."""
-    n_rows: Array
-    sums: list[Array]
-
-
 def as_double(name: str | None) -> str:
     """Return a column as numbers in SQL; 1 for None."""
     return "CAST(1 AS DOUBLE)" if name is None else f"CAST({quote(name)} AS DOUBLE)"
 
 
-def gap_number(columns: Sequence[str], types: Mapping[str, str]) -> str:
-    """Return an expression of SQL: the number of the first column without an entry, or 0."""
+def fault_number(columns: Sequence[str], types: Mapping[str, str], weights: str | None) -> str:
+    """Return an expression of SQL: the number of the first column without an entry, from 1.
+
+    It is 0 for a row without a fault, and one more than the number of columns for a bad weight.
+    """
     cases = []
     for i, name in enumerate(columns, start=1):
         nan = f" OR isnan({quote(name)})" if types[name] in ("FLOAT", "DOUBLE") else ""
         cases.append(f"WHEN {quote(name)} IS NULL{nan} THEN {i}")
+    if weights is not None:
+        cell = as_double(weights)
+        cases.append(f"WHEN {cell} < 0 OR isinf({cell}) THEN {len(columns) + 1}")
     return f"(CASE {' '.join(cases)} ELSE 0 END)"
