@@ -150,6 +150,8 @@ def evaluate_factor(factor: Factor, table: Columns) -> tuple[Array, Factor]:
             )
         found = np.stack([cells == level for level in factor.levels], axis=1).astype(np.float64)
         names = tuple(f"C({text})[{level}]" for level in factor.levels)
+    elif factor.is_column and table[text].dtype.kind in "mM":
+        raise ValueError(f"column {text!r} holds dates; a formula needs numbers or words")
     elif factor.is_column and table[text].dtype.kind in "iuf":
         found, names = table[text][:, None], (text,)
     elif factor.is_column:
@@ -162,6 +164,7 @@ def evaluate_factor(factor: Factor, table: Columns) -> tuple[Array, Factor]:
         formula = factor.spec or f"{int(factor.reduced)} + {{{text}}}"
         found, names, spec = code_columns(formula, used, text)
         factor = factor._replace(spec=spec)
+    found = np.asarray(found, np.float64)
     bad = ~(np.abs(found) < LARGEST)
     if bad.any():
         i, j = np.unravel_index(int(np.argmax(bad)), bad.shape)

@@ -112,6 +112,11 @@ class Rows(NamedTuple):
             if not pa.types.is_dictionary(kind):
                 column = column.dictionary_encode()
             levels, index = column.dictionary.to_pylist(), column.indices.to_numpy()
+            if pa.types.is_integer(kind):  # the many numbers of individuals
+                order = np.argsort(column.dictionary.to_numpy())
+                rank = np.empty_like(order)
+                rank[order] = np.arange(len(order))
+                return rank[index], [levels[i] for i in order.tolist()]
         used = np.flatnonzero(np.bincount(index, minlength=len(levels)))  # categories may be empty
         order = sort_distinct(levels[i] for i in used.tolist())
         place = {x: i for i, x in enumerate(order)}
@@ -187,6 +192,8 @@ class Table:
             source = tuple(source.T.tolist())
         if isinstance(source, tuple | list) and len(source) == 3:
             source = dict(zip(COLUMNS, source, strict=True))
+        if hasattr(source, "collect_schema"):  # a polars LazyFrame
+            source = source.collect()
         # the `columns` of pyarrow are the columns themselves
         names = getattr(source, "column_names", getattr(source, "columns", None))
         names = list(source) if isinstance(source, Mapping) else names
@@ -219,7 +226,10 @@ class Table:
         try:
             if path.suffix == ".csv" and path.is_file():
                 with open(path, encoding="utf-8", newline="") as opened:
-                    self.check_distinct(next(csv.reader(opened), []))
+                    names = next(csv.reader(opened), [])
+                if not names:
+                    raise ValueError(f"{self.title} is empty; its first line must name the columns")
+                self.check_distinct(names)
                 # DuckDB reads a cell with nothing in it as a gap, in columns of words too
                 found = self.connection.read_csv(
                     escape(files[0]), header=True, sep=",", quotechar='"', escapechar='"'
@@ -394,7 +404,7 @@ class Table:
         source = table if group or self.arrow is None else self.arrow
         columns = {c: source.column(i if source is table else c) for i, c in enumerate(keys)}
         numbers = [table.column(i).to_numpy() for i in range(len(cells), table.num_columns)]
-        return [columns, numbers[0], numbers[1], numbers[2].astype(np.int64), *numbers[3:]]
+        return [columns, *numbers]
 
     def count_faults(
         self,
