@@ -532,10 +532,10 @@ def fit_pooled_estimate() -> Outputs:
     phi = up.features.pooled(make_features("smooth", task), "estimate")
     model = up.fit_transitions(transition_log(), features=phi, task=task, regularization=1.0)
     effects = sorted(
-        model.fitted.own_effects(), key=lambda r: (r["state"], r["action"], r["next_state"])
+        model.fitted.triple_effects(), key=lambda r: (r["state"], r["action"], r["next_state"])
     )
     return describe_fit(model.fitted) | {
-        "deviation": model.fitted.own_deviation,
+        "deviation": model.fitted.triple_effect_sd,
         "effects": columns_of(effects, "effect", "standard_error", "visits"),
     }
 

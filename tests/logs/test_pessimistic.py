@@ -77,7 +77,7 @@ def test_products_are_those_of_the_covariance(rng):
         x = x if kind == "dense" else x.toarray()
         covariance = model.fitted.covariance @ np.eye(x.shape[1])
         found = pessimistic.products(model)
-        centred = ellipsoid(model).geometry
+        centred = ellipsoid(model).inverse_products
         for g in np.flatnonzero(task.sizes):
             at, square = slice(*task.indptr[g : g + 2]), slice(*task.square_start[g : g + 2])
             rows, p = x[at], model.prob[0, at]

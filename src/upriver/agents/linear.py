@@ -78,9 +78,7 @@ def one_hot_mixture(task: Task) -> Features:
 def packed(features: Features) -> tuple[Array, ...]:
     """The fields of the layout that the kernels of a mixture read."""
     layout = features.layout
-    return (
-        layout.group_table, layout.block_table, layout.slots, layout.features, layout.values
-    )  # fmt: skip
+    return layout.pairs, layout.blocks, layout.slots, layout.features, layout.values
 
 
 def count_visits(task: Task, counts: Array, episode: Any) -> Array:

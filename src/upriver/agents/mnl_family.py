@@ -62,7 +62,7 @@ def until_informed(agent: Any, state: State, episode: Episode) -> int:
         return more[0]
 
     def size(counts: Array) -> float:
-        return kernels.model.information(features.layout, counts, theta, lam)
+        return kernels.model.information(features.problem, counts, theta, lam)
 
     return until_doubled(state.model.counts[0], learn, size, episode)
 

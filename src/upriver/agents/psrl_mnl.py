@@ -23,7 +23,7 @@ from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
 from upriver.mnl.likelihood import probabilities
-from upriver.mnl.sampling import sample
+from upriver.mnl.model import sample
 from upriver.planning import Plan, backward_induction, clip_nothing, draw_tie_seed
 
 
@@ -55,7 +55,7 @@ class PSRLMNL:
         validate_mnl_fields(self, inflation=positive_number)
 
     def init(self) -> State:
-        return family.begin(self, mnl.start, with_geometry=False)
+        return family.begin(self, mnl.start, with_products=False)
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         task, centre = self.task, state.model.theta

@@ -72,7 +72,7 @@ class UCRLMNLL1:
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """The largest values over the polytope around theta_k."""
         reward = family.reward(self, state)
-        size = np.minimum(self.beta(state) * state.model.width, 2.0)
+        size = np.minimum(self.beta(state) * state.model.max_norm, 2.0)
         return polytope_plan(self.task, state.model.prob, reward, size, draw_tie_seed(rng))
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:

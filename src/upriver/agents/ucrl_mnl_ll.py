@@ -64,7 +64,7 @@ class UCRLMNLLL:
 
     def init(self) -> State:
         """theta_hat = 0, B = lambda I."""
-        return family.begin(self, mnl.start, with_geometry=True, local=True)
+        return family.begin(self, mnl.start, with_products=True, local=True)
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """The optimistic values with theta_hat and beta_k."""

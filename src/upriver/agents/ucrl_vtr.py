@@ -120,7 +120,7 @@ class UCRLVTR:
         kernels.linear.absorb_targets(
             *linear.packed(features), self.features is None, features.matrix_start, task.successors,
             task.next_state_reward_rows, self.regularization, visited, episode.states, plan.v, gram, target,
-            root, theta, *features.scratch[:3],
+            root, theta, features.work.factor, features.work.step, features.work.stamps,
         )  # fmt: skip
         paid = rewards.observe(task, state.rewards, episode)
         return UCRLVTRState(state.k + 1, gram, target, root, theta, paid)

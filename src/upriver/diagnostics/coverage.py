@@ -153,7 +153,7 @@ class Watched:
         cap = (clip_v_remaining if remaining else clip_v)(task).v_cap
         values = plan.v[:-1]
         first = int(episode.states[0])
-        steps = np.minimum(np.arange(len(episode.actions)), len(model.width) - 1)
+        steps = np.minimum(np.arange(len(episode.actions)), len(model.max_norm) - 1)
         group = episode.states[:-1] * task.n_actions + episode.actions
         about = evidence(self.agent.features, state.k, model)
         return (
@@ -161,7 +161,7 @@ class Watched:
             float(plan.v[0, first] >= self.best[first] - 1e-9),
             float((values >= cap[:, None]).mean()),
             tie_share(plan, (state.k - 1) % task.horizon),
-            float(np.sum(model.width[steps, group] ** 2)),
+            float(np.sum(model.max_norm[steps, group] ** 2)),
             model.regularization,
             *(radius(about) for radius in self.radii),
         )

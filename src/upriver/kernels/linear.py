@@ -173,18 +173,19 @@ def sweep_regression(
 
 
 @njit_inline
-def mix(group_table, slots, values, one_hot, g, m, successors, pay, following, x):
+def mix(pairs, slots, values, one_hot, g, m, successors, pay, following, x):
     """X_V(g) = sum_s' V(s') x(g, s'), into x[:m], the coordinates of the block of g.
 
     pay (n|0), where there is any, is added to V.
     """
     # Unsigned counters, as in `planning.sweep`: signed ones are tested for wrap-around every time.
-    first, w, place = np.uint64(group_table[g, 0]), np.uint64(group_table[g, 1]), group_table[g, 2]
-    row, paid = np.uint64(group_table[g, 3]), pay.shape[0] > 0
+    first, w = np.uint64(pairs[g].first_row), np.uint64(pairs[g].n_columns)
+    place = pairs[g].first_column
+    row, paid = np.uint64(pairs[g].first_value), pay.shape[0] > 0
     if not one_hot:
         for j in range(m):
             x[j] = 0.0
-    for i in range(first, np.uint64(group_table[g + 1, 0])):
+    for i in range(first, np.uint64(pairs[g + 1].first_row)):
         value = following[np.uint32(successors[i])]
         if paid:
             value += pay[i]
@@ -198,39 +199,39 @@ def mix(group_table, slots, values, one_hot, g, m, successors, pay, following, x
 
 @njit_without_refcounts
 def absorb_targets(
-    group_table, block_table, slots, features, values, one_hot, matrix_start, successors, pay, lam,
-    groups, states, v, gram, target, root, theta, square, lines, places,
+    pairs, blocks, slots, features, values, one_hot, matrix_start, successors, pay, lam,
+    groups, states, v, gram, target, root, theta, factor, x, stamps,
 ):  # fmt: skip
     """Value-targeted regression: add (X_{h}, V_{h+1}(s_{h+1})) of each step, solve what changed.
 
     First fields of the `Layout`. groups (T,) are the pairs visited, states (T + 1,), v (H + 1, S)
     the values planned with. In place: gram and root (flat blocks), target and theta (d,); root is
-    the inverse of the factor of M = lam I + gram. square, lines and places are the room of
-    `Features.scratch`.
+    the inverse of the factor of M = lam I + gram. factor, x and stamps are those of
+    `Features.work`.
     """
-    x, factor, n_blocks = lines[0], square[0], block_table.shape[0] - 1
-    places[n_blocks] += 1  # blocks that change get the number of this call, as in `model.refresh`
+    n_blocks = blocks.shape[0] - 1
+    stamps[n_blocks] += 1  # blocks that change get the number of this call, as in `model.refresh`
     for h in range(groups.shape[0]):
         g = groups[h]
-        b = group_table[g, 4]
+        b = pairs[g].block
         if b < 0:
             continue
-        place, m, start = block_table[b, 0], block_table[b, 2], matrix_start[b]
+        place, m, start = blocks[b].first_feature, blocks[b].size, matrix_start[b]
         next_state_reward, after = pay[min(h, pay.shape[0] - 1)], v[h + 1]
-        mix(group_table, slots, values, one_hot, g, m, successors, next_state_reward, after, x)
+        mix(pairs, slots, values, one_hot, g, m, successors, next_state_reward, after, x)
         y = after[states[h + 1]]
-        for i in range(group_table[g, 0], group_table[g + 1, 0]):
+        for i in range(pairs[g].first_row, pairs[g + 1].first_row):
             if next_state_reward.shape[0] > 0 and successors[i] == states[h + 1]:
                 y += next_state_reward[i]
-        places[b] = places[n_blocks]
+        stamps[b] = stamps[n_blocks]
         for i in range(m):
             if x[i] != 0.0:
                 target[features[place + i]] += y * x[i]
                 for j in range(i + 1):
                     gram[start + i * m + j] += x[i] * x[j]
     for b in range(n_blocks):
-        if places[b] == places[n_blocks]:
-            place, m, start = block_table[b, 0], block_table[b, 2], matrix_start[b]
+        if stamps[b] == stamps[n_blocks]:
+            place, m, start = blocks[b].first_feature, blocks[b].size, matrix_start[b]
             for i in range(m):
                 x[i] = target[features[place + i]]
                 for j in range(i + 1):
@@ -246,12 +247,12 @@ def absorb_targets(
 
 @njit_nogil
 def sweep_targets(
-    indptr, successors, pay, reward, group_table, block_table, slots, features, values, one_hot,
+    indptr, successors, pay, reward, pairs, blocks, slots, features, values, one_hot,
     matrix_start, root, theta, beta, low, q_cap, v_cap, seed, v, policy, q, span,
 ):  # fmt: skip
     """Q_h = clip(r + X^T theta + beta ||X||_{M^-1}), X = X_{V_{h+1}}(s, a).
 
-    group_table to values are fields of the `Layout`; root is the inverse of the factor of M, see
+    pairs to values are fields of the `Layout`; root is the inverse of the factor of M, see
     `invert_lower`. The rest as in `planning.sweep`.
     """
     n_actions = q.shape[0] // policy.shape[1]
@@ -261,12 +262,12 @@ def sweep_targets(
         next_state_reward = pay[min(h, pay.shape[0] - 1)]
         for s in range(span[2], span[3]):
             for g in range(s * n_actions, (s + 1) * n_actions):
-                b = group_table[g, 4]
+                b = pairs[g].block
                 total = r[g]
                 if b >= 0:
-                    place, m, start = block_table[b, 0], block_table[b, 2], matrix_start[b]
+                    place, m, start = blocks[b].first_feature, blocks[b].size, matrix_start[b]
                     mix(
-                        group_table,
+                        pairs,
                         slots,
                         values,
                         one_hot,

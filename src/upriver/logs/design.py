@@ -55,12 +55,14 @@ class Design:
 
     @property
     def names(self) -> list[str]:
-        effects = [f"own {s}, {a}, {s2}" for s, a, s2 in self.triples]
+        effects = [f"triple {s}, {a}, {s2}" for s, a, s2 in self.triples]
         return [self.recipe.columns[j].name for j in self.keep] + effects
 
     @property
     def terms(self) -> list[str]:
-        return [self.recipe.columns[j].term for j in self.keep] + ["own"] * len(self.triples)
+        return [self.recipe.columns[j].term for j in self.keep] + ["triple effects"] * len(
+            self.triples
+        )
 
     def rows(self, table: Columns) -> tuple[Array, Array | float]:
         """Return (n, d) features and (n,) offset of an expanded table."""

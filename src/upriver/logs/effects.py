@@ -17,7 +17,6 @@ from upriver.mnl.choices import in_chunks
 
 if TYPE_CHECKING:
     from upriver.logs.model import FittedLog, TransitionModel
-    from upriver.mnl.fitted import FittedMNL
 
 
 AT_ONCE = 100_000  # expanded rows
@@ -381,25 +380,3 @@ def compare(*models: TransitionModel) -> Any:
     order = list(dict.fromkeys(row["name"] for model in models for row in model.table()))
     order += ["observations", "log-likelihood", "AIC", "BIC", "McFadden's R2"]
     return pd.DataFrame(columns).reindex(order).fillna("")
-
-
-def triple_lines(fitted: FittedMNL, limit: int = 10) -> list[str]:
-    """Return lines of a summary: the size of triple effects, and the `limit` surest of them."""
-    rows = fitted.own_effects()
-    size = float(np.sqrt(np.mean([r["effect"] ** 2 for r in rows]))) if rows else 0.0
-    lines = [
-        "",
-        f"triple effects of {len(rows)} triples, in log-odds:",
-        f"  standard deviation {size:.3g} as estimated, {fitted.own_deviation:.3g} by marginal "
-        "likelihood",
-        f"{'state, action, next state':<36} {'effect':>9} {'std.err.':>9} {'z':>7} {'visits':>8}",
-    ]
-    for r in rows[:limit]:
-        name = f"{r['state']}, {r['action']}, {r['next_state']}"
-        if len(name) > 36:
-            name = f"{name[:35]}…"
-        lines.append(
-            f"{name:<36} {r['effect']:9.4g} {r['standard_error']:9.4g} {r['z']:7.2f} "
-            f"{r['visits']:8g}"
-        )
-    return lines

@@ -94,7 +94,7 @@ def read_episodes(
 
 def task_rewards(task: Task, h: Array, s: Array, a: Array, s2: Array) -> Array:
     """Return (m,) the task's reward of each transition; of unknown next states the average."""
-    reward, pay = task.paid_rows
+    reward, pay = task.user_rewards
     pair = s * task.n_actions + a
     paid = reward[np.minimum(h, len(reward) - 1), pair]
     if not pay.size:

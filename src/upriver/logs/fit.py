@@ -158,7 +158,7 @@ def fit_transitions(
     of_row = None if cluster is None else rows.codes(cluster)[0]
     if of_row is not None and int(of_row.max()) < 1:
         raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at least 2")
-    fitted = replace(fit_dense(data, design.names, chosen, rows.weight, of_row), own=effects)
+    fitted = replace(fit_dense(data, design.names, chosen, rows.weight, of_row), effects=effects)
     if isinstance(reward, str):
         reward = mean_rewards(pair, rows, reward, (len(space.states), len(space.actions)))
     log = FittedLog(

@@ -528,6 +528,6 @@ def summarize(model: TransitionModel, limit: int) -> str:
         )
     if len(rows) > limit:
         text.append(f"... and {len(rows) - limit} more")
-    if fitted.is_pooled or fitted.own:
-        text += effects.triple_lines(fitted)
+    if fitted.is_pooled or fitted.effects:
+        text += [fill(x, WIDTH, drop_whitespace=len(x) > WIDTH) for x in fitted.effect_lines()]
     return "\n".join([*text, *(fill(line, WIDTH) for line in fitted.warnings)])

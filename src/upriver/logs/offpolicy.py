@@ -204,7 +204,7 @@ def model_values(model: TransitionModel, policy: Any, start: Any) -> tuple[Array
     """Return (H, S*A) action values and (H + 1, S) values of the policy under the model."""
     function = build_value_function(model, [(policy, 1.0)], start)
     task, v = function.task, function.at(function.origin).v
-    q, (reward, pay) = np.empty((task.horizon, len(task.sizes))), task.paid_rows
+    q, (reward, pay) = np.empty((task.horizon, len(task.sizes))), task.user_rewards
     for h in range(task.horizon):
         ahead = v[h + 1][task.successors][None] + (steps_of(pay, h) if pay.size else 0.0)
         q[h] = (steps_of(reward, h) + task.by_pair(steps_of(model.prob, h) * ahead))[0]

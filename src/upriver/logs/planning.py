@@ -92,14 +92,14 @@ def ellipsoid(model: TransitionModel) -> Model:
         kernels.pessimism.centre(task.indptr, task.square_start, p, out)
     sizes = np.repeat(task.sizes, task.sizes)
     place = np.arange(task.n_triples) - np.repeat(task.indptr[:-1], task.sizes)
-    own = np.repeat(task.square_start[:-1], task.sizes) + place * (sizes + 1)
-    norms = np.sqrt(np.maximum(geometry[:, own], 0.0))
+    diagonal = np.repeat(task.square_start[:-1], task.sizes) + place * (sizes + 1)
+    norms = np.sqrt(np.maximum(geometry[:, diagonal], 0.0))
     return Model(
         counts=model.counts[None],
         theta=model.fitted.theta[None],
         prob=model.prob,
-        width=task.by_pair(norms, np.maximum),
-        geometry=geometry,
+        max_norm=task.by_pair(norms, np.maximum),
+        inverse_products=geometry,
         logdet=np.zeros((1, 1)),
         regularization=model.fitted.regularization,
     )

@@ -18,7 +18,7 @@ from upriver.logs.formula import Columns
 from upriver.logs.situations import Situations, StateSpace
 from upriver.mnl.choices import Choices, Products
 from upriver.mnl.newton import LARGE, maximise
-from upriver.mnl.pooled import LARGEST, SMALLEST, Own
+from upriver.mnl.pooled import LARGEST, SMALLEST, TripleEffects
 
 Triple = tuple[Any, Any, Any]
 
@@ -70,7 +70,7 @@ def triple_rows(
 
 def pool(
     data: Choices, triples: Mapping[Triple, int], space: StateSpace, of: Situations
-) -> tuple[Choices, Own]:
+) -> tuple[Choices, TripleEffects]:
     """Return the data with the ridge of the triple effects, and a description of the effects."""
     n = len(triples)
     deviation = estimate_deviation(data, n)
@@ -78,7 +78,7 @@ def pool(
     pairs = [
         space.states.index(s) * len(space.actions) + space.actions.index(a) for s, a, _ in triples
     ]
-    return penalize(data, n, deviation**-2), Own(list(triples), visits[pairs], deviation)
+    return penalize(data, n, deviation**-2), TripleEffects(list(triples), visits[pairs], deviation)
 
 
 def estimate_deviation(data: Choices, n_effects: int) -> float:

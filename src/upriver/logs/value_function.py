@@ -220,7 +220,7 @@ def evaluate_policy(task: Task, prob: Array, policy: Array, start: Array) -> Eva
         found.v[-1] = task.terminal
     kernel = kernels.value.sensitivity_mixed if mixed else kernels.value.sensitivity
     kernel(
-        task.indptr, task.successors, prob, *task.paid_rows, policy, start,
+        task.indptr, task.successors, prob, *task.user_rewards, policy, start,
         *(found[:4] if mixed else found[:3]),
     )  # fmt: skip
     return found._replace(value=float(start @ found.v[0]))
@@ -228,7 +228,7 @@ def evaluate_policy(task: Task, prob: Array, policy: Array, start: Array) -> Eva
 
 def evaluate_stationary(task: Task, prob: Array, policy: Array, start: Array) -> Evaluation:
     """Return the same for an infinite horizon: the visits are the adjoint of the values."""
-    reward, pay = task.paid_rows
+    reward, pay = task.user_rewards
     table = policy.reshape(task.n_states, -1) if policy.dtype.kind == "f" else policy[0]
     mixture = table if table.ndim == 2 else np.eye(task.n_actions)[table]
     paid = reward[0] + task.by_pair(prob[0] * pay[0]) if pay.size else reward[0]

@@ -89,11 +89,11 @@ def standard_error(
     geometry_start is that of the features where the model keeps the smaller form.
     """
     if task.infinite_horizon:
-        return plan_errors(task, model.prob[0], reward[0], model.geometry[0], beta, word)
+        return plan_errors(task, model.prob[0], reward[0], model.inverse_products[0], beta, word)
     clip = clip_v_remaining(task)
-    if model.geometry.shape[1] < task.n_squares:
+    if model.inverse_products.shape[1] < task.n_squares:
         return swept(
-            task, kernels.optimism.sweep_errors, (model.prob, reward, model.geometry),
+            task, kernels.optimism.sweep_errors, (model.prob, reward, model.inverse_products),
             (geometry_start, beta), (), clip, word,
         )  # fmt: skip
     return sweep_gradient(task, model, reward, beta, 1.0, zeros(task), clip, word)
@@ -116,10 +116,10 @@ def exact_maximum(task: Task, model: Model, reward: Array, beta: float, word: np
     packed, kappa = np.empty((steps, across)), np.empty((steps, len(task.sizes)))
     for h in range(steps):
         kernels.pessimism.from_last(
-            task.indptr, task.square_start, model.geometry[h], model.prob[h], np.inf, packed[h],
+            task.indptr, task.square_start, model.inverse_products[h], model.prob[h], np.inf, packed[h],
             kappa[h],
         )  # fmt: skip
-    arrays = model.prob, reward, model.geometry, packed, kappa
+    arrays = model.prob, reward, model.inverse_products, packed, kappa
     memory, clip = np.zeros((task.n_triples, kernels.maximum.KEPT)), clip_v(task)
     kernel = kernels.optimism.sweep_exact
     plan = swept(task, kernel, arrays, (task.square_start, beta, memory), (), clip, word)
@@ -132,7 +132,7 @@ def sweep_width(
 ) -> Plan:
     """r + P V + beta scale_h m, scale (H,)."""
     return swept(
-        task, kernels.planning.sweep, (model.prob, reward, model.width), (beta,), (scale,), clip,
+        task, kernels.planning.sweep, (model.prob, reward, model.max_norm), (beta,), (scale,), clip,
         word,
     )  # fmt: skip
 
@@ -143,7 +143,7 @@ def sweep_gradient(
 ) -> Plan:  # fmt: skip
     """r + P V + sign (beta ||grad PV||_{A^-1} + remainder_h (beta m)^2), remainder (H,)."""
     return swept(
-        task, kernels.optimism.sweep_gradient, (model.prob, reward, model.width, model.geometry),
+        task, kernels.optimism.sweep_gradient, (model.prob, reward, model.max_norm, model.inverse_products),
         (beta, sign), (remainder,), clip, word,
     )  # fmt: skip
 

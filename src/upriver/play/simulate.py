@@ -217,7 +217,7 @@ def check_same_problem(task: Task, known: Task) -> None:
     extra = task.available & ~known.available
     if extra.any():
         raise ValueError(
-            f"the agent's task has the pair {task.pair(int(np.argmax(extra)))}, which the MDP does "
+            f"the agent's task has the pair {task.describe_pair(int(np.argmax(extra)))}, which the MDP does "
             "not have; build the agent from a task of this MDP"
         )
 
@@ -263,7 +263,7 @@ def simulate(
     v = np.zeros((horizon + 1, task.n_states))
     v[-1] = last = mdp.terminal
     known = (
-        task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.paid_rows,
+        task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.user_rewards,
         mdp.initial_states, mdp.initial_probability, best, last,
     )  # fmt: skip
     play, large = kernels.planning.play, task.n_triples >= kernels.LARGE

@@ -69,7 +69,7 @@ def play_stream(
     task = mdp.true_task
     best: Any = solve(mdp)
     make_plan, update = unguarded(agent)
-    reward, pay = task.paid_rows
+    reward, pay = task.user_rewards
     model = task.indptr, task.successors, mdp.probability[0], reward[0], pay[0]
     starts = mdp.initial_states, mdp.initial_probability
     # of an action: the gain less what it loses of gain and bias together
