@@ -69,7 +69,8 @@ def test_the_interval_is_the_extremes_of_the_ellipsoid(model, rng):
     shifts = (u / np.linalg.norm(u, axis=1, keepdims=True)) @ root.T
     known = policy_table(TASK, policy)
     values = np.array([
-        evaluate_policy(TASK, shifted_probabilities(model, x), known, np.eye(5)[2]).v[0, 2] for x in shifts
+        evaluate_policy(TASK, shifted_probabilities(model, x), known, np.eye(5)[2]).value
+        for x in shifts
     ])  # fmt: skip
     width = result.high - result.low
     assert result.low <= values.min() + 1e-3 * width

@@ -192,7 +192,7 @@ class Table:
             source = tuple(source.T.tolist())
         if isinstance(source, tuple | list) and len(source) == 3:
             source = dict(zip(COLUMNS, source, strict=True))
-        if hasattr(source, "collect_schema"):  # a polars LazyFrame
+        if hasattr(source, "collect"):  # a polars LazyFrame
             source = source.collect()
         # the `columns` of pyarrow are the columns themselves
         names = getattr(source, "column_names", getattr(source, "columns", None))
