@@ -16,8 +16,11 @@ release = __version__
 extensions = [
     "myst_nb",  # pages that begin with `file_format: mystnb` are executed
     "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",  # Parameters, Returns and Raises in NumPy style
     "sphinx.ext.viewcode",
 ]
+napoleon_google_docstring = False
+napoleon_use_rtype = False
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 nb_execution_mode = "cache"  # an unchanged page is not executed again
@@ -38,18 +41,19 @@ html_theme_options = {
 }
 html_static_path = ["_static"]
 html_css_files = ["upriver.css"]
+html_js_files = ["copy.js"]  # a copy button on every block of code
 html_title = f"Upriver {release}"
 html_show_sphinx = False
-exclude_patterns = ["_build", "results/table1.md", "results/cho-*.md"]
-suppress_warnings = ["toc.empty_glob"]  # pages that only some versions have
+exclude_patterns = ["_build", "results/tables"]  # tables are included in pages that have a title
 
 CODE = re.compile(r"`([^`]+)`")
 
 
 def as_written(line: str) -> str:
-    """A line of a docstring for reStructuredText: `code` is code, the rest is as it stands.
+    """Return a line of a docstring as reStructuredText.
 
-    Docstrings are plain text with formulas, whose * and | and _ mean what they mean in formulas.
+    Text in single backticks is code. Everything else is plain text with formulas, in which *, |
+    and _ have no special meaning and are escaped.
     """
     parts = CODE.split(line)
     for i, part in enumerate(parts):
@@ -57,7 +61,7 @@ def as_written(line: str) -> str:
     return "".join(parts)
 
 
-def plain(app, what, name, obj, options, lines):
+def escape_docstring(app, what, name, obj, options, lines):
     lines[:] = [as_written(line) for line in lines]
 
 
@@ -66,7 +70,7 @@ BIG = re.compile(r"\\([Bb]igg?)\s*(\\[{}|]|[()\[\]|])")
 
 
 def mathml(tex: str, node) -> str:
-    """A formula as MathML, by docutils; TeX that it does not know is a warning."""
+    """Return a formula as MathML, made by docutils; unknown TeX commands give a warning."""
     tex = ACCENT.sub(r"{\\\1{\2}{}}", tex)  # {}: else an index would go below the letter
     tex = BIG.sub(lambda m: rf"\{m[1]}{'r' if m[2][-1] in ')]}' else 'l'}{m[2]}", tex)
     try:
@@ -87,5 +91,5 @@ def visit_math_block(self, node):
 
 
 def setup(app):
-    app.connect("autodoc-process-docstring", plain)
+    app.connect("autodoc-process-docstring", escape_docstring, priority=400)  # before napoleon
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
