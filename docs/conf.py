@@ -66,6 +66,7 @@ def escape_docstring(app, what, name, obj, options, lines):
 
 
 ACCENT = re.compile(r"\\(hat|tilde|bar)\s*(\\[A-Za-z]+|[A-Za-z]|\{[^{}]*\})")
+TAG = re.compile(r"\\tag\{([^{}]*)\}")
 BIG = re.compile(r"\\([Bb]igg?)\s*(\\[{}|]|[()\[\]|])")
 
 
@@ -86,7 +87,10 @@ def visit_math(self, node):
 
 
 def visit_math_block(self, node):
-    self.body.append(f'<div class="math">{mathml(node.astext(), node)}</div>')
+    tex, number = node.astext(), ""
+    if tag := TAG.search(tex):  # docutils knows no \\tag: the number stands beside the formula
+        tex, number = TAG.sub("", tex), f'<span class="equation-number">({tag[1]})</span>'
+    self.body.append(f'<div class="math">{mathml(tex, node)}{number}</div>')
     raise SkipNode
 
 
