@@ -66,6 +66,11 @@ def escape_docstring(app, what, name, obj, options, lines):
 
 
 ACCENT = re.compile(r"\\(hat|tilde|bar)\s*(\\[A-Za-z]+|[A-Za-z]|\{[^{}]*\})")
+BAR = re.compile(r'<mover accent="true">(?=(?:(?!</mover>).)*ˉ)', re.DOTALL)
+"""A letter with a bar: as an accent the bar is drawn inside the letter in some fonts."""
+NORM = re.compile(r'<mo((?: class="\w+")?)>‖</mo>')
+"""The bars of a norm: without this only the left one grows with what is inside."""
+FUNCTION = re.compile(r"\\(log|exp)\s+(?=[\\A-Za-z])")
 TAG = re.compile(r"\\tag\{([^{}]*)\}")
 BIG = re.compile(r"\\([Bb]igg?)\s*(\\[{}|]|[()\[\]|])")
 
@@ -73,9 +78,12 @@ BIG = re.compile(r"\\([Bb]igg?)\s*(\\[{}|]|[()\[\]|])")
 def mathml(tex: str, node) -> str:
     """Return a formula as MathML, made by docutils; unknown TeX commands give a warning."""
     tex = ACCENT.sub(r"{\\\1{\2}{}}", tex)  # {}: else an index would go below the letter
+    tex = FUNCTION.sub(r"\\\1\\,", tex)  # a thin space before the argument
     tex = BIG.sub(lambda m: rf"\{m[1]}{'r' if m[2][-1] in ')]}' else 'l'}{m[2]}", tex)
     try:
-        return tex2mathml(tex.replace(r"\dots", r"\ldots"), as_block=node.tagname == "math_block")
+        text = tex2mathml(tex.replace(r"\dots", r"\ldots"), as_block=node.tagname == "math_block")
+        text = BAR.sub("<mover>", text).replace("ˉ", "¯")
+        return NORM.sub(r'<mo\1 stretchy="false">‖</mo>', text)
     except MathError as error:
         logging.getLogger(__name__).warning("%s in $%s$", error, tex, location=node)
         return ""
