@@ -47,7 +47,8 @@ def main():
         axes.plot(sizes, mean, color=colour, marker=marker, markersize=4.5, linewidth=1.8)
         axes.annotate(
             label, (sizes[-1], mean[-1] * SHIFT.get(name, 1.0)), xytext=(8, 0),
-            textcoords="offset points", color=colour, fontsize=9, va="center", annotation_clip=False,
+            textcoords="offset points", color=colour, fontsize=9, va="center",
+            annotation_clip=False,
         )  # fmt: skip
     axes.set_xscale("log")
     axes.set_yscale("log")
