@@ -1,4 +1,4 @@
-// A copy button on every block of code. Of a prompt session (>>> or $) only the input is copied.
+// A copy button on every block of code. Of code at a prompt (>>> or $) only the input is copied.
 (function () {
   "use strict";
 
