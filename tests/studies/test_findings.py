@@ -11,8 +11,8 @@ from studies.pages import over_draws
 from studies.untuned import foremost, keeps_up
 
 import upriver as up
-from studies import FINDINGS, Cell, find, measure, slope_of, solved_range
-from upriver.experiments import catalogue, execute, load
+from studies import FINDINGS, Cell, find, load_study, measure, slope_of, solved_range
+from upriver.experiments import execute
 from upriver.experiments.spec import Experiment, parse
 from upriver.results import statistics
 from upriver.results.plots import Band
@@ -23,8 +23,8 @@ from upriver.tuning import Edge
 
 def smaller(name: str, environments=None, agents=None, seeds: int = 4, episodes=None) -> Experiment:
     """The catalogue's experiment with some of its environments, agents and seeds."""
-    data = load(name).to_data()
-    places = [e.full_label for e in load(name).environments]
+    data = load_study(name).to_data()
+    places = [e.full_label for e in load_study(name).environments]
     keep = [i for i, place in enumerate(places) if environments is None or place in environments]
     data["environments"] = [data["environments"][i] for i in keep]
     data["agents"] = [a for a in data["agents"] if agents is None or a["label"] in agents]
@@ -45,9 +45,8 @@ def found(folder: Path, spec: Experiment):
 
 
 @pytest.mark.parametrize("name", FINDINGS)
-def test_every_experiment_of_the_page_is_in_the_catalogue(name):
-    assert name in catalogue()
-    spec = load(name)
+def test_every_study_has_a_specification(name):
+    spec = load_study(name)
     assert spec.name == name
     assert all(run.support in ("known", "local", "full", None) for run in spec.runs())
 
@@ -58,7 +57,7 @@ TUNED = ("all-mnl", "equal-information", "scaling", "unknown-reward", "untuned",
 @pytest.mark.parametrize("name", TUNED)
 def test_tuned_numbers_are_of_their_grid_or_steps_beyond_its_edge(name):
     """`upriver tune NAME --widen` gives them again: the file keeps the grid that it starts from."""
-    for agent in load(name).agents:
+    for agent in load_study(name).agents:
         for numbers in agent.at.values():
             for key, axis in agent.grid.items():
                 assert numbers[key] in walked(sorted(axis)), (agent.full_label, key, numbers[key])
@@ -318,7 +317,7 @@ def test_the_useful_range_is_that_of_nine_tenths_of_the_best(tmp_path):
 
 
 def test_the_page_names_what_the_tuned_entries_rest_on():
-    spec = load("untuned")
+    spec = load_study("untuned")
     tuned = [a for a in spec.agents if a.full_label.endswith("(tuned)")]
     assert tuned and all(a.grid for a in tuned)
     places = {e.full_label for e in spec.environments}
