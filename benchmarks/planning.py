@@ -18,7 +18,7 @@ from upriver.agents.table import AGENTS
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.building import assemble
 from upriver.mnl.model import Model
-from upriver.planning import optimism, renew, solve
+from upriver.planning import optimism, reevaluate, solve
 from upriver.play.simulate import simulate
 
 N_ACTIONS = 4
@@ -109,7 +109,7 @@ def threads(quick: bool, _: bool = False) -> Iterator[Line]:
     mdp = random_mdp(2_000 if quick else 100_000, 3, near=True)
     policy, v = solve(mdp).policy, np.zeros((HORIZON + 1, mdp.true_task.n_states))
     works: dict[str, Callable[[], Any]] = {
-        "solve": lambda: solve(mdp), "evaluate": lambda: renew(mdp, policy, ~policy, v),
+        "solve": lambda: solve(mdp), "evaluate": lambda: reevaluate(mdp, policy, ~policy, v),
     }  # fmt: skip
     for name, work in works.items():
         taken = interleaved(

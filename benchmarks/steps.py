@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.timing import Line, interleaved
 from upriver import envs, kernels
-from upriver.planning import solve
+from upriver.planning import environment_structure, solve
 from upriver.play.rollouts import rollouts
 
 COMPILED, PUBLIC = 1e7, 1e6
@@ -24,13 +24,12 @@ def steps(quick: bool, _: bool = False) -> Iterator[Line]:
     uniforms = rng.random((n, task.horizon + 1))
     out = rollouts(mdp, policy, n)
     arguments = (
-        task.indptr, task.successors, mdp.probability, *task.paid_rows, mdp.initial_states,
-        mdp.initial_probability, policy, uniforms, *out,
+        environment_structure(mdp), policy, uniforms, *out,
     )  # fmt: skip
     taken = interleaved(
         {
             "public": lambda: rollouts(mdp, policy, n),
-            "compiled": lambda: kernels.planning.rollout_batch(*arguments),
+            "compiled": lambda: kernels.episodes.play_episodes(*arguments),
             "generator": lambda: rng.random((n, task.horizon + 1)),
         },
         3 if quick else 9,

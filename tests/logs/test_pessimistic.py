@@ -41,11 +41,9 @@ def least(model, geometry, beta, v):
         at = slice(task.indptr[g], task.indptr[g + 1])
         ahead, p = v[task.successors[at]], model.prob[0, at]
         inner = geometry[0, task.square_start[g] : task.square_start[g + 1]]
-        work, top = np.empty((11, 12)), ahead.max()
-        most = kernels.ellipsoid.largest_expectation(
-            np.log(p), inner, top - ahead, beta, len(p), work
-        )
-        q[:, g] = task.reward_rows[0, g] + np.array([top - most, p @ ahead])
+        square = inner.reshape(len(p), len(p))
+        minimum = kernels.ellipsoid.optimize_expectation(p, square, ahead, -beta)
+        q[:, g] = task.reward_rows[0, g] + np.array([minimum, p @ ahead])
     return q.reshape(2, task.n_states, task.n_actions)
 
 

@@ -11,7 +11,7 @@ import upriver as up
 from tests.envs.test_queue import threshold_gain
 from tests.reference import best_within, dense, random_mdp
 from upriver import kernels
-from upriver.planning import stationary
+from upriver.planning import policy_iteration
 
 
 def plain(mdp):
@@ -58,9 +58,9 @@ def test_the_error_is_a_bound_and_within_the_tolerance(tolerance):
     assert (exact - worth).max() <= 2 * plan.error + 1e-10
 
 
-@pytest.mark.parametrize("band", [stationary.BAND, 0.0])
+@pytest.mark.parametrize("band", [policy_iteration.MAX_BAND_OPERATIONS, 0.0])
 def test_bands_are_solved_and_others_followed_to_the_same_end(monkeypatch, band):
-    monkeypatch.setattr(stationary, "BAND", band)
+    monkeypatch.setattr(policy_iteration, "MAX_BAND_OPERATIONS", band)
     mdp = sparse_mdp(80, 3, near=True, seed=1)
     p, r = plain(mdp)
     plan = up.solve(mdp, discount=0.999)
@@ -209,9 +209,9 @@ def test_elimination_solves_the_equations_of_a_chain(rng, discount):
     s, s2 = np.nonzero(dense)
     start = np.concatenate([[0], np.cumsum(np.bincount(s))])
     c, x = rng.random(n), np.empty(n)
-    args = start, s2.astype(np.int32), dense[s, s2], discount, reach
+    chain = kernels.stationary.Chain(start, s2.astype(np.int32), dense[s, s2], np.empty(n))
     band = np.empty((n, 2 * reach + 1))
-    assert kernels.stationary.eliminate(*args, c.copy(), x, band)
+    assert kernels.stationary.solve_chain(chain, discount, reach, c.copy(), x, band)
     level = c + discount * dense @ x - x
     assert np.ptp(level) < 1e-12 * (1.0 + np.ptp(x))
     if discount < 1.0:
@@ -219,10 +219,13 @@ def test_elimination_solves_the_equations_of_a_chain(rng, discount):
 
 
 def test_elimination_tells_two_recurrent_classes(rng):
-    args = np.arange(4), np.array([0, 0, 2], np.int32), np.ones(3), 1.0, 1, np.ones(3), np.empty(3)
-    assert not kernels.stationary.eliminate(*args, np.empty((3, 3)))
-    joined = np.arange(4), np.array([1, 0, 1], np.int32), *args[2:]
-    assert kernels.stationary.eliminate(*joined, np.empty((3, 3)))
+    for successors, one_class in (([0, 0, 2], False), ([1, 0, 1], True)):
+        chain = kernels.stationary.Chain(
+            np.arange(4), np.array(successors, np.int32), np.ones(3), np.empty(3)
+        )
+        band = np.empty((3, 3))
+        solved = kernels.stationary.solve_chain(chain, 1.0, 1, np.ones(3), np.empty(3), band)
+        assert solved == one_class
 
 
 def test_an_mdp_without_a_last_step_knows_its_discount(tmp_path):
@@ -298,7 +301,7 @@ def test_optimism_in_standard_errors_takes_the_best_distribution_of_the_set(rng)
         jacobian = p[:, None] * (features - p @ features)
         found, work = np.empty(n), np.empty((n + 2, n))
         geometry = (features @ features.T).ravel()
-        kernels.extended.within_errors.py_func(p, geometry, values, beta, n, found, work)
+        kernels.extended.maximize_in_errors.py_func(p, geometry, values, beta, n, found, work)
         assert found.min() >= 0.0 and abs(found.sum() - 1.0) < 1e-10
         # of p / prob, where rare successors count as much as common ones
         delta = np.linalg.lstsq(jacobian / p[:, None], found / p - 1.0, rcond=1e-12)[0]

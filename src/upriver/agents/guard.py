@@ -184,7 +184,7 @@ def checked_episode(task: Task, episode: Any) -> Episode:
             f"rewards; with horizon {task.horizon} it must have T + 1, T and T, T at most "
             f"{task.horizon}"
         )
-    wrong = kernels.planning.check_episode(
+    wrong = kernels.episodes.check_episode(
         states, actions, rewards, task.n_states, task.n_actions, task.indptr
     )
     if wrong >= 0:

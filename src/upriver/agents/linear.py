@@ -21,7 +21,7 @@ from upriver.checks import Array, as_float
 from upriver.display import displayed
 from upriver.features import Features
 from upriver.mdp import Task
-from upriver.planning import Clip, Plan, backward_induction, draw_tie_seed, swept
+from upriver.planning import Clip, Plan, backward_induction, draw_tie_seed, run_backward_pass
 from upriver.planning.optimism import ones
 
 
@@ -75,18 +75,10 @@ def one_hot_mixture(task: Task) -> Features:
     )  # fmt: skip
 
 
-def packed(features: Features) -> tuple[Array, ...]:
-    """The fields of the layout that the kernels of a mixture read."""
-    layout = features.layout
-    return (
-        layout.group_table, layout.block_table, layout.slots, layout.features, layout.values
-    )  # fmt: skip
-
-
 def count_visits(task: Task, counts: Array, episode: Any) -> Array:
     """Add an episode to counts (1 | H, n) in place; (T,) the pair of each step."""
     visited = np.empty(len(episode.actions), np.int64)
-    bad = kernels.planning.count(
+    bad = kernels.episodes.count_transitions(
         task.indptr, task.successors, task.n_actions, episode.states, episode.actions, counts,
         visited,
     )  # fmt: skip
@@ -120,7 +112,7 @@ def observe(task: Task, visits: Visits, episode: Payments) -> Visits:
 def one_hot_ridge(task: Task, counts: Array, lam: float) -> tuple[Array, Array]:
     """(N(s,a,s') / (N(s,a) + lam), 1 / (N(s,a) + lam)), shapes (C, n) and (C, S*A)."""
     prob, weight = np.empty_like(counts), np.empty((len(counts), len(task.sizes)))
-    kernels.linear.shrink(task.indptr, counts, lam, prob, weight)
+    kernels.linear.ridge_frequencies(task.indptr, counts, lam, prob, weight)
     return prob, weight
 
 
@@ -144,20 +136,21 @@ def value_iteration(
     """
     task, lam, phi = agent.task, agent.regularization, agent.phi
     known = task.reward is not None and not agent.regress_reward
-    pay = task.next_state_reward_rows if known else np.empty((1, 0))  # else it is in what was paid
     if phi is None:
         prob, weight = one_hot_ridge(task, visits.counts, lam)
         added = one_hot_noise(np.sqrt(weight))
         reward = task.reward_rows if known else visits.paid * weight
         return backward_induction(
-            task, prob, reward, added, ones(task), clip, draw_tie_seed(rng), pay
-        )
+            task, prob, reward, added, ones(task), clip, draw_tie_seed(rng),
+            next_state_reward=known,
+        )  # fmt: skip
     factor = np.empty((task.horizon, phi.shape[1], phi.shape[1]))
-    kernels.linear.factor_steps(task.indptr, visits.counts, phi, lam, factor)
+    kernels.linear.factor_gram_matrices(task.indptr, visits.counts, phi, lam, factor)
     added, paid = noise(factor), visits.paid
     if known:
         added, paid = added + task.reward_rows, np.zeros((1, len(task.sizes)))
-    return swept(
-        task, kernels.linear.sweep_regression, (visits.counts, paid, factor, added), (phi,), (),
-        clip, draw_tie_seed(rng), pay,
-    )  # fmt: skip
+    arguments = kernels.linear.RegressionData(visits.counts, paid), factor, added, phi
+    return run_backward_pass(
+        task, kernels.linear.backward_pass_regression, arguments, clip, draw_tie_seed(rng),
+        next_state_reward=known,  # otherwise it is in what was paid
+    )

@@ -70,7 +70,7 @@ class LSVIUCB:
 
         def width(factor: Array) -> Array:
             norms = np.empty((task.horizon, len(task.sizes)))
-            kernels.linear.norms(self.phi, factor, norms)
+            kernels.linear.compute_norms(self.phi, factor, norms)
             return beta * norms
 
         return linear.value_iteration(

@@ -51,7 +51,7 @@ def steps_left(task: Task) -> Array:
 def absorb(task: Task, counts: Counts, episode: Transitions) -> Counts:
     """The counts after one more episode."""
     new = Counts(counts.triples.copy(), counts.visits.copy(), counts.prob.copy())
-    bad = kernels.tabular.absorb(
+    bad = kernels.tabular.update_frequencies(
         task.indptr, task.successors, task.n_actions, episode.states, episode.actions, *new,
         np.empty(len(episode.actions), np.int64),
     )  # fmt: skip
@@ -62,7 +62,7 @@ def absorb(task: Task, counts: Counts, episode: Transitions) -> Counts:
 def until_doubled(task: Task, counts: Counts, episode: Transitions) -> int:
     """Steps until a pair has been visited as often as in all episodes before, and at least once."""
     pairs = episode.states[: len(episode.actions)] * task.n_actions + episode.actions
-    return kernels.tabular.until_doubled(pairs, counts.visits)
+    return kernels.tabular.steps_until_doubled(pairs, counts.visits)
 
 
 def check_inside(task: Task, episode: Transitions, bad: int) -> None:

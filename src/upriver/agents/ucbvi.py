@@ -24,7 +24,7 @@ from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number, positive_integer
 from upriver.display import displayed
 from upriver.mdp import Task
-from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, swept
+from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, run_backward_pass
 
 
 @dataclass(frozen=True)
@@ -213,13 +213,15 @@ class UCBVIBF:
 
 def optimistic_plan(
     task: Task, counts: tabular.Counts, reward: Array, flat: Array, bernstein: Bernstein,
-    word: np.uint64,
+    tie_seed: np.uint64,
 ) -> Plan:  # fmt: skip
     """Backward induction with flat_h / sqrt(N) and the Bernstein terms; see kernels.tabular."""
     variance, linear, doubt = bernstein
     optimistic = bool(variance > 0.0 or flat.any() or linear.any())
-    return swept(
-        task, kernels.tabular.sweep_visits, (counts.prob, reward, doubt),
-        (counts.visits, variance, optimistic), (flat, linear, tabular.steps_left(task)),
-        clip_v_remaining(task), word,
+    bonus = kernels.tabular.CountBonus(
+        counts.visits, flat, variance, linear, doubt, tabular.steps_left(task), optimistic
+    )
+    return run_backward_pass(
+        task, kernels.tabular.backward_pass_counts, (counts.prob, reward, bonus),
+        clip_v_remaining(task), tie_seed,
     )  # fmt: skip

@@ -21,7 +21,7 @@ from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number
 from upriver.display import displayed
 from upriver.mdp import Task
-from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, swept
+from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, run_backward_pass
 from upriver.planning.infinite_horizon import plan_l1
 
 EVERYTHING = 2.0  # the L1 diameter of the simplex
@@ -126,14 +126,14 @@ class UCRL2:
 
     def plan(self, state: UCRL2State, rng: np.random.Generator) -> Plan:
         rule: Any = self.radius
-        task, prob, word = self.task, state.counts.prob, draw_tie_seed(rng)
+        task, prob, tie_seed = self.task, state.counts.prob, draw_tie_seed(rng)
         reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
         radius = rule(task, state.counts.visits, state.k)[None]
         if task.discount is not None:
-            return plan_l1(task, prob[0], reward[0], radius[0], word, task.discount)
-        return swept(
-            task, kernels.tabular.sweep_l1, (prob, reward, radius), (), (), clip_v_remaining(task),
-            word,
+            return plan_l1(task, prob[0], reward[0], radius[0], tie_seed, task.discount)
+        return run_backward_pass(
+            task, kernels.tabular.backward_pass_l1, (prob, reward, radius), clip_v_remaining(task),
+            tie_seed,
         )  # fmt: skip
 
     def steps_until_replan(self, state: UCRL2State, plan: Plan, episode: Episode) -> int:

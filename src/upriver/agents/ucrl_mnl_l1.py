@@ -23,7 +23,7 @@ from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import online
 from upriver.mnl.confidence import Radius
-from upriver.planning import Plan, clip_nothing, draw_tie_seed, swept
+from upriver.planning import Plan, clip_nothing, draw_tie_seed, run_backward_pass
 
 
 @guarded
@@ -87,7 +87,7 @@ class UCRLMNLL1:
         return family.beta(self, state)
 
 
-def polytope_plan(task: Task, prob: Array, reward: Array, size: Array, word: np.uint64) -> Plan:
+def polytope_plan(task: Task, prob: Array, reward: Array, size: Array, tie_seed: np.uint64) -> Plan:
     """Backward induction with the largest expectation within L1 distance `size` (1 | H, S*A)."""
-    sweep = kernels.tabular.sweep_l1
-    return swept(task, sweep, (prob, reward, size), (), (), clip_nothing(task), word)
+    kernel, arguments = kernels.tabular.backward_pass_l1, (prob, reward, size)
+    return run_backward_pass(task, kernel, arguments, clip_nothing(task), tie_seed)

@@ -32,7 +32,7 @@ from upriver.features import Features
 from upriver.features.maps import recentre
 from upriver.mdp import Task
 from upriver.mnl.model import add_counts
-from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, swept
+from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, run_backward_pass
 
 
 @guarded
@@ -68,7 +68,9 @@ class UCRLMNLLR:
         prob, size = self.sets(state)
         arrays = prob, family.reward(self, state), size
         clip = clip_v_remaining(self.task)
-        return swept(self.task, kernels.ratio.sweep_kl, arrays, (), (), clip, draw_tie_seed(rng))
+        return run_backward_pass(
+            self.task, kernels.ratio.backward_pass_kl, arrays, clip, draw_tie_seed(rng)
+        )
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
         counts = state.model.copy()

@@ -24,7 +24,7 @@ from upriver.checks import Array, nonnegative_number, positive_number
 from upriver.display import displayed
 from upriver.features import Features
 from upriver.mdp import Task
-from upriver.planning import Plan, clip_q, draw_tie_seed, swept
+from upriver.planning import Plan, clip_q, draw_tie_seed, run_backward_pass
 
 
 @displayed
@@ -104,26 +104,27 @@ class UCRLVTR:
     def plan(self, state: UCRLVTRState, rng: np.random.Generator) -> Plan:
         task, features = self.task, self.mixture
         reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
-        return swept(
-            task, kernels.linear.sweep_targets, (reward,),
-            (*linear.packed(features), self.features is None, features.matrix_start, state.root,
-             state.theta, self.radius(state.k)),
-            (), clip_q(task), draw_tie_seed(rng),
+        regression = kernels.linear.ValueRegression(
+            self.features is None, features.matrix_start, *state[1:5]
+        )
+        return run_backward_pass(
+            task, kernels.linear.backward_pass_value_targets,
+            (reward, features.layout, regression, self.radius(state.k)), clip_q(task),
+            draw_tie_seed(rng),
         )  # fmt: skip
 
     def update(self, state: UCRLVTRState, plan: Plan, episode: Episode) -> UCRLVTRState:
         """Regress V_{h+1}(s_{h+1}) on X_h, with the values that the episode was planned with."""
         task, features = self.task, self.mixture
         visited = linear.count_visits(task, np.zeros((1, task.n_triples)), episode)
-        gram, target = state.gram.copy(), state.target.copy()
-        root, theta = state.root.copy(), state.theta.copy()
-        kernels.linear.absorb_targets(
-            *linear.packed(features), self.features is None, features.matrix_start, task.successors,
-            task.next_state_reward_rows, self.regularization, visited, episode.states, plan.v, gram, target,
-            root, theta, *features.scratch[:3],
+        new = [x.copy() for x in state[1:5]]
+        kernels.linear.update_value_regression(
+            features.layout,
+            kernels.linear.ValueRegression(self.features is None, features.matrix_start, *new),
+            float(self.regularization), task.successors, task.next_state_reward_rows, visited,
+            episode.states, plan.v,
         )  # fmt: skip
-        paid = rewards.observe(task, state.rewards, episode)
-        return UCRLVTRState(state.k + 1, gram, target, root, theta, paid)
+        return UCRLVTRState(state.k + 1, *new, rewards.observe(task, state.rewards, episode))
 
     def radius(self, k: int) -> float:
         """sqrt(beta_k)."""

@@ -1,7 +1,7 @@
 """The hot loops, compiled with numba, one file per family of loops.
 
 Importing this package imports no numba: a room is loaded when its name is first used
-(`kernels.planning.sweep`), so that `import upriver` stays quick.
+(`kernels.planning.backward_pass`), so that `import upriver` stays quick.
 
 Two conventions hold in every room. An array whose leading axis counts steps has length H there,
 or 1 when the quantity does not change with the step, and is read at `min(h, len(x) - 1)`. And a
@@ -19,9 +19,9 @@ LARGE = 200_000
 """Triples from which on a problem is worth handing out to threads, see `kernels.compiled`."""
 
 ROOMS = (
-    "compiled", "covariance", "ellipsoid", "extended", "gram", "likelihood", "linear", "maximum",
-    "model", "newton", "online", "optimism", "pessimism", "planning", "pooled", "ratio",
-    "stationary", "tabular", "value",
+    "compiled", "covariance", "ellipsoid", "episodes", "extended", "gram", "likelihood", "linear",
+    "model", "newton", "online", "optimism", "planning", "pooled", "ratio",
+    "stationary", "structures", "tabular", "value",
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from upriver.kernels.compiled import compiled, divisible, lean, merged
 from upriver.kernels.gram import cholesky, gram_block, inner_products, solve_rows
 from upriver.kernels.likelihood import evaluate_block, softmax, visited_groups, visits_of
 from upriver.kernels.newton import newton_block
-from upriver.kernels.planning import row_of
+from upriver.kernels.episodes import find_row
 from upriver.kernels.pooled import own_logdet, pool_rows
 
 
@@ -58,7 +58,7 @@ def refresh(
     -1 for none.
     """
     for h in range(actions.shape[0]):
-        row = row_of(indptr, successors, states[h] * n_actions + actions[h], states[h + 1])
+        row = find_row(indptr, successors, states[h] * n_actions + actions[h], states[h + 1])
         if row < 0:
             return h, -1
         counts[min(h, counts.shape[0] - 1), row] += 1.0

@@ -10,7 +10,8 @@ import numpy as np
 from upriver.kernels.compiled import compiled
 from upriver.kernels.gram import add_outer, cholesky, measure_group, solve_lower, solve_upper
 from upriver.kernels.likelihood import evaluate_block, softmax
-from upriver.kernels.planning import largest_group, row_of
+from upriver.kernels.episodes import find_row
+from upriver.kernels.planning import max_successors
 
 ROOT_STEPS = 100
 ROOT_TOLERANCE = 1e-13
@@ -119,7 +120,7 @@ def newton(
         block = view(layout, matrix[c], matrix_start, b)
         add_outer(layout, g, weight, block)
         here[0] = g
-        row = row_of(indptr, successors, g, states[t + 1])
+        row = find_row(indptr, successors, g, states[t + 1])
         sample[row] = 1.0
         evaluate_block(layout, here, sample, theta[c], b, 0.0, gradient, factor, out, mean)
         if not descend(layout, block, b, 1.0, gradient, theta[c], factor):
@@ -156,7 +157,7 @@ def mirror(
         size = layout.block_table[b, 2]
         block = view(layout, matrix[c], matrix_start, b)
         here[0] = g
-        row = row_of(indptr, successors, g, states[t + 1])
+        row = find_row(indptr, successors, g, states[t + 1])
         sample[row] = 1.0
         evaluate_block(layout, here, sample, theta[c], b, 0.0, gradient, hessian, out, mean)
         for i in range(size):
@@ -233,7 +234,7 @@ def local_bonus(indptr, prob, width, geometry, geometry_start, first, second, bo
 
     With G the inner products of the group, ||phi_u - mean||^2 = G_uu - 2 (G p)_u + p^T G p.
     """
-    image = np.empty(largest_group(indptr))
+    image = np.empty(max_successors(indptr))
     for c in range(prob.shape[0]):
         for g in range(indptr.shape[0] - 1):
             n = indptr[g + 1] - indptr[g]

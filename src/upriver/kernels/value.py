@@ -1,4 +1,8 @@
-"""The value of a policy and how it moves with the model: one backward and one forward sweep."""
+"""The value of a policy and its derivatives in the model: one backward and one forward pass.
+
+With d_h(s, a) the probability of the pair at step h, the derivative of the value of the start in
+theta is sum_h sum_(s, a) d_h(s, a) sum_s' p (V_{h+1}(s') - P V_{h+1}) varphi(s, a, s').
+"""
 
 import numpy as np
 

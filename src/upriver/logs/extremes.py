@@ -25,7 +25,7 @@ from upriver.mdp.declaring import checked_discount
 from upriver.mdp.formats import start_of
 from upriver.planning import mixture_or_actions
 from upriver.planning.tables import stationary_table
-from upriver.planning.visits import visits_of as visits_for_ever
+from upriver.planning.visits import solve_visits as visits_for_ever
 
 ROUNDS = 12  # steps of a search
 ENOUGH = 0.01  # of what was gained: a further step that promises less is not made

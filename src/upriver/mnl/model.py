@@ -117,7 +117,7 @@ def add_counts(features: Features, counts: Array, episode: Transitions) -> Array
     """Add the transitions of an episode to counts in place; (H,) the group of each step."""
     task = features.task
     touched = np.empty(len(episode.actions), np.int64)
-    bad = kernels.planning.count(
+    bad = kernels.episodes.count_transitions(
         task.indptr, task.successors, task.n_actions, episode.states, episode.actions, counts,
         touched,
     )  # fmt: skip

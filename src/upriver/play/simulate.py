@@ -17,7 +17,13 @@ from upriver.checks import Array, checked_seed, instance, positive_integer, show
 from upriver.display import Card, displayed, to_frame
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.archive import digest, encode, fingerprints, name_of
-from upriver.planning import Plan, check_available, renew, solve
+from upriver.planning import (
+    Plan,
+    check_available,
+    environment_structure,
+    reevaluate,
+    solve,
+)
 from upriver.play.streams import first_place, play_stream
 
 if TYPE_CHECKING:
@@ -261,12 +267,9 @@ def simulate(
     plain = player.task.units.is_identity
     figures, seconds = np.empty((3, n_episodes)), np.empty(n_episodes)
     v = np.zeros((horizon + 1, task.n_states))
-    v[-1] = last = mdp.terminal
-    known = (
-        task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.paid_rows,
-        mdp.initial_states, mdp.initial_probability, best, last,
-    )  # fmt: skip
-    play, large = kernels.planning.play, task.n_triples >= kernels.LARGE
+    v[-1] = mdp.terminal
+    truth = environment_structure(mdp)
+    play, large = kernels.episodes.play_episode, task.n_triples >= kernels.LARGE
     plan: Any = None
     policy: Any = None
     played: Any = np.empty(0)
@@ -288,10 +291,11 @@ def simulate(
             played = ~policy  # everything is new
         elif policy.shape != played.shape:
             check_table(policy, task)
-        exists = not large or renew(mdp, policy, played, v)  # on all cores, and done for `play`
+        exists = not large or reevaluate(mdp, policy, played, v)  # on all cores, and done for `play`
         if not exists or not play(
-            *known, uniforms, figures, v, k, row, policy, played, states, actions, paid
-        ):
+            truth, best, policy, played, v, uniforms[row], states[row], actions[row], paid[row],
+            figures[:, k],
+        ):  # fmt: skip
             check_available("the agent's policy", policy, task)
         resumed = perf_counter()
         episode = next(episodes)

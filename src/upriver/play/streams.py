@@ -17,7 +17,7 @@ from upriver.agents.guard import to_unit_scale, unguarded
 from upriver.agents.protocol import Episode
 from upriver.checks import Array
 from upriver.mdp import FiniteMDP, Task
-from upriver.planning import check_available, evaluate, solve
+from upriver.planning import check_available, environment_structure, evaluate, solve
 from upriver.planning.tables import check_mixture
 
 SHORT = 64
@@ -69,9 +69,7 @@ def play_stream(
     task = mdp.true_task
     best: Any = solve(mdp)
     make_plan, update = unguarded(agent)
-    reward, pay = task.paid_rows
-    model = task.indptr, task.successors, mdp.probability[0], reward[0], pay[0]
-    starts = mdp.initial_states, mdp.initial_probability
+    truth = environment_structure(mdp)
     # of an action: the gain less what it loses of gain and bias together
     worth = best.gain - gaps(mdp, best) if mdp.discount == 1.0 else np.empty(0)
     uniforms, total = Uniforms(environment), n_steps + ahead
@@ -88,10 +86,9 @@ def play_stream(
             episode = Episode(
                 np.empty(steps + 1, np.int64), np.empty(steps, np.int64), np.empty(steps)
             )
-            played, after = kernels.planning.stream(
-                *model, *starts, mixture, task.n_actions, restart, uniforms.next(steps), place,
-                *episode,
-            )  # fmt: skip
+            played, after = kernels.episodes.play_stream(
+                truth, mixture, restart, uniforms.next(steps), place, *episode
+            )
             episode = cut(episode, played)
             asked = perf_counter()
             kept = (
