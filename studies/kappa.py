@@ -24,7 +24,7 @@ from upriver.envs.named import check_named
 from upriver.envs.random_mnl import Drawn, random_mnl, random_mnl_features
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
-from upriver.mnl import confidence, online
+from upriver.mnl import online, radii
 from upriver.planning import Plan
 from upriver.results.analysis import bootstrap
 from upriver.results.plots import Band
@@ -134,10 +134,10 @@ def told_by(task: Task) -> Any:
 class times:
     """A radius times a constant."""
 
-    radius: Callable[[confidence.Evidence], float]
+    radius: Callable[[radii.Evidence], float]
     scale: float
 
-    def __call__(self, e: confidence.Evidence) -> float:
+    def __call__(self, e: radii.Evidence) -> float:
         return self.scale * self.radius(e)
 
 
@@ -167,8 +167,8 @@ class Published:
         norm, rounds = told.theta_bound, self.task.horizon
         given: dict[str, Any] = {}
         if self.learner == "ucrl-mnl":
-            radius = confidence.lemma1_radius(told.kappa, norm)
-            given["regularization"] = confidence.theory_regularization(self.features)
+            radius = radii.lemma1_radius(told.kappa, norm)
+            given["regularization"] = radii.theory_regularization(self.features)
         elif self.learner == "rrl-mnl":
             radius = online.newton_radius(told.kappa, norm, rounds=rounds)
             given |= {"regularization": self.features.norm_bound**2, "theta_bound": norm}

@@ -34,7 +34,7 @@ SUBPACKAGES = {
     "experiments": "experiments",
     "features": "features",
     "optimism": "planning.optimism",
-    "radii": "mnl.confidence",
+    "radii": "mnl.radii",
 }
 """Modules that are public under a short name: up.agents, up.radii and so on."""
 

@@ -16,6 +16,7 @@ from upriver.logs.value import compare_policies as compare_policies
 from upriver.logs.value import policy_value as policy_value
 from upriver.mdp import FiniteMDP as FiniteMDP
 from upriver.mdp import Task as Task
+from upriver.mnl import radii as radii
 from upriver.mnl.fit import fit_choices as fit_choices
 from upriver.mnl.fit import fit_mnl as fit_mnl
 from upriver.mnl.fitted import FittedMNL as FittedMNL

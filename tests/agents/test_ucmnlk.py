@@ -59,7 +59,7 @@ def test_extended_plans_are_fixed_points_of_a_plain_sweep(seed, rng):
         rows = slice(task.indptr[g], task.indptr[g + 1])
         values, p = v[task.successors[rows]], state.model.prob[0][rows]
         n = len(p)
-        inner = state.model.geometry[0][task.square_start[g] :][: n * n].reshape(n, n)
+        inner = state.model.inverse_products[0][task.square_start[g] :][: n * n].reshape(n, n)
         size, axes = np.linalg.eigh(inner)
         phi = axes * np.sqrt(np.maximum(size, 0.0))  # rows with these inner products
         jacobian = p[:, None] * (phi - p @ phi)
@@ -82,7 +82,7 @@ def coverage(mdp, agent, best, seeds):
     class Watch(up.agents.UCMNLK):
         def plan(self, state, rng):
             plan = super().plan(state, rng)
-            size = np.minimum(2.0 * self.beta(state) * state.model.width[0], 2.0)
+            size = np.minimum(2.0 * self.beta(state) * state.model.max_norm[0], 2.0)
             far = task.by_pair(np.abs(state.model.prob[0] - mdp.probability[0]))
             held.append(bool((far <= size + 1e-12).all()))
             assert not held[-1] or (plan.v[0] >= best - 1e-5).all()

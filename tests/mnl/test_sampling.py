@@ -17,7 +17,7 @@ from upriver.mnl.sampling import sample
 
 def play(rng, task, made, n_cores, episodes=6, lam=0.4, local=True):
     """A running model after a few random episodes."""
-    running = model.start(made, lam, n_cores, with_geometry=True, local=local)
+    running = model.start(made, lam, n_cores, with_products=True, local=local)
     for _ in range(episodes):
         states, actions = [0], rng.integers(0, task.n_actions, task.horizon)
         for a in actions:

@@ -23,10 +23,12 @@ def leaves(value):
 def played(mdp, agent, threads, monkeypatch):
     """Everything a run leaves, with every sweep in so many parts."""
     parts = []
-    each = kernels.compiled.each
+    each = kernels.compiled.parallel_ranges
     monkeypatch.setattr(kernels, "LARGE", 0)
-    monkeypatch.setattr(kernels.compiled, "count", lambda: threads)
-    monkeypatch.setattr(kernels.compiled, "each", lambda *x: parts.append(len(y := each(*x))) or y)
+    monkeypatch.setattr(kernels.compiled, "thread_count", lambda: threads)
+    monkeypatch.setattr(
+        kernels.compiled, "parallel_ranges", lambda *x: parts.append(len(y := each(*x))) or y
+    )
     run = up.simulate(mdp, agent, 6, seed=2)
     monkeypatch.undo()
     return leaves((run.returns, run.values, run.plan.policy, run.plan.v, run.state)), parts
@@ -60,7 +62,7 @@ def test_the_plans_and_the_model_of_one_large_block(plan, pooled, rng, monkeypat
 
 
 def test_what_goes_wrong_in_a_thread_reaches_the_caller(monkeypatch):
-    monkeypatch.setattr(kernels.compiled, "count", lambda: 3)
+    monkeypatch.setattr(kernels.compiled, "thread_count", lambda: 3)
 
     def work(first, last):
         if first == 40:
@@ -68,12 +70,15 @@ def test_what_goes_wrong_in_a_thread_reaches_the_caller(monkeypatch):
         return last - first
 
     with pytest.raises(ArithmeticError, match="part 4"):
-        kernels.compiled.each(work, 100, 10)
-    assert kernels.compiled.each(lambda first, last: last - first, 100, 10) == [10] * 10
+        kernels.compiled.parallel_ranges(work, 100, 10)
+    assert kernels.compiled.parallel_ranges(lambda first, last: last - first, 100, 10) == [10] * 10
 
 
 def test_a_part_may_be_handed_out_itself(monkeypatch):
     """A part that waits for threads that wait for it would never end."""
-    monkeypatch.setattr(kernels.compiled, "count", lambda: 2)
-    inside = partial(kernels.compiled.each, lambda first, last: last - first)
-    assert kernels.compiled.each(lambda first, last: sum(inside(last - first)), 8) == [4, 4]
+    monkeypatch.setattr(kernels.compiled, "thread_count", lambda: 2)
+    inside = partial(kernels.compiled.parallel_ranges, lambda first, last: last - first)
+    assert kernels.compiled.parallel_ranges(lambda first, last: sum(inside(last - first)), 8) == [
+        4,
+        4,
+    ]

@@ -15,8 +15,8 @@ from upriver.agents.protocol import Episode
 from upriver.diagnostics.curvature import kappa_at
 from upriver.experiments import load
 from upriver.experiments.reading import loads
-from upriver.mnl import confidence, online
-from upriver.mnl.confidence import Evidence
+from upriver.mnl import online, radii
+from upriver.mnl.radii import Evidence
 
 
 @pytest.mark.parametrize(("target", "u"), [(0.2, 2), (1e-4, 2), (1e-5, 7)])
@@ -40,13 +40,13 @@ def test_the_published_learners_have_the_constants_of_their_papers():
     mdp = kappa.drawn(0.01, n_states=6, dimension=3, horizon=5)
     task = mdp.task()
     features, norm = kappa.drawn_features(task), task.states[0].theta_bound
-    radii = {
-        "ucrl-mnl": confidence.lemma1_radius(0.01, norm),
+    settings = {
+        "ucrl-mnl": radii.lemma1_radius(0.01, norm),
         "rrl-mnl": online.newton_radius(0.01, norm, rounds=5),
         "orrl-mnl": online.mirror_radius(norm, rounds=5),
     }
     e = Evidence(7, 5, 6, 2, 3, 1.0, 2.0, np.nan)
-    for learner, radius in radii.items():
+    for learner, radius in settings.items():
         agent = kappa.Published(task, features, learner, 0.1).agent
         assert agent.radius(e) == pytest.approx(0.1 * radius(e))
         assert getattr(agent, "theta_bound", norm) == norm

@@ -15,7 +15,7 @@ import pytest
 import upriver as up
 from upriver.agents.uc_matrix_rl import uc_matrix_rl_theory_bonus
 from upriver.mnl import model, online
-from upriver.mnl.confidence import Evidence
+from upriver.mnl.radii import Evidence
 from upriver.play.simulate import streams
 from upriver.tuning import choose
 
@@ -57,7 +57,7 @@ def test_the_radius_of_online_mirror_descent(k, d, h, rounds):
 def test_the_determinant_of_several_cores_is_the_largest():
     mdp = up.envs.riverswim(3, 2)
     phi = up.features.one_hot(mdp.task())
-    begun = model.start(phi, 1.7, 2, with_geometry=False)
+    begun = model.start(phi, 1.7, 2, with_products=False)
     assert model.logdet_ratio(phi, begun) == pytest.approx(0.0, abs=1e-12)
     more = begun.logdet.copy()
     more[1, 0] += 3.0

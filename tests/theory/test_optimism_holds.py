@@ -10,8 +10,8 @@ from upriver import FiniteMDP, features, simulate
 from upriver.agents import UCRLMNL
 from upriver.agents.guard import unguarded
 from upriver.features import Features, recentre
-from upriver.mnl.confidence import constant_radius
 from upriver.mnl.likelihood import probabilities
+from upriver.mnl.radii import constant_radius
 from upriver.planning import optimism
 
 RULES = ["closed-form", "half-range", "gradient", "exact-maximum"]

@@ -55,7 +55,7 @@ class EpsilonGreedy:
             raise ValueError(f"epsilon is {self.epsilon!r}; it must lie between 0 and 1")
 
     def init(self) -> State:
-        return family.begin(self, mnl.start, with_geometry=False)
+        return family.begin(self, mnl.start, with_products=False)
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         task = self.task

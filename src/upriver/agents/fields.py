@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from upriver.checks import nonnegative_number, positive_number
-from upriver.mnl.confidence import scaled_radius
+from upriver.mnl.radii import scaled_radius
 
 Check = Callable[[str, Any], Any]
 """(name, value) -> the value in canonical form, or a ValueError."""

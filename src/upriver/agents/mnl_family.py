@@ -14,7 +14,7 @@ from upriver.checks import Array, new_tuple, positive_number
 from upriver.display import displayed
 from upriver.features import Features
 from upriver.mnl import model as mnl
-from upriver.mnl.confidence import Evidence
+from upriver.mnl.radii import Evidence
 
 
 @displayed
@@ -62,7 +62,7 @@ def until_informed(agent: Any, state: State, episode: Episode) -> int:
         return more[0]
 
     def size(counts: Array) -> float:
-        return kernels.model.information(features.layout, counts, theta, lam)
+        return kernels.model.information(features.problem, counts, theta, lam)
 
     return until_doubled(state.model.counts[0], learn, size, episode)
 

@@ -20,7 +20,7 @@ from upriver.checks import positive_integer
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import online
-from upriver.mnl.confidence import Radius
+from upriver.mnl.radii import Radius
 from upriver.planning import Plan, backward_induction, clip_q_above, draw_tie_seed
 from upriver.planning.optimism import ones
 
@@ -78,7 +78,7 @@ class ORRLMNL:
         beta, horizon, model = self.beta(state), self.task.units.max_value, state.model
         reward = family.reward(self, state)
         noise = online.noise(self.features, model, self.n_samples, rng, centred=True)
-        bonus = horizon * beta * noise + 3.0 * horizon * (beta * model.width) ** 2
+        bonus = horizon * beta * noise + 3.0 * horizon * (beta * model.max_norm) ** 2
         return backward_induction(
             self.task, model.prob, reward, bonus, ones(self.task), clip_q_above(self.task),
             draw_tie_seed(rng),

@@ -55,7 +55,7 @@ class PSRLMNL:
         validate_mnl_fields(self, inflation=positive_number)
 
     def init(self) -> State:
-        return family.begin(self, mnl.start, with_geometry=False)
+        return family.begin(self, mnl.start, with_products=False)
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         task, centre = self.task, state.model.theta

@@ -20,7 +20,7 @@ from upriver.checks import positive_integer
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import online
-from upriver.mnl.confidence import Radius
+from upriver.mnl.radii import Radius
 from upriver.planning import Plan, backward_induction, clip_q_above, draw_tie_seed
 from upriver.planning.optimism import ones
 

@@ -24,7 +24,7 @@ from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
 from upriver.mnl import online
-from upriver.mnl.confidence import Evidence, Radius
+from upriver.mnl.radii import Evidence, Radius
 from upriver.planning import Plan, draw_tie_seed
 from upriver.planning.infinite_horizon import plan_l1
 
@@ -105,7 +105,7 @@ class UCMNLK:
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """The largest values over the polytope around theta."""
         reward = family.reward(self, state)
-        size = np.minimum(2.0 * self.beta(state) * state.model.width, 2.0)
+        size = np.minimum(2.0 * self.beta(state) * state.model.max_norm, 2.0)
         if not self.task.infinite_horizon:
             return polytope_plan(self.task, state.model.prob, reward, size, draw_tie_seed(rng))
         return plan_l1(

@@ -23,7 +23,7 @@ from upriver.checks import positive_number
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
-from upriver.mnl.confidence import Radius
+from upriver.mnl.radii import Radius
 from upriver.planning import Plan, draw_tie_seed
 from upriver.planning import optimism as optimistic
 
@@ -67,8 +67,8 @@ class UCRLMNL:
 
     def init(self) -> State:
         """theta_1 = 0, A_1 = lambda_1 I."""
-        with_geometry = self.optimism in optimistic.NEEDS_GEOMETRY
-        return family.begin(self, mnl.start, with_geometry=with_geometry)
+        with_products = self.optimism in optimistic.NEEDS_GEOMETRY
+        return family.begin(self, mnl.start, with_products=with_products)
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Line 4: the optimistic values with theta_k and beta_k."""

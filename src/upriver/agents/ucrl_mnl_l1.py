@@ -22,7 +22,7 @@ from upriver.checks import Array
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import online
-from upriver.mnl.confidence import Radius
+from upriver.mnl.radii import Radius
 from upriver.planning import Plan, clip_nothing, draw_tie_seed, run_backward_pass
 
 
@@ -72,7 +72,7 @@ class UCRLMNLL1:
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """The largest values over the polytope around theta_k."""
         reward = family.reward(self, state)
-        size = np.minimum(self.beta(state) * state.model.width, 2.0)
+        size = np.minimum(self.beta(state) * state.model.max_norm, 2.0)
         return polytope_plan(self.task, state.model.prob, reward, size, draw_tie_seed(rng))
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:

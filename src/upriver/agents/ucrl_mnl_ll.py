@@ -21,7 +21,7 @@ from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
 from upriver.mnl import online
-from upriver.mnl.confidence import Radius
+from upriver.mnl.radii import Radius
 from upriver.planning import Plan, backward_induction, clip_q, draw_tie_seed
 from upriver.planning.optimism import exact_maximum, ones
 
@@ -64,7 +64,7 @@ class UCRLMNLLL:
 
     def init(self) -> State:
         """theta_hat = 0, B = lambda I."""
-        return family.begin(self, mnl.start, with_geometry=True, local=True)
+        return family.begin(self, mnl.start, with_products=True, local=True)
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """The optimistic values with theta_hat and beta_k."""

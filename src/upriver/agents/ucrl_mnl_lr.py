@@ -110,7 +110,7 @@ def class_rows(features: Features) -> Array:
     Only differences within a pair matter, so rows are compared relative to the pair's first.
     """
     task = features.task
-    rows = csr_array(recentre(features).matrix)
+    rows = csr_array(recentre(features).matrix, copy=True)
     rows.eliminate_zeros()
     rows.sort_indices()
     seen: dict[tuple[bytes, ...], int] = {}

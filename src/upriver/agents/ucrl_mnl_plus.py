@@ -23,7 +23,7 @@ from upriver.agents.protocol import Episode
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import online
-from upriver.mnl.confidence import Radius
+from upriver.mnl.radii import Radius
 from upriver.planning import Clip, Plan, backward_induction, clip_q, clip_v, draw_tie_seed
 from upriver.planning.optimism import ones
 

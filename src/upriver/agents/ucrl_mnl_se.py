@@ -23,7 +23,7 @@ from upriver.agents.protocol import Episode
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
-from upriver.mnl.confidence import Radius, constant_radius, standard_errors
+from upriver.mnl.radii import Radius, constant_radius, standard_errors
 from upriver.planning import Plan, draw_tie_seed
 from upriver.planning.optimism import standard_error
 
@@ -69,13 +69,13 @@ class UCRLMNLSE:
     def init(self) -> State:
         """theta_hat = 0, B = lambda I."""
         form = {"local": True, "factored": not self.task.infinite_horizon}
-        return family.begin(self, mnl.start, with_geometry=True, **form)
+        return family.begin(self, mnl.start, with_products=True, **form)
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """The values with theta_hat and beta_k standard errors."""
         beta = self.beta(state)
         reward = rewards.reward_upper_bound(self.task, state.rewards, beta)
-        start = self.features.geometry_start
+        start = self.features.product_start
         return standard_error(self.task, state.model, reward, beta, draw_tie_seed(rng), start)
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from upriver.display import displayed
 from upriver.features import Features
-from upriver.mnl.confidence import Evidence, corrected_radius, lemma1_radius, theory_regularization
+from upriver.mnl.radii import Evidence, corrected_radius, lemma1_radius, theory_regularization
 
 
 @displayed

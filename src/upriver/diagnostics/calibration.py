@@ -12,7 +12,7 @@ from upriver.diagnostics.coverage import coverage_over
 from upriver.diagnostics.realizability import differences, least_squares, softmax_rows
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
-from upriver.mnl.confidence import scaled_radius
+from upriver.mnl.radii import scaled_radius
 from upriver.planning import optimism as optimistic
 
 

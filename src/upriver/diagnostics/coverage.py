@@ -24,7 +24,7 @@ from upriver.diagnostics.realizability import theta_star
 from upriver.display import Card, displayed
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
-from upriver.mnl.confidence import corrected_radius, lemma1_radius
+from upriver.mnl.radii import corrected_radius, lemma1_radius
 from upriver.planning import Plan, clip_v, clip_v_remaining, solve
 from upriver.planning import optimism as optimistic
 from upriver.play.simulate import simulate
@@ -153,7 +153,7 @@ class Watched:
         cap = (clip_v_remaining if remaining else clip_v)(task).v_cap
         values = plan.v[:-1]
         first = int(episode.states[0])
-        steps = np.minimum(np.arange(len(episode.actions)), len(model.width) - 1)
+        steps = np.minimum(np.arange(len(episode.actions)), len(model.max_norm) - 1)
         group = episode.states[:-1] * task.n_actions + episode.actions
         about = evidence(self.agent.features, state.k, model)
         return (
@@ -161,7 +161,7 @@ class Watched:
             float(plan.v[0, first] >= self.best[first] - 1e-9),
             float((values >= cap[:, None]).mean()),
             tie_share(plan, (state.k - 1) % task.horizon),
-            float(np.sum(model.width[steps, group] ** 2)),
+            float(np.sum(model.max_norm[steps, group] ** 2)),
             model.regularization,
             *(radius(about) for radius in self.radii),
         )

@@ -149,14 +149,15 @@ def least_squares(features: Features, odds: Array) -> tuple[Array, int | None]:
     matrix = features.matrix - features.matrix[first_rows(task)]
     if features.spread:  # own effects reach any odds; the least norm is a ridge on the shared ones
         own = features.matrix[:, features.n_shared :]
-        x = matrix[:, : features.n_shared].toarray() / layout.own
-        y = (odds - odds[:, first_rows(task)]) / layout.own
+        x = matrix[:, : features.n_shared].toarray() / layout.triple_scale
+        y = (odds - odds[:, first_rows(task)]) / layout.triple_scale
         shared = np.linalg.solve(np.eye(x.shape[1]) + x.T @ x, x.T @ y.T)
-        return np.hstack([shared.T, (y - shared.T @ x.T) @ (own / layout.own)]), own.shape[1]
+        effects = (y - shared.T @ x.T) @ (own / layout.triple_scale)
+        return np.hstack([shared.T, effects]), own.shape[1]
     if not sparse.issparse(matrix):
         solution, rank = pseudo_solve(matrix[None], odds.T[None])
         return np.ascontiguousarray(solution[0].T), int(rank[0])
-    row_block = np.repeat(layout.block, task.sizes)
+    row_block = np.repeat(layout.pairs["block"][:-1], task.sizes)
     n_rows = np.bincount(row_block[row_block >= 0], minlength=len(layout.size))
     area = n_rows * layout.size.astype(np.int64)
     if area.sum() > DENSE_LIMIT:

@@ -36,13 +36,14 @@ class Shape(NamedTuple):
 def stacks(features: Features) -> Iterator[tuple[Array, Array]]:
     """(groups (m,), rows (m, U, w)) for each shape of group: their features, w columns used."""
     layout, sizes = features.layout, features.task.sizes
-    shapes = np.stack([sizes, layout.width], axis=1)
+    width = layout.pairs["n_columns"][:-1]
+    shapes = np.stack([sizes, width], axis=1)
     for u, w in np.unique(shapes[sizes > 0], axis=0):
-        groups = np.flatnonzero((sizes == u) & (layout.width == w))
-        cells = layout.value_start[groups, None] + np.arange(u * w)
+        groups = np.flatnonzero((sizes == u) & (width == w))
+        cells = layout.pairs["first_value"][groups, None] + np.arange(u * w)
         rows = layout.values[cells].reshape(len(groups), u, w)
-        if layout.own:  # own effects are not packed
-            own = np.broadcast_to(layout.own * np.eye(u)[:, 1:], (len(groups), u, u - 1))
+        if layout.triple_scale:  # own effects are not packed
+            own = np.broadcast_to(layout.triple_scale * np.eye(u)[:, 1:], (len(groups), u, u - 1))
             rows = np.concatenate([rows, own], axis=2)
         yield groups, rows
 

@@ -23,7 +23,7 @@ from upriver.agents.ucrl2 import original_l1
 from upriver.envs import ENVIRONMENTS
 from upriver.features import FEATURES, OWN, Features, own_map
 from upriver.mdp import FiniteMDP, Task
-from upriver.mnl import confidence, online
+from upriver.mnl import online, radii
 from upriver.planning.optimism import OPTIMISMS
 
 GIVEN = ("task", "features", "mdp", "phi", "psi")
@@ -34,17 +34,17 @@ FUNCTIONS: dict[str, Mapping[str, Any]] = {"optimism": OPTIMISMS}
 
 RULES: dict[str, Mapping[str, Any]] = {
     "radius": {
-        "scaled": confidence.scaled_radius,
-        "constant": confidence.constant_radius,
-        "lemma1": confidence.lemma1_radius,
-        "corrected": confidence.corrected_radius,
-        "standard-errors": confidence.standard_errors,
+        "scaled": radii.scaled_radius,
+        "constant": radii.constant_radius,
+        "lemma1": radii.lemma1_radius,
+        "corrected": radii.corrected_radius,
+        "standard-errors": radii.standard_errors,
         "newton": online.newton_radius,
         "mirror": online.mirror_radius,
         "additive": online.additive_radius,
         "original": original_l1,
     },
-    "regularization": {"theory": confidence.theory_regularization},
+    "regularization": {"theory": radii.theory_regularization},
 }
 """Fields whose value may be a rule with constants: radius = {constant = {beta = 0.1}}."""
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from upriver.checks import Array, instance, positive_number
-from upriver.features.features import Features, own_columns
+from upriver.features.features import Features, triple_columns
 from upriver.mdp import Task
 
 
@@ -134,7 +134,7 @@ def pooled(shared: Features, spread: float | str = 1.0) -> Features:
             raise ValueError(f"spread is {spread!r}; it must be a positive number or 'estimate'")
     else:
         spread = positive_number("spread", spread)
-    task, own = shared.task, own_columns(shared.task, spread)
+    task, own = shared.task, triple_columns(shared.task, spread)
     matrix = sparse.hstack([sparse.csr_array(shared.matrix), own], format="csr")
     return Features(task, matrix, names=shared.names, spread=spread)
 

@@ -24,7 +24,7 @@ expectation is above the second largest value no restart is needed: then F is co
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, inner
+from upriver.kernels.compiled import njit_cached, njit_inline
 from upriver.kernels.gram import cholesky, solve_lower, solve_upper
 from upriver.kernels.planning import max_successors
 
@@ -38,7 +38,7 @@ N_WORK = 12
 """The number of work arrays of a search."""
 
 
-@inner
+@njit_inline
 def factor_differences(products, at, n, root):
     """root (n, n - 1): L of the products of the features minus those of the first successor.
 
@@ -63,7 +63,7 @@ def factor_differences(products, at, n, root):
             root[u, j - 1] = y / pivot
 
 
-@inner
+@njit_inline
 def tilt(p, first, n, root, w, q):
     """q = p exp(L w), normalised: the probabilities (1) at w."""
     top = 0.0  # the first logit does not move
@@ -81,7 +81,7 @@ def tilt(p, first, n, root, w, q):
         q[u] /= total
 
 
-@inner
+@njit_inline
 def set_level(n, values, q, gap, weight):
     """gap = V - t with t = E_q[V], and weight = q gap; returns t and the sum of weight above 0.
 
@@ -101,7 +101,7 @@ def set_level(n, values, q, gap, weight):
     return values[likely] + offset, above
 
 
-@inner
+@njit_inline
 def rise_over(n, q, gap):
     """Return F at q for the level of `gap`: positive where the expectation is above the level."""
     above = below = 0.0
@@ -111,7 +111,7 @@ def rise_over(n, q, gap):
     return np.log(above / below) if below > 0.0 else np.inf
 
 
-@inner
+@njit_inline
 def newton_step(n, root, w, multiplier, convex, tangent, work, matrix):
     """Write the step (multiplier I - H)^-1 (gradient - multiplier w), H the Hessian of F.
 
@@ -156,7 +156,7 @@ def newton_step(n, root, w, multiplier, convex, tangent, work, matrix):
     return rise
 
 
-@inner
+@njit_inline
 def ascend(p, first, n, root, values, beta, enough, gain, work, matrix):
     """Climb from w = work[0] to a local maximum of E_q[values] over |w| <= beta, and return it.
 
@@ -231,7 +231,7 @@ def ascend(p, first, n, root, values, beta, enough, gain, work, matrix):
     return value
 
 
-@inner
+@njit_inline
 def optimize_in_ellipsoid(p, first, n, products, at, values, beta, work, root, matrix):
     """Return the maximum (beta > 0) or minimum (beta < 0) of E_q[values] over the ellipsoid, (4).
 
@@ -250,8 +250,10 @@ def optimize_in_ellipsoid(p, first, n, products, at, values, beta, work, root, m
         bottom = min(bottom, y)
         signed[u] = y
         w[u] = 0.0
-    if top == bottom or beta == 0.0:
-        return sign * min(mean, top)
+    if top == bottom:
+        return sign * top
+    if beta == 0.0:
+        return sign * mean
     if n == 2:  # only the difference of the two logits counts: push it all the way
         gap2 = products[at] - 2.0 * products[at + 1] + products[at + 3]
         better = 0 if signed[0] > signed[1] else 1
@@ -274,7 +276,7 @@ def optimize_in_ellipsoid(p, first, n, products, at, values, beta, work, root, m
     return sign * best
 
 
-@compiled
+@njit_cached
 def optimize_expectation(p, products, values, beta):
     """Return `optimize_in_ellipsoid` of one pair: p and values (n,), products (n, n)."""
     n = p.shape[0]
@@ -300,10 +302,10 @@ def compute_products(indptr, start, rows, out):
 
 
 # sums in any order, so that the compiler may add several numbers at once
-compute_products = compiled(compute_products, fastmath={"reassoc", "contract"})
+compute_products = njit_cached(compute_products, fastmath={"reassoc", "contract"})
 
 
-@compiled
+@njit_cached
 def center_products(indptr, start, prob, products):
     """Turn the products of features into those of features minus their mean under prob (n,)."""
     means = np.empty(max_successors(indptr))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, inner, lean
+from upriver.kernels.compiled import njit_cached, njit_inline, njit_without_refcounts
 from upriver.kernels.planning import evaluate_steps, last_difference
 
 
@@ -35,7 +35,7 @@ class Environment(NamedTuple):
     """(S,) the value of ending in each state."""
 
 
-@inner
+@njit_inline
 def draw_index(weights, start, stop, u):
     """Return the first i in [start, stop) whose running sum of weights exceeds u, or the last."""
     total = 0.0
@@ -46,7 +46,7 @@ def draw_index(weights, start, stop, u):
     return stop - 1
 
 
-@inner
+@njit_inline
 def draw_episode(env, policy, uniforms, states, actions, rewards):
     """Draw one episode of policy (H, S) and return the sum of its rewards.
 
@@ -75,7 +75,7 @@ def draw_episode(env, policy, uniforms, states, actions, rewards):
     return total
 
 
-@compiled
+@njit_cached
 def play_episode(
     environment, optimum, policy, previous, v, uniforms, states, actions, rewards, outcome
 ):
@@ -86,7 +86,7 @@ def play_episode(
     of its first state the value of the policy and the optimum. Returns False, and draws nothing,
     where the policy plays an action that does not exist.
     """
-    env = environment.fields
+    env = environment.values
     end = last_difference(policy, previous) + 1  # later steps have the same policy and value
     if not evaluate_steps(env, policy, previous, v, 0, end, 0, policy.shape[1]):
         return False
@@ -97,15 +97,15 @@ def play_episode(
     return True
 
 
-@compiled
+@njit_cached
 def play_episodes(environment, policy, uniforms, states, actions, rewards):
     """Draw one episode per row of uniforms (n, H+1); states (n, H+1), actions, rewards (n, H)."""
-    env = environment.fields
+    env = environment.values
     for i in range(uniforms.shape[0]):
         draw_episode(env, policy, uniforms[i], states[i], actions[i], rewards[i])
 
 
-@compiled
+@njit_cached
 def play_stream(environment, mixture, restart, uniforms, state, states, actions, rewards):
     """Play a stationary policy from `state` until a restart or the end of uniforms (T, 3).
 
@@ -113,7 +113,7 @@ def play_stream(environment, mixture, restart, uniforms, state, states, actions,
     probability `restart` a new first state. Writes states (T+1,), actions and rewards (T,). Returns
     the number of steps and the state after them.
     """
-    env = environment.fields
+    env = environment.values
     indptr, prob, extra = env.indptr, env.prob[0], env.next_state_reward[0]
     n_actions = mixture.shape[0] // env.terminal.shape[0]
     s = state
@@ -134,7 +134,7 @@ def play_stream(environment, mixture, restart, uniforms, state, states, actions,
     return uniforms.shape[0], s
 
 
-@inner
+@njit_inline
 def find_row(indptr, successors, pair, target):
     """Return the row of the triple that leads from a pair to state `target`, or -1."""
     low, high = indptr[pair], indptr[pair + 1]
@@ -147,7 +147,7 @@ def find_row(indptr, successors, pair, target):
     return low if low < indptr[pair + 1] and successors[low] == target else -1
 
 
-@lean
+@njit_without_refcounts
 def count_transitions(indptr, successors, n_actions, states, actions, counts, visited):
     """Add an episode to counts (1|H, n); visited (H,) gets the pair of each step.
 
@@ -163,7 +163,7 @@ def count_transitions(indptr, successors, n_actions, states, actions, counts, vi
     return -1
 
 
-@lean
+@njit_without_refcounts
 def check_episode(states, actions, rewards, n_states, n_actions, indptr):
     """Return 3 h + (0, 1, 2) for the first step h whose state, action or reward is wrong, or -1."""
     for h in range(states.shape[0]):

@@ -8,13 +8,13 @@ pair under it, so that the chain of a policy in the chosen model can be followed
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, inner
+from upriver.kernels.compiled import njit_cached, njit_inline
 from upriver.kernels.planning import max_successors
 from upriver.kernels.stationary import KEEP
 from upriver.kernels.tabular import rank_values
 
 
-@inner
+@njit_inline
 def update_state(q, s, w, u, policy):
     """Write u[s] and the policy from q (A,); return u - w. The action stays where it is as good."""
     best = -np.inf
@@ -29,7 +29,7 @@ def update_state(q, s, w, u, policy):
     return best - w[s]
 
 
-@inner
+@njit_inline
 def discounted_values(rows, extra, discount, w, first, n, values):
     """values (n,) = y of the n triples from row `first` on; extra (n|0,) next-state reward."""
     for i in range(n):
@@ -38,7 +38,7 @@ def discounted_values(rows, extra, discount, w, first, n, values):
             values[i] += extra[first + i]
 
 
-@inner
+@njit_inline
 def value_of_choice(rows, extra, chosen, pair, first, n, values):
     """Write the mean reward of a pair under the chosen distribution, and return its Q."""
     expected = 0.0
@@ -51,7 +51,7 @@ def value_of_choice(rows, extra, chosen, pair, first, n, values):
     return rows.reward[pair] + expected
 
 
-@compiled
+@njit_cached
 def improve_l1(rows, next_state_reward, radius, discount, chosen, w, u, policy):
     """u = max_a (r + max of p y over ||p - prob||_1 <= radius); radius (S*A,).
 
@@ -88,7 +88,7 @@ def improve_l1(rows, next_state_reward, radius, discount, chosen, w, u, policy):
     return low, high
 
 
-@inner
+@njit_inline
 def maximize_in_errors(prob, products, values, beta, n, p, cov):
     """p (n,) = a distribution with a large p . values among those within beta errors of prob.
 
@@ -146,7 +146,7 @@ def maximize_in_errors(prob, products, values, beta, n, p, cov):
         p[i] /= total
 
 
-@compiled
+@njit_cached
 def improve_errors(
     rows, next_state_reward, products, products_start, beta, discount, chosen, w, u, policy
 ):

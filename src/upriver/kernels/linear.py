@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, divisible, inner, lean
+from upriver.kernels.compiled import njit_cached, njit_inline, njit_nogil, njit_without_refcounts
 from upriver.kernels.gram import cholesky, solve_lower, solve_upper
 from upriver.kernels.planning import choose_action, max_successors, read_next_values
 
 
-@inner
+@njit_inline
 def invert_lower(factor, m, root, start):
     """Write the inverse of a lower factor into the flat m x m matrix at root[start:].
 
@@ -30,7 +30,7 @@ def invert_lower(factor, m, root, start):
             root[start + i * m + j] = x / factor[i, i] if i >= j else 0.0
 
 
-@inner
+@njit_inline
 def squared_norm(root, start, m, x):
     """Return |R x|^2, R the inverse factor that `invert_lower` wrote at root[start:].
 
@@ -63,7 +63,7 @@ def squared_norm(root, start, m, x):
     return total
 
 
-@lean
+@njit_without_refcounts
 def ridge_frequencies(indptr, counts, lam, prob, weight):
     """One-hot ridge regression: prob = N(s,a,s') / (N(s,a) + lam), weight = 1 / (N(s,a) + lam).
 
@@ -85,7 +85,7 @@ def ridge_frequencies(indptr, counts, lam, prob, weight):
             first = stop
 
 
-@compiled
+@njit_cached
 def factor_gram_matrices(indptr, counts, phi, lam, factor):
     """Write the factors (H, d, d) of Lambda_h = lam I + the sum of phi phi^T over visits at h.
 
@@ -111,7 +111,7 @@ def factor_gram_matrices(indptr, counts, phi, lam, factor):
         cholesky(matrix, d, lam)
 
 
-@compiled
+@njit_cached
 def compute_norms(phi, factor, norm):
     """norm (H, S*A) = ||phi(s, a)||_{Lambda_h^-1}, factor (H, d, d) of Lambda_h."""
     d = phi.shape[1]
@@ -123,7 +123,7 @@ def compute_norms(phi, factor, norm):
             norm[h, pair] = np.sqrt(solve_lower(factor[h], d, x))
 
 
-@compiled
+@njit_cached
 def maximize_projections(phi, factor, normals, largest):
     """largest (H, S*A) = max over m of phi(s, a)^T L_h^-T z_{h,m}.
 
@@ -151,14 +151,14 @@ class RegressionData(NamedTuple):
     """(1|H, S*A) the sum of the rewards received."""
 
 
-@divisible
+@njit_nogil
 def backward_pass_regression(problem, visits, factor, noise, phi, tie_seed, v, policy, q, span):
     """LSVI: w_h = Lambda_h^-1 sum phi (r + V_{h+1}(s')), Q_h = clip(phi^T w_h + noise_h).
 
     The sum runs over the visits at step h; visits: `RegressionData`. factor (H, d, d) of Lambda_h,
     noise (H, S*A), phi (S*A, d).
     """
-    rows = problem.fields
+    rows = problem.values
     indptr = rows.indptr
     n_actions = q.shape[0] // policy.shape[1]
     d = phi.shape[1]
@@ -204,20 +204,20 @@ class ValueRegression(NamedTuple):
     """(d,) M^-1 target."""
 
 
-@inner
+@njit_inline
 def mix_next_values(layout, one_hot, pair, m, successors, extra, following, x):
     """x[:m] = X_V = sum_s' V(s') x(s, a, s') in the coordinates of the block of the pair.
 
     extra (n|0): the next-state reward of each triple, which is added to V.
     """
     # Unsigned counters, as in `planning.backward_pass`.
-    table, slots, values = layout.group_table, layout.slots, layout.values
-    first, w, column = np.uint64(table[pair, 0]), np.uint64(table[pair, 1]), table[pair, 2]
-    row, has_extra = np.uint64(table[pair, 3]), extra.shape[0] > 0
+    slots, values, record = layout.slots, layout.values, layout.pairs[pair]
+    first, w = np.uint64(record.first_row), np.uint64(record.n_columns)
+    column, row, has_extra = record.first_column, np.uint64(record.first_value), extra.shape[0] > 0
     if not one_hot:
         for j in range(m):
             x[j] = 0.0
-    for i in range(first, np.uint64(table[pair + 1, 0])):
+    for i in range(first, np.uint64(layout.pairs[pair + 1].first_row)):
         value = following[np.uint32(successors[i])]
         if has_extra:
             value += extra[i]
@@ -229,7 +229,7 @@ def mix_next_values(layout, one_hot, pair, m, successors, extra, following, x):
         row += w
 
 
-@compiled
+@njit_cached
 def update_value_regression(
     layout, regression, lam, successors, next_state_reward, pairs, states, v
 ):
@@ -238,20 +238,21 @@ def update_value_regression(
     pairs (T,) visited, states (T + 1,), v (H + 1, S) the values that were planned with. The arrays
     of `regression`, a `ValueRegression`, are updated in place.
     """
-    table, blocks, features = layout.group_table, layout.block_table, layout.features
+    pair_records, blocks, features = layout.pairs, layout.blocks, layout.features
     gram, target, root = regression.gram, regression.target, regression.root
-    n_blocks, size = blocks.shape[0] - 1, layout.max_size
+    n_blocks, size = blocks.shape[0] - 1, layout.max_block_size
     x, factor, changed = np.empty(size), np.empty((size, size)), np.zeros(n_blocks, np.bool_)
     for h in range(pairs.shape[0]):
         pair = pairs[h]
-        b = table[pair, 4]
+        b = pair_records[pair].block
         if b < 0:  # all features of the pair are zero
             continue
-        place, m, start = blocks[b, 0], blocks[b, 2], regression.matrix_start[b]
+        place, m = blocks[b].first_feature, blocks[b].size
+        start = regression.matrix_start[b]
         extra, following = next_state_reward[min(h, next_state_reward.shape[0] - 1)], v[h + 1]
         mix_next_values(layout, regression.one_hot, pair, m, successors, extra, following, x)
         y = following[states[h + 1]]
-        for i in range(table[pair, 0], table[pair + 1, 0]):
+        for i in range(pair_records[pair].first_row, pair_records[pair + 1].first_row):
             if extra.shape[0] > 0 and successors[i] == states[h + 1]:
                 y += extra[i]
         changed[b] = True
@@ -262,7 +263,8 @@ def update_value_regression(
                     gram[start + i * m + j] += x[i] * x[j]
     for b in range(n_blocks):
         if changed[b]:
-            place, m, start = blocks[b, 0], blocks[b, 2], regression.matrix_start[b]
+            place, m = blocks[b].first_feature, blocks[b].size
+            start = regression.matrix_start[b]
             for i in range(m):
                 x[i] = target[features[place + i]]
                 for j in range(i + 1):
@@ -276,7 +278,7 @@ def update_value_regression(
                 regression.theta[features[place + i]] = x[i]
 
 
-@divisible
+@njit_nogil
 def backward_pass_value_targets(
     problem, reward, layout, regression, beta, tie_seed, v, policy, q, span
 ):
@@ -284,19 +286,20 @@ def backward_pass_value_targets(
 
     reward (1|H, S*A); regression: a `ValueRegression`.
     """
-    rows = problem.fields
-    table, blocks, extra = layout.group_table, layout.block_table, rows.next_state_reward
+    rows = problem.values
+    pair_records, blocks, extra = layout.pairs, layout.blocks, rows.next_state_reward
     n_actions = q.shape[0] // policy.shape[1]
-    x = np.empty(layout.max_size)
+    x = np.empty(layout.max_block_size)
     for h in range(span[1] - 1, span[0] - 1, -1):
         r, following = reward[min(h, reward.shape[0] - 1)], v[h + 1]
         extra_h = extra[min(h, extra.shape[0] - 1)]
         for s in range(span[2], span[3]):
             for pair in range(s * n_actions, (s + 1) * n_actions):
-                b = table[pair, 4]
+                b = pair_records[pair].block
                 total = r[pair]
                 if b >= 0:
-                    place, m, start = blocks[b, 0], blocks[b, 2], regression.matrix_start[b]
+                    place, m = blocks[b].first_feature, blocks[b].size
+                    start = regression.matrix_start[b]
                     mix_next_values(
                         layout, regression.one_hot, pair, m, rows.successors, extra_h, following, x
                     )

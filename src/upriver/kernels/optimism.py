@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.kernels.compiled import divisible, inner
+from upriver.kernels.compiled import njit_inline, njit_nogil
 from upriver.kernels.ellipsoid import N_WORK, optimize_in_ellipsoid
 from upriver.kernels.planning import (
     argmax_random_ties,
@@ -39,7 +39,7 @@ class Ellipsoid(NamedTuple):
     """(S*A + 1,) where the products of each pair begin."""
 
 
-@inner
+@njit_inline
 def gradient_steps(rows, ellipsoid, reward, beta, remainder, tie_seed, v, policy, q, span, x):
     """See `backward_pass_gradient`; x is room for one pair. Without reference counts."""
     # Unsigned counters, as in `planning.backward_pass`.
@@ -112,7 +112,7 @@ def gradient_steps(rows, ellipsoid, reward, beta, remainder, tie_seed, v, policy
             v[h, s] = min(best, rows.v_cap[h])
 
 
-@divisible
+@njit_nogil
 def backward_pass_gradient(
     problem, ellipsoid, reward, beta, remainder, tie_seed, v, policy, q, span
 ):
@@ -121,12 +121,12 @@ def backward_pass_gradient(
     ellipsoid: an `Ellipsoid`; reward (1|H, S*A); remainder (H,). A negative beta and remainder
     give a pessimistic plan.
     """
-    rows = problem.fields
+    rows = problem.values
     x = np.empty(max_successors(rows.indptr))
     gradient_steps(rows, ellipsoid, reward, beta, remainder, tie_seed, v, policy, q, span, x)
 
 
-@inner
+@njit_inline
 def squared_norm(x, products, at, n, columns, image):
     """Return x^T G x of a pair with n successors; image (n,) is scratch.
 
@@ -153,13 +153,13 @@ def squared_norm(x, products, at, n, columns, image):
     return norm2
 
 
-@divisible
+@njit_nogil
 def backward_pass_standard_error(problem, ellipsoid, reward, beta, tie_seed, v, policy, q, span):
     """Q_h = clip(r + P V + beta ||grad P V||_{A^-1}), where products may be factors.
 
     For pairs with many successors: a factor with m columns takes U m operations instead of U^2.
     """
-    rows = problem.fields
+    rows = problem.values
     indptr, starts = rows.indptr, ellipsoid.products_start
     n_actions = q.shape[0] // policy.shape[1]
     most = max_successors(indptr)
@@ -186,14 +186,14 @@ def backward_pass_standard_error(problem, ellipsoid, reward, beta, tie_seed, v, 
             choose_action(rows, h, s, tie_seed, v, policy, q)
 
 
-@divisible
+@njit_nogil
 def backward_pass_ellipsoid(problem, ellipsoid, reward, beta, tie_seed, v, policy, q, span):
     """Eq. (4): Q_h = clip(r + max over the ellipsoid of P_theta V_{h+1}), each (s, a, h) by itself.
 
     A negative beta gives the minimum over the ellipsoid of radius -beta. Actions whose Q differs by
     rounding alone are made equal, so that ties are broken at random.
     """
-    rows = problem.fields
+    rows = problem.values
     indptr = rows.indptr
     n_actions = q.shape[0] // policy.shape[1]
     most = max_successors(indptr)

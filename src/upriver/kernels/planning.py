@@ -14,7 +14,7 @@ second-order bonus are in `kernels.optimism`, sets of distributions in `kernels.
 `kernels.ratio`, regressions in `kernels.linear`.
 
 Every backward pass is called as pass(problem, ..., tie_seed, v, policy, q, span). `problem` is a
-`Structure` of a `Problem`. tie_seed (uint64) breaks ties. It writes v (H+1, S), whose last row is
+`Constants` of a `Problem`. tie_seed (uint64) breaks ties. It writes v (H+1, S), whose last row is
 given, policy (H, S), and q (S*A,), which ends as Q of the first step. A pair without triples does
 not exist: its q is -inf and it is never chosen. span = (first step, end step, first state, end
 state), the ends excluded, is the part to compute, so that threads can share the states of a step.
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.kernels.compiled import divisible, inner, lean
+from upriver.kernels.compiled import njit_inline, njit_nogil, njit_without_refcounts
 
 
 class Problem(NamedTuple):
@@ -44,7 +44,7 @@ class Problem(NamedTuple):
     """(H,) the largest value that V is clipped to, after the maximum over actions."""
 
 
-@inner
+@njit_inline
 def mix_bits(x):
     """Return the splitmix64 finaliser of a 64-bit number: one that looks random."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
@@ -53,7 +53,7 @@ def mix_bits(x):
     return x ^ (x >> np.uint64(31))
 
 
-@inner
+@njit_inline
 def argmax_random_ties(q, start, n_actions, seed):
     """Return the index of the largest of q[start : start + n_actions], uniform among exact ties.
 
@@ -76,7 +76,7 @@ def argmax_random_ties(q, start, n_actions, seed):
     return arg
 
 
-@inner
+@njit_inline
 def choose_action(problem, h, s, tie_seed, v, policy, q):
     """Clip the Q of state s, and write its largest value into v and its action into policy."""
     n_states = policy.shape[1]
@@ -93,7 +93,7 @@ def choose_action(problem, h, s, tie_seed, v, policy, q):
     v[h, s] = min(q[start + a], problem.v_cap[h])
 
 
-@inner
+@njit_inline
 def max_successors(indptr):
     """Return U, the largest number of successors of a pair."""
     most = 0
@@ -102,7 +102,7 @@ def max_successors(indptr):
     return most
 
 
-@inner
+@njit_inline
 def read_next_values(problem, h, following, first, n, values):
     """values[:n] = V_{h+1}(s') + the next-state reward of the n triples from row `first` on."""
     for u in range(n):
@@ -113,7 +113,7 @@ def read_next_values(problem, h, following, first, n, values):
             values[u] += extra[first + u]
 
 
-@inner
+@njit_inline
 def backward_steps(problem, prob, reward, bonus, scale, tie_seed, v, policy, q, span):
     """See `backward_pass`; without reference counts, which would cost more than the loops."""
     # Rows are read with unsigned counters: a signed index is tested for wrap-around every time,
@@ -170,16 +170,16 @@ def backward_steps(problem, prob, reward, bonus, scale, tie_seed, v, policy, q, 
             values[s] = min(best, v_cap)
 
 
-@divisible
+@njit_nogil
 def backward_pass(problem, prob, reward, bonus, scale, tie_seed, v, policy, q, span):
     """Q_h = clip(r + P V_{h+1} + scale_h bonus), V_h = clip(max_a Q_h); eq. (6) is one of these.
 
     prob (1|H, n) need not sum to one; reward and bonus (1|H, S*A); scale (H,).
     """
-    backward_steps(problem.fields, prob, reward, bonus, scale, tie_seed, v, policy, q, span)
+    backward_steps(problem.values, prob, reward, bonus, scale, tie_seed, v, policy, q, span)
 
 
-@lean
+@njit_without_refcounts
 def last_difference(policy, previous):
     """Return the last step at which two policies (H, S) differ, or -1."""
     for h in range(policy.shape[0] - 1, -1, -1):
@@ -189,7 +189,7 @@ def last_difference(policy, previous):
     return -1
 
 
-@inner
+@njit_inline
 def evaluate_steps(rows, policy, previous, v, first_step, end_step, first_state, end_state):
     """See `evaluate`."""
     indptr, successors, one = rows.indptr, rows.successors, np.uint64(1)
@@ -215,19 +215,19 @@ def evaluate_steps(rows, policy, previous, v, first_step, end_step, first_state,
     return True
 
 
-@divisible
+@njit_nogil
 def evaluate(environment, policy, previous, v, span):
     """Write V^pi = r + P V^pi of a policy (H, S) into the part `span` of v (H+1, S).
 
-    environment: a `Structure` of an `episodes.Environment`. There `previous` becomes `policy`.
+    environment: a `Constants` of an `episodes.Environment`. There `previous` becomes `policy`.
     Returns False where an action does not exist; then v is void.
     """
     return evaluate_steps(
-        environment.fields, policy, previous, v, span[0], span[1], span[2], span[3]
+        environment.values, policy, previous, v, span[0], span[1], span[2], span[3]
     )
 
 
-@lean
+@njit_without_refcounts
 def evaluate_random_policy(indptr, successors, prob, reward, mixture, v):
     """Write V^pi (H+1, S) of a randomised policy, mixture (1|H, S*A) of action probabilities."""
     horizon, n_states = v.shape[0] - 1, v.shape[1]

@@ -7,13 +7,13 @@ frequencies p is at most a radius. Arguments that all backward passes share are 
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, divisible, inner
+from upriver.kernels.compiled import njit_cached, njit_inline, njit_nogil
 from upriver.kernels.planning import choose_action, max_successors, read_next_values
 
 ROOT_STEPS = 60
 
 
-@inner
+@njit_inline
 def evaluate_dual(values, p, n, top, gap):
     """Return f and its derivative at nu = top + gap, over successors with p > 0, of
 
@@ -31,7 +31,7 @@ def evaluate_dual(values, p, n, top, gap):
     return logs + np.log(first), first - second / first
 
 
-@compiled
+@njit_cached
 def maximize_in_kl_ball(values, p, n, radius):
     """Return the maximum of q . values over distributions q with KL(p || q) <= radius.
 
@@ -88,13 +88,13 @@ def maximize_in_kl_ball(values, p, n, radius):
     return max(free * top + (1.0 - free) * value / total, mean)
 
 
-@divisible
+@njit_nogil
 def backward_pass_kl(problem, prob, reward, radius, tie_seed, v, policy, q, span):
     """Q_h = clip(r + max of q V_{h+1} over KL(prob || q) <= radius), V_h = clip(max_a Q_h).
 
     q is a distribution over the successors of (s, a). prob (1|H, n), reward and radius (1|H, S*A).
     """
-    rows = problem.fields
+    rows = problem.values
     indptr = rows.indptr
     n_actions = q.shape[0] // policy.shape[1]
     values = np.empty(max_successors(indptr))

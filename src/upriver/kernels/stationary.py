@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, lean
+from upriver.kernels.compiled import njit_cached, njit_without_refcounts
 
 CLOSED = 1e-13
 """Leaving a set of states with a smaller probability in a step counts as never; rounding is not far
@@ -45,7 +45,7 @@ class Chain(NamedTuple):
     """(S,) the mean reward of each state."""
 
 
-@lean
+@njit_without_refcounts
 def improve_policy(rows, discount, q, w, u, policy):
     """u = max_a (r + discount P w) and its argmax; returns the least and largest u - w.
 
@@ -91,7 +91,7 @@ def improve_policy(rows, discount, q, w, u, policy):
     return low, high
 
 
-@lean
+@njit_without_refcounts
 def extract_chain(rows, policy, previous, chain):
     """Write the `Chain` of a policy (S,), where `previous` (S,), the policy before it, differs.
 
@@ -117,7 +117,7 @@ def extract_chain(rows, policy, previous, chain):
     start[n_states] = place
 
 
-@compiled
+@njit_cached
 def iterate_chain(chain, discount, damping, enough, max_steps, w, u):
     """Repeat w <- w + (1 - damping) (r + discount P w - w) on a chain, and subtract w[0] at last.
 
@@ -149,7 +149,7 @@ def iterate_chain(chain, discount, damping, enough, max_steps, w, u):
     return done
 
 
-@compiled
+@njit_cached
 def max_reach(indptr, successors, n_actions, enough):
     """Return max |s' - s| over the triples, or the first that is more than `enough`."""
     far = 0
@@ -162,7 +162,7 @@ def max_reach(indptr, successors, n_actions, enough):
     return far
 
 
-@compiled
+@njit_cached
 def solve_chain(chain, discount, reach, c, x, band):
     """Solve x = c - gain + discount P x of a chain, by eliminating one state after the other.
 
@@ -228,7 +228,7 @@ def solve_chain(chain, discount, reach, c, x, band):
     return True
 
 
-@compiled
+@njit_cached
 def prune_pairs(indptr, successors, n_actions, label, allowed, alive):
     """Remove pairs that may leave their component or reach a removed state, and states without one.
 

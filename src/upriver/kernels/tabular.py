@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled, divisible
+from upriver.kernels.compiled import njit_cached, njit_nogil
 from upriver.kernels.episodes import count_transitions
 from upriver.kernels.planning import choose_action, max_successors, read_next_values
 
 
-@compiled
+@njit_cached
 def update_frequencies(
     indptr, successors, n_actions, states, actions, counts, visits, prob, visited
 ):
@@ -34,7 +34,7 @@ def update_frequencies(
     return -1
 
 
-@compiled
+@njit_cached
 def steps_until_doubled(pairs, visits):
     """Return the first k such that pairs[:k] has a pair max(1, visits) times, or all steps."""
     new = np.zeros(visits.shape[0])
@@ -46,7 +46,7 @@ def steps_until_doubled(pairs, visits):
     return pairs.shape[0]
 
 
-@compiled
+@njit_cached
 def normalize_pairs(indptr, weights, prob):
     """prob (1, n) = weights (n,) over their sum in each pair; uniform where the sum is 0."""
     for pair in range(indptr.shape[0] - 1):
@@ -57,7 +57,7 @@ def normalize_pairs(indptr, weights, prob):
             prob[0, i] = weights[i] / total if total > 0.0 else 1.0 / n
 
 
-@compiled
+@njit_cached
 def rank_values(values, n, order):
     """order[:n] such that values[order] ascends; an insertion sort, since n is small."""
     for i in range(n):
@@ -68,7 +68,7 @@ def rank_values(values, n, order):
         order[j] = i
 
 
-@compiled
+@njit_cached
 def maximize_in_l1_ball(values, p, first, order, n, radius):
     """Return the maximum of q . values over distributions q with ||q - p||_1 <= radius.
 
@@ -91,14 +91,14 @@ def maximize_in_l1_ball(values, p, first, order, n, radius):
     return expected
 
 
-@divisible
+@njit_nogil
 def backward_pass_l1(problem, prob, reward, radius, tie_seed, v, policy, q, span):
     """Q_h = clip(r + max of p V_{h+1} over ||p - prob||_1 <= radius), V_h = clip(max_a Q_h).
 
     p is a distribution over the successors of (s, a). prob (1|H, n) sums to one in each pair,
     reward and radius (1|H, S*A); a radius of 2 or more allows every distribution.
     """
-    rows = problem.fields
+    rows = problem.values
     indptr, n_states = rows.indptr, policy.shape[1]
     n_actions = q.shape[0] // n_states
     most = max_successors(indptr)
@@ -148,7 +148,7 @@ class CountBonus(NamedTuple):
     """Whether a pair without visits has a bonus."""
 
 
-@divisible
+@njit_nogil
 def backward_pass_counts(problem, prob, reward, bonus, tie_seed, v, policy, q, span):
     """Q_h = r + P V + hoeffding_h / sqrt(N) + sqrt(variance Var_P V / N) + linear_h / N
     + sqrt(P D / N), clipped.
@@ -157,7 +157,7 @@ def backward_pass_counts(problem, prob, reward, bonus, tie_seed, v, policy, q, s
     N = 0 and the bonus is optimistic, the largest next value stands for P V, and the bonus is that
     of one visit with the largest variance, range^2 / 4; otherwise N = 0 has no bonus.
     """
-    rows = problem.fields
+    rows = problem.values
     indptr, successors = rows.indptr, rows.successors
     n_actions = q.shape[0] // policy.shape[1]
     values = np.empty(max_successors(indptr))

@@ -6,10 +6,10 @@ theta is sum_h sum_(s, a) d_h(s, a) sum_s' p (V_{h+1}(s') - P V_{h+1}) varphi(s,
 
 import numpy as np
 
-from upriver.kernels.compiled import compiled
+from upriver.kernels.compiled import njit_cached
 
 
-@compiled
+@njit_cached
 def sensitivity(indptr, successors, prob, reward, pay, actions, start, v, weight, occupancy):
     """V of a policy (H, S), and what its first value owes to every triple.
 
@@ -62,7 +62,7 @@ def sensitivity(indptr, successors, prob, reward, pay, actions, start, v, weight
         here, after = after, here
 
 
-@compiled
+@njit_cached
 def sensitivity_mixed(
     indptr, successors, prob, reward, pay, mixture, start, v, weight, occupancy, worth
 ):  # fmt: skip
@@ -111,7 +111,7 @@ def sensitivity_mixed(
         here = after
 
 
-@compiled
+@njit_cached
 def tilt(indptr, prob, rows, shift, used, out):
     """out = prob exp(rows shift), normalised, in each (s, a) that is used; elsewhere prob.
 
@@ -137,7 +137,7 @@ def tilt(indptr, prob, rows, shift, used, out):
             out[i] /= total
 
 
-@compiled
+@njit_cached
 def gather(rows, weight, out):
     """out += rows^T weight; rows without weight are not read. rows (n, d), weight (n,), out (d,)"""
     for i in range(rows.shape[0]):

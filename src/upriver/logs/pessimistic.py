@@ -37,7 +37,7 @@ def products(model: LogModel | ModelAt) -> Array:
 def fill(features: Features, fitted: FittedMNL, out: Array) -> None:
     task, matrix = features.task, features.matrix
     if features.spread:  # whose covariance is no matrix
-        out[:] = at_estimate(*fitted.fit).geometry[0]
+        out[:] = at_estimate(*fitted.fit).inverse_products[0]
     elif sparse.issparse(matrix):
         image = matrix @ fitted.covariance
         for u in np.unique(task.sizes[task.sizes > 0]):  # pairs with as many successors at once

@@ -91,8 +91,8 @@ def ellipsoid(model: LogModel | ModelAt) -> Model:
         counts=model.counts[None],
         theta=model.fitted.theta[None],
         prob=model.prob,
-        width=task.by_pair(norms, np.maximum),
-        geometry=geometry,
+        max_norm=task.by_pair(norms, np.maximum),
+        inverse_products=geometry,
         logdet=np.zeros((1, 1)),
         regularization=model.fitted.regularization,
     )

@@ -46,7 +46,7 @@ FILED_UNDER = {
     "upriver.features.maps": "upriver.features",
     "upriver.mdp.finite": "upriver.mdp",
     "upriver.mdp.task": "upriver.mdp",
-    "upriver.mnl.confidence": "upriver.confidence",
+    "upriver.mnl.radii": "upriver.confidence",
     "upriver.planning.induction": "upriver.planning",
     "upriver.planning.optimism": "upriver.optimism",
     "upriver.play.policy": "upriver.policy",

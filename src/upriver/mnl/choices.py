@@ -21,6 +21,7 @@ SHARE = 8  # a sample holds every 8th situation
 PER_FEATURE = 200  # but at least this many situations for each feature
 PIECES = 16  # from at least this many places, since data may come sorted
 PARTS = 16  # of large data, whatever the number of threads: their sum is always the same
+NO_ROWS = np.empty((0, 0))
 
 
 class Choices:
@@ -97,7 +98,7 @@ class Choices:
             return self.portions[i].add(theta, *more), *more
 
         n = len(self.portions)
-        for more, slope, bend in kernels.compiled.each(part, n, n):
+        for more, slope, bend in kernels.compiled.parallel_ranges(part, n, n):
             loss += more
             gradient += slope
             hessian = hessian if bend is None else hessian + bend
@@ -117,10 +118,13 @@ class Choices:
         return loss
 
     def part(self, first: int, last: int) -> Array:
-        """The rows of the situations in [first, last)."""
+        """The rows of the situations in [first, last), read-only so that kernels compile once."""
         if isinstance(self.x, Products):
-            return self.x.part(first, last)
-        return np.asarray(self.x[self.indptr[first] : self.indptr[last]], np.float64)
+            rows = self.x.part(first, last)
+        else:
+            rows = np.asarray(self.x[self.indptr[first] : self.indptr[last]], np.float64)
+        rows.flags.writeable = False
+        return rows
 
     def centre(self, theta: Array, chunk: tuple[int, int], x: Array, with_rows: bool) -> float:
         """The loss of a chunk; leaves its residuals in `residual`, and its centred `rows`."""
@@ -137,7 +141,7 @@ class Choices:
         np.exp(residual, out=residual)  # NumPy's is vectorised, a compiled loop's is not
         kernels.likelihood.centre_chunk(
             self.indptr, first, last, x, self.counts, self.visits, residual, totals,
-            self.rows if with_rows else x, with_rows,
+            self.rows if with_rows else NO_ROWS,
         )  # fmt: skip
         return loss + float(self.visits[first:last] @ np.log(totals))
 
@@ -240,6 +244,7 @@ class Products:
         self.indptr, self.start, self.left = indptr, start, left
         self.left_of = left_of.astype(np.uint64)  # an index that cannot count from the end
         self.right, self.whole, self.whole_at = right, whole, whole_at
+        self.factors = kernels.ProductColumns(start, left, self.left_of, right)
         self.shape = int(indptr[-1]), right.shape[1]
 
     def __len__(self) -> int:
@@ -257,9 +262,7 @@ class Products:
         """The rows of the situations in [first, last)."""
         low, high = self.indptr[first], self.indptr[last]
         made = np.empty((high - low, self.shape[1]))
-        kernels.likelihood.multiply(
-            self.indptr, first, last, self.start, self.left, self.left_of, self.right, made
-        )
+        kernels.likelihood.multiply(self.indptr, first, last, self.factors, made)
         if len(self.whole_at):
             made[:, self.whole_at] *= self.whole[low:high]
         return made
@@ -275,18 +278,15 @@ class Products:
             low, high = self.indptr[first], self.indptr[last]
             logits, total = residual[: high - low], totals[: last - first]
             where = self.indptr, first, last
-            kernels.likelihood.product_logits(
-                *where, self.start, self.left, self.left_of, self.right, theta, logits
-            )
+            kernels.likelihood.product_logits(*where, self.factors, theta, logits)
             if data.offset is not None:
                 logits += data.offset[low:high]
             kernels.likelihood.shift_chunk(*where, logits)
             loss -= float(data.counts[low:high] @ logits)
             np.exp(logits, out=logits)
             kernels.likelihood.product_gradient(
-                *where, self.start, self.left, self.left_of, self.right, data.counts, data.visits,
-                logits, total, gradient,
-            )  # fmt: skip
+                *where, self.factors, data.counts, data.visits, logits, total, gradient
+            )
             loss += float(data.visits[first:last] @ np.log(total))
         return loss
 

@@ -331,8 +331,7 @@ def pair_table(
 
 def fit_blocks(features: Features, counts: Array, lam: float, start: Array) -> Array:
     """theta_hat of sparse features by compiled Newton, block by block, in place of the start."""
-    own = features.scratch[-1]
-    check_identified(features, kernels.newton.fit_blocks(features.layout, counts, start, lam, own))
+    check_identified(features, kernels.newton.fit_blocks(features.problem, counts, start, lam))
     return start
 
 

@@ -39,9 +39,9 @@ class Model(NamedTuple):
     """(C, d) theta_hat, the minimiser of (2)."""
     prob: Array
     """(C, n) P_theta_hat, eq. (1)."""
-    width: Array
+    max_norm: Array
     """(C, S*A) max over the successors of ||varphi||_{A^-1}."""
-    geometry: Array
+    inverse_products: Array
     """(C, sum U^2) inner products of the features of each (s, a) in A^-1; a factor of them where
     that is smaller and the model was started `factored`; (C, 0) if not kept."""
     logdet: Array
@@ -54,41 +54,41 @@ def start(
     features: Features,
     regularization: float,
     n_cores: int,
-    with_geometry: bool,
+    with_products: bool,
     local: bool = False,
     factored: bool = False,
 ) -> Model:
     """theta = 0 and A = lambda I.
 
     With `local`, here and in `absorb`, the Hessian of (2) at theta_hat stands in for A. With
-    `factored` the geometry of large pairs is a factor, see `Features.geometry_start`.
+    `factored` the geometry of large pairs is a factor, see `Features.product_start`.
     """
-    model = unfitted(features, regularization, n_cores, with_geometry, factored)
+    model = unfitted(features, regularization, n_cores, with_products, factored)
     bring_up_to_date(features, model, NOTHING, NOTHING, everything=True, local=local)
     return model
 
 
 def at_estimate(features: Features, theta: Array, counts: Array, regularization: float) -> Model:
     """The model of a fit, its ellipsoid that of the Hessian there."""
-    model = unfitted(features, regularization, 1, with_geometry=True)
+    model = unfitted(features, regularization, 1, with_products=True)
     model.counts[0], model.theta[0] = counts, theta
     bring_up_to_date(features, model, NOTHING, NOTHING, everything=True, local=True)
     return model
 
 
 def unfitted(
-    features: Features, regularization: float, n_cores: int, with_geometry: bool,
+    features: Features, regularization: float, n_cores: int, with_products: bool,
     factored: bool = False,
 ) -> Model:  # fmt: skip
     task, size = features.task, 0
-    if with_geometry:
-        size = int((features.geometry_start if factored else task.square_start)[-1])
+    if with_products:
+        size = int((features.product_start if factored else task.square_start)[-1])
     return Model(
         counts=np.zeros((n_cores, task.n_triples)),
         theta=np.zeros((n_cores, features.dimension)),
         prob=np.tile(1.0 / np.repeat(task.sizes, task.sizes), (n_cores, 1)),
-        width=np.zeros((n_cores, len(task.sizes))),
-        geometry=np.zeros((n_cores, size)),
+        max_norm=np.zeros((n_cores, len(task.sizes))),
+        inverse_products=np.zeros((n_cores, size)),
         logdet=np.zeros((n_cores, len(features.layout.size))),
         regularization=regularization,
     )
@@ -102,11 +102,11 @@ def absorb(
     local: bool = False,
 ) -> Model:
     """The model after one more episode, with lambda_{k+1} = lam."""
-    counts, theta, prob, width, geometry, logdet, _ = model
-    geometry = geometry.copy() if geometry.size else geometry
+    counts, theta, prob, max_norm, products, logdet, _ = model
+    products = products.copy() if products.size else products
     new = new_tuple(
         Model,
-        (counts.copy(), theta.copy(), prob.copy(), width.copy(), geometry, logdet.copy(), lam),
+        (counts.copy(), theta.copy(), prob.copy(), max_norm.copy(), products, logdet.copy(), lam),
     )
     everything = lam != model.regularization
     bring_up_to_date(features, new, episode.states, episode.actions, everything, local)
@@ -136,13 +136,9 @@ def bring_up_to_date(
     """Count an episode and redo the blocks that it touched, or all."""
     task = features.task
     large = task.n_triples >= kernels.LARGE and model.logdet.size == 1
-    geometry_start, kept = NOTHING, model.geometry.shape[1]
-    if kept:
-        geometry_start = task.square_start if kept == task.n_squares else features.geometry_start
     bad, failed = kernels.model.refresh(
-        *features.layout, task.indptr, task.successors, task.n_actions, states, actions, everything,
-        local, *model, geometry_start, *features.scratch, large,
-    )  # fmt: skip
+        features.problem, model, states, actions, everything, local, large
+    )
     if bad >= 0:
         refuse(features, states, actions, bad)
     if failed >= 0:
@@ -151,22 +147,20 @@ def bring_up_to_date(
             "a larger regularization makes it better conditioned"
         )
     if large:
-        measure_in_parts(features, model, local, geometry_start)
+        measure_in_parts(features, model, local)
 
 
-def measure_in_parts(features: Features, model: Model, local: bool, geometry_start: Array) -> None:
+def measure_in_parts(features: Features, model: Model, local: bool) -> None:
     """What planning reads of one large block, on all cores, if the block was redone."""
-    layout, (square, lines, places, own_lines) = features.layout, features.scratch
-    if places[0] != places[1]:
+    stamps = features.work.stamps
+    if stamps[0] != stamps[1]:
         return
 
     def part(first: int, last: int) -> float:
-        return kernels.model.measure_part(
-            *layout, local, *model, geometry_start, square, np.empty_like(lines), own_lines, first,
-            last,
-        )  # fmt: skip
+        return kernels.model.measure_part(features.problem, model, local, first, last)
 
-    model.logdet[0, 0] += sum(kernels.compiled.each(part, len(layout.groups), PARTS))
+    n_pairs = len(features.layout.block_pairs)
+    model.logdet[0, 0] += sum(kernels.compiled.parallel_ranges(part, n_pairs, PARTS))
 
 
 def logdet_ratio(features: Features, model: Model) -> float:

@@ -30,8 +30,8 @@ from upriver.checks import Array, nonnegative_number, positive_number
 from upriver.display import displayed
 from upriver.features import Features
 from upriver.mdp import Task
-from upriver.mnl.confidence import Evidence, check_theory
 from upriver.mnl.model import Transitions, add_counts
+from upriver.mnl.radii import Evidence, check_theory
 
 
 @displayed
@@ -44,9 +44,9 @@ class Online(NamedTuple):
     """(C, sum m^2) A or B, the flat blocks; `likelihood.from_blocks` makes a (d, d) matrix."""
     prob: Array
     """(C, n) P_theta, eq. (1)."""
-    width: Array
+    max_norm: Array
     """(C, S*A) max over the successors of ||varphi|| in the inverse of the matrix."""
-    geometry: Array
+    inverse_products: Array
     """(C, sum U^2) inner products of the features of each (s, a) in that inverse."""
     logdet: Array
     """(C, B) log-determinant of each block of the matrix."""
@@ -67,8 +67,8 @@ def start(features: Features, regularization: float, n_cores: int) -> Online:
         theta=np.zeros((n_cores, features.dimension)),
         matrix=np.tile(np.concatenate(blocks), (n_cores, 1)),
         prob=np.tile(1.0 / np.repeat(task.sizes, task.sizes), (n_cores, 1)),
-        width=np.zeros((n_cores, len(task.sizes))),
-        geometry=np.zeros((n_cores, int(task.square_start[-1]))),
+        max_norm=np.zeros((n_cores, len(task.sizes))),
+        inverse_products=np.zeros((n_cores, int(task.square_start[-1]))),
         logdet=np.zeros((n_cores, len(features.layout.size))),
         regularization=regularization,
     )
@@ -101,9 +101,8 @@ def learn(
     task = features.task
     groups = add_counts(features, np.zeros((1, task.n_triples)), episode)
     failed = kernel(
-        features.layout, features.matrix_start, task.indptr, task.successors, groups,
-        episode.states, np.zeros(task.n_triples), rate,
-        inf if theta_bound is None else theta_bound, new.theta, new.matrix, moved,
+        features.problem, new, groups, episode.states, rate,
+        inf if theta_bound is None else theta_bound, moved,
     )  # fmt: skip
     check_definite(failed, "step")
     refresh(features, new, groups, moved, everything=False)
@@ -113,11 +112,7 @@ def learn(
 def refresh(
     features: Features, model: Online, groups: Array, moved: Array, everything: bool
 ) -> None:
-    failed = kernels.online.refresh(
-        features.layout, features.matrix_start, groups, moved, everything, model.theta,
-        model.matrix, model.prob, model.width, model.geometry, features.task.square_start,
-        model.logdet,
-    )  # fmt: skip
+    failed = kernels.online.refresh(features.problem, model, groups, moved, everything)
     check_definite(failed, "feature block")
 
 
@@ -135,9 +130,9 @@ def local_bonus(task: Task, model: Any, first: float, second: float) -> Array:
     Norms are those of the inverse of the model's matrix. `model` is an `Online` one, or one of
     `mnl.model` that keeps its geometry.
     """
-    bonus = np.empty_like(model.width)
+    bonus = np.empty_like(model.max_norm)
     kernels.online.local_bonus(
-        task.indptr, model.prob, model.width, model.geometry, task.square_start, first, second,
+        task.indptr, model.prob, model.max_norm, model.inverse_products, task.square_start, first, second,
         bonus,
     )  # fmt: skip
     return bonus
@@ -153,19 +148,16 @@ def noise(
     largest norm in the inverse of the matrix.
     """
     task, layout = features.task, features.layout
-    bonus = np.zeros((task.horizon, model.width.shape[1]))
+    bonus = np.zeros((task.horizon, model.max_norm.shape[1]))
     alone, portions = normals_of(features, n_samples, centred)
     if len(alone):  # varphi_hat^T xi is the width times a standard normal
-        bonus[:, alone] = model.width[:, alone] * largest_normal(
+        bonus[:, alone] = model.max_norm[:, alone] * largest_normal(
             rng, (task.horizon, len(alone)), n_samples
         )
     for first, last in portions:
         rows = int(layout.size[first:last].sum())
         normals = rng.standard_normal((task.horizon, rows, n_samples))
-        kernels.online.random_bonus(
-            layout, first, last, features.matrix_start, model.matrix, model.prob, model.geometry,
-            task.square_start, normals, centred, bonus,
-        )  # fmt: skip
+        kernels.online.random_bonus(features.problem, model, first, last, normals, centred, bonus)
     return bonus
 
 
@@ -181,7 +173,8 @@ def normals_of(features: Features, n_samples: int, centred: bool) -> tuple[Array
     its centred features need as many normals as the block has features.
     """
     layout, most = features.layout, max(AT_ONCE // (features.task.horizon * n_samples), 1)
-    is_alone = (np.diff(layout.group_start) == 1) & (not centred)
+    first_pair = layout.blocks["first_pair"]
+    is_alone = (np.diff(first_pair) == 1) & (not centred)
     portions: list[tuple[int, int]] = []
     rows = 0
     for b in np.flatnonzero(~is_alone):
@@ -191,7 +184,7 @@ def normals_of(features: Features, n_samples: int, centred: bool) -> tuple[Array
         else:
             portions.append((int(b), int(b) + 1))
             rows = int(layout.size[b])
-    return layout.groups[layout.group_start[:-1][is_alone]], portions
+    return layout.block_pairs[first_pair[:-1][is_alone]], portions
 
 
 def largest_normal(rng: np.random.Generator, shape: tuple[int, ...], of: int) -> Array:

@@ -26,7 +26,7 @@ def covariance(features: Features, theta: Array, counts: Array, lam: float) -> A
 
     def product(vector: Array) -> Array:
         result = np.array(vector, dtype=np.float64).ravel()
-        kernels.covariance.solve(features.layout, counts, theta, lam, result)
+        kernels.covariance.solve(features.problem, counts, theta, lam, result)
         return result
 
     shape = (features.dimension, features.dimension)
@@ -36,7 +36,7 @@ def covariance(features: Features, theta: Array, counts: Array, lam: float) -> A
 def variances(features: Features, theta: Array, counts: Array, lam: float) -> tuple[Array, float]:
     """((d,) the diagonal of the inverse Hessian, the log-determinant of the Hessian)."""
     diagonal = np.full(features.dimension, 1.0 / lam)
-    logdet = kernels.covariance.variances(features.layout, counts, theta, lam, diagonal)
+    logdet = kernels.covariance.variances(features.problem, counts, theta, lam, diagonal)
     return diagonal, float(logdet)
 
 

@@ -19,7 +19,7 @@ def sample(features: Features, model: Model, rng: np.random.Generator) -> Array:
     cores = rng.standard_normal(model.theta.shape)
     for c, core in enumerate(cores):
         failed = kernels.covariance.draw(
-            features.layout, model.counts[c], model.theta[c], model.regularization, core
+            features.problem, model.counts[c], model.theta[c], model.regularization, core
         )
         if failed >= 0:
             raise RuntimeError(

@@ -197,7 +197,7 @@ def clip_q_above(task: Task) -> Clip:
 def problem_structure(task: Task, clip: Clip, next_state_reward: bool) -> Any:
     """Return the `kernels.planning.Problem` of a task, as the structure that kernels take."""
     extra = task.next_state_reward_rows if next_state_reward else np.empty((1, 0))
-    return kernels.structures.structure(
+    return kernels.constants.make_constants(
         kernels.planning.Problem(
             task.indptr, task.successors, extra, float(clip.low), clip.q_cap, clip.v_cap
         )
@@ -253,7 +253,7 @@ def run_backward_pass(
         kernel(*given, whole_span(task.horizon, task.n_states))
     else:
         for h in reversed(range(task.horizon)):
-            kernels.compiled.each(
+            kernels.compiled.parallel_ranges(
                 lambda s, t, h=h: kernel(*given, np.array([h, h + 1, s, t])), task.n_states
             )
     backup = partial(action_values, task, kernel, (problem, *arguments), v)

@@ -50,7 +50,7 @@ def half_remaining(task: Task) -> Array:
 def ellipsoid_of(task: Task, model: Model) -> kernels.optimism.Ellipsoid:
     """Return what the kernels read of a model that keeps the products of each pair."""
     return kernels.optimism.Ellipsoid(
-        model.prob, model.width, model.geometry, task.square_start
+        model.prob, model.max_norm, model.inverse_products, task.square_start
     )
 
 
@@ -61,7 +61,7 @@ def closed_form(task: Task, model: Model, reward: Array, beta: float, tie_seed: 
     """
     scale = (2.0 * task.units.max_value * beta) * ones(task)
     return run_backward_pass(
-        task, kernels.planning.backward_pass, (model.prob, reward, model.width, scale),
+        task, kernels.planning.backward_pass, (model.prob, reward, model.max_norm, scale),
         clip_v(task), tie_seed,
     )  # fmt: skip
 
@@ -74,7 +74,7 @@ def half_range(task: Task, model: Model, reward: Array, beta: float, tie_seed: n
     """
     return run_backward_pass(
         task, kernels.planning.backward_pass,
-        (model.prob, reward, model.width, beta * half_remaining(task)),
+        (model.prob, reward, model.max_norm, beta * half_remaining(task)),
         clip_v_remaining(task), tie_seed,
     )  # fmt: skip
 
@@ -119,10 +119,10 @@ def standard_error(
     """
     if task.infinite_horizon:
         return plan_standard_errors(
-            task, model.prob[0], reward[0], model.geometry[0], beta, tie_seed
+            task, model.prob[0], reward[0], model.inverse_products[0], beta, tie_seed
         )
     ellipsoid, clip = ellipsoid_of(task, model), clip_v_remaining(task)
-    if model.geometry.shape[1] < task.n_squares:
+    if model.inverse_products.shape[1] < task.n_squares:
         arguments = ellipsoid._replace(products_start=products_start), reward, beta
         return run_backward_pass(
             task, kernels.optimism.backward_pass_standard_error, arguments, clip, tie_seed

@@ -136,7 +136,7 @@ def evaluate(
 def environment_structure(mdp: FiniteMDP) -> Any:
     """Return the `kernels.episodes.Environment` of an MDP, as the structure that kernels take."""
     task = mdp.true_task
-    return kernels.structures.structure(
+    return kernels.constants.make_constants(
         kernels.episodes.Environment(
             task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.paid_rows,
             mdp.initial_states, mdp.initial_probability, mdp.terminal,
@@ -157,7 +157,7 @@ def reevaluate(mdp: FiniteMDP, policy: Array, previous: Array, v: Array) -> bool
         return kernel(*given, whole_span(end, task.n_states))
     return all(
         all(
-            kernels.compiled.each(
+            kernels.compiled.parallel_ranges(
                 lambda s, t, h=h: kernel(*given, np.array([h, h + 1, s, t])), task.n_states
             )
         )

@@ -10,7 +10,7 @@ import upriver as up
 from tests.reference import gram, matrix, random_mdp
 from upriver import FiniteMDP, envs, features
 from upriver.features import Features
-from upriver.mnl.confidence import (
+from upriver.mnl.radii import (
     Evidence,
     constant_radius,
     corrected_radius,
