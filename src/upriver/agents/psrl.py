@@ -60,7 +60,8 @@ class PSRL:
         task = self.task
         shape = self.prior * tabular.uniform(task) + state.counts.triples[0]
         prob = np.empty((1, task.n_triples))
-        kernels.tabular.normalize_pairs(task.indptr, rng.standard_gamma(shape / self.inflation), prob)
+        draws = rng.standard_gamma(shape / self.inflation)
+        kernels.tabular.normalize_pairs(task.indptr, draws, prob)
         reward = rewards.posterior_reward(task, state.rewards, rng)
         return backward_induction(
             task, prob, reward, np.zeros((1, len(task.sizes))), np.zeros(task.horizon),

@@ -18,7 +18,7 @@ from upriver.planning.optimism import plan_in_ellipsoid
 
 
 def pessimistic(model: LogModel | ModelAt, beta: float) -> Plan:
-    """Q = r + min over the confidence set of P_theta V, for each pair by itself: (4) with a minus."""
+    """Q = r + min over the confidence set of P_theta V, for each pair by itself, as (4)."""
     task = model.task
     norms = np.empty((1, 0))  # which this plan does not read
     ellipsoid = kernels.optimism.Ellipsoid(model.prob, norms, products(model), task.square_start)

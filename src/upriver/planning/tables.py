@@ -95,7 +95,7 @@ def policy_table(task: Task, policy: Any) -> Array:
 
 
 def action_table(task: Task, policy: Any) -> Array:
-    """Return actions (H, S) in the integer type of the kernels, from whole numbers (H, S) or (S,)."""
+    """Return actions (H, S) in the kernels' integer type, from whole numbers (H, S) or (S,)."""
     table = policy_table(task, policy)
     if table.dtype.kind not in "iu":
         raise ValueError(

@@ -291,7 +291,7 @@ def simulate(
             played = ~policy  # everything is new
         elif policy.shape != played.shape:
             check_table(policy, task)
-        exists = not large or reevaluate(mdp, policy, played, v)  # on all cores, and done for `play`
+        exists = not large or reevaluate(mdp, policy, played, v)  # on all cores
         if not exists or not play(
             truth, best, policy, played, v, uniforms[row], states[row], actions[row], paid[row],
             figures[:, k],
