@@ -102,7 +102,7 @@ def test_a_bonus_of_counts_is_its_formula(rng):
         bonus += linear[h] / n + (mean_doubt / n) ** 0.5
         return reward[h][pair] + mean + bonus * (len(p) > 1)
 
-    q, v = reference(task, extra, *free, backup)
+    _, v = reference(task, extra, *free, backup)
     bonus = kernels.tabular.CountBonus(visits, hoeffding, variance, linear, doubt, ranges, True)
     made = run(
         kernels.tabular.backward_pass_counts, constants(task, extra, *free), task, prob, reward,
@@ -164,8 +164,9 @@ def test_evaluation_and_the_return_of_one_episode(rng):
         for s in range(S):
             pair = s * A + policy[h, s]
             rows = slice(task.indptr[pair], task.indptr[pair + 1])
-            expected[h, s] = at(mdp.reward_rows, h)[pair] + at(mdp.probability, h)[rows] @ (
-                expected[h + 1][task.successors[rows]]
+            expected[h, s] = (
+                at(mdp.reward_rows, h)[pair]
+                + at(mdp.probability, h)[rows] @ (expected[h + 1][task.successors[rows]])
             )
     v, previous = np.zeros((H + 1, S)), np.full((H, S), -1, np.int8)
     assert kernels.planning.evaluate(environment, policy, previous, v, np.array([0, H, 0, S]))
@@ -244,9 +245,7 @@ def test_extended_value_iteration_takes_the_best_model_of_an_l1_ball(rng):
     rows = kernels.stationary.Rows(task.indptr, task.successors, prob[0], reward[0], S)
     chosen = rows._replace(prob=prob[0].copy(), reward=reward[0].copy())
     u, policy = np.empty(S), np.argmax(task.available, axis=1).astype(np.int32)
-    low, high = kernels.extended.improve_l1(
-        rows, extra[0], radius, discount, chosen, w, u, policy
-    )
+    low, high = kernels.extended.improve_l1(rows, extra[0], radius, discount, chosen, w, u, policy)
     q = np.full(S * A, -np.inf)
     for pair in np.flatnonzero(task.sizes):
         at_pair = slice(task.indptr[pair], task.indptr[pair + 1])
