@@ -321,15 +321,17 @@ def test_optimism_in_standard_errors_takes_the_best_distribution_of_the_set(rng)
 
 def test_successors_of_probability_zero_connect_nothing():
     """Two states that one stays in, each declared to be a successor of the other."""
-    stay = {(0, 0): {0: 1.0, 1: 0.0}, (1, 0): {0: 0.0, 1: 1.0}}
-    mdp = up.FiniteMDP.from_rows(stay, {(0, 0): 0.0, (1, 0): 1.0}, 3, name="apart")
-    with pytest.raises(ValueError, match="apart has 2 sets of states"):
-        up.solve(mdp, average=True)
-    with pytest.raises(ValueError, match="apart has 2 sets of states"):
-        up.evaluate(mdp, [0, 0], average=True)
-    one_way = {**stay, (0, 0): {0: 0.5, 1: 0.5}}
-    joined = up.FiniteMDP.from_rows(one_way, {(0, 0): 0.0, (1, 0): 1.0}, 3)
-    assert up.solve(joined, average=True).gain == pytest.approx(1.0, abs=1e-8)
+    full = up.FiniteMDP.from_arrays(np.full((2, 1, 2), 0.5), [[0.0], [1.0]], 3)
+
+    def made(prob):
+        start = full.initial_states, full.initial_probability
+        return up.FiniteMDP(full.true_task, np.array([prob]), *start, name="apart")
+
+    mdp = made([1.0, 0.0, 0.0, 1.0])
+    for call in (up.solve, lambda mdp, **how: up.evaluate(mdp, [0, 0], **how)):
+        with pytest.raises(ValueError, match="apart has 2 sets of states"):
+            call(mdp, average=True)
+    assert up.solve(made([0.5, 0.5, 0.0, 1.0]), average=True).gain == pytest.approx(1.0, abs=1e-8)
     assert up.solve(mdp, discount=0.9).v == pytest.approx([0.0, 10.0])
 
 

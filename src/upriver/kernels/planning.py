@@ -113,9 +113,12 @@ def read_next_values(problem, h, following, first, n, values):
             values[u] += extra[first + u]
 
 
-@njit_inline
+@njit_without_refcounts
 def backward_steps(problem, prob, reward, bonus, scale, tie_seed, v, policy, q, span):
-    """See `backward_pass`; without reference counts, which would cost more than the loops."""
+    """See `backward_pass`; without reference counts, which would cost more than the loops.
+
+    Not inlined: as a part of its caller, which counts references, it is a tenth slower.
+    """
     # Rows are read with unsigned counters: a signed index is tested for wrap-around every time,
     # which costs a third of the whole loop. The largest action is found without branches: which
     # one it is cannot be predicted, and each wrong guess costs as much as several triples.
