@@ -16,6 +16,7 @@ from upriver.planning.induction import (
     empty_plan,
     random_actions,
     run_backward_pass,
+    steps_of,
 )
 from upriver.planning.optimum import (
     environment_structure,
@@ -38,4 +39,5 @@ __all__ = [
     "check_available", "clip_nothing", "clip_q", "clip_q_above", "clip_v", "clip_v_remaining",
     "draw_tie_seed", "empty_plan", "environment_structure", "evaluate", "mixture_or_actions",
     "policy_type", "random_actions", "reevaluate", "run_backward_pass", "solve", "start_value",
+    "steps_of",
 ]  # fmt: skip

@@ -142,6 +142,12 @@ def draw_tie_seed(rng: np.random.Generator) -> np.uint64:
     return np.uint64(rng.bit_generator.random_raw())  # type: ignore[attr-defined]
 
 
+def steps_of(array: Array, h: int) -> Array:
+    """Return the part of a (1 | H, ...) array that belongs to step h, with a leading axis."""
+    at = min(h, len(array) - 1)
+    return array[at : at + 1]
+
+
 @dataclass(frozen=True, eq=False)
 class Clip:
     """Where values are clipped: Q to [low, q_cap[h]] before the argmax, V to at most v_cap[h].
