@@ -1,8 +1,8 @@
 # Two commands do everything on a machine with Python 3.11+ and make:
 #   make reproduce    the paper's table and figures, beside the printed numbers
 #   make test         lint, types and tests
-# `make soak` runs the long checks, `make docs` builds the documentation, `make floors` tests with
-# the lowest versions of what we depend on.
+# `make soak` runs the long checks, `make docs` builds the documentation, `make bench` measures speed,
+# `make floors` tests with the lowest versions of the dependencies.
 
 VENV := .venv
 OUT ?= results/paper
@@ -16,7 +16,7 @@ endif
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: reproduce test lint rooms soak docs bench floors clean
+.PHONY: reproduce test lint soak docs bench bench-compare floors clean
 
 reproduce: $(VENV)/.runtime
 	$(BIN)/upriver reproduce --out $(OUT)
@@ -30,9 +30,6 @@ lint: $(VENV)/.dev
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-cache
 
-rooms: $(VENV)/.dev
-	$(BIN)/python tools/rooms.py
-
 soak: $(VENV)/.dev
 	$(BIN)/pytest -n 2 -m slow
 
@@ -40,7 +37,10 @@ docs: $(VENV)/.dev
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 
 bench: $(VENV)/.dev
-	$(BIN)/upriver bench
+	$(BIN)/python -m benchmarks --peers --out bench.json --page docs/results/performance.md
+
+bench-compare: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.compare $(OLD) $(NEW)
 
 # its kernels are compiled by another numba, so they get a cache of their own
 floors: export NUMBA_CACHE_DIR = $(CURDIR)/$(VENV)-floors/kernels

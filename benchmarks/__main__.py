@@ -1,82 +1,78 @@
-"""`upriver bench`: our speed, as ratios to peers in the same run."""
+"""Run benchmarks: `python -m benchmarks [FAMILY …] [--peers] [--quick] [--out FILE.json]`."""
 
 from __future__ import annotations
 
+import argparse
+import os
+import sys
+from collections.abc import Callable, Collection, Iterator
+from importlib import import_module
 from pathlib import Path
 
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
-def bench(
-    *families: str,
-    peers: bool = False,
-    rlberry_python: Path | None = None,
-    quick: bool = False,
-    out: Path | None = None,
-    against: Path | None = None,
-) -> int:
-    """Measure speed and memory, each figure as a ratio to something timed in the same minute.
+FAMILIES = {
+    "episodes": "agents:measure_episodes",
+    "growth": "agents:measure_growth",
+    "planning": "planning:measure_backward_induction",
+    "exact": "planning:measure_exact_maximum",
+    "threads": "planning:measure_threads",
+    "infinite-horizon": "infinite_horizon:measure_infinite_horizon",
+    "choices": "choices:measure_choice_fits",
+    "frames": "frames:measure_frame_fits",
+    "logs": "logs:measure_log_decisions",
+    "memory": "memory:measure_memory",
+    "pooled": "memory:measure_pooled_features",
+    "dense": "memory:measure_dense_features",
+    "sweep": "sweep:measure_sweep_overhead",
+    "startup": "startup:measure_startup",
+    "rlberry": "peers:measure_rlberry",
+}
+"""Each family is a function of (quick, with_peers) that yields figures."""
 
-    Example: upriver bench planning fits --peers --out bench.json
 
-    Parameters
-    ----------
-    families
-        episodes, growth, planning, threads, endless, fits, frames, logs, steps, memory, pooled,
-        dense, startup; all of them if absent.
-    peers
-        Also compare with QuantEcon, xlogit and rlberry-scool, those that are installed.
-    rlberry_python
-        The Python of an environment with rlberry-scool, which pins old packages. The variable
-        UPRIVER_RLBERRY_PYTHON says the same.
-    quick
-        Small sizes and few repeats: to see that everything runs.
-    out
-        A file for the figures: all of them as .json, or the table as .md.
-    against
-        Figures of another version, written with --out: what each costs now is shown beside.
-    """
-    import os
-    import subprocess
-    import sys
+def measure(families: Collection[str], quick: bool, with_peers: bool) -> Iterator:
+    """Yield the figures of some families as they are measured."""
+    from benchmarks.timing import Measurement, time_yardstick
 
-    from upriver.experiments.workers import ONE_THREAD
+    for name in FAMILIES:
+        if name in families:
+            module, _, function = FAMILIES[name].partition(":")
+            family: Callable = getattr(import_module(f"benchmarks.{module}"), function)
+            for line in family(quick, with_peers):
+                timed = isinstance(line, Measurement)
+                yield line._replace(yardstick=time_yardstick()) if timed else line
 
-    if any(os.environ.get(name) != "1" for name in ONE_THREAD):
-        # BLAS reads its number of threads when it is loaded, which is before we are asked
-        environment = os.environ | dict.fromkeys(ONE_THREAD, "1")
-        words = [sys.executable, "-m", "upriver", "bench", *families]
-        words += ["--peers"] * peers + ["--quick"] * quick
-        words += ["--rlberry-python", str(rlberry_python)] if rlberry_python else []
-        words += ["--out", str(out)] if out else []
-        words += ["--against", str(against)] if against else []
-        return subprocess.run(words, env=environment, check=False).returncode
-    import benchmarks as measured
-    from benchmarks import FAMILIES, as_json, as_markdown, as_text
-    from benchmarks.against import changes, earlier
 
-    for name in families:
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help=", ".join(FAMILIES))
+    parser.add_argument("--peers", action="store_true", help="compare with QuantEcon and xlogit")
+    parser.add_argument("--quick", action="store_true", help="small sizes: does everything run?")
+    parser.add_argument("--out", type=Path, help="a JSON file for the figures")
+    parser.add_argument("--page", type=Path, help="a Markdown file for the tables")
+    given = parser.parse_args(arguments)
+    for name in given.families:
         if name not in FAMILIES:
-            raise ValueError(f"family {name!r} is unknown; it must be one of {', '.join(FAMILIES)}")
-    if out is not None and out.suffix not in (".json", ".md"):
-        raise ValueError(f"--out {out} must be a .json or a .md file")
-    named = os.environ.get("UPRIVER_RLBERRY_PYTHON")
-    python = rlberry_python or (Path(named) if named else None)
-    if python is not None and not python.is_file():
-        raise FileNotFoundError(f"--rlberry-python {python} is not a file; it must be a Python")
-    before = earlier(against) if against is not None else None
-    lines = []
-    for line in measured.measure(families or FAMILIES, quick, peers, python):
-        print(as_text(line), flush=True)
-        lines.append(line)
-    if out is not None:
-        text = as_markdown(lines) if out.suffix == ".md" else as_json(lines, measured.machine())
-        from upriver.mdp.writing import write_file
+            parser.error(f"family {name!r} is unknown; it must be one of {', '.join(FAMILIES)}")
+    if any(os.environ.get(name) != "1" for name in ONE_THREAD):
+        # BLAS and numba read their number of threads when they are loaded.
+        words = [sys.executable, "-m", "benchmarks", *(arguments or sys.argv[1:])]
+        os.execve(sys.executable, words, os.environ | dict.fromkeys(ONE_THREAD, "1"))
+    from benchmarks.report import format_line, format_markdown, write_json
+    from benchmarks.timing import Measurement
 
-        write_file(out, text)
-        print(f"written: {out}")
-    if before is not None:
-        version, rows = before
-        print(measured.side_by_side(changes(lines, rows), version), end="")
-    missed = [line for line in lines if getattr(line, "met", None) is False]
-    if missed:
-        print(f"{len(missed)} of the figures miss what is asked of them", file=sys.stderr)
-    return 1 if missed else 0
+    lines = []
+    for line in measure(given.families or FAMILIES, given.quick, given.peers):
+        print(format_line(line), flush=True)
+        lines.append(line)
+    if given.out:
+        write_json(given.out, lines)
+    if given.page:
+        figures = [line for line in lines if isinstance(line, Measurement)]
+        given.page.write_text(format_markdown(figures), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

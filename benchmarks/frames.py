@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.fits import lbfgs, plain_loss
-from benchmarks.timing import Line, Skipped, interleaved
+from benchmarks.choices import fit_with_lbfgs, make_mean_loss
+from benchmarks.timing import Measurement, SkippedComparison, measure_interleaved
+from upriver import fit_transitions
 from upriver.checks import Array
-from upriver.logs.transitions import fit_transitions
 
 STATES, STEPS, COVARIATES = 10, np.arange(-2, 3), 20
 MEMORY = Path("/proc/self/clear_refs")  # Linux forgets the peak there
 
 
-def log(m: int, seed: int = 0) -> tuple[Any, dict[str, Any], str, tuple[Array, Array]]:
+def draw_log(m: int, seed: int = 0) -> tuple[Any, dict[str, Any], str, tuple[Array, Array]]:
     """(frame, table of moves, formula, (X, chosen) of its expansion): m rows, 5 candidates, d = 20.
 
     Covariates change how the state drifts around a ring, or how far it goes.
@@ -38,12 +38,14 @@ def log(m: int, seed: int = 0) -> tuple[Any, dict[str, Any], str, tuple[Array, A
     taken = (covariates @ (theta[:, None] * moved) + rng.gumbel(size=(m, 5))).argmax(axis=1)
     names = np.array([f"mile {i}" for i in range(STATES)])
     state = rng.integers(STATES, size=m)
-    frame = pd.DataFrame({
-        "state": names[state],
-        "action": np.array(["wait", "row"])[rng.integers(2, size=m)],
-        "next_state": names[(state + STEPS[taken]) % STATES],
-        **{f"x{i}": x for i, x in enumerate(np.ascontiguousarray(covariates.T))},
-    })  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "state": names[state],
+            "action": np.array(["wait", "row"])[rng.integers(2, size=m)],
+            "next_state": names[(state + STEPS[taken]) % STATES],
+            **{f"x{i}": x for i, x in enumerate(np.ascontiguousarray(covariates.T))},
+        }
+    )
     here, step = np.divmod(np.arange(STATES * 5), 5)
     moves = {
         "state": names[here],
@@ -56,7 +58,7 @@ def log(m: int, seed: int = 0) -> tuple[Any, dict[str, Any], str, tuple[Array, A
     return frame, moves, formula, (covariates, chosen.ravel())
 
 
-def expanded(covariates: Array) -> Array:
+def expand(covariates: Array) -> Array:
     """(5 m, 20) what L-BFGS is given."""
     moved = np.array([STEPS / 2.0, np.abs(STEPS) - 1.0])[np.arange(COVARIATES) % 2]
     return (covariates[:, None, :] * moved.T).reshape(-1, COVARIATES)
@@ -64,13 +66,13 @@ def expanded(covariates: Array) -> Array:
 
 FIT = """
 import json, sys
-from benchmarks.frames import MEMORY, log
-from upriver.logs.transitions import fit_transitions
+from benchmarks.frames import MEMORY, draw_log
+from upriver import fit_transitions
 
 def memory(word):
     return 1024 * next(int(x.split()[1]) for x in open("/proc/self/status") if x.startswith(word))
 
-frame, moves, formula, _ = log(int(sys.argv[1]))
+frame, moves, formula, _ = draw_log(int(sys.argv[1]))
 del _
 fit_transitions(formula, frame.head(2000), states=moves)  # compiled before it is measured
 MEMORY.write_text("5")
@@ -81,39 +83,51 @@ print(json.dumps({"frame": frame_bytes, "fit": memory("VmHWM") - before}))
 """
 
 
-def frames(quick: bool, _: bool = False) -> Iterator[Line | Skipped]:
+def measure_frame_fits(quick: bool, _: bool = False) -> Iterator[Measurement | SkippedComparison]:
     """One fit of 10^6 rows x 5 candidates x 20 columns, from the frame to the coefficients."""
     m = 5_000 if quick else 1_000_000
     case = f"{m} rows x 5 x {COVARIATES}, all different"
     if find_spec("pandas") is None or find_spec("formulaic") is None:
-        yield Skipped("fit_transitions", case, "pandas or formulaic is not installed here")
+        yield SkippedComparison(
+            "fit_transitions", case, "pandas or formulaic is not installed here"
+        )
         return
-    frame, moves, formula, (covariates, chosen) = log(m)
-    x = expanded(covariates)
+    frame, moves, formula, (covariates, chosen) = draw_log(m)
+    x = expand(covariates)
     del covariates
-    reached = fit_transitions(formula, frame, states=moves).fitted.theta
-    norm = float(np.abs(plain_loss(x, chosen, 5)(reached)[1]).max())
-    taken = interleaved(
+    reached = fit_transitions(formula, frame, states=moves).params_array
+    norm = float(np.abs(make_mean_loss(x, chosen, 5)(reached)[1]).max())
+    taken = measure_interleaved(
         {
             "ours": lambda: fit_transitions(formula, frame, states=moves),
-            "theirs": lambda: lbfgs(x, chosen, 5, norm),
+            "theirs": lambda: fit_with_lbfgs(x, chosen, 5, norm),
         },
         1,
     )
-    yield Line(
-        "fit_transitions", case, 1e3 * taken["ours"], "ms", "SciPy L-BFGS, expanded",
-        1e3 * taken["theirs"], most=None if quick else 0.6,
+    yield Measurement(
+        "fit_transitions",
+        case,
+        1e3 * taken["ours"],
+        "ms",
+        "SciPy L-BFGS, expanded",
+        1e3 * taken["theirs"],
         note=f"gradient norm {norm:.0e} a situation",
-    )  # fmt: skip
+    )
     if not MEMORY.exists():
-        yield Skipped("fit_transitions", f"{case}, memory", "the peak is read from Linux's /proc")
+        yield SkippedComparison(
+            "fit_transitions", f"{case}, memory", "the peak is read from Linux's /proc"
+        )
         return
     given = [sys.executable, "-c", FIT, str(m)]
     done = subprocess.run(given, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ChildProcessError(f"a fit of {m} rows failed: {done.stderr.strip()[-500:]}")
     used = json.loads(done.stdout)
-    yield Line(
-        "fit_transitions", f"{case}, memory", used["fit"] / 2**20, "MiB", "the frame",
-        used["frame"] / 2**20, most=None if quick else 2.0,
-    )  # fmt: skip
+    yield Measurement(
+        "fit_transitions",
+        f"{case}, memory",
+        used["fit"] / 2**20,
+        "MiB",
+        "the frame",
+        used["frame"] / 2**20,
+    )

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.planning import random_mdp
-from benchmarks.timing import Line, Skipped, interleaved
+from benchmarks.planning import draw_mdp
+from benchmarks.timing import Measurement, SkippedComparison, measure_interleaved
 from upriver.features import Features
 from upriver.logs.fit import LogModel
 from upriver.logs.planning import plan_from_model
@@ -20,13 +20,13 @@ from upriver.mnl.fit import fit_mnl
 from upriver.planning import solve
 
 N_SUCCESSORS, DIMENSION, ROWS = 5, 20, 1_000_000
-ASKED = {"greedy": 1.5, "pessimistic": 10.0, "cautious": None}
+PLANS = ("greedy", "pessimistic", "cautious")
 
 
 def large_log(n_states: int, n_rows: int, seed: int = 0) -> tuple[FiniteMDP, LogModel]:
     """An MNL model of dense features and a log that visits all pairs alike, fitted."""
-    mdp, rng = random_mdp(n_states, N_SUCCESSORS, near=False), np.random.default_rng(seed)
-    task = mdp.true_task
+    mdp, rng = draw_mdp(n_states, N_SUCCESSORS, near=False), np.random.default_rng(seed)
+    task = mdp.task()
     phi = Features(task, rng.standard_normal((task.n_triples, DIMENSION)))
     prob = likelihood.probabilities(phi, rng.standard_normal(DIMENSION) / DIMENSION**0.5)
     visits = rng.multinomial(n_rows, np.full(len(task.sizes), 1 / len(task.sizes)))
@@ -34,7 +34,9 @@ def large_log(n_states: int, n_rows: int, seed: int = 0) -> tuple[FiniteMDP, Log
     return replace(mdp, probability=prob), LogModel(task, phi, counts, fit_mnl(phi, counts, 1.0))
 
 
-def logs(quick: bool, with_peers: bool) -> Iterator[Line | Skipped]:
+def measure_log_decisions(
+    quick: bool, with_peers: bool
+) -> Iterator[Measurement | SkippedComparison]:
     n_states = 2_000 if quick else 50_000
     n_rows = ROWS * n_states // 50_000
     mdp, model = large_log(n_states, n_rows)
@@ -44,18 +46,24 @@ def logs(quick: bool, with_peers: bool) -> Iterator[Line | Skipped]:
         "products": lambda: x.T @ x,
         "solve": lambda: solve(mdp),
     }
-    for how in ASKED:
+    for how in PLANS:
         works[how] = lambda how=how: plan_from_model(model, how)
     policy = solve(mdp).policy
     works["policy_value"] = lambda: policy_value(model, policy)
-    taken = interleaved(works, 1 if quick else 3)
+    taken = measure_interleaved(works, 1 if quick else 3)
     case = f"S={n_states}, U={N_SUCCESSORS}, d={DIMENSION}, {n_rows} rows"
-    yield Line(
+    yield Measurement(
         "fit of a log", case, taken["fit"], "s", "one product of its features", taken["products"]
     )
-    for how, most in ASKED.items():
-        yield Line(
-            f"{how} plan of a log", case, taken[how], "s", "solve", taken["solve"],
-            most=None if quick else most,
-        )  # fmt: skip
-    yield Line("policy value of a log", case, taken["policy_value"], "s", "solve", taken["solve"])
+    for how in PLANS:
+        yield Measurement(
+            f"{how} plan of a log",
+            case,
+            taken[how],
+            "s",
+            "solve",
+            taken["solve"],
+        )
+    yield Measurement(
+        "policy value of a log", case, taken["policy_value"], "s", "solve", taken["solve"]
+    )

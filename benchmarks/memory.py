@@ -8,12 +8,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from benchmarks.timing import Line
+from benchmarks.timing import Measurement
 
 HORIZON = 50
-MOST = 4.0  # times the bytes of triples and values that an episode may hold
-POOLED = 3.0  # times the time and the memory of shared features that pooled ones may take
-DENSE_SECONDS, DENSE_GIGABYTES = 8.0, 3.0  # of an episode of a million states with 20 features
 
 EPISODE = """
 import json, sys, time, tracemalloc
@@ -31,15 +28,15 @@ def dense(n_states):  # 4 actions, 5 successors next door, 20 features of each, 
     del first, successors, indptr
     x = rng.standard_normal((task.n_triples, 20), np.float32)
     x.setflags(write=False)
-    return getattr(up, cls)(task, up.Features(task, x))
+    return getattr(up.agents, cls)(task, up.Features(task, x))
 
 def start(n_states):
     if name == "dense":
         return dense(n_states)
     task = up.envs.riverswim(n_states, horizon).task(support)
     if name == "pooled":
-        return getattr(up, cls)(task, up.features.pooled(up.features.shared(task)))
-    return getattr(up, cls)(task, getattr(up.features, name)(task))
+        return getattr(up.agents, cls)(task, up.features.pooled(up.features.shared(task)))
+    return getattr(up.agents, cls)(task, getattr(up.features, name)(task))
 
 def play(agent, state, rng):
     plan = agent.plan(state, rng)
@@ -78,10 +75,15 @@ print(json.dumps({
 """
 
 
-def episode(
-    features: str, n_states: int, horizon: int = HORIZON, repeats: int = 3,
-    agent: str = "UCRLMNL", support: str = "known", threads: int = 1,
-) -> dict:  # fmt: skip
+def measure_episode(
+    features: str,
+    n_states: int,
+    horizon: int = HORIZON,
+    repeats: int = 3,
+    agent: str = "UCRLMNL",
+    support: str = "known",
+    threads: int = 1,
+) -> dict:
     """One episode of an agent, planned and learned from, measured in a fresh process."""
     environment = os.environ | {"NUMBA_NUM_THREADS": str(threads)}
     numbers = map(str, (n_states, horizon, repeats))
@@ -92,12 +94,12 @@ def episode(
     return json.loads(done.stdout)
 
 
-def needed(seen: dict, horizon: int, n_states: int) -> int:
+def count_needed_bytes(seen: dict, horizon: int, n_states: int) -> int:
     """Bytes of one number for each triple and each (step, state), and a policy of one byte."""
     return 8 * seen["triples"] + (8 + 1) * horizon * n_states
 
 
-def memory(quick: bool, _: bool = False) -> Iterator[Line]:
+def measure_memory(quick: bool, _: bool = False) -> Iterator[Measurement]:
     sizes = {"shared": (10**4,), "one_hot": (10**4,)}
     if not quick:
         sizes = {"shared": (10**3, 10**4, 10**5, 10**6), "one_hot": (10**3, 10**4, 10**5)}
@@ -105,55 +107,78 @@ def memory(quick: bool, _: bool = False) -> Iterator[Line]:
         first: dict | None = None
         for n_states in counts:
             repeats = 1 if quick else max(3, min(51, 10**6 // n_states))
-            seen = episode(features, n_states, repeats=repeats)
+            seen = measure_episode(features, n_states, repeats=repeats)
             case = f"ucrl-mnl, {features}, S={n_states}, H={HORIZON}"
-            yield Line(
-                "memory", case, seen["peak"] / 2**20, "MiB", "triples and values alone",
-                needed(seen, HORIZON, n_states) / 2**20, most=MOST,
+            yield Measurement(
+                "memory",
+                case,
+                seen["peak"] / 2**20,
+                "MiB",
+                "triples and values alone",
+                count_needed_bytes(seen, HORIZON, n_states) / 2**20,
                 note="the arrays of task, features, agent and plan, at their peak",
-            )  # fmt: skip
+            )
             first = first or seen
-            yield Line(
-                "time against size", case, per_triple(seen), "ns/triple/step",
-                f"the same, S={counts[0]}", per_triple(first),
+            yield Measurement(
+                "time against size",
+                case,
+                per_triple(seen),
+                "ns/triple/step",
+                f"the same, S={counts[0]}",
+                per_triple(first),
                 note=f"{seen['seconds']:.3g} s an episode",
-            )  # fmt: skip
+            )
 
 
-def pooled(quick: bool, _: bool = False) -> Iterator[Line]:
+def measure_pooled_features(quick: bool, _: bool = False) -> Iterator[Measurement]:
     """UCRL-MNL-SE with 8 shared features, pooled, against the same features alone."""
     for n_states in (10**3,) if quick else (10**4, 10**5):
         repeats = 1 if quick else max(3, 10**5 // n_states)
         seen, alone = (
-            episode(features, n_states, repeats=repeats, agent="UCRLMNLSE", support="local")
+            measure_episode(features, n_states, repeats=repeats, agent="UCRLMNLSE", support="local")
             for features in ("pooled", "shared")
         )
-        most = POOLED if n_states == 10**4 else None
         case, against = f"ucrl-mnl-se, pooled, S={n_states}, H={HORIZON}", "the same, shared"
-        yield Line(
-            "pooled: time", case, 1e3 * seen["seconds"], "ms", against, 1e3 * alone["seconds"],
-            most=most, note="planning and learning from one episode",
-        )  # fmt: skip
-        yield Line(
-            "pooled: memory", case, seen["peak"] / 2**20, "MiB", against, alone["peak"] / 2**20,
-            most=most, note="the arrays of task, features, agent and plan, at their peak",
-        )  # fmt: skip
+        yield Measurement(
+            "pooled: time",
+            case,
+            1e3 * seen["seconds"],
+            "ms",
+            against,
+            1e3 * alone["seconds"],
+            note="planning and learning from one episode",
+        )
+        yield Measurement(
+            "pooled: memory",
+            case,
+            seen["peak"] / 2**20,
+            "MiB",
+            against,
+            alone["peak"] / 2**20,
+            note="the arrays of task, features, agent and plan, at their peak",
+        )
 
 
-def dense(quick: bool, _: bool = False) -> Iterator[Line]:
+def measure_dense_features(quick: bool, _: bool = False) -> Iterator[Measurement]:
     """4 actions, 5 successors and 20 features of each triple, in float32, on all cores."""
     n_states, horizon, threads = 10**3 if quick else 10**6, 20, os.cpu_count() or 1
-    seen = episode("dense", n_states, horizon, threads=threads)
+    seen = measure_episode("dense", n_states, horizon, threads=threads)
     case = f"ucrl-mnl, d=20, S={n_states}, H={horizon}, {threads} threads"
-    resident, most = (seen["resident"] or 0) / 1e9, None if quick else 1.0
-    yield Line(
-        "dense: time", case, seen["passed"], "s", "what is allowed", DENSE_SECONDS, most=most,
+    resident = (seen["resident"] or 0) / 1e9
+    yield Measurement(
+        "dense: time",
+        case,
+        seen["passed"],
+        "s",
         note=f"by the clock; {seen['seconds']:.3g} s of CPU",
-    )  # fmt: skip
-    yield Line(
-        "dense: memory", case, resident, "GB", "what is allowed", DENSE_GIGABYTES, most=most,
+    )
+    yield Measurement(
+        "dense: memory",
+        case,
+        resident,
+        "GB",
         note="all that the process held, at its peak",
-    )  # fmt: skip
+    )
 
 
 def per_triple(seen: dict) -> float:

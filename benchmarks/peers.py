@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import subprocess
 import warnings
 from collections.abc import Callable, Iterator
@@ -14,18 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.agents import HORIZON, build
-from benchmarks.timing import Line, Skipped, interleaved
-from upriver import envs
-from upriver.checks import Array
-from upriver.mdp import FiniteMDP
-from upriver.play.simulate import simulate
+import upriver as up
+from benchmarks.agents import HORIZON, build_agent
+from benchmarks.timing import Measurement, SkippedComparison, measure_interleaved
+from upriver import FiniteMDP
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 LSVI_EPISODES = 80
-UCBVI_LEAST, LSVI_LEAST = 30.0, 1000.0
 
 
-def missing(module: str) -> str:
+def explain_missing(module: str) -> str:
     """Why a peer cannot be compared with, or nothing."""
     return "" if find_spec(module) else f"{module} is not installed here"
 
@@ -37,7 +37,7 @@ def quantecon_solver(mdp: FiniteMDP) -> Callable[[], Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it says that beta = 1 has no infinite horizon
         ddp = DiscreteDP(*as_pairs(mdp, 1.0))
-    return lambda: backward_induction(ddp, mdp.true_task.horizon)
+    return lambda: backward_induction(ddp, mdp.task().horizon)
 
 
 def quantecon_discounted(
@@ -61,7 +61,7 @@ def as_pairs(mdp: FiniteMDP, discount: float) -> tuple[Any, ...]:
     """The arguments of a DiscreteDP on the same sparse matrix."""
     from scipy import sparse
 
-    task = mdp.true_task
+    task = mdp.task()
     groups = np.flatnonzero(task.sizes)
     shape = len(task.sizes), task.n_states
     matrix = sparse.csr_matrix((mdp.probability[0], task.successors, task.indptr), shape=shape)
@@ -82,64 +82,78 @@ def xlogit_fit(x: Array, chosen: Array, groups: Array, j: int, norm: float) -> C
         model = MultinomialLogit()
         with contextlib.redirect_stdout(io.StringIO()):
             model.fit(
-                X=x, y=chosen, varnames=names, alts=alternatives, ids=groups, verbose=0,
-                skip_std_errs=True, tol_opts={"ftol": norm * len(x) / j},
-            )  # fmt: skip
+                X=x,
+                y=chosen,
+                varnames=names,
+                alts=alternatives,
+                ids=groups,
+                verbose=0,
+                skip_std_errs=True,
+                tol_opts={"ftol": norm * len(x) / j},
+            )
         return model
 
     return fit
 
 
-def rlberry(python: Path | None, quick: bool) -> Iterator[Line | Skipped]:
+def measure_rlberry(quick: bool, with_peers: bool) -> Iterator[Measurement | SkippedComparison]:
     """rlberry-scool's UCBVI and LSVI-UCB on the same river, in its own environment.
 
     It pins old packages, so it runs as another process, right after ours.
     """
-    if python is None:
-        yield Skipped(
-            "rlberry-scool", "UCBVI, LSVI-UCB",
-            "it needs an environment of its own, named with --rlberry-python",
-        )  # fmt: skip
+    named = os.environ.get("UPRIVER_RLBERRY_PYTHON")
+    python = Path(named) if named else None
+    if not with_peers:
         return
-    mdp = envs.riverswim(6, HORIZON)
+    if python is None:
+        yield SkippedComparison(
+            "rlberry-scool",
+            "UCBVI, LSVI-UCB",
+            "it needs an environment of its own, named by the variable UPRIVER_RLBERRY_PYTHON",
+        )
+        return
+    mdp = up.envs.riverswim(6, HORIZON)
     count = 50 if quick else 500
     lsvi_count = 5 if quick else LSVI_EPISODES
-    taken = interleaved(
+    taken = measure_interleaved(
         {
-            "ucbvi": lambda: simulate(mdp, build("ucbvi", mdp), count),
-            "lsvi-ucb": lambda: simulate(mdp, build("lsvi-ucb", mdp), lsvi_count),
+            "ucbvi": lambda: up.simulate(mdp, build_agent("ucbvi", mdp), count),
+            "lsvi-ucb": lambda: up.simulate(mdp, build_agent("lsvi-ucb", mdp), lsvi_count),
         },
         5,
     )
     script = Path(__file__).with_name("rlberry_script.py")
     river = json.dumps(
         {
-            "transition": dense(mdp).tolist(), "reward": mdp.reward.tolist(), "horizon": HORIZON,
-            "ucbvi": count, "lsvi": lsvi_count,
+            "transition": dense(mdp).tolist(),
+            "reward": mdp.reward.tolist(),
+            "horizon": HORIZON,
+            "ucbvi": count,
+            "lsvi": lsvi_count,
         }
-    )  # fmt: skip
+    )
     done = subprocess.run(
         [str(python), str(script)], input=river, capture_output=True, text=True, check=False
     )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        yield Skipped("rlberry-scool", "UCBVI, LSVI-UCB", f"{python} failed: {last}")
+        yield SkippedComparison("rlberry-scool", "UCBVI, LSVI-UCB", f"{python} failed: {last}")
         return
     theirs = json.loads(done.stdout.splitlines()[-1])
-    for name, label, many, least in (
-        ("ucbvi", "UCBVI", count, UCBVI_LEAST),
-        ("lsvi-ucb", "LSVI-UCB", lsvi_count, LSVI_LEAST),
-    ):
-        yield Line(
-            "episodes against peers", f"{label}, S=6, H={HORIZON}, K={many}", many / taken[name],
-            "episodes/s", f"rlberry-scool {label}", many / theirs[name],
-            least=None if quick else least,
-        )  # fmt: skip
+    for name, label, many in (("ucbvi", "UCBVI", count), ("lsvi-ucb", "LSVI-UCB", lsvi_count)):
+        yield Measurement(
+            "episodes against peers",
+            f"{label}, S=6, H={HORIZON}, K={many}",
+            many / taken[name],
+            "episodes/s",
+            f"rlberry-scool {label}",
+            many / theirs[name],
+        )
 
 
 def dense(mdp: FiniteMDP) -> Array:
     """(S, A, S) probabilities."""
-    s, a, s2 = mdp.true_task.triples
+    s, a, s2 = mdp.task().triples
     table = np.zeros((mdp.n_states, mdp.n_actions, mdp.n_states))
     table[s, a, s2] = mdp.probability[0]
     return table

@@ -10,10 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from benchmarks.timing import Line
-
-HELP = 0.5  # CPU seconds allowed for `upriver --help`
-COMPILING, WARM = 10.0, 1.5  # and for all kernels of `reproduce`: to compile them, to load them
+from benchmarks.timing import Measurement
 
 KERNELS = """
 from dataclasses import replace
@@ -31,7 +28,7 @@ for name in EXPERIMENTS:
 """
 
 
-def seconds(code: str, cache: Path | None = None) -> float:
+def measure_process(code: str, cache: Path | None = None) -> float:
     """CPU seconds of a fresh Python process that runs `code`, its start included."""
     environment = os.environ | ({} if cache is None else {"NUMBA_CACHE_DIR": str(cache)})
     words = [sys.executable, "-c", f"{code}\nimport time\nprint(time.process_time())"]
@@ -41,23 +38,26 @@ def seconds(code: str, cache: Path | None = None) -> float:
     return float(done.stdout.split()[-1])
 
 
-def startup(quick: bool, _: bool = False) -> Iterator[Line]:
+def measure_startup(quick: bool, _: bool = False) -> Iterator[Measurement]:
     works = {
         "numpy": "import numpy, scipy.sparse, scipy.linalg",
         "import": "import upriver",
         "help": "from upriver.cli import main; main(['--help'])",
     }
-    rounds = [{name: seconds(works[name]) for name in works} for _ in range(1 if quick else 5)]
+    rounds = [
+        {name: measure_process(works[name]) for name in works} for _ in range(1 if quick else 5)
+    ]
     taken = {name: median(each[name] for each in rounds) for name in works}
     for name, label in (("import", "import upriver"), ("help", "upriver --help")):
-        yield Line("start-up", label, taken[name], "s", "importing numpy and scipy", taken["numpy"])
+        yield Measurement(
+            "start-up", label, taken[name], "s", "importing numpy and scipy", taken["numpy"]
+        )
     if quick:
         return
-    yield Line("start-up", "upriver --help", taken["help"], "s", "what is allowed", HELP, most=1.0)
     with tempfile.TemporaryDirectory() as folder:
-        cold = seconds(KERNELS, Path(folder))
-        warm = median([seconds(KERNELS, Path(folder)) for _ in range(3)])
+        cold = measure_process(KERNELS, Path(folder))
+        warm = median([measure_process(KERNELS, Path(folder)) for _ in range(3)])
     note = "with imports and two episodes of every agent"
-    for label, taken, allowed in (("compiled", cold - warm, COMPILING), ("cached", warm, WARM)):
+    for label, taken in (("compiled", cold - warm), ("cached", warm)):
         case = f"all kernels of reproduce, {label}"
-        yield Line("start-up", case, taken, "s", "what is allowed", allowed, most=1.0, note=note)
+        yield Measurement("start-up", case, taken, "s", note=note)

@@ -1,4 +1,9 @@
-"""How everything here is timed: CPU time, interleaved repeats, medians; a figure is a ratio."""
+"""How everything in this folder is timed: CPU time, interleaved repeats, medians.
+
+Seconds say little about another machine, so each figure stands beside a reference that was timed in
+the same minute. Each figure also carries the time of a yardstick, some Python and NumPy code that
+never changes, so that two files of figures can be compared.
+"""
 
 from __future__ import annotations
 
@@ -7,41 +12,31 @@ from statistics import median
 from time import process_time
 from typing import Any, NamedTuple
 
+import numpy as np
 
-class Line(NamedTuple):
-    """One measurement beside what it is compared with."""
+
+class Measurement(NamedTuple):
+    """One figure, beside the figure of a reference where there is one."""
 
     family: str
     case: str
     figure: float
     unit: str
-    against: str
-    """What was timed in the same minute, in the same process where that is possible."""
-    theirs: float
-    """The figure of that, in the same unit."""
-    least: float | None = None
-    """The ratio that is asked for: at least this."""
-    most: float | None = None
-    """Or at most this."""
+    reference: str = ""
+    """What was timed in the same minute; "" if the figure stands alone."""
+    reference_figure: float | None = None
+    """The figure of the reference, in the same unit."""
     note: str = ""
     yardstick: float = 0.0
-    """Milliseconds of work that never changes, timed right after: how fast the machine was."""
+    """Milliseconds of CPU time of `time_yardstick`, taken right after the figure."""
 
     @property
-    def ratio(self) -> float:
-        """figure / theirs."""
-        return self.figure / self.theirs
-
-    @property
-    def met(self) -> bool | None:
-        if self.least is None and self.most is None:
-            return None
-        return (self.least is None or self.ratio >= self.least) and (
-            self.most is None or self.ratio <= self.most
-        )
+    def ratio(self) -> float | None:
+        """The figure divided by that of the reference."""
+        return None if self.reference_figure is None else self.figure / self.reference_figure
 
 
-class Skipped(NamedTuple):
+class SkippedComparison(NamedTuple):
     """A comparison that could not be made, and why."""
 
     family: str
@@ -49,25 +44,37 @@ class Skipped(NamedTuple):
     reason: str
 
 
-def cpu(work: Callable[[], Any], clock: Callable[[], float] = process_time) -> float:
-    """CPU seconds of one call, all threads of this process; or seconds by another clock."""
-    began = clock()
+def measure_cpu(work: Callable[[], Any], clock: Callable[[], float] = process_time) -> float:
+    """Return the CPU seconds of one call, or its seconds by another clock."""
+    start = clock()
     work()
-    return clock() - began
+    return clock() - start
 
 
-def interleaved(
+def measure_interleaved(
     works: Mapping[str, Callable[[], Any]], repeats: int, clock: Callable[[], float] = process_time
 ) -> dict[str, float]:
-    """Median CPU seconds of each, taking turns so that a busy minute hits all of them alike.
+    """Return the median CPU seconds of each work.
 
-    Every work is called once before, so that nothing is compiled or loaded while it is timed. clock
-    is another one for works in several threads.
+    The works take turns, so that a busy minute affects all of them. Each is called once before
+    anything is timed, so that nothing is compiled or loaded while the clock runs. Pass a wall clock
+    for works that use several threads.
     """
     for work in works.values():
         work()
-    taken: dict[str, list[float]] = {name: [] for name in works}
+    seconds: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(repeats):
         for name, work in works.items():
-            taken[name].append(cpu(work, clock))
-    return {name: median(seconds) for name, seconds in taken.items()}
+            seconds[name].append(measure_cpu(work, clock))
+    return {name: median(values) for name, values in seconds.items()}
+
+
+def time_yardstick() -> float:
+    """Return the CPU milliseconds of work that never changes: the present speed of the machine."""
+
+    def work() -> None:
+        x = np.linspace(0.0, 1.0, 500)
+        for i in range(1500):
+            x = np.sqrt(x * x + i % 7)
+
+    return 1e3 * min(measure_cpu(work) for _ in range(3))

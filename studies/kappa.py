@@ -20,7 +20,7 @@ from studies.measured import Measured, Page, power
 from upriver.agents.protocol import Agent, Episode
 from upriver.agents.table import AGENTS
 from upriver.checks import Array, positive_number
-from upriver.envs.named import check_named
+from upriver.envs.named import check_state_names
 from upriver.envs.random_mnl import Drawn, random_mnl, random_mnl_features
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
@@ -126,7 +126,7 @@ def drawn_once(task: Task) -> Features:
 
 def told_by(task: Task) -> Any:
     """The names of a task of `drawn`."""
-    check_named(task, Told, "drawn")
+    check_state_names(task, Told, "drawn")
     return task.states
 
 

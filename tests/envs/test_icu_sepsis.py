@@ -27,7 +27,7 @@ def test_the_packages_baselines(mdp):
     assert theirs[start[0]] @ start[1] == pytest.approx(0.78, abs=0.006)
 
 
-def test_what_a_state_has(mdp):
+def test_action_sets_and_states(mdp):
     has = mdp.true_task.available
     assert has[:713].sum(axis=1).min() >= 1 and has[:713].sum(axis=1).mean() == pytest.approx(
         3.14, abs=0.01

@@ -81,7 +81,7 @@ def test_own_effects_are_those_of_pooled_features(frame):
     phi = model.features(horizon=3, reward=pays)
     shared = up.features.Features(task, phi.matrix[:, :2], names=["worse", "better"])
     tiny = 1e-6  # a ridge of nothing on the shared part
-    made = up.features.pooled(shared, model.fitted.own_deviation * np.sqrt(tiny))
+    made = up.features.pooled(shared, model.fitted.triple_effect_sd * np.sqrt(tiny))
     existing = [tuple(r) for r in frame[["state", "action", "next_state"]].to_numpy()]
     other = up.fit_from_log(
         task,
@@ -90,22 +90,22 @@ def test_own_effects_are_those_of_pooled_features(frame):
         regularization=tiny,
     )
     np.testing.assert_allclose(other.fitted.theta[:2], model.fitted.theta[:2], rtol=1e-4)
-    theirs = {(r["state"], r["action"], r["next_state"]): r for r in other.fitted.own_effects()}
-    ours = model.fitted.own_effects()
+    theirs = {(r["state"], r["action"], r["next_state"]): r for r in other.fitted.triple_effects()}
+    ours = model.fitted.triple_effects()
     assert len(ours) == 17 - 6 and ours[0]["z"] ** 2 >= ours[-1]["z"] ** 2
     for r in ours:
         same = theirs[r["state"], r["action"], r["next_state"]]
         assert r["effect"] == pytest.approx(same["effect"], rel=1e-3, abs=1e-6)
         assert r["standard_error"] == pytest.approx(same["standard_error"], rel=1e-3)
         assert r["visits"] == same["visits"]
-    assert other.fitted.own_deviation == pytest.approx(model.fitted.own_deviation, rel=0.05)
+    assert other.fitted.triple_effect_sd == pytest.approx(model.fitted.triple_effect_sd, rel=0.05)
 
 
 def test_own_effects_mend_a_wrong_formula_and_leave_a_right_one_alone(frame):
     right = up.fit_transitions(clinic.FORMULA, frame, states=clinic.moves(), pooled=True)
     wrong = up.fit_transitions("age:worse", frame, states=clinic.moves(), pooled=True)
-    assert right.fitted.own_deviation < 0.35 < 0.6 < wrong.fitted.own_deviation
-    assert all(abs(r["z"]) < 3.0 for r in right.fitted.own_effects())
+    assert right.fitted.triple_effect_sd < 0.35 < 0.6 < wrong.fitted.triple_effect_sd
+    assert all(abs(r["z"]) < 3.0 for r in right.fitted.triple_effects())
     assert "own effects of 11 triples" in wrong.summary()
     assert [r["name"] for r in wrong.table()] == ["age:worse"]
     worst = [np.abs(m.residuals()["residual"]).max() for m in (

@@ -12,7 +12,7 @@ from tests.reference import random_mdp
 from upriver import features
 from upriver.features import Features
 from upriver.mnl import likelihood, model
-from upriver.mnl.sampling import sample
+from upriver.mnl.model import sample
 
 
 def play(rng, task, made, n_cores, episodes=6, lam=0.4, local=True):

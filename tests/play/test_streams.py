@@ -172,7 +172,7 @@ def test_rewards_of_any_size_and_of_the_next_state(pay):
     ):
         np.testing.assert_allclose(plan.to_user_units(task).v[0], best.v, atol=1e-3)
     anything = plan_l1(task, prob, reward, np.full(10, 2.0), word, 0.95).to_user_units(task).v[0]
-    paid, next_state_reward = task.paid_rows
+    paid, next_state_reward = task.user_rewards
     rows = paid[0].repeat(task.sizes) + (next_state_reward[0] if pay else 0.0)
     v = np.zeros(5)
     for _ in range(1_000):  # the best successor with certainty
@@ -185,5 +185,5 @@ def test_a_plan_is_played_by_name_and_a_terminal_value_is_refused():
     run = up.simulate(DISCOUNTED, best, n_steps=100)
     np.testing.assert_allclose(run.regret, 0.0, atol=1e-6)
     p, r = np.full((2, 1, 2), 0.5), np.zeros((2, 1))
-    with pytest.raises(ValueError, match="terminal is given, and there is no last step"):
+    with pytest.raises(ValueError, match="terminal is given, but the horizon is infinite"):
         up.FiniteMDP.from_arrays(p, r, None, terminal=[0.0, 1.0])

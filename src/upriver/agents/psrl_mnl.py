@@ -23,7 +23,7 @@ from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
 from upriver.mnl.likelihood import probabilities
-from upriver.mnl.sampling import sample
+from upriver.mnl.model import sample
 from upriver.planning import Plan, backward_induction, clip_nothing, draw_tie_seed
 
 

@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import Array, check_covers
+from upriver.checks import Array
 from upriver.display import displayed
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
+from upriver.mdp.validation import check_covers
 from upriver.mnl.fit import fit_mnl
 
 TOLERANCE = 1e-8  # largest error of a log-odds, relative, at which the equations count as solved

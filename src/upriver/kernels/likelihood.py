@@ -94,7 +94,7 @@ def shrink_weights(layout, pair, visits, lam, local, prob, shrinkage):
 def evaluate_block(
     layout, visited, counts, theta, b, lam, gradient, hessian, prob, mean, effects=True
 ):
-    """Compute eq. (2), -sum n log P_theta + (lam / 2) ||theta||^2, over the visited pairs of a block.
+    """Compute eq. (2), -sum n log P_theta + (lam / 2) ||theta||^2, for one block of features.
 
     Fills gradient (m,), which is lam theta + sum (N p_u - n_u) x_u, and hessian (m, m), which is
     lam I + sum N p_u (x_u - mean)(x_u - mean)^T; returns the loss. Where there are triple effects

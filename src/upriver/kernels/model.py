@@ -161,7 +161,7 @@ def measure_one_part(
 
 @njit_cached
 def information(problem, counts, theta, lam):
-    """Return log det of the Hessian of (2) at theta (d,) for any counts (n,), its ridge included."""
+    """Return log det of the Hessian of (2) at theta (d,), for any counts (n,)."""
     layout, work = problem.values.layout, problem.values.work
     total = 0.0
     for b in range(layout.blocks.shape[0] - 1):

@@ -38,7 +38,7 @@ def project_rows(layout, pair, step, prob):
 
 @njit_inline
 def compute_effect_slopes(layout, visited, counts, theta, lam, slope, prob):
-    """Write the derivative of (2) by the triple effect of each row, in log-odds, into slope (n,)."""
+    """slope (n,) <- the derivative of (2) by the triple effect of each row, in log-odds."""
     pairs = layout.pairs
     for pair in visited:
         first = pairs[pair].first_row
@@ -126,8 +126,9 @@ def effect_logdet(layout, pair, visits, lam, local, prob):
 def include_effects(layout, pair, m, visits, lam, local, rows, squares, prob, shrinkage):
     """Turn rows L^-1 x_u into rows whose inner products are those of H^-1, triple effects included.
 
-    rows[u] <- [L^-1 (x_u - k_u (x_u - m)), k_u / sqrt(sum a)]. Only the diagonal has c / (1 + c A_u)
-    besides, which squares[u] gets: the squared norms of the whole features. prob comes with p.
+    rows[u] <- [L^-1 (x_u - k_u (x_u - m)), k_u / sqrt(sum a)]. Only the diagonal has
+    c / (1 + c A_u) besides, which squares[u] gets: the squared norms of the whole features. prob
+    comes with p.
     """
     n = layout.pairs[pair + 1].first_row - layout.pairs[pair].first_row
     c = layout.triple_scale * layout.triple_scale / lam

@@ -105,7 +105,7 @@ def episode_weights(name: str | None, read: Log, of: Array, labels: Array) -> Ar
 
 def task_pays(task: Task, h: Array, s: Array, a: Array, s2: Array) -> Array:
     """(m,) what the task pays for each transition; of a next state it does not have, on average."""
-    reward, pay = task.paid_rows
+    reward, pay = task.user_rewards
     group = s * task.n_actions + a
     paid = reward[np.minimum(h, len(reward) - 1), group]
     if not pay.size:

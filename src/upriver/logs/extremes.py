@@ -207,7 +207,7 @@ def sweep(task: Task, prob: Array, policy: Array, first: Array) -> Swept:
         found.v[-1] = task.terminal
     k = kernels.value
     (k.differentiate_random_policy if mixed else k.differentiate)(
-        task.indptr, task.successors, prob, *task.paid_rows, policy, first,
+        task.indptr, task.successors, prob, *task.user_rewards, policy, first,
         k.ValueGradient(*found[:4]),
     )  # fmt: skip
     return found._replace(value=float(first @ found.v[0]))
@@ -215,7 +215,7 @@ def sweep(task: Task, prob: Array, policy: Array, first: Array) -> Swept:
 
 def sweep_for_ever(task: Task, prob: Array, policy: Array, first: Array) -> Swept:
     """The same without a last step: the visits are the adjoint of the values."""
-    reward, pay = task.paid_rows
+    reward, pay = task.user_rewards
     table = policy.reshape(task.n_states, -1) if policy.dtype.kind == "f" else policy[0]
     mixture = table if table.ndim == 2 else np.eye(task.n_actions)[table]
     paid = reward[0] + task.by_pair(prob[0] * pay[0]) if pay.size else reward[0]

@@ -198,7 +198,7 @@ def model_values(model: LogModel | ModelAt, policy: Any, start: Any) -> tuple[Ar
     task = model.task
     worth = worth_of(model, [(policy, 1.0)], start)
     v = worth.at(worth.origin).v
-    q, (reward, pay) = np.empty((task.horizon, len(task.sizes))), task.paid_rows
+    q, (reward, pay) = np.empty((task.horizon, len(task.sizes))), task.user_rewards
     for h in range(task.horizon):
         ahead = v[h + 1][task.successors][None] + (steps_of(pay, h) if pay.size else 0.0)
         q[h] = (steps_of(reward, h) + task.by_pair(steps_of(model.prob, h) * ahead))[0]

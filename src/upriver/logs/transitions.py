@@ -30,7 +30,7 @@ from upriver.logs.reading import COLUMNS, Log, checked_weights, listed
 from upriver.mnl.choices import Choices
 from upriver.mnl.fit import fit_dense
 from upriver.mnl.fitted import FittedMNL
-from upriver.mnl.pooled import Own
+from upriver.mnl.pooled import TripleEffects
 
 
 @displayed
@@ -258,7 +258,7 @@ def fit_transitions(
     standard errors are then those of the sandwich by cluster. weights: how often each row counts,
     a column or an array. per_step: the column of the step, for coefficients that differ from step
     to step. pooled: every triple gets an own effect, shrunk towards the formula as far as the data
-    say (`fitted.own_effects()`).
+    say (`fitted.triple_effects()`).
     """
     lam = nonnegative_number("regularization", regularization)
     used = mentions(formula)
@@ -291,7 +291,7 @@ def fit_transitions(
         data, own = pool(data, design, world, of)
     if of_row is not None and int(of_row.max()) < 1:
         raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at least 2")
-    fitted = replace(fit_dense(data, design.names, chosen, times, of_row), own=own)
+    fitted = replace(fit_dense(data, design.names, chosen, times, of_row), effects=own)
     return TransitionModel(world, design, of, data, fitted, chosen, times, of_row, per_step)
 
 
@@ -300,7 +300,7 @@ def steps_of(cells: Array) -> list[Any]:
     return np.unique(cells).tolist()
 
 
-def pool(data: Choices, design: Design, world: World, of: Situations) -> tuple[Choices, Own]:
+def pool(data: Choices, design: Design, world: World, of: Situations) -> tuple[Choices, TripleEffects]:
     """The data with the ridge that own effects have, and what they are."""
     deviation = best_deviation(data, len(design.own))
     visits = np.bincount(of.group, data.visits, len(world.sizes))
@@ -308,7 +308,7 @@ def pool(data: Choices, design: Design, world: World, of: Situations) -> tuple[C
         world.states.index(s) * len(world.actions) + world.actions.index(a)
         for s, a, _ in design.own
     ]
-    own = Own(list(design.own), visits[group], deviation)
+    own = TripleEffects(list(design.own), visits[group], deviation)
     return penalised(data, len(design.own), deviation**-2), own
 
 

@@ -138,7 +138,7 @@ def environment_structure(mdp: FiniteMDP) -> Any:
     task = mdp.true_task
     return kernels.constants.make_constants(
         kernels.episodes.Environment(
-            task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.paid_rows,
+            task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.user_rewards,
             mdp.initial_states, mdp.initial_probability, mdp.terminal,
         )
     )  # fmt: skip

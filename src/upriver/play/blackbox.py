@@ -266,7 +266,7 @@ class Adapter:
 
     def pays_nothing(self, s: int, nothing: float) -> bool:
         """Whether the task pays `nothing` for staying in s, whatever is done there."""
-        reward, next_state_reward = self.task.paid_rows
+        reward, next_state_reward = self.task.user_rewards
         here = slice(s * self.task.n_actions, (s + 1) * self.task.n_actions)
         total = reward[:, here][:, self.task.available[s]]
         if next_state_reward.size:  # one triple for each action that there is

@@ -14,7 +14,7 @@ from upriver.display import Card, displayed, to_frame
 from upriver.display.card import MOST_ROWS
 from upriver.mdp import Task
 from upriver.mdp.archive import load_object, save_object
-from upriver.mdp.names import Names, checked_names, few
+from upriver.mdp.names import Names, check_names, few
 from upriver.planning import Plan, action_table, check_actions
 from upriver.planning.tables import reordered
 
@@ -48,8 +48,8 @@ class Policy:
                 f"(H, S) or probabilities (H, S, {self.n_actions})"
             )
         put("actions", owned(table))
-        put("state_names", checked_names("state_names", self.state_names, table.shape[1]))
-        put("action_names", checked_names("action_names", self.action_names, self.n_actions))
+        put("state_names", check_names("state_names", self.state_names, table.shape[1]))
+        put("action_names", check_names("action_names", self.action_names, self.n_actions))
 
     @staticmethod
     def from_plan(plan: Plan, task: Task | None = None) -> Policy:
@@ -86,7 +86,7 @@ class Policy:
         """
         if not (isinstance(h, int | np.integer) and 0 <= h < self.horizon):
             raise ValueError(f"h is {shown(h)}; steps are 0 to {self.horizon - 1}")
-        several = self.states.several(state)
+        several = self.states.as_names(state)
         at = np.array([self.states.number(s) for s in ([state] if several is None else several)])
         chosen = self.actions[h, at.astype(np.int64)]
         if self.actions.ndim == 3:

@@ -93,7 +93,7 @@ def randomised(mdp: FiniteMDP, mixture: Array, n_episodes: int, seed: int) -> Ro
     task, (environment, agent) = mdp.true_task, streams(seed)
     ends = np.cumsum(mdp.probability, axis=1)
     below = ends - mdp.probability
-    reward, pay = task.paid_rows
+    reward, pay = task.user_rewards
     upto = np.cumsum(mixture, axis=2)
     upto /= upto[:, :, -1:]  # exactly 1 from the last action that has a chance
     states = np.empty((n_episodes, task.horizon + 1), np.int64)

@@ -223,7 +223,7 @@ def check_same_problem(task: Task, known: Task) -> None:
     extra = task.available & ~known.available
     if extra.any():
         raise ValueError(
-            f"the agent's task has the pair {task.pair(int(np.argmax(extra)))}, which the MDP does "
+            f"the agent's task has the pair {task.describe_pair(int(np.argmax(extra)))}, which the MDP does "
             "not have; build the agent from a task of this MDP"
         )
 

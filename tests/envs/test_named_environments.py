@@ -1,4 +1,4 @@
-"""What every environment of the catalogue promises."""
+"""Properties of every environment that has a name."""
 
 import numpy as np
 import pytest
