@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from benchmarks.planning import random_mdp as sparse_mdp
+from benchmarks.planning import draw_mdp as sparse_mdp
 from scipy.optimize import linprog
 
 import upriver as up
