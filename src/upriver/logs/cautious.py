@@ -133,7 +133,7 @@ def candidate(worth: Worth, prob: Array) -> Candidate:
 
 
 def optimum(task: Task, prob: Array) -> Any:
-    """The best plan for a core; without a last step a `DiscountedPlan` or an `AveragePlan`."""
+    """The best plan for a core; without a last step a `StationaryPlan`."""
     if task.infinite_horizon:
         return solve(from_model(task, prob))
     nothing = np.zeros((1, len(task.sizes)))

@@ -25,14 +25,14 @@ from upriver.mdp.declaring import checked_discount
 from upriver.mdp.formats import start_of
 from upriver.planning import mixture_or_actions
 from upriver.planning.tables import stationary_table
-from upriver.planning.visits import visits_of as visits_for_ever
+from upriver.planning.visits import solve_visits as visits_for_ever
 
 ROUNDS = 12  # steps of a search
 ENOUGH = 0.01  # of what was gained: a further step that promises less is not made
 
 
 class Swept(NamedTuple):
-    """See `kernels.value.sensitivity`."""
+    """See `kernels.value.ValueGradient`."""
 
     v: Array
     weight: Array
@@ -94,7 +94,7 @@ class Worth:
             did = np.empty_like(did)
             states = np.arange(task.n_states + 1) * task.n_actions
             rows, whole = point[d:, None], np.ones(task.n_states, bool)
-            kernels.value.tilt(states, self.behaviour, rows, np.ones(1), whole, did)
+            kernels.value.tilt_probabilities(states, self.behaviour, rows, np.ones(1), whole, did)
         value, v = 0.0, np.empty(0)
         weight, worth, occupancy = np.zeros_like(prob), np.zeros(len(did)), np.zeros(len(did))
         for policy, sign in self.terms:
@@ -111,7 +111,7 @@ class Worth:
             if sparse.issparse(x.matrix):
                 slope += x.matrix.T @ w
             else:
-                kernels.value.gather(x.matrix, w, slope)
+                kernels.value.add_weighted_rows(x.matrix, w, slope)
         return Found(value, np.concatenate([slope, by_action]), occupancy, v)
 
     def image(self, slope: Array) -> Array:
@@ -205,10 +205,10 @@ def sweep(task: Task, prob: Array, policy: Array, first: Array) -> Swept:
     )
     if task.terminal is not None:
         found.v[-1] = task.terminal
-    kernel = kernels.value.sensitivity_mixed if mixed else kernels.value.sensitivity
-    kernel(
+    k = kernels.value
+    (k.differentiate_random_policy if mixed else k.differentiate)(
         task.indptr, task.successors, prob, *task.user_rewards, policy, first,
-        *(found[:4] if mixed else found[:3]),
+        k.ValueGradient(*found[:4]),
     )  # fmt: skip
     return found._replace(value=float(first @ found.v[0]))
 
@@ -267,7 +267,7 @@ def moved(model: LogModel | ModelAt, shift: Array, used: Array | None = None) ->
         rows, by = x.matrix, shift
         if sparse.issparse(rows):
             rows, by = np.asarray(rows @ shift)[:, None], np.ones(1)
-        kernels.value.tilt(task.indptr, before, rows, by, used, after)
+        kernels.value.tilt_probabilities(task.indptr, before, rows, by, used, after)
     return prob
 
 

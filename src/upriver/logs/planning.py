@@ -42,7 +42,7 @@ def plan_from_model(
     `upriver.planning.optimism`. reward (S, A) or (H, S, A): the task's own unless given.
 
     discount, or average=True: for a process that never ends instead of the task's horizon, greedy
-    or cautious, and a `DiscountedPlan` or an `AveragePlan` as `solve` makes them. The promise of a
+    or cautious, and a `StationaryPlan` as `solve` makes it. The promise of a
     cautious one is then its `v` at the start, or its `gain`.
     """
     check_model(model)
@@ -82,7 +82,7 @@ def ellipsoid(model: LogModel | ModelAt) -> Model:
     task = model.task
     geometry = products(model)
     for p, out in zip(model.prob, geometry, strict=True):
-        kernels.pessimism.centre(task.indptr, task.square_start, p, out)
+        kernels.ellipsoid.center_products(task.indptr, task.square_start, p, out)
     sizes = np.repeat(task.sizes, task.sizes)
     place = np.arange(task.n_triples) - np.repeat(task.indptr[:-1], task.sizes)
     own = np.repeat(task.square_start[:-1], task.sizes) + place * (sizes + 1)
