@@ -11,7 +11,7 @@ __version__ = "0.2.0.dev0"
 HOMES = {
     "mdp": ("FiniteMDP", "Task"),
     "features": ("Features",),
-    "planning": ("Plan", "evaluate", "solve"),
+    "planning": ("Plan", "StationaryPlan", "evaluate", "solve"),
     "play.policy": ("Policy", "load_policy"),
     "play.rollouts": ("Rollouts", "rollouts"),
     "play.run": ("Run",),

@@ -21,6 +21,7 @@ from upriver.mnl.fit import fit_choices as fit_choices
 from upriver.mnl.fit import fit_mnl as fit_mnl
 from upriver.mnl.fitted import FittedMNL as FittedMNL
 from upriver.planning import Plan as Plan
+from upriver.planning import StationaryPlan as StationaryPlan
 from upriver.planning import evaluate as evaluate
 from upriver.planning import optimism as optimism
 from upriver.planning import solve as solve

@@ -8,7 +8,7 @@ import pytest
 import upriver as up
 from tests.reference import best_within
 from upriver.mnl.online import mirror_radius, mirror_regularization, theory_step
-from upriver.planning.infinite_horizon import plan_errors, plan_for, plan_l1
+from upriver.planning.infinite_horizon import plan_l1, plan_model, plan_standard_errors
 
 TIE_SEED = np.uint64(7)
 
@@ -24,9 +24,9 @@ def test_without_a_radius_it_is_the_optimum(seed):
     prob, reward = mdp.probability[0], task.reward_rows[0]
     best = up.solve(mdp).v
     for plan in (
-        plan_for(task, prob, reward, TIE_SEED),
+        plan_model(task, prob, reward, TIE_SEED),
         plan_l1(task, prob, reward, np.zeros(len(task.sizes)), TIE_SEED, 0.9),
-        plan_errors(task, prob, reward, np.zeros(task.square_start[-1]), 2.0, TIE_SEED),
+        plan_standard_errors(task, prob, reward, np.zeros(task.square_start[-1]), 2.0, TIE_SEED),
     ):
         np.testing.assert_allclose(plan.v[0], best, atol=1e-5)
         np.testing.assert_allclose(up.evaluate(mdp, plan).v, best, atol=1e-5)

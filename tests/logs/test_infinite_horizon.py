@@ -7,7 +7,7 @@ import pytest
 
 import upriver as up
 from upriver.logs.value_function import evaluate_policy, policy_table, with_infinite_horizon
-from upriver.planning.visits import visits_of
+from upriver.planning.visits import solve_visits
 
 from .coverage import PROBLEMS, coverage
 from .test_goodness import fit, logged
@@ -75,7 +75,7 @@ def test_the_gradient_in_the_behaviour(model, setting, rng):
 def test_shares_of_time_are_the_stationary_distribution(model):
     task = with_infinite_horizon(model, None, True).task
     policy = np.ones(5, int)
-    found = visits_of(task, model.probability, task.user_rewards[0][0], policy, np.eye(5)[0])
+    found = solve_visits(task, model.probability, task.user_rewards[0][0], policy, np.eye(5)[0])
     p = np.zeros((5, 2, 5))
     p[task.triples] = model.probability
     np.testing.assert_allclose(found.visits @ p[:, 1], found.visits, atol=1e-12)

@@ -145,7 +145,7 @@ def checked_episode(task: Task, episode: Any) -> Episode:
 def refuse_first_fault(task: Task, episode: Episode) -> None:
     """Name the first state, action or reward of an episode that the task does not have."""
     states, actions, rewards = episode
-    fault = kernels.planning.check_episode(*episode, task.n_states, task.n_actions, task.indptr)
+    fault = kernels.episodes.check_episode(*episode, task.n_states, task.n_actions, task.indptr)
     if fault < 0 and task.reward is None:  # only rewards that are learned from must be in range
         outside = (rewards < -SLACK) | (rewards > 1.0 + SLACK)
         fault = 3 * int(np.argmax(outside)) + 2 if outside.any() else -1

@@ -23,7 +23,7 @@ from upriver.checks import Array, as_float
 from upriver.display import displayed
 from upriver.features import Features
 from upriver.mdp import Task
-from upriver.planning import Clip, Plan, backward_induction, draw_tie_seed, swept
+from upriver.planning import Clip, Plan, backward_induction, draw_tie_seed, run_backward_pass
 from upriver.planning.optimism import ones
 
 
@@ -80,23 +80,23 @@ class LeastSquaresLearner:
         """
         task, lam, phi = self.task, self.regularization, self.phi
         known = task.reward is not None and not self.regress_reward
-        # A regressed reward contains the part that depends on s'.
-        next_state_reward = task.next_state_reward_rows if known else np.empty((1, 0))
         if phi is None:
             prob, weight = one_hot_ridge(task, visits.counts, lam)
             added = one_hot_bonus(np.sqrt(weight))
             reward = task.reward_rows if known else visits.paid * weight
             return backward_induction(
-                task, prob, reward, added, ones(task), clip, draw_tie_seed(rng), next_state_reward
-            )
+                task, prob, reward, added, ones(task), clip, draw_tie_seed(rng),
+                next_state_reward=known,
+            )  # fmt: skip
         factor = np.empty((task.horizon, phi.shape[1], phi.shape[1]))
-        kernels.linear.factor_steps(task.indptr, visits.counts, phi, lam, factor)
+        kernels.linear.factor_gram_matrices(task.indptr, visits.counts, phi, lam, factor)
         added, paid = bonus(factor), visits.paid
         if known:
             added, paid = added + task.reward_rows, np.zeros((1, len(task.sizes)))
-        return swept(
-            task, kernels.linear.sweep_regression, (visits.counts, paid, factor, added), (phi,), (),
-            clip, draw_tie_seed(rng), next_state_reward,
+        arguments = kernels.linear.RegressionData(visits.counts, paid), factor, added, phi
+        return run_backward_pass(
+            task, kernels.linear.backward_pass_regression, arguments, clip, draw_tie_seed(rng),
+            next_state_reward=known,  # a regressed reward contains it
         )  # fmt: skip
 
 
@@ -148,16 +148,10 @@ def one_hot_mixture(task: Task) -> Features:
     return Features(task, rows, formal_dimension=task.n_states * task.n_actions * task.n_states)
 
 
-def packed(features: Features) -> tuple[Array, ...]:
-    """Return the fields of the layout that the kernels of a mixture read."""
-    layout = features.layout
-    return layout.pairs, layout.blocks, layout.slots, layout.features, layout.values
-
-
 def count_visits(task: Task, counts: Array, episode: Episode) -> Array:
     """Add an episode to counts (1 | H, n) in place and return the pair of each step (T,)."""
     pairs = np.empty(len(episode.actions), np.int64)
-    first_fault = kernels.planning.count(
+    first_fault = kernels.episodes.count_transitions(
         task.indptr, task.successors, task.n_actions, episode.states, episode.actions, counts, pairs
     )
     check_support(task, episode, first_fault)
@@ -167,5 +161,5 @@ def count_visits(task: Task, counts: Array, episode: Episode) -> Array:
 def one_hot_ridge(task: Task, counts: Array, lam: float) -> tuple[Array, Array]:
     """Return N(s,a,s') / (N(s,a) + lam) (C, n) and 1 / (N(s,a) + lam) (C, S*A)."""
     prob, weight = np.empty_like(counts), np.empty((len(counts), len(task.sizes)))
-    kernels.linear.shrink(task.indptr, counts, lam, prob, weight)
+    kernels.linear.ridge_frequencies(task.indptr, counts, lam, prob, weight)
     return prob, weight

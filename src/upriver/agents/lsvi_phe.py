@@ -73,7 +73,7 @@ class LSVIPHE(LeastSquaresLearner):
         def bonus(factor: Array) -> Array:
             normals = rng.standard_normal((task.horizon, size, self.phi.shape[1]))
             noise = np.empty(shape)
-            kernels.linear.largest_projection(self.phi, factor, normals, noise)
+            kernels.linear.maximize_projections(self.phi, factor, normals, noise)
             return sigma * noise
 
         def one_hot_bonus(norms: Array) -> Array:

@@ -61,7 +61,7 @@ class LSVIUCB(LeastSquaresLearner):
 
         def bonus(factor: Array) -> Array:
             norms = np.empty((task.horizon, len(task.sizes)))
-            kernels.linear.norms(self.phi, factor, norms)
+            kernels.linear.compute_norms(self.phi, factor, norms)
             return beta * norms
 
         return self.plan_with_bonus(

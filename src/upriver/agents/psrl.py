@@ -56,7 +56,8 @@ class PSRL(TabularLearner):
         task = self.task
         shape = self.prior * tabular.uniform(task) + state.counts.triples[0]
         prob = np.empty((1, task.n_triples))
-        kernels.tabular.normalise(task.indptr, rng.standard_gamma(shape / self.inflation), prob)
+        draws = rng.standard_gamma(shape / self.inflation)
+        kernels.tabular.normalize_pairs(task.indptr, draws, prob)
         reward = rewards.posterior_reward(task, state.rewards, rng)
         return backward_induction(
             task, prob, reward, *no_bonus(task), clip_nothing(task), draw_tie_seed(rng)

@@ -88,7 +88,7 @@ def steps_left(task: Task) -> Array:
 def absorb(task: Task, counts: Counts, episode: Episode) -> Counts:
     """Return the counts after one more episode."""
     new = Counts(counts.triples.copy(), counts.visits.copy(), counts.prob.copy())
-    first_fault = kernels.tabular.absorb(
+    first_fault = kernels.tabular.update_frequencies(
         task.indptr, task.successors, task.n_actions, episode.states, episode.actions, *new,
         np.empty(len(episode.actions), np.int64),
     )  # fmt: skip
@@ -102,7 +102,7 @@ def steps_until_visits_double(agent: Any, state: TabularState, plan: Plan, episo
     It is `steps_until_replan` of the tabular learners (Jaksch, Ortner and Auer 2010).
     """
     pairs = episode.states[: len(episode.actions)] * agent.task.n_actions + episode.actions
-    return kernels.tabular.until_doubled(pairs, state.counts.visits)
+    return kernels.tabular.steps_until_doubled(pairs, state.counts.visits)
 
 
 def check_support(task: Task, episode: Episode, first_fault: int) -> None:

@@ -25,7 +25,7 @@ from upriver.agents.tabular import TabularLearner, TabularState
 from upriver.checks import Array
 from upriver.display import displayed
 from upriver.mdp import Task
-from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, swept
+from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, run_backward_pass
 
 
 @dataclass(frozen=True)
@@ -190,8 +190,10 @@ def optimistic_plan(
     """Run backward induction with flat_h / sqrt(N) and the Bernstein terms."""
     variance, linear, doubt = bernstein
     optimistic = bool(variance > 0.0 or flat.any() or linear.any())
-    return swept(
-        task, kernels.tabular.sweep_visits, (counts.prob, reward, doubt),
-        (counts.visits, variance, optimistic), (flat, linear, tabular.steps_left(task)),
+    bonus = kernels.tabular.CountBonus(
+        counts.visits, flat, variance, linear, doubt, tabular.steps_left(task), optimistic
+    )
+    return run_backward_pass(
+        task, kernels.tabular.backward_pass_counts, (counts.prob, reward, bonus),
         clip_v_remaining(task), tie_seed,
     )  # fmt: skip

@@ -21,7 +21,7 @@ from upriver.agents.rewards import OptimisticReward
 from upriver.agents.tabular import TabularLearner, TabularState
 from upriver.checks import Array
 from upriver.mdp import Task
-from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, swept
+from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, run_backward_pass
 from upriver.planning.infinite_horizon import plan_l1
 
 WHOLE_SIMPLEX = 2.0
@@ -111,6 +111,6 @@ class UCRL2(OptimisticReward, TabularLearner):
         if task.discount is not None:
             return plan_l1(task, prob[0], reward[0], radius[0], tie_seed, task.discount)
         arrays, clip = (prob, reward, radius), clip_v_remaining(task)
-        return swept(task, kernels.tabular.sweep_l1, arrays, (), (), clip, tie_seed)
+        return run_backward_pass(task, kernels.tabular.backward_pass_l1, arrays, clip, tie_seed)
 
     steps_until_replan = tabular.steps_until_visits_double

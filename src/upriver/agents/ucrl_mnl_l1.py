@@ -18,7 +18,7 @@ from upriver.agents.mnl_family import MirrorDescentLearner, State
 from upriver.checks import Array
 from upriver.mdp import Task
 from upriver.mnl.radii import Radius
-from upriver.planning import Plan, clip_nothing, draw_tie_seed, swept
+from upriver.planning import Plan, clip_nothing, draw_tie_seed, run_backward_pass
 
 
 @guarded
@@ -64,4 +64,5 @@ def plan_in_l1_balls(
 ) -> Plan:
     """Run backward induction with the best model within L1 distance `size` (1 | H, S*A)."""
     arrays = prob, reward, size
-    return swept(task, kernels.tabular.sweep_l1, arrays, (), (), clip_nothing(task), tie_seed)
+    kernel = kernels.tabular.backward_pass_l1
+    return run_backward_pass(task, kernel, arrays, clip_nothing(task), tie_seed)

@@ -30,7 +30,7 @@ from upriver.checks import Array
 from upriver.features import Features
 from upriver.features.maps import recentre
 from upriver.mnl.model import add_counts
-from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, swept
+from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, run_backward_pass
 
 
 @guarded
@@ -68,7 +68,8 @@ class UCRLMNLLR(OptimisticReward, MNLLearner):
         """Return the largest values over the likelihood-ratio sets."""
         prob, size = self.sets(state)
         arrays, clip = (prob, self.reward(state), size), clip_v_remaining(self.task)
-        return swept(self.task, kernels.ratio.sweep_kl, arrays, (), (), clip, draw_tie_seed(rng))
+        kernel = kernels.ratio.backward_pass_kl
+        return run_backward_pass(self.task, kernel, arrays, clip, draw_tie_seed(rng))
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
         """Return the counts with one more episode."""

@@ -24,7 +24,7 @@ from upriver.checks import Array, nonnegative_number
 from upriver.display import displayed
 from upriver.features import Features
 from upriver.mdp import Task
-from upriver.planning import Plan, clip_q, draw_tie_seed, swept
+from upriver.planning import Plan, clip_q, draw_tie_seed, run_backward_pass
 
 
 @displayed
@@ -105,29 +105,30 @@ class UCRLVTR(rewards.OptimisticReward):
 
     def plan(self, state: UCRLVTRState, rng: np.random.Generator) -> Plan:
         """Return the optimistic values."""
-        features = self.mixture
-        constants = (
-            *linear.packed(features), self.features is None, features.matrix_start, state.root,
-            state.theta, self.radius(state.k),
+        arguments = (
+            self.reward(state), self.mixture.layout, self.regression(*state[1:5]),
+            self.radius(state.k),
         )  # fmt: skip
-        return swept(
-            self.task, kernels.linear.sweep_targets, (self.reward(state),), constants, (),
-            clip_q(self.task), draw_tie_seed(rng),
+        return run_backward_pass(
+            self.task, kernels.linear.backward_pass_value_targets, arguments, clip_q(self.task),
+            draw_tie_seed(rng),
         )  # fmt: skip
 
     def update(self, state: UCRLVTRState, plan: Plan, episode: Episode) -> UCRLVTRState:
         """Regress V_{h+1}(s_{h+1}) on X_h, with the values that the episode was planned with."""
-        task, features = self.task, self.mixture
+        task = self.task
         pairs = linear.count_visits(task, np.zeros((1, task.n_triples)), episode)
-        gram, target = state.gram.copy(), state.target.copy()
-        root, theta = state.root.copy(), state.theta.copy()
-        kernels.linear.absorb_targets(
-            *linear.packed(features), self.features is None, features.matrix_start, task.successors,
-            task.next_state_reward_rows, self.regularization, pairs, episode.states, plan.v, gram,
-            target, root, theta, features.work.factor, features.work.step, features.work.stamps,
+        new = [x.copy() for x in state[1:5]]
+        kernels.linear.update_value_regression(
+            self.mixture.layout, self.regression(*new), float(self.regularization), task.successors,
+            task.next_state_reward_rows, pairs, episode.states, plan.v,
         )  # fmt: skip
-        sums = rewards.observe(task, state.rewards, episode)
-        return UCRLVTRState(state.k + 1, gram, target, root, theta, sums)
+        return UCRLVTRState(state.k + 1, *new, rewards.observe(task, state.rewards, episode))
+
+    def regression(self, *arrays: Array) -> Any:
+        """Return gram, target, root and theta as the compiled loops read them."""
+        start = self.mixture.matrix_start
+        return kernels.linear.ValueRegression(self.features is None, start, *arrays)
 
     def radius(self, k: int) -> float:
         """Return sqrt(beta_k)."""

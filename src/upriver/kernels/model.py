@@ -11,6 +11,7 @@ import numpy as np
 
 from upriver.kernels.compiled import njit_cached, njit_inline, njit_inline_ir, njit_nogil
 from upriver.kernels.covariance import factor_hessian
+from upriver.kernels.episodes import find_row
 from upriver.kernels.gram import (
     add_logdet,
     cholesky,
@@ -20,7 +21,6 @@ from upriver.kernels.gram import (
 )
 from upriver.kernels.likelihood import count_visits, find_visited_pairs, softmax
 from upriver.kernels.newton import newton_block
-from upriver.kernels.planning import row_of
 from upriver.kernels.pooled import effect_logdet, include_effects
 
 
@@ -84,7 +84,7 @@ def refresh_blocks(
     n_actions, n_parameters, horizon = problem.n_actions, counts.shape[0], actions.shape[0]
     for h in range(horizon):
         pair = states[h] * n_actions + actions[h]
-        row = row_of(problem.indptr, problem.successors, pair, states[h + 1])
+        row = find_row(problem.indptr, problem.successors, pair, states[h + 1])
         if row < 0:
             return h, -1
         counts[min(h, n_parameters - 1), row] += 1.0

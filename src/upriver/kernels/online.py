@@ -9,6 +9,7 @@ number of parameters, 1 or H, and step h learns and reads parameter min(h, C - 1
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached
+from upriver.kernels.episodes import find_row
 from upriver.kernels.gram import (
     add_logdet,
     add_outer,
@@ -19,7 +20,7 @@ from upriver.kernels.gram import (
     store_inner_products,
 )
 from upriver.kernels.likelihood import evaluate_block, softmax
-from upriver.kernels.planning import largest_group, row_of
+from upriver.kernels.planning import max_successors
 
 ROOT_STEPS = 100
 ROOT_TOLERANCE = 1e-13
@@ -109,7 +110,7 @@ def evaluate_transition(problem, pair, next_state, theta, b, count):
     count (n,) is 0 everywhere, before and after.
     """
     layout, work = problem.layout, problem.work
-    row = row_of(problem.indptr, problem.successors, pair, next_state)
+    row = find_row(problem.indptr, problem.successors, pair, next_state)
     count[row] = 1.0
     work.visited[0] = pair
     evaluate_block(
@@ -229,7 +230,7 @@ def local_bonus(indptr, prob, max_norm, products, product_start, first, second, 
 
     With G the inner products of the pair, ||phi_u - mean||^2 = G_uu - 2 (G p)_u + p^T G p.
     """
-    image = np.empty(largest_group(indptr))
+    image = np.empty(max_successors(indptr))
     for c in range(prob.shape[0]):
         for pair in range(indptr.shape[0] - 1):
             n = indptr[pair + 1] - indptr[pair]

@@ -89,7 +89,7 @@ def ellipsoid(model: TransitionModel) -> Model:
     task = model.task
     geometry = products(model)
     for p, out in zip(model.prob, geometry, strict=True):
-        kernels.pessimism.centre(task.indptr, task.square_start, p, out)
+        kernels.ellipsoid.center_products(task.indptr, task.square_start, p, out)
     sizes = np.repeat(task.sizes, task.sizes)
     place = np.arange(task.n_triples) - np.repeat(task.indptr[:-1], task.sizes)
     diagonal = np.repeat(task.square_start[:-1], task.sizes) + place * (sizes + 1)

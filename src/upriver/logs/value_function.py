@@ -24,14 +24,14 @@ from upriver.mdp.declaring import checked_discount
 from upriver.mdp.formats import start_of
 from upriver.planning import mixture_or_actions
 from upriver.planning.tables import stationary_table
-from upriver.planning.visits import visits_of as stationary_visits
+from upriver.planning.visits import solve_visits as stationary_visits
 
 ROUNDS = 12  # steps of a search
 ENOUGH = 0.01  # a further step that promises less than this share of the gain is not made
 
 
 class Evaluation(NamedTuple):
-    """The value of one policy under one model; see `kernels.value.sensitivity`."""
+    """The value of one policy under one model; see `kernels.value.ValueGradient`."""
 
     v: Array
     """(H + 1, S) values; (2, S) with an infinite horizon."""
@@ -103,7 +103,7 @@ class PolicyValueFunction:
             behaviour = np.empty_like(behaviour)
             states = np.arange(task.n_states + 1) * task.n_actions
             rows, every = point[d:, None], np.ones(task.n_states, bool)
-            kernels.value.tilt(states, self.behaviour, rows, np.ones(1), every, behaviour)
+            kernels.value.tilt_probabilities(states, self.behaviour, rows, np.ones(1), every, behaviour)
         value, v = 0.0, np.empty(0)
         weight, by_action = np.zeros_like(prob), np.zeros(len(behaviour))
         occupancy = np.zeros(len(behaviour))
@@ -122,7 +122,7 @@ class PolicyValueFunction:
             if sparse.issparse(x.matrix):
                 slope += x.matrix.T @ w
             else:
-                kernels.value.gather(x.matrix, w, slope)
+                kernels.value.add_weighted_rows(x.matrix, w, slope)
         return ValueGradient(value, np.concatenate([slope, by_action]), occupancy, v)
 
     def image(self, slope: Array) -> Array:
@@ -218,11 +218,12 @@ def evaluate_policy(task: Task, prob: Array, policy: Array, start: Array) -> Eva
     )
     if task.terminal is not None:
         found.v[-1] = task.terminal
-    kernel = kernels.value.sensitivity_mixed if mixed else kernels.value.sensitivity
-    kernel(
-        task.indptr, task.successors, prob, *task.user_rewards, policy, start,
-        *(found[:4] if mixed else found[:3]),
-    )  # fmt: skip
+    rows = task.indptr, task.successors, prob, *task.user_rewards
+    out = kernels.value.ValueGradient(*found[:4])
+    if mixed:
+        kernels.value.differentiate_random_policy(*rows, policy, start, out)
+    else:
+        kernels.value.differentiate(*rows, policy, start, out)
     return found._replace(value=float(start @ found.v[0]))
 
 
@@ -278,5 +279,5 @@ def shifted_probabilities(model: TransitionModel, shift: Array, used: Array | No
         rows, by = x.matrix, shift
         if sparse.issparse(rows):
             rows, by = np.asarray(rows @ shift)[:, None], np.ones(1)
-        kernels.value.tilt(task.indptr, before, rows, by, used, after)
+        kernels.value.tilt_probabilities(task.indptr, before, rows, by, used, after)
     return prob

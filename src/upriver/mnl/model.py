@@ -126,7 +126,7 @@ def add_counts(features: Features, counts: Array, episode: Transitions) -> Array
     """Add the transitions of an episode to counts (C, n) in place; return (H,) their pairs."""
     task = features.task
     pairs = np.empty(len(episode.actions), np.int64)
-    bad = kernels.planning.count(
+    bad = kernels.episodes.count_transitions(
         task.indptr, task.successors, task.n_actions, episode.states, episode.actions, counts, pairs
     )
     if bad >= 0:

@@ -11,7 +11,7 @@ from upriver import kernels
 from upriver.agents.protocol import Episode
 from upriver.checks import Array
 from upriver.mdp import FiniteMDP
-from upriver.planning import check_available, renew, solve
+from upriver.planning import check_available, environment_structure, reevaluate, solve
 from upriver.play.checks import check_table
 
 CHUNK = 256
@@ -36,15 +36,11 @@ class EpisodePlayer:
         self.v[-1] = mdp.terminal
         self.evaluated: Array = np.empty(0)
         """(H, S) the policy that `v` belongs to, updated in place."""
-        best = solve(mdp).v[0].copy()  # a view would keep all H + 1 rows in memory
-        self.known = (
-            task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.user_rewards,
-            mdp.initial_states, mdp.initial_probability, best, mdp.terminal,
-        )  # fmt: skip
+        self.truth = environment_structure(mdp)
+        self.best = solve(mdp).v[0].copy()  # a view would keep all H + 1 rows in memory
         self.in_parallel = task.n_triples >= kernels.LARGE
-        self.inputs: tuple[Any, ...] = ()
-        self.outputs: tuple[Array, ...] = ()
-        """States, actions and rewards of a chunk of episodes."""
+        self.chunk: tuple[Array, ...] = ()
+        """Uniforms, states, actions and rewards of a chunk of episodes."""
         self.episodes: Iterator[Episode] = iter(())
 
     def start_chunk(self, k: int) -> None:
@@ -53,9 +49,7 @@ class EpisodePlayer:
         size, horizon = min(CHUNK, self.n_episodes - k), self.mdp.true_task.horizon
         states = np.empty((size, horizon + 1), np.int64)
         actions, rewards = np.empty((size, horizon), np.int64), np.empty((size, horizon))
-        uniforms = self.environment.random(states.shape)
-        self.inputs = *self.known, uniforms, self.figures, self.v
-        self.outputs = states, actions, rewards
+        self.chunk = self.environment.random(states.shape), states, actions, rewards
         self.episodes = map(Episode, states, actions, rewards)
 
     def evaluate_and_play(self, k: int, plan: Any) -> Episode:
@@ -72,16 +66,18 @@ class EpisodePlayer:
         elif policy.shape != evaluated.shape:
             check_table(policy, self.mdp.true_task)
         # A large problem is evaluated on all cores first; the kernel then finds nothing to do.
-        exists = not self.in_parallel or renew(self.mdp, policy, evaluated, self.v)
-        if not exists or not kernels.planning.play(
-            *self.inputs, k, row, policy, evaluated, *self.outputs
-        ):
+        exists = not self.in_parallel or reevaluate(self.mdp, policy, evaluated, self.v)
+        uniforms, states, actions, rewards = self.chunk
+        if not exists or not kernels.episodes.play_episode(
+            self.truth, self.best, policy, evaluated, self.v, uniforms[row], states[row],
+            actions[row], rewards[row], self.figures[:, k],
+        ):  # fmt: skip
             check_available("the agent's policy", policy, self.mdp.true_task)
         return next(self.episodes)
 
     def count_visits(self) -> None:
-        if self.outputs:
-            states, actions, _ = self.outputs
+        if self.chunk:
+            _, states, actions, _ = self.chunk
             np.add.at(self.visits, (states[:, :-1], actions), 1)
 
     finish = count_visits

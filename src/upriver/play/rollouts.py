@@ -11,7 +11,7 @@ from upriver import kernels
 from upriver.checks import Array, instance, positive_integer
 from upriver.display import Card, displayed, to_frame
 from upriver.mdp import FiniteMDP
-from upriver.planning import Plan, mixture_or_actions
+from upriver.planning import Plan, environment_structure, mixture_or_actions
 from upriver.play.checkpoints import spawn_generators
 from upriver.play.episodes import CHUNK
 from upriver.play.policy import Policy
@@ -89,13 +89,13 @@ def rollouts(
         np.empty((n_episodes, horizon), np.int64),
         np.empty((n_episodes, horizon)),
     )
-    play: Any = kernels.planning.rollout_batch
+    play: Any = kernels.episodes.play_episodes
     for first in range(0, n_episodes, CHUNK):
         part = slice(first, min(first + CHUNK, n_episodes))
         play(
-            task.indptr, task.successors, mdp.probability, *task.user_rewards, mdp.initial_states,
-            mdp.initial_probability, actions, environment.random((part.stop - first, horizon + 1)),
-            done.states[part], done.actions[part], done.rewards[part],
+            environment_structure(mdp), actions,
+            environment.random((part.stop - first, horizon + 1)), done.states[part],
+            done.actions[part], done.rewards[part],
         )  # fmt: skip
     return add_terminal_value(mdp, done)
 

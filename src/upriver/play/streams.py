@@ -20,7 +20,7 @@ from upriver.agents.mnl_family import cut_episode
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, positive_integer
 from upriver.mdp import FiniteMDP
-from upriver.planning import evaluate, solve
+from upriver.planning import environment_structure, evaluate, solve
 from upriver.play.checkpoints import Checkpoint, begin
 from upriver.play.checks import stationary_probabilities
 from upriver.play.run import Run
@@ -87,13 +87,8 @@ class Stream:
     def __init__(
         self, mdp: FiniteMDP, restart: float, generator: np.random.Generator, state: int, task: Any
     ) -> None:
-        true_task = mdp.true_task
-        reward, next_state_reward = true_task.user_rewards
-        self.model = (
-            true_task.indptr, true_task.successors, mdp.probability[0], reward[0],
-            next_state_reward[0], mdp.initial_states, mdp.initial_probability,
-        )  # fmt: skip
-        self.n_actions, self.restart, self.generator = mdp.n_actions, restart, generator
+        self.truth = environment_structure(mdp)
+        self.restart, self.generator = restart, generator
         self.to_unit_scale = episode_converter(task)
         first = draw_first_state(mdp, generator)  # also where a run goes on: it costs one uniform
         self.state = state if state >= 0 else first
@@ -126,10 +121,9 @@ class Stream:
             episode = Episode(
                 np.empty(steps + 1, np.int64), np.empty(steps, np.int64), np.empty(steps)
             )
-            played, after = kernels.planning.stream(
-                *self.model, policy, self.n_actions, self.restart, self.uniforms[:steps],
-                self.state, *episode,
-            )  # fmt: skip
+            played, after = kernels.episodes.play_stream(
+                self.truth, policy, self.restart, self.uniforms[:steps], self.state, *episode
+            )
             episode = cut_episode(episode, 0, played)
             learned_from = self.to_unit_scale(episode)
             asked = perf_counter()
