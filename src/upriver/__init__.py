@@ -22,9 +22,10 @@ HOMES = {
     "diagnostics": ("coverage", "diagnose"),
     "mnl.fit": ("fit_choices", "fit_mnl"),
     "mnl.fitted": ("FittedMNL",),
-    "logs.fit": ("fit_from_log",),
+    "logs.decision": ("decide",),
+    "logs.fit": ("fit_transitions",),
+    "logs.model": ("TransitionModel",),
     "logs.planning": ("plan_from_model",),
-    "logs.transitions": ("TransitionModel", "fit_transitions"),
     "logs.offpolicy": ("check_policy_value",),
     "logs.value": ("compare_policies", "policy_value"),
 }

@@ -7,11 +7,11 @@ from upriver import features as features
 from upriver.diagnostics import coverage as coverage
 from upriver.diagnostics import diagnose as diagnose
 from upriver.features import Features as Features
-from upriver.logs.fit import fit_from_log as fit_from_log
+from upriver.logs.decision import decide as decide
+from upriver.logs.fit import fit_transitions as fit_transitions
+from upriver.logs.model import TransitionModel as TransitionModel
 from upriver.logs.offpolicy import check_policy_value as check_policy_value
 from upriver.logs.planning import plan_from_model as plan_from_model
-from upriver.logs.transitions import TransitionModel as TransitionModel
-from upriver.logs.transitions import fit_transitions as fit_transitions
 from upriver.logs.value import compare_policies as compare_policies
 from upriver.logs.value import policy_value as policy_value
 from upriver.mdp import FiniteMDP as FiniteMDP

@@ -9,9 +9,9 @@ from scipy import special
 import upriver as up
 from upriver import kernels
 from upriver.logs import pessimistic
-from upriver.logs.fit import LogModel
+from upriver.logs.fit import fit_counts
+from upriver.logs.model import TransitionModel
 from upriver.logs.planning import ellipsoid
-from upriver.mnl.fit import fit_mnl
 
 BETA = float(np.sqrt(special.chdtri(6, 0.05)))
 
@@ -31,7 +31,7 @@ def drawn(rng, n_rows, kind="dense"):
     phi = {"dense": lambda: shared, "one-hot": lambda: up.features.one_hot(task),
            "pooled": lambda: up.features.pooled(shared)}[kind]()  # fmt: skip
     counts = rng.poisson(n_rows / task.n_triples, task.n_triples).astype(float)
-    return LogModel(task, phi, counts, fit_mnl(phi, counts, 1.0))
+    return fit_counts(phi, counts, 1.0, task)
 
 
 def least(model, geometry, beta, v):
@@ -95,12 +95,12 @@ def test_steps_that_differ_and_pay_of_next_states(rng):
     reward = rng.random((task.horizon, task.n_states, task.n_actions)) * task.available
     there = replace(task, reward=reward, next_state_reward=pay, reward_range=None)
     phi = up.Features(there, model.features.matrix)
-    model = LogModel(there, phi, model.counts, model.fitted)
+    model = TransitionModel(model.fitted, None, there, (phi,), (0.0,), model.counts)
     plan, greedy = up.plan_from_model(model, "pessimistic"), up.plan_from_model(model)
     assert (plan.v[0] < greedy.v[0]).all()
     for h in range(task.horizon):
         assert np.allclose(plan.q(h).max(axis=1), plan.v[h])
-    sure = LogModel(there, phi, model.counts * 1e9, fit_mnl(phi, model.counts * 1e9, 1e-9))
+    sure = fit_counts(phi, model.counts * 1e9, 1e-9, there)
     assert np.allclose(
         up.plan_from_model(sure, "pessimistic").v, up.plan_from_model(sure).v, atol=1e-2
     )

@@ -166,7 +166,7 @@ def test_what_pooled_features_cannot_be_used_for_is_said(rng):
         up.agents.ORRLMNL(task, made),
         up.agents.UCRLMNLPlus(task, made),
     ):
-        with pytest.raises(ValueError, match="online estimators keep their matrix by blocks"):
+        with pytest.raises(ValueError, match="online estimators do not support pooled"):
             agent.init()
     with pytest.raises(ValueError, match=r"make them with features\.pooled"):
         Features(task, sparse.csr_array(np.ones((task.n_triples, 30))), spread=1.0)
@@ -196,7 +196,7 @@ def test_a_log_is_fitted_planned_with_and_diagnosed(rng):
         "next_state": played.states[:, 1:].ravel(),
     }  # fmt: skip
     plain = up.Features(task, matrix(made))
-    models = [up.fit_from_log(task, f, rows, regularization=0.5) for f in (made, plain)]
+    models = [up.fit_transitions(rows, features=f, task=task, regularization=0.5) for f in (made, plain)]
     for how in ("greedy", "optimistic", "pessimistic"):
         ours, theirs = (up.plan_from_model(m, how) for m in models)
         np.testing.assert_allclose(ours.v, theirs.v, atol=1e-6)

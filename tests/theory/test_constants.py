@@ -116,12 +116,12 @@ def test_a_p_value_by_simulation_counts_the_log_itself():
     log = {"state": s, "action": [task.actions[i] for i in a], "next_state": s2}
     counts = np.rint(400.0 * mdp.probability[0])
     counts[task.rows(3, 1)] = [300.0, 50.0, 50.0]  # one pair against the stream
-    fitted = up.fit_from_log(task, up.features.shared(task), log, weights=counts)
+    fitted = up.fit_transitions(log, features=up.features.shared(task), task=task, weights=counts)
     found = fitted.goodness_of_fit(replicates=49)
     judged = {(row["state"], row["action"]): row["p_value"] for row in found.rows}
     assert found.p_value == judged[3, task.actions[1]] == min(judged.values()) == 1 / 50
     counts[task.rows(3, 1)] = [36.0, 224.0, 140.0]  # nearly with it: now chance has a say
-    fitted = up.fit_from_log(task, up.features.shared(task), log, weights=counts)
+    fitted = up.fit_transitions(log, features=up.features.shared(task), task=task, weights=counts)
     found = [fitted.goodness_of_fit(49, seed).p_value for seed in (0, 0, 1, 2, 3)]
     assert found[0] == found[1] and len(set(found)) > 1
 

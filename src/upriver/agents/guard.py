@@ -117,6 +117,8 @@ def check_plan(task: Task, plan: Any) -> None:
         raise ValueError(
             f"plan is not one of this task: its v must be finite numbers of shape {shape}"
         )
+    if getattr(plan, "in_user_units", False) and not task.units.is_identity:
+        raise ValueError("plan is in the user's units; update needs the plan as the agent made it")
 
 
 def checked_episode(task: Task, episode: Any) -> Episode:

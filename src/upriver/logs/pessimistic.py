@@ -8,8 +8,7 @@ from scipy import sparse
 from upriver import kernels
 from upriver.checks import Array
 from upriver.features import Features
-from upriver.logs.decisions import ModelAt
-from upriver.logs.fit import LogModel
+from upriver.logs.model import TransitionModel
 from upriver.mnl.choices import in_chunks
 from upriver.mnl.fitted import FittedMNL
 from upriver.mnl.model import at_estimate
@@ -18,7 +17,7 @@ from upriver.planning import Plan, empty_plan
 CLOSE = 0.1  # of what is allowed for: a bound so close to the least expectation is good enough
 
 
-def pessimistic(model: LogModel | ModelAt, beta: float) -> Plan:
+def pessimistic(model: TransitionModel, beta: float) -> Plan:
     """Q = r + min over the confidence set of P_theta V, for each pair by itself: (4) with a minus.
 
     A bound that is never above it, and below it by at most `CLOSE` of what it allows for: far
@@ -50,7 +49,7 @@ def pessimistic(model: LogModel | ModelAt, beta: float) -> Plan:
     return Plan(policy, v, backup, task).to_user_units(task)
 
 
-def products(model: LogModel | ModelAt) -> Array:
+def products(model: TransitionModel) -> Array:
     """(1 | H, sum U^2) inner products of the features of each (s, a), in the covariance."""
     geometry = np.empty((len(model.prob), int(model.task.square_start[-1])))
     for features, out in zip(model.steps, geometry, strict=True):

@@ -31,8 +31,8 @@ def check_same_problem(task: Task, true_task: Task) -> None:
     extra = task.available & ~true_task.available
     if extra.any():
         raise ValueError(
-            f"the agent's task has the pair {task.pair(int(np.argmax(extra)))}, which the MDP does "
-            "not have; build the agent from a task of this MDP"
+            f"the agent's task has the pair {task.describe_pair(int(np.argmax(extra)))}, which the "
+            "MDP does not have; build the agent from a task of this MDP"
         )
 
 
