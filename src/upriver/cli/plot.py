@@ -86,6 +86,8 @@ def draw(kind: str, labelled: Labelled, columns: str, of: str, window: int) -> A
 
 def make_panels(labelled: Labelled, quantity: str, cumulative: bool, window: int = 1) -> Any:
     """Return {environment: {agent: band}}, thinned to what a page can show, in a fixed order."""
+    import numpy as np
+
     from upriver.results.report.data import positions
     from upriver.results.runs import natural_key, order_agents
     from upriver.results.statistics import compute_curve
@@ -97,7 +99,7 @@ def make_panels(labelled: Labelled, quantity: str, cumulative: bool, window: int
         for label in order_agents(samples, labels):
             if label in inside:
                 curve = compute_curve(inside[label], quantity, cumulative, window)
-                band = curve.at(positions(len(curve.x), 400))
+                band = curve.at(positions(len(np.asarray(curve.x)), 400))
                 panels.setdefault(env, {})[label] = band
     return panels
 
