@@ -37,19 +37,21 @@ def findings(
         Plain lines instead of bars.
     """
     from studies import FINDINGS, Cell, find
-    from upriver.cli.run import guarded, summarise
-    from upriver.experiments import execute, load
-    from upriver.experiments.progress import reporter
+    from upriver.cli.run import keep_on_interrupt, print_outcome
+    from upriver.experiments import execute, import_code, load
+    from upriver.experiments.progress import make_reporter
     from upriver.mdp.writing import write_file
-    from upriver.results.analysis import load_runs
-    from upriver.results.plots import save
-    from upriver.results.tables import as_csv
+    from upriver.results.plots import save_figure
+    from upriver.results.runs import load_runs
+    from upriver.results.tables import to_csv
 
     if experiment == "icu-sepsis":  # logs, not runs of agents
         from studies.icu_sepsis import study
 
         print(study(out or Path("results") / experiment, runs or 20))
         return 0
+    for name in ("changing", "kappa"):  # the code that the specifications name
+        import_code(Path(__file__).parent / f"{name}.py")
     spec = load(experiment)
     if spec.name not in FINDINGS:
         raise ValueError(
@@ -58,16 +60,17 @@ def findings(
     if runs is not None:
         spec = spec.with_seeds(runs, spec.seeds.first)
     folder = out or Path("results") / spec.name
-    outcome = guarded(lambda: execute(spec, folder, jobs, reporter=reporter(quiet)), folder)
-    if code := summarise(outcome, folder):
+    reporter = make_reporter(quiet)
+    outcome = keep_on_interrupt(lambda: execute(spec, folder, jobs, reporter=reporter), folder)
+    if code := print_outcome(outcome, folder):
         return code
     found = find(spec, load_runs(folder, timing=True))
     files = [
-        write_file(folder / "table.csv", as_csv(Cell._fields, found.cells)),
+        write_file(folder / "table.csv", to_csv(Cell._fields, found.cells)),
         write_file(folder / "table.md", found.table),
     ]
     for name, figure in found.figures.items():
-        files += save(figure, folder / name)
+        files += save_figure(figure, folder / name)
     print(found.table)
     print("written:")
     for path in files:

@@ -24,7 +24,7 @@ from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.writing import write_file
 from upriver.planning.optimum import evaluate, solve, start_value
 from upriver.play.rollouts import rollouts
-from upriver.results.plots import save
+from upriver.results.plots import save_figure
 
 SIZES = 1000, 3000, 10_000, 30_000, 100_000
 KINDS = "shared", "one-hot", "pooled"
@@ -107,7 +107,7 @@ def study(folder: Path, n_logs: int = 20, sizes: Iterable[int] = SIZES) -> str:
     rows = summary(lines, clinicians)
     text = as_table(rows, optimum, clinicians)
     write_file(folder / "table.md", text)
-    save(figure(rows, optimum, clinicians), folder / "icu-sepsis")
+    save_figure(figure(rows, optimum, clinicians), folder / "icu-sepsis")
     return text
 
 

@@ -149,3 +149,14 @@ def test_the_default_learns_with_local_support(name, most):
     mdp = up.envs.make(name)
     runs = [up.simulate(mdp, up.agents.UCRLVTR(mdp.task("local")), 200, seed=s) for s in range(5)]
     assert np.mean([run.regret.sum() / run.optimal_values[0] for run in runs]) < most
+
+
+def test_a_plan_in_the_users_units_is_refused():
+    """`update` regresses on the values of the plan, so their scale matters."""
+    mdp = up.FiniteMDP.from_arrays(np.full((2, 2, 2), 0.5), [[-40.0, 7.0], [3.0, 90.0]], 4)
+    agent = up.agents.UCRLVTR(mdp.task("full"))
+    run = up.simulate(mdp, agent, 2)
+    episode = up.agents.protocol.Episode(np.zeros(5, int), np.zeros(4, int), np.zeros(4))
+    with pytest.raises(ValueError, match="plan is in the user's units"):
+        agent.update(run.state, run.plan, episode)
+    agent.update(run.state, agent.plan(run.state, np.random.default_rng(0)), episode)

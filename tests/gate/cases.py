@@ -21,13 +21,14 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from studies.calibration import calibrated_radius
+from studies.linear_models import examine
 
 import upriver as up
-from upriver import diagnostics
 from upriver.agents.ucbvi import theory_bernstein, theory_hoeffding
 from upriver.agents.ucrl2 import original_l1
-from upriver.mnl.radii import Evidence
 from upriver.mnl.online import additive_radius, mirror_radius, newton_radius
+from upriver.mnl.radii import Evidence
 
 Outputs = dict[str, Any]
 
@@ -757,7 +758,17 @@ def flatten(value: Any, path: str = "") -> Outputs:
 def diagnose(environment: str, features: str, **arguments: Any) -> Outputs:
     mdp = up.envs.make(environment, **arguments)
     phi = make_features(features, mdp.task(), environment)
-    return flatten(up.diagnose(mdp, phi).as_dict())
+    models = examine(mdp, phi)
+    linear = {
+        "derived_features": models.derived,
+        "linear_possible": models.linear.possible,
+        "linear_residual": models.linear.residual,
+        "transition_representable": models.representation.exact,
+        "transition_residual": models.representation.residual,
+        "matrix_rl_constant": models.matrix_rl_constant,
+        "matrix_rl_worst": models.worst_constant,
+    }
+    return flatten(up.diagnose(mdp, phi).as_dict() | {"linear_models": linear})
 
 
 def cover(environment: str, features: str, fields: dict[str, Any], **arguments: Any) -> Outputs:
@@ -782,8 +793,8 @@ def calibrate() -> Outputs:
     phi = up.features.shared(mdp.task())
     given: dict[str, Any] = {"n_episodes": 10, "n_runs": 10, "delta": 0.2, "seed": 1}
     return {
-        "of_mdp": diagnostics.calibrated_radius(mdp, phi, **given),
-        "of_task": diagnostics.calibrated_radius(mdp.task(), phi, **given),
+        "of_mdp": calibrated_radius(mdp, phi, **given),
+        "of_task": calibrated_radius(mdp.task(), phi, **given),
     }
 
 

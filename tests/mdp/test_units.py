@@ -105,7 +105,7 @@ def test_every_agent_plans_with_rewards_of_the_next_state(name: str) -> None:
     assert np.isfinite(run.plan.v).all()
     np.testing.assert_allclose(run.optimal_values[0], induction()[0, 0])
     assert (run.regret >= -1e-6).all()
-    direct = agent.plan(run.state, default_rng(5))  # in the user's units
+    direct = agent.plan(run.state, default_rng(5)).to_user_units(task)
     if name not in ("random", "always"):
         np.testing.assert_allclose(direct.v[H], LAST)
 
@@ -129,7 +129,7 @@ def test_rewards_of_the_next_state_are_learned_with_the_transitions(name: str) -
         played = up.rollouts(problem, np.full(3, arm), 300, seed=arm)
         for episode in zip(*played, strict=True):
             state = agent.update(state, None, episode)
-    plan = agent.plan(state, rng)
+    plan = agent.plan(state, rng).to_user_units(agent.task)
     assert plan.policy[0, 0] == 1
     np.testing.assert_allclose(plan.q(0)[0], [5.0, 7.0], atol=2.5)  # some are optimistic
 

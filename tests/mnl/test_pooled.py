@@ -166,7 +166,7 @@ def test_what_pooled_features_cannot_be_used_for_is_said(rng):
         up.agents.ORRLMNL(task, made),
         up.agents.UCRLMNLPlus(task, made),
     ):
-        with pytest.raises(ValueError, match="online estimators keep their matrix by blocks"):
+        with pytest.raises(ValueError, match="online estimators do not support pooled"):
             agent.init()
     with pytest.raises(ValueError, match=r"make them with features\.pooled"):
         Features(task, sparse.csr_array(np.ones((task.n_triples, 30))), spread=1.0)

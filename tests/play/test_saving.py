@@ -1,7 +1,6 @@
 import json
 import zipfile
 from dataclasses import dataclass, fields
-from inspect import signature
 from typing import NamedTuple
 
 import numpy as np
@@ -9,24 +8,17 @@ import pytest
 from scipy import sparse
 
 import upriver as up
+from tests.building import build_agent
 from upriver.agents.fixed import Random
 from upriver.agents.table import AGENTS
 from upriver.features.files import read_features
 from upriver.mdp.archive import encode
 
 
-def build(kind, mdp):
-    """An agent of any class of the table, with the inputs that it cannot do without."""
-    task = mdp.task("local")
-    given = {"task": task, "features": up.features.one_hot(task), "mdp": mdp}
-    wanted = [p.name for p in signature(kind).parameters.values() if p.default is p.empty]
-    return kind(**{name: given[name] for name in wanted})
-
-
 @pytest.mark.parametrize("name", sorted(AGENTS))
 def test_every_agent_goes_on_byte_identically(name, tmp_path):
     mdp = up.envs.riverswim(4, 8)
-    agent = build(AGENTS[name], mdp)
+    agent = build_agent(name, mdp)
     whole = up.simulate(mdp, agent, 25, seed=7)
     first = up.simulate(mdp, agent, 11, seed=7)
     up.save_agent(tmp_path / "a.npz", agent, first)
@@ -45,7 +37,7 @@ def test_every_agent_goes_on_byte_identically(name, tmp_path):
 
 def test_equal_contents_give_equal_files(tmp_path):
     mdp = up.envs.riverswim(4, 8)
-    run = up.simulate(mdp, agent := build(up.agents.UCRLMNL, mdp), 5)
+    run = up.simulate(mdp, agent := build_agent(up.agents.UCRLMNL, mdp), 5)
     for name in ("a", "b"):
         up.save_agent(tmp_path / name, agent, run.checkpoint)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
@@ -259,7 +251,7 @@ def test_features_from_a_file(tmp_path):
 def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
     """The runs of a spec of files equal those of the same things named."""
     from upriver.cli import main
-    from upriver.experiments import Store, load
+    from upriver.experiments import Store, import_code, load
     from upriver.experiments.build import run_one
 
     mdp = up.envs.riverswim(4, 8)
@@ -275,6 +267,7 @@ def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
     (tmp_path / "own_features.py").write_text(
         "import upriver as up\n\ndef same(task):\n    return up.features.shared(task)\n"
     )
+    import_code(tmp_path / "own_features.py")
     monkeypatch.chdir(tmp_path)
     spec = """
     name = "files"

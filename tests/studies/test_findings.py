@@ -15,9 +15,9 @@ from studies import FINDINGS, Cell, find, measure, slope_of, solved_range
 from upriver.experiments import catalogue, execute, load
 from upriver.experiments.spec import Experiment, parse
 from upriver.results import statistics
-from upriver.results.analysis import Sample, load_runs
 from upriver.results.plots import Band
-from upriver.results.tables import as_csv
+from upriver.results.runs import Sample, load_runs
+from upriver.results.tables import to_csv
 from upriver.tuning import Edge
 
 
@@ -184,7 +184,7 @@ def test_cells_are_the_samples_own_numbers(tmp_path):
     assert m.cell.lost == pytest.approx((20 * best - m.sample.values.sum(axis=1)).mean() / best)
     assert m.cell.share == pytest.approx(1.0 - m.cell.lost / 20)
     assert m.cell.share_low <= m.cell.share <= m.cell.share_high
-    assert as_csv(Cell._fields, [m.cell]).splitlines()[0].split(",") == list(Cell._fields)
+    assert to_csv(Cell._fields, [m.cell]).splitlines()[0].split(",") == list(Cell._fields)
     with pytest.raises(ValueError, match="UCRL-MNL shared on riverswim-20 lacks seed 5"):
         measure(spec.with_seeds(6), load_runs(tmp_path))
 
@@ -226,10 +226,10 @@ def test_the_interval_of_a_slope_resamples_runs(rng):
         total = np.mean([np.cumsum(regret[i])[at - 1] for i in rows], axis=0)
         return np.polyfit(np.log(at), np.log(total), 1)[0]
 
-    resampled = np.array([slope(rows) for rows in statistics.draws(8, 1000, 0)])
+    resampled = np.array([slope(rows) for rows in statistics.resample_positions(8, 1000, 0)])
     without = np.array([slope([j for j in range(8) if j != i]) for i in range(8)])
     pulls = 7 * (without.mean() - without)
-    expected = statistics.interval(resampled, slope(range(8)), [pulls])
+    expected = statistics.bca_interval(resampled, slope(range(8)), [pulls])
     found = slope_of(sample, 100)
     assert found[0] == pytest.approx(slope(range(8)))
     assert found[1:] == pytest.approx(expected)
@@ -240,9 +240,9 @@ def test_drawn_problems_are_resampled_and_not_their_runs():
     draws = [np.array([1.0, 3.0]), np.array([10.0, 10.0, 10.0])]
     mean, low, high = over_draws(draws)
     assert mean == 6.0  # of the means 2 and 10, not of five runs
-    assert (low, high) == statistics.bootstrap(np.array([2.0, 10.0]))
+    assert (low, high) == statistics.bootstrap_interval(np.array([2.0, 10.0]))
     alone = np.array([1.0, 3.0, 5.0])
-    assert over_draws([alone]) == (3.0, *statistics.bootstrap(alone))
+    assert over_draws([alone]) == (3.0, *statistics.bootstrap_interval(alone))
 
 
 def test_untuned_learners_are_measured_by_the_best_tuned_one(tmp_path):

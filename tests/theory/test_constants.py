@@ -16,7 +16,7 @@ import upriver as up
 from upriver.agents.uc_matrix_rl import uc_matrix_rl_theory_bonus
 from upriver.mnl import model, online
 from upriver.mnl.radii import Evidence
-from upriver.play.simulate import streams
+from upriver.play.checkpoints import spawn_generators
 from upriver.tuning import choose
 
 ln = np.log
@@ -98,13 +98,13 @@ def test_the_first_episode_of_epsilon_greedy_explores_with_epsilon():
 
 def test_the_environment_and_the_agent_draw_from_streams_of_their_own():
     for seed in (0, 1, 12345):
-        environment, agent = streams(seed)
+        environment, agent = spawn_generators(seed)
         theirs, ours = environment.random(2000), agent.random(2000)
         assert not np.intersect1d(theirs, ours).size
         assert abs(np.corrcoef(theirs, ours)[0, 1]) < 0.1
-        again, _ = streams(seed)
+        again, _ = spawn_generators(seed)
         np.testing.assert_array_equal(again.random(2000), theirs)
-    first, second = (streams(seed)[0].random(2000) for seed in (3, 4))
+    first, second = (spawn_generators(seed)[0].random(2000) for seed in (3, 4))
     assert not np.intersect1d(first, second).size
 
 

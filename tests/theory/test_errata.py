@@ -6,19 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from studies.calibration import mnl_mdp
+from studies.linear_models import bilinear_model, linear_model, with_constant
 
 import upriver as up
 from tests.diagnostics.problems import random_problem
-from upriver.diagnostics import (
-    bilinear_model,
-    curvature_at,
-    kappa_at,
-    kappa_over_ball,
-    linear_model,
-    mnl_mdp,
-    theta_star,
-    with_constant,
-)
+from upriver.diagnostics import curvature_at, kappa_at, kappa_over_ball, theta_star
 from upriver.mnl import likelihood
 from upriver.mnl import model as mnl
 from upriver.mnl.radii import Evidence

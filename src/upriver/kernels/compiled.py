@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.extending import register_jitable
 
 PACKAGE = Path(__file__).parent
 KEPT_DIGESTS = 3  # folders of other versions of the sources that are kept, the newest ones
@@ -106,13 +107,13 @@ def njit_nogil(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def njit_inline(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function without reference counts that LLVM makes a part of the kernels calling it.
+    """Let kernels call `function`, which LLVM makes a part of them, without counting references.
 
-    It has no entry for Python, which for a layout of a dozen arrays takes longer to compile than
-    most loops. It is cached as a part of its callers and not once more by itself.
+    It has no compiled entry for Python, which for a layout of a dozen arrays takes longer to
+    compile than most loops, and it is cached only as a part of its callers.
     """
-    options = {"_nrt": False, "no_cpython_wrapper": True, "forceinline": True}
-    return numba.njit(**OPTIONS, **options)(function)
+    options: dict[str, Any] = {"error_model": "numpy", "_nrt": False, "forceinline": True}
+    return register_jitable(**options)(function)
 
 
 def njit_inline_ir(function: Callable[..., Any]) -> Callable[..., Any]:

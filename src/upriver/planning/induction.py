@@ -27,11 +27,13 @@ class Plan(NamedTuple):
     policy: Array
     """(H, S) the action at each step and state, in the smallest integer type."""
     v: Array
-    """(H + 1, S) planned values in the user's units; v[H] is 0, or the terminal value."""
+    """(H + 1, S) planned values; v[H] is 0, or the terminal value."""
     backup: Callable[[int], Array] | None = None
     """h -> (S, A), the planned action values of one step."""
     task: Task | None = None
     """What the plan was made for, where that is known: its names are those of the tables."""
+    in_user_units: bool = False
+    """Whether `v` and `q` are in the user's units; agents plan on the unit scale, see `Units`."""
 
     def q(self, h: int) -> Array:
         """(S, A) planned action values at step h, counted from 0; computed when asked for."""
@@ -42,21 +44,14 @@ class Plan(NamedTuple):
         return self.backup(h)
 
     def to_user_units(self, task: Task) -> Plan:
-        """What was planned on the scale of [0, 1], in the user's units."""
+        """Return the plan with its values in the user's units."""
         units, backup = task.units, self.backup
-        if units.is_identity:
-            return self
+        if self.in_user_units or units.is_identity:
+            return self._replace(in_user_units=True)
         v = units.floor[:, None] + units.unit * self.v
-        if backup is None:
-            return self._replace(v=v)
-        return self._replace(v=v, backup=lambda h: units.floor[h] + units.unit * backup(h))
-
-    def to_unit_scale(self, task: Task) -> Plan:
-        """What `to_user_units` made, on the scale of [0, 1] again; its tables only."""
-        units = task.units
-        if units.is_identity:
-            return self
-        return self._replace(v=(self.v - units.floor[:, None]) / units.unit, backup=None)
+        if backup is not None:
+            unit_scale, backup = backup, lambda h: units.floor[h] + units.unit * unit_scale(h)
+        return self._replace(v=v, backup=backup, in_user_units=True)
 
     def without_closures(self) -> Plan:
         """What a file holds: the tables, which are what was played."""
@@ -210,7 +205,7 @@ def swept(
                 lambda s, t, h=h: kernel(*given, np.array([h, h + 1, s, t])), task.n_states
             )
     backup = partial(backed_up, task, kernel, arrays, constants, by_step, clip, v)
-    return new_tuple(Plan, (policy, v, backup, task))
+    return new_tuple(Plan, (policy, v, backup, task, False))
 
 
 def backed_up(

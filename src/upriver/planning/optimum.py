@@ -44,7 +44,7 @@ def solve(
     return backward_induction(
         task, readable(mdp.probability), mdp.reward_rows, nothing, np.zeros(task.horizon),
         clip_nothing(task), np.uint64(0), NO_ARRIVAL, mdp.terminal,
-    )  # fmt: skip
+    )._replace(in_user_units=True)  # fmt: skip
 
 
 def solve_infinite_horizon(
