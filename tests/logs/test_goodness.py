@@ -125,3 +125,12 @@ def test_the_level_is_right_for_sparse_and_rich_logs(n_states, per_pair, half):
     share = rejections(mdp, per_pair, 1500, pairs)
     print(f"{n_states} states, {per_pair} rows per pair: rejected {share:.3f} of true models")
     assert 0.03 <= share <= 0.07
+
+
+def test_clusters_are_not_passed_over_in_silence(rng):
+    from .test_value import clinicians
+
+    model = up.fit_transitions("C(next_state)", clinicians(rng), cluster="who")
+    assert "rows of a cluster" in model.goodness_of_fit(19).summary()
+    alone = model.with_errors("classical").goodness_of_fit(19)
+    assert "cluster" not in alone.summary()

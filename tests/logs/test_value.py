@@ -156,3 +156,58 @@ def test_intervals_cover(name, size):
     problem = PROBLEMS[name]()
     for what, share in coverage(problem, problem.sizes[size]).items():
         assert 0.93 <= share <= 0.97, what
+
+
+def clinicians(rng, n_clusters=40, n_rows=15):
+    """A log of clinicians who each prefer one of two actions, of which the second helps."""
+    prefers = rng.random(n_clusters) < 0.5
+    who = np.repeat(np.arange(n_clusters), n_rows)
+    action = (rng.random(len(who)) < np.where(prefers[who], 0.9, 0.1)).astype(int)
+    following = (rng.random(len(who)) < np.array([0.2, 0.8])[action]).astype(int)
+    state = rng.integers(2, size=len(who))
+    return {"who": who, "state": state, "action": action, "next_state": following}
+
+
+def test_clusters_count_in_the_behaviour(rng):
+    """Standard errors of what was done are the spread over logs; without clusters too small."""
+    options = {"cluster": "who", "horizon": 5, "reward": {1: 1.0}}
+    formula = "C(next_state):C(action):C(state)"
+    values, errors, alone, gains, of_gain = [], [], [], [], []
+    for _ in range(150):
+        model = up.fit_transitions(formula, clinicians(rng), **options)
+        found = up.policy_value(model, "behaviour", start=0)
+        gain = up.compare_policies(model, np.array([1, 1]), "behaviour", start=0)
+        values.append(found.value)
+        errors.append(found.standard_error)
+        gains.append(gain.value)
+        of_gain.append(gain.standard_error)
+        classical = up.policy_value(model.with_errors("classical"), "behaviour", start=0)
+        alone.append(classical.standard_error)
+    assert np.mean(errors) == pytest.approx(np.std(values), rel=0.15)
+    assert np.mean(of_gain) == pytest.approx(np.std(gains), rel=0.15)
+    assert np.mean(alone) < 0.7 * np.std(values)
+
+
+def test_the_joint_sandwich_is_that_of_the_clusters_written_out(rng):
+    """By loops over clusters; of theta alone it is the covariance of the fitted model."""
+    from upriver.logs.value_function import build_value_function
+
+    log = clinicians(rng, 12)
+    options = {"cluster": "who", "horizon": 3, "reward": {1: 1.0}}
+    model = up.fit_transitions("C(next_state):C(action)", log, **options)
+    function = build_value_function(model, [("behaviour", 1.0)], 0)
+    d, slope = len(model.theta), rng.normal(size=len(function.origin))
+    first = np.concatenate([slope[:d], np.zeros(len(slope) - d)])
+    np.testing.assert_allclose(function.image(first)[:d], model.cov_params() @ slope[:d])
+    pair = log["state"] * 2 + log["action"]
+    n, share = np.bincount(log["state"])[[0, 0, 1, 1]], function.behaviour
+    parts = []
+    for c in range(12):
+        mine = log["who"] == c
+        here = np.bincount(log["state"][mine], minlength=2)[[0, 0, 1, 1]]
+        parts.append((np.bincount(pair[mine], minlength=4) - here * share) / (n * share))
+    parts = np.array(parts)
+    last = np.concatenate([np.zeros(d), slope[d:]])
+    np.testing.assert_allclose(
+        function.image(last)[d:], 12 / 11 * parts.T @ (parts @ slope[d:]), rtol=1e-9
+    )

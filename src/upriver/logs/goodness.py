@@ -43,6 +43,8 @@ class GoodnessOfFit(NamedTuple):
     """
     replicates: int
     """The number of logs drawn."""
+    note: str = ""
+    """What the test does not allow for."""
 
     def card(self) -> Card:
         return Card(
@@ -76,7 +78,7 @@ class GoodnessOfFit(NamedTuple):
                 f"{r['n']:6g} {r['statistic']:11.2f} {r['degrees']:3d} {p} "
                 f"{r['least_expected']:15.1f}  ({r['state']!r}, {r['action']!r})"
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, *filter(None, [self.note])])
 
 
 class Cells(NamedTuple):

@@ -9,7 +9,7 @@ from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import special
+from scipy import sparse, special
 
 from upriver.checks import Array, positive_integer
 from upriver.display import Card, displayed
@@ -28,6 +28,10 @@ from upriver.mnl.choices import Choices
 from upriver.mnl.fitted import FittedMNL, pair_table
 
 WIDTH = 80  # characters of a line of a summary
+CLUSTERED = (
+    "The test takes rows as independent: rows of a cluster that depend on each other\n"
+    "make its p-values too small."
+)
 
 
 class FittedLog(NamedTuple):
@@ -51,6 +55,16 @@ class FittedLog(NamedTuple):
     discount: float | None
     reward: Any
     """Horizon, discount and reward that `at` takes unless others are given."""
+
+    def cluster_scores(self, theta: Array) -> Array:
+        """Return (C, d) the sums of the scores of the rows of each cluster."""
+        assert self.cluster is not None
+        shape = int(self.cluster.max()) + 1, len(self.data.counts)
+        member = sparse.csr_array((self.weights, (self.cluster, self.chosen)), shape).tocsc()
+        sums = np.zeros((shape[0], len(theta)))
+        for low, high, score in self.data.scores(self.data.probabilities(theta)):
+            sums += member[:, low:high] @ score
+        return sums
 
     def triple_counts(self) -> tuple[Array, Array]:
         """Return the numbers (s * A + a) * S + s' of all candidates, and their weights."""
@@ -219,7 +233,8 @@ class TransitionModel:
         The p-values are shares of `replicates` logs drawn from the fitted model (a parametric
         bootstrap), so they hold for sparse logs too.
         """
-        return goodness_of_fit(self.cells(), self.fitted, replicates, seed)
+        found = goodness_of_fit(self.cells(), self.fitted, replicates, seed)
+        return found._replace(note=CLUSTERED) if self.fitted.errors == "cluster" else found
 
     likelihood_ratio = effects.likelihood_ratio
     wald = effects.wald

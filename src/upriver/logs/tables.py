@@ -192,8 +192,9 @@ class Table:
             source = tuple(source.T.tolist())
         if isinstance(source, tuple | list) and len(source) == 3:
             source = dict(zip(COLUMNS, source, strict=True))
-        if hasattr(source, "collect"):  # a polars LazyFrame
-            source = source.collect()
+        lazy: Any = source
+        if hasattr(lazy, "collect"):  # a polars LazyFrame
+            source = lazy.collect()
         # the `columns` of pyarrow are the columns themselves
         names = getattr(source, "column_names", getattr(source, "columns", None))
         names = list(source) if isinstance(source, Mapping) else names

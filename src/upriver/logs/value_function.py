@@ -125,11 +125,39 @@ class PolicyValueFunction:
                 kernels.value.add_weighted_rows(x.matrix, w, slope)
         return ValueGradient(value, np.concatenate([slope, by_action]), occupancy, v)
 
+    @cached_property
+    def influence(self) -> Any:
+        """(C, d + S*A) what each cluster adds to the errors of the estimates; None without them.
+
+        Of theta it is the inverse information times the cluster's score. Of the log-odds of action
+        a in state s it is (n_c(s, a) - n_c(s) pi(a | s)) / (n(s) pi(a | s)), where n_c counts rows
+        of cluster c. Their outer products are the joint sandwich by cluster.
+        """
+        log, fitted = self.model.log, self.model.fitted
+        if log is None or log.cluster is None or fitted.errors != "cluster":
+            return None
+        n_clusters, n_pairs = fitted.n_clusters, len(self.behaviour)
+        pair = np.repeat(log.situations.pair, np.diff(log.situations.indptr))[log.chosen]
+        entries = log.weights, (log.cluster, pair)
+        counts = sparse.csr_array(entries, (n_clusters, n_pairs))
+        states = np.arange(n_pairs) // self.task.n_actions
+        of_state = sparse.csr_array((np.ones(n_pairs), states, np.arange(n_pairs + 1)))
+        each = self.rows * self.behaviour
+        scale = np.divide(1.0, each, out=np.zeros_like(each), where=each > 0)
+        expected = (counts @ of_state) @ (of_state.T @ sparse.diags_array(self.behaviour))
+        by_action = (counts - expected) @ sparse.diags_array(scale)
+        by_theta = log.cluster_scores(fitted.theta) @ fitted.bread
+        correction = np.sqrt(n_clusters / (n_clusters - 1.0))
+        return sparse.hstack([sparse.csr_array(by_theta), by_action]).tocsr() * correction
+
     def image(self, slope: Array) -> Array:
         """Return the covariance of the estimates times a gradient.
 
-        In each state the log's actions are a multinomial sample, independent of the transitions.
+        Without clusters the log's actions in each state are a multinomial sample, independent of
+        the transitions.
         """
+        if self.influence is not None:
+            return self.influence.T @ (self.influence @ slope)
         d = len(self.model.theta)
         each = self.rows * self.behaviour
         by_action = np.divide(slope[d:], each, out=np.zeros_like(each), where=each > 0)
