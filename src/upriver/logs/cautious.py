@@ -77,7 +77,7 @@ def cautious(model: LogModel | ModelAt, start: Any, confidence: float) -> Any:
         return Plan(best.plan.policy, worst.v, None, model.task)
     if model.task.discount == 1.0:
         bias = worst.v[0] - worst.v[0].mean()
-        return best.plan._replace(gain=worst.value, bias=bias)
+        return best.plan._replace(gain=worst.value, v=bias)
     return best.plan._replace(v=worst.v[0])
 
 
