@@ -140,8 +140,7 @@ def tune(
         candidates += further
     tuned = with_choices(experiment, points)
     rows = [
-        [p.env, p.agent, json.dumps(p.numbers), *p[3:7], int(p.chosen), int(p.tied)]
-        for p in points
+        [p.env, p.agent, json.dumps(p.numbers), *p[3:7], int(p.chosen), int(p.tied)] for p in points
     ]
     head = ["env", "agent", "numbers", "runs", "mean", "ci_low", "ci_high", "chosen", "tied"]
     write_file(folder / "grid.csv", to_csv(head, rows))
