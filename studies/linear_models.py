@@ -21,14 +21,14 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from upriver.checks import Array, as_float
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import FiniteMDP
 
 TOLERANCE = 1e-9
 
 
-@displayed
+@add_repr
 class ProperModel(NamedTuple):
     """Whether rows Phi mu can sum to one, with a certificate either way."""
 
@@ -47,7 +47,7 @@ class ProperModel(NamedTuple):
         return np.outer(self.weights, np.asarray(distribution, dtype=np.float64))
 
 
-@displayed
+@add_repr
 class ProperBilinear(NamedTuple):
     """Whether Phi M Psi^T can be stochastic, with certificates either way."""
 
@@ -60,7 +60,7 @@ class ProperBilinear(NamedTuple):
     """(S,) y > 0 with Psi^T y = 0, where there is no such v."""
 
 
-@displayed
+@add_repr
 class Representation(NamedTuple):
     """How far the given P is from the nearest Phi mu (or Phi M Psi^T), in Frobenius norm."""
 
@@ -70,7 +70,7 @@ class Representation(NamedTuple):
     exact: bool
 
 
-@displayed
+@add_repr
 class LinearModels(NamedTuple):
     """Propositions 1 and 2 for phi(s, a) and psi(s')."""
 

@@ -110,8 +110,3 @@ def check_seed(seed: Any) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"seed is {format_value(seed)}; it must be a whole number of at least 0")
     return int(seed)
-
-
-# The former names, until every caller has the new ones.
-shown, owned, readable = format_value, read_only_copy, kernel_view
-instance, checked_seed = check_instance, check_seed

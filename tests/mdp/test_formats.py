@@ -357,7 +357,13 @@ def test_every_fitted_model_is_an_mdp():
     counts = run.state.model.counts[0]
     fitted = up.fit_mnl(phi, counts, regularization=1.0)
     s, a, s2 = task.triples
-    model = up.fit_transitions((s, np.array(task.actions)[a], s2), features=phi, task=task, weights=counts, regularization=1.0)
+    model = up.fit_transitions(
+        (s, np.array(task.actions)[a], s2),
+        features=phi,
+        task=task,
+        weights=counts,
+        regularization=1.0,
+    )
     plan = up.plan_from_model(model)
     for made in (fitted.to_mdp(), model.to_mdp(start={0: 0.5, 2: 0.5})):
         assert np.allclose(up.solve(made).v, plan.v)

@@ -196,7 +196,9 @@ def test_a_log_is_fitted_planned_with_and_diagnosed(rng):
         "next_state": played.states[:, 1:].ravel(),
     }  # fmt: skip
     plain = up.Features(task, matrix(made))
-    models = [up.fit_transitions(rows, features=f, task=task, regularization=0.5) for f in (made, plain)]
+    models = [
+        up.fit_transitions(rows, features=f, task=task, regularization=0.5) for f in (made, plain)
+    ]
     for how in ("greedy", "optimistic", "pessimistic"):
         ours, theirs = (up.plan_from_model(m, how) for m in models)
         np.testing.assert_allclose(ours.v, theirs.v, atol=1e-6)

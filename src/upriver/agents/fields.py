@@ -11,7 +11,7 @@ from dataclasses import fields
 from math import inf
 from typing import Any
 
-from upriver.checks import instance, nonnegative_number, positive_integer, positive_number
+from upriver.checks import check_instance, nonnegative_number, positive_integer, positive_number
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 from upriver.mnl.radii import scaled_radius
@@ -49,13 +49,13 @@ def known_task(name: str, value: Any) -> Task:
         raise TypeError(
             f"{name} is a FiniteMDP; pass mdp.task(), which holds what a learner may know"
         )
-    return instance(name, value, Task)
+    return check_instance(name, value, Task)
 
 
 CHECKS: dict[str, Check] = {
     "task": known_task,
-    "mdp": lambda name, value: instance(name, value, FiniteMDP),
-    "features": lambda name, value: instance(name, value, Features),
+    "mdp": lambda name, value: check_instance(name, value, FiniteMDP),
+    "features": lambda name, value: check_instance(name, value, Features),
     "radius": function_or_number(scaled_radius),
     "regularization": positive_number,
     "kappa": positive_number,

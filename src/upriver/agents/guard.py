@@ -18,8 +18,8 @@ import numpy as np
 
 from upriver import kernels
 from upriver.agents.protocol import Episode
-from upriver.checks import Array, as_float, instance, shown
-from upriver.display import displayed
+from upriver.checks import Array, as_float, check_instance, format_value
+from upriver.display import add_repr
 from upriver.mdp import Task
 
 Kind = TypeVar("Kind", bound=type)
@@ -35,7 +35,7 @@ def guarded(kind: Kind) -> Kind:
     @wraps(plan)
     def checked_plan(self: Any, state: Any, rng: Any) -> Any:
         check_state(self, state)
-        return plan(self, state, instance("rng", rng, np.random.Generator))
+        return plan(self, state, check_instance("rng", rng, np.random.Generator))
 
     @wraps(update)
     def checked_update(self: Any, state: Any, plan: Any, episode: Any) -> Any:
@@ -45,7 +45,7 @@ def guarded(kind: Kind) -> Kind:
         return update(self, state, plan, checked_episode(self.task, episode))
 
     kind.plan, kind.update = checked_plan, checked_update
-    return displayed(kind)
+    return add_repr(kind)
 
 
 def unguarded(agent: Any) -> tuple[Any, Any]:
@@ -64,8 +64,8 @@ def check_agent(agent: Any) -> None:
         needed.append("steps_until_replan")
     for name in needed:
         if not callable(getattr(agent, name, None)) or isinstance(agent, type):
-            raise TypeError(f"agent is {shown(agent)}; it has no {name}")
-    instance("agent.task", getattr(agent, "task", None), Task)
+            raise TypeError(f"agent is {format_value(agent)}; it has no {name}")
+    check_instance("agent.task", getattr(agent, "task", None), Task)
 
 
 def check_state(agent: Any, state: Any, finite: bool = False) -> None:

@@ -20,14 +20,14 @@ from upriver.agents.fields import validate_fields
 from upriver.agents.protocol import Episode
 from upriver.agents.tabular import check_support
 from upriver.checks import Array, as_float
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.planning import Clip, Plan, backward_induction, draw_tie_seed, run_backward_pass
 from upriver.planning.optimism import ones
 
 
-@displayed
+@add_repr
 class Visits(NamedTuple):
     """What least-squares value iteration keeps: sums by step, so its cost does not grow with k."""
 

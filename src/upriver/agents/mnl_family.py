@@ -15,7 +15,7 @@ from upriver.agents import rewards
 from upriver.agents.fields import validate_fields
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, new_tuple
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
@@ -24,7 +24,7 @@ from upriver.mnl.radii import Evidence, Radius
 from upriver.planning import Plan
 
 
-@displayed
+@add_repr
 class State(NamedTuple):
     """What a learner of the MNL model keeps between episodes."""
 

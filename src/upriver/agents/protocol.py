@@ -7,12 +7,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from upriver.checks import Array
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.mdp import Task
 from upriver.planning import Plan
 
 
-@displayed
+@add_repr
 class Episode(NamedTuple):
     """What happened in T steps; T = H unless the environment ended early."""
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from upriver.agents.protocol import Episode
 from upriver.checks import Array
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.mdp import Task
 
 
-@displayed
+@add_repr
 class RewardSums(NamedTuple):
     """Rewards on the unit scale, summed over the visits of each pair (s, a)."""
 

@@ -13,12 +13,12 @@ from upriver.agents import rewards
 from upriver.agents.fields import validate_fields
 from upriver.agents.protocol import Episode
 from upriver.checks import Array
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.mdp import Task
 from upriver.planning import Plan
 
 
-@displayed
+@add_repr
 class Counts(NamedTuple):
     """Counts over the task's support; all steps h count together."""
 
@@ -30,7 +30,7 @@ class Counts(NamedTuple):
     """(1, n) N(s, a, s') / N(s, a), uniform over the support where N(s, a) = 0."""
 
 
-@displayed
+@add_repr
 class TabularState(NamedTuple):
     """What a tabular learner keeps between episodes."""
 

@@ -18,13 +18,13 @@ from upriver.agents.fields import validate_fields
 from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, positive_integer, positive_number
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.mdp import Task
 from upriver.planning import Plan, backward_induction, clip_q, draw_tie_seed
 from upriver.planning.optimism import ones
 
 
-@displayed
+@add_repr
 class UCMatrixRLState(NamedTuple):
     """What UC-MatrixRL keeps between episodes."""
 

@@ -23,7 +23,7 @@ from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.agents.tabular import TabularLearner, TabularState
 from upriver.checks import Array
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.mdp import Task
 from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, run_backward_pass
 
@@ -132,7 +132,7 @@ class UCBVI(rewards.OptimisticReward, TabularLearner):
         return optimistic_plan(task, state.counts, reward, rule(task), nothing, draw_tie_seed(rng))
 
 
-@displayed
+@add_repr
 class UCBVIBFState(NamedTuple):
     """What UCBVI-BF keeps between episodes."""
 

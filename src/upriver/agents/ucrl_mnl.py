@@ -20,7 +20,7 @@ from upriver.agents.guard import guarded
 from upriver.agents.mnl_family import ConfidenceSetLearner, State
 from upriver.agents.protocol import Episode
 from upriver.agents.rewards import OptimisticReward
-from upriver.checks import positive_number, shown
+from upriver.checks import format_value, positive_number
 from upriver.mnl import model as mnl
 from upriver.planning import Plan, draw_tie_seed
 from upriver.planning import optimism as optimistic
@@ -63,7 +63,7 @@ class UCRLMNL(OptimisticReward, ConfidenceSetLearner):
         validate_fields(self, regularization=function_or_number(float, positive_number))
         if not callable(self.optimism):
             raise TypeError(
-                f"optimism is {shown(self.optimism)}; it must be a function of upriver.optimism, "
+                f"optimism is {format_value(self.optimism)}; it must be a function of upriver.optimism, "
                 "such as closed_form"
             )
 

@@ -21,13 +21,13 @@ from upriver.agents.fields import CHECKS, function_or_number, validate_fields, w
 from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, nonnegative_number
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.planning import Plan, clip_q, draw_tie_seed, run_backward_pass
 
 
-@displayed
+@add_repr
 class UCRLVTRState(NamedTuple):
     """What UCRL-VTR keeps between episodes."""
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 from math import inf, log, sqrt
 from typing import NamedTuple
 
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mnl.radii import Evidence, corrected_radius, lemma1_radius, theory_regularization
 
 
-@displayed
+@add_repr
 class Bounds(NamedTuple):
     """Lemma 1 and Theorem 1 for K episodes and one value of kappa."""
 

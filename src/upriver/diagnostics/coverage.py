@@ -21,7 +21,7 @@ from upriver.checks import Array, positive_integer
 from upriver.diagnostics.bounds import check_delta, clip_kappa, potential_bound
 from upriver.diagnostics.curvature import kappa_over_ball
 from upriver.diagnostics.realizability import theta_star
-from upriver.display import Card, displayed
+from upriver.display import Card, add_repr
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 from upriver.mnl.radii import corrected_radius, lemma1_radius
@@ -35,7 +35,7 @@ CLIPPED_AT_STEPS_LEFT = frozenset(
 """Plans that clip V at the number of steps left; the others clip it at H."""
 
 
-@displayed
+@add_repr
 @dataclass(frozen=True, eq=False, repr=False)
 class Coverage:
     """Measurements of R runs of K episodes before each episode; arrays are (R, K)."""

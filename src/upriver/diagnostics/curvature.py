@@ -15,7 +15,7 @@ import numpy as np
 
 from upriver.checks import Array, nonnegative_number
 from upriver.diagnostics.realizability import stacks
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import Task
 
@@ -25,7 +25,7 @@ CERTIFY_UP_TO = 128  # successors up to which the bound looks at pairs
 CHUNK = 2_000_000  # numbers in one batch of starting points
 
 
-@displayed
+@add_repr
 class Kappa(NamedTuple):
     """The smallest product P(s')P(s''), or the smallest curvature, and its place."""
 
@@ -34,7 +34,7 @@ class Kappa(NamedTuple):
     """(s, a, s', s'') of the smallest product."""
 
 
-@displayed
+@add_repr
 class BallKappa(NamedTuple):
     """kappa over ||theta|| <= radius: certified <= the infimum <= found."""
 

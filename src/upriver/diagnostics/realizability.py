@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from upriver.checks import Array
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.validation import check_covers
@@ -25,7 +25,7 @@ RIDGES = (1e-8, 1e-6, 1e-4)  # the least ridge at which the projection is found
 DENSE_LIMIT = 40_000_000  # entries of dense blocks beyond which an iterative solver takes over
 
 
-@displayed
+@add_repr
 class Core(NamedTuple):
     """theta* where the MDP is realizable, else its projection."""
 
@@ -212,7 +212,7 @@ def project(features: Features, prob: Array) -> Array:
     raise RuntimeError("the KL projection did not converge; rescale the features")
 
 
-@displayed
+@add_repr
 class Shape(NamedTuple):
     """Properties of a feature map that do not depend on the true transitions."""
 

@@ -19,7 +19,7 @@ from upriver.diagnostics.realizability import (
     softmax_rows,
     true_probabilities,
 )
-from upriver.display import Card, displayed, to_frame
+from upriver.display import Card, add_repr, to_frame
 from upriver.features import Features, one_hot, recentre
 from upriver.mdp import FiniteMDP, Task
 
@@ -27,7 +27,7 @@ SCHEMA = 1
 """The version of the JSON of `Diagnosis.as_dict`."""
 
 
-@displayed
+@add_repr
 @dataclass(frozen=True, eq=False, repr=False)
 class Diagnosis:
     """The measurements of `diagnose`. `as_dict` is the documented JSON."""

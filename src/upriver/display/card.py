@@ -19,7 +19,6 @@ MAX_LINE = 300
 """Characters of a line."""
 MAX_ROWS = 10
 """Rows of a card's table."""
-MOST_ROWS = MAX_ROWS  # the former name, until every caller has the new one
 
 Kind = TypeVar("Kind", bound=type[Any])
 
@@ -61,9 +60,6 @@ def add_repr(kind: Kind) -> Kind:
     kind.__repr__ = format_line  # type: ignore[method-assign]
     kind._repr_html_ = format_html
     return kind
-
-
-displayed = add_repr  # the former name, until every caller has the new one
 
 
 def make_card(thing: Any) -> Card:
@@ -120,9 +116,6 @@ def format_brief(value: Any, most: int = 60) -> str:
         text = repr(value)
     text = " ".join(text.split())
     return text if len(text) <= most else f"{text[: most - 3]}..."
-
-
-brief = format_brief  # the former name, until every caller has the new one
 
 
 def format_html(self: Any) -> str:

@@ -274,8 +274,3 @@ def add_legend(ax: Axes, table: Array, actions: Sequence[Any]) -> None:
     handles = [Patch(color=colours[a], label=as_label(actions[a])) for a in np.unique(table)]
     above: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
     ax.legend(handles=handles, ncols=4, handlelength=1.0, columnspacing=1.2, **above)
-
-
-# The former names, until every caller has the new ones.
-styled, blank, learning, policy = figure_style, new_figure, plot_learning, plot_policy
-forest, probabilities = plot_coefficients, plot_probabilities

@@ -33,6 +33,3 @@ def name_column(names: Any, numbers: Array) -> Any:
     column = np.empty(len(listed), object)  # tuples would become rows of a matrix
     column[:] = listed
     return column[numbers]
-
-
-named = name_column  # the former name, until every caller has the new one

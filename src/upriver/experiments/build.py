@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from upriver.checks import Array
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.experiments import registry
 from upriver.experiments.detail import has_detail, make_detail, play_in_stretches
 from upriver.features import Features
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@displayed
+@add_repr
 @dataclass(frozen=True, repr=False)
 class RunSpec:
     """One run: an agent on an environment with one seed. Plain data, equal to its JSON."""

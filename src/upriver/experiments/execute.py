@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.experiments.build import RunSpec, build
 from upriver.experiments.executor import (
     ATTEMPTS,
@@ -31,7 +31,7 @@ from upriver.experiments.spec import Experiment
 from upriver.experiments.store import BadFile, Store, check_seal
 
 
-@displayed
+@add_repr
 class Outcome(NamedTuple):
     """What became of the runs that were requested."""
 

@@ -25,12 +25,12 @@ import pydantic as pd
 import tomli_w
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from upriver.display import Card, displayed
+from upriver.display import Card, add_repr
 from upriver.experiments import registry
 from upriver.experiments.build import RunSpec, digest_environment, digest_features
 from upriver.experiments.registry import unknown
 from upriver.features import own_map
-from upriver.mdp.names import few
+from upriver.mdp.names import abbreviate
 
 TUNING_SEEDS = 1_000_000
 """Seeds from here on are for tuning; an experiment's own must lie below."""
@@ -403,7 +403,7 @@ class Seeds(Strict):
         return self
 
 
-@displayed
+@add_repr
 class Experiment(Strict):
     """A list of runs, as data."""
 
@@ -443,8 +443,8 @@ class Experiment(Strict):
         facts = {
             "runs": len(self.environments) * len(self.agents) * self.seeds.count,
             "episodes": self.episodes,
-            "environments": few([e.full_label for e in self.environments]),
-            "agents": few([a.full_label for a in self.agents]),
+            "environments": abbreviate([e.full_label for e in self.environments]),
+            "agents": abbreviate([a.full_label for a in self.agents]),
             "seeds": self.seeds.count,
         }
         return Card(facts, of=self.name)

@@ -33,7 +33,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.experiments.build import RunSpec
 from upriver.experiments.registry import IMPORTED
 
@@ -435,7 +435,7 @@ def read_records(folder: str | Path, problems: list[Problem] | None = None) -> I
             problems.append(Problem(kind, str(error)))
 
 
-@displayed
+@add_repr
 class Checked(NamedTuple):
     """The result of looking at every file of a folder."""
 

@@ -15,14 +15,14 @@ import numpy as np
 from scipy import sparse
 
 from upriver import kernels
-from upriver.checks import Array, as_float, instance
-from upriver.display import Card, displayed, to_frame
-from upriver.display.card import MOST_ROWS
-from upriver.display.frames import named
+from upriver.checks import Array, as_float, check_instance
+from upriver.display import Card, add_repr, to_frame
+from upriver.display.card import MAX_ROWS
+from upriver.display.frames import name_column
 from upriver.features.layout import Layout, pack, start_of
 from upriver.kernels import Problem, TripleWork, Work
 from upriver.mdp import Task
-from upriver.mdp.names import few
+from upriver.mdp.names import abbreviate
 
 PART = 2**22  # numbers of a matrix that are squared at a time, so that memory stays small
 
@@ -35,7 +35,7 @@ def triple_columns(task: Task, spread: float | str) -> Any:
     return sparse.csr_array(entries, shape=(task.n_triples, len(rows)))
 
 
-@displayed
+@add_repr
 @dataclass(frozen=True, eq=False, repr=False)
 class Features:
     """The feature map varphi on the reachable triples of a task.
@@ -78,7 +78,7 @@ class Features:
             kind = np.float32 if getattr(self.matrix, "dtype", None) == np.float32 else np.float64
             matrix = as_float("features", self.matrix, kind)
             matrix = matrix.copy() if matrix.flags.writeable else matrix
-        n = instance("task", self.task, Task).n_triples
+        n = check_instance("task", self.task, Task).n_triples
         if matrix.ndim != 2 or matrix.shape[0] != n or matrix.shape[1] < 1:
             raise ValueError(
                 f"features have shape {matrix.shape}; with {n} reachable triples they must be "
@@ -134,10 +134,10 @@ class Features:
         if self.spread:
             facts |= {"kind": "pooled", "shared": self.n_shared, "spread": self.spread}
         if self.names is not None:
-            facts["names"] = few(self.names)
+            facts["names"] = abbreviate(self.names)
         return Card(
             facts | {"task": self.task.card().brief},
-            rows=lambda: self.to_pandas(MOST_ROWS).to_dict("records"),
+            rows=lambda: self.to_pandas(MAX_ROWS).to_dict("records"),
             n_rows=self.task.n_triples,
             more="to_pandas() has every triple",
             brief=f"{self.dimension} {facts['kind']} columns",
@@ -157,9 +157,9 @@ class Features:
         s, a, s2 = (numbers[part] for numbers in task.triples)
         names = self.names or [f"varphi[{i}]" for i in range(dense.shape[1])]
         return to_frame({
-            "state": named(task.states, s),
-            "action": named(task.actions, a),
-            "next_state": named(task.states, s2),
+            "state": name_column(task.states, s),
+            "action": name_column(task.actions, a),
+            "next_state": name_column(task.states, s2),
             **dict(zip(names, dense.T, strict=True)),
         })  # fmt: skip
 

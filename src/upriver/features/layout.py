@@ -8,11 +8,11 @@ import numpy as np
 from scipy import sparse
 
 from upriver.checks import Array
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.kernels import BLOCK_FIELDS, PAIR_FIELDS, Layout
 from upriver.mdp import Task
 
-displayed(Layout)
+add_repr(Layout)
 
 
 def pack(task: Task, matrix: Any, triple_scale: float = 0.0) -> Layout:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import Array, instance, positive_number
+from upriver.checks import Array, check_instance, positive_number
 from upriver.features.features import Features, triple_columns
 from upriver.mdp import Task
 
@@ -33,7 +33,7 @@ def tabular(task: Task, at_reference: float) -> Features:
 
     The coordinate is 1 at its triple and `at_reference` at the first triple of the pair.
     """
-    first = np.repeat(instance("task", task, Task).indptr[:-1], task.sizes)
+    first = np.repeat(check_instance("task", task, Task).indptr[:-1], task.sizes)
     rows = np.arange(task.n_triples)
     other = rows != first
     data = np.concatenate([np.ones(other.sum()), np.full(other.sum(), at_reference)])
@@ -70,7 +70,7 @@ def shared(task: Task) -> Features:
     left, staying, one step right, or anywhere else; staying has the zero vector (where a state
     cannot stay, so has its first successor). Two actions with local support give d = 8.
     """
-    instance("task", task, Task)
+    check_instance("task", task, Task)
     if task.states is not None and not all(isinstance(s, int) for s in task.states):
         raise ValueError(
             "shared features need states on a line, numbered from left to right; "
@@ -158,7 +158,7 @@ def pooled(shared: Features, spread: float | str = 1.0) -> Features:
         is shrunk towards the shared model, and data decide how far it differs. "estimate" leaves
         the number to an offline fit, which maximises the marginal likelihood.
     """
-    if instance("shared", shared, Features).spread:
+    if check_instance("shared", shared, Features).spread:
         raise ValueError("these features have triple effects already; pool the shared ones")
     if isinstance(spread, str):
         if spread != "estimate":

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from upriver.checks import Array
-from upriver.display import Card, displayed
+from upriver.display import Card, add_repr
 from upriver.logs.episodes import Episodes, read_episodes
 from upriver.logs.fit import fit_transitions
 from upriver.logs.formula import Formula, mentions
@@ -28,7 +28,7 @@ from upriver.mdp import Task
 from upriver.mdp.writing import write_file
 
 
-@displayed
+@add_repr
 @dataclass(frozen=True, eq=False, repr=False)
 class Decision:
     """A plan from a log and what supports it; made by `decide`."""

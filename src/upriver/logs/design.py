@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from upriver.checks import Array
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.logs.formula import (
     Columns,
     Factor,
@@ -31,7 +31,7 @@ DENSE = 4_000_000  # numbers of the expanded rows up to which they are held as a
 SAMPLE = 2_000  # situations that show how a formula codes its categories
 
 
-@displayed
+@add_repr
 @dataclass(frozen=True, eq=False, repr=False)
 class Design:
     """How the expanded table becomes the rows of the model."""

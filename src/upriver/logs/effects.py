@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse, special
 
 from upriver.checks import Array
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.logs.design import mean_matrix
 from upriver.logs.situations import Situations, build_situations, expand
 from upriver.logs.tables import Table, array_of, import_packages, listed, sort_distinct
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 AT_ONCE = 100_000  # expanded rows
 
 
-@displayed
+@add_repr
 class TestResult(NamedTuple):
     """A test whose statistic is compared with a chi-squared distribution."""
 

@@ -15,7 +15,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from upriver.checks import Array, positive_integer
-from upriver.display import Card, displayed, to_frame
+from upriver.display import Card, add_repr, to_frame
 from upriver.mnl.fitted import FittedMNL
 
 ENOUGH = 5.0  # rows expected anywhere but at the likeliest successor, for a pair to be judged
@@ -26,7 +26,7 @@ Block = tuple[Array, Array]
 """(columns (k, m), matrices (k, m, m)): k blocks of m features each."""
 
 
-@displayed
+@add_repr
 class GoodnessOfFit(NamedTuple):
     """Pearson's sum (n - N p)^2 / (N p), judged by a parametric bootstrap."""
 

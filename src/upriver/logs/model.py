@@ -12,8 +12,8 @@ import numpy as np
 from scipy import sparse, special
 
 from upriver.checks import Array, positive_integer
-from upriver.display import Card, displayed
-from upriver.display.card import brief
+from upriver.display import Card, add_repr
+from upriver.display.card import format_brief
 from upriver.features import Features
 from upriver.logs import effects
 from upriver.logs.design import Design
@@ -21,8 +21,8 @@ from upriver.logs.goodness import Cells, GoodnessOfFit, goodness_of_fit
 from upriver.logs.situations import Situations, StateSpace, build_situations, expand
 from upriver.logs.tables import array_of, listed
 from upriver.mdp import FiniteMDP, Task
-from upriver.mdp.declaring import checked_discount
 from upriver.mdp.formats import from_model
+from upriver.mdp.validation import check_discount
 from upriver.mnl import likelihood
 from upriver.mnl.choices import Choices
 from upriver.mnl.fitted import FittedMNL, pair_table
@@ -74,7 +74,7 @@ class FittedLog(NamedTuple):
         return keys, np.bincount(cell, self.data.counts)
 
 
-@displayed
+@add_repr
 @dataclass(frozen=True, eq=False, repr=False)
 class TransitionModel:
     """An MNL transition model fitted to a log by `fit_transitions`.
@@ -195,7 +195,7 @@ class TransitionModel:
         if self.log is None:
             return card._replace(of=self.task.card().brief)
         sizes = {"states": len(self.log.space.states), "actions": len(self.log.space.actions)}
-        at = "".join(f", {name} {brief(value)}" for name, value in self.values.items())
+        at = "".join(f", {name} {format_brief(value)}" for name, value in self.values.items())
         words = formula_text(self.log.design.formula) + at
         return card._replace(of=words, facts={**card.facts, **sizes})
 
@@ -258,7 +258,7 @@ class TransitionModel:
 
         if state is None and action is None:
             return self.fitted.plot()
-        return figures.probabilities(self.transitions(state, action, step=step), state, action)
+        return figures.plot_probabilities(self.transitions(state, action, step=step), state, action)
 
     # The task that the model makes.
 
@@ -390,7 +390,7 @@ def at_task(
         model = with_reward(model, reward)
         task = model.task
     if horizon is not None or discount is not None:
-        rule = checked_discount(horizon, discount)
+        rule = check_discount(horizon, discount)
         task = replace(task, horizon=1 if horizon is None else horizon, discount=rule)
     return replace(model, task=task)
 
@@ -414,7 +414,7 @@ def at_values(
     log = model.log
     assert log is not None
     space, n_actions = log.space, len(log.space.actions)
-    discount = checked_discount(horizon, discount)
+    discount = check_discount(horizon, discount)
     add_steps(log, values, horizon)
     horizon = 1 if horizon is None else positive_integer("horizon", horizon)
     per_step = values_by_step(list(log.situations.covariates), values, horizon)

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from upriver.checks import Array
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.logs.effects import normal_quantile
 from upriver.logs.episodes import Episodes, read_episodes
 from upriver.logs.model import TransitionModel, check_model
@@ -30,7 +30,7 @@ REPLICATES = 200  # resampled logs for the error of fitted-Q evaluation
 FEW = 20  # effective episodes below which a reweighed log says nothing
 
 
-@displayed
+@add_repr
 @dataclass(frozen=True, repr=False)
 class ValueChecks:
     """Estimates of one policy's value side by side, in the order of reliance on the model."""

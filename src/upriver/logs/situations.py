@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver.checks import Array
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.logs.tables import Rows, Table, array_of, listed, sort_distinct
 
 Wanted = Callable[[str], bool]
@@ -39,7 +39,7 @@ class Attribute(NamedTuple):
     """(m,) their values."""
 
 
-@displayed
+@add_repr
 @dataclass(frozen=True, eq=False, repr=False)
 class StateSpace:
     """The states, actions, reachable next states and attributes of a log."""
@@ -77,7 +77,7 @@ class StateSpace:
         return key
 
 
-@displayed
+@add_repr
 class Situations(NamedTuple):
     """Situations and their candidates."""
 

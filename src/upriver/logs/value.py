@@ -16,13 +16,13 @@ import numpy as np
 from scipy import special
 
 from upriver.checks import Array
-from upriver.display import Card, displayed, to_frame
+from upriver.display import Card, add_repr, to_frame
 from upriver.logs.effects import normal_quantile
 from upriver.logs.model import TransitionModel
 from upriver.logs.value_function import build_value_function, with_infinite_horizon
 
 
-@displayed
+@add_repr
 @dataclass(frozen=True, repr=False)
 class PolicyValue:
     """A value, or a difference of values, with its interval."""

@@ -20,8 +20,8 @@ from upriver import kernels
 from upriver.checks import Array
 from upriver.logs.model import TransitionModel, check_model
 from upriver.mdp import Task
-from upriver.mdp.declaring import checked_discount
 from upriver.mdp.formats import start_of
+from upriver.mdp.validation import check_discount
 from upriver.planning import mixture_or_actions
 from upriver.planning.tables import stationary_table
 from upriver.planning.visits import solve_visits as stationary_visits
@@ -103,7 +103,9 @@ class PolicyValueFunction:
             behaviour = np.empty_like(behaviour)
             states = np.arange(task.n_states + 1) * task.n_actions
             rows, every = point[d:, None], np.ones(task.n_states, bool)
-            kernels.value.tilt_probabilities(states, self.behaviour, rows, np.ones(1), every, behaviour)
+            kernels.value.tilt_probabilities(
+                states, self.behaviour, rows, np.ones(1), every, behaviour
+            )
         value, v = 0.0, np.empty(0)
         weight, by_action = np.zeros_like(prob), np.zeros(len(behaviour))
         occupancy = np.zeros(len(behaviour))
@@ -286,7 +288,7 @@ def with_infinite_horizon(
             "the model changes with the step; with a discount or for the average it needs one "
             "transition and one reward for all steps, and no terminal value"
         )
-    return replace(model, task=replace(task, horizon=1, discount=checked_discount(None, discount)))
+    return replace(model, task=replace(task, horizon=1, discount=check_discount(None, discount)))
 
 
 def pairs_used(task: Task, policy: Array) -> Array:

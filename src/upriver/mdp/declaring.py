@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 SAMPLE = 20
 """States after whose triples the number of all triples is estimated."""
 
-checked_discount = check_discount  # the former name, until every caller has the new one
-
 
 def from_successors(
     states: Iterable[Hashable],

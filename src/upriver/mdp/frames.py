@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -225,57 +225,3 @@ def mdp_frame(mdp: FiniteMDP) -> Any:
     if n_steps == 1:
         del every["step"]
     return to_frame(every)
-
-
-# Readers of logs, until `logs` has its own.
-
-
-def column_names(frame: Any) -> list[str] | None:
-    """The names of the columns of a mapping or a pandas, polars or pyarrow frame, or None."""
-    if isinstance(frame, Mapping):
-        return list(frame)
-    # pyarrow's `columns` are the columns themselves
-    names = getattr(frame, "column_names", getattr(frame, "columns", None))
-    return None if names is None else list(names)
-
-
-def column(values: Any) -> Array:
-    """(m,) one entry per row; entries that are tuples stay tuples."""
-    if isinstance(values, list | tuple) and any(isinstance(x, tuple) for x in values):
-        cells = np.empty(len(values), object)
-        cells[:] = values  # asarray would make a table of a list of tuples
-        return cells
-    return np.asarray(values)
-
-
-def read_table(
-    path: Path, wanted: Callable[[str], object] = bool, what: str = "transitions"
-) -> tuple[Any, list[str]]:
-    """(an arrow table of the wanted columns of a .csv or .parquet file, the names of all).
-
-    Arrow reads files in blocks and row groups; what is not wanted is not kept, and of words each
-    is held once.
-    """
-    if path.suffix not in (".csv", ".parquet"):
-        raise ValueError(f"{what} is {str(path)!r}; it must end in .csv or .parquet")
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist, or is not a file")
-    import pyarrow as pa
-    from pyarrow import csv, parquet
-
-    try:
-        if path.suffix == ".csv":
-            with csv.open_csv(path) as opened:
-                names = opened.schema.names
-            used = [c for c in names if wanted(c)]
-            options = csv.ConvertOptions(
-                include_columns=used, auto_dict_encode=True, auto_dict_max_cardinality=100_000
-            )
-            return csv.read_csv(path, convert_options=options), names
-        schema = parquet.read_schema(path)
-        words = [f.name for f in schema if pa.types.is_string(f.type)]
-        used = [c for c in schema.names if wanted(c)]
-        return parquet.read_table(path, columns=used, read_dictionary=words), schema.names
-    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{path} cannot be read as {path.suffix}: {first}") from None

@@ -45,9 +45,6 @@ def abbreviate(names: Sequence[Any]) -> str:
     return f"{names[0]} / {names[1]} / ... / {names[-1]}"
 
 
-few = abbreviate  # the former name, until every caller has the new one
-
-
 @dataclass(frozen=True, eq=False)
 class Names:
     """The names of all states, or of all actions, of a task."""

@@ -12,7 +12,7 @@ from scipy import sparse, special
 
 from upriver import kernels
 from upriver.checks import Array
-from upriver.display import Card, displayed, to_frame
+from upriver.display import Card, add_repr, to_frame
 from upriver.features import Features
 from upriver.mdp.formats import from_model
 from upriver.mnl import likelihood, pooled
@@ -27,7 +27,7 @@ ERRORS = {
 VAGUE = 3.0  # standard error, in log-odds over the span of a column, of which the summary warns
 
 
-@displayed
+@add_repr
 @dataclass(frozen=True, eq=False, repr=False)
 class FittedMNL:
     """A fitted MNL transition model, or the coefficients of a conditional logit.
@@ -279,8 +279,8 @@ class FittedMNL:
         from upriver.display import figures
 
         if state is None and action is None:
-            return figures.forest(self.table())
-        return figures.probabilities(self.transitions(state, action), state, action)
+            return figures.plot_coefficients(self.table())
+        return figures.plot_probabilities(self.transitions(state, action), state, action)
 
     @cached_property
     def warnings(self) -> list[str]:

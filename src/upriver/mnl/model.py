@@ -13,7 +13,7 @@ import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array, new_tuple
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.features import Features
 
 NO_STEPS = np.empty(0, np.int64)
@@ -29,7 +29,7 @@ class Transitions(Protocol):
     def actions(self) -> Array: ...
 
 
-@displayed
+@add_repr
 class Model(NamedTuple):
     """One parameter theta (the paper calls it the transition core), or one per step: C = 1 or H.
 

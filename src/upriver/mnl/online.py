@@ -27,14 +27,14 @@ import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array, nonnegative_number, positive_number
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl.model import Transitions, add_counts
 from upriver.mnl.radii import Evidence, check_theory
 
 
-@displayed
+@add_repr
 class Online(NamedTuple):
     """One parameter theta or one per step (C = 1 or H), and what planning reads of them."""
 

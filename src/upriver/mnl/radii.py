@@ -14,12 +14,12 @@ import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array, nonnegative_number, positive_number
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mnl.likelihood import check_counts, second_moment, visits
 
 
-@displayed
+@add_repr
 class Evidence(NamedTuple):
     """What a radius may depend on, before episode k is played."""
 

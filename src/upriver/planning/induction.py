@@ -17,16 +17,16 @@ import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array, new_tuple
-from upriver.display import Card, displayed, to_frame
-from upriver.display.card import MOST_ROWS
-from upriver.display.frames import named
+from upriver.display import Card, add_repr, to_frame
+from upriver.display.card import MAX_ROWS
+from upriver.display.frames import name_column
 from upriver.mdp import Task
 from upriver.planning.tables import by_name, policy_type
 
 FLOAT = np.dtype(np.float64)
 
 
-@displayed
+@add_repr
 class Plan(NamedTuple):
     """One deterministic policy and the values it was planned with; v[h] belongs to step h + 1."""
 
@@ -68,7 +68,7 @@ class Plan(NamedTuple):
         low, high = float(self.v[0].min()), float(self.v[0].max())
         return Card(
             {"steps": steps, "states": n_states, "values at the start": f"{low:.4g} to {high:.4g}"},
-            rows=lambda: self.to_pandas(n_steps=1).head(MOST_ROWS).to_dict("records"),
+            rows=lambda: self.to_pandas(n_steps=1).head(MAX_ROWS).to_dict("records"),
             n_rows=n_states * steps,
             more="to_pandas() has every step and state, plot() draws them",
             brief=f"{steps} steps of {n_states} states",
@@ -84,8 +84,8 @@ class Plan(NamedTuple):
         names = (None, None) if self.task is None else (self.task.states, self.task.actions)
         return to_frame({
             "step": h,
-            "state": named(names[0], s),
-            "action": named(names[1], table.ravel()),
+            "state": name_column(names[0], s),
+            "action": name_column(names[1], table.ravel()),
             "value": self.v[: len(table)].ravel(),
         })  # fmt: skip
 
@@ -97,7 +97,7 @@ class Plan(NamedTuple):
         from upriver.display import figures
 
         names = (None, None) if self.task is None else (self.task.states, self.task.actions)
-        return figures.policy(self.policy, *names, step, self.v)
+        return figures.plot_policy(self.policy, *names, step, self.v)
 
     def on(self, task: Task) -> Array:
         """(H, S) the policy in the order of another task's states and actions, matched by name."""

@@ -7,7 +7,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from upriver import kernels
-from upriver.checks import Array, instance, readable
+from upriver.checks import Array, check_instance, kernel_view
 from upriver.mdp import FiniteMDP
 from upriver.planning.induction import Plan, backward_induction, clip_nothing, whole_span
 from upriver.planning.stationary import StationaryPlan, solve_average_reward, solve_discounted
@@ -52,12 +52,12 @@ def solve(
         With an infinite horizon, where the MDP changes with the step; for the average reward,
         where it depends on the start.
     """
-    task = instance("mdp", mdp, FiniteMDP).true_task
+    task = check_instance("mdp", mdp, FiniteMDP).true_task
     if task.infinite_horizon or discount is not None or average:
         return solve_stationary(mdp, discount, average, tolerance)
     no_bonus = np.zeros((1, task.n_states * task.n_actions))
     return backward_induction(
-        task, readable(mdp.probability), mdp.reward_rows, no_bonus, np.zeros(task.horizon),
+        task, kernel_view(mdp.probability), mdp.reward_rows, no_bonus, np.zeros(task.horizon),
         clip_nothing(task), np.uint64(0), next_state_reward=False, terminal=mdp.terminal,
     )._replace(in_user_units=True)  # fmt: skip
 
@@ -117,7 +117,7 @@ def evaluate(
         Where the policy has another shape or plays an action that a state does not have, and
         where `solve` does.
     """
-    task = instance("mdp", mdp, FiniteMDP).true_task
+    task = check_instance("mdp", mdp, FiniteMDP).true_task
     if task.infinite_horizon or discount is not None or average:
         return solve_stationary(mdp, discount, average, tolerance, policy)
     table = mixture_or_actions(task, policy)

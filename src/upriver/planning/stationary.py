@@ -14,10 +14,10 @@ import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array, positive_number
-from upriver.display import Card, displayed
-from upriver.display.card import MOST_ROWS
+from upriver.display import Card, add_repr
+from upriver.display.card import MAX_ROWS
 from upriver.mdp import FiniteMDP, Task
-from upriver.mdp.declaring import checked_discount
+from upriver.mdp.validation import check_discount
 from upriver.planning import tables
 from upriver.planning.policy_iteration import (
     MAX_SWEEPS,
@@ -40,7 +40,7 @@ NEARBY = 30
 """How many steps from the best state count as near it."""
 
 
-@displayed
+@add_repr
 class StationaryPlan(NamedTuple):
     """One action, or a distribution over actions, for each state at every step.
 
@@ -91,7 +91,7 @@ class StationaryPlan(NamedTuple):
             facts |= {"gain": self.gain, "bias": spread}
         return Card(
             facts,
-            rows=lambda: self.to_pandas().head(MOST_ROWS).to_dict("records"),
+            rows=lambda: self.to_pandas().head(MAX_ROWS).to_dict("records"),
             n_rows=len(self.v),
             more="to_pandas() has every state, plot() draws them",
         )
@@ -117,7 +117,7 @@ def solve_discounted(
 
     Where values are so large that rounding is more than `tolerance`, `error` says what is left.
     """
-    discount = checked_discount(None, discount) or 0.0
+    discount = check_discount(None, discount) or 0.0
     if 1.0 - discount < MIN_DISCOUNT_GAP:
         raise ValueError(
             f"discount is {discount!r}; it must be at most 1 - {MIN_DISCOUNT_GAP:g}, nearer to 1 "

@@ -14,8 +14,8 @@ import numpy as np
 
 from upriver.agents.guard import check_agent, unguarded
 from upriver.agents.protocol import Agent, Episode
-from upriver.checks import Array, positive_integer, shown
-from upriver.display import Card, displayed, to_frame
+from upriver.checks import Array, format_value, positive_integer
+from upriver.display import Card, add_repr, to_frame
 from upriver.mdp import Task
 from upriver.planning import Plan, check_available
 from upriver.play.checkpoints import Checkpoint, begin
@@ -24,7 +24,7 @@ from upriver.play.policy import Policy
 from upriver.play.units import episode_converter, final_plan
 
 
-@displayed
+@add_repr
 class LearningRun(NamedTuple):
     """K episodes of one agent in a black box. The arrays have length K."""
 
@@ -92,7 +92,7 @@ class LearningRun(NamedTuple):
         from upriver.display import figures
 
         so_far = np.cumsum(self.returns)
-        return figures.learning({
+        return figures.plot_learning({
             "return of an episode": {"return": self.returns},
             "mean return so far": {"mean": so_far / np.arange(1, len(so_far) + 1)},
         })  # fmt: skip
@@ -243,7 +243,7 @@ class Adapter:
         found = self.env.reset(seed=seed)
         if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
             raise TypeError(
-                f"env.reset returned {shown(found)}; it must return (observation, info), as "
+                f"env.reset returned {format_value(found)}; it must return (observation, info), as "
                 "Gymnasium's environments do"
             )
         return self.read(found[0])
@@ -252,7 +252,7 @@ class Adapter:
         """Take one step and return observation, reward, terminated and truncated."""
         found = self.env.step(self.actions[action])
         if not (isinstance(found, tuple) and len(found) == 5):
-            count = f"{len(found)} values" if isinstance(found, tuple) else shown(found)
+            count = f"{len(found)} values" if isinstance(found, tuple) else format_value(found)
             raise TypeError(
                 f"env.step returned {count}; it must return 5, (observation, reward, terminated, "
                 "truncated, info), as Gymnasium's environments do"

@@ -10,8 +10,8 @@ import numpy as np
 
 from upriver.agents.guard import check_agent, check_state
 from upriver.agents.protocol import Agent
-from upriver.checks import Array, checked_seed, instance, positive_integer
-from upriver.display import displayed
+from upriver.checks import Array, check_instance, check_seed, positive_integer
+from upriver.display import add_repr
 from upriver.mdp import FiniteMDP
 from upriver.mdp.archive import (
     Unwritable,
@@ -26,7 +26,7 @@ from upriver.mdp.archive import (
 from upriver.play.fingerprints import check_fingerprint, fingerprint_run
 
 
-@displayed
+@add_repr
 class Checkpoint(NamedTuple):
     """All that a run needs to go on exactly as if it had not stopped."""
 
@@ -73,7 +73,7 @@ def spawn_generators(seed: int) -> tuple[np.random.Generator, np.random.Generato
 
     Every agent meets the same environment generator for a seed.
     """
-    environment, agent = np.random.SeedSequence(checked_seed(seed)).spawn(2)
+    environment, agent = np.random.SeedSequence(check_seed(seed)).spawn(2)
     return np.random.default_rng(environment), np.random.default_rng(agent)
 
 
@@ -97,8 +97,8 @@ def begin(
         environment, randomness = spawn_generators(0 if seed is None else seed)
         first = Checkpoint(None, 0, int(seed or 0), {})
         return Start(agent.init(), first, environment, randomness)
-    instance("resume", resume, Checkpoint)
-    if seed is not None and checked_seed(seed) != resume.seed:
+    check_instance("resume", resume, Checkpoint)
+    if seed is not None and check_seed(seed) != resume.seed:
         raise ValueError(f"seed is {seed}; the run to resume has seed {resume.seed}")
     check_fingerprint(resume.fingerprint, agent, mdp)
     check_state(agent, resume.state, finite=True)

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from upriver.checks import Array, instance, owned, positive_integer, shown
-from upriver.display import Card, displayed, to_frame
-from upriver.display.card import MOST_ROWS
+from upriver.checks import Array, check_instance, format_value, positive_integer, read_only_copy
+from upriver.display import Card, add_repr, to_frame
+from upriver.display.card import MAX_ROWS
 from upriver.mdp import Task
 from upriver.mdp.archive import load_object, save_object
-from upriver.mdp.names import Names, check_names, few
+from upriver.mdp.names import Names, abbreviate, check_names
 from upriver.planning import Plan, check_actions, mixture_or_actions
 from upriver.planning.tables import reordered
 
 
-@displayed
+@add_repr
 @dataclass(frozen=True, eq=False, repr=False)
 class Policy:
     """A policy of H steps, or one for all steps of an infinite horizon.
@@ -61,14 +61,14 @@ class Policy:
             )
         if self.stationary and len(table) != 1:
             raise ValueError(f"actions have {len(table)} steps; a stationary policy has 1")
-        put("actions", owned(table))
+        put("actions", read_only_copy(table))
         put("state_names", check_names("state_names", self.state_names, table.shape[1]))
         put("action_names", check_names("action_names", self.action_names, self.n_actions))
 
     @staticmethod
     def from_plan(plan: Plan, task: Task | None = None) -> Policy:
         """Return the policy of a plan with the names of its task, or of another `task`."""
-        task = plan.task if task is None else instance("task", task, Task)
+        task = plan.task if task is None else check_instance("task", task, Task)
         if task is None:
             return Policy(plan.policy, int(plan.policy.max()) + 1)
         table = mixture_or_actions(task, plan)
@@ -110,7 +110,7 @@ class Policy:
         last = None if self.stationary else self.horizon - 1
         if not isinstance(h, int | np.integer) or h < 0 or (last is not None and h > last):
             allowed = "0 or more" if last is None else f"0 to {last}"
-            raise ValueError(f"h is {shown(h)}; steps are {allowed}")
+            raise ValueError(f"h is {format_value(h)}; steps are {allowed}")
         several = self.states.as_names(state)
         at = np.array([self.states.number(s) for s in ([state] if several is None else several)])
         chosen = self.actions[0 if self.stationary else h, at.astype(np.int64)]
@@ -158,11 +158,11 @@ class Policy:
             facts["kind"] = "randomised"
         for what, names in (("states", self.state_names), ("actions", self.action_names)):
             if names is not None:
-                facts[f"{what} named"] = few(names)
+                facts[f"{what} named"] = abbreviate(names)
         some = replace(
             self,
-            actions=self.actions[:, :MOST_ROWS],
-            state_names=self.state_names and self.state_names[:MOST_ROWS],
+            actions=self.actions[:, :MAX_ROWS],
+            state_names=self.state_names and self.state_names[:MAX_ROWS],
         )
         more = "table() and to_pandas() have every state, plot() draws them"
         brief = "stationary" if self.stationary else f"{self.horizon} steps"
@@ -182,7 +182,7 @@ class Policy:
 
         table = self.actions if self.actions.ndim == 2 else self.actions.argmax(axis=2)
         step = 0 if self.stationary else step
-        return figures.policy(table, self.state_names, self.action_names, step)
+        return figures.plot_policy(table, self.state_names, self.action_names, step)
 
     def save(self, path: Any) -> None:
         """Write the policy to `path`, an .npz file that `load_policy` reads."""

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from upriver import kernels
-from upriver.checks import Array, instance, positive_integer
-from upriver.display import Card, displayed, to_frame
+from upriver.checks import Array, check_instance, positive_integer
+from upriver.display import Card, add_repr, to_frame
 from upriver.mdp import FiniteMDP
 from upriver.planning import Plan, environment_structure, mixture_or_actions
 from upriver.play.checkpoints import spawn_generators
@@ -17,7 +17,7 @@ from upriver.play.episodes import CHUNK
 from upriver.play.policy import Policy
 
 
-@displayed
+@add_repr
 class Rollouts(NamedTuple):
     """n episodes of H steps, one per row, in the user's units."""
 
@@ -78,7 +78,7 @@ def rollouts(
         Of the environment's generator.
     """
     n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
-    task = instance("mdp", mdp, FiniteMDP).true_task
+    task = check_instance("mdp", mdp, FiniteMDP).true_task
     actions = mixture_or_actions(task, policy)
     if actions.ndim == 3:
         return play_randomised(mdp, actions, n_episodes, seed)

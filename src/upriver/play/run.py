@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver.checks import Array
-from upriver.display import Card, displayed, to_frame
+from upriver.display import Card, add_repr, to_frame
 from upriver.mdp import Task
 from upriver.planning import Plan
 from upriver.play.checkpoints import Checkpoint
 from upriver.play.policy import Policy
 
 
-@displayed
+@add_repr
 class Run(NamedTuple):
     """K episodes of one agent, or K steps where the horizon is infinite.
 
@@ -89,7 +89,7 @@ class Run(NamedTuple):
         """Return a figure of the value of each policy and of the cumulative regret."""
         from upriver.display import figures
 
-        return figures.learning({
+        return figures.plot_learning({
             "value of the policy": {"played": self.values, "optimal": self.optimal_values},
             "cumulative regret": {"regret": np.cumsum(self.regret)},
         })  # fmt: skip
