@@ -87,7 +87,7 @@ def cautious_plan(model: TransitionModel, start: Any, confidence: float) -> Any:
     if not task.infinite_horizon:
         return Plan(best.plan.policy, worst.v, None, task)
     if task.discount == 1.0:
-        return best.plan._replace(gain=worst.value, bias=worst.v[0] - worst.v[0].mean())
+        return best.plan._replace(gain=worst.value, v=worst.v[0] - worst.v[0].mean())
     return best.plan._replace(v=worst.v[0])
 
 

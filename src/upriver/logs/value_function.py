@@ -103,7 +103,9 @@ class PolicyValueFunction:
             behaviour = np.empty_like(behaviour)
             states = np.arange(task.n_states + 1) * task.n_actions
             rows, every = point[d:, None], np.ones(task.n_states, bool)
-            kernels.value.tilt_probabilities(states, self.behaviour, rows, np.ones(1), every, behaviour)
+            kernels.value.tilt_probabilities(
+                states, self.behaviour, rows, np.ones(1), every, behaviour
+            )
         value, v = 0.0, np.empty(0)
         weight, by_action = np.zeros_like(prob), np.zeros(len(behaviour))
         occupancy = np.zeros(len(behaviour))
