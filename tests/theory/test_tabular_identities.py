@@ -104,8 +104,6 @@ def test_elliptical_potential(rng, kind):
         total += (state.model.max_norm[0][visited] ** 2).sum()
         assert total <= 2 * 6 * d * np.log(1 + k * 6 * 5 * big / (d * lam))
         new = agent.update(state, plan, episode)
-        assert (
-            new.model.max_norm <= state.model.max_norm + 1e-12
-        ).all()  # data only narrow the set
+        assert (new.model.max_norm <= state.model.max_norm + 1e-12).all()  # data narrow it
         state = new
     assert total > 1.0

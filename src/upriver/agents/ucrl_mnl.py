@@ -63,8 +63,8 @@ class UCRLMNL(OptimisticReward, ConfidenceSetLearner):
         validate_fields(self, regularization=function_or_number(float, positive_number))
         if not callable(self.optimism):
             raise TypeError(
-                f"optimism is {format_value(self.optimism)}; it must be a function of upriver.optimism, "
-                "such as closed_form"
+                f"optimism is {format_value(self.optimism)}; it must be a function of "
+                "upriver.optimism, such as closed_form"
             )
 
     def init(self) -> State:

@@ -188,8 +188,9 @@ class Features:
         """The features packed for the compiled loops."""
         if isinstance(self.spread, str):
             raise ValueError(
-                "the spread of these features is to be estimated, which fit_mnl and fit_transitions "
-                "do; everything else needs a number: features.pooled(shared, spread=1.0)"
+                "the spread of these features is to be estimated, which fit_mnl and "
+                "fit_transitions do; everything else needs a number: "
+                "features.pooled(shared, spread=1.0)"
             )
         return pack(self.task, self.matrix[:, : self.n_shared], self.spread)
 
