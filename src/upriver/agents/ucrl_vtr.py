@@ -118,12 +118,13 @@ class UCRLVTR(rewards.OptimisticReward):
         """Regress V_{h+1}(s_{h+1}) on X_h, with the values that the episode was planned with."""
         task = self.task
         pairs = linear.count_visits(task, np.zeros((1, task.n_triples)), episode)
-        new: Any = [x.copy() for x in state[1:5]]
+        new = [x.copy() for x in state[1:5]]
         kernels.linear.update_value_regression(
             self.mixture.layout, self.regression(*new), float(self.regularization), task.successors,
             task.next_state_reward_rows, pairs, episode.states, plan.v,
         )  # fmt: skip
-        return UCRLVTRState(state.k + 1, *new, rewards.observe(task, state.rewards, episode))
+        sums = rewards.observe(task, state.rewards, episode)
+        return UCRLVTRState._make([state.k + 1, *new, sums])
 
     def regression(self, *arrays: Array) -> Any:
         """Return gram, target, root and theta as the compiled loops read them."""
