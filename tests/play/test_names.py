@@ -179,7 +179,12 @@ def test_a_plan_is_valued_by_name_under_a_fitted_log():
         for s, a, t in zip(*log, strict=True)
     ]
     task = other.task("full")
-    model = up.fit_transitions(list(zip(*rows, strict=True)), features=up.features.one_hot(task), task=task, regularization=0.1)  # fmt: skip
+    model = up.fit_transitions(
+        list(zip(*rows, strict=True)),
+        features=up.features.one_hot(task),
+        task=task,
+        regularization=0.1,
+    )
     plan = up.solve(mdp)
     by_plan = up.policy_value(model, plan, start="hall").value
     assert by_plan == pytest.approx(
