@@ -123,7 +123,8 @@ class UCRLVTR(rewards.OptimisticReward):
             self.mixture.layout, self.regression(*new), float(self.regularization), task.successors,
             task.next_state_reward_rows, pairs, episode.states, plan.v,
         )  # fmt: skip
-        return UCRLVTRState(state.k + 1, *new, rewards.observe(task, state.rewards, episode))
+        sums = rewards.observe(task, state.rewards, episode)
+        return UCRLVTRState._make([state.k + 1, *new, sums])
 
     def regression(self, *arrays: Array) -> Any:
         """Return gram, target, root and theta as the compiled loops read them."""
