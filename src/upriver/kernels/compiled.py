@@ -84,7 +84,7 @@ def njit_cached(function: Callable[..., Any], **options: Any) -> Callable[..., A
     """Compile `function` with `numba.njit` on its first call, and cache it on disk."""
     if CACHE_FOLDER is None:
         return numba.njit(**OPTIONS, **options)(function)
-    config: Any = numba.config
+    config: Any = numba.config  # pyright: ignore[reportPrivateImportUsage]
     before, config.CACHE_DIR = config.CACHE_DIR, str(CACHE_FOLDER)
     try:  # numba asks for the folder here, and not again when it compiles
         return numba.njit(cache=True, **OPTIONS, **options)(function)

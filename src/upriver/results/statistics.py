@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from upriver.checks import Array
 from upriver.results.runs import Sample
@@ -239,10 +238,10 @@ def paired_difference(a: Sample, b: Sample, quantity: str = "return") -> Differe
 class Band(NamedTuple):
     """A line and the band around it; all arrays have one length."""
 
-    x: ArrayLike
-    mean: ArrayLike
-    low: ArrayLike
-    high: ArrayLike
+    x: Any
+    mean: Any
+    low: Any
+    high: Any
 
     def at(self, positions: Array) -> Band:
         """Return the band at some of its positions."""
