@@ -170,14 +170,14 @@ def untuned_long(measured: Sequence[Measured]) -> Page:
     return f"{table}\n{runs_text(cells)}", {"untuned-long": regret_figure(measured)}
 
 
-def regret_figure(measured: Sequence[Measured]) -> Any:
+def regret_figure(measured: Sequence[Measured], unit: str = "episode") -> Any:
     """Cumulative regret on log axes, a panel for each environment."""
     panels: dict[str, dict[str, Any]] = {}
     for m in measured:
         curve = compute_curve(m.sample, "regret")
         at = log_spaced(1, len(curve.x), 80) - 1
         panels.setdefault(m.cell.env, {})[m.cell.agent] = curve.at(at)
-    return plots.plot_regret(panels, log=True)
+    return plots.plot_regret(panels, log=True, unit=unit)
 
 
 def streams(measured: Sequence[Measured]) -> Page:
@@ -187,7 +187,7 @@ def streams(measured: Sequence[Measured]) -> Page:
     lost = pivot(cells, lambda c: (c.agent, c.env), lost_text)
     drawn = [m for m in measured if m.cell.agent == first.cell.agent or tuned(m)]
     text = f"Steps lost\n\n{lost}\n{verdict(measured, first.run.agent, 0.0)}\n{runs_text(cells)}"
-    return text, {"streams": regret_figure(drawn)}
+    return text, {"streams": regret_figure(drawn, "step")}
 
 
 def how_many_errors(measured: Sequence[Measured]) -> Page:

@@ -20,14 +20,15 @@ from upriver.agents.table import AGENTS
 from upriver.display import figures
 from upriver.display.card import MAX_LINE, STYLE, Card, add_repr
 
-API = Path(__file__).parents[2] / "docs" / "api.md"
+API = Path(__file__).parents[2] / "docs" / "reference" / "api"
 
 
 @pytest.fixture(scope="module")
 def objects(tmp_path_factory):
     """Every object that the API page makes, their fields, all agents and their states."""
     memory: dict[str, object] = {}
-    pages.run(API, tmp_path_factory.mktemp("api"), fill=True, memory=memory)
+    for page in sorted(API.glob("*.md")):
+        pages.run(page, tmp_path_factory.mktemp("api"), fill=True, memory=memory)
     mdp = up.envs.riverswim(6)
     phi = up.features.shared(mdp.task("local"))
     rules = [
@@ -291,7 +292,7 @@ def test_the_probabilities_of_a_pair_have_the_interval_of_predict():
 def test_a_choice_model_has_no_transitions_to_plot(river):
     x = np.array([[1.0], [2.0], [1.0], [3.0], [2.0], [1.0]])
     fitted = up.fit_choices(x, [1, 0, 1, 0, 0, 1], [0, 0, 1, 1, 2, 2], regularization=1.0)
-    with pytest.raises(ValueError, match="no transition model"):
+    with pytest.raises(ValueError, match="fit of choices"):
         fitted.plot(0, 0)
 
 

@@ -376,5 +376,5 @@ def test_every_fitted_model_is_an_mdp():
     with pytest.raises(ValueError, match="no known reward"):
         up.fit_mnl(hidden, counts, 1.0).to_mdp()
     choices = up.fit_choices([[1.0], [2.0]], [1, 0], [0, 0], regularization=1.0)
-    with pytest.raises(ValueError, match="no transition model"):
+    with pytest.raises(ValueError, match="fit of choices"):
         choices.to_mdp()
