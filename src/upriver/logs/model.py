@@ -34,6 +34,7 @@ CLUSTERED = (
 )
 
 
+@add_repr
 class FittedLog(NamedTuple):
     """What a formula was fitted to: the situations of a log."""
 
