@@ -37,7 +37,7 @@ docs: $(VENV)/.dev
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 
 bench: $(VENV)/.dev
-	$(BIN)/python -m benchmarks --peers --out bench.json --page docs/results/performance.md
+	$(BIN)/python -m benchmarks --peers --out bench.json --page docs/results/tables/performance.md
 
 bench-compare: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.compare $(OLD) $(NEW)

@@ -95,7 +95,7 @@ def measure_frame_fits(quick: bool, _: bool = False) -> Iterator[Measurement | S
     frame, moves, formula, (covariates, chosen) = draw_log(m)
     x = expand(covariates)
     del covariates
-    reached = fit_transitions(formula, frame, states=moves).params_array
+    reached = fit_transitions(formula, frame, states=moves).theta
     norm = float(np.abs(make_mean_loss(x, chosen, 5)(reached)[1]).max())
     taken = measure_interleaved(
         {

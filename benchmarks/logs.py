@@ -11,7 +11,8 @@ import numpy as np
 from benchmarks.planning import draw_mdp
 from benchmarks.timing import Measurement, SkippedComparison, measure_interleaved
 from upriver.features import Features
-from upriver.logs.fit import LogModel
+from upriver.logs.fit import fit_counts
+from upriver.logs.model import TransitionModel
 from upriver.logs.planning import plan_from_model
 from upriver.logs.value import policy_value
 from upriver.mdp import FiniteMDP
@@ -23,7 +24,7 @@ N_SUCCESSORS, DIMENSION, ROWS = 5, 20, 1_000_000
 PLANS = ("greedy", "pessimistic", "cautious")
 
 
-def large_log(n_states: int, n_rows: int, seed: int = 0) -> tuple[FiniteMDP, LogModel]:
+def large_log(n_states: int, n_rows: int, seed: int = 0) -> tuple[FiniteMDP, TransitionModel]:
     """An MNL model of dense features and a log that visits all pairs alike, fitted."""
     mdp, rng = draw_mdp(n_states, N_SUCCESSORS, near=False), np.random.default_rng(seed)
     task = mdp.task()
@@ -31,7 +32,7 @@ def large_log(n_states: int, n_rows: int, seed: int = 0) -> tuple[FiniteMDP, Log
     prob = likelihood.probabilities(phi, rng.standard_normal(DIMENSION) / DIMENSION**0.5)
     visits = rng.multinomial(n_rows, np.full(len(task.sizes), 1 / len(task.sizes)))
     counts = rng.multinomial(visits, prob.reshape(-1, N_SUCCESSORS)).ravel().astype(float)
-    return replace(mdp, probability=prob), LogModel(task, phi, counts, fit_mnl(phi, counts, 1.0))
+    return replace(mdp, probability=prob), fit_counts(phi, counts, 1.0, task)
 
 
 def measure_log_decisions(

@@ -11,6 +11,7 @@ from statistics import median
 from benchmarks.timing import Measurement
 from upriver.experiments import Experiment, Store, execute, run_one
 from upriver.experiments.spec import parse
+from upriver.experiments.store import to_bytes
 
 JOBS = 2
 
@@ -38,7 +39,7 @@ def time_in_new_folder(work: Callable[[Path], object]) -> float:
 def run_in_plain_loop(n_runs: int, folder: Path) -> None:
     store = Store.create(folder)
     for run in make_experiment(n_runs).runs():
-        store.save(run, run_one(run))
+        store.save(run, to_bytes(run, run_one(run)))
 
 
 def measure_sweep_overhead(quick: bool, _: bool = False) -> Iterator[Measurement]:

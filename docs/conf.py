@@ -16,8 +16,11 @@ release = __version__
 extensions = [
     "myst_nb",  # pages that begin with `file_format: mystnb` are executed
     "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",  # Parameters, Returns and Raises in NumPy style
     "sphinx.ext.viewcode",
 ]
+napoleon_google_docstring = False
+napoleon_use_rtype = False
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 nb_execution_mode = "cache"  # an unchanged page is not executed again
@@ -38,18 +41,19 @@ html_theme_options = {
 }
 html_static_path = ["_static"]
 html_css_files = ["upriver.css"]
+html_js_files = ["copy.js"]  # a copy button on every block of code
 html_title = f"Upriver {release}"
 html_show_sphinx = False
-exclude_patterns = ["_build", "results/table1.md", "results/cho-*.md"]
-suppress_warnings = ["toc.empty_glob"]  # pages that only some versions have
+exclude_patterns = ["_build", "results/tables"]  # tables are included in pages that have a title
 
 CODE = re.compile(r"`([^`]+)`")
 
 
 def as_written(line: str) -> str:
-    """A line of a docstring for reStructuredText: `code` is code, the rest is as it stands.
+    """Return a line of a docstring as reStructuredText.
 
-    Docstrings are plain text with formulas, whose * and | and _ mean what they mean in formulas.
+    Text in single backticks is code. Everything else is plain text with formulas, in which *, |
+    and _ have no special meaning and are escaped.
     """
     parts = CODE.split(line)
     for i, part in enumerate(parts):
@@ -57,20 +61,29 @@ def as_written(line: str) -> str:
     return "".join(parts)
 
 
-def plain(app, what, name, obj, options, lines):
+def escape_docstring(app, what, name, obj, options, lines):
     lines[:] = [as_written(line) for line in lines]
 
 
 ACCENT = re.compile(r"\\(hat|tilde|bar)\s*(\\[A-Za-z]+|[A-Za-z]|\{[^{}]*\})")
+BAR = re.compile(r'<mover accent="true">(?=(?:(?!</mover>).)*ˉ)', re.DOTALL)
+"""A letter with a bar: as an accent the bar is drawn inside the letter in some fonts."""
+NORM = re.compile(r'<mo((?: class="\w+")?)>‖</mo>')
+"""The bars of a norm: without this only the left one grows with what is inside."""
+FUNCTION = re.compile(r"\\(log|exp)\s+(?=[\\A-Za-z])")
+TAG = re.compile(r"\\tag\{([^{}]*)\}")
 BIG = re.compile(r"\\([Bb]igg?)\s*(\\[{}|]|[()\[\]|])")
 
 
 def mathml(tex: str, node) -> str:
-    """A formula as MathML, by docutils; TeX that it does not know is a warning."""
+    """Return a formula as MathML, made by docutils; unknown TeX commands give a warning."""
     tex = ACCENT.sub(r"{\\\1{\2}{}}", tex)  # {}: else an index would go below the letter
+    tex = FUNCTION.sub(r"\\\1\\,", tex)  # a thin space before the argument
     tex = BIG.sub(lambda m: rf"\{m[1]}{'r' if m[2][-1] in ')]}' else 'l'}{m[2]}", tex)
     try:
-        return tex2mathml(tex.replace(r"\dots", r"\ldots"), as_block=node.tagname == "math_block")
+        text = tex2mathml(tex.replace(r"\dots", r"\ldots"), as_block=node.tagname == "math_block")
+        text = BAR.sub("<mover>", text).replace("ˉ", "¯")
+        return NORM.sub(r'<mo\1 stretchy="false">‖</mo>', text)
     except MathError as error:
         logging.getLogger(__name__).warning("%s in $%s$", error, tex, location=node)
         return ""
@@ -82,10 +95,13 @@ def visit_math(self, node):
 
 
 def visit_math_block(self, node):
-    self.body.append(f'<div class="math">{mathml(node.astext(), node)}</div>')
+    tex, number = node.astext(), ""
+    if tag := TAG.search(tex):  # docutils knows no \\tag: the number stands beside the formula
+        tex, number = TAG.sub("", tex), f'<span class="equation-number">({tag[1]})</span>'
+    self.body.append(f'<div class="math">{mathml(tex, node)}{number}</div>')
     raise SkipNode
 
 
 def setup(app):
-    app.connect("autodoc-process-docstring", plain)
+    app.connect("autodoc-process-docstring", escape_docstring, priority=400)  # before napoleon
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))

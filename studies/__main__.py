@@ -1,75 +1,55 @@
-"""`upriver findings`: an experiment of the findings page with its table and figures."""
+"""Run a study and write its table and figures: `python -m studies NAME [--out DIR] [--runs N]`."""
 
 from __future__ import annotations
 
+import argparse
+import sys
 from pathlib import Path
 
 
-def findings(
-    experiment: str,
-    *,
-    out: Path | None = None,
-    runs: int | None = None,
-    jobs: int | None = None,
-    quiet: bool = False,
-) -> int:
-    """Run an experiment of the findings page and write its table and figures.
-
-    Example: upriver findings scaling --out results/scaling
-
-    `icu-sepsis` instead fits logs of the clinicians of ICU-Sepsis, RUNS logs of each size.
-
-    Parameters
-    ----------
-    experiment
-        scaling, equal-information, how-much-bonus, misspecification, uneven-rivers, regret-rate,
-        unknown-reward, exploration-needed, untuned, untuned-drawn, useful-range, untuned-long,
-        how-many-errors, streams, how-much-spread, cho-figure-1, kappa, changing or all-mnl; or a
-        TOML file of one of these names.
-    out
-        The results folder: one file per run, table.csv, table.md and the figures (PNG and PDF);
-        results/NAME if absent. What is stored already is not run again.
-    runs
-        Runs of each agent on each environment; those of the experiment if absent.
-    jobs
-        Worker processes; one for each processor if absent.
-    quiet
-        Plain lines instead of bars.
-    """
-    from studies import FINDINGS, Cell, find
-    from upriver.cli.run import guarded, summarise
-    from upriver.experiments import execute, load
-    from upriver.experiments.progress import reporter
+def main(arguments: list[str] | None = None) -> int:
+    from studies import FINDINGS, Cell, find, load_study
+    from upriver import load_runs
+    from upriver.cli.run import keep_on_interrupt, print_outcome
+    from upriver.experiments import execute
+    from upriver.experiments.progress import make_reporter
     from upriver.mdp.writing import write_file
-    from upriver.results.analysis import load_runs
-    from upriver.results.plots import save
-    from upriver.results.tables import as_csv
+    from upriver.results.plots import save_figure
+    from upriver.results.tables import to_csv
 
-    if experiment == "icu-sepsis":  # logs, not runs of agents
+    parser = argparse.ArgumentParser(prog="python -m studies", description=__doc__)
+    parser.add_argument("name", choices=[*FINDINGS, "icu-sepsis"], help="the study")
+    parser.add_argument("--out", type=Path, help="the results folder; results/NAME by default")
+    parser.add_argument("--runs", type=int, help="runs of each agent on each environment")
+    parser.add_argument("--jobs", type=int, help="worker processes; one for each processor")
+    parser.add_argument("--quiet", action="store_true", help="plain lines instead of a bar")
+    given = parser.parse_args(arguments)
+    folder = given.out or Path("results") / given.name
+    if given.name == "icu-sepsis":  # it fits logs and plays no agents
         from studies.icu_sepsis import study
 
-        print(study(out or Path("results") / experiment, runs or 20))
+        print(study(folder, given.runs or 20))
         return 0
-    spec = load(experiment)
-    if spec.name not in FINDINGS:
-        raise ValueError(
-            f"experiment {spec.name!r} has no finding (allowed: {', '.join(FINDINGS)})"
-        )
-    if runs is not None:
-        spec = spec.with_seeds(runs, spec.seeds.first)
-    folder = out or Path("results") / spec.name
-    outcome = guarded(lambda: execute(spec, folder, jobs, reporter=reporter(quiet)), folder)
-    if code := summarise(outcome, folder):
+    experiment = load_study(given.name)
+    if given.runs is not None:
+        experiment = experiment.with_seeds(given.runs, experiment.seeds.first)
+    reporter = make_reporter(given.quiet)
+    outcome = keep_on_interrupt(
+        lambda: execute(experiment, folder, given.jobs, reporter=reporter), folder
+    )
+    if code := print_outcome(outcome, folder):
         return code
-    found = find(spec, load_runs(folder, timing=True))
+    found = find(experiment, load_runs(folder, timing=True))
     files = [
-        write_file(folder / "table.csv", as_csv(Cell._fields, found.cells)),
+        write_file(folder / "table.csv", to_csv(Cell._fields, found.cells)),
         write_file(folder / "table.md", found.table),
     ]
     for name, figure in found.figures.items():
-        files += save(figure, folder / name)
+        files += save_figure(figure, folder / name)
     print(found.table)
-    print("written:")
-    for path in files:
-        print(f"  {path}")
-    return code
+    print("written:", *files, sep="\n  ")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

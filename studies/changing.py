@@ -25,7 +25,7 @@ from studies.measured import (
 from upriver.envs.tidal_river import tidal_river, tidal_river_features
 from upriver.features import Features, pooled
 from upriver.mdp import FiniteMDP, Task
-from upriver.results.tables import as_markdown
+from upriver.results.tables import to_markdown
 
 CORES = "one core", "each step", "pooled"
 """What the label of a learner ends with."""
@@ -102,5 +102,5 @@ def changing(measured: Sequence[Measured]) -> Page:
             mine = [by[agent, env] for env in more[0][1:]]
             more.append([agent, *map(minus, mine, rivals)])
     figure = dots_figure(panels, "lost", LOST, log=True)
-    text = f"Episodes lost\n\n{lost}\n{as_markdown(more)}\n{runs_text(cells)}"
+    text = f"Episodes lost\n\n{lost}\n{to_markdown(more)}\n{runs_text(cells)}"
     return text, {"changing": figure}

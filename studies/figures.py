@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from studies.measured import Cell
 from upriver.results.plots import (
+    DASHES,
     Band,
     Panel,
-    columns_of,
-    draw,
-    finish,
-    grid,
-    styled,
+    add_legend,
+    count_columns,
+    draw_bands,
+    figure_style,
+    label_ticks,
+    make_axes,
+    plot_panels,
 )
-from upriver.results.styles import styles
+from upriver.results.styles import assign_styles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,9 +39,11 @@ def lost_figure(
     Points have few neighbours, so intervals are bars, and the first line of a panel is heavy.
     Less than FLOOR is drawn as FLOOR: nobody cares which part of nothing was lost.
     """
-    with styled():
-        figure, every = grid(len(panels), width, 0.85 if width == "two" else 0.72)
-        look = styles(list(dict.fromkeys(label for panel in panels.values() for label in panel)))
+    with figure_style():
+        figure, every = make_axes(len(panels), width, 0.85 if width == "two" else 0.72)
+        look = assign_styles(
+            list(dict.fromkeys(label for panel in panels.values() for label in panel))
+        )
         legend: dict[str, Any] = {}
         for i, (axes, (title, panel)) in enumerate(zip(every, panels.items(), strict=True)):
             panel = {
@@ -45,7 +51,7 @@ def lost_figure(
                 for label, b in panel.items()
             }
             bare = {label: b._replace(low=b.mean, high=b.mean) for label, b in panel.items()}
-            drawn = draw(axes, bare, look, markers=True)
+            drawn = draw_bands(axes, bare, look, markers=True)
             next(iter(drawn.values())).set_linewidth(2.2)
             for label, band in panel.items():
                 axes.vlines(band.x, band.low, band.high, color=look[label].light, linewidth=0.8)
@@ -54,10 +60,10 @@ def lost_figure(
             if log_x:
                 axes.set_xscale("log")
                 ticks(axes.xaxis, np.unique([np.asarray(b.x) for b in panel.values()]).tolist())
-            if i % columns_of(len(panels), width) == 0:
+            if i % count_columns(len(panels), width) == 0:
                 axes.set_ylabel(ylabel)
         same_limits(every)
-        finish(figure, every, legend)
+        add_legend(figure, every, legend)
     return figure
 
 
@@ -74,8 +80,8 @@ def dots_figure(
     """
     agents = list(dict.fromkeys(a for p in panels.values() for g in p.values() for a in g))
     groups = list(dict.fromkeys(g for p in panels.values() for g in p))
-    with styled():
-        figure, every = grid(len(panels), "two", 0.1)
+    with figure_style():
+        figure, every = make_axes(len(panels), "two", 0.1)
         figure.set_figheight(0.75 + 0.2 * len(agents))
         legend: dict[str, Any] = {}
         for axes, (title, panel) in zip(every, panels.items(), strict=True):
@@ -100,7 +106,7 @@ def dots_figure(
                 ticks(axes.xaxis, between(*axes.get_xlim()))
             else:
                 axes.set_xlim(-0.03, 1.03)
-        finish(figure, every, legend) if legend else None
+        add_legend(figure, every, legend) if legend else None
     return figure
 
 
@@ -110,10 +116,10 @@ def range_figure(
     """Bars from the least to the largest useful bonus; panels are {title: {row: {agent: ends}}}."""
     rows = list(dict.fromkeys(row for panel in panels.values() for row in panel))
     agents = list(dict.fromkeys(a for p in panels.values() for bars in p.values() for a in bars))
-    with styled():
-        figure, every = grid(len(panels), "two", 0.1)
+    with figure_style():
+        figure, every = make_axes(len(panels), "two", 0.1)
         figure.set_figheight(0.75 + 0.26 * len(rows))
-        look, legend = styles(agents), {}
+        look, legend = assign_styles(agents), {}
         for axes, (title, panel) in zip(every, panels.items(), strict=True):
             for row, bars in panel.items():
                 for agent, (low, high) in bars.items():
@@ -127,7 +133,7 @@ def range_figure(
             axes.minorticks_off()
             axes.set(ylim=(len(rows) - 0.5, -0.5))
             axes.set_yticks(range(len(rows)), rows if axes is every[0] else [])
-        finish(figure, every, legend)
+        add_legend(figure, every, legend)
     return figure
 
 
@@ -150,3 +156,79 @@ def ticks(axis: Any, at: Sequence[float]) -> None:
     """These numbers and no others, written plainly."""
     axis.set_ticks(at, [f"{x:g}" for x in at])
     axis.set_ticks([], minor=True)
+
+
+def plot_bonus_scale(
+    panel: Panel,
+    xlabel: str = "bonus scale c",
+    ylabel: str = "return / optimum",
+    width: str = "one",
+) -> Figure:
+    """Draw the fraction of the optimum that is earned against the scale of the bonus.
+
+    A point at c = 0 has no place on a log axis; it stands at the left, and its tick says 0.
+    """
+    with figure_style():
+        figure, (axes,) = make_axes(1, width, 0.72)
+        axes.axhline(1.0, color="#1a1a1a", linewidth=0.8, linestyle=DASHES["dash"], zorder=1)
+        positive = [float(x) for b in panel.values() for x in b.x if x > 0]
+        least, most = (min(positive), max(positive)) if positive else (1e-3, 1.0)
+        zero = least / 10 ** max(1.0, np.log10(most / least) / 7)
+        moved = {label: replace_zero(band, zero) for label, band in panel.items()}
+        drawn = draw_bands(axes, moved, markers=True)
+        axes.set(xscale="log", ylim=(-0.03, 1.06), xlabel=xlabel, ylabel=ylabel)
+        decades = np.arange(np.ceil(np.log10(least) - 1e-9), np.floor(np.log10(most) + 1e-9) + 1)
+        ticks = 10.0 ** decades[:: max(1, ceil(len(decades) / 6))]
+        at = list(ticks) or [least]
+        names = [f"$10^{{{round(np.log10(t))}}}$" for t in at]
+        if any(0 in np.asarray(b.x) for b in panel.values()):
+            at, names = [zero, *at], ["0", *names]
+        axes.set_xticks(at, names)
+        axes.minorticks_off()
+        add_legend(figure, [axes], drawn)
+    return figure
+
+
+def plot_profile(
+    panels: Mapping[str, Panel], xlabel: str, ylabel: str, width: str = "two"
+) -> Figure:
+    """Draw a share that grows with a factor on a log axis: one panel per entry."""
+    figure = plot_panels(panels, xlabel, ylabel, width, {}, "linear")
+    for axes in figure.axes:
+        axes.set(xscale="log", ylim=(-0.02, 1.02))
+        low, high = (round(x) for x in axes.get_xlim())
+        label_ticks(axes.xaxis, [2.0**i for i in range(12) if low <= 2**i <= high])
+    return figure
+
+
+def plot_regret_rate(
+    panel: Panel, slopes: Mapping[str, Any], first: float | None = None, width: str = "one"
+) -> Figure:
+    """Draw log regret against log K, with the fitted slope of each agent in the legend.
+
+    slopes: {label: (slope, low, high)} or {label: slope}. first: where the fit begins; the thin
+    line is the fit, drawn from there through the middle of the fitted points.
+    """
+    with figure_style():
+        figure, (axes,) = make_axes(1, width, 0.78)
+        drawn = draw_bands(axes, panel)
+        for label, handle in drawn.items():
+            slope = np.atleast_1d(np.asarray(slopes[label], float))
+            band = panel[label]
+            x, y = np.asarray(band.x, float), np.asarray(band.mean, float)
+            keep = (x >= (first or x[0])) & (y > 0)
+            if keep.any():
+                log_x, log_y = np.log(x[keep]), np.log(y[keep])
+                fit = np.exp(log_y.mean() + slope[0] * (log_x - log_x.mean()))
+                axes.plot(x[keep], fit, color=handle.get_color(), linewidth=0.6, alpha=0.8)
+            interval = f" [{slope[1]:.2f}, {slope[2]:.2f}]" if len(slope) == 3 else ""
+            handle.set_label(f"{label}: slope {slope[0]:.2f}{interval}")
+        axes.set(xscale="log", yscale="log", xlabel="episode", ylabel="cumulative regret")
+        add_legend(figure, [axes], {h.get_label(): h for h in drawn.values()}, columns=1)
+    return figure
+
+
+def replace_zero(band: Any, zero: float) -> Band:
+    """Move the points at x = 0 to `zero`."""
+    x = np.asarray(band.x, float)
+    return Band(np.where(x > 0, x, zero), band.mean, band.low, band.high)

@@ -17,15 +17,14 @@ import numpy as np
 from upriver.checks import Array
 from upriver.envs import icu_sepsis as icu
 from upriver.features import Features, one_hot, pooled
-from upriver.logs.fit import LogModel
+from upriver.logs.fit import fit_counts
 from upriver.logs.planning import plan_from_model
 from upriver.logs.value import policy_value
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.writing import write_file
-from upriver.mnl.fit import fit_mnl
 from upriver.planning.optimum import evaluate, solve, start_value
 from upriver.play.rollouts import rollouts
-from upriver.results.plots import save
+from upriver.results.plots import save_figure
 
 SIZES = 1000, 3000, 10_000, 30_000, 100_000
 KINDS = "shared", "one-hot", "pooled"
@@ -57,7 +56,7 @@ def measure(mdp: FiniteMDP, phi: Features, counts: Array, other: Array) -> dict[
     """Fit, plan, and what the plan is truly worth beside what this log and another one say."""
     start = dict(zip(mdp.initial_states.tolist(), mdp.initial_probability.tolist(), strict=True))
     began = time.process_time()
-    model = LogModel(mdp.true_task, phi, counts, fit_mnl(phi, counts, 1.0))
+    model = fit_counts(phi, counts, 1.0, mdp.true_task)
     fitted = time.process_time()
     plan = plan_from_model(model)
     planned = time.process_time()
@@ -65,7 +64,7 @@ def measure(mdp: FiniteMDP, phi: Features, counts: Array, other: Array) -> dict[
         "value": start_value(mdp, evaluate(mdp, plan)), "planned": start_value(mdp, plan.v),
         "fit_seconds": fitted - began, "plan_seconds": planned - fitted,
     }  # fmt: skip
-    unseen = LogModel(mdp.true_task, phi, other, fit_mnl(phi, other, 1.0))
+    unseen = fit_counts(phi, other, 1.0, mdp.true_task)
     asked = {"": (model, plan), "other_": (unseen, plan), "clinicians_": (model, icu.clinicians())}
     for word, (by, policy) in asked.items():
         said = policy_value(by, policy, start=start)
@@ -108,7 +107,7 @@ def study(folder: Path, n_logs: int = 20, sizes: Iterable[int] = SIZES) -> str:
     rows = summary(lines, clinicians)
     text = as_table(rows, optimum, clinicians)
     write_file(folder / "table.md", text)
-    save(figure(rows, optimum, clinicians), folder / "icu-sepsis")
+    save_figure(figure(rows, optimum, clinicians), folder / "icu-sepsis")
     return text
 
 

@@ -20,15 +20,15 @@ from studies.measured import Measured, Page, power
 from upriver.agents.protocol import Agent, Episode
 from upriver.agents.table import AGENTS
 from upriver.checks import Array, positive_number
-from upriver.envs.named import check_named
+from upriver.envs.named import check_state_names
 from upriver.envs.random_mnl import Drawn, random_mnl, random_mnl_features
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 from upriver.mnl import online, radii
 from upriver.planning import Plan
-from upriver.results.analysis import bootstrap
 from upriver.results.plots import Band
-from upriver.results.tables import as_markdown
+from upriver.results.statistics import bootstrap_interval
+from upriver.results.tables import to_markdown
 
 BASE = {"kappa": 0.01, "max_successors": 2, "dimension": 8, "horizon": 20}
 """The problem that all factors start from: one number changes, and with U also kappa, as U^-2."""
@@ -87,7 +87,9 @@ def drawn(
     mdp = random_mnl(*size, norm, horizon)
     plain: Any = mdp.true_task.states
     names = [Told(*name[:3], kappa=kappa, theta_bound=norm) for name in plain]
-    return replace(mdp, true_task=replace(mdp.true_task, states=names), name=f"drawn-mnl-{n_states}")
+    return replace(
+        mdp, true_task=replace(mdp.true_task, states=names), name=f"drawn-mnl-{n_states}"
+    )
 
 
 def norm_of(logits: Array, kappa: float) -> float:
@@ -126,7 +128,7 @@ def drawn_once(task: Task) -> Features:
 
 def told_by(task: Task) -> Any:
     """The names of a task of `drawn`."""
-    check_named(task, Told, "drawn")
+    check_state_names(task, Told, "drawn")
     return task.states
 
 
@@ -228,10 +230,10 @@ def kappa(measured: Sequence[Measured]) -> Page:
                     cells.append("")
                     continue
                 cells.append("{:.2f} [{:.2f}, {:.2f}]".format(*power(x, totals)))
-                ends = np.array([bootstrap(column) for column in totals.T]).T
+                ends = np.array([bootstrap_interval(column) for column in totals.T]).T
                 panels[f"against {factor}"][name] = Band(x, totals.mean(axis=0), *ends)
             rows.append([name, *cells, PROVED.get(name, "")])
-        tables.append(f"{title}: exponents of regret\n\n{as_markdown(rows)}")
+        tables.append(f"{title}: exponents of regret\n\n{to_markdown(rows)}")
         name = f"kappa{ending.replace(' ', '-') or '-tuned'}"
         figures[name] = lost_figure(
             {k: p for k, p in panels.items() if p}, "", log_x=True, ylabel="regret"
@@ -259,9 +261,11 @@ def regret_against(
     for agent, points in problems.items():
         x, totals = along(points, factor)
         rows = rows or [["learner", *(f"{name} {text(a)}" for a in x)]]
-        spread = ("{:.1f} [{:.1f}, {:.1f}]".format(c.mean(), *bootstrap(c)) for c in totals.T)
+        spread = (
+            "{:.1f} [{:.1f}, {:.1f}]".format(c.mean(), *bootstrap_interval(c)) for c in totals.T
+        )
         rows.append([agent, *spread])
-    return f"Regret against {name}\n\n{as_markdown(rows)}"
+    return f"Regret against {name}\n\n{to_markdown(rows)}"
 
 
 def mode_of(agent: str) -> str:

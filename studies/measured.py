@@ -8,23 +8,22 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from upriver.checks import Array
-from upriver.results.analysis import (
-    Sample,
-    bootstrap,
-    counts_of,
-    draws,
-    interval,
+from upriver.results.runs import Sample, to_samples
+from upriver.results.statistics import (
+    bca_interval,
+    binomial_interval,
+    bootstrap_interval,
     paired_difference,
-    samples_of,
-    share_interval,
+    resample_positions,
+    resampling_weights,
 )
-from upriver.results.tables import as_markdown, plain
+from upriver.results.tables import format_setting, to_markdown
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.figure import Figure
 
-    from upriver.experiments.runspec import RunSpec
+    from upriver.experiments.build import RunSpec
     from upriver.experiments.spec import Experiment
 
 
@@ -82,7 +81,7 @@ def measure(experiment: Experiment, table: pa.Table) -> list[Measured]:
     """The samples of an experiment in its own order; the table may hold more runs and seeds."""
     runs = experiment.runs()
     seeds = sorted({run.seed for run in runs})
-    found = {(s.env, s.agent, s.setting): s for s in samples_of(table)}
+    found = {(s.env, s.agent, s.setting): s for s in to_samples(table)}
     times = seconds_of(table)
     given = {
         agent.full_label: {*agent.numbers, *(k for at in agent.at.values() for k in at)}
@@ -96,7 +95,7 @@ def measure(experiment: Experiment, table: pa.Table) -> list[Measured]:
             raise ValueError(
                 f"{run.label} on {run.env} lacks seed {min(missing)}; run the experiment first"
             )
-        sample = sample.only(seeds)
+        sample = sample.select_seeds(seeds)
         cell = cell_of(run, sample, given[run.label])
         seconds = times.get((run.env, run.label, run.setting), float("nan"))
         measured.append(Measured(run, sample, cell, seconds))
@@ -120,14 +119,14 @@ def seconds_of(table: pa.Table) -> dict[tuple[str, str, str], float]:
 
 
 def cell_of(run: RunSpec, sample: Sample, given: Iterable[str]) -> Cell:
-    share, lost = sample.shares(), sample.totals("episodes lost")
-    numbers = ", ".join(f"{k} = {plain(run.numbers[k])}" for k in sorted(given))
+    share, lost = sample.value_shares(), sample.totals("episodes lost")
+    numbers = ", ".join(f"{k} = {format_setting(run.numbers[k])}" for k in sorted(given))
     runs, episodes = sample.values.shape
     locked = int(sample.locked_in().sum())
     return Cell(
         run.env, run.label, run.support or "", run.features or "", run.reward or "", numbers,
-        runs, episodes, float(share.mean()), *bootstrap(share), float(lost.mean()),
-        *bootstrap(lost), locked / runs, *share_interval(locked, runs),
+        runs, episodes, float(share.mean()), *bootstrap_interval(share), float(lost.mean()),
+        *bootstrap_interval(lost), locked / runs, *binomial_interval(locked, runs),
     )  # fmt: skip
 
 
@@ -141,7 +140,7 @@ def pivot(
     at = {place(cell): text(cell) for cell in cells}
     rows, columns = (list(dict.fromkeys(key[i] for key in at)) for i in (0, 1))
     body = [[row, *(at.get((row, column), "") for column in columns)] for row in rows]
-    return as_markdown([[rows_are, *columns], *body])
+    return to_markdown([[rows_are, *columns], *body])
 
 
 def lost_text(cell: Cell) -> str:
@@ -186,7 +185,7 @@ def power(x: Array, totals: Array) -> tuple[float, float, float]:
 
     n = len(totals)
     estimate = slope(totals.mean(axis=0))
-    resampled = slope(counts_of(draws(n, 1000, 0)) @ totals)
+    resampled = slope(resampling_weights(resample_positions(n, 1000, 0)) @ totals)
     without = slope((totals.sum(axis=0) - totals) / (n - 1)) if n > 1 else np.array([estimate])
-    low, high = interval(resampled, estimate, [(n - 1) * (without.mean() - without)])
+    low, high = bca_interval(resampled, estimate, [(n - 1) * (without.mean() - without)])
     return float(estimate), float(low), float(high)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from studies.changing import changing
-from studies.figures import LOST, dots_figure, lost_figure
+from studies.figures import LOST, dots_figure, lost_figure, plot_bonus_scale, plot_regret_rate
 from studies.kappa import kappa
 from studies.measured import (
     Cell,
@@ -34,8 +34,9 @@ from studies.untuned import (
 )
 from upriver.checks import Array
 from upriver.results import plots
-from upriver.results.analysis import Sample, bootstrap, curve_of
-from upriver.results.tables import as_markdown
+from upriver.results.runs import Sample
+from upriver.results.statistics import bootstrap_interval, compute_curve
+from upriver.results.tables import to_markdown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,12 +112,12 @@ def how_much_bonus(measured: Sequence[Measured]) -> Page:
             text = solved_text(scales, [c.share for c in cells])
             rows.append([env, features, name, *text])
         rows.append([env, features, "none, c = 0", "", "", "", f"{greedy[0].share:.3f}"])
-        figure = plots.bonus_sweep_figure(panel, ylabel="share of the optimum")
+        figure = plot_bonus_scale(panel, ylabel="share of the optimum")
         figure.axes[0].set_title(f"{env}, {features} features", fontsize=8)
         figure.axes[0].axhline(KEEPS, color="#767676", linewidth=0.7, linestyle=":", zorder=1)
         figures[f"how-much-bonus-{env}-{features}"] = figure
     head = ["environment", "features", "use of the set", "least c", "largest c", "decades", "best"]
-    return as_markdown([head, *rows]), figures
+    return to_markdown([head, *rows]), figures
 
 
 def misspecification(measured: Sequence[Measured]) -> Page:
@@ -147,7 +148,7 @@ def misspecification(measured: Sequence[Measured]) -> Page:
                 more.append([agent, *("{:+.1f} [{:+.1f}, {:+.1f}]".format(*x) for x in pairs)])
         title = f"S = {size}" if len(by) > 1 else ""
         panels[title] = panel
-        tables += [f"{title}\n\n" if title else "", as_markdown(lost), "\n", as_markdown(more)]
+        tables += [f"{title}\n\n" if title else "", to_markdown(lost), "\n", to_markdown(more)]
     many = max(len(runs) for at in next(iter(by.values())).values() for runs in at.values())
     tables.append(f"\nProblems of each kind: {many}. {runs_text([m.cell for m in measured])}")
     width = "two" if len(panels) > 1 else "one"
@@ -169,25 +170,25 @@ def under(name: str, page: Callable[[Sequence[Measured]], Page]) -> Callable[...
 def over_draws(runs: Sequence[Array]) -> tuple[float, float, float]:
     """(mean, low, high) over drawn problems, or over the runs where there is one problem only."""
     x = np.array([r.mean() for r in runs]) if len(runs) > 1 else runs[0]
-    return (float(x.mean()), *bootstrap(x))
+    return (float(x.mean()), *bootstrap_interval(x))
 
 
 def regret_rate(measured: Sequence[Measured]) -> Page:
     """Cumulative regret against the episode on log axes, with the slope of the last decade."""
     panel, slopes, rows, first = {}, {}, [], 1
     for m in measured:
-        curve = curve_of(m.sample, "regret")
-        last = len(curve.episodes)
+        curve = compute_curve(m.sample, "regret")
+        last = len(curve.x)
         first = min(FIT, last // 10)
-        panel[m.cell.agent] = curve.band(log_spaced(1, last, 80) - 1)
+        panel[m.cell.agent] = curve.at(log_spaced(1, last, 80) - 1)
         slope = slopes[m.cell.agent] = slope_of(m.sample, first)
         rows.append(
             [m.cell.agent, f"{curve.mean[-1]:.1f} [{curve.low[-1]:.1f}, {curve.high[-1]:.1f}]",
              f"{m.cell.lost:.1f}", f"{slope[0]:.2f} [{slope[1]:.2f}, {slope[2]:.2f}]"]
         )  # fmt: skip
     head = ["agent", "regret", "episodes lost", "slope"]
-    figure = plots.rate_figure(panel, slopes, first)
-    return as_markdown([head, *rows]), {"regret-rate": figure}
+    figure = plot_regret_rate(panel, slopes, first)
+    return to_markdown([head, *rows]), {"regret-rate": figure}
 
 
 def unknown_reward(measured: Sequence[Measured]) -> Page:

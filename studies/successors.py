@@ -15,8 +15,8 @@ from studies.measured import (
 )
 from studies.untuned import shares
 from upriver.results import plots
-from upriver.results.analysis import Curve, curve_of
-from upriver.results.tables import as_markdown
+from upriver.results.statistics import Band, compute_curve
+from upriver.results.tables import to_markdown
 
 PUBLISHED = {"RRL-MNL": 20.3, "UCRL-MNL": 4302.3, "ORRL-MNL": 76.2, "UCRL-MNL+": 70.1}
 """Seconds for the first 1,000 episodes in Figure 1c, on the authors' hardware."""
@@ -49,19 +49,19 @@ def cho_figure_1(measured: Sequence[Measured]) -> Page:
         )
         optimal[sample.env] = best
         if sample.agent != "Optimal":
-            curve = curve_of(sample, "return", cumulative=False, window=WINDOW)
+            curve = compute_curve(sample, "return", cumulative=False, window=WINDOW)
             panels.setdefault(sample.env, {})[sample.agent] = thinned(curve)
-            regret.setdefault(sample.env, {})[sample.agent] = thinned(curve_of(sample))
+            regret.setdefault(sample.env, {})[sample.agent] = thinned(compute_curve(sample))
     figures = {
-        "cho-figure-1": plots.learning_curves(panels, optimal, WINDOW),
-        "cho-figure-1-regret": plots.regret_curves(regret, log=True),
+        "cho-figure-1": plots.plot_learning(panels, optimal, WINDOW),
+        "cho-figure-1-regret": plots.plot_regret(regret, log=True),
     }
-    return as_markdown(rows), figures
+    return to_markdown(rows), figures
 
 
-def thinned(curve: Curve) -> plots.Band:
+def thinned(curve: Band) -> Band:
     """A curve at some 200 episodes, evenly spaced on a log axis."""
-    return curve.band(log_spaced(1, len(curve.episodes), 200) - 1)
+    return curve.at(log_spaced(1, len(curve.x), 200) - 1)
 
 
 def all_mnl(measured: Sequence[Measured]) -> Page:
@@ -78,7 +78,7 @@ def all_mnl(measured: Sequence[Measured]) -> Page:
         for env in dict.fromkeys(c.env for c in cells):
             more.append([env, *(minus(here[env, a], here[env, first]) for a in others)])
         tables += [f"{title}: episodes lost, {first} as it comes, the others tuned\n\n{lost}"]
-        tables += [f"{title}: more than {first}, on the same seeds\n\n{as_markdown(more)}"]
+        tables += [f"{title}: more than {first}, on the same seeds\n\n{to_markdown(more)}"]
     tables.append(runs_text([m.cell for m in measured]))
     return "\n".join(tables), {}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from studies.figures import dots_figure, range_figure
+from studies.figures import dots_figure, plot_profile, range_figure
 from studies.measured import (
     Cell,
     Measured,
@@ -20,9 +20,9 @@ from studies.measured import (
 )
 from upriver.checks import Array
 from upriver.results import plots
-from upriver.results.analysis import counts_of, curve_of, draws
+from upriver.results.statistics import compute_curve, resample_positions, resampling_weights
 from upriver.results.styles import TUNED
-from upriver.results.tables import as_markdown
+from upriver.results.tables import to_markdown
 
 SLACK = 0.5
 """Episodes added to both sides of a multiple: nobody cares how many times nothing was lost."""
@@ -52,7 +52,7 @@ def untuned(measured: Sequence[Measured]) -> Page:
         "half an episode more.\n"
     )
     xlabel = "factor: (lost + 0.5) / (best tuned + 0.5)"
-    figure = plots.profile_figure(panels, xlabel, "environments within the factor")
+    figure = plot_profile(panels, xlabel, "environments within the factor")
     return "\n".join(tables), {"untuned": figure}
 
 
@@ -68,7 +68,7 @@ def both(measured: Sequence[Measured]) -> str:
         [agent, *(" / ".join(at[agent, env].get(x, "-") for x in (False, True)) for env in places)]
         for agent in agents
     ]
-    return as_markdown([["agent", *places], *rows])
+    return to_markdown([["agent", *places], *rows])
 
 
 def tuned(m: Measured) -> bool:
@@ -89,7 +89,7 @@ def verdict(measured: Sequence[Measured], agent: str, slack: float = SLACK) -> s
                 [m.cell.env, best.cell.agent, lost_text(best.cell), m.cell.agent, lost_text(m.cell),
                  minus(m, best), "yes" if keeps_up(m.cell.lost, best.cell.lost, slack) else "no"]
             )  # fmt: skip
-    return as_markdown(rows)
+    return to_markdown(rows)
 
 
 def keeps_up(lost: float, best: float, slack: float = SLACK) -> bool:
@@ -111,7 +111,9 @@ def profile(measured: Sequence[Measured], places: Sequence[str]) -> dict[str, pl
         here = [m for m in measured if m.cell.env == env]
         totals = {m.cell.agent: m.sample.totals("episodes lost") for m in here}
         size = len(next(iter(totals.values())))
-        weights = np.vstack([np.full(size, 1 / size), counts_of(draws(size, 500, i))])
+        weights = np.vstack(
+            [np.full(size, 1 / size), resampling_weights(resample_positions(size, 500, i))]
+        )
         means = {agent: weights @ x for agent, x in totals.items()}
         best = np.min([x for agent, x in means.items() if agent.endswith(TUNED)], axis=0)
         for agent, x in means.items():
@@ -149,7 +151,7 @@ def useful_range(measured: Sequence[Measured]) -> Page:
         bars.setdefault(features, {}).setdefault(env, {})[agent] = kept[0], kept[-1]
         rows.append([env, features, agent, f"{kept[0]:g}", f"{kept[-1]:g}", f"{max(share):.3f}"])
     figure = range_figure(bars, "bonus: c, or standard errors")
-    text = f"{as_markdown(rows, words=3)}\n{runs_text([m.cell for m in measured])}"
+    text = f"{to_markdown(rows, words=3)}\n{runs_text([m.cell for m in measured])}"
     return text, {"useful-range": figure}
 
 
@@ -168,14 +170,14 @@ def untuned_long(measured: Sequence[Measured]) -> Page:
     return f"{table}\n{runs_text(cells)}", {"untuned-long": regret_figure(measured)}
 
 
-def regret_figure(measured: Sequence[Measured]) -> Any:
+def regret_figure(measured: Sequence[Measured], unit: str = "episode") -> Any:
     """Cumulative regret on log axes, a panel for each environment."""
     panels: dict[str, dict[str, Any]] = {}
     for m in measured:
-        curve = curve_of(m.sample, "regret")
-        at = log_spaced(1, len(curve.episodes), 80) - 1
-        panels.setdefault(m.cell.env, {})[m.cell.agent] = curve.band(at)
-    return plots.regret_curves(panels, log=True)
+        curve = compute_curve(m.sample, "regret")
+        at = log_spaced(1, len(curve.x), 80) - 1
+        panels.setdefault(m.cell.env, {})[m.cell.agent] = curve.at(at)
+    return plots.plot_regret(panels, log=True, unit=unit)
 
 
 def streams(measured: Sequence[Measured]) -> Page:
@@ -185,7 +187,7 @@ def streams(measured: Sequence[Measured]) -> Page:
     lost = pivot(cells, lambda c: (c.agent, c.env), lost_text)
     drawn = [m for m in measured if m.cell.agent == first.cell.agent or tuned(m)]
     text = f"Steps lost\n\n{lost}\n{verdict(measured, first.run.agent, 0.0)}\n{runs_text(cells)}"
-    return text, {"streams": regret_figure(drawn)}
+    return text, {"streams": regret_figure(drawn, "step")}
 
 
 def how_many_errors(measured: Sequence[Measured]) -> Page:

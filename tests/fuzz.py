@@ -35,8 +35,8 @@ ODD = [
     None, True, -1, 0, 2**40, 10**30, 0.5, np.nan, np.inf, -np.inf, "x", b"x", (), [], {}, object(),
     [[1], [1, 2]], np.zeros(0), np.zeros((0, 3)), np.zeros((2, 2)), np.array("x"),
     np.arange(3) * 1j, np.array([None, 1]), np.full((5, 4), 99), np.full((5, 4), -1), np.int64(7),
-    range(3), RIVER, RIVER.true_task, up.agents.UCRLMNL, lambda *given: 1, np.full((5, 4, 2), np.nan),
-    np.array([2**62]),
+    range(3), RIVER, RIVER.true_task, up.agents.UCRLMNL, lambda *given: 1,
+    np.full((5, 4, 2), np.nan), np.array([2**62]),
 ]  # fmt: skip
 WRITABLE = [x for x in ODD if x is None or isinstance(x, bool | int | float | str | list | tuple)]
 

@@ -9,8 +9,8 @@ In a page, in order and with one memory for the whole page:
     ```{code-cell}          is executed, and shown by whoever builds the pages; %%writefile writes
 
 A line `...` stands for any lines. Words must be equal; numbers may differ by one in their last
-digit, because two machines do not round alike. `python -m tests.pages docs/api.md` puts what is
-printed now into a page.
+digit, because two machines do not round alike. `python -m tests.pages PAGE` puts what is printed
+now into a page.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """The documentation: examples print what is shown, links lead somewhere, nothing is missing."""
 
+import json
 import re
 import subprocess
 import sys
@@ -15,13 +16,15 @@ from upriver.envs import ENVIRONMENTS
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(p for p in DOCS.rglob("*.md") if "_build" not in p.parts)
+NOTEBOOK = "---\nfile_format: mystnb\n"
 WITH_EXAMPLES = [
-    DOCS / "index.md",
-    DOCS / "api.md",
-    DOCS / "horizons.md",
-    *sorted((DOCS / "howto").glob("*.md")),
+    p
+    for p in PAGES
+    if "tables" not in p.parts
+    and not p.read_text().startswith(NOTEBOOK)
+    and re.search(r"^```(pycon|python|console)$", p.read_text(), re.M)
 ]
-MADE_BY_OTHERS = {
+RETURNED = {
     "Plan": "plan.",
     "Run": "run.",
     "Rollouts": "played.",
@@ -29,7 +32,9 @@ MADE_BY_OTHERS = {
     "FittedMNL": "fitted.",
     "TransitionModel": "ward.",
 }
-"""How the examples call what nobody makes by its name."""
+"""The variable that holds an instance in the examples, for classes that users do not construct."""
+REPLACED = {"fit_from_log"}
+"""Public names that `fit_transitions` replaces and that no page mentions any more."""
 LINK = re.compile(r"(?<!\\)\]\(([^)\s]+)\)")
 ROLE = re.compile(r"\{doc\}`(?:[^`<]*<)?([^`>]+)>?`")
 
@@ -39,12 +44,12 @@ def name_of(path):
 
 
 def without_code(text):
-    """A page as links are read in it; a `code span` or a block is no place for a link."""
+    """Return the text of a page without code spans and code blocks, which contain no links."""
     return re.sub(r"(?<!`)`[^`\n{}]+`(?!`)", "", pages.FENCE.sub("", text))
 
 
 def anchors_of(path):
-    """What `#...` may follow the page: its headings as addresses."""
+    """Return the anchors of a page: its headings as they appear in an address."""
     headings = re.findall(r"^#+ (.+)$", pages.FENCE.sub("", path.read_text()), re.M)
     kept = (re.sub(r"[^\w\- ]", "", h.lower()) for h in headings)
     return {h.strip().replace(" ", "-") for h in kept}
@@ -90,25 +95,39 @@ def test_a_page_can_be_brought_up_to_date(tmp_path):
 
 
 def test_every_public_name_has_an_entry_and_an_example():
-    text = (DOCS / "api.md").read_text()
-    entries = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", text, re.M | re.S))
-    assert set(entries) == set(upriver.__all__)
+    entries = {}
+    for path in (DOCS / "reference" / "api").glob("*.md"):
+        found = re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", path.read_text(), re.M | re.S)
+        entries.update(found)
+    assert set(entries) == set(upriver.__all__) - REPLACED
     for name, entry in entries.items():
-        assert f":: upriver.{name}\n" in entry, f"{name} has no signature"
+        assert f":: upriver.{name}" in entry, f"{name} has no signature"
         shown = "\n".join(b.body for b in pages.blocks(entry) if b.kind == "pycon")
-        assert f"up.{name}" in shown or MADE_BY_OTHERS.get(name, "?") in shown, name
+        assert f"up.{name}" in shown or RETURNED.get(name, "?") in shown, name
 
 
-@pytest.mark.parametrize("kind, names", [("agents", AGENTS), ("envs", ENVIRONMENTS)])
-def test_every_agent_and_environment_has_a_page(kind, names):
-    """It is named in code, with or without a size, on a page that the index links."""
-    index = (DOCS / kind / "index.md").read_text()
-    text = "".join(
-        p.read_text() for p in (DOCS / kind).glob("*.md") if p.stem == "index" or p.name in index
-    )
-    for name in names:
-        assert re.search(rf"`{name}(-\d+)?`", index), f"{name} is not in {kind}/index.md"
-        assert len(re.findall(rf"`{name}(?:-\d+)?`", text)) > 1, f"{name} has no page"
+def test_every_agent_has_formulas_and_an_api_entry():
+    """An agent is in the table of its family, on the page of the family, and in the API."""
+    folder = DOCS / "reference" / "agents"
+    index = (folder / "index.md").read_text()
+    families = "".join(p.read_text() for p in folder.glob("*.md") if p.stem != "index")
+    api = (DOCS / "reference" / "api" / "agents.md").read_text()
+    for name, agent in AGENTS.items():
+        assert f"`{name}`" in index, f"{name} is not in reference/agents/index.md"
+        assert f"`{name}`" in families, f"{name} is on no page of a family"
+        assert f":: upriver.agents.{agent.__name__}\n" in api, f"{name} has no entry in the API"
+
+
+def test_every_environment_has_a_section():
+    text = (DOCS / "reference" / "environments.md").read_text()
+    for name in ENVIRONMENTS:
+        assert re.search(rf"`{name}(-\d+)?`", text), f"{name} is not described"
+
+
+@pytest.mark.parametrize("folder", ["tutorials", "howto"])
+def test_tutorials_and_how_to_pages_link_the_glossary(folder):
+    for path in (DOCS / folder).glob("*.md"):
+        assert "{term}`" in path.read_text(), f"{name_of(path)} links no term of the glossary"
 
 
 @pytest.mark.parametrize(
@@ -143,3 +162,6 @@ def test_the_site_builds_without_a_warning(tmp_path):
         )
         assert not fetched, f"{page.name} needs the network: {fetched[0]}"
     assert (tmp_path / "html" / "index.html").exists()
+    index = (tmp_path / "html" / "searchindex.js").read_text()
+    titles = json.loads(index[index.index("{") : index.rindex("}") + 1])["titles"]
+    assert all(title and title != "<no title>" for title in titles)

@@ -14,21 +14,26 @@ from scipy.stats import poisson
 import upriver as up
 from tests import pages
 
-FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
+DOCS = Path(__file__).parents[1] / "docs"
+NOTEBOOKS = {
+    p.stem: p for p in DOCS.rglob("*.md") if p.read_text().startswith("---\nfile_format: mystnb\n")
+}
 CELL = "```{code-cell}\n"
 
 
 def played(name, folder):
     """What the cells of a notebook leave behind."""
     memory: dict = {}
-    pages.run(FOLDER / f"{name}.md", folder, memory=memory)
+    pages.run(NOTEBOOKS[name], folder, memory=memory)
     return memory
 
 
-def test_every_page_is_a_notebook():
-    for path in FOLDER.glob("*.md"):
+def test_every_notebook_has_cells_and_a_download():
+    assert set(NOTEBOOKS) == {"first-hour", "inventory", "gymnasium", "log", "write-an-agent"}
+    for name, path in NOTEBOOKS.items():
         text = path.read_text()
-        assert text.startswith("---\nfile_format: mystnb\n") and text.count(CELL) > 4, path
+        assert text.count(CELL) > 4, path
+        assert f"{{nb-download}}`{name}.ipynb`" in text, path
 
 
 def test_a_cell_that_fails_is_seen(tmp_path):
@@ -80,7 +85,7 @@ def test_log(tmp_path):
 
 
 def test_agent(tmp_path):
-    m = played("agent", tmp_path)
+    m = played("write-an-agent", tmp_path)
     lost = m["lost"].groupby("agent", observed=True).mean()
     assert set(lost.index) == {
         "Curious-1", "Curious-3", "ucrl-mnl-se-one-hot", "ucrl-mnl-se-pooled",
@@ -93,7 +98,7 @@ def test_inventory(tmp_path):
     """Defined in 25 lines, learned within 1% of the optimum, and the optimum is right."""
     m = played("inventory", tmp_path)
     mdp, best, run = m["mdp"], m["best"], m["run"]
-    text = (FOLDER / "inventory.md").read_text()
+    text = NOTEBOOKS["inventory"].read_text()
     cell = text.partition(CELL)[2].partition("```")[0]
     assert sum(bool(line.strip()) for line in cell.splitlines()) <= 25
     # an independent backward induction, by the stock

@@ -6,24 +6,26 @@ The public names, each loaded when it is first used; `__init__.pyi` tells type c
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.2.0.dev0"
+__version__ = "1.0.0.dev0"
 
 HOMES = {
     "mdp": ("FiniteMDP", "Task"),
     "features": ("Features",),
-    "planning": ("Plan", "evaluate", "solve"),
+    "planning": ("Plan", "StationaryPlan", "evaluate", "solve"),
     "play.policy": ("Policy", "load_policy"),
     "play.rollouts": ("Rollouts", "rollouts"),
-    "play.simulate": ("Run", "simulate"),
+    "play.run": ("Run",),
+    "play.simulate": ("simulate",),
     "play.blackbox": ("LearningRun", "learn"),
     "play.checkpoints": ("load_agent", "save_agent"),
-    "results.analysis": ("load_runs",),
+    "results.runs": ("load_runs",),
     "diagnostics": ("coverage", "diagnose"),
     "mnl.fit": ("fit_choices", "fit_mnl"),
     "mnl.fitted": ("FittedMNL",),
-    "logs.fit": ("fit_from_log",),
+    "logs.decision": ("decide",),
+    "logs.fit": ("fit_transitions",),
+    "logs.model": ("TransitionModel",),
     "logs.planning": ("plan_from_model",),
-    "logs.transitions": ("TransitionModel", "fit_transitions"),
     "logs.offpolicy": ("check_policy_value",),
     "logs.value": ("compare_policies", "policy_value"),
 }

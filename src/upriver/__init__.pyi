@@ -7,11 +7,11 @@ from upriver import features as features
 from upriver.diagnostics import coverage as coverage
 from upriver.diagnostics import diagnose as diagnose
 from upriver.features import Features as Features
-from upriver.logs.fit import fit_from_log as fit_from_log
+from upriver.logs.decision import decide as decide
+from upriver.logs.fit import fit_transitions as fit_transitions
+from upriver.logs.model import TransitionModel as TransitionModel
 from upriver.logs.offpolicy import check_policy_value as check_policy_value
 from upriver.logs.planning import plan_from_model as plan_from_model
-from upriver.logs.transitions import TransitionModel as TransitionModel
-from upriver.logs.transitions import fit_transitions as fit_transitions
 from upriver.logs.value import compare_policies as compare_policies
 from upriver.logs.value import policy_value as policy_value
 from upriver.mdp import FiniteMDP as FiniteMDP
@@ -21,6 +21,7 @@ from upriver.mnl.fit import fit_choices as fit_choices
 from upriver.mnl.fit import fit_mnl as fit_mnl
 from upriver.mnl.fitted import FittedMNL as FittedMNL
 from upriver.planning import Plan as Plan
+from upriver.planning import StationaryPlan as StationaryPlan
 from upriver.planning import evaluate as evaluate
 from upriver.planning import optimism as optimism
 from upriver.planning import solve as solve
@@ -32,9 +33,9 @@ from upriver.play.policy import Policy as Policy
 from upriver.play.policy import load_policy as load_policy
 from upriver.play.rollouts import Rollouts as Rollouts
 from upriver.play.rollouts import rollouts as rollouts
-from upriver.play.simulate import Run as Run
+from upriver.play.run import Run as Run
 from upriver.play.simulate import simulate as simulate
-from upriver.results.analysis import load_runs as load_runs
+from upriver.results.runs import load_runs as load_runs
 
 __version__: str
 __all__: list[str]

@@ -1,15 +1,13 @@
 """Tuning: every agent over its declared grid, on seeds that no evaluation uses.
 
-The score of a grid point is its mean cumulative exact value, sum_k V^{pi_k}: what the policies are
-worth, without the noise of the rewards that happened to be drawn. For one setting on all
-environments, values are first divided by the optimal ones. A choice on the edge of its grid matters
-where it is better than the point beside it; then `widen` walks on from it.
+The score of a grid point is its mean cumulative exact value, sum_k V^{pi_k}: the value of the
+policies, without the noise of the sampled rewards. For one choice on all environments, values are
+first divided by the optimal ones. A choice on the edge of its grid matters if it is better than the
+point beside it; `widen` then tries points further out.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,15 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver.checks import Array
-from upriver.experiments import toml
-from upriver.experiments.build import build
-from upriver.experiments.entries import AgentSpec, combinations
+from upriver.experiments.build import RunSpec, build
 from upriver.experiments.execute import Outcome, execute
-from upriver.experiments.runspec import RunSpec
-from upriver.experiments.spec import TUNING_SEEDS, Experiment, parse
-from upriver.experiments.trust import keep_code
+from upriver.experiments.spec import TUNING_SEEDS, AgentEntry, Experiment, combinations, parse
+from upriver.experiments.store import relative_to
 from upriver.mdp.writing import write_file
-from upriver.results.analysis import Sample, bootstrap, load_runs, samples_of
+from upriver.results.runs import Sample, load_runs, to_samples
+from upriver.results.statistics import bootstrap_interval
+from upriver.results.tables import to_csv
 
 ALL = "all environments"
 
@@ -37,7 +34,7 @@ class Point(NamedTuple):
     env: str
     agent: str
     numbers: dict[str, Any]
-    """The numbers tuned, with their values here."""
+    """The tuned settings, with their values here."""
     runs: int
     mean: float
     low: float
@@ -45,84 +42,22 @@ class Point(NamedTuple):
     """95% interval of the mean."""
     chosen: bool
     tied: bool
-    """Whether the runs do not tell it from the chosen one: the paired interval holds 0."""
+    """Whether the paired interval of the difference to the chosen point contains 0."""
 
 
 class Tuned(NamedTuple):
+    """The result of `tune`."""
+
     experiment: Experiment
-    """The experiment with the chosen numbers, on its own evaluation seeds."""
+    """The experiment with the chosen settings, on its own evaluation seeds."""
     points: list[Point]
     warnings: list[str]
     outcome: Outcome
 
 
-def grid_of(agent: AgentSpec) -> list[dict[str, Any]]:
-    """Every combination of the agent's grid.
-
-    The agent's class declares values for each number; the entry's `grid` replaces them, number by
-    number; and a number that the entry fixes is not tuned.
-    """
-    declared: Mapping[str, Any] = {**getattr(agent.cls, "GRID", {}), **agent.grid}
-    axes = {k: v for k, v in declared.items() if k not in agent.numbers or k in agent.grid}
-    for key, values in axes.items():
-        if not len(values):
-            raise ValueError(f"grid of {agent.full_label!r}: {key} has no values")
-    return combinations(axes)
-
-
-def tunable(agent: AgentSpec) -> bool:
-    return bool(grid_of(agent)[0])
-
-
-def tune(
-    experiment: Experiment,
-    out: str | Path,
-    runs: int = 10,
-    shared: bool = False,
-    widen: int = 0,
-    **how: Any,
-) -> Tuned:
-    """Run the grids of an experiment's agents and choose; resumes like any sweep.
-
-    out/runs holds the runs, out/grid.csv every grid point, out/tuned.toml the experiment with the
-    chosen numbers, for `upriver run`. runs: tuning seeds for each grid point. shared: one choice
-    for all environments instead of one for each. widen: steps beyond the edge of a grid, taken one
-    at a time while they are better. how: as for `execute`.
-    """
-    if runs < 2:
-        raise ValueError(f"runs is {runs}; tuning needs at least 2 for an interval")
-    if widen < 0:
-        raise ValueError(f"widen is {widen}; it must be 0 or more")
-    if not any(tunable(agent) for agent in experiment.agents):
-        raise ValueError(f"no agent of {experiment.name!r} has a grid with a number left to tune")
-    seeds = range(TUNING_SEEDS, TUNING_SEEDS + runs)
-    candidates = list_candidates(experiment, seeds, grids(experiment))
-    folder = Path(out)
-    ran = 0
-    for left in range(widen, -1, -1):
-        every = [run for c in candidates for run in c.runs]
-        outcome = execute(every, folder / "runs", **how)
-        ran += outcome.ran
-        if not outcome.complete:
-            return Tuned(experiment, [], ["some runs failed, so nothing was chosen"], outcome)
-        points, warnings = choose(candidates, load_samples(folder / "runs", every), runs, shared)
-        beyond = list_candidates(
-            experiment, seeds, steps_beyond(points, experiment) if left else {}
-        )
-        beyond = list(filter(allowed, beyond))
-        if not beyond:
-            break
-        candidates += beyond
-    outcome = outcome._replace(ran=ran)
-    tuned = with_choices(experiment, points)
-    write_file(folder / "grid.csv", points_csv(points))
-    text = header(experiment, runs, shared, warnings) + tuned.to_toml(folder)
-    write_file(folder / "tuned.toml", text)
-    keep_code(tuned.to_data(), folder)
-    return Tuned(tuned, points, warnings, outcome)
-
-
 class Candidate(NamedTuple):
+    """A grid point of one agent on one environment, and its runs."""
+
     env: str
     agent: str
     numbers: dict[str, Any]
@@ -133,15 +68,89 @@ Lists = dict[tuple[str, str], list[dict[str, Any]]]
 """Points to try, by environment and agent."""
 
 
-def grids(experiment: Experiment) -> Lists:
-    return {
-        (environment.full_label, agent.full_label): grid_of(agent)
+def grid_points(agent: AgentEntry) -> list[dict[str, Any]]:
+    """Return every combination of the values of an agent's grid.
+
+    The agent's class declares values for each setting; the entry's `grid` replaces them, setting by
+    setting; a setting that the entry fixes is not tuned.
+    """
+    declared: Mapping[str, Any] = {**getattr(agent.cls, "GRID", {}), **agent.grid}
+    axes = {k: v for k, v in declared.items() if k not in agent.numbers or k in agent.grid}
+    return combinations(axes)
+
+
+def tune(
+    experiment: Experiment,
+    out: str | Path,
+    runs: int = 10,
+    shared: bool = False,
+    widen: int = 0,
+    **how: Any,
+) -> Tuned:
+    """Play the grids of an experiment's agents and choose; a stopped search continues.
+
+    Parameters
+    ----------
+    experiment
+        The experiment; its own seeds are not used.
+    out
+        The folder: `runs` holds the runs, grid.csv every grid point, tuned.toml the experiment with
+        the chosen settings, for `upriver run`.
+    runs
+        Tuning seeds for each grid point, at least 2.
+    shared
+        Make one choice for all environments instead of one for each.
+    widen
+        Steps beyond the edge of a grid, taken one at a time as long as they are better.
+    how
+        Arguments of `execute`.
+    """
+    if runs < 2:
+        raise ValueError(f"runs is {runs}; tuning needs at least 2 for an interval")
+    if widen < 0:
+        raise ValueError(f"widen is {widen}; it must be 0 or more")
+    grids = {
+        (environment.full_label, agent.full_label): grid
         for environment in experiment.environments
-        for agent in filter(tunable, experiment.agents)
+        for agent in experiment.agents
+        if (grid := grid_points(agent)) != [{}]
     }
+    if not grids:
+        raise ValueError(f"no agent of {experiment.name!r} has a grid with a setting left to tune")
+    seeds = range(TUNING_SEEDS, TUNING_SEEDS + runs)
+    candidates = list_candidates(experiment, seeds, grids)
+    folder = Path(out)
+    ran = 0
+    for left in range(widen, -1, -1):
+        every = [run for c in candidates for run in c.runs]
+        outcome = execute(every, folder / "runs", **how)
+        ran += outcome.ran
+        if not outcome.complete:
+            return Tuned(experiment, [], ["some runs failed, so nothing was chosen"], outcome)
+        settings = {run.setting for run in every}
+        found = [s for s in to_samples(load_runs(folder / "runs")) if s.setting in settings]
+        samples = {(s.env, s.agent, s.setting): s for s in found}
+        points, warnings = choose(candidates, samples, runs, shared)
+        further = list_candidates(
+            experiment, seeds, steps_beyond(points, experiment) if left else {}
+        )
+        further = [c for c in further if is_allowed(c)]
+        if not further:
+            break
+        candidates += further
+    tuned = with_choices(experiment, points)
+    rows = [
+        [p.env, p.agent, json.dumps(p.numbers), *p[3:7], int(p.chosen), int(p.tied)] for p in points
+    ]
+    head = ["env", "agent", "numbers", "runs", "mean", "ci_low", "ci_high", "chosen", "tied"]
+    write_file(folder / "grid.csv", to_csv(head, rows))
+    text = tuned.to_toml(lambda file: relative_to(file, folder.absolute()))
+    write_file(folder / "tuned.toml", make_header(experiment, runs, shared, warnings) + text)
+    return Tuned(tuned, points, warnings, outcome._replace(ran=ran))
 
 
 def list_candidates(experiment: Experiment, seeds: range, lists: Lists) -> list[Candidate]:
+    """Return the points of `lists` with their runs."""
     found = []
     for environment in experiment.environments:
         place = environment.full_label
@@ -153,8 +162,8 @@ def list_candidates(experiment: Experiment, seeds: range, lists: Lists) -> list[
     return found
 
 
-def allowed(candidate: Candidate) -> bool:
-    """Whether the agent takes these numbers: a probability ends at 1."""
+def is_allowed(candidate: Candidate) -> bool:
+    """Whether the agent accepts these settings: a probability, for example, ends at 1."""
     try:
         build(candidate.runs[0])
     except ValueError:
@@ -162,56 +171,59 @@ def allowed(candidate: Candidate) -> bool:
     return True
 
 
-def load_samples(folder: Path, runs: list[RunSpec]) -> dict[Any, Sample]:
-    settings = {run.setting for run in runs}
-    found = (s for s in samples_of(load_runs(folder)) if s.setting in settings)
-    return {(s.env, s.agent, s.setting): s for s in found}
-
-
 def choose(
     candidates: list[Candidate], samples: dict[Any, Sample], runs: int, shared: bool
 ) -> tuple[list[Point], list[str]]:
-    """The best point of each agent, per environment or over all, and what is doubtful about it."""
+    """Return all points, the best of each agent marked, and what is doubtful about the choices.
+
+    samples: {(environment, agent, setting): the runs}.
+    """
     groups: dict[tuple[str, str], list[tuple[dict[str, Any], list[Array]]]] = {}
     for c in candidates:
         sample = samples[c.env, c.agent, c.runs[0].setting]
-        chosen = np.isin(sample.seeds, [r.seed for r in c.runs])
-        scores = sample.totals("value")[chosen]
+        used = np.isin(sample.seeds, [r.seed for r in c.runs])
+        scores = sample.totals("value")[used]
         if shared:
-            scores = scores / sample.optimal_values[chosen].sum(axis=1)
+            scores = scores / sample.optimal_values[used].sum(axis=1)
         group = groups.setdefault((ALL if shared else c.env, c.agent), [])
         same = [scored for numbers, scored in group if numbers == c.numbers]
         if same:
             same[0].append(scores)
         else:
             group.append((c.numbers, [scores]))
-    points, warnings = [], []
+    points = []
     for (env, agent), group in groups.items():
         means = [float(np.mean([s.mean() for s in scores])) for _, scores in group]
         best = int(np.argmax(means))
         for i, (numbers, scores) in enumerate(group):
-            low, high = bootstrap(scores)
+            low, high = bootstrap_interval(scores)
             pairs = [b - s for b, s in zip(group[best][1], scores, strict=True)]
-            tied = i != best and bootstrap(pairs)[0] <= 0.0
+            tied = i != best and bootstrap_interval(pairs)[0] <= 0.0
             points.append(Point(env, agent, numbers, runs, means[i], low, high, i == best, tied))
-    for (env, agent), group in grouped(points).items():
-        warnings += doubts(env, agent, group)
-    return points, warnings
+    return points, [doubt for group in group_points(points) for doubt in list_doubts(group)]
+
+
+def group_points(points: list[Point]) -> list[list[Point]]:
+    """Return the points of each environment and agent."""
+    found: dict[tuple[str, str], list[Point]] = {}
+    for p in points:
+        found.setdefault((p.env, p.agent), []).append(p)
+    return list(found.values())
 
 
 class Edge(NamedTuple):
-    """An end of the values of a number that were tried, where the choice lies on it."""
+    """An end of the values of a setting that were tried, if the choice lies on it."""
 
     key: str
     value: float
     beside: float
     """The next value inside."""
     matters: bool
-    """Whether the runs tell the choice from the point beside it."""
+    """Whether the runs distinguish the choice from the point beside it."""
 
     @property
     def beyond(self) -> float | None:
-        """The value one step further out, in the proportion of the last step; none below 0."""
+        """The value one step further out, in the ratio of the last step; None beside 0."""
         if self.value == 0:
             return None
         step = self.value * (self.value / self.beside if self.beside else 2.0)
@@ -219,8 +231,8 @@ class Edge(NamedTuple):
         return max(round(step), 1) if whole else float(f"{step:.3g}")
 
 
-def edges(points: list[Point]) -> list[Edge]:
-    """The edges that the chosen one of these points lies on, along the lines through it."""
+def find_edges(points: list[Point]) -> list[Edge]:
+    """Return the edges that the chosen one of these points lies on, along each setting."""
     best = next(p for p in points if p.chosen)
     found = []
     for key, value in best.numbers.items():
@@ -236,97 +248,67 @@ def edges(points: list[Point]) -> list[Edge]:
 
 
 def steps_beyond(points: list[Point], experiment: Experiment) -> Lists:
-    """For each choice on an edge that matters, the point one step further out."""
+    """Return, for each choice on an edge that matters, the point one step further out."""
     found: Lists = {}
     places = [environment.full_label for environment in experiment.environments]
-    for (env, agent), group in grouped(points).items():
+    for group in group_points(points):
         best = next(p for p in group if p.chosen)
-        for edge in edges(group):
+        for edge in find_edges(group):
             if edge.matters and edge.beyond not in (None, edge.value):
-                for place in places if env == ALL else [env]:
+                for place in places if best.env == ALL else [best.env]:
                     further = best.numbers | {edge.key: edge.beyond}
-                    found.setdefault((place, agent), []).append(further)
+                    found.setdefault((place, best.agent), []).append(further)
     return found
 
 
-def grouped(points: list[Point]) -> dict[tuple[str, str], list[Point]]:
-    found: dict[tuple[str, str], list[Point]] = {}
-    for p in points:
-        found.setdefault((p.env, p.agent), []).append(p)
-    return found
-
-
-def doubts(env: str, agent: str, points: list[Point]) -> list[str]:
-    """Sentences about a choice on the edge of its grid, or one that the runs do not single out."""
+def list_doubts(points: list[Point]) -> list[str]:
+    """Return sentences about a choice on the edge of its grid, or one that ties with others."""
+    which = f"{points[0].agent} on {points[0].env}"
     found = []
-    for edge in edges(points):
-        which = "lowest" if edge.value < edge.beside else "highest"
+    for edge in find_edges(points):
         end = ": extend the grid" if edge.matters else f", and ties with {edge.beside:g} beside it"
         if edge.value == 0:
             end = ", which cannot be lowered"
-        found.append(f"{agent} on {env}: {edge.key} = {edge.value:g} is the {which} tried{end}")
+        extreme = "lowest" if edge.value < edge.beside else "highest"
+        found.append(f"{which}: {edge.key} = {edge.value:g} is the {extreme} value tried{end}")
     tied = sum(p.tied for p in points)
     if tied:
         found.append(
-            f"{agent} on {env}: {tied} of the {len(points) - 1} other points tie with the best; "
-            "the first with the highest mean was taken"
+            f"{which}: {tied} of the {len(points) - 1} other points tie with the best; "
+            "the first with the highest mean was chosen"
         )
     return found
 
 
 def with_choices(experiment: Experiment, points: list[Point]) -> Experiment:
-    """The experiment with the chosen numbers in its entries."""
+    """Return the experiment with the chosen settings in its entries."""
     chosen = {(p.env, p.agent): p.numbers for p in points if p.chosen and p.numbers}
     data = experiment.to_data()
-    data["agents"] = []
-    for agent in experiment.agents:
-        plain = agent.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-        plain.pop("grid", None)
+    for agent, plain in zip(experiment.agents, data["agents"], strict=True):
         everywhere = chosen.get((ALL, agent.full_label), {})
-        plain.update(everywhere)
         at = {}
         for environment in experiment.environments:
             place = environment.full_label
-            # a choice for all is not overruled by what the entry said for one
+            # a choice for all environments replaces what the entry said for one
             own = {k: v for k, v in agent.at.get(place, {}).items() if k not in everywhere}
             own |= chosen.get((place, agent.full_label), {})
             at |= {place: own} if own else {}
-        plain.pop("at", None)
-        plain |= {"at": at} if at else {}
-        data["agents"].append(plain)
+        plain.pop("grid", None)
+        plain |= {**everywhere, "at": at}
     return parse(data, experiment.name)
 
 
-def header(experiment: Experiment, runs: int, shared: bool, warnings: list[str]) -> str:
-    """Comments that say where the numbers come from."""
+def make_header(experiment: Experiment, runs: int, shared: bool, warnings: list[str]) -> str:
+    """Return comments that say how the settings were chosen."""
     how = "one choice for all environments" if shared else "one choice for each environment"
     lines = [
         f"Chosen by `upriver tune`: {how}, by mean cumulative exact value over {runs} runs",
         f"with seeds {TUNING_SEEDS} to {TUNING_SEEDS + runs - 1}; every grid point is in grid.csv.",
-        *(
-            f"Grid of {agent.full_label}: "
-            + (", ".join(f"{k} in {toml.scalar(sorted_axis(agent, k))}" for k in keys) or "none")
-            for agent in experiment.agents
-            for keys in [list(grid_of(agent)[0])]
-        ),
-        *(f"Warning: {w}." for w in warnings),
     ]
+    for agent in experiment.agents:
+        points = grid_points(agent)
+        axes = {key: list(dict.fromkeys(p[key] for p in points)) for key in points[0]}
+        text = ", ".join(f"{key} in {json.dumps(values)}" for key, values in axes.items())
+        lines.append(f"Grid of {agent.full_label}: {text or 'none'}")
+    lines += [f"Warning: {warning}." for warning in warnings]
     return "".join(f"# {line}\n" for line in lines) + "\n"
-
-
-def sorted_axis(agent: AgentSpec, key: str) -> list[Any]:
-    return list(dict.fromkeys(point[key] for point in grid_of(agent)))
-
-
-def points_csv(points: list[Point]) -> str:
-    sink = io.StringIO()
-    writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(
-        ["env", "agent", "numbers", "runs", "mean", "ci_low", "ci_high", "chosen", "tied"]
-    )
-    for p in points:
-        writer.writerow(
-            [p.env, p.agent, json.dumps(p.numbers), p.runs, repr(p.mean), repr(p.low),
-             repr(p.high), int(p.chosen), int(p.tied)]
-        )  # fmt: skip
-    return sink.getvalue()

@@ -19,7 +19,8 @@ def draws_of(agent, state, n):
         copy = np.random.Generator(np.random.PCG64())
         copy.bit_generator.state = rng.bit_generator.state
         out = np.empty((1, task.n_triples))
-        kernels.tabular.normalise(task.indptr, copy.standard_gamma(shape / agent.inflation), out)
+        draws = copy.standard_gamma(shape / agent.inflation)
+        kernels.tabular.normalize_pairs(task.indptr, draws, out)
         plan = agent.plan(state, rng)
         if i < 10:
             dense = np.zeros((task.n_states, task.n_actions, task.n_states))
@@ -61,7 +62,7 @@ def test_inflation_spreads_the_draws():
 def test_a_draw_that_underflows_is_uniform():
     prob = np.empty((1, 5))
     weights = np.array([0.0, 0.0, 3.0, 1.0, 0.0])
-    kernels.tabular.normalise(np.array([0, 2, 4, 5]), weights, prob)
+    kernels.tabular.normalize_pairs(np.array([0, 2, 4, 5]), weights, prob)
     assert prob.tolist() == [[0.5, 0.5, 0.75, 0.25, 1.0]]
 
 

@@ -6,7 +6,7 @@ import pytest
 import upriver as up
 from tests.mnl import plain_online as plain
 from upriver.mnl import likelihood
-from upriver.mnl.sampling import sample
+from upriver.mnl.model import sample
 
 
 def learned(per_step=False, **fields):

@@ -8,6 +8,11 @@ from upriver.agents import rewards
 from upriver.agents.protocol import Episode
 
 
+def sums_of(total, visits):
+    """Sums of rewards of 0 or 1, whose squares are themselves."""
+    return rewards.RewardSums(total, visits, total)
+
+
 @pytest.fixture
 def task():
     return up.envs.riverswim(3, horizon=4).true_task.with_unknown_reward()
@@ -49,21 +54,19 @@ def test_the_hoeffding_width_covers_the_mean(task):
     for _ in range(100):
         paid = (rng.random((steps, size)) < mean).cumsum(axis=0)  # the hardest rewards: 0 or 1
         for n in range(1, steps + 1):
-            sums = rewards.RewardSums.from_file(paid[n - 1].astype(float), np.full(size, float(n)))
+            sums = sums_of(paid[n - 1].astype(float), np.full(size, float(n)))
             if (rewards.optimistic_reward(task, sums, scale)[0] < mean).any():
                 missed += 1
                 break
     assert missed <= 0.1 * 100
     # and a width of a quarter of it does not, so the test can tell
-    sums = rewards.RewardSums.from_file(paid[0].astype(float), np.ones(size))
+    sums = sums_of(paid[0].astype(float), np.ones(size))
     assert (rewards.optimistic_reward(task, sums, scale / 16)[0] < mean).any()
 
 
 def test_posterior_draws_follow_the_beta(task):
     rng = np.random.default_rng(5)
-    sums = rewards.RewardSums.from_file(
-        np.array([0, 3.0, 0, 8, 0.5, 0]), np.array([0, 4.0, 9, 8, 1, 0])
-    )
+    sums = sums_of(np.array([0, 3.0, 0, 8, 0.5, 0]), np.array([0, 4.0, 9, 8, 1, 0]))
     drawn = np.concatenate([rewards.posterior_reward(task, sums, rng) for _ in range(4000)])
     assert drawn.mean(axis=0) == pytest.approx((1 + sums.total) / (2 + sums.visits), abs=0.02)
     assert ((drawn >= 0) & (drawn <= 1)).all()
@@ -71,5 +74,5 @@ def test_posterior_draws_follow_the_beta(task):
 
 def test_rounding_of_the_sums_is_harmless(task):
     total = np.full(6, 0.1) * 3  # a shade above 0.3
-    sums = rewards.RewardSums.from_file(total, np.full(6, 0.3))
+    sums = sums_of(total, np.full(6, 0.3))
     assert np.isfinite(rewards.posterior_reward(task, sums, np.random.default_rng(0))).all()

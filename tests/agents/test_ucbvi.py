@@ -46,15 +46,15 @@ def test_bernstein_by_hand():
     mean, variance = (2 * 0.2 + 0.4) / 3, 2 / 9 * 0.2**2
     expected = 0.1 + mean + 0.5 * np.sqrt(variance / 3) + 0.5 / 3
     assert plan.q(0)[0, 0] == pytest.approx(expected)
-    assert state.arrivals.tolist() == [[3, 0], [2, 1], [3, 0]]
+    assert state.state_visits.tolist() == [[3, 0], [2, 1], [3, 0]]
 
 
 def test_theory_constants():
     task = two_states().task("full")
     size = np.log(5 * 2 * 2 * 10 * 2 / 0.1)
     assert theory_hoeffding(10, 0.1)(task) == pytest.approx([14 * size] * 2)
-    arrivals = np.array([[5.0, 0], [1e9, 0], [3, 2]])
-    variance, linear, doubt = theory_bernstein(10, 0.1)(task, arrivals)
+    state_visits = np.array([[5.0, 0], [1e9, 0], [3, 2]])
+    variance, linear, doubt = theory_bernstein(10, 0.1)(task, state_visits)
     assert variance == pytest.approx(8 * size) and linear == pytest.approx([28 * size / 3] * 2)
     assert doubt[0] == pytest.approx([8 * 1e4 * 8 * 4 * 2 * size**2 / 1e9, 32])
     assert doubt[1] == pytest.approx([32, 32])

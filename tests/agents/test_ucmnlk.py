@@ -1,4 +1,4 @@
-"""UCMNLK and the plans of learners without a last step: optimism, coverage, hand cases."""
+"""UCMNLK and plans for an infinite horizon: optimism, coverage, hand cases."""
 
 from dataclasses import fields
 
@@ -8,9 +8,9 @@ import pytest
 import upriver as up
 from tests.reference import best_within
 from upriver.mnl.online import mirror_radius, mirror_regularization, theory_step
-from upriver.planning.infinite_horizon import plan_errors, plan_for, plan_l1
+from upriver.planning.infinite_horizon import plan_l1, plan_model, plan_standard_errors
 
-WORD = np.uint64(7)
+TIE_SEED = np.uint64(7)
 
 
 def infinite_horizon(seed, discount=0.9):
@@ -20,13 +20,13 @@ def infinite_horizon(seed, discount=0.9):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_without_a_radius_it_is_the_optimum(seed):
-    mdp, task = endless(seed)
+    mdp, task = infinite_horizon(seed)
     prob, reward = mdp.probability[0], task.reward_rows[0]
     best = up.solve(mdp).v
     for plan in (
-        plan_for(task, prob, reward, WORD),
-        plan_l1(task, prob, reward, np.zeros(len(task.sizes)), WORD, 0.9),
-        plan_errors(task, prob, reward, np.zeros(task.square_start[-1]), 2.0, WORD),
+        plan_model(task, prob, reward, TIE_SEED),
+        plan_l1(task, prob, reward, np.zeros(len(task.sizes)), TIE_SEED, 0.9),
+        plan_standard_errors(task, prob, reward, np.zeros(task.square_start[-1]), 2.0, TIE_SEED),
     ):
         np.testing.assert_allclose(plan.v[0], best, atol=1e-5)
         np.testing.assert_allclose(up.evaluate(mdp, plan).v, best, atol=1e-5)
@@ -34,10 +34,10 @@ def test_without_a_radius_it_is_the_optimum(seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_extended_plans_are_fixed_points_of_a_plain_sweep(seed, rng):
-    mdp, task = endless(seed)
+    mdp, task = infinite_horizon(seed)
     prob, reward = mdp.probability[0], task.reward_rows[0]
     radius = rng.random(len(task.sizes))
-    v = plan_l1(task, prob, reward, radius, WORD, 0.9).v[0]
+    v = plan_l1(task, prob, reward, radius, TIE_SEED, 0.9).v[0]
     q = np.empty(len(task.sizes))
     for g in range(len(q)):
         rows = slice(task.indptr[g], task.indptr[g + 1])
@@ -59,7 +59,7 @@ def test_extended_plans_are_fixed_points_of_a_plain_sweep(seed, rng):
         rows = slice(task.indptr[g], task.indptr[g + 1])
         values, p = v[task.successors[rows]], state.model.prob[0][rows]
         n = len(p)
-        inner = state.model.geometry[0][task.square_start[g] :][: n * n].reshape(n, n)
+        inner = state.model.inverse_products[0][task.square_start[g] :][: n * n].reshape(n, n)
         size, axes = np.linalg.eigh(inner)
         phi = axes * np.sqrt(np.maximum(size, 0.0))  # rows with these inner products
         jacobian = p[:, None] * (phi - p @ phi)
@@ -82,7 +82,7 @@ def coverage(mdp, agent, best, seeds):
     class Watch(up.agents.UCMNLK):
         def plan(self, state, rng):
             plan = super().plan(state, rng)
-            size = np.minimum(2.0 * self.beta(state) * state.model.width[0], 2.0)
+            size = np.minimum(2.0 * self.beta(state) * state.model.max_norm[0], 2.0)
             far = task.by_pair(np.abs(state.model.prob[0] - mdp.probability[0]))
             held.append(bool((far <= size + 1e-12).all()))
             assert not held[-1] or (plan.v[0] >= best - 1e-5).all()
@@ -101,14 +101,14 @@ def test_the_set_holds_the_truth_and_plans_are_optimistic(discount):
     theta = np.array([np.log(1 / 3), np.log(1 / 3), 0.01 / 0.1875, 0.01 / 0.1875])
     bound = float(np.linalg.norm(theta)) + 0.1
     theory = up.agents.UCMNLK(
-        mdp.true_task, phi, mirror_radius(bound), theory_step(phi, bound),
-        mirror_regularization(phi, bound), bound, n_steps=400,
+        mdp.true_task, phi, mirror_radius(bound), mirror_regularization(phi, bound),
+        step_size=theory_step(phi, bound), theta_bound=bound, n_steps=400,
     )  # fmt: skip
     best = up.solve(mdp, discount=theory.gamma).v
     assert coverage(mdp, theory, best, 10) >= 0.95
     for beta, low, high in ((2.0, 0.95, 1.0), (0.05, 0.0, 0.5)):  # and so that it can fail
         agent = up.agents.UCMNLK(
-            mdp.true_task, phi, up.radii.constant_radius(beta), 1.0, n_steps=400
+            mdp.true_task, phi, up.radii.constant_radius(beta), step_size=1.0, n_steps=400
         )
         assert low <= coverage(mdp, agent, best, 10) <= high
 

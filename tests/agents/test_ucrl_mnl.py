@@ -94,7 +94,7 @@ def test_algorithm_one_from_the_whole_history(rng, kind, per_step, changing):
             q = np.empty((4, 2))
             for s, a, rows in groups(task):
                 m = max(np.sqrt(phi[i] @ inverse @ phi[i]) for i in rows)
-                assert state.model.width[core, 2 * s + a] == pytest.approx(m, abs=1e-10)
+                assert state.model.max_norm[core, 2 * s + a] == pytest.approx(m, abs=1e-10)
                 reward = mdp.reward[h, s, a] if mdp.reward.ndim == 3 else mdp.reward[s, a]
                 expected = np.exp(log_p[rows]) @ v[task.successors[rows]]
                 q[s, a] = reward + expected + 2 * 3 * beta * m
@@ -116,7 +116,7 @@ def test_per_step_is_one_estimator_for_each_step(rng):
         for h in range(3):
             model = single[h].model
             np.testing.assert_allclose(state.model.theta[h], model.theta[0], atol=1e-8)
-            np.testing.assert_allclose(state.model.width[h], model.width[0], atol=1e-12)
+            np.testing.assert_allclose(state.model.max_norm[h], model.max_norm[0], atol=1e-12)
             step = Episode(
                 episode.states[h : h + 2], episode.actions[h : h + 1], episode.rewards[h : h + 1]
             )
@@ -152,7 +152,7 @@ def test_geometry_and_determinant_follow_the_gram_matrix(rng):
         whole = gram(task, made.matrix, counts, lam_k(k))
         inner = made.matrix @ np.linalg.inv(whole) @ made.matrix.T
         for g, (_, _, rows) in enumerate(groups(task)):
-            block = state.model.geometry[0, task.square_start[g] : task.square_start[g + 1]]
+            block = state.model.inverse_products[0, task.square_start[g] : task.square_start[g + 1]]
             np.testing.assert_allclose(
                 block.reshape(len(rows), -1), inner[np.ix_(rows, rows)], atol=1e-10
             )

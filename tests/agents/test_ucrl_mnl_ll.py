@@ -70,8 +70,8 @@ def test_the_local_norm_is_wider_than_that_of_the_gram_matrix():
         features, gram, np.empty(0, int), np.empty(0, int), everything=True, local=False
     )
     assert gram.theta == pytest.approx(local.model.theta, abs=1e-6)
-    visited = gram.width < gram.width.max() - 1e-9
-    assert (local.model.width[visited] > gram.width[visited]).all()
+    visited = gram.max_norm < gram.max_norm.max() - 1e-9
+    assert (local.model.max_norm[visited] > gram.max_norm[visited]).all()
 
 
 def test_bad_inputs_are_named():

@@ -14,7 +14,7 @@ from upriver.planning import optimism
 
 def fitted(features, counts, lam=1.0):
     """The local model of given counts (n,)."""
-    model = mnl.start(features, lam, 1, with_geometry=True, local=True)
+    model = mnl.start(features, lam, 1, with_products=True, local=True)
     model.counts[0] = counts
     none = np.empty(0, np.int64)
     mnl.bring_up_to_date(features, model, none, none, everything=True, local=True)
@@ -76,8 +76,8 @@ def test_a_factor_of_the_geometry_plans_as_the_products_do(spread, per_step):
     shared = up.envs.random_mnl_features(task)
     features = up.features.pooled(shared, spread) if spread else shared
     agent = up.agents.UCRLMNLSE(task, features, per_step=per_step)
-    whole = mnl.start(features, 1.0, 6 if per_step else 1, with_geometry=True, local=True)
-    assert agent.init().model.geometry.size < 0.3 * whole.geometry.size
+    whole = mnl.start(features, 1.0, 6 if per_step else 1, with_products=True, local=True)
+    assert agent.init().model.inverse_products.size < 0.3 * whole.inverse_products.size
     for episode, state, plan in play(agent, mdp, 4):
         model, none = whole._replace(counts=state.model.counts), np.empty(0, np.int64)
         mnl.bring_up_to_date(features, model, none, none, everything=True, local=True)

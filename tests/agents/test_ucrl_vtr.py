@@ -115,10 +115,10 @@ def test_the_factor_survives_rounding():
     """X and its Gram matrix of rank one, 1e12 times the ridge: a pivot cancels to nothing."""
     x, lam = np.array([3.0, 1.0, 7.0]), 1e-6
     matrix = 1e12 * np.outer(x, x) + lam * np.eye(3)
-    kernels.gram.cholesky.py_func(matrix, 3, lam)
+    kernels.gram.cholesky(matrix, 3, lam)
     assert (np.diag(matrix) >= np.sqrt(lam)).all()
     root = np.empty(9)
-    kernels.linear.invert_lower.py_func(matrix, 3, root, 0)
+    kernels.linear.invert_lower(matrix, 3, root, 0)
     assert np.isfinite(root).all()
     np.testing.assert_allclose(root.reshape(3, 3) @ np.tril(matrix), np.eye(3), atol=1e-6)
 
@@ -149,3 +149,14 @@ def test_the_default_learns_with_local_support(name, most):
     mdp = up.envs.make(name)
     runs = [up.simulate(mdp, up.agents.UCRLVTR(mdp.task("local")), 200, seed=s) for s in range(5)]
     assert np.mean([run.regret.sum() / run.optimal_values[0] for run in runs]) < most
+
+
+def test_a_plan_in_the_users_units_is_refused():
+    """`update` regresses on the values of the plan, so their scale matters."""
+    mdp = up.FiniteMDP.from_arrays(np.full((2, 2, 2), 0.5), [[-40.0, 7.0], [3.0, 90.0]], 4)
+    agent = up.agents.UCRLVTR(mdp.task("full"))
+    run = up.simulate(mdp, agent, 2)
+    episode = up.agents.protocol.Episode(np.zeros(5, int), np.zeros(4, int), np.zeros(4))
+    with pytest.raises(ValueError, match="plan is in the user's units"):
+        agent.update(run.state, run.plan, episode)
+    agent.update(run.state, agent.plan(run.state, np.random.default_rng(0)), episode)

@@ -1,11 +1,11 @@
 """Benchmarks run, say what they skip, and compare two versions in units of the yardstick."""
 
 import pytest
+from benchmarks.__main__ import FAMILIES, ONE_THREAD, main, measure
+from benchmarks.timing import Measurement, SkippedComparison
 
 import upriver as up
 from benchmarks import choices, compare, peers, planning, report, timing
-from benchmarks.__main__ import FAMILIES, ONE_THREAD, main, measure
-from benchmarks.timing import Measurement, SkippedComparison
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,13 @@
 """`upriver decide`: from a log to a page, in a browser, and what it refuses."""
 
+import html
+import re
+import shlex
+
 import numpy as np
 import pytest
 
+import upriver as up
 from upriver.cli import main
 
 from ..browser import Browser, needs_browser
@@ -70,7 +75,10 @@ def test_a_process_that_never_ends(discount, value, tmp_path, capsys):
     assert main(["decide", str(file), *words, "--discount", discount, "--out", str(page)]) == 0
     said = capsys.readouterr().out
     assert float(said.split("worth ")[1].split()[0]) == pytest.approx(value, rel=0.08)
-    assert "At every step." in page.read_text() and "there is none" in page.read_text()
+    assert (
+        "At every step." in page.read_text()
+        and "infinite horizon does not have" in page.read_text()
+    )
     for more in (["--horizon", "6", "--discount", "0.9"], [], ["--discount", "0.9", "--episode",
                  "patient"], ["--discount", "1.5"]):  # fmt: skip
         assert main(["decide", str(file), *words, *more, "--out", str(page)]) == 2
@@ -82,18 +90,67 @@ def test_a_process_that_never_ends(discount, value, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("sick=1",), "--reward names 'sick'; states are 'ill', 'well'"),
-        (("well",), "--reward is 'well'; it must be state=number,... or a column"),
+        (("sick=1",), "reward names 'sick'; the states are ill, well"),
+        (("well",), "has no column 'well'; it has 'patient', 'step', 'state'"),
+        (("patient",), "column 'patient' of"),
+        (("well=1,well=2",), "--reward names 'well' more than once"),
         (("well=much",), "--reward has 'well=much'; it must be name=number"),
-        (("well=1", "--start", "dead"), "--start is 'dead'"),
+        (("well=1", "--start", "dead"), "start names 'dead'; the states are ill, well"),
         (("well=1", "--episode", "visit"), "has no column 'visit'"),
     ],
 )
 def test_what_is_refused(words, message, tmp_path, capsys):
     file = write_log(tmp_path)
     assert main(["decide", str(file), *WORDS, *words, "--out", str(tmp_path / "x.html")]) == 2
-    assert message.replace("'ill', 'well'", "ill, well") in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "x.html").exists()
+
+
+def test_the_command_on_the_page_makes_the_same_page(tmp_path, capsys):
+    """Of a log whose name a shell and a browser would read as something else."""
+    folder = tmp_path / "a b; touch pwned"
+    folder.mkdir()
+    file, page = write_log(folder), tmp_path / "page.html"
+    file = file.rename(folder / "<script>alert(1)</script> $(x).csv".replace("/", ""))
+    words = [*WORDS, "well=10,ill=-2", "--episode", "patient", "--confidence", "0.9", "--out"]
+    assert main(["decide", str(file), *words, str(page)]) == 0
+    first = page.read_text()
+    assert "<script" not in first
+    footer = html.unescape(re.search(r"<footer><p>(.*)</p></footer>", first)[1])
+    assert "<script>alert(1)" in footer and "--confidence 0.9" in footer
+    page.unlink()
+    assert main(shlex.split(footer)[1:]) == 0
+    assert page.read_text() == first
+
+
+def test_the_library_makes_what_the_command_makes(tmp_path, capsys):
+    import pandas as pd
+
+    file, page = write_log(tmp_path), tmp_path / "page.html"
+    words = ["--cluster", "patient", "--episode", "patient", "--out", str(page)]
+    assert main(["decide", str(file), *WORDS, "well=10,ill=-2", *words]) == 0
+    frame = pd.read_csv(file)
+    made = up.decide(frame, "next_state:action", reward={"well": 10, "ill": -2}, horizon=6,
+                     cluster="patient", episode="patient")  # fmt: skip
+    assert made.summary() in capsys.readouterr().out
+    assert made.checks.rows[0]["value"] == pytest.approx(made.value.value)
+    assert made.gain.value == pytest.approx(made.value.value - made.behaviour.value)
+    assert made.bound < made.value.value and made.model.fitted.n_clusters == 300
+    assert made.save(tmp_path / "other.html").read_text() == made.to_html()
+    assert "upriver.decide" in made.to_html()
+
+
+def test_covariates_may_be_words_and_gaps_are_refused_or_dropped(tmp_path, capsys):
+    file, page = write_log(tmp_path), tmp_path / "page.html"
+    lines = file.read_text().splitlines()
+    ward = ["ward", *(("east", "west")[i % 2] for i in range(len(lines) - 2)), ""]
+    file.write_text("\n".join(f"{a},{b}" for a, b in zip(lines, ward, strict=True)))
+    words = ["--formula", "next_state:action + next_state:ward", "--reward", "well=1", "--horizon",
+             "6", "--at", "ward=east", "--out", str(page)]  # fmt: skip
+    assert main(["decide", str(file), *words]) == 2
+    assert f"{file}:1801 has no 'ward'" in capsys.readouterr().err
+    assert main(["decide", str(file), *words, "--missing", "drop"]) == 0
+    assert "1 without &#x27;ward&#x27;" in page.read_text()
 
 
 @needs_browser

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from upriver.cli import COMMANDS, application, main
+from upriver.cli import COMMANDS, main, make_app
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def test_one_screen_with_an_example_that_parses(name, capsys):
     example = re.search(rf"Example: upriver ({name}.*)", text)
     assert example, "no example"
     words = shlex.split(example[1].partition(",")[0])
-    application(None).parse_args(words, exit_on_error=False, print_error=False)
+    make_app(None).parse_args(words, exit_on_error=False, print_error=False)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,6 @@ def test_errors_name_the_nearest_word(words, hint, capsys):
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_shell_can_complete(shell):
-    script = application(None).generate_completion(shell=shell)
-    for word in ("report", "watch", "columns", "regret-log"):
+    script = make_app(None).generate_completion(shell=shell)
+    for word in ("report", "check", "columns", "regret-log"):
         assert word in script

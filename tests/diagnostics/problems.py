@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from studies.calibration import draw_core, mnl_mdp
 
 import upriver as up
-from upriver.diagnostics import draw_core, mnl_mdp
 
 
 def random_features(

@@ -1,18 +1,16 @@
-import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import upriver as up
-from tests.diagnostics.problems import random_features, random_problem
+from tests.diagnostics.problems import random_problem
 from upriver.agents.protocol import Episode
-from upriver.diagnostics import coverage_over, draw_core, kappa_over_ball, mnl_mdp, theta_star
-from upriver.diagnostics.coverage import Coverage, Watched, distance, lemma_radii, tie_share
-from upriver.diagnostics.figures import coverage_curves, coverage_figure
-from upriver.mnl import likelihood
+from upriver.diagnostics import kappa_over_ball, theta_star
+from upriver.diagnostics.coverage import Coverage, MeasuredAgent, distance, lemma_radii, tie_share
 
 
-def made_up(distances, radius, delta=0.1):
+def make_coverage(distances, radius, delta=0.1):
     d = np.asarray(distances, float)
     r = np.broadcast_to(np.asarray(radius, float), d.shape)
     return Coverage(delta, d, {"r": r}, d > 0, d, d, d, d + 1)
@@ -30,7 +28,7 @@ def test_distance_is_the_norm_in_the_gram_matrix(name):
     assert found == pytest.approx(np.sqrt(gap @ (gram @ gap)))
 
 
-def test_watching_changes_nothing():
+def test_measuring_changes_no_run():
     mdp = up.envs.riverswim(5)
     features = up.features.one_hot(mdp.task())
     agent = up.agents.UCRLMNL(mdp.task(), features, radius=0.01)
@@ -47,30 +45,16 @@ def test_watching_changes_nothing():
     assert (seen.radii["acting"][:, 14] < radii).all()
 
 
-def test_share_ratio_and_scale():
-    seen = made_up([[1.0, 2.0], [3.0, 1.0], [0.5, 0.5]], [[2.0, 2.0]] * 3)
+def test_share_and_ratio():
+    seen = make_coverage([[1.0, 2.0], [3.0, 1.0], [0.5, 0.5]], [[2.0, 2.0]] * 3)
     assert seen.ratio("r").tolist() == [1.0, 1.5, 0.25]
     assert seen.share("r") == pytest.approx(2 / 3)
-    many = made_up(np.arange(1.0, 20.0)[:, None], 1.0)
-    assert many.scale("r") == 18.0  # the 18th of 19, since 20 * 0.9 = 18
-    with pytest.raises(ValueError, match=r"n_runs is 3; level 1 - 0.1 needs at least 9 runs"):
-        seen.scale("r")
-    with pytest.raises(ValueError, match=r"radius 'x' was not judged; there are \['r'\]"):
+    with pytest.raises(ValueError, match=r"radius 'x' was not measured; there are \['r'\]"):
         seen.share("x")
 
 
 def test_a_negative_radius_covers_nothing():
-    seen = made_up([[1.0]] * 12, -1.0)
-    assert seen.share("r") == 0.0 and seen.scale("r") == np.inf
-
-
-def test_scale_covers_the_next_run(rng):
-    """The order statistic covers a fresh draw with probability at least 1 - delta."""
-    hits = []
-    for _ in range(2000):
-        draws = rng.standard_exponential((20, 1))
-        hits.append(draws[-1, 0] <= made_up(draws[:-1], 1.0).scale("r"))
-    assert np.mean(hits) >= 0.9 - 3 * np.sqrt(0.09 / 2000)
+    assert make_coverage([[1.0]] * 12, -1.0).share("r") == 0.0
 
 
 def test_optimism_clips_and_ties_on_riverswim():
@@ -86,19 +70,19 @@ def test_optimism_clips_and_ties_on_riverswim():
 
 
 @pytest.mark.parametrize("share, optimistic", [(0.95, 0.0), (1.0, 1.0), (1.2, 1.0)])
-def test_a_plan_is_optimistic_from_the_optimum_on(share, optimistic):
+def test_a_plan_is_optimistic_if_it_reaches_the_optimum(share, optimistic):
     mdp = up.envs.riverswim(4)
     features = up.features.one_hot(mdp.task())
     agent = up.agents.UCRLMNL(mdp.task(), features)
     best = up.solve(mdp)
-    watched = Watched(agent, theta_star(mdp, features), best.v[0], ())
+    measured = MeasuredAgent(agent, theta_star(mdp, features), best.v[0], ())
     state, steps = agent.init(), np.zeros(mdp.horizon + 1, int)
     plan = agent.plan(state, np.random.default_rng(0))._replace(v=share * best.v)
     played = Episode(steps, steps[1:], np.zeros(mdp.horizon))
-    assert watched.look(state, plan, played)[1] == optimistic
+    assert measured.measure(state, plan, played)[1] == optimistic
 
 
-def test_the_radii_to_judge_hold_the_largest_of_several_cores():
+def test_the_default_radii_use_the_largest_of_several_parameters():
     task = up.envs.riverswim(3, 2).task()
     features = up.features.one_hot(task)
     cores = np.zeros((2, features.dimension))
@@ -112,8 +96,8 @@ def test_the_radii_to_judge_hold_the_largest_of_several_cores():
 
 
 @pytest.mark.parametrize("name, radius", [("closed_form", 0.002), ("half_range", 0.4)])
-def test_a_value_is_clipped_where_its_own_cap_is_reached(name, radius):
-    """The paper's plan stops at H, the tighter ones at the steps left: each has its own share."""
+def test_each_plan_is_clipped_at_its_own_cap(name, radius):
+    """The paper's plan is clipped at H, the tighter ones at the number of steps left."""
     mdp = up.envs.riverswim(5)
     features = up.features.one_hot(mdp.task())
     agent = up.agents.UCRLMNL(mdp.task(), features, radius, optimism=getattr(up.optimism, name))
@@ -145,77 +129,7 @@ def test_potential_is_below_its_bound_and_is_the_sum_of_widths(rng):
     assert seen.potential[0, 0] == pytest.approx(visits @ width**2)
 
 
-def test_calibrated_scale_covers_fresh_runs(rng):
-    """c from one set of random cores covers cores drawn anew about as often as it promises."""
-    features = random_features(rng)
-    c = up.calibrated_radius(features.task, features, n_episodes=20, n_runs=79, delta=0.2, seed=1)
-    agent = up.agents.UCRLMNL(features.task, features, radius=c)
-    problems = [(mnl_mdp(features, draw_core(features, rng)), features, agent) for _ in range(80)]
-    seen = coverage_over(problems, {"c": up.radii.scaled_radius(c)}, 20, 0.2, seed=1000)
-    assert seen.share("c") >= 0.8 - 3 * np.sqrt(0.8 * 0.2 / 80 * 2)
-    assert seen.share("c") <= 0.97  # and it is not absurdly wide
-
-
-def test_calibrated_scale_of_an_mdp():
-    mdp = up.envs.riverswim(5)
-    features = up.features.one_hot(mdp.task())
-    c = up.calibrated_radius(mdp, features, n_episodes=20, n_runs=9, delta=0.1)
-    assert 0.1 < c < 10.0
-    assert c == up.calibrated_radius(mdp, features, n_episodes=20, n_runs=9, delta=0.1)
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_every_run_of_a_calibration_has_a_seed_of_its_own(monkeypatch, known):
-    """Also those of the next round: else c would be judged on the runs that it was chosen by."""
-    module = sys.modules["upriver.diagnostics.coverage"]
-    play, seeds = module.simulate, []
-
-    def recorded(mdp, agent, n_episodes, seed):
-        seeds.append(seed)
-        return play(mdp, agent, n_episodes, seed)
-
-    monkeypatch.setattr(module, "simulate", recorded)
-    mdp = up.envs.riverswim(3, 4)
-    features = up.features.one_hot(mdp.task())
-    given = mdp if known else mdp.task()
-    up.calibrated_radius(given, features, n_episodes=2, n_runs=4, delta=0.25, seed=7, rounds=3)
-    assert seeds == list(range(7, 7 + 3 * 4))
-
-
-def test_a_task_is_calibrated_on_a_new_core_for_every_run(monkeypatch):
-    module = sys.modules["upriver.diagnostics.calibration"]
-    draw, cores = module.draw_core, []
-
-    def recorded(*given):
-        cores.append(draw(*given))
-        return cores[-1]
-
-    monkeypatch.setattr(module, "draw_core", recorded)
-    task = up.envs.riverswim(3, 4).task()
-    features = up.features.one_hot(task)
-    for seed in (0, 0, 1):
-        up.calibrated_radius(task, features, n_episodes=2, n_runs=4, delta=0.25, seed=seed)
-    first, again, other = np.array(cores).reshape(3, 8, -1)
-    assert len(np.unique(first, axis=0)) == 8
-    np.testing.assert_array_equal(first, again)
-    assert not (first == other).all(axis=1).any()
-
-
-def test_drawn_cores_have_the_asked_norm_and_no_idle_part(rng):
-    features = up.features.one_hot(up.envs.riverswim(5).task())
-    theta = draw_core(features, rng, 2.5)
-    assert np.linalg.norm(theta) == pytest.approx(2.5)
-    mdp = mnl_mdp(features, theta)
-    np.testing.assert_allclose(mdp.probability[0], likelihood.probabilities(features, theta))
-    np.testing.assert_allclose(theta_star(mdp, features)[0], theta, atol=1e-10)
-
-
-def test_a_core_drawn_without_a_norm_has_log_odds_of_order_one(rng):
-    features = random_features(rng, norm=3.0, dimension=2)
-    assert features.norm_bound * np.linalg.norm(draw_core(features, rng)) == pytest.approx(2**0.5)
-
-
-def test_per_step_cores(rng):
+def test_one_parameter_for_each_step(rng):
     transition = rng.dirichlet(np.ones(3), size=(4, 3, 2))
     mdp = up.FiniteMDP.from_arrays(transition, rng.random((3, 2)), 4)
     features = up.features.one_hot(mdp.task())
@@ -226,21 +140,36 @@ def test_per_step_cores(rng):
     assert np.isfinite(seen.distance).all()
 
 
-def test_support_that_promises_too_much():
+def test_a_support_with_impossible_successors_is_refused():
     mdp = up.envs.riverswim(5)
     with pytest.raises(ValueError, match=r"theta\* is infinite"):
         up.coverage(mdp, up.features.one_hot(mdp.task("local")), n_episodes=2, n_runs=1)
 
 
-def test_curves_and_figure(tmp_path):
-    mdp = up.envs.riverswim(4)
-    features = up.features.one_hot(mdp.task())
-    seen = up.coverage(mdp, features, n_episodes=6, n_runs=3)
-    curves = coverage_curves(seen)
-    assert set(curves) == {"distance", "optimism", "clips and ties", "elliptical potential"}
-    assert all(y.shape == (6,) for panel in curves.values() for y in panel.values())
-    np.testing.assert_allclose(
-        curves["distance"]["median distance"], np.median(seen.distance, axis=0)
-    )
-    coverage_figure(seen).savefig(tmp_path / "coverage.png")
-    assert (tmp_path / "coverage.png").stat().st_size > 5000
+@pytest.mark.parametrize(("factor", "shift"), [(200.0, 0.0), (0.01, 0.0), (200.0, -70.0)])
+@pytest.mark.parametrize("radius", [1e-4, 2e-3])
+def test_measurements_do_not_depend_on_the_units_of_rewards(factor, shift, radius):
+    """Rewards times 200 leave coverage, optimism, clips and ties as they are."""
+    plain = up.envs.riverswim(5)
+    given = {"n_episodes": 12, "n_runs": 2, "seed": 3}
+
+    def measure(scale, move):
+        reward = scale * plain.reward + move
+        mdp = replace_reward(plain, reward, (move, scale + move))
+        features = up.features.one_hot(mdp.task())
+        agent = up.agents.UCRLMNL(mdp.task(), features, radius=radius)
+        return up.coverage(mdp, features, agent, **given)
+
+    one, other = measure(1.0, 0.0), measure(factor, shift)
+    np.testing.assert_allclose(other.distance, one.distance)
+    np.testing.assert_array_equal(other.clipped, one.clipped)
+    np.testing.assert_array_equal(other.optimistic, one.optimistic)
+    np.testing.assert_allclose(other.potential, one.potential)
+    assert other.share("acting") == one.share("acting")
+    assert one.clipped.mean() < 1.0
+
+
+def replace_reward(mdp, reward, reward_range):
+    """Return the MDP with other rewards."""
+    task = replace(mdp.true_task, reward=reward, reward_range=reward_range)
+    return replace(mdp, true_task=task)

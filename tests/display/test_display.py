@@ -1,4 +1,4 @@
-"""Objects that show themselves: a short line, a card that any page can hold, frames and figures."""
+"""How objects are displayed: a short line, a card in a notebook, data frames and figures."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ import upriver as up
 from tests import pages
 from tests.browser import Browser, needs_browser
 from upriver.agents.table import AGENTS
-from upriver.display.card import LONGEST, STYLE, Card, displayed
-from upriver.display.figures import policy_map
+from upriver.display import figures
+from upriver.display.card import MAX_LINE, STYLE, Card, add_repr
 
-API = Path(__file__).parents[2] / "docs" / "api.md"
+API = Path(__file__).parents[2] / "docs" / "reference" / "api"
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory):
-    """Every object of ours that the API page makes, what they hold, all agents and their states."""
+def objects(tmp_path_factory):
+    """Every object that the API page makes, their fields, all agents and their states."""
     memory: dict[str, object] = {}
-    pages.run(API, tmp_path_factory.mktemp("api"), fill=True, memory=memory)
+    for page in sorted(API.glob("*.md")):
+        pages.run(page, tmp_path_factory.mktemp("api"), fill=True, memory=memory)
     mdp = up.envs.riverswim(6)
     phi = up.features.shared(mdp.task("local"))
     rules = [
@@ -39,7 +40,7 @@ def shelf(tmp_path_factory):
     made += [a.init() for a in made if hasattr(a, "init")]
     found: dict[int, object] = {}
     for thing in made:
-        for each in (thing, *held_by(thing)):
+        for each in (thing, *fields_of(thing)):
             if type(each).__module__.startswith("upriver."):
                 found[id(each)] = each
     return list(found.values())
@@ -52,7 +53,7 @@ def agent_of(name, mdp, phi):
     return cls(**{k: v for k, v in given.items() if k in names})
 
 
-def held_by(thing):
+def fields_of(thing):
     if isinstance(thing, type):
         return []
     if dataclasses.is_dataclass(thing):
@@ -60,21 +61,21 @@ def held_by(thing):
     return [getattr(thing, name) for name in getattr(thing, "_fields", ())]
 
 
-def test_everything_public_is_on_the_shelf(shelf):
+def test_every_public_class_is_among_the_objects(objects):
     public = {x for name in up.__all__ if isinstance(x := getattr(up, name), type)}
-    assert not {x.__name__ for x in public - {type(thing) for thing in shelf}}
+    assert not {x.__name__ for x in public - {type(thing) for thing in objects}}
 
 
-def test_a_line_is_short(shelf):
-    assert len(shelf) > 60
-    for thing in shelf:
+def test_a_line_is_short(objects):
+    assert len(objects) > 60
+    for thing in objects:
         text = repr(thing)
-        assert len(text) <= LONGEST, text
+        assert len(text) <= MAX_LINE, text
         assert "\n" not in text and "array(" not in text, text
 
 
 class Reader(HTMLParser):
-    """What a page would make of a card."""
+    """A reader of the HTML of a card."""
 
     def __init__(self):
         super().__init__()
@@ -99,8 +100,8 @@ def read(text):
     return reader
 
 
-def test_a_card_is_plain_html(shelf):
-    for thing in shelf:
+def test_a_card_is_plain_html(objects):
+    for thing in objects:
         if not hasattr(thing, "_repr_html_"):
             continue
         found = read(thing._repr_html_())
@@ -108,43 +109,43 @@ def test_a_card_is_plain_html(shelf):
         assert type(thing).__name__ in found.text
 
 
-def test_what_people_look_at_has_a_card(shelf):
-    """All but rules, which are numbers, and what others print: Gymnasium, pydantic's parts."""
-    plain = {type(x).__name__ for x in shelf if not hasattr(x, "_repr_html_") and not callable(x)}
+def test_objects_of_users_have_a_card(objects):
+    """Exceptions are functions of radii and what Gymnasium and pydantic display."""
+    plain = {type(x).__name__ for x in objects if not hasattr(x, "_repr_html_") and not callable(x)}
     assert plain <= {"FiniteMDPEnv", "Seeds", "EnvironmentSpec", "AgentSpec", "Choices"}
 
 
 @settings(deadline=None, max_examples=50)
 @given(names=st.lists(st.text(max_size=400), min_size=2, max_size=30, unique=True))
-def test_names_of_any_kind_do_no_harm(names):
+def test_names_of_any_kind_are_escaped(names):
     task = up.Task.from_successors(names, ["<b>go</b>", "stay"], lambda s, a: [s], horizon=3)
     policy = up.Policy(np.zeros((3, len(names)), int), 2, task.states, task.actions)
     plan = up.Plan(policy.actions, np.zeros((4, len(names))), None, task)
     for thing in (task, policy, plan, up.features.one_hot_indicator(
         up.Task.from_successors(names, ["go"], lambda s, a: names[:2], horizon=2)
     )):  # fmt: skip
-        assert len(repr(thing)) <= LONGEST
+        assert len(repr(thing)) <= MAX_LINE
         assert "<b>go" not in thing._repr_html_()
         read(thing._repr_html_())
 
 
 def test_a_line_ends_before_it_is_too_long():
-    @displayed
+    @add_repr
     class Long:
         def card(self):
             return Card({f"fact {i}": "x" * 50 for i in range(20)}, of="y" * 200)
 
-    @displayed
+    @add_repr
     class Longer:
         def card(self):
             return Card(of="z" * 1000)
 
-    assert len(repr(Long())) <= LONGEST and repr(Long()).endswith(", ...)")
-    assert len(repr(Longer())) == LONGEST
+    assert len(repr(Long())) <= MAX_LINE and repr(Long()).endswith(", ...)")
+    assert len(repr(Longer())) == MAX_LINE
 
 
-def test_a_card_says_why_its_table_is_missing():
-    @displayed
+def test_a_card_shows_why_it_has_no_table():
+    @add_repr
     class Broken:
         def card(self):
             return Card({"x": 1.0}, rows=refuse)
@@ -155,7 +156,7 @@ def test_a_card_says_why_its_table_is_missing():
     assert "no standard errors" in Broken()._repr_html_()
 
 
-def test_long_tables_say_how_much_is_left_out():
+def test_long_tables_show_how_many_rows_are_left_out():
     mdp = up.envs.riverswim(40)
     plan = up.solve(mdp)
     text = markup.unescape(plan._repr_html_())
@@ -171,7 +172,7 @@ def river():
     return mdp, up.simulate(mdp, up.agents.UCRLMNLSE(task, phi), n_episodes=60, seed=0), phi
 
 
-def test_frames_hold_what_the_objects_hold(river):
+def test_frames_have_the_numbers_of_the_objects(river):
     mdp, run, phi = river
     frame = run.to_pandas()
     assert np.array_equal(frame["regret"], run.regret) and len(frame) == 60
@@ -192,14 +193,14 @@ def test_frames_hold_what_the_objects_hold(river):
     assert np.array_equal(table[phi.names].to_numpy(), phi.matrix)
 
 
-def test_tuples_and_words_stay_names_in_frames():
+def test_frames_have_the_names_of_states_and_actions():
     grid = up.envs.windy_grid(5)
     frame = up.solve(grid).to_pandas()
     assert frame["state"][0] == grid.true_task.states[0]
     assert set(frame["action"]) <= set(grid.true_task.actions)
 
 
-def test_figures_draw_the_numbers(river):
+def test_figures_have_the_numbers_of_the_objects(river):
     mdp, run, phi = river
     value, regret = run.plot().axes
     assert np.array_equal(value.lines[0].get_ydata(), run.values)
@@ -240,9 +241,29 @@ def test_a_policy_is_drawn_over_steps_on_a_line_or_on_a_grid():
         best.plot(99)
 
 
+def test_names_with_dollar_signs_are_not_formulas():
+    """matplotlib reads text between dollar signs as a formula and fails on a wrong one."""
+    names = [r"$\frac{", "a $5 b", "$$"]
+    policy = up.Policy(np.array([[0, 1, 0]]), 2, names, ["$x^$", "pay $"])
+    mdp = up.FiniteMDP.from_arrays(
+        np.eye(3)[:, None], np.zeros((3, 1)), 2, states=names, actions=["$_"]
+    )
+    for figure in (policy.plot(), policy.plot(0), mdp.plot(names[0], "$_")):
+        assert figure._repr_png_()[:4] == b"\x89PNG"
+    labels = policy.plot().axes[0].get_xticklabels()
+    assert [x.get_text() for x in labels] == [x.replace("$", r"\$") for x in names]
+
+
+def test_states_and_steps_are_numbered_from_0_as_in_python():
+    plan = up.solve(up.envs.riverswim(n_states=4, horizon=6))
+    labels = [x.get_text() for x in plan.plot(0).axes[0].get_xticklabels()]
+    assert labels == ["0", "1", "2", "3"] == [str(s) for s in plan.to_pandas()["state"][:4]]
+    assert plan.plot().axes[0].get_ylim() == (5.5, -0.5), "steps 0 to 5"
+
+
 def test_twenty_actions_have_twenty_colours():
     policy = np.tile(np.arange(20), (2, 1))
-    board = colours_of(policy_map(policy, list(range(20)), list(range(20))))
+    board = colours_of(figures.plot_all_steps(policy, list(range(20)), list(range(20))))
     assert len(np.unique(board[0], axis=0)) == 20
 
 
@@ -268,26 +289,26 @@ def test_the_probabilities_of_a_pair_have_the_interval_of_predict():
     assert model.plot().axes[0].get_xlabel().startswith("log-odds")
 
 
-def test_choices_are_no_transitions(river):
+def test_a_choice_model_has_no_transitions_to_plot(river):
     x = np.array([[1.0], [2.0], [1.0], [3.0], [2.0], [1.0]])
     fitted = up.fit_choices(x, [1, 0, 1, 0, 0, 1], [0, 0, 1, 1, 2, 2], regularization=1.0)
-    with pytest.raises(ValueError, match="no transition model"):
+    with pytest.raises(ValueError, match="fit of choices"):
         fitted.plot(0, 0)
 
 
-def test_a_line_is_quick(river):
-    """A line needs no standard errors, which may be a large matrix."""
+def test_a_line_does_not_compute_standard_errors(river):
+    """They may need a large matrix."""
     _, run, phi = river
     fitted = up.fit_mnl(phi, run.state.model.counts[0], regularization=1.0)
     repr(fitted)
     assert "standard_errors" not in vars(fitted)
 
 
-def test_without_pandas_a_sentence_says_what_to_install(river, monkeypatch):
+def test_without_pandas_the_error_names_what_to_install(river, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match=r"upriver\[frames\]"):
+    with pytest.raises(ImportError, match="pip install pandas"):
         river[1].to_pandas()
 
 
@@ -300,9 +321,9 @@ PAGE = """<!doctype html><meta charset=utf-8>
 @needs_browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390], ids=["desktop", "phone"])
-def test_cards_in_a_browser(shelf, tmp_path, width, dark):
-    """Nothing is fetched or run, nothing is wider than the page, and text can be read."""
-    cards = [x._repr_html_() for x in shelf if hasattr(x, "_repr_html_")]
+def test_cards_in_a_browser(objects, tmp_path, width, dark):
+    """A card loads and runs nothing, fits the page, and has the colours of the page."""
+    cards = [x._repr_html_() for x in objects if hasattr(x, "_repr_html_")]
     file = tmp_path / "cards.html"
     file.write_text(PAGE + "\n".join(cards), encoding="utf-8")
     with Browser() as browser:

@@ -17,7 +17,7 @@ def test_two_by_two_by_hand():
     assert up.evaluate(mdp, np.zeros(4, int))[0, 0] == pytest.approx(0.2)
 
 
-def test_deterministic_sea_pays_one():
+def test_a_deterministic_sea_has_value_one():
     assert up.solve(deep_sea(7, slip=0.0)).v[0, 0] == pytest.approx(1.0)
 
 
@@ -31,7 +31,7 @@ def test_rows_fall_and_local_support_is_both_cells_below():
 
 
 @pytest.mark.parametrize("size", [3, 8])
-def test_shared_features_hold_the_model_at_every_size(size):
+def test_shared_features_are_exact_at_every_size(size):
     mdp = deep_sea(size)
     phi = deep_sea_features(mdp.task("local"))
     assert phi.dimension == 2
@@ -46,7 +46,7 @@ def test_shared_features_hold_the_model_at_every_size(size):
     assert deep_sea_features(mdp.task("known")).dimension == 1
 
 
-def test_greedy_stays_left_and_a_bonus_dives():
+def test_greedy_stays_left_and_a_bonus_goes_right():
     mdp = envs.make("deep-sea-10")
     task = mdp.task("local")
     runs = {

@@ -37,7 +37,7 @@ def test_every_environment_passes_the_official_check(name):
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_text_and_picture(name):
+def test_rendering_as_text_and_as_picture(name):
     env = gymnasium.make(name, render_mode="ansi")
     env.reset(seed=0)
     env.step(0)
@@ -91,7 +91,7 @@ def test_steps_follow_the_probabilities():
     assert np.abs(seen / 4000 - [0.05, 0.6, 0.35]).max() < 5 * 0.5 / np.sqrt(4000)
 
 
-def test_there_and_back_again():
+def test_a_round_trip_keeps_the_mdp():
     mdp = up.envs.riverswim(5, 11, variant="strehl")
     back = up.envs.from_gymnasium(FiniteMDPEnv(mdp), horizon=11)
     assert back.true_task.same_support(mdp.true_task)
@@ -139,12 +139,12 @@ def test_values_in_the_users_units(name):
     assert got == pytest.approx(expected, abs=1e-9)
 
 
-def test_nothing_to_learn_is_said():
+def test_deterministic_environments_give_a_warning():
     with pytest.warns(UserWarning, match="one successor"):
         up.envs.from_gymnasium("CliffWalking-v1", horizon=20)
 
 
-def test_a_state_that_ends_and_goes_on_gets_an_end_beside_it():
+def test_a_state_where_only_some_episodes_end_gets_an_end_state():
     rows = [
         {0: [(0.5, 1, 0.0, False), (0.5, 1, 2.0, True)]},
         {0: [(1.0, 0, -2.0, False)]},
@@ -153,7 +153,30 @@ def test_a_state_that_ends_and_goes_on_gets_an_end_beside_it():
     assert mdp.true_task.states == (0, 1, "end")
     assert mdp.true_task.reward_range == (-2.0, 2.0)
     # 1 for the first step; half go on, pay -2, and are back for another 1
-    assert mdp.to_user_units(up.solve(mdp).v[0, 0]) == pytest.approx(1 + 0.5 * (-2 + 1))
+    assert up.solve(mdp).v[0, 0] == pytest.approx(1 + 0.5 * (-2 + 1))
+
+
+class Table:
+    """An environment with a table P of one state, whose first outcome has the given next state."""
+
+    spec, initial_state_distrib = None, np.array([1.0, 0.0])
+
+    def __init__(self, following):
+        self.P = {0: {0: [(1.0, following, 0.5, False)]}, 1: {0: [(1.0, 1, 0.0, False)]}}
+
+
+@pytest.mark.parametrize("following", [1.9, -1, 2, "1", None, np.nan])
+def test_a_next_state_that_is_not_a_state_is_refused(following):
+    """A next state of 1.9 must not become 1."""
+    with pytest.raises(ValueError, match=r"P\[0\]\[0\] of Table holds .*next state from 0 to 1"):
+        up.envs.from_gymnasium(Table(following), horizon=3)
+
+
+@pytest.mark.parametrize("following", [1, 1.0, np.int64(1)])
+def test_next_states_are_whole_numbers_of_any_type(following):
+    with pytest.warns(UserWarning, match="one successor"):
+        mdp = up.envs.from_gymnasium(Table(following), horizon=3)
+    assert mdp.task().successors.tolist() == [1, 1]
 
 
 def test_an_environment_without_a_table_is_a_black_box():

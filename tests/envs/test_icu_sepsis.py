@@ -27,7 +27,7 @@ def test_the_packages_baselines(mdp):
     assert theirs[start[0]] @ start[1] == pytest.approx(0.78, abs=0.006)
 
 
-def test_what_a_state_has(mdp):
+def test_action_sets_and_states(mdp):
     has = mdp.true_task.available
     assert has[:713].sum(axis=1).min() >= 1 and has[:713].sum(axis=1).mean() == pytest.approx(
         3.14, abs=0.01
@@ -44,12 +44,12 @@ def test_a_log_is_fitted_and_planned_with_quickly(mdp):
     """A thousand rows with pooled features: a plan that beats the clinicians."""
     from studies.icu_sepsis import a_log, maps
 
-    from upriver.logs.fit import LogModel
+    from upriver.logs.fit import fit_counts
 
     counts = a_log(mdp, 1000, 0)
     assert counts.sum() == 1000
     phi = maps(mdp.true_task)["shared"]
     assert phi.dimension == 14 and np.isfinite(phi.matrix).all()
-    plan = up.plan_from_model(LogModel(mdp.true_task, phi, counts, up.fit_mnl(phi, counts, 1.0)))
+    plan = up.plan_from_model(fit_counts(phi, counts, 1.0, mdp.true_task))
     worth = up.evaluate(mdp, plan)[0][mdp.initial_states] @ mdp.initial_probability
     assert 0.83 < worth < 0.876

@@ -20,7 +20,7 @@ def test_rates_by_hand():
     np.testing.assert_allclose(r[:, 1], [0.6, 0.45, 0.3, 0.15, 0.0], atol=1e-15)
 
 
-def test_the_core_is_the_log_rates():
+def test_the_true_parameter_has_the_log_rates():
     mdp = queue(7, arrival=2.0, service=3.0, emergencies=0.25)
     theta = np.log([2.0, 0.25, 3.0])  # arrival, door shut, service
     assert probabilities(queue_features(mdp.true_task), theta) == pytest.approx(mdp.probability[0])
@@ -30,7 +30,7 @@ def threshold_gain(buffer, threshold, arrival, service, emergencies, refusal):
     """Reward per step of "admit below the threshold", by detailed balance of a birth-death chain.
 
     In continuous time customers come at `arrival` below the threshold and at a share of it above,
-    and leave at `service`; a step steps_until_replan 1 / (sum of the rates), by which states are weighted.
+    and leave at `service`; a step lasts 1 / (sum of the rates), by which states are weighted.
     """
     up_rate = [arrival * (1.0 if n < threshold else emergencies) for n in range(buffer)] + [0.0]
     law = np.cumprod([1.0, *(rate / service for rate in up_rate[:-1])])

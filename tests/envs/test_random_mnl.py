@@ -4,16 +4,21 @@ import numpy as np
 import pytest
 
 from upriver import envs
-from upriver.envs.random_mnl import core, misspecified_mnl, random_mnl, random_mnl_features
+from upriver.envs.random_mnl import (
+    misspecified_mnl,
+    random_mnl,
+    random_mnl_features,
+    true_parameter,
+)
 from upriver.mnl.likelihood import probabilities
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_core_gives_the_probabilities_exactly(seed):
+def test_the_true_parameter_gives_the_probabilities_exactly(seed):
     mdp = random_mnl(
         n_states=7, n_actions=3, dimension=4, max_successors=5, seed=seed, theta_norm=3.0
     )
-    phi, theta = random_mnl_features(mdp.true_task), core(4, 3.0, seed)
+    phi, theta = random_mnl_features(mdp.true_task), true_parameter(4, 3.0, seed)
     assert np.linalg.norm(theta) == pytest.approx(3.0)
     assert phi.dimension == 4 and mdp.true_task.sizes.tolist() == [5] * 21
     assert np.linalg.norm(phi.matrix, axis=1) == pytest.approx(1.0)
@@ -36,11 +41,11 @@ def test_a_draw_is_a_function_of_its_seed():
 
 
 @pytest.mark.parametrize("seed", range(20, 25))
-def test_what_a_learner_sees_does_not_give_away_the_core(seed):
+def test_the_task_does_not_reveal_the_true_parameter(seed):
     task = random_mnl(seed=seed).task("full")
-    theta = core(5, 1.0, seed)
+    theta = true_parameter(5, 1.0, seed)
     for number in task.states[0]:  # nothing in a name draws the core again
-        assert abs(core(5, 1.0, number) @ theta) < 0.999
+        assert abs(true_parameter(5, 1.0, number) @ theta) < 0.999
     # and no feature is the core itself: among 200 unit vectors in R^5, |cosine| > 0.999 has a
     # probability of about 1e-6
     assert np.abs(random_mnl_features(task).matrix @ theta).max() < 0.999

@@ -8,7 +8,7 @@ import pytest
 
 import upriver as up
 from tests.reference import optimal_q
-from upriver.envs.tidal_river import DRIFT, HELD, tidal_river, tidal_river_features
+from upriver.envs.tidal_river import ANCHOR_FACTOR, DRIFT, tidal_river, tidal_river_features
 
 
 def by_hand(n, horizon, current, period, strength):
@@ -18,7 +18,9 @@ def by_hand(n, horizon, current, period, strength):
         for way, s2 in ((-1, s - 1), (0, s), (1, s + 1)):
             if 0 <= s2 < n:
                 drift = DRIFT * exp(way * current * cos(2 * pi * h / period))
-                swum = strength if (a, way) in ((0, -1), (1, 1)) else HELD if a == 2 else 1.0
+                swum = (
+                    strength if (a, way) in ((0, -1), (1, 1)) else ANCHOR_FACTOR if a == 2 else 1.0
+                )
                 p[h, s, a, s2] = drift * swum if way else 1.0
         p[h, s, a] /= p[h, s, a].sum()
     return p
@@ -42,7 +44,7 @@ def test_the_optimum_is_the_best_of_all_policies():
     assert up.solve(mdp).v[0, 0] == pytest.approx(best, abs=1e-14)
 
 
-def test_every_step_has_its_own_core_and_slack_water_has_one():
+def test_every_step_has_a_parameter_and_slack_water_has_one_for_all():
     mdp = tidal_river(5)
     assert len(mdp.probability) == mdp.horizon == 20
     assert up.diagnose(mdp, tidal_river_features(mdp.true_task)).core.theta.std(axis=0).max() > 0.5
@@ -50,7 +52,7 @@ def test_every_step_has_its_own_core_and_slack_water_has_one():
     np.testing.assert_allclose(slack.probability, slack.probability[:1].repeat(20, axis=0))
 
 
-def test_one_anchors_against_the_tide_and_that_pays():
+def test_the_optimum_anchors_against_the_tide():
     mdp = up.envs.make("tidal-river-10")
     plan = up.solve(mdp)
     assert plan.policy[0, 5] == 1 and plan.policy[6, 5] == 2  # high tide, low tide

@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from upriver.agents.fixed import Random
-from upriver.play.simulate import streams
+from upriver.play.checkpoints import spawn_generators
 
 LOG = "UPRIVER_TEST_LOG"
 
 
 def word_of(seed: int) -> int:
     """The first thing that an agent draws in a run with this seed: it tells the seed."""
-    return int(streams(seed)[1].integers(2**62))
+    return int(spawn_generators(seed)[1].integers(2**62))
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,15 @@ import sys
 from pathlib import Path
 
 from upriver.cli.table import COLUMNS
-from upriver.experiments.spec import Experiment, parse
-from upriver.results.analysis import load_runs, samples_of, summary
-from upriver.results.tables import as_csv
+from upriver.experiments import Experiment, import_code, parse
+from upriver.results.runs import load_runs, to_samples
+from upriver.results.statistics import summarize
+from upriver.results.tables import to_csv
 
 ROOT = Path(__file__).parents[2]
-AGENTS = "tests.experiments.sweep_agents"
+AGENTS_FILE = ROOT / "tests" / "experiments" / "sweep_agents.py"
+AGENTS = "sweep_agents"
+import_code(AGENTS_FILE)
 
 
 def sweep(agents: list[dict], seeds: int, episodes: int = 3, **environment) -> Experiment:
@@ -32,11 +35,14 @@ TWO_HUNDRED = sweep([{"agent": "ucrl-mnl"}, {"agent": f"{AGENTS}:Logged"}], seed
 
 
 def command(*words: object) -> list[str]:
-    return [sys.executable, "-m", "upriver", *map(str, words)]
+    """A command line; what plays runs may use the agents of this folder."""
+    code = ["--import", AGENTS_FILE] if words[0] in ("run", "tune") else []
+    return [sys.executable, "-m", "upriver", *map(str, [*words, *code])]
 
 
 def environment(**extra: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", **extra}
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, **extra}
 
 
 def start(*words: object, **extra: str) -> subprocess.Popen[str]:
@@ -68,4 +74,4 @@ def table_bytes(folder: Path) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
-    return sink.getvalue().to_pybytes() + as_csv(COLUMNS, summary(samples_of(table))).encode()
+    return sink.getvalue().to_pybytes() + to_csv(COLUMNS, summarize(to_samples(table))).encode()

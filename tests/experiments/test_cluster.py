@@ -21,8 +21,7 @@ from tests.experiments.sweeping import (
     sweep,
     table_bytes,
 )
-from upriver.experiments import execute
-from upriver.experiments.check import check
+from upriver.experiments import check, execute
 from upriver.experiments.progress import Reporter
 
 pytest.importorskip("distributed")
@@ -97,9 +96,9 @@ def failure_name(run) -> str:
 
 
 def test_an_address_where_nobody_answers_is_one_sentence(tmp_path, monkeypatch):
-    from upriver.experiments import cluster
+    from upriver.experiments import executor
 
-    monkeypatch.setattr(cluster, "TIMEOUT", 1)
+    monkeypatch.setattr(executor, "CONNECT_TIMEOUT", 1)
     with pytest.raises(ConnectionError, match=r"no Dask scheduler answers at tcp://127.0.0.1:9"):
         execute(sweep([{"agent": "random"}], 1), tmp_path, cluster="tcp://127.0.0.1:9")
 
@@ -107,9 +106,9 @@ def test_an_address_where_nobody_answers_is_one_sentence(tmp_path, monkeypatch):
 def test_a_port_that_says_nothing_is_one_sentence_in_good_time(tmp_path, monkeypatch):
     import socket
 
-    from upriver.experiments import cluster
+    from upriver.experiments import executor
 
-    monkeypatch.setattr(cluster, "TIMEOUT", 1)
+    monkeypatch.setattr(executor, "CONNECT_TIMEOUT", 1)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
         began = time.monotonic()
@@ -119,20 +118,18 @@ def test_a_port_that_says_nothing_is_one_sentence_in_good_time(tmp_path, monkeyp
 
 
 def test_a_cluster_without_workers_is_told(tmp_path, cluster, monkeypatch):
-    from upriver.experiments import cluster as module
-
     address, workers, _ = cluster
     for worker in workers:
         worker.kill()
         worker.wait()
-    monkeypatch.setattr(module, "WORKERLESS", 2.0)
+    monkeypatch.setattr("upriver.experiments.executor.NO_WORKERS_TIMEOUT", 2.0)
     with pytest.raises(ConnectionError, match="has had no workers for 2 s"):
         execute(sweep([{"agent": "random"}], 1), tmp_path, cluster=address)
 
 
 def test_the_missing_extra_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(ValueError, match="a cluster needs Dask; install the extra"):
+    with pytest.raises(ValueError, match="a cluster needs Dask: pip install distributed"):
         execute(sweep([{"agent": "random"}], 1), tmp_path, cluster="tcp://127.0.0.1:9")
 
 
@@ -166,7 +163,8 @@ def test_an_agent_that_dies_or_hangs_fails_alone_and_costs_no_worker(tmp_path, c
     assert [error for _, error in outcome.failed] == ["it took longer than 1.5 s"] * 2
     assert all(worker.poll() is None for worker in workers)
     for worker in workers:  # and what was started beside them is gone
-        assert not psutil.Process(worker.pid).children()
+        beside = psutil.Process(worker.pid).children()
+        assert not [p for p in beside if "resource_tracker" not in " ".join(p.cmdline())]
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from upriver.experiments import run_one
-from upriver.experiments.build import play
-from upriver.experiments.detail import keeps_detail
+from upriver.experiments.build import build, play
+from upriver.experiments.detail import has_detail
 from upriver.experiments.spec import TUNING_SEEDS, parse
 from upriver.experiments.store import to_bytes
 
@@ -41,7 +41,7 @@ def test_the_detail_is_that_of_the_undisturbed_run():
 
 
 def test_visits_count_every_step_once():
-    kept = detail(one_run(episodes=601))  # more than are waited for, and no multiple of the blocks
+    kept = detail(one_run(episodes=601))  # no multiple of the number of stretches
     visits = np.array(kept["visits"])
     assert visits.sum() == 601 * 9
     lengths = np.diff([0, *kept["until"]])
@@ -71,11 +71,9 @@ def test_a_learner_without_an_estimate_has_none():
 
 
 def test_which_runs_keep_it_follows_from_the_run_alone():
-    from upriver.experiments.build import build
-
     for seed, kept in ((0, True), (10, True), (3, False), (TUNING_SEEDS, False)):
         run = one_run(seed=seed)
-        assert keeps_detail(run, build(run)[1].task) is kept
+        assert has_detail(run.seed, build(run)[1].task) is kept
         assert (b"detail" in (run_one(run).schema.metadata or {})) is kept
 
 
@@ -88,3 +86,41 @@ def test_the_file_holds_both_the_detail_and_the_spec(tmp_path):
     found = pq.read_schema(path).metadata
     assert json.loads(found[b"upriver"])["run"]["agent"] == "ucrl-mnl"
     assert json.loads(found[b"detail"])["horizon"] == 9
+
+
+@pytest.mark.parametrize("agent", ["ucbvi", "ucrl-mnl-se"])
+def test_a_run_with_detail_is_what_simulate_plays_in_other_units(tmp_path, agent):
+    """Rewards far outside [0, 1] that must be learned: they are converted once."""
+    import upriver as up
+
+    river = up.envs.riverswim(4, horizon=9)
+    mdp = up.FiniteMDP.from_arrays(
+        np.stack([[row_of(river, s, a) for a in range(2)] for s in range(4)]),
+        161.0 * river.reward - 43.0,
+        9,
+        reward_range=(-43.0, 118.0),
+    )
+    mdp.save(tmp_path / "river.npz")
+    spec = {
+        "name": "units", "episodes": 40, "seeds": {"count": 2},
+        "environments": [{"path": str(tmp_path / "river.npz")}],
+        "agents": [{"agent": agent, "reward": "unknown"}],
+    }  # fmt: skip
+    for run in parse(spec).runs():
+        built, learner = build(run)
+        whole = up.simulate(built, learner, 40, seed=run.seed)
+        stored = run_one(run)
+        assert np.array_equal(stored["return"].to_numpy(), whole.returns)
+        assert np.array_equal(stored["value"].to_numpy(), whole.values)
+        if has_detail(run.seed, learner.task):
+            planned = np.array(detail(run)["planned"])
+            assert np.allclose(planned, whole.plan.v[:-1], rtol=1e-3)
+            assert planned.max() <= 118.0 * 9 + 1e-6
+
+
+def row_of(mdp, s: int, a: int) -> np.ndarray:
+    """(S,) the transition probabilities of a pair."""
+    rows = mdp.true_task.rows_of(s, ("left", "right")[a])
+    found = np.zeros(mdp.n_states)
+    found[mdp.true_task.successors[rows]] = mdp.probability[0, rows]
+    return found

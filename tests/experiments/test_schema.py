@@ -12,12 +12,10 @@ import pytest
 
 from upriver.agents.table import AGENTS
 from upriver.cli import main
-from upriver.cli.new import start
+from upriver.cli.new import make_template
 from upriver.envs import ENVIRONMENTS
-from upriver.experiments import catalogue, load, names
-from upriver.experiments.reading import loads
-from upriver.experiments.schema import schema
-from upriver.experiments.spec import parse
+from upriver.experiments import catalogue, load, parse, registry
+from upriver.experiments.spec import loads, schema
 
 BASE = {
     "name": "base",
@@ -106,7 +104,7 @@ def test_what_the_parser_refuses_does_not_fit(data, validator):
 def test_every_agent_and_environment_with_each_of_its_numbers_fits(validator):
     for name, cls in AGENTS.items():
         for key, values in cls.GRID.items():
-            data = agent(agent=name, grid={key: [names.described(key, v) for v in values]})
+            data = agent(agent=name, grid={key: [registry.to_plain(key, v) for v in values]})
             parse(data)
             validator.validate(data)
         assert not validator.is_valid(agent(agent=name, no_such_number=1)), name
@@ -117,11 +115,11 @@ def test_every_agent_and_environment_with_each_of_its_numbers_fits(validator):
 
 def test_keys_are_described_as_the_code_describes_them(validator):
     text = json.dumps(validator.schema)
-    assert "beta_k in standard errors" in text and "told the rewards" in text
+    assert "knows the rewards" in text and "Results go to results/NAME" in text
 
 
 def test_the_file_to_start_from_is_right_in_every_line(validator):
-    text = start("rivers")
+    text = make_template("rivers")
     assert loads(text).name == "rivers"
     everything = re.sub(r"^#{1,2} (?=\w+(?:\.\S.*\S)? = |\[\[)", "", text, flags=re.MULTILINE)
     everything = everything.replace('path = "river.npz"', 'name = "two-state"')
@@ -142,7 +140,7 @@ def test_new_writes_once_and_schema_writes_what_an_editor_reads(tmp_path, monkey
     assert main(["new", "a?b"]) == 2
     assert main(["new", "nowhere/rivers"]) == 2
     errors = capsys.readouterr().err
-    assert "exists and was left alone" in errors and "'a?b'; it must be letters" in errors
+    assert "exists and was not changed" in errors and "'a?b'; it must be letters" in errors
     assert main(["schema"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert main(["schema", "--out", "s.json"]) == 0

@@ -16,6 +16,7 @@ import upriver as up
 from tests.experiments.sweep_agents import word_of
 from tests.experiments.sweeping import (
     AGENTS,
+    AGENTS_FILE,
     command,
     environment,
     stored,
@@ -23,8 +24,8 @@ from tests.experiments.sweeping import (
     table_bytes,
 )
 from upriver.cli import main
-from upriver.experiments import Store, execute, run_one
-from upriver.experiments.store import StorageFailed, to_bytes
+from upriver.experiments import Store, execute, import_code, run_one
+from upriver.experiments.store import StorageFailed, marker_text, to_bytes
 
 SMALL = sweep([{"agent": "ucrl-mnl"}, {"agent": "random"}], seeds=3)
 
@@ -65,9 +66,9 @@ def test_a_file_that_exists_is_never_written_again(tmp_path):
     store = Store.create(tmp_path)
     run = SMALL.runs()[0]
     table = run_one(run)
-    assert store.save(run, table)
+    assert store.save(run, to_bytes(run, table))
     content = store.path(run).read_bytes()
-    assert not store.save_bytes(run, to_bytes(run, table) + b"more")
+    assert not store.save(run, to_bytes(run, table) + b"more")
     assert store.path(run).read_bytes() == content
 
 
@@ -78,7 +79,7 @@ def test_file_systems_without_links_are_served_too(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", no_links)
     assert execute(SMALL, tmp_path, jobs=1).ran == 6
     store = Store.create(tmp_path)
-    assert not store.save(SMALL.runs()[0], run_one(SMALL.runs()[0]))
+    assert not store.save(SMALL.runs()[0], to_bytes(SMALL.runs()[0], run_one(SMALL.runs()[0])))
 
 
 def test_a_failed_run_is_tried_again_and_its_record_goes(tmp_path, monkeypatch, capsys):
@@ -90,9 +91,9 @@ def test_a_failed_run_is_tried_again_and_its_record_goes(tmp_path, monkeypatch, 
     assert "not in the table" in capsys.readouterr().err
     outcome = execute(experiment, tmp_path, jobs=1)
     assert (outcome.stored, outcome.ran, len(outcome.failed)) == (6 - odd, 0, odd)
-    from tests.experiments import sweep_agents
+    from upriver.agents.fixed import Random
 
-    monkeypatch.setattr(sweep_agents.Raises, "plan", sweep_agents.Random.plan)
+    monkeypatch.setattr(import_code(AGENTS_FILE).Raises, "plan", Random.plan)
     outcome = execute(experiment, tmp_path, jobs=1)
     assert (outcome.ran, outcome.failed) == (odd, [])
     assert not any((tmp_path / "_failed").iterdir())
@@ -149,7 +150,7 @@ def test_truncated_and_foreign_files_are_named_and_left_alone(tmp_path, spec, ca
     pq.write_table(pa.table({"x": [1]}), foreign)
     assert main(["run", str(spec), "--out", str(folder), "--jobs", "1"]) == 1
     err = capsys.readouterr().err
-    assert f"{torn} is not a complete Parquet file; it was left alone" in err
+    assert f"{torn} is not a complete Parquet file; move the file away" in err
     assert torn.read_bytes() == content
     assert main(["table", str(folder)]) == 1
     out, err = capsys.readouterr()
@@ -167,7 +168,7 @@ def test_a_folder_of_another_version_is_refused_and_untouched(tmp_path, spec, ca
     execute(SMALL, folder, jobs=1)
     marker = folder / "_upriver.json"
     before = {p: p.read_bytes() for p in stored(folder)}
-    marker.write_text(json.dumps({"format": 1, "upriver": "0.0.1"}))
+    marker.write_text(marker_text("0.0.1"))
     assert main(["run", str(spec), "--out", str(folder)]) == 2
     assert "holds runs of upriver 0.0.1, and this is" in capsys.readouterr().err
     assert main(["table", str(folder)]) == 0  # the format is the same: it can be read

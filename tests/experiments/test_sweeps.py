@@ -21,8 +21,7 @@ from tests.experiments.sweeping import (
     sweep,
     table_bytes,
 )
-from upriver.experiments import execute
-from upriver.experiments.check import check
+from upriver.experiments import check, execute
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +190,7 @@ def test_success_is_what_lies_in_the_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(Store, "save", lambda *_: True)
     outcome = execute(sweep([{"agent": "random"}], 2), tmp_path, jobs=1)
     assert outcome.ran == 0 and not outcome.complete
-    assert "is not there" in outcome.failed[0][1]
+    assert "is missing" in outcome.failed[0][1]
 
 
 @pytest.mark.parametrize("wait", [0.3, 0.8, 1.6])
@@ -259,7 +258,7 @@ def test_a_command_killed_at_any_stage_makes_the_same(tmp_path, left_alone, seed
 
 def test_streams_are_stored_like_episodes(tmp_path):
     from upriver.experiments.spec import parse
-    from upriver.results.analysis import load_runs
+    from upriver.results.runs import load_runs
 
     spec = {
         "name": "streams", "episodes": 300, "seeds": {"count": 2},

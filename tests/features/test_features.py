@@ -128,11 +128,12 @@ def test_the_layout_holds_exactly_the_matrix(rng):
             layout = Features(task, given).layout
             rebuilt = np.zeros_like(dense_matrix)
             for g, (_, _, rows) in enumerate(groups(task)):
-                w = layout.width[g]
+                pair = layout.pairs[g]
+                w = pair["n_columns"]
                 for u, row in enumerate(rows):
                     for j in range(w):
-                        column = layout.columns[layout.group_table[g, 2] + j]
-                        rebuilt[row, column] = layout.values[layout.value_start[g] + u * w + j]
+                        column = layout.columns[pair["first_column"] + j]
+                        rebuilt[row, column] = layout.values[pair["first_value"] + u * w + j]
             np.testing.assert_array_equal(rebuilt, dense_matrix)
 
 
@@ -157,7 +158,7 @@ def test_blocks_are_the_components_of_features_that_meet(rng):
         np.testing.assert_array_equal(same, np.equal.outer(label, label))
         for g, (_, _, rows) in enumerate(groups(task)):
             used = np.flatnonzero(given[rows].any(axis=0))
-            assert layout.block[g] == (block_of[used[0]] if len(used) else -1)
+            assert layout.pairs["block"][g] == (block_of[used[0]] if len(used) else -1)
 
 
 def test_wrong_features_get_one_clear_sentence(rng):

@@ -5,7 +5,8 @@ import pytest
 from scipy.optimize import linprog
 
 from upriver import envs, kernels
-from upriver.planning import empty_plan
+from upriver.planning import Clip, empty_plan
+from upriver.planning.induction import problem_structure
 
 
 def l1_maximum(values, p, radius):
@@ -30,22 +31,22 @@ def test_inner_maximum_is_the_linear_program(radius):
         p = rng.dirichlet(np.full(n, 0.5))
         values = rng.random(n).round(1)  # with ties
         order = np.empty(n, np.int64)
-        kernels.tabular.rank(values, n, order)
+        kernels.tabular.rank_values(values, n, order)
         assert sorted(order) == list(range(n)) and (np.diff(values[order]) >= 0).all()
-        got = kernels.tabular.largest_in_l1_ball(values, p, 0, order, n, radius)
+        got = kernels.tabular.maximize_in_l1_ball(values, p, 0, order, n, radius)
         assert got == pytest.approx(l1_maximum(values, p, radius), abs=1e-8)
 
 
 def test_inner_maximum_by_hand():
     # 0.1 of mass moves from value 0 to value 2, as far as it is there; the rest from value 1.
     values, p, order = np.array([0.0, 1.0, 2.0]), np.array([0.05, 0.5, 0.45]), np.arange(3)
-    got = kernels.tabular.largest_in_l1_ball(values, p, 0, order, 3, 0.2)
+    got = kernels.tabular.maximize_in_l1_ball(values, p, 0, order, 3, 0.2)
     assert got == pytest.approx(0.45 * 1.0 + 0.55 * 2.0)
 
 
 @pytest.mark.parametrize("support", ["known", "local", "full"])
 @pytest.mark.parametrize("per_step", [False, True])
-def test_sweep_is_backward_induction_over_the_balls(support, per_step):
+def test_backward_pass_is_backward_induction_over_the_balls(support, per_step):
     task = envs.riverswim(4, horizon=3).task(support)
     rng = np.random.default_rng(2)
     steps = 3 if per_step else 1
@@ -54,10 +55,10 @@ def test_sweep_is_backward_induction_over_the_balls(support, per_step):
     radius = rng.uniform(0, 1.2, (steps, 8))
     policy, v, q = empty_plan(task)
     cap = np.array([1.6, 1.5, 1.0])
-    kernels.tabular.sweep_l1(
-        task.indptr, task.successors, np.empty((1, 0)), prob, task.reward_rows, radius, -np.inf,
-        np.full(3, np.inf), cap, np.uint64(7), v, policy, q, np.array([0, 3, 0, 4]),
-    )  # fmt: skip
+    problem = problem_structure(task, Clip(-np.inf, np.full(3, np.inf), cap), False)
+    kernels.tabular.backward_pass_l1(
+        problem, prob, task.reward_rows, radius, np.uint64(7), v, policy, q, np.array([0, 3, 0, 4])
+    )
     expected = np.zeros(4)
     for h in (2, 1, 0):
         at = h if per_step else 0

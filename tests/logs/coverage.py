@@ -8,8 +8,7 @@ import numpy as np
 
 import upriver as up
 from upriver.envs.random_mnl import random_mnl_features
-from upriver.logs.fit import LogModel
-from upriver.mnl.fit import fit_mnl
+from upriver.logs.fit import fit_counts
 
 
 class Problem(NamedTuple):
@@ -111,7 +110,7 @@ def coverage(problem, n_episodes, n_logs=1000, ridge=1e-6, **setting):
     held = dict.fromkeys(truth, 0)
     for seed in range(n_logs):
         counts = a_log(problem, n_episodes, seed)
-        model = LogModel(task, problem.phi, counts, fit_mnl(problem.phi, counts, ridge))
+        model = fit_counts(problem.phi, counts, ridge, task)
         for names, true in truth.items():
             policies = [problem.policies.get(k, k) for k in names]
             of = up.policy_value if len(names) == 1 else up.compare_policies

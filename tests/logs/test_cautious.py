@@ -7,16 +7,15 @@ import pytest
 
 import upriver as up
 from upriver.logs import cautious, pessimistic
-from upriver.logs.extremes import moved, worth_of
-from upriver.logs.fit import LogModel
-from upriver.mnl.fit import fit_mnl
+from upriver.logs.fit import fit_counts
+from upriver.logs.value_function import build_value_function, shifted_probabilities
 
 from .coverage import PROBLEMS, a_log
 
 
 def fitted(problem, n_episodes, seed=0):
     counts = a_log(problem, n_episodes, seed)
-    return LogModel(problem.mdp.true_task, problem.phi, counts, fit_mnl(problem.phi, counts, 1e-6))
+    return fit_counts(problem.phi, counts, 1e-6, problem.mdp.true_task)
 
 
 def arms(chances, rows, rng):
@@ -31,7 +30,7 @@ def arms(chances, rows, rng):
     for s, a in np.ndindex(n, n_arms):
         counts[task.rows(s, a)] = rng.multinomial(rows, mdp.probability[0, task.rows(s, a)])
     phi = up.features.one_hot(task)
-    return mdp, LogModel(task, phi, counts, fit_mnl(phi, counts, 1e-3))
+    return mdp, fit_counts(phi, counts, 1e-3, task)
 
 
 def test_where_no_other_plan_is_plausible_nothing_is_paid_for():
@@ -49,9 +48,9 @@ def test_a_choice_is_seen(rng):
     """Equal arms are a choice, in one state or in many; an arm that is far better is none."""
     for n_states, other, chosen in ((1, 0.5, True), (300, 0.5, True), (1, 0.1, False)):
         _, model = arms(np.tile([0.5, other], (n_states, 1)), 200, rng)
-        worth = worth_of(model, [], dict.fromkeys(range(n_states), 1 / n_states))
-        best = cautious.candidate(worth, model.prob)
-        assert cautious.was_chosen(best, 1.645, rng) == chosen
+        worth = build_value_function(model, [], dict.fromkeys(range(n_states), 1 / n_states))
+        best = cautious.build_candidate(worth, model.prob)
+        assert cautious.is_chosen(best, 1.645, rng) == chosen
 
 
 def test_what_chose_the_plan_does_not_judge_it(rng):
@@ -72,7 +71,7 @@ def test_an_arm_that_is_little_known_is_not_chosen(rng):
     _, model = arms([0.5, 0.6], 1000, rng)
     counts = model.counts.copy()
     counts[model.task.rows(0, 1)] = [6, 4]  # as good as it looks, but of ten rows
-    few = LogModel(model.task, model.features, counts, fit_mnl(model.features, counts, 1e-3))
+    few = fit_counts(model.features, counts, 1e-3, model.task)
     assert up.plan_from_model(few).policy[0, 0] == 1
     careful = up.plan_from_model(few, "cautious")
     assert careful.policy[0, 0] == 0 and 0.43 < careful.v[0, 0] < 0.5
@@ -85,8 +84,8 @@ def test_draws_are_errors_of_the_estimate(rng):
     problem = PROBLEMS["river"]()
     task, counts = problem.mdp.true_task, a_log(problem, 60, 0)
     for phi in (problem.phi, up.features.one_hot(task), up.features.pooled(problem.phi)):
-        model = LogModel(task, phi, counts, fit_mnl(phi, counts, 1.0))
-        drawn = np.array([cautious.draw(model, rng) for _ in range(4000)])
+        model = fit_counts(phi, counts, 1.0, task)
+        drawn = np.array([cautious.draw_error(model, rng) for _ in range(4000)])
         slope = rng.normal(size=drawn.shape[1])
         image = model.fitted.covariance @ slope
         expected = float(slope @ image - image @ image)
@@ -104,7 +103,7 @@ def test_rewards_and_starts(rng):
     with pytest.raises(ValueError, match="start 99 is unknown"):
         up.plan_from_model(model, "cautious", start=99)
     shift = rng.normal(size=4) * 0.1
-    assert np.allclose(model.task.by_pair(moved(model, shift)[0]), 1.0)
+    assert np.allclose(model.task.by_pair(shifted_probabilities(model, shift)[0]), 1.0)
 
 
 def promises(problem, n_episodes, n_logs):
@@ -177,7 +176,7 @@ def test_the_same_in_other_units():
         there = replace(task, reward=low + unit * task.reward, next_state_reward=unit * pay,
                         terminal=unit * last, reward_range=None)  # fmt: skip
         phi = up.Features(there, problem.phi.matrix)
-        model = LogModel(there, phi, counts, fit_mnl(phi, counts, 1e-6))
+        model = fit_counts(phi, counts, 1e-6, there)
         plan = up.plan_from_model(model, "cautious", start=2)
         greedy = up.plan_from_model(model)
         found = [up.policy_value(model, p, start=2) for p in (greedy, plan, "behaviour")]

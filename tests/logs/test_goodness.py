@@ -22,14 +22,16 @@ def logged(mdp, rng, per_pair, pairs=None):
 def fit(task, phi, counts, regularization=0.0):
     s, a, s2 = task.triples
     log = {"state": s, "action": [task.actions[i] for i in a], "next_state": s2}
-    return up.fit_from_log(task, phi, log, weights=counts, regularization=regularization)
+    return up.fit_transitions(
+        log, features=phi, task=task, weights=counts, regularization=regularization
+    )
 
 
 def test_by_hand():
     task = up.Task(2, 1, 1, [0, 2, 4], [0, 1, 0, 1], np.zeros((2, 1)))
     phi = up.Features(task, [[0.0], [1.0], [0.0], [1.0]])
     log = ([0] * 10 + [1] * 10, [0] * 20, [0] * 3 + [1] * 7 + [0] * 5 + [1] * 5)
-    result = up.fit_from_log(task, phi, log).goodness_of_fit(replicates=4000)
+    result = up.fit_transitions(log, features=phi, task=task).goodness_of_fit(replicates=4000)
     # pooled: P(1) = 12/20, so 4 and 6 expected in each state
     assert [r["statistic"] for r in result.rows] == pytest.approx([1 / 4 + 1 / 6] * 2)
     assert result.degrees == 1 and result.statistic == pytest.approx(2 * (1 / 4 + 1 / 6))
@@ -47,13 +49,15 @@ def test_by_hand():
 
 def test_finds_the_state_that_does_not_fit(rng):
     phi = up.features.shared(TASK)
-    model = up.fit_from_log(TASK, phi, named(draw(rng, 3000)))
+    model = up.fit_transitions(named(draw(rng, 3000)), features=phi, task=TASK)
     assert model.goodness_of_fit().p_value > 1e-2
     assert model.goodness_of_fit().degrees == 2 * 2 + 2 - 4  # interior pairs, both ends, features
     probability = MDP.probability.copy()
     probability[0, MDP.true_task.rows(2, 1)] = [0.5, 0.3, 0.2]  # state 2 is not like state 1
     odd = up.FiniteMDP(MDP.true_task, probability, MDP.initial_states, MDP.initial_probability)
-    bad = up.fit_from_log(TASK, phi, named(draw(rng, 3000, mdp=odd))).goodness_of_fit()
+    bad = up.fit_transitions(
+        named(draw(rng, 3000, mdp=odd)), features=phi, task=TASK
+    ).goodness_of_fit()
     assert bad.p_value == 1 / 1000  # worse than every drawn log
     worst = min(bad.rows, key=lambda r: r["p_value"])
     assert worst["action"] == "right" and worst["state"] in (1, 2)
@@ -91,7 +95,7 @@ def test_sparse_and_dense_features_give_one_test(rng):
 
 def test_rows_count_whole_numbers_of_times():
     counts = np.full(TASK.n_triples, 2.5)
-    with pytest.raises(ValueError, match=r"counts 2\.5 times; goodness_of_fit needs whole counts"):
+    with pytest.raises(ValueError, match=r"weight 2\.5; goodness_of_fit needs whole numbers"):
         fit(TASK, up.features.shared(TASK), counts).goodness_of_fit()
 
 
@@ -121,3 +125,12 @@ def test_the_level_is_right_for_sparse_and_rich_logs(n_states, per_pair, half):
     share = rejections(mdp, per_pair, 1500, pairs)
     print(f"{n_states} states, {per_pair} rows per pair: rejected {share:.3f} of true models")
     assert 0.03 <= share <= 0.07
+
+
+def test_clusters_are_not_passed_over_in_silence(rng):
+    from .test_value import clinicians
+
+    model = up.fit_transitions("C(next_state)", clinicians(rng), cluster="who")
+    assert "rows of a cluster" in model.goodness_of_fit(19).summary()
+    alone = model.with_errors("classical").goodness_of_fit(19)
+    assert "cluster" not in alone.summary()

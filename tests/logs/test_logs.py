@@ -33,7 +33,7 @@ def log(rng):
 
 @pytest.fixture
 def model(log):
-    return up.fit_from_log(TASK, up.features.shared(TASK), log)
+    return up.fit_transitions(log, features=up.features.shared(TASK), task=TASK)
 
 
 def test_every_form_of_a_log_gives_the_same_fit(log, model, tmp_path):
@@ -52,9 +52,11 @@ def test_every_form_of_a_log_gives_the_same_fit(log, model, tmp_path):
         pa.table(log),
     ]  # fmt: skip
     for form in forms:
-        np.testing.assert_array_equal(up.fit_from_log(TASK, phi, form).counts, model.counts)
+        np.testing.assert_array_equal(
+            up.fit_transitions(form, features=phi, task=TASK).counts, model.counts
+        )
     renamed = frame.set_axis(["from", "by", "to"], axis=1)
-    again = up.fit_from_log(TASK, phi, renamed, columns=("from", "by", "to"))
+    again = up.fit_transitions(renamed, features=phi, task=TASK, columns=("from", "by", "to"))
     np.testing.assert_array_equal(again.counts, model.counts)
 
 
@@ -62,9 +64,11 @@ def test_weights_count_rows(log, rng):
     phi = up.features.shared(TASK)
     weights = rng.integers(0, 4, size=len(log["state"]))
     repeated = {k: np.repeat(v, weights) for k, v in log.items()}
-    expected = up.fit_from_log(TASK, phi, repeated)
-    given = up.fit_from_log(TASK, phi, log, weights=weights)
-    by_name = up.fit_from_log(TASK, phi, {**log, "times": weights}, weights="times")
+    expected = up.fit_transitions(repeated, features=phi, task=TASK)
+    given = up.fit_transitions(log, features=phi, task=TASK, weights=weights)
+    by_name = up.fit_transitions(
+        {**log, "times": weights}, features=phi, task=TASK, weights="times"
+    )
     for other in (given, by_name):
         np.testing.assert_array_equal(other.counts, expected.counts)
 
@@ -99,7 +103,7 @@ def test_likelihood_ratio_is_calibrated_and_has_power(rng):
     p_values = []
     for _ in range(150):
         logged = named(draw(rng, 1000))
-        models = [up.fit_from_log(TASK, phi, logged) for phi in (small, large)]
+        models = [up.fit_transitions(logged, features=phi, task=TASK) for phi in (small, large)]
         test = models[1].likelihood_ratio(models[0])
         assert test.degrees == 1
         p_values.append(test.p_value)
@@ -108,28 +112,32 @@ def test_likelihood_ratio_is_calibrated_and_has_power(rng):
     assert gap < 1.95 / np.sqrt(150)
     false = up.Features(TASK, small.matrix[:, [0, 2, 3]])  # that going back is as likely as staying
     logged = named(draw(rng, 1000))
-    right, wrong = (up.fit_from_log(TASK, phi, logged) for phi in (small, false))
+    right, wrong = (up.fit_transitions(logged, features=phi, task=TASK) for phi in (small, false))
     assert right.likelihood_ratio(wrong).p_value < 1e-3
 
 
 def test_models_that_cannot_be_compared(model, log, rng):
     with pytest.raises(ValueError, match="another log"):
-        model.likelihood_ratio(up.fit_from_log(TASK, model.features, named(draw(rng, 3000))))
+        model.likelihood_ratio(
+            up.fit_transitions(named(draw(rng, 3000)), features=model.features, task=TASK)
+        )
     other = up.Features(TASK, rng.normal(size=(TASK.n_triples, 2)))
     with pytest.raises(ValueError, match="not nested"):
-        model.likelihood_ratio(up.fit_from_log(TASK, other, log))
+        model.likelihood_ratio(up.fit_transitions(log, features=other, task=TASK))
     with pytest.raises(ValueError, match="must have fewer"):
         model.likelihood_ratio(model)
     with pytest.raises(ValueError, match="needs regularization=0"):
-        model.likelihood_ratio(up.fit_from_log(TASK, model.features, log, regularization=1.0))
+        model.likelihood_ratio(
+            up.fit_transitions(log, features=model.features, task=TASK, regularization=1.0)
+        )
 
 
 def test_plans_are_ordered_and_pessimism_is_honest(rng):
     """pessimistic <= greedy <= optimistic, and a pessimistic value is a promise that is kept."""
     kept = 0
     for _ in range(60):
-        model = up.fit_from_log(
-            TASK, up.features.shared(TASK), named(draw(rng, 300)), regularization=1e-3
+        model = up.fit_transitions(
+            named(draw(rng, 300)), features=up.features.shared(TASK), task=TASK, regularization=1e-3
         )
         low, middle, high = (
             up.plan_from_model(model, how) for how in ("pessimistic", "greedy", "optimistic")
@@ -151,7 +159,9 @@ def test_one_hot_and_dense_give_one_plan(log):
     sparse = up.features.one_hot(TASK)
     dense = up.Features(TASK, sparse.matrix.toarray())
     plans = [
-        up.plan_from_model(up.fit_from_log(TASK, phi, log, regularization=0.1), "optimistic")
+        up.plan_from_model(
+            up.fit_transitions(log, features=phi, task=TASK, regularization=0.1), "optimistic"
+        )
         for phi in (sparse, dense)
     ]
     np.testing.assert_allclose(plans[0].v, plans[1].v, rtol=1e-9)
@@ -160,7 +170,7 @@ def test_one_hot_and_dense_give_one_plan(log):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"next_state": 3}, r"row 5 of the log goes from \(0, right\) to 3.*successors 0, 1$"),
+        ({"next_state": 3}, r"row 5 of the log goes from \(0, 'right'\) to 3.*successors 0, 1$"),
         ({"next_state": 9}, "row 5 of the log has the next state 9; it must be 0 to 3"),
         ({"state": -1}, "row 5 of the log has the state -1"),
         (
@@ -177,10 +187,10 @@ def test_a_bad_row_is_named(change, message, tmp_path):
         log[column][5] = value
     phi = up.features.shared(TASK)
     with pytest.raises(ValueError, match=message):
-        up.fit_from_log(TASK, phi, log)
+        up.fit_transitions(log, features=phi, task=TASK)
     pd.DataFrame(log).to_csv(tmp_path / "log.csv", index=False)
     with pytest.raises(ValueError, match=r"log\.csv:7 "):  # the line of the file, below the head
-        up.fit_from_log(TASK, phi, tmp_path / "log.csv")
+        up.fit_transitions(tmp_path / "log.csv", features=phi, task=TASK)
 
 
 @pytest.mark.parametrize("form", ["lists", "mapping", "frame", "parquet"])
@@ -205,7 +215,7 @@ def test_states_that_are_tuples_work_in_every_form(form, tmp_path):
         "frame": pd.DataFrame(log),
         "parquet": tmp_path / "log.parquet",
     }[form]
-    model = up.fit_from_log(task, phi, given, regularization=1.0)
+    model = up.fit_transitions(given, features=phi, task=task, regularization=1.0)
     assert model.counts.tolist() == [0, 1, 1, 1, 0, 0, 1, 0, 0]
 
 
@@ -237,10 +247,10 @@ def test_a_fit_looks_only_at_pairs_of_the_log():
 
     def seconds(logged) -> float:
         started = process_time()
-        up.fit_from_log(task, phi, logged, regularization=1.0)
+        up.fit_transitions(logged, features=phi, task=task, regularization=1.0)
         return process_time() - started
 
-    model = up.fit_from_log(task, phi, log, regularization=1.0)
+    model = up.fit_transitions(log, features=phi, task=task, regularization=1.0)
     assert min(seconds(log) for _ in range(5)) < min(seconds(every_pair) for _ in range(5)) / 3
     x = phi.matrix[(indptr[g][:, None] + np.arange(width)).ravel()]
     chosen = np.arange(width) == place[:, None]
@@ -266,7 +276,7 @@ def test_damaged_files_are_refused_with_a_sentence(log, rng, tmp_path):
                 damaged[at] ^= int(rng.integers(1, 256))
         path.write_bytes(bytes(damaged))
         try:
-            up.fit_from_log(TASK, phi, path, regularization=1.0)
+            up.fit_transitions(path, features=phi, task=TASK, regularization=1.0)
         except ValueError as error:  # a sentence that names the file or the row
             assert "log.parquet" in str(error) and "\n" not in str(error)
             refused += 1

@@ -1,4 +1,4 @@
-"""The pessimistic plan: bounds that are never above the least expectation, and near it."""
+"""The pessimistic plan: the least expectation over the ellipsoid of each pair."""
 
 from dataclasses import replace
 
@@ -9,9 +9,9 @@ from scipy import special
 import upriver as up
 from upriver import kernels
 from upriver.logs import pessimistic
-from upriver.logs.fit import LogModel
+from upriver.logs.fit import fit_counts
+from upriver.logs.model import TransitionModel
 from upriver.logs.planning import ellipsoid
-from upriver.mnl.fit import fit_mnl
 
 BETA = float(np.sqrt(special.chdtri(6, 0.05)))
 
@@ -31,7 +31,7 @@ def drawn(rng, n_rows, kind="dense"):
     phi = {"dense": lambda: shared, "one-hot": lambda: up.features.one_hot(task),
            "pooled": lambda: up.features.pooled(shared)}[kind]()  # fmt: skip
     counts = rng.poisson(n_rows / task.n_triples, task.n_triples).astype(float)
-    return LogModel(task, phi, counts, fit_mnl(phi, counts, 1.0))
+    return fit_counts(phi, counts, 1.0, task)
 
 
 def least(model, geometry, beta, v):
@@ -41,19 +41,15 @@ def least(model, geometry, beta, v):
         at = slice(task.indptr[g], task.indptr[g + 1])
         ahead, p = v[task.successors[at]], model.prob[0, at]
         inner = geometry[0, task.square_start[g] : task.square_start[g + 1]]
-        work, top = np.empty((11, 12)), ahead.max()
-        most = kernels.ellipsoid.largest_expectation(
-            np.log(p), inner, top - ahead, beta, len(p), work
-        )
-        q[:, g] = task.reward_rows[0, g] + np.array([top - most, p @ ahead])
+        square = inner.reshape(len(p), len(p))
+        minimum = kernels.ellipsoid.optimize_expectation(p, square, ahead, -beta)
+        q[:, g] = task.reward_rows[0, g] + np.array([minimum, p @ ahead])
     return q.reshape(2, task.n_states, task.n_actions)
 
 
 @pytest.mark.parametrize("kind", ["dense", "one-hot", "pooled"])
 @pytest.mark.parametrize("n_rows", [30, 300, 3000, 100_000])
-@pytest.mark.parametrize("close", [1e-6, 0.1])
-def test_bounds_are_below_the_least_expectation_and_near_it(kind, n_rows, close, rng, monkeypatch):
-    monkeypatch.setattr(pessimistic, "CLOSE", close)
+def test_the_plan_has_the_least_expectation_of_each_pair(kind, n_rows, rng):
     model = drawn(rng, n_rows, kind)
     task, geometry = model.task, pessimistic.products(model)
     plan = pessimistic.pessimistic(model, BETA)
@@ -61,11 +57,9 @@ def test_bounds_are_below_the_least_expectation_and_near_it(kind, n_rows, close,
         exact, centre = least(model, geometry, BETA, plan.v[h + 1])
         q = plan.q(h)
         has = task.available
-        assert (q[has] <= exact[has] + 1e-9).all()
-        best = np.arange(task.n_states), plan.policy[h]
-        allowed = close * (centre[best] - exact[best]) / (1 - close)
-        assert (plan.v[h] >= exact.max(axis=1) - allowed.max() - 1e-7).all()
-        assert (plan.v[h] >= exact[best] - allowed - 1e-7).all()
+        np.testing.assert_allclose(q[has], exact[has], atol=1e-9)
+        assert (q[has] <= centre[has] + 1e-12).all()
+        np.testing.assert_allclose(plan.v[h], exact.max(axis=1), atol=1e-9)
         assert (plan.v[h] == q.max(axis=1)).all() and (q[~has] == -np.inf).all()
 
 
@@ -77,7 +71,7 @@ def test_products_are_those_of_the_covariance(rng):
         x = x if kind == "dense" else x.toarray()
         covariance = model.fitted.covariance @ np.eye(x.shape[1])
         found = pessimistic.products(model)
-        centred = ellipsoid(model).geometry
+        centred = ellipsoid(model).inverse_products
         for g in np.flatnonzero(task.sizes):
             at, square = slice(*task.indptr[g : g + 2]), slice(*task.square_start[g : g + 2])
             rows, p = x[at], model.prob[0, at]
@@ -95,12 +89,12 @@ def test_steps_that_differ_and_pay_of_next_states(rng):
     reward = rng.random((task.horizon, task.n_states, task.n_actions)) * task.available
     there = replace(task, reward=reward, next_state_reward=pay, reward_range=None)
     phi = up.Features(there, model.features.matrix)
-    model = LogModel(there, phi, model.counts, model.fitted)
+    model = TransitionModel(model.fitted, None, there, (phi,), (0.0,), model.counts)
     plan, greedy = up.plan_from_model(model, "pessimistic"), up.plan_from_model(model)
     assert (plan.v[0] < greedy.v[0]).all()
     for h in range(task.horizon):
         assert np.allclose(plan.q(h).max(axis=1), plan.v[h])
-    sure = LogModel(there, phi, model.counts * 1e9, fit_mnl(phi, model.counts * 1e9, 1e-9))
+    sure = fit_counts(phi, model.counts * 1e9, 1e-9, there)
     assert np.allclose(
         up.plan_from_model(sure, "pessimistic").v, up.plan_from_model(sure).v, atol=1e-2
     )

@@ -47,7 +47,7 @@ def test_the_fit_is_that_of_the_expanded_table(frame, model):
     assert model.fitted.null_log_likelihood == pytest.approx(plain.null_log_likelihood, rel=1e-10)
     classical = model.with_errors("classical").fitted
     np.testing.assert_allclose(classical.standard_errors, plain.standard_errors, rtol=1e-6)
-    assert len(model.data.visits) < len(frame) / 5  # equal rows are counted once
+    assert len(model.log.data.visits) < len(frame) / 5  # equal rows are counted once
 
 
 def test_statsmodels_agrees(frame, model):
@@ -112,13 +112,13 @@ def test_rows_need_not_be_held(frame, monkeypatch):
     monkeypatch.setattr(design, "DENSE", 0)
     monkeypatch.setattr(effects, "AT_ONCE", 50)
     made = up.fit_transitions(formula, wards, **given)
-    assert isinstance(held.data.x, np.ndarray) and not isinstance(made.data.x, np.ndarray)
+    assert isinstance(held.log.data.x, np.ndarray) and not isinstance(made.log.data.x, np.ndarray)
     # the rows of the fit are those that predict makes of the expanded table
-    from upriver.logs.expansion import expanded
+    from upriver.logs.situations import expand
 
-    x, offset = made.design.rows(expanded(made.world, made.situations, lambda name: True))
-    np.testing.assert_allclose(made.data.x[:], x, rtol=1e-12, atol=1e-15)
-    np.testing.assert_allclose(made.data.offset, offset, rtol=1e-12, atol=1e-15)
+    x, offset = made.log.design.rows(expand(made.log.space, made.log.situations, lambda name: True))
+    np.testing.assert_allclose(made.log.data.x[:], x, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(made.log.data.offset, offset, rtol=1e-12, atol=1e-15)
     for errors in ("classical", "robust", "cluster"):
         a, b = (m.with_errors(errors) for m in (held, made))
         assert a.fitted.names == b.fitted.names and a.summary() == b.summary()
@@ -138,7 +138,7 @@ def test_gradients_without_rows_are_those_of_rows(frame, monkeypatch):
 
     monkeypatch.setattr(design, "DENSE", 0)
     formula = "better + C(age):worse + age:death + offset(0.3 * age):worse"
-    made = up.fit_transitions(formula, frame, states=clinic.moves()).data
+    made = up.fit_transitions(formula, frame, states=clinic.moves()).log.data
     rows = Choices(made.indptr, made.x[:], made.counts, made.visits, 0.0, made.offset)
     assert made.x.shape[1] == 5 and not len(made.x.whole_at)  # four at once, and one more
     theta = np.array([0.3, -0.2, 0.5, 0.1, -0.7])
@@ -151,7 +151,7 @@ def test_the_columns_are_those_of_formulaic(frame):
     """Factor by factor as on the whole expanded table, in names, order and values."""
     import formulaic
 
-    from upriver.logs.expansion import expanded
+    from upriver.logs.situations import expand
 
     wards = frame.assign(ward=np.where(frame["patient"] % 3, "east", "west"))
     for formula in (
@@ -162,13 +162,13 @@ def test_the_columns_are_those_of_formulaic(frame):
         "poly(age, 2):worse + 3:better:age",
     ):
         model = up.fit_transitions(formula, wards, states=clinic.moves(), regularization=1.0)
-        table = expanded(model.world, model.situations, lambda name: True)
+        table = expand(model.log.space, model.log.situations, lambda name: True)
         whole = formulaic.model_matrix(formula, pd.DataFrame(table), output="pandas")
-        names = [c.name for c in model.design.recipe.columns]
+        names = [c.name for c in model.log.design.recipe.columns]
         assert names == list(whole.columns)
         if "poly" in formula:  # which learns from what it sees: situations, not candidates
             continue
-        every = model.design.recipe.rows(formula, table, np.arange(len(names)))
+        every = model.log.design.recipe.rows(table, np.arange(len(names)))
         np.testing.assert_allclose(every, whole.to_numpy(float), rtol=1e-12)
 
 
@@ -185,17 +185,13 @@ def test_weights_columns_and_other_names(frame, model):
     np.testing.assert_allclose(other.fitted.theta, model.fitted.theta, rtol=1e-9)
 
 
-def test_a_list_and_a_function_instead_of_a_formula(frame):
+def test_a_list_of_columns_instead_of_a_formula(frame):
     names = ["worse", "better", "death"]
     listed = up.fit_transitions(names, frame, states=clinic.moves())
     plain = up.fit_transitions("worse + better + death", frame, states=clinic.moves())
-    made = up.fit_transitions(
-        lambda t: {"down": t["worse"], "up": t["better"], "end": t["death"]},
-        frame.drop(columns="patient"), states=clinic.moves(),
-    )  # fmt: skip
-    for other in (listed, made):
-        np.testing.assert_allclose(other.fitted.theta, plain.fitted.theta, rtol=1e-8)
-    assert list(made.fitted.names) == ["down", "up", "end"]
+    np.testing.assert_allclose(listed.fitted.theta, plain.fitted.theta, rtol=1e-8)
+    with pytest.raises(ValueError, match="column 'action' holds words"):
+        up.fit_transitions(["worse", "action"], frame, states=clinic.moves())
 
 
 def test_attributes_of_states_and_of_candidates(frame):
@@ -205,7 +201,7 @@ def test_attributes_of_states_and_of_candidates(frame):
     by_level = up.fit_transitions(formula, frame, states=table)
     plain = up.fit_transitions("worse + better + death", frame, states=clinic.moves())
     np.testing.assert_allclose(by_level.fitted.theta, plain.fitted.theta, rtol=1e-8)
-    assert list(by_level.world.states) == clinic.STATES  # in the order of the table
+    assert list(by_level.log.space.states) == clinic.STATES  # in the order of the table
 
 
 def test_reference_categories_are_left_out_and_named(frame):
@@ -216,7 +212,7 @@ def test_reference_categories_are_left_out_and_named(frame):
     odds = np.array([n["ill"], n["well"]]) / n["bad"]
     np.testing.assert_allclose(model.fitted.theta, np.log(odds), rtol=1e-7)
     crossed = up.fit_transitions("action:next_state", frame[frame["state"] == "ill"])
-    assert len(crossed.fitted.theta) == 4 and len(crossed.design.dropped) == 1
+    assert len(crossed.fitted.theta) == 4 and len(crossed.log.design.dropped) == 1
     assert "reference (no coefficient)" in crossed.summary()
 
 
@@ -304,42 +300,44 @@ def test_a_true_model_fits_and_a_wrong_one_does_not(frame, model):
     # at the maximum the expected total of every column is the observed one
     assert table["expected"].sum() == pytest.approx(len(frame))
     assert model.calibration(5)["n"].sum() == sum(len(clinic.REACH[s]) for s in frame["state"])
-    assert model.plot_calibration(5).axes
 
 
 def test_a_plan_at_fixed_covariates(frame, model):
     pays = {"well": 1.0, "ill": 0.6, "bad": 0.2, "dead": 0.0}
     values = []
     for age in (-1.0, 0.0, 1.0):
-        mdp = model.to_mdp(lambda s, a: pays[s], 12, at={"age": age}, start="ill")
+        at = model.at(age=age, horizon=12, reward=lambda s, a: pays[s])
+        mdp = at.to_mdp("ill")
         plan = up.plan_from_model(model.at({"age": age}, horizon=12, reward=lambda s, a: pays[s]))
         np.testing.assert_allclose(plan.v, up.solve(mdp).v, rtol=1e-12)
-        values.append(plan.v[0, list(model.world.states).index("ill")])
+        values.append(plan.v[0, list(model.log.space.states).index("ill")])
         # the same chances as predict
         row = pd.DataFrame({"state": ["bad"], "action": ["surgery"], "age": [age]})
         shown = model.predict(row).set_index("next_state")["probability"]
-        s, a = list(model.world.states).index("bad"), list(model.world.actions).index("surgery")
+        s, a = (
+            list(model.log.space.states).index("bad"),
+            list(model.log.space.actions).index("surgery"),
+        )
         at = mdp.true_task.rows(s, a)
-        names = [model.world.states[i] for i in mdp.true_task.successors[at]]
+        names = [model.log.space.states[i] for i in mdp.true_task.successors[at]]
         np.testing.assert_allclose(mdp.probability[0, at], shown[names], rtol=1e-12)
     assert values[0] > values[1] > values[2]  # the old die sooner
     ageing = model.at({"age": np.linspace(-1, 1, 12)}, horizon=12, reward=lambda s, a: pays[s])
-    ill = list(model.world.states).index("ill")
+    ill = list(model.log.space.states).index("ill")
     assert values[0] > up.plan_from_model(ageing).v[0, ill] > values[2]
     low, high = (up.plan_from_model(ageing, how).v[0, ill] for how in ("pessimistic", "optimistic"))
     assert low < up.plan_from_model(ageing).v[0, ill] < high
 
 
 def test_an_absorbing_state_stays_and_features_match_the_fit(model):
-    task = model.task({"age": 0.0}, horizon=5)
+    at = model.at(age=0.0, horizon=5)
+    task, phi = at.task, at.features
     dead = list(task.states).index("dead")
     for a in range(task.n_actions):
         successors = task.successors[task.rows(dead, a)]
         assert successors.tolist() in ([dead], [])
-    phi = model.features({"age": 0.0}, horizon=5)
     from upriver.mnl.likelihood import probabilities
 
-    at = model.at({"age": 0.0}, horizon=5)
     np.testing.assert_allclose(probabilities(phi, model.fitted.theta), at.prob[0], rtol=1e-12)
 
 
@@ -354,13 +352,13 @@ MOVES = clinic.moves()
         ({"formula": "worse + nosuch"}, "nosuch.*The columns are"),
         ({"formula": "worse +* better"}, "cannot be used"),
         ({"formula": "np.log(age - 1):worse"}, "must be finite"),
-        ({"columns": ("state", "next_state")}, "must name the state, action and next state"),
+        ({"columns": ("state", "next_state")}, "must name the state, the action and the next"),
         ({"successors": "near"}, "successors is 'near'; it must be one of 'pair', 'state', 'all'"),
         ({"successors": lambda s, a: ["well"]}, "of the frame goes .* declared successors 'well'"),
         ({"cluster": "ward"}, "frame has no column 'ward'"),
         ({"weights": "times"}, "frame has no column 'times'"),
         ({"regularization": -1.0}, "regularization is -1.0"),
-        ({"states": {"state": ["well"], "level": [1]}}, "row 0 of the frame has the state 'ill'"),
+        ({"states": {"state": ["well"], "level": [1]}}, "row 21 of the frame has the state 'bad'"),
     ],
 )  # fmt: skip
 def test_mistakes_are_named(change, message):
@@ -373,7 +371,7 @@ def test_mistakes_are_named(change, message):
 def test_gaps_and_unknown_words_are_named(frame, model, tmp_path):
     gaps = frame.head(50).copy()
     gaps.loc[7, "age"] = np.nan
-    with pytest.raises(ValueError, match="row 7 of the frame has no 'age'; drop the row"):
+    with pytest.raises(ValueError, match="row 7 of the frame has no 'age'; fill it in"):
         up.fit_transitions(clinic.FORMULA, gaps, states=MOVES)
     gaps.to_csv(tmp_path / "gaps.csv", index=False)
     with pytest.raises(ValueError, match=r"gaps\.csv:9 has no 'age'"):
@@ -401,3 +399,79 @@ def test_nothing_of_it_is_imported_before_it_is_used():
     code = "import sys, upriver; print({'formulaic', 'pandas', 'pyarrow'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "set()\n"
+
+
+def test_statsmodels_names(frame, model):
+    """Estimates under the names of statsmodels, equal to its own where it has them."""
+    discrete = pytest.importorskip("statsmodels.discrete.conditional_models")
+    x, chosen, groups, _ = by_hand(frame)
+    other = discrete.ConditionalLogit(chosen.astype(float), x, groups=groups).fit(
+        method="newton", maxiter=50, disp=False
+    )
+    classical = model.with_errors("classical")
+    assert list(classical.params.index) == list(clinic.TRUTH)
+    for name in ("params", "bse", "tvalues", "pvalues"):
+        np.testing.assert_allclose(getattr(classical, name), getattr(other, name), rtol=1e-4)
+    np.testing.assert_allclose(classical.conf_int(0.1), other.conf_int(0.1), rtol=1e-4)
+    np.testing.assert_allclose(classical.cov_params(), other.cov_params(), rtol=1e-4)
+    assert classical.llf == pytest.approx(other.llf) and classical.nobs == len(frame)
+    np.testing.assert_allclose(model.cov_params(), model.fitted.covariance)
+
+
+def test_aic_and_bic_are_those_of_statsmodels(frame):
+    """Of a multinomial logit: 2 d - 2 llf, and d log(n) - 2 llf."""
+    discrete = pytest.importorskip("statsmodels.discrete.discrete_model")
+    ill = frame[frame["state"] == "ill"]
+    model = up.fit_transitions("next_state + age:next_state", ill, successors="state")
+    theirs = discrete.MNLogit(
+        pd.Categorical(ill["next_state"]).codes,
+        np.column_stack([np.ones(len(ill)), ill["age"]]),
+    ).fit(method="newton", disp=False)
+    assert model.aic == pytest.approx(theirs.aic, rel=1e-9)
+    assert model.bic == pytest.approx(theirs.bic, rel=1e-9)
+    assert model.bic - model.aic == pytest.approx(4 * (np.log(len(ill)) - 2))
+
+
+def test_a_summary_has_lines_of_at_most_80_characters(frame, model):
+    crossed = up.fit_transitions(
+        "next_state:action + next_state:action:age", frame, regularization=1.0, successors="state"
+    )
+    weak = up.fit_transitions("worse + better", frame, states=MOVES, pooled=True)
+    for made in (model, crossed, weak, model.at(age=0.0)):
+        assert max(map(len, made.summary().splitlines())) <= 80
+    assert "cluster (400 clusters)" in model.summary() and "clustered" not in model.summary()
+
+
+def test_a_model_without_covariates_has_a_task(frame):
+    """It is at its values already; one with covariates says how to get there."""
+    pays = {"well": 1.0, "ill": 0.6, "bad": 0.2}
+    plain = up.fit_transitions(
+        "worse + better + death", frame, states=MOVES, horizon=5, reward=pays
+    )
+    again = plain.at(horizon=5, reward=lambda s, a: pays.get(s, 0.0))
+    assert up.policy_value(plain, "behaviour", start="ill").value == pytest.approx(
+        up.policy_value(again, "behaviour", start="ill").value
+    )
+    assert (
+        isinstance(plain.at(horizon=3), up.TransitionModel)
+        and plain.at(horizon=3).task.horizon == 3
+    )
+    aged = up.fit_transitions(clinic.FORMULA, frame, states=MOVES, horizon=5, reward=pays)
+    assert aged.task is None and up.plan_from_model(aged.at(age=1.0)).v.shape == (6, 4)
+    for call in (up.plan_from_model, lambda m: up.policy_value(m, "behaviour")):
+        with pytest.raises(ValueError, match=r"model\.at\(age=\.\.\.\)"):
+            call(aged)
+        with pytest.raises(TypeError, match="model is a int; it must come from fit_transitions"):
+            call(3)
+
+
+def test_rewards_are_means_of_a_column(frame):
+    paid = frame.assign(cost=np.arange(len(frame)) % 7, times=1 + frame["patient"] % 2)
+    model = up.fit_transitions(
+        "worse + better", paid, states=MOVES, reward="cost", weights="times", horizon=2
+    )
+    weighted = paid.assign(total=paid["cost"] * paid["times"])
+    sums = weighted.groupby(["state", "action"])[["total", "times"]].sum()
+    for (s, a), row in sums.iterrows():
+        i, j = list(model.task.states).index(s), list(model.task.actions).index(a)
+        assert model.task.reward[i, j] == pytest.approx(row["total"] / row["times"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import upriver as up
-from upriver.logs.extremes import moved, played, sweep
+from upriver.logs.value_function import evaluate_policy, policy_table, shifted_probabilities
 
 from .coverage import PROBLEMS, coverage
 from .test_goodness import fit, logged
@@ -31,11 +31,11 @@ def test_value_and_gradient(model, rng, kind):
     """The value is that of `evaluate`; the gradient that of finite differences to 1e-6."""
     policy = policies(rng)[kind]
     start = np.array([0.5, 0.0, 0.3, 0.2, 0.0])
-    known = played(TASK, policy)
+    known = policy_table(TASK, policy)
 
     def value(theta):
         at = replace(model, fitted=replace(model.fitted, theta=theta))
-        return sweep(TASK, at.prob, known, start)
+        return evaluate_policy(TASK, at.prob, known, start)
 
     found = value(model.fitted.theta)
     estimate = up.FiniteMDP(TASK, model.probability, [0], [1.0])
@@ -52,7 +52,7 @@ def test_value_and_gradient(model, rng, kind):
 def test_the_standard_error_is_the_delta_method(model, rng):
     policy = policies(rng)["mixed"]
     result = up.policy_value(model, policy, start=2)
-    found = sweep(TASK, model.prob, played(TASK, policy), np.eye(5)[2])
+    found = evaluate_policy(TASK, model.prob, policy_table(TASK, policy), np.eye(5)[2])
     slope = PHI.matrix.T @ found.weight[0]
     assert result.standard_error == pytest.approx(np.sqrt(slope @ model.fitted.covariance @ slope))
     assert sum(r["share"] for r in result.shares) == pytest.approx(1.0)
@@ -67,9 +67,10 @@ def test_the_interval_is_the_extremes_of_the_ellipsoid(model, rng):
     root = np.linalg.cholesky(model.fitted.covariance) * 2.575829
     u = rng.normal(size=(20_000, 4))
     shifts = (u / np.linalg.norm(u, axis=1, keepdims=True)) @ root.T
-    known = played(TASK, policy)
+    known = policy_table(TASK, policy)
     values = np.array([
-        sweep(TASK, moved(model, x), known, np.eye(5)[2]).v[0, 2] for x in shifts
+        evaluate_policy(TASK, shifted_probabilities(model, x), known, np.eye(5)[2]).value
+        for x in shifts
     ])  # fmt: skip
     width = result.high - result.low
     assert result.low <= values.min() + 1e-3 * width
@@ -89,7 +90,9 @@ def test_a_direction_without_data_does_not_hide_the_others(rng):
     task = replace(task, horizon=2)
     phi = up.features.one_hot(task)
     counts = np.array([50, 50, 0, 0, 50, 50, 50, 50.0])
-    model = up.fit_from_log(task, phi, task.triples, weights=counts, regularization=1e-4)
+    model = up.fit_transitions(
+        task.triples, features=phi, task=task, weights=counts, regularization=1e-4
+    )
     rarely = np.array([[0.99, 0.01], [0.5, 0.5]])
     alone = up.policy_value(model, np.array([0, 0]))
     both = up.policy_value(model, rarely)
@@ -99,11 +102,19 @@ def test_a_direction_without_data_does_not_hide_the_others(rng):
     assert both.low >= 0.0 and both.high <= 1.0
 
 
-def test_the_bootstrap_agrees(rng):
+def test_standard_errors_are_those_of_logs_drawn_from_the_model(rng):
+    """A parametric bootstrap: values of the estimates from logs that the fitted model draws."""
     model = fit(TASK, PHI, logged(MDP, rng, 5000))
-    for policy in (np.ones(5, int), "behaviour"):
-        delta, drawn = (up.policy_value(model, policy, method=m) for m in ("delta", "bootstrap"))
-        assert drawn.standard_error == pytest.approx(delta.standard_error, rel=0.1)
+    policy = np.ones(5, int)
+    values = []
+    for _ in range(300):
+        drawn = np.zeros(TASK.n_triples)
+        for g, n in enumerate(TASK.by_pair(model.counts).astype(int)):
+            at = slice(TASK.indptr[g], TASK.indptr[g + 1])
+            drawn[at] = rng.multinomial(n, model.probability[at] / model.probability[at].sum())
+        values.append(up.policy_value(fit(TASK, PHI, drawn), policy).value)
+    error = up.policy_value(model, policy).standard_error
+    assert np.std(values, ddof=1) == pytest.approx(error, rel=0.12)
 
 
 def test_a_difference_has_its_own_interval(model):
@@ -129,8 +140,6 @@ def test_policies_are_matched_by_name(model):
         up.policy_value(model, "greedy")
     with pytest.raises(ValueError, match="start 9 is unknown"):
         up.policy_value(model, plan, start=9)
-    with pytest.raises(ValueError, match="'delta' or 'bootstrap'"):
-        up.policy_value(model, plan, method="exact")
 
 
 def test_steps_without_data_are_told(rng):
@@ -147,3 +156,58 @@ def test_intervals_cover(name, size):
     problem = PROBLEMS[name]()
     for what, share in coverage(problem, problem.sizes[size]).items():
         assert 0.93 <= share <= 0.97, what
+
+
+def clinicians(rng, n_clusters=40, n_rows=15):
+    """A log of clinicians who each prefer one of two actions, of which the second helps."""
+    prefers = rng.random(n_clusters) < 0.5
+    who = np.repeat(np.arange(n_clusters), n_rows)
+    action = (rng.random(len(who)) < np.where(prefers[who], 0.9, 0.1)).astype(int)
+    following = (rng.random(len(who)) < np.array([0.2, 0.8])[action]).astype(int)
+    state = rng.integers(2, size=len(who))
+    return {"who": who, "state": state, "action": action, "next_state": following}
+
+
+def test_clusters_count_in_the_behaviour(rng):
+    """Standard errors of what was done are the spread over logs; without clusters too small."""
+    options = {"cluster": "who", "horizon": 5, "reward": {1: 1.0}}
+    formula = "C(next_state):C(action):C(state)"
+    values, errors, alone, gains, of_gain = [], [], [], [], []
+    for _ in range(150):
+        model = up.fit_transitions(formula, clinicians(rng), **options)
+        found = up.policy_value(model, "behaviour", start=0)
+        gain = up.compare_policies(model, np.array([1, 1]), "behaviour", start=0)
+        values.append(found.value)
+        errors.append(found.standard_error)
+        gains.append(gain.value)
+        of_gain.append(gain.standard_error)
+        classical = up.policy_value(model.with_errors("classical"), "behaviour", start=0)
+        alone.append(classical.standard_error)
+    assert np.mean(errors) == pytest.approx(np.std(values), rel=0.15)
+    assert np.mean(of_gain) == pytest.approx(np.std(gains), rel=0.15)
+    assert np.mean(alone) < 0.7 * np.std(values)
+
+
+def test_the_joint_sandwich_is_that_of_the_clusters_written_out(rng):
+    """By loops over clusters; of theta alone it is the covariance of the fitted model."""
+    from upriver.logs.value_function import build_value_function
+
+    log = clinicians(rng, 12)
+    options = {"cluster": "who", "horizon": 3, "reward": {1: 1.0}}
+    model = up.fit_transitions("C(next_state):C(action)", log, **options)
+    function = build_value_function(model, [("behaviour", 1.0)], 0)
+    d, slope = len(model.theta), rng.normal(size=len(function.origin))
+    first = np.concatenate([slope[:d], np.zeros(len(slope) - d)])
+    np.testing.assert_allclose(function.image(first)[:d], model.cov_params() @ slope[:d])
+    pair = log["state"] * 2 + log["action"]
+    n, share = np.bincount(log["state"])[[0, 0, 1, 1]], function.behaviour
+    parts = []
+    for c in range(12):
+        mine = log["who"] == c
+        here = np.bincount(log["state"][mine], minlength=2)[[0, 0, 1, 1]]
+        parts.append((np.bincount(pair[mine], minlength=4) - here * share) / (n * share))
+    parts = np.array(parts)
+    last = np.concatenate([np.zeros(d), slope[d:]])
+    np.testing.assert_allclose(
+        function.image(last)[d:], 12 / 11 * parts.T @ (parts @ slope[d:]), rtol=1e-9
+    )

@@ -1,4 +1,4 @@
-"""Action sets that differ by state: a pair without triples does not exist, for anybody."""
+"""Action sets that differ by state: a pair without triples does not exist for any function."""
 
 import inspect
 from itertools import product
@@ -63,13 +63,13 @@ def test_the_optimum_is_that_of_all_policies(mdp: FiniteMDP) -> None:
     np.testing.assert_allclose(plan.v[0], brute_force(mdp), atol=1e-12)
     assert mdp.true_task.available[np.arange(S), plan.policy].all()
     assert (np.isneginf(plan.q(0)) == ~mdp.true_task.available).all()
-    forever = up.solve(mdp, discount=0.9)
-    assert mdp.true_task.available[np.arange(S), forever.policy].all()
+    discounted = up.solve(mdp, discount=0.9)
+    assert mdp.true_task.available[np.arange(S), discounted.policy].all()
     v = np.zeros(S)
     for _ in range(400):
         q = np.where(mdp.true_task.available, mdp.reward + 0.9 * dense(mdp) @ v, -np.inf)
         v = q.max(axis=1)
-    np.testing.assert_allclose(forever.v, v, atol=1e-7)
+    np.testing.assert_allclose(discounted.v, v, atol=1e-7)
 
 
 def built(name: str, task: Task, mdp: FiniteMDP) -> Any:
@@ -87,7 +87,7 @@ def built(name: str, task: Task, mdp: FiniteMDP) -> Any:
 @pytest.mark.parametrize("name", AGENTS)
 @settings(max_examples=6, deadline=None)
 @given(mdp=problems(), support=st.sampled_from(["known", "full"]), hidden=st.booleans())
-def test_no_agent_plays_a_missing_action(
+def test_no_agent_takes_a_missing_action(
     name: str, mdp: FiniteMDP, support: str, hidden: bool
 ) -> None:
     task = mdp.task(support)
@@ -113,7 +113,7 @@ def test_no_agent_plays_a_missing_action(
 
 
 @pytest.mark.parametrize("name", ["ucrl-mnl-se", "ucrl-mnl", "psrl-mnl"])
-def test_pooled_features_know_missing_actions(name: str) -> None:
+def test_pooled_features_leave_out_missing_actions(name: str) -> None:
     mdp = corridor()
     task = mdp.task("full")
     shared = up.features.from_function(task, lambda s, a, t: [float(t > s), float(t == s)])
@@ -128,7 +128,7 @@ def test_pooled_features_know_missing_actions(name: str) -> None:
 
 
 def corridor() -> FiniteMDP:
-    """Four rooms in a row; one can leave an end only towards the middle."""
+    """Four states in a row; the two ends have one action each."""
     return FiniteMDP.from_functions(
         0,
         lambda s: [a for a in ("left", "right") if (s, a) not in ((0, "left"), (3, "right"))],
@@ -163,10 +163,9 @@ def test_actions_as_a_function_of_the_state() -> None:
         Task.from_successors([0], [0, 1], lambda s, a: [0] if a == 0 else [], 3)
 
 
-@pytest.mark.parametrize("suffix", ["npz", "toml"])
-def test_files_keep_action_sets(tmp_path, suffix: str) -> None:
+def test_files_keep_action_sets(tmp_path) -> None:
     mdp = corridor()
-    mdp.save(path := tmp_path / f"corridor.{suffix}")
+    mdp.save(path := tmp_path / "corridor.npz")
     again = FiniteMDP.load(path)
     np.testing.assert_array_equal(again.true_task.indptr, mdp.true_task.indptr)
     np.testing.assert_array_equal(again.probability, mdp.probability)
@@ -190,7 +189,7 @@ def test_gymnasium_masks_and_keeps_action_sets() -> None:
     np.testing.assert_allclose(up.solve(back).v, up.solve(mdp).v)
 
 
-def test_learning_in_a_black_box_plays_what_there_is() -> None:
+def test_learning_in_a_black_box_takes_available_actions() -> None:
     mdp = corridor()
     env = up.envs.to_gymnasium(mdp)
     task = Task.from_successors(  # the same states and actions, nothing paid is known
@@ -203,7 +202,7 @@ def test_learning_in_a_black_box_plays_what_there_is() -> None:
     assert np.isfinite(run.returns).all()
 
 
-def test_an_average_reward_looks_only_at_what_there_is() -> None:
+def test_the_average_reward_uses_available_actions_only() -> None:
     mdp = corridor()
     gain = up.solve(mdp, average=True)
     held = up.evaluate(mdp, gain.policy, average=True)
@@ -215,23 +214,25 @@ TABLE = np.array([[[0.5, 0.5], [0.0, 0.0]], [[0.0, 1.0], [1.0, 0.0]]])
 MDP = FiniteMDP.from_arrays(TABLE, np.full((2, 2), 0.5), 3)
 
 REFUSED = {
-    "a table that plays it": (
+    "a table that takes it": (
         lambda: up.evaluate(MDP, [1, 1]), r"policy\[0\] is 1; state 0 does not have the action 1"),
-    "a mixture that plays it": (
+    "a mixture that takes it": (
         lambda: up.evaluate(MDP, np.full((2, 2), 0.5)), r"policy\[0, 1\] is 0.5; state 0"),
     "rollouts": (lambda: up.rollouts(MDP, [1, 1], 3), "does not have the action"),
-    "for ever": (lambda: up.evaluate(MDP, np.array([1, 1]), discount=0.9), "state 0 does not have"),
-    "one action for ever": (lambda: up.agents.Always(MDP.true_task, 1), "state 0 does not have the action 1"),
+    "discounted": (
+        lambda: up.evaluate(MDP, np.array([1, 1]), discount=0.9), "state 0 does not have"),
+    "always one action": (
+        lambda: up.agents.Always(MDP.true_task, 1), "state 0 does not have the action 1"),
     "a state without actions": (
         lambda: FiniteMDP.from_arrays(TABLE * [[[1], [0]], [[0], [0]]], np.zeros((2, 2)), 3),
         "state 1 has no action"),
     "a support with one more": (
         lambda: MDP.task([[0, 1]] * 4), r"support has successors for \(s=0, a=1\)"),
-    "an episode that plays it": (
+    "an episode that takes it": (
         lambda: up.agents.UCBVI(MDP.true_task).update(
             up.agents.UCBVI(MDP.true_task).init(), None, ([0, 1], [1], [0.0])),
         r"actions\[0\] of the episode is 1; actions are 0 in state 0"),
-    "an agent that believes in it": (
+    "an agent whose task has it": (
         lambda: up.simulate(MDP, up.agents.Random(Task(2, 2, 3, [0, 1, 2, 3, 4], [0, 0, 0, 0])), 1),
         r"has the pair \(s=0, a=1\), which the MDP does not have"),
 }  # fmt: skip
@@ -244,6 +245,6 @@ def test_missing_actions_are_refused(case: str) -> None:
         call()
 
 
-def test_full_support_has_only_the_actions_there_are() -> None:
+def test_full_support_keeps_the_action_sets() -> None:
     assert MDP.task("full").sizes.tolist() == [2, 0, 2, 2]
     np.testing.assert_array_equal(MDP.task("full").available, MDP.true_task.available)

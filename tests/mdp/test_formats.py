@@ -1,4 +1,4 @@
-"""Other ways in and out: frames, functions of arrays, QuantEcon, pymdptoolbox, fitted models."""
+"""Frames, functions of arrays, QuantEcon, pymdptoolbox and fitted models as MDPs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_files_and_other_names(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["riverswim-5", "windy-grid-5", "deep-sea-4", "tidal-river-4"])
-def test_there_and_back(name):
+def test_to_frame_and_from_frame_are_inverse(name):
     mdp = up.envs.make(name)
     again = up.FiniteMDP.from_frame(
         mdp.to_frame().sample(frac=1.0, random_state=0), mdp.horizon,
@@ -88,7 +88,7 @@ def test_there_and_back(name):
         ({"next_state": ["work", "work", "home", "work"]}, r"row 1 names \('home', 'go', 'work'\)"),
         ({"step": [0, 0, 0, 1]}, "each of the whole numbers 0 to 3"),
         ({"reward": ["a"] * 4}, "reward"),
-        ({"probability": [0.75, 0.25]}, "must be one length"),
+        ({"probability": [0.75, 0.25]}, r"lengths .*'probability': 2"),
     ],
 )
 def test_wrong_frames(change, sentence):
@@ -96,7 +96,105 @@ def test_wrong_frames(change, sentence):
         up.FiniteMDP.from_frame({**WALK, **change}, 4)
 
 
-def test_wrong_calls():
+NULLS = {**WALK, "state": ["home", None, "work", "work"], "action": ["go", "go", None, None]}
+SENTENCE = r"column 'state' of .* is empty in row 1 .*missing='drop'"
+
+
+@pytest.mark.parametrize("text", ["object", "str", "string", "category"])
+def test_empty_cells_of_pandas_are_refused(text):
+    frame = pd.DataFrame(NULLS).astype({"state": text, "action": text})
+    with pytest.raises(ValueError, match=SENTENCE):
+        up.FiniteMDP.from_frame(frame, 4)
+
+
+@pytest.mark.parametrize("make", [dict, pl.DataFrame, pa.table], ids=lambda f: f.__name__)
+def test_empty_cells_of_other_frames_are_refused(make):
+    with pytest.raises(ValueError, match=SENTENCE):
+        up.FiniteMDP.from_frame(make(NULLS), 4)
+
+
+BLANK = """state,action,next_state,probability,reward
+home,go,work,0.75,0.5
+,go,work,1,0
+home,go,home,0.25,0.5
+work,go,home,1,0
+work,stay,work,1,1
+work, ,work,1,1
+"""
+
+
+def test_blank_cells_of_a_file_are_refused_or_dropped(tmp_path):
+    """A blank cell of a CSV file must not become a state or an action named ''."""
+    path = tmp_path / "walk.csv"
+    path.write_text(BLANK)
+    with pytest.raises(ValueError, match=SENTENCE):
+        up.FiniteMDP.from_frame(path, 4)
+    with pytest.raises(ValueError, match=r"column 'action' of .* is empty in row 5"):
+        up.FiniteMDP.from_frame(pd.read_csv(path).iloc[[0, 2, 3, 4, 3, 5]], 4)
+    mdp = up.FiniteMDP.from_frame(path, 4, missing="drop")
+    same(mdp, up.FiniteMDP.from_frame(WALK, 4))
+    assert mdp.true_task.states == ("home", "work") and mdp.true_task.actions == ("go", "stay")
+    pd.read_csv(path).to_parquet(parquet := tmp_path / "walk.parquet")
+    with pytest.raises(ValueError, match=SENTENCE):
+        up.FiniteMDP.from_frame(parquet, 4)
+    with pytest.raises(ValueError, match="missing is 'ignore'"):
+        up.FiniteMDP.from_frame(path, 4, missing="ignore")
+
+
+def test_a_missing_probability_or_step_is_refused():
+    for column in ("probability", "step"):
+        frame = pd.DataFrame({**WALK, "step": [0, 0, 0, 0]})
+        frame.loc[[2, 3], column] = np.nan
+        with pytest.raises(ValueError, match=f"'{column}' of the frame is empty in row 2, 3"):
+            up.FiniteMDP.from_frame(frame, 4)
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path):
+    path = tmp_path / "walk.csv"
+    path.write_text(BLANK.splitlines()[0] + "\n")
+    with pytest.raises(ValueError, match=r"walk\.csv has no rows"):
+        up.FiniteMDP.from_frame(path, 4)
+    path.write_bytes(BLANK.replace("home", "caf\u00e9").encode("latin-1"))
+    with pytest.raises(ValueError, match=r"walk.csv cannot be read as .csv: .*UTF-8"):
+        up.FiniteMDP.from_frame(path, 4)
+    twice = pd.DataFrame(WALK)
+    twice.columns = ["state", "state", "next_state", "probability", "reward"]
+    with pytest.raises(ValueError, match="the frame has two columns 'state'"):
+        up.FiniteMDP.from_frame(twice, 4)
+
+
+def machines(s, a):
+    """Each of 16 machines breaks or not: 2^16 successors of every state and action."""
+    return range(2**16)
+
+
+def test_problems_too_large_to_list_are_refused_before_they_are_listed():
+    """The message names the number of states and triples and the limit."""
+    calls = []
+
+    def successors(s, a):
+        calls.append(s)
+        return [(64 * s + i) % 4096 for i in range(64)]
+
+    sentence = r"1,\d+ states have about 10\d,\d+ triples .*max_triples=100,000"
+    with pytest.raises(ValueError, match=sentence):
+        up.FiniteMDP.from_functions(
+            0, ["go"], successors, lambda s, a, t: 1 / 64, lambda s, a: 0.0, None,
+            max_triples=100_000, discount=0.9,
+        )  # fmt: skip
+    assert len(calls) < 100
+    with pytest.raises(ValueError, match=r"65,536 states have about 4,294,967,296 triples"):
+        up.Task.from_successors(range(2**16), ["go"], machines, 5)
+
+    def outcomes(s, a):
+        assert len(s) <= 10**4, "the size is estimated from a sample of states"
+        return (7 * s[:, None] + np.arange(200)) % 10**6, np.full(200, 1 / 200), 0.0
+
+    with pytest.raises(ValueError, match=r"triples .*max_triples=500,000"):
+        up.FiniteMDP.from_outcomes(0, ["go"], outcomes, 9, max_triples=500_000)
+
+
+def test_wrong_arguments_are_refused():
     with pytest.raises(ValueError, match="has no column 'reward'"):
         up.FiniteMDP.from_frame({k: v for k, v in WALK.items() if k != "reward"}, 4)
     with pytest.raises(TypeError, match="frame is a int"):
@@ -113,7 +211,7 @@ DEMAND = np.array([0.2, 0.5, 0.3])
 
 
 def shop(stock, order):
-    """Three outcomes for every stock at once; what is not there is not sold."""
+    """Three outcomes for every stock at once; sales are limited by the stock."""
     filled = np.minimum(stock + order, 6)[:, None]
     sold = np.minimum(filled, np.arange(3))
     return filled - sold, DEMAND, 3.0 * sold - 0.5 * order - 0.2
@@ -183,7 +281,7 @@ def test_states_of_several_numbers():
     assert {mdp.true_task.states[x] for x in mdp.true_task.successors[rows]} == {(0, 0), (1, 1)}
 
 
-def test_outcomes_that_are_not():
+def test_wrong_outcomes_are_refused():
     def broken(there, p=1.0, r=0.0):
         return lambda s, a: (there(s), p, r)
 
@@ -240,7 +338,7 @@ def test_pymdptoolbox_in_every_form(problem):
     same(of_state, up.FiniteMDP.from_arrays(p, np.tile(r[:, :1], r.shape[1]), horizon=5))
 
 
-def test_pymdptoolbox_that_is_not():
+def test_wrong_pymdptoolbox_arrays_are_refused():
     p = np.full((2, 3, 3), 1 / 3)
     with pytest.raises(ValueError, match=r"reward has shape \(2, 3\)"):
         up.FiniteMDP.from_mdptoolbox(p, np.zeros((2, 3)), horizon=5)
@@ -259,8 +357,12 @@ def test_every_fitted_model_is_an_mdp():
     counts = run.state.model.counts[0]
     fitted = up.fit_mnl(phi, counts, regularization=1.0)
     s, a, s2 = task.triples
-    model = up.fit_from_log(
-        task, phi, (s, np.array(task.actions)[a], s2), weights=counts, regularization=1.0
+    model = up.fit_transitions(
+        (s, np.array(task.actions)[a], s2),
+        features=phi,
+        task=task,
+        weights=counts,
+        regularization=1.0,
     )
     plan = up.plan_from_model(model)
     for made in (fitted.to_mdp(), model.to_mdp(start={0: 0.5, 2: 0.5})):
@@ -274,5 +376,5 @@ def test_every_fitted_model_is_an_mdp():
     with pytest.raises(ValueError, match="no known reward"):
         up.fit_mnl(hidden, counts, 1.0).to_mdp()
     choices = up.fit_choices([[1.0], [2.0]], [1, 0], [0, 0], regularization=1.0)
-    with pytest.raises(ValueError, match="no transition model"):
+    with pytest.raises(ValueError, match="fit of choices"):
         choices.to_mdp()

@@ -68,8 +68,10 @@ def test_every_part_of_the_model(rng, kind, n_cores, local):
         for g, (_, _, rows) in enumerate(groups(task)):
             block = inner[np.ix_(rows, rows)]
             at = slice(task.square_start[g], task.square_start[g + 1])
-            np.testing.assert_allclose(running.geometry[c, at], block.ravel(), atol=1e-9)
-            assert running.width[c, g] == pytest.approx(np.sqrt(block.diagonal().max()), abs=1e-9)
+            np.testing.assert_allclose(running.inverse_products[c, at], block.ravel(), atol=1e-9)
+            assert running.max_norm[c, g] == pytest.approx(
+                np.sqrt(block.diagonal().max()), abs=1e-9
+            )
         logdet = np.linalg.slogdet(whole)[1]
         assert running.logdet[c].sum() == pytest.approx(logdet, abs=1e-9)
 

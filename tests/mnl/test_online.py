@@ -81,9 +81,9 @@ def test_agrees_with_plain_numpy(name, kind, n_cores, bound, rng):
         assert model.logdet[c].sum() == pytest.approx(np.linalg.slogdet(matrix)[1])
         inner = phi @ np.linalg.solve(matrix, phi.T)
         for g, (a, b) in enumerate(zip(task.indptr[:-1], task.indptr[1:], strict=True)):
-            square = model.geometry[c, task.square_start[g] : task.square_start[g + 1]]
+            square = model.inverse_products[c, task.square_start[g] : task.square_start[g + 1]]
             assert square == pytest.approx(inner[a:b, a:b].ravel(), abs=1e-9)
-            assert model.width[c, g] ** 2 == pytest.approx(np.diag(inner[a:b, a:b]).max())
+            assert model.max_norm[c, g] ** 2 == pytest.approx(np.diag(inner[a:b, a:b]).max())
 
 
 def test_projection_agrees_with_a_convex_solver(rng):
@@ -98,7 +98,7 @@ def test_projection_agrees_with_a_convex_solver(rng):
         matrix = likelihood.from_blocks(features, flat).toarray()
         start = rng.normal(size=d)
         theta = start.copy()
-        m = layout.max_size
+        m = layout.max_block_size
         assert kernels.online.project(
             layout, flat, features.matrix_start, bound, theta, np.empty((m, m))
         )
@@ -123,7 +123,7 @@ def test_a_point_inside_the_ball_stays(rng):
     theta = rng.normal(size=features.dimension)
     before = theta.copy()
     model = online.start(features, 1.0, 1)
-    m = features.layout.max_size
+    m = features.layout.max_block_size
     assert not kernels.online.project(
         features.layout, model.matrix[0], features.matrix_start,
         float(np.linalg.norm(theta)) * (1 + 1e-9), theta, np.empty((m, m)),
@@ -283,9 +283,8 @@ def test_blocks_drawn_apart_have_the_same_noise(centred, rng, monkeypatch):
     normals = rng.standard_normal((n, int(layout.size.sum()), n_samples))
     expected = np.zeros((n, len(features.task.sizes)))
     kernels.online.random_bonus(
-        layout, 0, len(layout.size), features.matrix_start, model.matrix, model.prob,
-        model.geometry, features.task.square_start, normals, centred, expected,
-    )  # fmt: skip
+        features.problem, model, 0, len(layout.size), normals, centred, expected
+    )
     monkeypatch.setattr(online, "AT_ONCE", 7 * features.task.horizon * n_samples)
     online.normals_of.cache_clear()
     alone, portions = online.normals_of(features, n_samples, centred)

@@ -79,9 +79,9 @@ def test_the_limits_are_shared_and_one_hot_features(rng):
     np.testing.assert_allclose(alone.theta[1:], indicator.theta, atol=1e-9)
     np.testing.assert_allclose(alone.standard_errors[1:], indicator.standard_errors, atol=1e-9)
     single = up.FiniteMDP.from_arrays(np.eye(3)[:, None], np.zeros((3, 1)), 2).task()
-    no_own = pooled(Features(single, np.ones((3, 2))))
-    assert no_own.dimension == 2
-    np.testing.assert_allclose(up.fit_mnl(no_own, np.ones(3)).theta, 0.0, atol=1e-12)
+    without = pooled(Features(single, np.ones((3, 2))))
+    assert without.dimension == 2
+    np.testing.assert_allclose(up.fit_mnl(without, np.ones(3)).theta, 0.0, atol=1e-12)
 
 
 def simulated(rng, deviation, n_states=60, visits=300):
@@ -108,7 +108,7 @@ def test_the_spread_is_found_where_it_is_known(rng, deviation):
         fitted = up.fit_mnl(open_spread, counts, lam)
         found = fitted.features.spread / np.sqrt(lam)
         assert found == pytest.approx(deviation, rel=0.2)
-        assert fitted.own_deviation == pytest.approx(found, rel=0.05)
+        assert fitted.triple_effect_sd == pytest.approx(found, rel=0.05)
 
 
 def test_states_that_do_not_differ_get_no_spread(rng):
@@ -123,15 +123,15 @@ def test_the_summary_names_the_states_that_differ(rng):
     rows = task.rows(30, 1)
     counts[rows] = [20.0, 30.0, 250.0]  # state 30 alone is another river
     fitted = up.fit_mnl(pooled(shared), counts)
-    top = fitted.own_effects()[0]
+    top = fitted.triple_effects()[0]
     assert (top["state"], top["action"]) == (30, "right") and abs(top["z"]) > 3
     text = fitted.summary()
     assert (
         "by marginal likelihood" in text and "30, right, " in text and "a=1 interior right" in text
     )
     assert len(fitted.table()) == shared.dimension
-    with pytest.raises(ValueError, match="there are no own effects"):
-        up.fit_mnl(shared, counts).own_effects()
+    with pytest.raises(ValueError, match="there are no triple effects"):
+        up.fit_mnl(shared, counts).triple_effects()
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_what_pooled_features_cannot_be_used_for_is_said(rng):
     task = up.envs.riverswim(4).task("local")
     shared = up.features.shared(task)
     made = pooled(shared)
-    with pytest.raises(ValueError, match="own effects already"):
+    with pytest.raises(ValueError, match="triple effects already"):
         pooled(made)
     with pytest.raises(ValueError, match="pooled features need a positive one"):
         up.fit_mnl(made, np.ones(task.n_triples), 0.0)
@@ -166,7 +166,7 @@ def test_what_pooled_features_cannot_be_used_for_is_said(rng):
         up.agents.ORRLMNL(task, made),
         up.agents.UCRLMNLPlus(task, made),
     ):
-        with pytest.raises(ValueError, match="online estimators keep their matrix by blocks"):
+        with pytest.raises(ValueError, match="online estimators do not support pooled"):
             agent.init()
     with pytest.raises(ValueError, match=r"make them with features\.pooled"):
         Features(task, sparse.csr_array(np.ones((task.n_triples, 30))), spread=1.0)
@@ -196,7 +196,9 @@ def test_a_log_is_fitted_planned_with_and_diagnosed(rng):
         "next_state": played.states[:, 1:].ravel(),
     }  # fmt: skip
     plain = up.Features(task, matrix(made))
-    models = [up.fit_from_log(task, f, rows, regularization=0.5) for f in (made, plain)]
+    models = [
+        up.fit_transitions(rows, features=f, task=task, regularization=0.5) for f in (made, plain)
+    ]
     for how in ("greedy", "optimistic", "pessimistic"):
         ours, theirs = (up.plan_from_model(m, how) for m in models)
         np.testing.assert_allclose(ours.v, theirs.v, atol=1e-6)

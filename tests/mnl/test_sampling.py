@@ -12,12 +12,12 @@ from tests.reference import random_mdp
 from upriver import features
 from upriver.features import Features
 from upriver.mnl import likelihood, model
-from upriver.mnl.sampling import sample
+from upriver.mnl.model import sample
 
 
 def play(rng, task, made, n_cores, episodes=6, lam=0.4, local=True):
     """A running model after a few random episodes."""
-    running = model.start(made, lam, n_cores, with_geometry=True, local=local)
+    running = model.start(made, lam, n_cores, with_products=True, local=local)
     for _ in range(episodes):
         states, actions = [0], rng.integers(0, task.n_actions, task.horizon)
         for a in actions:

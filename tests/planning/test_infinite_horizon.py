@@ -4,14 +4,15 @@ from itertools import product
 
 import numpy as np
 import pytest
-from benchmarks.planning import random_mdp as sparse_mdp
+from benchmarks.planning import draw_mdp as sparse_mdp
 from scipy.optimize import linprog
 
 import upriver as up
 from tests.envs.test_queue import threshold_gain
 from tests.reference import best_within, dense, random_mdp
 from upriver import kernels
-from upriver.planning import stationary
+from upriver.planning import draw_tie_seed, policy_iteration
+from upriver.planning.infinite_horizon import plan_model
 
 
 def plain(mdp):
@@ -58,9 +59,9 @@ def test_the_error_is_a_bound_and_within_the_tolerance(tolerance):
     assert (exact - worth).max() <= 2 * plan.error + 1e-10
 
 
-@pytest.mark.parametrize("band", [stationary.BAND, 0.0])
+@pytest.mark.parametrize("band", [policy_iteration.MAX_BAND_OPERATIONS, 0.0])
 def test_bands_are_solved_and_others_followed_to_the_same_end(monkeypatch, band):
-    monkeypatch.setattr(stationary, "BAND", band)
+    monkeypatch.setattr(policy_iteration, "MAX_BAND_OPERATIONS", band)
     mdp = sparse_mdp(80, 3, near=True, seed=1)
     p, r = plain(mdp)
     plan = up.solve(mdp, discount=0.999)
@@ -169,7 +170,7 @@ RIVER = up.envs.riverswim(4)
         (lambda: up.solve(RIVER, discount=0.9, tolerance=0), "tolerance is 0"),
         (lambda: up.solve(up.envs.tidal_river(4), average=True), "tidal-river-4 changes with the"),
         (lambda: up.solve(up.envs.deep_sea(3), average=True), r"one holds \(2, 0\), another"),
-        (lambda: RIVER.infinite_horizon(1.0), r"discount is 1\.0; it must be at least 0 and less than 1"),
+        (lambda: RIVER.infinite_horizon(1.0), r"discount is 1\.0; it must be at least 0"),
         (lambda: up.envs.tidal_river(4).infinite_horizon(), "tidal-river-4 changes with the step"),
         (lambda: up.FiniteMDP.from_arrays(np.ones((1, 1, 1)), [[0.0]], 5, discount=0.9),
          r"horizon is 5 and discount is 0\.9; it must be one of them"),
@@ -209,9 +210,9 @@ def test_elimination_solves_the_equations_of_a_chain(rng, discount):
     s, s2 = np.nonzero(dense)
     start = np.concatenate([[0], np.cumsum(np.bincount(s))])
     c, x = rng.random(n), np.empty(n)
-    args = start, s2.astype(np.int32), dense[s, s2], discount, reach
+    chain = kernels.stationary.Chain(start, s2.astype(np.int32), dense[s, s2], np.empty(n))
     band = np.empty((n, 2 * reach + 1))
-    assert kernels.stationary.eliminate(*args, c.copy(), x, band)
+    assert kernels.stationary.solve_chain(chain, discount, reach, c.copy(), x, band)
     level = c + discount * dense @ x - x
     assert np.ptp(level) < 1e-12 * (1.0 + np.ptp(x))
     if discount < 1.0:
@@ -219,10 +220,13 @@ def test_elimination_solves_the_equations_of_a_chain(rng, discount):
 
 
 def test_elimination_tells_two_recurrent_classes(rng):
-    args = np.arange(4), np.array([0, 0, 2], np.int32), np.ones(3), 1.0, 1, np.ones(3), np.empty(3)
-    assert not kernels.stationary.eliminate(*args, np.empty((3, 3)))
-    joined = np.arange(4), np.array([1, 0, 1], np.int32), *args[2:]
-    assert kernels.stationary.eliminate(*joined, np.empty((3, 3)))
+    for successors, one_class in (([0, 0, 2], False), ([1, 0, 1], True)):
+        chain = kernels.stationary.Chain(
+            np.arange(4), np.array(successors, np.int32), np.ones(3), np.empty(3)
+        )
+        band = np.empty((3, 3))
+        solved = kernels.stationary.solve_chain(chain, 1.0, 1, np.ones(3), np.empty(3), band)
+        assert solved == one_class
 
 
 def test_an_mdp_without_a_last_step_knows_its_discount(tmp_path):
@@ -238,9 +242,8 @@ def test_an_mdp_without_a_last_step_knows_its_discount(tmp_path):
     assert up.solve(average).gain == up.solve(RIVER, average=True).gain
     assert up.solve(RIVER.infinite_horizon(0.9)).v == pytest.approx(up.solve(mdp).v)
     for kept in (mdp, average):
-        for name in ("river.toml", "river.npz"):
-            kept.save(tmp_path / name)
-            assert up.FiniteMDP.load(tmp_path / name).discount == kept.discount
+        kept.save(tmp_path / "river.npz")
+        assert up.FiniteMDP.load(tmp_path / "river.npz").discount == kept.discount
     line = up.FiniteMDP.from_functions(  # its states are found without a limit of steps
         0, ["on"], lambda s, a: [min(s + 1, 7)], lambda s, a, t: 1.0, lambda s, a: s / 7, None,
         discount=0.5,
@@ -298,7 +301,7 @@ def test_optimism_in_standard_errors_takes_the_best_distribution_of_the_set(rng)
         jacobian = p[:, None] * (features - p @ features)
         found, work = np.empty(n), np.empty((n + 2, n))
         geometry = (features @ features.T).ravel()
-        kernels.extended.within_errors.py_func(p, geometry, values, beta, n, found, work)
+        kernels.extended.maximize_in_errors(p, geometry, values, beta, n, found, work)
         assert found.min() >= 0.0 and abs(found.sum() - 1.0) < 1e-10
         # of p / prob, where rare successors count as much as common ones
         delta = np.linalg.lstsq(jacobian / p[:, None], found / p - 1.0, rcond=1e-12)[0]
@@ -313,3 +316,81 @@ def test_optimism_in_standard_errors_takes_the_best_distribution_of_the_set(rng)
         ).min() > 0:
             assert found @ values == pytest.approx(p @ values + free)
     assert np.max(short) < 1e-6
+
+
+def test_successors_of_probability_zero_connect_nothing():
+    """Two states that one stays in, each declared to be a successor of the other."""
+    full = up.FiniteMDP.from_arrays(np.full((2, 1, 2), 0.5), [[0.0], [1.0]], 3)
+
+    def made(prob):
+        start = full.initial_states, full.initial_probability
+        return up.FiniteMDP(full.true_task, np.array([prob]), *start, name="apart")
+
+    mdp = made([1.0, 0.0, 0.0, 1.0])
+    for call in (up.solve, lambda mdp, **how: up.evaluate(mdp, [0, 0], **how)):
+        with pytest.raises(ValueError, match="apart has 2 sets of states"):
+            call(mdp, average=True)
+    assert up.solve(made([0.5, 0.5, 0.0, 1.0]), average=True).gain == pytest.approx(1.0, abs=1e-8)
+    assert up.solve(mdp, discount=0.9).v == pytest.approx([0.0, 10.0])
+
+
+def test_discounts_that_rounding_decides_are_refused():
+    for call in (up.solve, lambda mdp, **how: up.evaluate(mdp, [1] * 4, **how)):
+        with pytest.raises(ValueError, match=r"discount is 0\.99999.*at most 1 - 1e-10.*average"):
+            call(RIVER, discount=1.0 - 1e-15)
+    best = up.solve(RIVER, discount=1.0 - 1e-9)
+    again = up.evaluate(RIVER, best.policy, discount=1.0 - 1e-9)
+    assert np.abs(best.v - again.v).max() <= best.error + again.error
+    assert best.v[0] * 1e-9 == pytest.approx(up.solve(RIVER, average=True).gain, abs=1e-6)
+
+
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-7])
+def test_the_gain_is_within_its_error_and_the_error_within_the_tolerance(tolerance):
+    """The gain of the optimum and that of the policy lie within the bound, and use most of it."""
+    used = []
+    for seed in range(12):
+        mdp = sparse_mdp(30, 3, near=True, seed=seed)
+        exact = up.solve(mdp, average=True, tolerance=1e-11)
+        plan = up.solve(mdp, average=True, tolerance=tolerance)
+        assert plan.error <= tolerance
+        assert abs(plan.gain - exact.gain) <= plan.error + exact.error
+        own = up.evaluate(mdp, plan.policy, average=True, tolerance=1e-11)
+        assert abs(plan.gain - own.gain) <= plan.error + own.error
+        used.append(abs(plan.gain - own.gain) / plan.error)
+    if tolerance == 1e-2:  # a bound of a quarter of the size would be wrong
+        assert max(used) > 0.25
+
+
+def test_the_bounds_of_a_discounted_backup_by_hand():
+    """One state, reward 1: u - w = 1 - 0.1 w exactly, so the first backup is already level."""
+    mdp = up.FiniteMDP.from_arrays(np.ones((1, 1, 1)), [[1.0]], 3)
+    plan = up.solve(mdp, discount=0.9, tolerance=1e-3)
+    assert plan.v[0] == pytest.approx(10.0, abs=1e-12) and plan.sweeps == 1
+    # MacQueen: v is between u + 9 min(u - w) and u + 9 max(u - w), half that apart and rounding
+    rounding = 8 * np.finfo(float).eps
+    assert plan.error == pytest.approx((9.0 + 1.0) * rounding, rel=1e-6)
+    assert plan.gain is None
+    with pytest.raises(ValueError, match=r"discount is 0\.9; only the average reward has a bias"):
+        plan.bias  # noqa: B018
+
+
+def test_ties_of_stationary_plans_are_uniform_and_independent():
+    """Three equal actions, of which the last state lacks one."""
+    n, rng = 6, np.random.default_rng(4)
+    rows = {(s, a): {(s + 1) % n: 1.0} for s in range(n) for a in range(3) if (s, a) != (5, 1)}
+    reward = dict.fromkeys(rows, 0.5)
+    task = up.FiniteMDP.from_rows(rows, reward, None, discount=0.8).task()
+    draws, prob = 3000, np.ones(task.n_triples)
+    tables = np.stack([
+        plan_model(task, prob, task.reward_rows[0], draw_tie_seed(rng)).policy[0]
+        for _ in range(draws)
+    ])  # fmt: skip
+    assert set(tables[:, 5].tolist()) == {0, 2}
+    share = np.stack([(tables[:, :5] == a).mean(axis=0) for a in range(3)])
+    assert np.abs(share - 1 / 3).max() < 4.5 * np.sqrt(2 / 9 / draws)
+    same = np.mean(tables[:, 0] == tables[:, 1])
+    assert abs(same - 1 / 3) < 4.5 * np.sqrt(2 / 9 / draws)
+    np.testing.assert_array_equal(
+        plan_model(task, prob, task.reward_rows[0], np.uint64(7)).policy,
+        plan_model(task, prob, task.reward_rows[0], np.uint64(7)).policy,
+    )

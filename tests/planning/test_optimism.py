@@ -36,7 +36,7 @@ def random_episodes(rng, mdp, n):
         yield Episode(np.array(states), np.array(actions), np.zeros(task.horizon))
 
 
-def learned(rng, per_step, kind="dense", support="known", with_geometry=True):
+def learned(rng, per_step, kind="dense", support="known", with_products=True):
     mdp = random_mdp(rng, 4, 2, 3, per_step=per_step)
     task = mdp.task(support)
     made = (
@@ -44,7 +44,7 @@ def learned(rng, per_step, kind="dense", support="known", with_geometry=True):
         if kind == "dense"
         else features.one_hot(task)
     )
-    model = mnl.start(made, LAM, 3 if per_step else 1, with_geometry)
+    model = mnl.start(made, LAM, 3 if per_step else 1, with_products)
     for episode in random_episodes(rng, mdp, 6):
         model = mnl.absorb(made, model, episode, LAM)
     return mdp, made, model
@@ -119,7 +119,7 @@ def test_one_successor_has_no_bonus(rng):
     mdp = FiniteMDP.from_arrays(p, np.zeros((3, 2)), 4)
     made = features.one_hot(mdp.task())
     model = mnl.start(made, 1.0, 1, True)
-    assert not model.width.reshape(3, 2)[:, 0].any() and model.width.reshape(3, 2)[:, 1].all()
+    assert not model.max_norm.reshape(3, 2)[:, 0].any() and model.max_norm.reshape(3, 2)[:, 1].all()
     plan = optimism.closed_form(made.task, model, mdp.true_task.reward_rows, 0.1, np.uint64(0))
     assert not plan.q(3)[:, 0].any()
 
@@ -143,11 +143,8 @@ def cases(rng, n, count):
 
 
 def largest(logits, geometry, values, beta):
-    n = len(logits)
-    work = np.empty((16, max(n, 16)))
-    return kernels.ellipsoid.largest_expectation(
-        logits.copy(), np.ascontiguousarray(geometry).ravel(), values.copy(), beta, n, work
-    )
+    p = np.exp(logits - np.logaddexp.reduce(logits))
+    return kernels.ellipsoid.optimize_expectation(p, np.ascontiguousarray(geometry), values, beta)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6])
@@ -251,7 +248,7 @@ def follows_every_maximum(rng, kind, per_step, radii=(1e-3, 0.03, 0.3, 1.0, 3.0,
                 g, values = s * task.n_actions + a, plan.v[h + 1][task.successors[rows]]
                 square = slice(task.square_start[g], task.square_start[g + 1])
                 logits, n = np.log(model.prob[core, rows]), len(values)
-                inner = model.geometry[core, square].reshape(n, n)
+                inner = model.inverse_products[core, square].reshape(n, n)
                 here = reward[min(h, len(reward) - 1), g]
                 q[s, a] = here + largest(logits, inner, values, beta)
                 if plan.q(h)[s, a] > q[s, a] + 1e-9:  # where that search misses it

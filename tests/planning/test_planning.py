@@ -112,9 +112,9 @@ def test_only_v_is_clipped_so_that_large_bonuses_make_no_ties(rng):
     task = mdp.true_task
     bonus = np.tile([[50.0, 60.0]], (1, 4)).reshape(1, 8)
     for seed in range(20):
-        word = draw_tie_seed(np.random.default_rng(seed))
+        tie_seed = draw_tie_seed(np.random.default_rng(seed))
         plan = backward_induction(
-            task, mdp.probability, task.reward_rows, bonus, np.ones(6), clip_v(task), word
+            task, mdp.probability, task.reward_rows, bonus, np.ones(6), clip_v(task), tie_seed
         )
         assert (plan.policy == 1).all() and (plan.v[:-1] == 6.0).all()
 
@@ -151,7 +151,8 @@ def test_a_tie_of_two_among_three_never_picks_the_loser():
     rng = np.random.default_rng(0)
     picks = np.concatenate([
         backward_induction(
-            task, mdp.probability, task.reward_rows, zero, np.zeros(2), clip_v(task), draw_tie_seed(rng)
+            task, mdp.probability, task.reward_rows, zero, np.zeros(2), clip_v(task),
+            draw_tie_seed(rng),
         ).policy.ravel()
         for _ in range(2000)
     ])  # fmt: skip

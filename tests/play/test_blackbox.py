@@ -143,3 +143,31 @@ def test_a_black_box_and_its_table_agree():
     run = up.learn(env, agent, 150, seed=0)
     value = start_value(mdp, up.evaluate(mdp, run.plan.policy))
     assert value >= 0.95 * start_value(mdp, up.solve(mdp).v)
+
+
+@pytest.mark.parametrize(
+    ("reset", "step", "message"),
+    [
+        ((0, {}), (0, 1.0, False, {}), "env.step returned 4 values; it must return 5"),
+        ((0, {}), 7, "env.step returned 7; it must return 5"),
+        (0, None, "env.reset returned 0; it must return"),
+        ((0, 0), None, r"env.reset returned \(0, 0\); it must return"),
+    ],
+)
+def test_the_results_of_reset_and_step_are_checked(reset, step, message):
+    class Old:
+        def reset(self, seed=None):
+            return reset
+
+        def step(self, action):
+            return step
+
+    task = up.Task.from_successors(range(2), [0, 1], lambda s, a: range(2), 3)
+    with pytest.raises(TypeError, match=message):
+        up.learn(Old(), up.agents.Random(task), 1)
+
+
+def test_an_infinite_horizon_is_refused():
+    task = up.envs.riverswim(4).infinite_horizon(0.9).true_task
+    with pytest.raises(ValueError, match=r"agent\.task has an infinite horizon"):
+        up.learn(Walk(), up.agents.Random(task), 1)

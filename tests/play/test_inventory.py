@@ -94,7 +94,8 @@ def permuted(mdp: FiniteMDP, seed: int) -> FiniteMDP:
         task.n_states, task.n_actions, task.horizon, np.r_[0, np.cumsum(sizes)], new_s[s2][order],
         task.reward[state][:, action], "known", [task.state_names[i] for i in state],
         [task.action_names[i] for i in action],
-        None if task.next_state_reward is None else task.next_state_reward[:, order], task.terminal, task.reward_range,
+        None if task.next_state_reward is None else task.next_state_reward[:, order],
+        task.terminal, task.reward_range,
     )  # fmt: skip
     starts = new_s[mdp.initial_states]
     return FiniteMDP(known, mdp.probability[:, order], starts, mdp.initial_probability)

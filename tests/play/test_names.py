@@ -179,8 +179,9 @@ def test_a_plan_is_valued_by_name_under_a_fitted_log():
         for s, a, t in zip(*log, strict=True)
     ]
     task = other.task("full")
-    model = up.fit_from_log(task, up.features.one_hot(task), list(zip(*rows, strict=True)),
-                            regularization=0.1)  # fmt: skip
+    phi = up.features.one_hot(task)
+    log = list(zip(*rows, strict=True))
+    model = up.fit_transitions(log, features=phi, task=task, regularization=0.1)
     plan = up.solve(mdp)
     by_plan = up.policy_value(model, plan, start="hall").value
     assert by_plan == pytest.approx(
@@ -211,17 +212,17 @@ def test_act_takes_many_states():
 
 def test_a_task_from_what_was_seen():
     seen = [("hall", "up", "attic"), ("attic", "down", "hall"), ("hall", "down", "cellar")]
-    task = up.Task.from_seen(seen, 4)
+    task = up.Task.from_transitions(seen, 4)
     assert task.states == ("hall", "attic", "cellar")
     assert task.available.tolist() == [[True, True], [False, True], [True, True]]
     agent = up.agents.UCBVI(task)
     news = [0, 0], [0], [0.0]  # up from the hall, and still there
-    sentence = r"\(s='hall', a='up'\) to 'hall', which is not among .*with_seen"
+    sentence = r"\(s='hall', a='up'\) to 'hall', which is not among .*with_transitions"
     with pytest.raises(ValueError, match=sentence):
         agent.update(agent.init(), None, news)
-    wider = up.agents.UCBVI(task.with_seen([("hall", "up", "hall")]))
+    wider = up.agents.UCBVI(task.with_transitions([("hall", "up", "hall")]))
     assert wider.update(wider.init(), None, news).counts.visits.sum() == 1
-    near = up.Task.from_seen(seen, 4, neighbours=lambda s, a: [s, "hall", "garden"])
+    near = up.Task.from_transitions(seen, 4, neighbours=lambda s, a: [s, "hall", "garden"])
     assert near.available.all()
     assert near.n_triples == 12  # the garden was never seen
 

@@ -1,7 +1,6 @@
 import json
 import zipfile
 from dataclasses import dataclass, fields
-from inspect import signature
 from typing import NamedTuple
 
 import numpy as np
@@ -9,24 +8,17 @@ import pytest
 from scipy import sparse
 
 import upriver as up
+from tests.building import build_agent
 from upriver.agents.fixed import Random
 from upriver.agents.table import AGENTS
 from upriver.features.files import read_features
 from upriver.mdp.archive import encode
 
 
-def build(kind, mdp):
-    """An agent of any class of the table, with the inputs that it cannot do without."""
-    task = mdp.task("local")
-    given = {"task": task, "features": up.features.one_hot(task), "mdp": mdp}
-    wanted = [p.name for p in signature(kind).parameters.values() if p.default is p.empty]
-    return kind(**{name: given[name] for name in wanted})
-
-
 @pytest.mark.parametrize("name", sorted(AGENTS))
 def test_every_agent_goes_on_byte_identically(name, tmp_path):
     mdp = up.envs.riverswim(4, 8)
-    agent = build(AGENTS[name], mdp)
+    agent = build_agent(name, mdp)
     whole = up.simulate(mdp, agent, 25, seed=7)
     first = up.simulate(mdp, agent, 11, seed=7)
     up.save_agent(tmp_path / "a.npz", agent, first)
@@ -45,7 +37,7 @@ def test_every_agent_goes_on_byte_identically(name, tmp_path):
 
 def test_equal_contents_give_equal_files(tmp_path):
     mdp = up.envs.riverswim(4, 8)
-    run = up.simulate(mdp, agent := build(up.agents.UCRLMNL, mdp), 5)
+    run = up.simulate(mdp, agent := build_agent(up.agents.UCRLMNL, mdp), 5)
     for name in ("a", "b"):
         up.save_agent(tmp_path / name, agent, run.checkpoint)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
@@ -219,12 +211,11 @@ MDPS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".toml"])
 @pytest.mark.parametrize("name", MDPS)
-def test_mdps_come_back_as_they_were(name, suffix, tmp_path):
+def test_mdps_come_back_as_they_were(name, tmp_path):
     mdp = MDPS[name]()
-    mdp.save(tmp_path / f"m{suffix}")
-    again = up.FiniteMDP.load(tmp_path / f"m{suffix}")
+    mdp.save(tmp_path / "m.npz")
+    again = up.FiniteMDP.load(tmp_path / "m.npz")
     for field in ("probability", "initial_states", "initial_probability", "reward"):
         np.testing.assert_array_equal(getattr(again, field), getattr(mdp, field))
     assert again.true_task.same_support(mdp.true_task)
@@ -240,53 +231,6 @@ def test_mdps_come_back_as_they_were(name, suffix, tmp_path):
     )  # fmt: skip
 
 
-def test_an_mdp_written_by_hand(tmp_path):
-    (tmp_path / "walk.toml").write_text(
-        'horizon = 3\ntransitions = "walk.csv"\n[[initial]]\nstate = "home"\nprobability = 1.0\n'
-    )
-    (tmp_path / "walk.csv").write_text(
-        "state,action,next_state,probability,reward\n"
-        "home,go,work,0.75,1\nhome,go,home,0.25,0\nwork,go,home,1,0\n"
-    )
-    mdp = up.FiniteMDP.load(tmp_path / "walk.toml")
-    assert mdp.true_task.states == ("home", "work") and mdp.true_task.actions == ("go",)
-    assert mdp.reward[0, 0] == 0.75  # the expectation
-    assert mdp.name == "walk"
-
-
-GOOD = "state,action,next_state,probability,reward\n0,0,0,0.5,0\n0,0,1,0.5,0\n1,0,1,1,0.5\n"
-
-
-@pytest.mark.parametrize(
-    ("head", "table", "message"),
-    [
-        ("horizon = 3", GOOD, "key 'transitions' is missing"),
-        ("horizn = 3", GOOD, "key 'horizn' is unknown"),
-        ("horizon = ", GOOD, "not valid TOML"),
-        ('horizon = "3"\ntransitions = "m.csv"', GOOD, "horizon is '3'"),
-        ('horizon = 3\ntransitions = "n.csv"', GOOD, "n.csv does not exist"),
-        (None, GOOD.replace("reward", "pay", 1), "no column 'reward'"),
-        (None, GOOD + "2,0,5,1,0\n", "m.csv:5: state '5' is unknown"),
-        (None, GOOD + "0,0,1,0.5,0\n", "m.csv:5: the transition was already given"),
-        (None, GOOD.replace("1,0,1,1,", "1,0,1,x,"), "m.csv:4: probability is 'x'"),
-        (None, GOOD.replace("1,0,1,1,", "1,0,1,1.5,"), "m.csv:4: probability is 1.5"),
-        (None, GOOD.replace("1,0,1,1,", "1,0,1,0.9,"), r"\(s=1, a=0\) sums to 0.9"),
-        (None, GOOD.replace("1,0.5\n", "1,inf\n"), "reward is 'inf'; it must be a number"),
-        (None, GOOD.replace("\n0,0,0,0.5,0\n0,0,1,0.5,0", ""), "no line for state 0; every state"),
-        (None, GOOD + "1,0\n", "m.csv:5: the line has too few"),
-        (None, GOOD.splitlines()[0], "no lines"),
-        ('horizon = 3\ntransitions = "m.csv"\ninitial = "9"', GOOD, "state '9' is unknown"),
-        ('horizon = 3\ntransitions = "m.csv"\ninitial = [1]', GOOD, "needs a state and a prob"),
-    ],
-)
-def test_mistakes_in_text_files(head, table, message, tmp_path):
-    (tmp_path / "m.toml").write_text(head or 'horizon = 3\ntransitions = "m.csv"')
-    (tmp_path / "m.csv").write_text(table)
-    with pytest.raises((ValueError, FileNotFoundError), match=message) as caught:
-        up.FiniteMDP.load(tmp_path / "m.toml")
-    assert "\n" not in str(caught.value)
-
-
 def test_features_from_a_file(tmp_path):
     task = up.envs.riverswim(3, 5).task("known")
     path = tmp_path / "f.csv"
@@ -300,18 +244,18 @@ def test_features_from_a_file(tmp_path):
     s, _, s2 = task.triples
     np.testing.assert_array_equal(phi.matrix, np.stack([s2 > s, s * s2], axis=1))
     path.write_text("state,action,next_state,up,product\n" + "\n".join(rows[1:]))
-    with pytest.raises(ValueError, match=r"no line for \(s=0, a='left', s'=0\)"):
+    with pytest.raises(ValueError, match=r"no row for \(s=0, a='left', s'=0\)"):
         read_features(task, path)
 
 
 def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
     """The runs of a spec of files equal those of the same things named."""
     from upriver.cli import main
-    from upriver.experiments import Store, load
+    from upriver.experiments import Store, import_code, load
     from upriver.experiments.build import run_one
 
     mdp = up.envs.riverswim(4, 8)
-    mdp.save(tmp_path / "river.toml")
+    mdp.save(tmp_path / "river.npz")
     task = mdp.task("local")
     phi = up.features.shared(task)
     rows = [
@@ -323,6 +267,7 @@ def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
     (tmp_path / "own_features.py").write_text(
         "import upriver as up\n\ndef same(task):\n    return up.features.shared(task)\n"
     )
+    import_code(tmp_path / "own_features.py")
     monkeypatch.chdir(tmp_path)
     spec = """
     name = "files"
@@ -337,8 +282,8 @@ def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
     """
     tables = []
     for environment, features in (
-        ('path = "river.toml"', "phi.csv"),
-        ('path = "river.toml"', "own_features:same"),
+        ('path = "river.npz"', "phi.csv"),
+        ('path = "river.npz"', "own_features:same"),
         ('name = "riverswim"\nn_states = 4\nhorizon = 8', "shared"),
     ):
         (tmp_path / "spec.toml").write_text(spec.format(environment, features))
@@ -347,7 +292,7 @@ def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
     for other in tables[1:]:
         for a, b in zip(tables[0], other, strict=True):
             assert a.equals(b)
-    (tmp_path / "spec.toml").write_text(spec.format('path = "river.toml"', "phi.csv"))
+    (tmp_path / "spec.toml").write_text(spec.format('path = "river.npz"', "phi.csv"))
     assert main(["run", "spec.toml", "--out", "results", "--jobs", "1", "--quiet"]) == 0
     assert len(list((tmp_path / "results").rglob("*.parquet"))) == 2
     assert Store.open("results")
@@ -355,7 +300,7 @@ def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
     before = load("spec.toml").runs()[0]
     (tmp_path / "moved").mkdir()
     (tmp_path / "phi.csv").rename(tmp_path / "moved" / "phi.csv")
-    (tmp_path / "spec.toml").write_text(spec.format('path = "river.toml"', "moved/phi.csv"))
+    (tmp_path / "spec.toml").write_text(spec.format('path = "river.npz"', "moved/phi.csv"))
     assert load("spec.toml").runs()[0].setting == before.setting
     text = (tmp_path / "moved" / "phi.csv").read_text()
     (tmp_path / "moved" / "phi.csv").write_text(text.replace("1.0", "2.0", 1))

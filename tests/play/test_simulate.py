@@ -1,4 +1,4 @@
-"""One run: exact regret, reproducible streams, the same luck for every agent."""
+"""One run: exact regret, reproducible generators, the same environment for every agent."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from tests.reference import as_mixture, dense, optimal_q, policy_value, random_mdp
-from upriver import Plan, envs, evaluate, features, simulate
+from upriver import FiniteMDP, Plan, envs, evaluate, features, simulate
 from upriver import simulate as public
 from upriver.agents import UCRLMNL, Always, Optimal, Random
 from upriver.mdp import Task
 from upriver.planning import start_value
-
-module = __import__("sys").modules["upriver.play.simulate"]
+from upriver.play import episodes
+from upriver.play.checkpoints import spawn_generators
+from upriver.play.fingerprints import fingerprint_agent, fingerprint_mdp
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,7 @@ def test_values_and_regret_are_exact_for_every_policy_played(rng, per_step):
         tables.append(table)
     run = simulate(mdp, Scripted(mdp.task(), tables), 62, seed=3)
     best = optimal_q(p, r)[0].max(axis=1)
-    episodes = episodes_of(run)
-    for k, (states, actions, rewards) in enumerate(episodes):
+    for k, (states, actions, rewards) in enumerate(episodes_of(run)):
         table = tables[k % 31]
         v = policy_value(p, r, as_mixture(table, 3))[0]
         assert run.values[k] == pytest.approx(v[states[0]], abs=1e-13)
@@ -135,7 +135,7 @@ def test_the_first_episodes_do_not_depend_on_how_many_follow():
 def test_the_size_of_the_chunks_does_not_matter(monkeypatch):
     mdp = envs.riverswim(5, 12)
     whole = simulate(mdp, learner(mdp), 40, seed=4)
-    monkeypatch.setattr(module, "CHUNK", 7)
+    monkeypatch.setattr(episodes, "CHUNK", 7)
     parts = simulate(mdp, learner(mdp), 40, seed=4)
     np.testing.assert_array_equal(whole.returns, parts.returns)
     np.testing.assert_array_equal(whole.values, parts.values)
@@ -159,7 +159,7 @@ def test_interleaved_equals_separate():
 
 
 def test_every_agent_meets_the_same_environment_stream(rng, monkeypatch):
-    monkeypatch.setattr(module, "CHUNK", 4)  # so that both generators are drawn from in turn
+    monkeypatch.setattr(episodes, "CHUNK", 4)  # so that both generators are drawn from in turn
     mdp = random_mdp(rng, 6, 2, 8, random_start=True)
     task = mdp.task()
     table = rng.integers(0, 2, (8, 6)).astype(np.int8)
@@ -260,7 +260,74 @@ def test_the_agent_and_the_environment_have_streams_of_their_own():
     quiet, busy = Gambler(mdp.true_task, 0), Gambler(mdp.true_task, 11)
     one, two = (simulate(mdp, agent, 30, seed=5) for agent in (quiet, busy))
     assert (one.returns == two.returns).all() and one.returns.std() > 0
-    environment, agent = (g.random(330) for g in module.streams(5))
+    environment, agent = (g.random(330) for g in spawn_generators(5))
     assert busy.seen == pytest.approx(agent)
     assert len(np.intersect1d(environment, agent)) == 0
     assert abs(np.corrcoef(environment, agent)[0, 1]) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("episodes", -5, "resume.episodes is -5"),
+        ("episodes", 2.5, "resume.episodes is 2.5"),
+        ("episodes", True, "resume.episodes is a bool"),
+        ("steps_played", -1, "resume.steps_played is -1"),
+        ("stream_state", 99, "resume.stream_state is 99"),
+        ("generator", {}, "resume.generator is not the state"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_is_refused(field, value, message):
+    mdp = envs.riverswim(5, 12)
+    agent = learner(mdp)
+    checkpoint = simulate(mdp, agent, 2).checkpoint
+    with pytest.raises(ValueError, match=message):
+        simulate(mdp, agent, 1, resume=checkpoint._replace(**{field: value}))
+    with pytest.raises(TypeError, match=r"resume\.fingerprint is not the fingerprint"):
+        simulate(mdp, agent, 1, resume=checkpoint._replace(fingerprint=""))
+
+
+def test_visits_count_the_pairs_of_all_episodes(monkeypatch):
+    monkeypatch.setattr(episodes, "CHUNK", 4)
+    mdp = envs.riverswim(5, 12)
+    table = np.ones((12, 5), np.int8)
+    run = simulate(mdp, Scripted(mdp.task(), [table, 0 * table]), 10, seed=2)
+    expected = np.zeros((5, 2), int)
+    for states, actions, _ in episodes_of(run):
+        for s, a in zip(states, actions, strict=False):
+            expected[s, a] += 1
+    np.testing.assert_array_equal(run.visits, expected)
+
+
+P = np.full((2, 2, 2), 0.5)
+BASE = {"p": P, "r": [[0.0, 1.0], [0.5, 0.2]], "horizon": 4, "more": {}}
+CHANGES = {
+    "probability": {"p": np.array([[[0.5, 0.5], [0.5, 0.5]], [[0.5, 0.5], [0.4, 0.6]]])},
+    "reward": {"r": [[0.0, 1.0], [0.5, 0.3]]},
+    "reward range": {"more": {"reward_range": (0.0, 2.0)}},
+    "horizon": {"horizon": 5},
+    "terminal value": {"more": {"terminal": [0.0, 1.0]}},
+    "state names": {"more": {"states": ["a", "b"]}},
+    "action names": {"more": {"actions": ["a", "b"]}},
+    "start": {"more": {"initial_state": 1}},
+}
+
+
+def made(p, r, horizon, more):
+    return FiniteMDP.from_arrays(p, r, horizon, **more)
+
+
+def test_the_fingerprint_covers_the_whole_problem_and_the_agent():
+    base = made(**BASE)
+    prints = {name: fingerprint_mdp(made(**(BASE | change))) for name, change in CHANGES.items()}
+    for discount in (None, 0.9, 0.99):
+        prints[f"discount {discount}"] = fingerprint_mdp(base.infinite_horizon(discount))
+    assert len({fingerprint_mdp(base), *prints.values()}) == 1 + len(prints)
+    assert fingerprint_mdp(base) == fingerprint_mdp(made(**BASE))
+    task = base.task("full")
+    phi = features.one_hot(task)
+    other = features.Features(task, 2.0 * phi.matrix)
+    agents = [UCRLMNL(task, phi), UCRLMNL(task, other), UCRLMNL(task, phi, radius=1.0)]
+    agents += [UCRLMNL(task, phi, per_step=True), Random(task), Always(task), Always(task, 1)]
+    assert len({fingerprint_agent(agent) for agent in agents}) == len(agents)
+    assert fingerprint_agent(agents[0]) == fingerprint_agent(UCRLMNL(task, phi))

@@ -1,11 +1,13 @@
-"""Streams without an end: what is played, what it costs, and where plans change."""
+"""Infinite horizons: what is played, its regret, and when plans change."""
+
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 import upriver as up
 from upriver.agents.protocol import Episode
-from upriver.planning.infinite_horizon import plan_errors, plan_for, plan_l1
+from upriver.planning.infinite_horizon import plan_l1, plan_model, plan_standard_errors
 
 RIVER = up.envs.riverswim(5)
 AVERAGE, DISCOUNTED = RIVER.infinite_horizon(), RIVER.infinite_horizon(0.95)
@@ -14,11 +16,9 @@ AVERAGE, DISCOUNTED = RIVER.infinite_horizon(), RIVER.infinite_horizon(0.95)
 def learners(mdp):
     task = mdp.task("local")
     phi = up.features.shared(task)
-    return {
-        "se": up.agents.UCRLMNLSE(task, phi), "ucmnlk": up.agents.UCMNLK(task, phi), "ucrl2": up.agents.UCRL2(task),
-        "psrl": up.agents.PSRL(task), "eps": up.agents.EpsilonGreedy(task, phi), "psrlmnl": up.agents.PSRLMNL(task, phi),
-        "random": up.agents.Random(task),
-    }  # fmt: skip
+    with_features = ("UCRLMNLSE", "UCMNLK", "EpsilonGreedy", "PSRLMNL")
+    made = {name: getattr(up.agents, name)(task, phi) for name in with_features}
+    return made | {name: getattr(up.agents, name)(task) for name in ("UCRL2", "PSRL", "Random")}
 
 
 NAMES = sorted(learners(AVERAGE))
@@ -95,7 +95,7 @@ def test_ucrl2_plans_again_when_a_count_has_doubled():
     assert len(plans) < 10 * np.log2(3_000)
 
 
-@pytest.mark.parametrize("name", ["se", "ucmnlk"])
+@pytest.mark.parametrize("name", ["UCRLMNLSE", "UCMNLK"])
 def test_plans_change_when_the_determinant_has_doubled(name):
     agent = learners(AVERAGE)[name]
     rng, task = np.random.default_rng(0), agent.task
@@ -108,7 +108,7 @@ def test_plans_change_when_the_determinant_has_doubled(name):
 
     def logdet(n):
         part = Episode(states[: n + 1], episode.actions[:n], episode.rewards[:n])
-        if name == "ucmnlk":
+        if name == "UCMNLK":
             return agent.update(state, plan, part).model.logdet.sum()
         # the ridge, and the information at theta_hat, by hand
         total = state.model.regularization * np.eye(agent.features.dimension)
@@ -123,18 +123,21 @@ def test_plans_change_when_the_determinant_has_doubled(name):
     assert logdet(kept - 1) <= before + np.log(2.0) < logdet(kept)
 
 
+def play(mdp, of=None, **given):
+    return up.simulate(mdp, up.agents.Random((of or mdp).true_task), **given)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: up.simulate(AVERAGE, up.agents.Random(AVERAGE.true_task), 5), "has no last step; give n_st"),
-        (lambda: up.simulate(RIVER, up.agents.Random(RIVER.true_task), n_steps=5), "n_steps and restart are"),
-        (lambda: up.simulate(AVERAGE, up.agents.Random(AVERAGE.true_task), n_steps=0), "n_steps is 0"),
-        (lambda: up.simulate(AVERAGE, up.agents.Random(AVERAGE.true_task), n_steps=5, restart=1.0),
-         r"restart is 1\.0; it must be at least 0 and less than 1"),
-        (lambda: up.simulate(AVERAGE, up.agents.Random(DISCOUNTED.true_task), n_steps=5), "the agent's task"),
-        (lambda: up.agents.UCBVI(AVERAGE.true_task), "UCBVI plans for a number of steps, and the task has no"),
+        (lambda: play(AVERAGE, n_episodes=5), "has an infinite horizon; give n_steps"),
+        (lambda: play(RIVER, n_steps=5), "n_steps and restart are"),
+        (lambda: play(AVERAGE, n_steps=0), "n_steps is 0"),
+        (lambda: play(AVERAGE, n_steps=5, restart=1.0), r"restart is 1\.0; .* less than 1"),
+        (lambda: play(AVERAGE, DISCOUNTED, n_steps=5), "the agent's task"),
+        (lambda: up.agents.UCBVI(AVERAGE.true_task), r"UCBVI plans for .* infinite horizon"),
     ],
-)  # fmt: skip
+)
 def test_bad_calls_are_one_sentence(call, message):
     with pytest.raises(ValueError, match=message):
         call()
@@ -163,21 +166,21 @@ def test_rewards_of_any_size_and_of_the_next_state(pay):
         up.agents.UCRLMNLSE(task, up.features.shared(task)),
     ):
         assert (up.simulate(mdp, agent, n_steps=500).regret >= -1e-6).all()
-    prob, reward, word = mdp.probability[0], task.reward_rows[0], np.uint64(3)
+    prob, reward, tie_seed = mdp.probability[0], task.reward_rows[0], np.uint64(3)
     square = np.zeros(int(task.square_start[-1]))
     for plan in (  # the truth alone
-        plan_for(task, prob, reward, word),
-        plan_l1(task, prob, reward, np.zeros(10), word, 0.95),
-        plan_errors(task, prob, reward, square, 1.0, word),
+        plan_model(task, prob, reward, tie_seed),
+        plan_l1(task, prob, reward, np.zeros(10), tie_seed, 0.95),
+        plan_standard_errors(task, prob, reward, square, 1.0, tie_seed),
     ):
         np.testing.assert_allclose(plan.to_user_units(task).v[0], best.v, atol=1e-3)
-    anything = plan_l1(task, prob, reward, np.full(10, 2.0), word, 0.95).to_user_units(task).v[0]
-    paid, next_state_reward = task.paid_rows
+    anything = plan_l1(task, prob, reward, np.full(10, 2.0), tie_seed, 0.95)
+    paid, next_state_reward = task.user_rewards
     rows = paid[0].repeat(task.sizes) + (next_state_reward[0] if pay else 0.0)
     v = np.zeros(5)
     for _ in range(1_000):  # the best successor with certainty
         v = task.by_pair(rows + 0.95 * v[task.successors], np.maximum).reshape(5, 2).max(axis=1)
-    np.testing.assert_allclose(anything, v, atol=1e-3)
+    np.testing.assert_allclose(anything.to_user_units(task).v[0], v, atol=1e-3)
 
 
 def test_a_plan_is_played_by_name_and_a_terminal_value_is_refused():
@@ -185,5 +188,71 @@ def test_a_plan_is_played_by_name_and_a_terminal_value_is_refused():
     run = up.simulate(DISCOUNTED, best, n_steps=100)
     np.testing.assert_allclose(run.regret, 0.0, atol=1e-6)
     p, r = np.full((2, 1, 2), 0.5), np.zeros((2, 1))
-    with pytest.raises(ValueError, match="terminal is given, and there is no last step"):
+    with pytest.raises(ValueError, match="terminal is given, but the horizon is infinite"):
         up.FiniteMDP.from_arrays(p, r, None, terminal=[0.0, 1.0])
+
+
+@dataclass(frozen=True)
+class WithoutReplan:
+    """An agent that cannot say for how long it keeps a plan."""
+
+    task: up.Task
+
+    def init(self):
+        return None
+
+    plan = update = init
+
+
+@dataclass(frozen=True)
+class NeverPlays(WithoutReplan):
+    """An agent that keeps no step of its plan."""
+
+    def plan(self, state, rng):
+        return up.Plan(np.zeros((1, 5), np.int8), np.zeros((2, 5)))
+
+    def steps_until_replan(self, state, plan, episode):
+        return 0
+
+
+def test_an_agent_must_say_for_how_long_it_keeps_a_plan():
+    """A wrapper that forgets it would otherwise play its first plan to the end."""
+    with pytest.raises(TypeError, match="it has no steps_until_replan"):
+        up.simulate(AVERAGE, WithoutReplan(AVERAGE.true_task), n_steps=5)
+    with pytest.raises(ValueError, match="steps_until_replan is 0"):
+        up.simulate(AVERAGE, NeverPlays(AVERAGE.true_task), n_steps=5)
+
+
+@pytest.mark.parametrize("mdp", [AVERAGE, DISCOUNTED])
+def test_visits_are_those_of_the_steps_returned(mdp):
+    agent = learners(mdp)["UCRL2"]
+    whole = up.simulate(mdp, agent, n_steps=90, seed=1)
+    first = up.simulate(mdp, agent, n_steps=50, seed=1)
+    rest = up.simulate(mdp, agent, n_steps=40, resume=first.checkpoint)
+    assert first.visits.sum() == 50 and rest.visits.sum() == 40
+    np.testing.assert_array_equal(first.visits + rest.visits, whole.visits)
+
+
+def test_the_display_of_an_average_reward_run_shows_the_mean_of_its_values():
+    run = up.simulate(AVERAGE, up.agents.Random(AVERAGE.true_task), n_steps=50)
+    facts = run.card().facts
+    assert facts["mean value"] == pytest.approx(run.values.mean())
+    assert facts["optimal gain"] == pytest.approx(up.solve(AVERAGE).gain)
+    assert "last value" not in facts and facts["steps"] == 50
+
+
+@pytest.mark.parametrize("name", ["UCRL2", "EpsilonGreedy"])
+def test_a_stationary_policy_has_no_steps(name, tmp_path):
+    policy = up.simulate(AVERAGE, learners(AVERAGE)[name], n_steps=50).policy
+    assert policy.stationary and policy.card().facts["horizon"] == "infinite"
+    assert all("first step" not in row and "last step" not in row for row in policy.table())
+    rng = np.random.default_rng(0)
+    assert policy.act(0, 0, rng) in AVERAGE.true_task.actions
+    if name == "UCRL2":
+        assert policy.act(4) == policy.act(4, 10**6)
+    with pytest.raises(ValueError, match="h is -1; steps are 0 or more"):
+        policy.act(0, -1)
+    policy.save(tmp_path / "p.npz")
+    assert up.load_policy(tmp_path / "p.npz").table() == policy.table()
+    with pytest.raises(ValueError, match="actions have 2 steps; a stationary policy has 1"):
+        up.Policy(np.zeros((2, 3), int), 2, stationary=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import upriver as up
-from tests.agents.test_contract import build
+from tests.building import build_agent
 from upriver import kernels
 from upriver.agents.table import AGENTS
 from upriver.features import Features
@@ -37,7 +37,7 @@ def played(mdp, agent, threads, monkeypatch):
 @pytest.mark.parametrize("name", AGENTS)
 def test_any_number_of_threads_gives_the_same_bytes(name, monkeypatch):
     mdp = up.envs.river_grid(3, horizon=8)
-    agent = build(name, mdp, "local")
+    agent = build_agent(name, mdp)
     one, _ = played(mdp, agent, 1, monkeypatch)
     for threads in (2, 3):
         several, parts = played(mdp, agent, threads, monkeypatch)

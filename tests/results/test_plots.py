@@ -1,5 +1,6 @@
 """Figures: the right numbers are drawn, the same agent looks the same, fonts are embedded."""
 
+import csv
 import re
 import zlib
 
@@ -7,8 +8,8 @@ import numpy as np
 import pytest
 
 from upriver.display.figures import RC
-from upriver.results import plots
-from upriver.results.styles import KNOWN, Style, styles
+from upriver.results import plots, tables
+from upriver.results.styles import KNOWN, Style, assign_styles
 
 X = np.arange(1, 31)
 
@@ -22,23 +23,22 @@ def lines_of(axes):
 
 
 def test_known_agents_have_looks_of_their_own():
-    aliases = {"ucrl-mnl-one-hot"}
-    looks = [style[:3] for name, style in KNOWN.items() if name not in aliases]
+    looks = [style[:3] for style in KNOWN.values()]
     assert len(set(looks)) == len(looks)
 
 
 def test_an_agent_looks_the_same_whatever_it_is_shown_with():
-    alone = styles(["ucrl-mnl"])["ucrl-mnl"]
-    assert styles(["optimal", "UCRL-MNL", "mine", "yours"])["UCRL-MNL"] == alone
-    assert styles(["mine"])["mine"] == styles(["ucrl-mnl", "mine"])["mine"]
+    alone = assign_styles(["ucrl-mnl"])["ucrl-mnl"]
+    assert assign_styles(["optimal", "UCRL-MNL", "mine", "yours"])["UCRL-MNL"] == alone
+    assert assign_styles(["mine"])["mine"] == assign_styles(["ucrl-mnl", "mine"])["mine"]
 
 
 def test_unknown_agents_in_one_figure_differ():
     labels = [f"my agent {i}" for i in range(20)]
-    found = styles(labels)
+    found = assign_styles(labels)
     assert list(found) == labels
     assert len(set(found.values())) == 20
-    assert len({s.light for s in styles(labels[:6]).values()}) == 6
+    assert len({s.light for s in assign_styles(labels[:6]).values()}) == 6
 
 
 def luminance(colour: str) -> float:
@@ -61,7 +61,7 @@ def test_learning_curves_draw_the_means_and_the_optimum():
         "river-6": {"ucrl-mnl": band(0.1), "random": band(0.01)},
         "river-8": {"random": band()},
     }
-    figure = plots.learning_curves(panels, {"river-6": 3.0}, window=5)
+    figure = plots.plot_learning(panels, {"river-6": 3.0}, window=5)
     first, second = figure.axes
     assert [first.get_title(), second.get_title()] == ["river-6", "river-8"]
     drawn = lines_of(first)
@@ -76,7 +76,7 @@ def test_learning_curves_draw_the_means_and_the_optimum():
 
 def test_the_optimum_is_a_line_and_not_its_runs():
     panels = {"river": {"optimal": band(0.2), "random": band(0.01)}}
-    figure = plots.learning_curves(panels, {"river": 3.0})
+    figure = plots.plot_learning(panels, {"river": 3.0})
     heights = [np.asarray(line.get_ydata()).max() for line in figure.axes[0].get_lines()]
     assert sorted(heights) == pytest.approx([0.3, 3.0])
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -86,47 +86,26 @@ def test_the_optimum_is_a_line_and_not_its_runs():
 def test_a_log_scale_leaves_out_what_it_cannot_show():
     nothing = plots.Band(X, 0 * X, 0 * X, 0 * X)
     late = plots.Band(X, np.maximum(X - 3.0, 0), 0 * X, X)
-    figure = plots.regret_curves({"river": {"optimal": nothing, "greedy": late}}, log=True)
+    figure = plots.plot_regret({"river": {"optimal": nothing, "greedy": late}}, log=True)
     (axes,) = figure.axes
     assert axes.get_xscale() == axes.get_yscale() == "log"
     drawn = lines_of(axes)
     assert list(drawn) == ["greedy"]
     assert np.isnan(drawn["greedy"].get_ydata()[:3]).all()
-    assert plots.regret_curves({"river": {"greedy": late}}).axes[0].get_yscale() == "linear"
+    assert plots.plot_regret({"river": {"greedy": late}}).axes[0].get_yscale() == "linear"
 
 
 def test_scaling_ticks_are_the_sizes():
     sizes = [6, 10, 20, 40, 80]
-    figure = plots.scaling_figure({"psrl": plots.Band(sizes, [1, 2, 4, 8, 16], *[[1] * 5] * 2)})
+    figure = plots.plot_scaling({"psrl": plots.Band(sizes, [1, 2, 4, 8, 16], *[[1] * 5] * 2)})
     assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == ["6", "10", "20", "40", "80"]
-
-
-def test_a_bonus_of_zero_has_a_place_on_the_log_axis():
-    c = np.array([0, 1e-4, 1e-2, 1.0])
-    figure = plots.bonus_sweep_figure({"exact": plots.Band(c, [0.9] * 4, [0.8] * 4, [1.0] * 4)})
-    axes = figure.axes[0]
-    x = lines_of(axes)["exact"].get_xdata()
-    assert 0 < x[0] < 1e-4
-    assert np.array_equal(x[1:], c[1:])
-    assert axes.get_xticklabels()[0].get_text() == "0"
-    assert axes.get_xticks()[0] == x[0]
-
-
-def test_the_rate_names_its_slope():
-    x = np.geomspace(10, 1e4, 40)
-    panel = {"ucrl-mnl": plots.Band(x, 3 * x**0.5, x**0.5, 4 * x**0.5)}
-    figure = plots.rate_figure(panel, {"ucrl-mnl": (0.5, 0.45, 0.55)}, first=1000)
-    assert figure.legends[0].get_texts()[0].get_text() == "ucrl-mnl: slope 0.50 [0.45, 0.55]"
-    fit = figure.axes[0].get_lines()[1]
-    assert fit.get_xdata()[0] >= 1000
-    assert np.allclose(fit.get_ydata(), 3 * fit.get_xdata() ** 0.5)
 
 
 @pytest.mark.parametrize("width", ["one", "two"])
 def test_nothing_overlaps_or_leaves_the_figure(width):
     labels = ["ucrl-mnl", "uc-matrix-rl", "ucrl-vtr", "lsvi-ucb", "lsvi-phe", "greedy", "random"]
     panels = {f"river-{n}": {label: band() for label in labels} for n in (6, 8, 10, 20)}
-    figure = plots.learning_curves(panels, dict.fromkeys(panels, 3.0), window=10, width=width)
+    figure = plots.plot_learning(panels, dict.fromkeys(panels, 3.0), window=10, width=width)
     assert figure.get_figwidth() == plots.WIDTHS[width]
     figure.canvas.draw()
     whole = figure.bbox
@@ -140,9 +119,9 @@ def test_nothing_overlaps_or_leaves_the_figure(width):
 
 
 def test_saved_figures_are_equal_and_hold_their_fonts(tmp_path):
-    draw = lambda: plots.regret_curves({"river": {"ucrl-mnl": band()}}, width="one")  # noqa: E731
-    once = plots.save(draw(), tmp_path / "a" / "regret")
-    again = plots.save(draw(), tmp_path / "b" / "regret")
+    draw = lambda: plots.plot_regret({"river": {"ucrl-mnl": band()}}, width="one")  # noqa: E731
+    once = plots.save_figure(draw(), tmp_path / "a" / "regret")
+    again = plots.save_figure(draw(), tmp_path / "b" / "regret")
     assert [p.name for p in once] == ["regret.png", "regret.pdf"]
     for first, second in zip(once, again, strict=True):
         assert first.read_bytes() == second.read_bytes()
@@ -164,23 +143,45 @@ def test_other_settings_do_not_leak_in_or_out():
     import matplotlib
 
     with matplotlib.rc_context({"lines.linewidth": 9.0}):
-        figure = plots.regret_curves({"river": {"ucrl-mnl": band()}})
+        figure = plots.plot_regret({"river": {"ucrl-mnl": band()}})
         assert figure.axes[0].get_lines()[0].get_linewidth() == RC["lines.linewidth"]
         assert matplotlib.rcParams["lines.linewidth"] == 9.0
 
 
-def test_wrong_calls_are_told():
+def test_wrong_calls_are_errors():
     with pytest.raises(ValueError, match="width is 'three'"):
-        plots.regret_curves({"river": {"ucrl-mnl": band()}}, width="three")
+        plots.plot_regret({"river": {"ucrl-mnl": band()}}, width="three")
     with pytest.raises(ValueError, match="no curves"):
-        plots.learning_curves({})
-    assert isinstance(styles([""])[""], Style)
+        plots.plot_learning({})
+    assert isinstance(assign_styles([""])[""], Style)
 
 
-def test_streams_are_drawn_by_the_step():
-    streams = {"river-6-discount-1": {"ucrl2": band()}, "bus-discount-0.9999": {"ucrl2": band()}}
-    regret, learned = plots.regret_curves(streams), plots.learning_curves(streams)
-    assert {axes.get_xlabel() for axes in regret.axes} <= {"step", ""}
-    assert learned.axes[0].get_ylabel() == "return of a step"
-    mixed = plots.regret_curves({**streams, "river-6": {"ucrl2": band()}})
-    assert {axes.get_xlabel() for axes in mixed.axes} <= {"episode", ""}
+def test_infinite_horizons_are_drawn_by_the_step():
+    panels = {"river": {"ucrl2": band()}}
+    assert plots.plot_regret(panels, unit="step").axes[0].get_xlabel() == "step"
+    assert plots.plot_learning(panels, unit="step").axes[0].get_xlabel() == "step"
+    assert plots.plot_regret(panels).axes[0].get_xlabel() == "episode"
+
+
+def test_names_with_dollar_signs_are_drawn_as_they_are(tmp_path):
+    figure = plots.plot_regret({"5$ and $\\frac": {"mine $x": band()}}, width="one")
+    assert plots.save_figure(figure, tmp_path / "dollars", ["png"])
+    assert figure.axes[0].get_title() == "5$ and $\\frac"
+
+
+def test_tables_are_written_in_three_ways():
+    rows = [["agent", "mean"], ["ucrl-mnl", "1.50"], ["psrl", "12.25"]]
+    assert tables.to_markdown(rows).splitlines()[1:3] == ["| --- | ---: |", "| ucrl-mnl | 1.50 |"]
+    assert tables.to_text(rows) == "agent      mean\nucrl-mnl   1.50\npsrl      12.25\n"
+    assert tables.to_csv(["a", "b"], [("x", 0.1 + 0.2), (None, 7)]) == (
+        "a,b\nx,0.30000000000000004\n,7\n"
+    )
+    assert tables.to_csv(["a"], [(2 / 3,)], digits=3) == "a\n0.667\n"
+    assert [tables.format_setting(x) for x in (0.5, 1e-7, 3, "x")] == ["0.5", "1e-07", "3", "x"]
+
+
+def test_a_label_is_never_a_formula_of_a_spreadsheet():
+    labels = ['=HYPERLINK("http://x")', "+1+cmd|' /C calc'!A0", "@SUM(1)", "-x", "-0.5 to 1.2"]
+    written = list(csv.reader(tables.to_csv(["agent"], [[x] for x in labels]).splitlines()))
+    assert [row[0] for row in written[1:]] == [*(f"'{x}" for x in labels[:4]), "-0.5 to 1.2"]
+    assert tables.to_csv(["a"], [[-1.5], ["+1.50"]]) == "a\n-1.5\n+1.50\n"

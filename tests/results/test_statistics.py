@@ -1,4 +1,4 @@
-"""Location, spread and intervals, against scipy and by simulation."""
+"""Numbers of runs and their intervals, against scipy, plain references and hand calculations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,22 @@ import pytest
 from scipy import stats
 
 from upriver.results import statistics
+from upriver.results.runs import Sample
+
+
+def make_sample(returns, env="river", agent="a", seeds=None, values=None) -> Sample:
+    returns = np.asarray(returns, dtype=float)
+    seeds = np.arange(len(returns)) if seeds is None else np.asarray(seeds)
+    values = returns if values is None else np.asarray(values, dtype=float)
+    return Sample(env, agent, "s", seeds, returns, values, np.full(returns.shape, 10.0))
+
+
+def test_location_and_spread_by_hand():
+    x = np.array([100.0, 1.0, 4.0, 2.0, 3.0])
+    assert statistics.mean(x) == 22.0
+    assert statistics.iqm(x) == 3.0  # one number is left out at each end
+    assert statistics.sd(np.array([1.0, 3.0])) == pytest.approx(2.0**0.5)
+    assert statistics.standard_error(np.array([1.0, 3.0])) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 11, 40])
@@ -21,19 +37,114 @@ def test_location_and_spread_agree_with_the_standard_library_and_scipy(rng, n):
     assert statistics.standard_error(x) == pytest.approx(spread / n**0.5)
 
 
+def test_limits_without_bias_and_skewness_by_hand():
+    """Bootstrap values 0, 1, ..., 1000 around 500, and ten runs whose influences are symmetric.
+
+    The quantile is t(9, 0.975) sqrt(10 / 9) = 2.262157 x 1.054093 = 2.384522, and Phi(-2.384522) =
+    0.0085513, so that the limits are 8.5513 and 991.4487.
+    """
+    influence = np.tile([1.0, -1.0], 5)
+    low, high = statistics.bca_interval(np.arange(1001.0), 500.0, [influence])
+    assert (low, high) == (pytest.approx(8.5513, abs=2e-3), pytest.approx(991.4487, abs=2e-3))
+
+
+def test_limits_move_with_bias_and_skewness_by_hand():
+    """A quarter of the values lies below the estimate: z0 = Phi^-1(0.25); acceleration by hand."""
+    influence = np.array([3.0, -1.0, -1.0, -1.0])
+    acceleration = (27 - 3) / (6 * 12.0**1.5)
+    z0, z = stats.norm.ppf(0.25), stats.t.ppf(0.975, 3) * (4 / 3) ** 0.5
+    levels = [stats.norm.cdf(z0 + (z0 + s) / (1 - acceleration * (z0 + s))) for s in (-z, z)]
+    resampled = np.arange(1000.0)
+    found = statistics.bca_interval(resampled, 249.5, [influence])
+    np.testing.assert_allclose(found, 999 * np.array(levels), rtol=1e-12)
+
+
+def plain_bca(x, statistic, level, resamples):
+    """Efron's BCa interval with Student's quantile, written as a loop from the textbook."""
+    n = len(x)
+    positions = statistics.resample_positions(n, resamples)
+    values = sorted(statistic(x[p]) for p in positions)
+    estimate = statistic(x)
+    ties = sum(abs(v - estimate) <= 1e-12 for v in values)
+    below = sum(v < estimate - 1e-12 for v in values) + ties / 2
+    z0 = stats.norm.ppf(below / resamples)
+    left_out = [statistic(np.delete(x, i)) for i in range(n)]
+    gaps = [standard.fmean(left_out) - v for v in left_out]
+    acceleration = sum(g**3 for g in gaps) / (6 * sum(g**2 for g in gaps) ** 1.5)
+    z = stats.t.ppf((1 + level) / 2, n - 1) * (n / (n - 1)) ** 0.5
+    return [
+        np.quantile(values, stats.norm.cdf(z0 + (z0 + s) / (1 - acceleration * (z0 + s))))
+        for s in (-z, z)
+    ]
+
+
+@pytest.mark.parametrize("n", [5, 12, 40])
+@pytest.mark.parametrize("level", [0.8, 0.95])
+@pytest.mark.parametrize("statistic", [statistics.mean, statistics.iqm])
+def test_the_bootstrap_agrees_with_a_plain_reference(rng, n, level, statistic):
+    x = rng.exponential(size=n)
+    found = statistics.bootstrap_interval(x, statistic, level, 500)
+    np.testing.assert_allclose(found, plain_bca(x, statistic, level, 500), rtol=1e-9)
+
+
+def test_the_default_interval_has_level_95_percent(rng):
+    x = rng.normal(size=15)
+    found = statistics.bootstrap_interval(x)
+    np.testing.assert_allclose(found, plain_bca(x, statistics.mean, 0.95, 2000), rtol=1e-9)
+
+
 @pytest.mark.parametrize("n", [12, 60])
 @pytest.mark.parametrize("statistic", [statistics.mean, statistics.iqm])
 def test_the_bootstrap_is_scipys_bca_at_a_wider_level(rng, n, statistic):
     x = rng.exponential(size=n)
     wide = stats.t.ppf(0.975, n - 1) * (n / (n - 1)) ** 0.5
     theirs = stats.bootstrap(
-        (x,), lambda y, axis=-1: statistic(np.moveaxis(y, axis, -1)), method="BCa",
-        n_resamples=20_000, confidence_level=2 * stats.norm.cdf(wide) - 1,
+        (x,),
+        lambda y, axis=-1: statistic(np.moveaxis(y, axis, -1)),
+        method="BCa",
+        n_resamples=20_000,
+        confidence_level=2 * stats.norm.cdf(wide) - 1,
         rng=np.random.default_rng(1),
-    ).confidence_interval  # fmt: skip
-    ours = statistics.bootstrap(x, statistic, resamples=20_000)
+    ).confidence_interval
+    ours = statistics.bootstrap_interval(x, statistic, resamples=20_000)
     np.testing.assert_allclose(ours, theirs, atol=0.03)
-    assert statistics.bootstrap(x) == statistics.bootstrap(x)
+
+
+def test_equal_runs_and_single_runs_have_an_interval_of_length_zero():
+    assert statistics.bootstrap_interval(np.full(7, 3.0)) == (3.0, 3.0)
+    assert statistics.bootstrap_interval(np.array([3.0])) == (3.0, 3.0)
+
+
+def test_strata_are_resampled_by_themselves():
+    low, high = statistics.bootstrap_interval([np.zeros(5), np.full(7, 100.0)])
+    assert low == high == 50.0
+    low, high = statistics.bootstrap_interval(np.repeat([0.0, 100.0], 5))
+    assert low < 50.0 < high
+
+
+def test_strata_do_not_share_their_draws(rng):
+    x = rng.normal(size=30)
+    single = np.diff(statistics.bootstrap_interval(x))
+    both = np.diff(statistics.bootstrap_interval([x, x]))
+    assert both == pytest.approx(single / 2**0.5, rel=0.1)
+    first, second = (statistics.resample_positions(30, 100, stream) for stream in (0, 1))
+    assert (first == second).mean() == pytest.approx(1 / 30, abs=0.02)
+
+
+def test_strata_of_different_sizes_share_one_quantile_by_hand():
+    """Sizes 3 and 5: t(6, 0.975) = 2.446912 times sqrt((3/2 + 5/4) / 2) = 1.172604 is 2.869258."""
+    influences = [np.array([1.0, 0.0, -1.0]), np.array([2.0, -2.0, 0.0, 1.0, -1.0])]
+    low, high = statistics.bca_interval(np.arange(2001.0), 1000.0, influences)
+    assert low == pytest.approx(2000 * stats.norm.cdf(-2.869258), rel=1e-4)
+    assert high == pytest.approx(2000 - low, rel=1e-9)
+
+
+def test_weights_count_how_often_a_run_was_drawn():
+    weights = statistics.resampling_weights(np.array([[0, 0, 2], [1, 1, 1]]))
+    np.testing.assert_allclose(weights, [[2 / 3, 0, 1 / 3], [0, 1, 0]])
+    positions = statistics.resample_positions(30, 4000)
+    assert positions.shape == (4000, 30) and positions.min() == 0 and positions.max() == 29
+    assert np.bincount(positions.ravel()) / 4000 == pytest.approx(np.ones(30), abs=0.1)
 
 
 def test_each_column_has_a_quantile_of_its_own(rng):
@@ -43,40 +154,93 @@ def test_each_column_has_a_quantile_of_its_own(rng):
     np.testing.assert_allclose(statistics.quantile(x, levels), expected)
 
 
-def test_strata_are_resampled_by_themselves():
-    low, high = statistics.bootstrap([np.zeros(5), np.full(7, 100.0)])
-    assert low == high == 50.0
-    low, high = statistics.bootstrap(np.concatenate([np.zeros(5), np.full(5, 100.0)]))
-    assert low < 50.0 < high
-    assert statistics.bootstrap(np.array([3.0])) == (3.0, 3.0)  # one run says nothing of others
-
-
-def test_strata_do_not_share_their_draws(rng):
-    x = rng.normal(size=30)
-    single = np.diff(statistics.bootstrap(x))
-    both = np.diff(statistics.bootstrap([x, x]))
-    assert both == pytest.approx(single / 2**0.5, rel=0.1)
-    first, second = (statistics.draws(30, 100, stream) for stream in (0, 1))
-    assert (first == second).mean() == pytest.approx(1 / 30, abs=0.02)
-
-
-def test_a_level_is_met():
-    x = np.arange(30.0)
-    half, nearly_all = (np.diff(statistics.bootstrap(x, level=level)) for level in (0.5, 0.95))
-    ratio = stats.t.ppf(0.975, 29) / stats.t.ppf(0.75, 29)
-    assert nearly_all / half == pytest.approx(ratio, rel=0.08)
+def test_the_exact_binomial_interval_by_hand():
+    # 0 of n: the upper limit solves (1 - p)^n = 0.025; n of n: the lower one solves p^n = 0.025
+    assert statistics.binomial_interval(0, 20) == (0.0, pytest.approx(1 - 0.025 ** (1 / 20)))
+    assert statistics.binomial_interval(20, 20) == (pytest.approx(0.025 ** (1 / 20)), 1.0)
+    # 1 of 2: P(X >= 1) = 1 - (1 - p)^2 = 0.025 below, P(X <= 1) = 1 - p^2 = 0.025 above
+    low, high = statistics.binomial_interval(1, 2)
+    assert (low, high) == (pytest.approx(1 - 0.975**0.5), pytest.approx(0.975**0.5))
 
 
 @pytest.mark.parametrize(("count", "of"), [(0, 20), (1, 20), (7, 9), (20, 20)])
-def test_a_share_has_the_exact_interval(count, of):
-    theirs = stats.binomtest(count, of).proportion_ci(0.95, method="exact")
-    assert statistics.share_interval(count, of) == pytest.approx(tuple(theirs))
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_the_binomial_interval_is_scipys_exact_one(count, of, level):
+    theirs = stats.binomtest(count, of).proportion_ci(level, method="exact")
+    assert statistics.binomial_interval(count, of, level) == pytest.approx(tuple(theirs))
+
+
+def test_paired_differences_by_hand():
+    """Totals 1, 2, 6 against 0, 4, 1 on seeds 3, 5, 8: differences 1, -2, 5."""
+    a = make_sample([[9.0, 0.0], [1, 0], [2, 0], [6, 0]], seeds=[1, 3, 5, 8])
+    b = make_sample([[0.0, 0.0], [4, 0], [1, 0], [7, 0]], seeds=[3, 5, 8, 9], agent="b")
+    found = statistics.paired_difference(a, b)
+    assert found.pairs == 3 and found.mean == pytest.approx(4 / 3)
+    assert found.se == pytest.approx((37 / 3) ** 0.5 / 3**0.5)  # variance 12.33 over 3 pairs
+    differences = np.array([1.0, -2.0, 5.0])
+    assert (found.low, found.high) == statistics.bootstrap_interval(differences)
+    assert statistics.paired_difference(b, a).mean == pytest.approx(-4 / 3)
+    with pytest.raises(ValueError, match="no seed in common"):
+        statistics.paired_difference(a, b._replace(seeds=b.seeds + 100))
+    with pytest.raises(ValueError, match="river and on elsewhere are not pairs"):
+        statistics.paired_difference(a, b._replace(env="elsewhere"))
+
+
+def test_common_noise_cancels_in_paired_differences(rng):
+    noise = 100.0 * rng.normal(size=(6, 3))
+    a = make_sample(noise + 1.0)
+    b = make_sample(noise[1:], agent="b", seeds=[1, 2, 3, 4, 5])
+    found = statistics.paired_difference(a, b)
+    assert found.pairs == 5 and found.mean == pytest.approx(3.0) == found.low
+    assert found.se == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_summary_row_is_what_its_columns_say(rng):
+    returns, values = rng.uniform(0, 5, size=(2, 10, 7))
+    runs = make_sample(returns, values=values)
+    (row,) = statistics.summarize([runs])
+    totals = returns.sum(axis=1)
+    assert (row.runs, row.episodes) == (10, 7)
+    assert row.mean == pytest.approx(totals.mean())
+    assert row.sd == pytest.approx(np.std(totals, ddof=1))
+    assert row.se == pytest.approx(stats.sem(totals))
+    assert row.iqm == pytest.approx(stats.trim_mean(totals, 0.25))
+    assert (row.low, row.high) == statistics.bootstrap_interval(totals)
+    assert row.locked_in == runs.locked_in().mean()
+    exact = stats.binomtest(int(runs.locked_in().sum()), 10).proportion_ci(method="exact")
+    assert (row.locked_low, row.locked_high) == pytest.approx(tuple(exact))
+    assert row.episodes_lost == pytest.approx((70.0 - values.sum(axis=1)).mean() / 10.0)
+    (regret,) = statistics.summarize([runs], "regret")
+    assert regret.mean == pytest.approx((70.0 - values.sum(axis=1)).mean())
+
+
+def test_curves_are_means_with_bootstrap_bands(rng):
+    values = rng.uniform(0, 10, size=(6, 20))
+    curve = statistics.compute_curve(make_sample(values))
+    regret = np.cumsum(10.0 - values, axis=1)
+    np.testing.assert_allclose(curve.mean, regret.mean(axis=0))
+    bands = [statistics.bootstrap_interval(column, resamples=1000) for column in regret.T]
+    np.testing.assert_allclose(np.transpose([curve.low, curve.high]), bands)
+    assert list(curve.x) == list(range(1, 21))
+    some = curve.at(np.array([0, 19]))
+    assert list(some.x) == [1, 20] and some.mean[1] == curve.mean[19]
+
+
+def test_a_window_averages_the_last_episodes(rng):
+    x = rng.normal(size=(3, 15))
+    curve = statistics.compute_curve(make_sample(x), "return", cumulative=False, window=4)
+    plain = [x[:, max(0, k - 3) : k + 1].mean() for k in range(15)]
+    np.testing.assert_allclose(curve.mean, plain)
+    with pytest.raises(ValueError, match="window is 0"):
+        statistics.compute_curve(make_sample(x), window=0)
+    with pytest.raises(ValueError, match="quantity 'regrets' is unknown"):
+        statistics.compute_curve(make_sample(x), "regrets")
 
 
 def coverage(draw, true: float, n: int, times: int = 1000) -> float:
     """How often the interval of the mean of n numbers holds the true mean."""
     rng = np.random.default_rng(n)
-    ends = [statistics.bootstrap(draw(rng, n)) for _ in range(times)]
+    ends = [statistics.bootstrap_interval(draw(rng, n)) for _ in range(times)]
     return float(np.mean([low <= true <= high for low, high in ends]))
 
 

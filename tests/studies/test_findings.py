@@ -11,20 +11,20 @@ from studies.pages import over_draws
 from studies.untuned import foremost, keeps_up
 
 import upriver as up
-from studies import FINDINGS, Cell, find, measure, slope_of, solved_range
-from upriver.experiments import catalogue, execute, load
+from studies import FINDINGS, Cell, find, load_study, measure, slope_of, solved_range
+from upriver.experiments import execute
 from upriver.experiments.spec import Experiment, parse
 from upriver.results import statistics
-from upriver.results.analysis import Sample, load_runs
 from upriver.results.plots import Band
-from upriver.results.tables import as_csv
+from upriver.results.runs import Sample, load_runs
+from upriver.results.tables import to_csv
 from upriver.tuning import Edge
 
 
 def smaller(name: str, environments=None, agents=None, seeds: int = 4, episodes=None) -> Experiment:
     """The catalogue's experiment with some of its environments, agents and seeds."""
-    data = load(name).to_data()
-    places = [e.full_label for e in load(name).environments]
+    data = load_study(name).to_data()
+    places = [e.full_label for e in load_study(name).environments]
     keep = [i for i, place in enumerate(places) if environments is None or place in environments]
     data["environments"] = [data["environments"][i] for i in keep]
     data["agents"] = [a for a in data["agents"] if agents is None or a["label"] in agents]
@@ -45,9 +45,8 @@ def found(folder: Path, spec: Experiment):
 
 
 @pytest.mark.parametrize("name", FINDINGS)
-def test_every_experiment_of_the_page_is_in_the_catalogue(name):
-    assert name in catalogue()
-    spec = load(name)
+def test_every_study_has_a_specification(name):
+    spec = load_study(name)
     assert spec.name == name
     assert all(run.support in ("known", "local", "full", None) for run in spec.runs())
 
@@ -58,7 +57,7 @@ TUNED = ("all-mnl", "equal-information", "scaling", "unknown-reward", "untuned",
 @pytest.mark.parametrize("name", TUNED)
 def test_tuned_numbers_are_of_their_grid_or_steps_beyond_its_edge(name):
     """`upriver tune NAME --widen` gives them again: the file keeps the grid that it starts from."""
-    for agent in load(name).agents:
+    for agent in load_study(name).agents:
         for numbers in agent.at.values():
             for key, axis in agent.grid.items():
                 assert numbers[key] in walked(sorted(axis)), (agent.full_label, key, numbers[key])
@@ -184,7 +183,7 @@ def test_cells_are_the_samples_own_numbers(tmp_path):
     assert m.cell.lost == pytest.approx((20 * best - m.sample.values.sum(axis=1)).mean() / best)
     assert m.cell.share == pytest.approx(1.0 - m.cell.lost / 20)
     assert m.cell.share_low <= m.cell.share <= m.cell.share_high
-    assert as_csv(Cell._fields, [m.cell]).splitlines()[0].split(",") == list(Cell._fields)
+    assert to_csv(Cell._fields, [m.cell]).splitlines()[0].split(",") == list(Cell._fields)
     with pytest.raises(ValueError, match="UCRL-MNL shared on riverswim-20 lacks seed 5"):
         measure(spec.with_seeds(6), load_runs(tmp_path))
 
@@ -226,10 +225,10 @@ def test_the_interval_of_a_slope_resamples_runs(rng):
         total = np.mean([np.cumsum(regret[i])[at - 1] for i in rows], axis=0)
         return np.polyfit(np.log(at), np.log(total), 1)[0]
 
-    resampled = np.array([slope(rows) for rows in statistics.draws(8, 1000, 0)])
+    resampled = np.array([slope(rows) for rows in statistics.resample_positions(8, 1000, 0)])
     without = np.array([slope([j for j in range(8) if j != i]) for i in range(8)])
     pulls = 7 * (without.mean() - without)
-    expected = statistics.interval(resampled, slope(range(8)), [pulls])
+    expected = statistics.bca_interval(resampled, slope(range(8)), [pulls])
     found = slope_of(sample, 100)
     assert found[0] == pytest.approx(slope(range(8)))
     assert found[1:] == pytest.approx(expected)
@@ -240,9 +239,9 @@ def test_drawn_problems_are_resampled_and_not_their_runs():
     draws = [np.array([1.0, 3.0]), np.array([10.0, 10.0, 10.0])]
     mean, low, high = over_draws(draws)
     assert mean == 6.0  # of the means 2 and 10, not of five runs
-    assert (low, high) == statistics.bootstrap(np.array([2.0, 10.0]))
+    assert (low, high) == statistics.bootstrap_interval(np.array([2.0, 10.0]))
     alone = np.array([1.0, 3.0, 5.0])
-    assert over_draws([alone]) == (3.0, *statistics.bootstrap(alone))
+    assert over_draws([alone]) == (3.0, *statistics.bootstrap_interval(alone))
 
 
 def test_untuned_learners_are_measured_by_the_best_tuned_one(tmp_path):
@@ -318,7 +317,7 @@ def test_the_useful_range_is_that_of_nine_tenths_of_the_best(tmp_path):
 
 
 def test_the_page_names_what_the_tuned_entries_rest_on():
-    spec = load("untuned")
+    spec = load_study("untuned")
     tuned = [a for a in spec.agents if a.full_label.endswith("(tuned)")]
     assert tuned and all(a.grid for a in tuned)
     places = {e.full_label for e in spec.environments}

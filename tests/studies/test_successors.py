@@ -13,8 +13,6 @@ from studies import changing, kappa
 from tests.studies.test_findings import found, smaller
 from upriver.agents.protocol import Episode
 from upriver.diagnostics.curvature import kappa_at
-from upriver.experiments import load
-from upriver.experiments.reading import loads
 from upriver.mnl import online, radii
 from upriver.mnl.radii import Evidence
 
@@ -200,13 +198,3 @@ def test_cores_that_are_pooled_over_steps_lose_little_in_both_cases(tmp_path):
         assert at[env, pooled].lost < 0.7 * at[env, each].lost
     assert at["current 1.5", pooled].lost < 1.25 * at["current 1.5", one].lost
     assert at["current 1.5", one].lost > 4 * at["current 0", one].lost  # what a wrong model costs
-
-
-@pytest.mark.parametrize("name", ["upriver.paper.reproduce:reproduce", "upriver.mdp.files:load"])
-def test_a_spec_may_name_problems_of_the_studies_and_no_other_code_of_ours(name):
-    text = load("changing").to_toml().replace(CLOCKED, name)
-    with pytest.raises(ValueError, match=r"must be a function that returns FiniteMDP|--trust"):
-        loads(text)
-
-
-CLOCKED = "studies.changing:clocked_river"

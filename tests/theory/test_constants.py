@@ -16,7 +16,7 @@ import upriver as up
 from upriver.agents.uc_matrix_rl import uc_matrix_rl_theory_bonus
 from upriver.mnl import model, online
 from upriver.mnl.radii import Evidence
-from upriver.play.simulate import streams
+from upriver.play.checkpoints import spawn_generators
 from upriver.tuning import choose
 
 ln = np.log
@@ -57,7 +57,7 @@ def test_the_radius_of_online_mirror_descent(k, d, h, rounds):
 def test_the_determinant_of_several_cores_is_the_largest():
     mdp = up.envs.riverswim(3, 2)
     phi = up.features.one_hot(mdp.task())
-    begun = model.start(phi, 1.7, 2, with_geometry=False)
+    begun = model.start(phi, 1.7, 2, with_products=False)
     assert model.logdet_ratio(phi, begun) == pytest.approx(0.0, abs=1e-12)
     more = begun.logdet.copy()
     more[1, 0] += 3.0
@@ -98,13 +98,13 @@ def test_the_first_episode_of_epsilon_greedy_explores_with_epsilon():
 
 def test_the_environment_and_the_agent_draw_from_streams_of_their_own():
     for seed in (0, 1, 12345):
-        environment, agent = streams(seed)
+        environment, agent = spawn_generators(seed)
         theirs, ours = environment.random(2000), agent.random(2000)
         assert not np.intersect1d(theirs, ours).size
         assert abs(np.corrcoef(theirs, ours)[0, 1]) < 0.1
-        again, _ = streams(seed)
+        again, _ = spawn_generators(seed)
         np.testing.assert_array_equal(again.random(2000), theirs)
-    first, second = (streams(seed)[0].random(2000) for seed in (3, 4))
+    first, second = (spawn_generators(seed)[0].random(2000) for seed in (3, 4))
     assert not np.intersect1d(first, second).size
 
 
@@ -116,12 +116,12 @@ def test_a_p_value_by_simulation_counts_the_log_itself():
     log = {"state": s, "action": [task.actions[i] for i in a], "next_state": s2}
     counts = np.rint(400.0 * mdp.probability[0])
     counts[task.rows(3, 1)] = [300.0, 50.0, 50.0]  # one pair against the stream
-    fitted = up.fit_from_log(task, up.features.shared(task), log, weights=counts)
+    fitted = up.fit_transitions(log, features=up.features.shared(task), task=task, weights=counts)
     found = fitted.goodness_of_fit(replicates=49)
     judged = {(row["state"], row["action"]): row["p_value"] for row in found.rows}
     assert found.p_value == judged[3, task.actions[1]] == min(judged.values()) == 1 / 50
     counts[task.rows(3, 1)] = [36.0, 224.0, 140.0]  # nearly with it: now chance has a say
-    fitted = up.fit_from_log(task, up.features.shared(task), log, weights=counts)
+    fitted = up.fit_transitions(log, features=up.features.shared(task), task=task, weights=counts)
     found = [fitted.goodness_of_fit(49, seed).p_value for seed in (0, 0, 1, 2, 3)]
     assert found[0] == found[1] and len(set(found)) > 1
 

@@ -6,19 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from studies.calibration import mnl_mdp
+from studies.linear_models import bilinear_model, linear_model, with_constant
 
 import upriver as up
 from tests.diagnostics.problems import random_problem
-from upriver.diagnostics import (
-    bilinear_model,
-    curvature_at,
-    kappa_at,
-    kappa_over_ball,
-    linear_model,
-    mnl_mdp,
-    theta_star,
-    with_constant,
-)
+from upriver.diagnostics import curvature_at, kappa_at, kappa_over_ball, theta_star
 from upriver.mnl import likelihood
 from upriver.mnl import model as mnl
 from upriver.mnl.radii import Evidence
@@ -154,7 +147,7 @@ def test_e8_the_closed_form_overshoots_by_more_than_the_lemma_says(rng):
     """Q - (r + P V) reaches past 2 H beta m, which is proved for the exact maximum, up to 3."""
     mdp, features, theta = random_problem(rng, reach=1.0, horizon=4)
     task, h = features.task, features.task.horizon
-    model = mnl.start(features, 1.0, 1, with_geometry=True)
+    model = mnl.start(features, 1.0, 1, with_products=True)
     worst = {}
     for name, plan_from_model in (
         ("closed", up.optimism.closed_form),
@@ -167,8 +160,8 @@ def test_e8_the_closed_form_overshoots_by_more_than_the_lemma_says(rng):
             v = plan.v[step + 1]
             expected = np.add.reduceat(mdp.probability[0] * v[task.successors], task.indptr[:-1])
             gap = plan.q(step).ravel() - task.reward_rows[0] - expected
-            seen = model.width[0] > 0
-            ratios.append((gap[seen] / (h * beta * model.width[0][seen])).max())
+            seen = model.max_norm[0] > 0
+            ratios.append((gap[seen] / (h * beta * model.max_norm[0][seen])).max())
         worst[name] = max(ratios)
     assert 2.0 < worst["closed"] <= 3.0
     assert worst["exact"] <= 2.0
@@ -229,7 +222,7 @@ def test_e12_the_potential_is_summed_with_the_matrices_of_its_time(rng):
     seen = up.coverage(mdp, features, agent, n_episodes=30, n_runs=1)
     final = up.simulate(mdp, agent, 30, seed=0).state.model
     visits = np.add.reduceat(final.counts[0], features.task.indptr[:-1])
-    stated = float(visits @ final.width[0] ** 2)
+    stated = float(visits @ final.max_norm[0] ** 2)
     assert stated <= seen.potential[0, -1] <= seen.potential_bound[0, -1]
 
 
@@ -256,7 +249,7 @@ def test_e15_known_support_leaves_nothing_to_explore_on_the_left():
     mdp = up.envs.riverswim(6)
     for support, idle in (("known", True), ("local", False)):
         task = mdp.task(support)
-        width = mnl.start(up.features.one_hot(task), 1.0, 1, False).width[0].reshape(6, 2)
+        width = mnl.start(up.features.one_hot(task), 1.0, 1, False).max_norm[0].reshape(6, 2)
         assert (width[:, 0] == 0.0).all() == idle
         assert (width[:, 1] > 0.0).all()
 

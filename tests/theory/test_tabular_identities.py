@@ -39,7 +39,7 @@ def test_the_running_model_has_the_same_widths(rng):
     model = run.state.model
     visits = np.add.reduceat(model.counts[0], task.indptr[:-1])
     assert visits.sum() == 300
-    np.testing.assert_allclose(model.width[0] ** 2, 1.0 / (visits + 0.3), rtol=1e-12)
+    np.testing.assert_allclose(model.max_norm[0] ** 2, 1.0 / (visits + 0.3), rtol=1e-12)
 
 
 @pytest.mark.parametrize("make", [features.one_hot, features.one_hot_indicator])
@@ -101,9 +101,9 @@ def test_elliptical_potential(rng, kind):
         plan = agent.plan(state, dice)
         episode = walk(mdp, plan, dice)
         visited = episode.states[:-1] * 2 + episode.actions
-        total += (state.model.width[0][visited] ** 2).sum()
+        total += (state.model.max_norm[0][visited] ** 2).sum()
         assert total <= 2 * 6 * d * np.log(1 + k * 6 * 5 * big / (d * lam))
         new = agent.update(state, plan, episode)
-        assert (new.model.width <= state.model.width + 1e-12).all()  # data only narrow the set
+        assert (new.model.max_norm <= state.model.max_norm + 1e-12).all()  # data narrow it
         state = new
     assert total > 1.0

@@ -1,47 +1,53 @@
 """Epsilon-greedy on the MNL model: the plan of the estimate, with some actions at random.
 
-What exploration without a confidence set costs: the model is that of UCRL-MNL, eq. (3), and each
-action is replaced by a uniform one with probability epsilon_k.
+It shows what exploration without a confidence set costs: the model is that of UCRL-MNL, eq. (3),
+and each action is replaced by a uniform one with probability epsilon_k.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
-from upriver.agents import mnl_family as family
-from upriver.agents.fields import validate_mnl_fields
+from upriver.agents.fields import validate_fields
 from upriver.agents.guard import guarded
-from upriver.agents.mnl_family import State
+from upriver.agents.mnl_family import (
+    MNLLearner,
+    State,
+    no_bonus,
+    steps_until_information_doubles,
+)
 from upriver.agents.protocol import Episode
+from upriver.agents.rewards import OptimisticReward
 from upriver.checks import nonnegative_number
-from upriver.features import Features
-from upriver.mdp import Task
 from upriver.mnl import model as mnl
 from upriver.planning import Plan, backward_induction, clip_nothing, draw_tie_seed, random_actions
 
 
 @guarded
 @dataclass(frozen=True)
-class EpsilonGreedy:
-    """epsilon_k = min(1, epsilon k^-decay); theta_hat is (3) with ridge `regularization`.
+class EpsilonGreedy(OptimisticReward, MNLLearner):
+    """The greedy plan of theta_hat with random actions, epsilon_k = min(1, epsilon k^-decay).
 
     Each episode draws a table of random actions over the greedy plan. An episode visits each (h, s)
     at most once, so this is the randomised policy in distribution, and each table has an exact
-    value. Without a last step the policy itself is randomised, and k counts the steps. The plan's
-    values are those of the greedy policy in the model.
+    value. With an infinite horizon the policy itself is randomised, and k counts the steps. The
+    plan's values are those of the greedy policy in the model.
+
+    Parameters
+    ----------
+    epsilon, decay : float
+        The rate of random actions in the first episode, and how it falls; decay 0 keeps it.
+    regularization : float
+        lambda of (2).
     """
 
-    task: Task
-    features: Features
     epsilon: float = 0.03
     decay: float = 0.5
-    """0 keeps epsilon for ever."""
     regularization: float = 1.0
-    reward_bonus: float = 0.0
-    """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
+    reward_bonus: float = field(default=0.0, kw_only=True)
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
         "epsilon": (3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0),
@@ -50,32 +56,33 @@ class EpsilonGreedy:
     }
 
     def __post_init__(self) -> None:
-        validate_mnl_fields(self, decay=nonnegative_number)
-        if not 0.0 <= self.epsilon <= 1.0:
+        validate_fields(self, epsilon=nonnegative_number, decay=nonnegative_number)
+        if self.epsilon > 1.0:
             raise ValueError(f"epsilon is {self.epsilon!r}; it must lie between 0 and 1")
 
     def init(self) -> State:
-        return family.begin(self, mnl.start, with_geometry=False)
+        """Return theta_hat = 0."""
+        model = mnl.start(self.features, self.regularization, self.n_models, with_products=False)
+        return self.first_state(model)
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
+        """Return the greedy plan with random actions over it."""
         task = self.task
         greedy = backward_induction(
-            task, state.model.prob, family.reward(self, state), np.zeros((1, len(task.sizes))),
-            np.zeros(task.horizon), clip_nothing(task), draw_tie_seed(rng),
+            task, state.model.prob, self.reward(state), *no_bonus(task), clip_nothing(task),
+            draw_tie_seed(rng),
         )  # fmt: skip
-        chance = self.epsilon * state.k**-self.decay
+        rate = self.epsilon * state.k**-self.decay
         if task.infinite_horizon:
             uniform = task.available / task.available.sum(axis=1, keepdims=True)
             taken = np.eye(task.n_actions)[greedy.policy]
-            return greedy._replace(policy=(1.0 - chance) * taken + chance * uniform)
-        explore = rng.random(greedy.policy.shape) < chance
-        table = random_actions(task, rng)
-        return greedy._replace(policy=np.where(explore, table, greedy.policy))
-
-    def steps_until_replan(self, state: State, plan: Plan, episode: Episode) -> int:
-        """Until the determinant of the information has doubled, for tasks without a last step."""
-        return family.until_informed(self, state, episode)
+            return greedy._replace(policy=(1.0 - rate) * taken + rate * uniform)
+        explore = rng.random(greedy.policy.shape) < rate
+        return greedy._replace(policy=np.where(explore, random_actions(task, rng), greedy.policy))
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
+        """Return theta_hat with one more episode."""
         model = mnl.absorb(self.features, state.model, episode, self.regularization)
-        return family.advance(self, state, model, episode)
+        return self.advance(state, model, episode)
+
+    steps_until_replan = steps_until_information_doubles

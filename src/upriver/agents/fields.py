@@ -1,58 +1,107 @@
-"""The fields of an agent: checked once, kept in canonical form."""
+"""Validation of the fields of an agent, by the name of the field.
+
+A field of one name means the same in every agent, so `CHECKS` says once what it may hold. An agent
+calls `validate_fields(self)` in `__post_init__`, with checks of its own where they differ.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from math import inf
 from typing import Any
 
-from upriver.checks import nonnegative_number, positive_number
+from upriver.checks import check_instance, nonnegative_number, positive_integer, positive_number
+from upriver.features import Features
+from upriver.mdp import FiniteMDP, Task
 from upriver.mnl.radii import scaled_radius
 
 Check = Callable[[str, Any], Any]
-"""(name, value) -> the value in canonical form, or a ValueError."""
+"""(name, value) -> the value in canonical form, or an error of one sentence."""
 
 
-def settle(agent: Any, **checks: Check) -> None:
-    """Check the named fields of a frozen dataclass and keep what the checks return."""
-    for name, check in checks.items():
-        object.__setattr__(agent, name, check(name, getattr(agent, name)))
-
-
-def rule(make: Callable[[float], Any], check: Check = nonnegative_number) -> Check:
-    """A function stays as it is; a number c stands for make(c)."""
+def function_or_number(make: Callable[[float], Any], check: Check = nonnegative_number) -> Check:
+    """Return a check that keeps a function as it is and replaces a number c by make(c)."""
     return lambda name, value: value if callable(value) else make(check(name, value))
 
 
-def optional(default: Any, check: Check) -> Check:
-    """None stands for the default."""
+def with_default(default: Any, check: Check) -> Check:
+    """Return a check that replaces None by `default`."""
     return lambda name, value: default if value is None else check(name, value)
 
 
-def bound(name: str, value: Any) -> float | None:
-    """A positive number; None, like infinity, means no bound."""
+def optional_bound(name: str, value: Any) -> float | None:
+    """Check a positive number; None and infinity both mean that there is no bound."""
     return None if value is None or value == inf else positive_number(name, value)
 
 
-def fraction(name: str, value: float) -> float:
-    if not 0.0 < value < 1.0:
+def open_fraction(name: str, value: Any) -> float:
+    """Check a number strictly between 0 and 1."""
+    number = positive_number(name, value)
+    if number >= 1.0:
         raise ValueError(f"{name} is {value!r}; it must lie strictly between 0 and 1")
-    return value
+    return number
 
 
-MNL = {
-    "radius": rule(scaled_radius),
+def known_task(name: str, value: Any) -> Task:
+    """Check that the agent was given a Task, and not the MDP with its probabilities."""
+    if isinstance(value, FiniteMDP):
+        raise TypeError(
+            f"{name} is a FiniteMDP; pass mdp.task(), which holds what a learner may know"
+        )
+    return check_instance(name, value, Task)
+
+
+CHECKS: dict[str, Check] = {
+    "task": known_task,
+    "mdp": lambda name, value: check_instance(name, value, FiniteMDP),
+    "features": lambda name, value: check_instance(name, value, Features),
+    "radius": function_or_number(scaled_radius),
     "regularization": positive_number,
     "kappa": positive_number,
     "step_size": positive_number,
-    "theta_bound": bound,
+    "theta_bound": optional_bound,
+    "bonus": nonnegative_number,
     "reward_bonus": nonnegative_number,
+    "inflation": positive_number,
+    "delta": open_fraction,
+    "scale": nonnegative_number,
+    "n_episodes": positive_integer,
 }
-"""What fields of these names hold in the learners of the MNL model."""
+"""What a field of each name may hold."""
 
 
-def validate_mnl_fields(agent: Any, **checks: Check) -> None:
-    """`settle` by `MNL`, and by `checks` where they say otherwise; features must fit the task."""
-    agent.features.check_task(agent.task)
-    own = {name: check for name, check in MNL.items() if hasattr(agent, name)}
-    settle(agent, **{**own, **checks})
+class Rule:
+    """The base of radius and bonus rules: frozen dataclasses whose fields are their constants."""
+
+    def __post_init__(self) -> None:
+        validate_fields(self)
+
+
+def validate_fields(agent: Any, **checks: Check) -> None:
+    """Check the fields of a frozen dataclass and keep them in canonical form.
+
+    Parameters
+    ----------
+    agent : dataclass
+        An agent, or a radius or bonus rule of one.
+    **checks : Check
+        Checks of fields that `CHECKS` does not name, or that it names otherwise.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a field holds something else, the features belong to another task, or the task has an
+        infinite horizon and the agent cannot plan for it.
+    """
+    checks = CHECKS | checks
+    for name in (field.name for field in fields(agent) if field.name in checks):
+        object.__setattr__(agent, name, checks[name](name, getattr(agent, name)))
+    task, features = getattr(agent, "task", None), getattr(agent, "features", None)
+    if features is not None:
+        features.check_task(task)
+    if task is not None and task.infinite_horizon and not hasattr(agent, "steps_until_replan"):
+        raise ValueError(
+            f"{type(agent).__name__} plans for a number of steps, and the task has an infinite "
+            "horizon; use an agent with steps_until_replan, such as UCRLMNLSE"
+        )

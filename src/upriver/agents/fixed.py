@@ -1,4 +1,4 @@
-"""Reference policies that learn nothing: the optimum, uniform play, one action for ever."""
+"""Reference policies that learn nothing: the optimum, uniform play, one action, a given policy."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from upriver.agents.fields import validate_fields
 from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
-from upriver.checks import Array
+from upriver.checks import Array, positive_integer
 from upriver.mdp import FiniteMDP, Task
 from upriver.planning import (
     Plan,
     check_available,
-    empty_plan,
     mixture_or_actions,
     policy_type,
     random_actions,
@@ -24,140 +24,140 @@ from upriver.planning import (
 from upriver.planning.tables import stationary_table
 
 
+class ReferencePolicy:
+    """The base of agents without a state: they plan the same in every episode."""
+
+    task: Any
+    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {}
+
+    def __post_init__(self) -> None:
+        validate_fields(self)
+
+    def init(self) -> None:
+        """Return None: there is nothing to keep."""
+        return None
+
+    def update(self, state: None, plan: Plan, episode: Episode) -> None:
+        """Return None: there is nothing to learn."""
+        return None
+
+    def steps_until_replan(self, state: None, plan: Plan, episode: Episode) -> int:
+        """Return all steps: the plan stays the same."""
+        return len(episode.actions)
+
+    def plan_without_values(self, policy: Array) -> Plan:
+        """Return a plan of a policy that was chosen without values: v is 0, or terminal."""
+        v = np.zeros((self.task.horizon + 1, self.task.n_states))
+        if self.task.terminal is not None:
+            v[-1] = self.task.terminal
+        return Plan(policy, v, None, self.task, in_user_units=True)
+
+
 @guarded
 @dataclass(frozen=True)
-class Optimal:
-    """Plays the exact optimum. It is handed the MDP itself, which no learner is."""
+class Optimal(ReferencePolicy):
+    """Plays the exact optimum, with exact values.
+
+    Parameters
+    ----------
+    mdp : FiniteMDP
+        The MDP itself, which no learner is given.
+    """
 
     mdp: FiniteMDP
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {}
-    IN_UNITS: ClassVar[bool] = True
-
     @property
-    def task(self) -> Task:
+    def task(self) -> Task:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.mdp.true_task
 
     @cached_property
     def best(self) -> Plan:
+        """The optimum; with an infinite horizon one table and its values, or bias."""
+        found: Any = solve(self.mdp)
         if not self.task.infinite_horizon:
-            return solve(self.mdp)
-        found: Any = solve(self.mdp)  # one table, for ever
+            return found
         v = found.bias if self.mdp.discount == 1.0 else found.v
         table = found.policy.astype(policy_type(self.task))[None]
-        return Plan(table, np.stack([v, np.zeros_like(v)]), None, self.task)
-
-    def init(self) -> None:
-        return None
+        return Plan(table, np.stack([v, np.zeros_like(v)]), None, self.task, in_user_units=True)
 
     def plan(self, state: None, rng: np.random.Generator) -> Plan:
+        """Return the exact optimum."""
         return self.best
-
-    def steps_until_replan(self, state: None, plan: Plan, episode: Episode) -> int:
-        return len(episode.actions)
-
-    def update(self, state: None, plan: Plan, episode: Episode) -> None:
-        return None
 
 
 @guarded
 @dataclass(frozen=True)
-class Random:
-    """Uniform play: each episode draws one table of uniform actions, of those a state has.
+class Random(ReferencePolicy):
+    """Plays uniformly: each episode draws one table of uniform actions, of those a state has.
 
     An episode visits each (h, s) at most once, so this is the uniformly randomised policy in
-    distribution, and each played table still has an exact value.
+    distribution, and each table still has an exact value.
     """
 
     task: Task
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {}
-    IN_UNITS: ClassVar[bool] = True
-
-    def init(self) -> None:
-        return None
-
     def plan(self, state: None, rng: np.random.Generator) -> Plan:
-        _, v, _ = empty_plan(self.task)
+        """Return a table of uniform actions; with an infinite horizon their probabilities."""
         if self.task.infinite_horizon:
-            uniform = self.task.available / self.task.available.sum(axis=1, keepdims=True)
-            return Plan(uniform[None], v)
-        return Plan(random_actions(self.task, rng), v)
-
-    def steps_until_replan(self, state: None, plan: Plan, episode: Episode) -> int:
-        return len(episode.actions)
-
-    def update(self, state: None, plan: Plan, episode: Episode) -> None:
-        return None
+            available = self.task.available
+            return self.plan_without_values((available / available.sum(1, keepdims=True))[None])
+        return self.plan_without_values(random_actions(self.task, rng))
 
 
 @guarded
 @dataclass(frozen=True, eq=False)
-class Fixed:
-    """One policy for ever: what `simulate` makes of a `Policy` or a `Plan`.
+class Fixed(ReferencePolicy):
+    """Plays one policy in all episodes: what `simulate` makes of a `Policy` or a `Plan`.
 
-    A randomised one draws a table for each episode, which visits each (h, s) at most once; without
-    a last step it is played as it is.
+    A randomised policy draws one table for each episode, which visits each (h, s) at most once;
+    with an infinite horizon it is played as it is.
+
+    Parameters
+    ----------
+    table : Policy, Plan or array
+        (H, S) actions or (H, S, A) probabilities of actions; a `Policy` or `Plan` by name.
     """
 
     task: Task
-    table: Array
-    """(H, S) whole numbers, or probabilities (H, S, A)."""
-
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {}
-    IN_UNITS: ClassVar[bool] = True
+    table: Any
 
     def __post_init__(self) -> None:
-        given = (
-            stationary_table(self.task, self.table) if self.task.infinite_horizon else self.table
-        )
+        validate_fields(self)
+        stationary = self.task.infinite_horizon
+        given = stationary_table(self.task, self.table) if stationary else self.table
         object.__setattr__(self, "table", mixture_or_actions(self.task, given))
 
-    def init(self) -> None:
-        return None
-
     def plan(self, state: None, rng: np.random.Generator) -> Plan:
-        policy, v, _ = empty_plan(self.task)
+        """Return the table, or one drawn from its probabilities."""
         if self.table.ndim == 2 or self.task.infinite_horizon:
-            return Plan(self.table.copy(), v)
-        chances = np.cumsum(self.table, axis=2)
-        policy[:] = (rng.random(policy.shape)[:, :, None] * chances[:, :, -1:] >= chances).sum(2)
-        return Plan(policy, v)
-
-    def steps_until_replan(self, state: None, plan: Plan, episode: Episode) -> int:
-        return len(episode.actions)
-
-    def update(self, state: None, plan: Plan, episode: Episode) -> None:
-        return None
+            return self.plan_without_values(self.table.copy())
+        below = np.cumsum(self.table, axis=2)
+        uniform = rng.random(below.shape[:2])[:, :, None]
+        drawn = (uniform * below[:, :, -1:] >= below).sum(2)
+        return self.plan_without_values(drawn.astype(policy_type(self.task)))
 
 
 @guarded
 @dataclass(frozen=True)
-class Always:
-    """One action, whatever happens."""
+class Always(ReferencePolicy):
+    """Plays one action, whatever happens.
+
+    Parameters
+    ----------
+    action : int
+        The action, which every state must have.
+    """
 
     task: Task
     action: int = 0
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {}
-    IN_UNITS: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
-        if not 0 <= self.action < self.task.n_actions:
-            raise ValueError(
-                f"action is {self.action!r}; actions are 0 to {self.task.n_actions - 1}"
-            )
+        validate_fields(self)
+        last = self.task.n_actions - 1
+        positive_integer("action", self.action, least=0, most=last)
         check_available("action", np.full(self.task.n_states, self.action), self.task)
 
-    def init(self) -> None:
-        return None
-
     def plan(self, state: None, rng: np.random.Generator) -> Plan:
-        policy, v, _ = empty_plan(self.task)
-        return Plan(np.full_like(policy, self.action), v)
-
-    def steps_until_replan(self, state: None, plan: Plan, episode: Episode) -> int:
-        return len(episode.actions)
-
-    def update(self, state: None, plan: Plan, episode: Episode) -> None:
-        return None
+        """Return a table of this action."""
+        shape = self.task.horizon, self.task.n_states
+        return self.plan_without_values(np.full(shape, self.action, policy_type(self.task)))

@@ -1,18 +1,16 @@
-"""What may come into an agent from outside: states, plans and episodes that fit its task.
+"""Checks of what enters an agent from outside: states, plans and episodes that fit its task.
 
-The kernels trust the arrays that they are given. `guarded` stands at the door of every agent, so
-that whatever a caller or a file hands to `plan` and `update` is refused with a sentence before a
-kernel reads past its end. `simulate` makes all of it itself, looks once, and then goes past the
-door (`unguarded`): an episode costs nothing more.
-
-The door also lies between the user's units and the scale of the theory: inside, an agent plans with
-rewards in [0, 1], learns from such, and its plans have such values; outside, all of these are in
-the units of the task. An agent with IN_UNITS plans in the user's units.
+The compiled loops trust the arrays that they are given. `guarded` wraps `plan` and `update` of an
+agent, so that whatever a caller or a file hands to them is refused with one sentence before a loop
+reads past the end of an array. `simulate` and `learn` make these arrays themselves and call the
+methods without the checks (`unguarded`), so that an episode costs nothing more. Nothing is
+converted here: an agent works on the unit scale, see `protocol.Agent`.
 """
 
 from __future__ import annotations
 
 from functools import wraps
+from itertools import chain, zip_longest
 from types import MethodType
 from typing import Any, TypeVar
 
@@ -20,68 +18,38 @@ import numpy as np
 
 from upriver import kernels
 from upriver.agents.protocol import Episode
-from upriver.checks import Array, as_float, instance, shown
-from upriver.display import displayed
+from upriver.checks import Array, as_float, check_instance, format_value
+from upriver.display import add_repr
 from upriver.mdp import Task
-from upriver.planning import Plan
 
 Kind = TypeVar("Kind", bound=type)
 
+SLACK = 1e-6
+"""How far beyond [0, 1] a reward may lie by rounding."""
+
 
 def guarded(kind: Kind) -> Kind:
-    """An agent whose `plan` and `update` look at what they are given, and that shows itself."""
-    plan, update, init, make = kind.plan, kind.update, kind.init, kind.__init__
-
-    @wraps(make)
-    def checked_fields(self: Any, *given: Any, **named: Any) -> None:
-        make(self, *given, **named)
-        if self.task.infinite_horizon and not hasattr(kind, "steps_until_replan"):
-            raise ValueError(
-                f"{kind.__name__} plans for a number of steps, and the task has no last step; use "
-                "UCRLMNLSE, UCMNLK, UCRL2, PSRL or EpsilonGreedy"
-            )
-
-    @wraps(init)
-    def noted_init(self: Any) -> Any:
-        state = init(self)
-        object.__setattr__(self, "first_layout", layout(state))
-        return state
+    """Return the class with `plan` and `update` that check their arguments, and with a display."""
+    plan, update = kind.plan, kind.update
 
     @wraps(plan)
     def checked_plan(self: Any, state: Any, rng: Any) -> Any:
         check_state(self, state)
-        return to_user_units(self, plan(self, state, instance("rng", rng, np.random.Generator)))
+        return plan(self, state, check_instance("rng", rng, np.random.Generator))
 
     @wraps(update)
     def checked_update(self: Any, state: Any, plan: Any, episode: Any) -> Any:
         check_state(self, state)
-        if getattr(kind, "READS_PLAN", False):  # the others need none
+        if getattr(kind, "READS_PLAN", False):  # the others ignore the plan
             check_plan(self.task, plan)
-            plan = plan.to_unit_scale(self.task)
-        episode = checked_episode(self.task, episode)
-        return update(self, state, plan, to_unit_scale(self.task, episode))
+        return update(self, state, plan, checked_episode(self.task, episode))
 
     kind.plan, kind.update = checked_plan, checked_update
-    kind.init, kind.__init__ = noted_init, checked_fields
-    return displayed(kind)
-
-
-def to_user_units(agent: Any, plan: Any) -> Any:
-    """An agent's plan in the user's units."""
-    if getattr(agent, "IN_UNITS", False) or not isinstance(plan, Plan):
-        return plan
-    return plan.to_user_units(agent.task)
-
-
-def to_unit_scale(task: Task, episode: Episode) -> Episode:
-    """An episode as agents learn from it, its rewards on the scale of [0, 1]."""
-    if task.units.is_identity:
-        return episode
-    return episode._replace(rewards=task.units.to_unit_scale(episode.rewards))
+    return add_repr(kind)
 
 
 def unguarded(agent: Any) -> tuple[Any, Any]:
-    """(plan, update) of an agent, without the checks and on the scale of [0, 1]."""
+    """Return `plan` and `update` of an agent without the checks."""
     plan, update = agent.plan, agent.update
     return (
         MethodType(plan.__wrapped__, agent) if hasattr(plan, "__wrapped__") else plan,
@@ -90,62 +58,46 @@ def unguarded(agent: Any) -> tuple[Any, Any]:
 
 
 def check_agent(agent: Any) -> None:
-    for name in ("init", "plan", "update"):
+    """Refuse an object that lacks a method of an agent, or whose task is not a Task."""
+    needed = ["init", "plan", "update"]
+    if getattr(getattr(agent, "task", None), "infinite_horizon", False):
+        needed.append("steps_until_replan")
+    for name in needed:
         if not callable(getattr(agent, name, None)) or isinstance(agent, type):
-            raise TypeError(f"agent is {shown(agent)}; it has no {name}")
-    instance("agent.task", getattr(agent, "task", None), Task)
+            raise TypeError(f"agent is {format_value(agent)}; it has no {name}")
+    check_instance("agent.task", getattr(agent, "task", None), Task)
 
 
 def check_state(agent: Any, state: Any, finite: bool = False) -> None:
     """Refuse a state that is not laid out as the agent's first one."""
-    expected = vars(agent).get("first_layout") or layout(agent.init())
-    different = first_difference(layout(state), expected)
-    if different:
-        raise ValueError(
-            f"the state is not one of this {type(agent).__name__} and its task: it holds "
-            f"{different}"
-        )
+    known = vars(agent)
+    if "first_layout" not in known:
+        object.__setattr__(agent, "first_layout", describe_parts(agent.init()))
+    name = type(agent).__name__
+    for found, expected in zip_longest(
+        describe_parts(state), known["first_layout"], fillvalue="nothing"
+    ):
+        if found not in (expected, f"{expected} above 0"):  # what begins at 0 may grow
+            raise ValueError(
+                f"the state is not one of this {name} and its task: it holds {found} where "
+                f"{expected} is needed"
+            )
     if finite and not all_finite(state):
-        raise ValueError(
-            f"the state of the {type(agent).__name__} holds numbers that are not finite"
-        )
+        raise ValueError(f"the state of the {name} holds numbers that are not finite")
 
 
-def layout(value: Any) -> Any:
-    """The shape of a tree of arrays: what two states of one agent have in common."""
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, value.flags.c_contiguous
+def describe_parts(value: Any) -> list[str]:
+    """Return the types and shapes of a tree of arrays: what two states of an agent share."""
     if isinstance(value, tuple):
-        return type(value).__name__, tuple(map(layout, value))
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int | np.integer):
-        return "whole number above 0" if value > 0 else "whole number"
-    if isinstance(value, float | np.floating):  # lambda, and what else an agent counts with
-        return "number above 0" if 0 < value < np.inf else "number"
-    return type(value).__name__
-
-
-def first_difference(found: Any, expected: Any) -> str:
-    pairs = [(found, expected)]
-    while pairs:
-        x, y = pairs.pop(0)
-        if (
-            x == y or x == f"{y} above 0"
-        ):  # what begins at 0 may grow, what begins above 0 stays there
-            continue
-        inside = (isinstance(z, tuple) and len(z) == 2 and isinstance(z[1], tuple) for z in (x, y))
-        if all(inside) and x[0] == y[0] and len(x[1]) == len(y[1]):
-            pairs += zip(x[1], y[1], strict=True)
-        else:
-            return f"{say(x)} where {say(y)} is needed"
-    return ""
-
-
-def say(shape: Any) -> str:
-    if isinstance(shape, tuple) and len(shape) == 3:
-        return f"an array {np.dtype(shape[0])} of shape {shape[1]}"
-    return f"a {shape[0] if isinstance(shape, tuple) else shape}"
+        return [f"a {type(value).__name__}", *chain.from_iterable(map(describe_parts, value))]
+    if isinstance(value, np.ndarray):
+        order = "" if value.flags.c_contiguous else " that is not contiguous"
+        return [f"an array {value.dtype} of shape {value.shape}{order}"]
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return ["a whole number above 0" if value > 0 else "a whole number"]
+    if isinstance(value, float | np.floating):  # such as lambda
+        return ["a number above 0" if 0 < value < np.inf else "a number"]
+    return [f"a {type(value).__name__}"]
 
 
 def all_finite(value: Any) -> bool:
@@ -165,10 +117,12 @@ def check_plan(task: Task, plan: Any) -> None:
         raise ValueError(
             f"plan is not one of this task: its v must be finite numbers of shape {shape}"
         )
+    if getattr(plan, "in_user_units", False) and not task.units.is_identity:
+        raise ValueError("plan is in the user's units; update needs the plan as the agent made it")
 
 
 def checked_episode(task: Task, episode: Any) -> Episode:
-    """The episode in the types that the kernels know, or a sentence about what is wrong in it."""
+    """Return the episode in the types that the compiled loops know, or refuse it."""
     try:
         states, actions, rewards = episode
     except (TypeError, ValueError):
@@ -178,29 +132,37 @@ def checked_episode(task: Task, episode: Any) -> Episode:
     states, actions = whole_numbers("states", states), whole_numbers("actions", actions)
     rewards = as_float("rewards of the episode", rewards)
     fits = task.infinite_horizon or len(actions) <= task.horizon
-    if not (fits and len(states) == len(actions) + 1) or (rewards.shape != actions.shape):
+    if not (fits and len(states) == len(actions) + 1) or rewards.shape != actions.shape:
         raise ValueError(
             f"the episode has {len(states)} states, {len(actions)} actions and {rewards.size} "
             f"rewards; with horizon {task.horizon} it must have T + 1, T and T, T at most "
             f"{task.horizon}"
         )
-    wrong = kernels.planning.check_episode(
-        states, actions, rewards, task.n_states, task.n_actions, task.indptr
-    )
-    if wrong >= 0:
-        has = f"0 to {task.n_actions - 1}"
-        if wrong % 3 == 1 and 0 <= actions[wrong // 3] < task.n_actions:
-            at = states[wrong // 3]
-            has = f"{', '.join(map(str, np.flatnonzero(task.available[at])))} in state {at}"
-        name, given, allowed = (
-            ("states", states, f"0 to {task.n_states - 1}"),
-            ("actions", actions, has),
-            ("rewards", rewards, "finite numbers"),
-        )[wrong % 3]
-        raise ValueError(
-            f"{name}[{wrong // 3}] of the episode is {given[wrong // 3]}; {name} are {allowed}"
-        )
+    refuse_first_fault(task, Episode(states, actions, rewards))
     return Episode(states, actions, rewards)
+
+
+def refuse_first_fault(task: Task, episode: Episode) -> None:
+    """Name the first state, action or reward of an episode that the task does not have."""
+    states, actions, rewards = episode
+    fault = kernels.episodes.check_episode(*episode, task.n_states, task.n_actions, task.indptr)
+    if fault < 0 and task.reward is None:  # only rewards that are learned from must be in range
+        outside = (rewards < -SLACK) | (rewards > 1.0 + SLACK)
+        fault = 3 * int(np.argmax(outside)) + 2 if outside.any() else -1
+    if fault < 0:
+        return
+    step, what = divmod(fault, 3)
+    if what == 0:
+        name, values, allowed = "states", states, f"0 to {task.n_states - 1}"
+    elif what == 1:
+        name, values, allowed = "actions", actions, f"0 to {task.n_actions - 1}"
+        if 0 <= actions[step] < task.n_actions:
+            available = map(str, np.flatnonzero(task.available[states[step]]))
+            allowed = f"{', '.join(available)} in state {states[step]}"
+    else:
+        name, values = "rewards", rewards
+        allowed = "finite numbers on the unit scale, 0 to 1 (task.units converts)"
+    raise ValueError(f"{name}[{step}] of the episode is {values[step]}; {name} are {allowed}")
 
 
 def whole_numbers(name: str, values: Any) -> Array:

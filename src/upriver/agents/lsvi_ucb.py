@@ -14,81 +14,66 @@ from typing import Any, ClassVar
 import numpy as np
 
 from upriver import kernels
-from upriver.agents import linear
-from upriver.agents.fields import settle
 from upriver.agents.guard import guarded
-from upriver.agents.linear import Visits
-from upriver.agents.protocol import Episode
-from upriver.checks import Array, nonnegative_number, positive_integer, positive_number
+from upriver.agents.linear import LeastSquaresLearner, Visits
+from upriver.checks import Array, positive_integer
 from upriver.mdp import Task
 from upriver.planning import Plan, clip_q_above
 
 
 @guarded
 @dataclass(frozen=True, eq=False)
-class LSVIUCB:
+class LSVIUCB(LeastSquaresLearner):
     """Q_h = min(H, w_h^T phi + beta ||phi||_{Lambda_h^-1}), Lambda_h = lambda I + sum phi phi^T and
     w_h = Lambda_h^-1 sum phi (r + V_{h+1}(s')), sums over the past visits at step h.
 
-    Inputs of the paper: phi is `phi`, lambda `regularization`, and beta is `bonus` H; the theory's
-    beta is `lsvi_ucb_theory_bonus`.
-
     With one-hot phi, Q_h = min(H, (N_h r + sum N_h(s,a,s') V_{h+1}(s') ) / (N_h + lambda)
     + beta / sqrt(N_h + lambda)), N_h the visits of (s, a) at step h. Unknown rewards are regressed
-    from what was paid and need nothing more.
+    and need nothing more.
 
     Deviations: a known reward is used as it is, r + phi^T Lambda_h^-1 sum phi V_{h+1}(s'), where
     the published form regresses it too (`regress_reward`). The sums are kept as counts, which
-    changes the cost and nothing else. Ties are broken uniformly at random.
+    changes only the cost. Ties are broken uniformly at random.
+
+    Parameters
+    ----------
+    bonus : float
+        beta / H; 0 is the greedy learner. The theory's is `lsvi_ucb_theory_bonus`.
+    regularization : float
+        lambda; the paper has 1.
+    regress_reward : bool
+        True regresses the rewards even where they are known, as published.
+    phi : array, optional
+        (S*A, d) or (S, A, d) features of pairs; the default is one-hot.
     """
 
-    task: Task
     bonus: float = 1e-3
-    """beta / H: constant and tuned; 0 is the greedy learner."""
-    regularization: float = 1e-6
-    """lambda; the paper has 1."""
-    regress_reward: bool = False
-    """True regresses what was paid even where the reward is known, as published."""
-    phi: Any = None
-    """(S*A, d) or (S, A, d) features of pairs; one-hot unless given."""
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
         "bonus": (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0),
         "regularization": (1e-6, 1e-3, 1e-1, 1.0),
     }
 
-    def __post_init__(self) -> None:
-        settle(self, bonus=nonnegative_number, regularization=positive_number)
-        object.__setattr__(self, "phi", linear.checked_pairs(self.task, self.phi))
-
-    def init(self) -> Visits:
-        return linear.no_visits(self.task)
-
     def plan(self, state: Visits, rng: np.random.Generator) -> Plan:
+        """Return the values with the bonus beta ||phi||."""
         task = self.task
         beta = self.bonus * task.units.max_value
 
-        def width(factor: Array) -> Array:
+        def bonus(factor: Array) -> Array:
             norms = np.empty((task.horizon, len(task.sizes)))
-            kernels.linear.norms(self.phi, factor, norms)
+            kernels.linear.compute_norms(self.phi, factor, norms)
             return beta * norms
 
-        return linear.value_iteration(
-            self, state, clip_q_above(task), width, lambda norms: beta * norms, rng
+        return self.plan_with_bonus(
+            state, clip_q_above(task), bonus, lambda norms: beta * norms, rng
         )
-
-    def update(self, state: Visits, plan: Plan, episode: Episode) -> Visits:
-        return linear.observe(self.task, state, episode)
 
 
 def lsvi_ucb_theory_bonus(
-    task: Task,
-    n_episodes: int,
-    delta: float = 0.05,
-    dimension: int | None = None,
+    task: Task, n_episodes: int, delta: float = 0.05, dimension: int | None = None,
     constant: float = 1.0,
-) -> float:
-    """beta / H of Theorem 3.1: constant d sqrt(log(2 d K H / delta)), for lambda = 1.
+) -> float:  # fmt: skip
+    """Return beta / H of Theorem 3.1: constant d sqrt(log(2 d K H / delta)), for lambda = 1.
 
     The paper proves that some absolute constant will do. d is S*A unless given.
     """

@@ -1,124 +1,185 @@
-"""What the learners of the MNL model share: their state, and how an episode changes it."""
+"""What the learners of the MNL model share: their fields, their state, and how it advances."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from math import log, nan
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from upriver import kernels
 from upriver.agents import rewards
+from upriver.agents.fields import validate_fields
 from upriver.agents.protocol import Episode
-from upriver.checks import Array, new_tuple, positive_number
-from upriver.display import displayed
+from upriver.checks import Array, new_tuple
+from upriver.display import add_repr
 from upriver.features import Features
+from upriver.mdp import Task
 from upriver.mnl import model as mnl
-from upriver.mnl.radii import Evidence
+from upriver.mnl import online
+from upriver.mnl.radii import Evidence, Radius
+from upriver.planning import Plan
 
 
-@displayed
+@add_repr
 class State(NamedTuple):
+    """What a learner of the MNL model keeps between episodes."""
+
     k: int
-    """Number of the next episode, from 1; of the next step, where there is no last one."""
+    """Number of the next episode, from 1; of the next step where the horizon is infinite."""
     model: Any
-    """The transition cores: a `mnl.model.Model` or a `mnl.online.Online`."""
+    """The estimate: a `mnl.model.Model`, a `mnl.online.Online`, or counts (1 | H, n)."""
     rewards: rewards.RewardSums | None
-    """Only where the task's reward is unknown."""
+    """Sums of rewards, only where the task's reward is unknown."""
 
 
-def begin(agent: Any, start: Callable[..., Any], **options: Any) -> State:
-    """theta = 0 and a matrix of lambda I, for one core or one for each step."""
-    cores = agent.task.horizon if getattr(agent, "per_step", False) else 1
-    model = start(agent.features, lam(agent, 1), cores, **options)
-    return State(1, model, rewards.start(agent.task))
+@dataclass(frozen=True)
+class MNLLearner:
+    """The base of every learner of the MNL model."""
+
+    task: Task
+    features: Features
+    """varphi(s, a, s'), one row per triple of the task."""
+    _: KW_ONLY
+    per_step: bool = False
+    """One parameter theta_h for each step h instead of one for all steps."""
+
+    def __post_init__(self) -> None:
+        validate_fields(self)
+
+    @property
+    def n_models(self) -> int:
+        """How many parameters theta are estimated: H with `per_step`, else 1."""
+        return self.task.horizon if self.per_step else 1
+
+    def first_state(self, model: Any) -> State:
+        return State(1, model, rewards.start(self.task))
+
+    def advance(self, state: State, model: Any, episode: Episode) -> State:
+        """Return the state after an episode from which `model` was learned."""
+        k = state.k + (len(episode.actions) if self.task.infinite_horizon else 1)
+        return new_tuple(State, (k, model, rewards.observe(self.task, state.rewards, episode)))
 
 
-def lam(agent: Any, k: int) -> float:
-    """lambda_k."""
-    rule = agent.regularization
-    return positive_number("regularization", rule(k)) if callable(rule) else rule
+@dataclass(frozen=True)
+class ConfidenceSetLearner(MNLLearner):
+    """The base of learners with a confidence set around their estimate."""
+
+    radius: Radius | float = 1e-4
+    """beta_k; a number c stands for scaled_radius(c), and 0 for the greedy learner."""
+    regularization: float = 1.0
+    """lambda."""
+
+    def beta(self, state: State) -> float:
+        """Return beta_k, the radius used to plan from `state`."""
+        radius: Any = self.radius
+        return radius(evidence(self.features, state.k, state.model, radius))
 
 
-def advance(agent: Any, state: State, model: Any, episode: Episode) -> State:
-    """The state after an episode, from which `model` was learned."""
-    k = state.k + (len(episode.actions) if agent.task.infinite_horizon else 1)
-    sums = rewards.observe(agent.task, state.rewards, episode)
-    return new_tuple(State, (k, model, sums))
+@dataclass(frozen=True)
+class OnlineLearner(rewards.OptimisticReward, ConfidenceSetLearner):
+    """The base of learners whose estimate takes one step per transition and keeps no data."""
+
+    radius: Radius | float = 3e-5
+    _: KW_ONLY
+    theta_bound: float | None = None
+    """L_theta, the radius of the ball that theta is projected to; None is no projection."""
+    per_step: bool = True
+
+    def init(self) -> State:
+        """Return theta_1 = 0 and a matrix of lambda I."""
+        return self.first_state(online.start(self.features, self.regularization, self.n_models))
 
 
-def until_informed(agent: Any, state: State, episode: Episode) -> int:
-    """Steps until the determinant of lambda I and the information at theta_hat has doubled.
+@dataclass(frozen=True)
+class MirrorDescentLearner(OnlineLearner):
+    """The base of learners that estimate theta by online mirror descent."""
 
-    At most half as many as came before, so that it does not stay for long where little is to learn.
+    _: KW_ONLY
+    step_size: float = 1.0
+    """eta."""
+
+    def update(self, state: State, plan: Plan, episode: Episode) -> State:
+        """Return the state after the mirror descent steps of the episode."""
+        return self.advance(state, self.learn(state.model, episode), episode)
+
+    def learn(self, model: online.Online, episode: Episode) -> online.Online:
+        """Return the model after the mirror descent steps of the episode."""
+        return online.mirror_descent(
+            self.features, model, episode, self.step_size, self.theta_bound
+        )
+
+
+def no_bonus(task: Task) -> tuple[Array, Array]:
+    """Return bonus (1, S*A) and scale (H,) of 0 for `backward_induction`."""
+    return np.zeros((1, len(task.sizes))), np.zeros(task.horizon)
+
+
+def evidence(features: Features, k: int, model: Any, radius: Any = None) -> Evidence:
+    """Return what a radius may depend on before episode k."""
+    reads = getattr(radius, "reads_information", True)
+    information = mnl.logdet_ratio(features, model) if reads else nan
+    observed = model.regularization, information, len(model.theta)
+    return new_tuple(Evidence, (k, *constant_evidence(features), *observed))
+
+
+@lru_cache(maxsize=64)
+def constant_evidence(features: Features) -> tuple[Any, ...]:
+    """Return the part of `Evidence` that stays the same."""
+    task = features.task
+    sizes = task.horizon, task.n_states, task.max_successors
+    return (*sizes, features.formal_dimension, features.norm_bound)
+
+
+def steps_until_information_doubles(agent: Any, state: State, plan: Plan, episode: Episode) -> int:
+    """Return the steps until det(lambda I + information at theta_hat) has doubled.
+
+    It is `steps_until_replan` of learners with a maximum-likelihood estimate. The number is at most
+    half of the steps before, so that no plan is kept for long where there is little to learn.
     """
-    most = int(state.model.counts.sum()) // 2 + 1
-    episode = stretch(episode, 0, min(len(episode.actions), most))
+    longest = int(state.model.counts.sum()) // 2 + 1
+    episode = cut_episode(episode, 0, min(len(episode.actions), longest))
     features, theta, lam = agent.features, state.model.theta[0], state.model.regularization
 
-    def learn(counts: Array, part: Episode) -> Array:
+    def add(counts: Array, part: Episode) -> Array:
         more = counts[None].copy()
         mnl.add_counts(features, more, part)
         return more[0]
 
-    def size(counts: Array) -> float:
-        return kernels.model.information(features.layout, counts, theta, lam)
+    def logdet(counts: Array) -> float:
+        return kernels.model.information(features.problem, counts, theta, lam)
 
-    return until_doubled(state.model.counts[0], learn, size, episode)
+    return steps_until_doubled(state.model.counts[0], add, logdet, episode)
 
 
-def until_doubled(
-    start: Any, learn: Callable[[Any, Episode], Any], size: Callable[[Any], float], episode: Episode
-) -> int:
-    """The least number of steps after which `size`, a logarithm that grows, has doubled; or all.
+def steps_until_doubled(
+    start: Any, learn: Callable[[Any, Episode], Any], logdet: Callable[[Any], float],
+    episode: Episode,
+) -> int:  # fmt: skip
+    """Return the least number of steps after which the determinant has doubled, or all steps.
 
-    Strides double until it has, and are halved from there: as many evaluations as the logarithm of
-    the steps, and each step is learned from about twice.
+    The stride doubles until the determinant has, and is halved from there, so that the number of
+    evaluations is the logarithm of the number of steps, and each step is learned from about twice.
     """
-    goal, steps = size(start) + log(2.0), len(episode.actions)
+    goal, steps = logdet(start) + log(2.0), len(episode.actions)
     here, done, stride, passed = start, 0, 1, False
     while done < steps:
-        ahead = min(done + stride, steps)
-        after = learn(here, stretch(episode, done, ahead))
-        if size(after) <= goal:
-            here, done = after, ahead
+        end = min(done + stride, steps)
+        after = learn(here, cut_episode(episode, done, end))
+        if logdet(after) <= goal:
+            here, done = after, end
             stride = max(stride // 2, 1) if passed else 2 * stride
-        elif ahead == done + 1:
-            return ahead
+        elif end == done + 1:
+            return end
         else:
-            stride, passed = (ahead - done) // 2, True
+            stride, passed = (end - done) // 2, True
     return steps
 
 
-def stretch(episode: Episode, first: int, last: int) -> Episode:
-    """Steps `first` to `last`, which is left out."""
+def cut_episode(episode: Episode, first: int, last: int) -> Episode:
+    """Return the steps from `first` up to, but not including, `last`."""
     states, actions, paid = episode
     return Episode(states[first : last + 1], actions[first:last], paid[first:last])
-
-
-def reward(agent: Any, state: State) -> Array:
-    """(1 | H, S*A) the reward to plan with."""
-    return rewards.optimistic_reward(agent.task, state.rewards, agent.reward_bonus)
-
-
-def beta(agent: Any, state: State) -> float:
-    """The agent's radius before episode k."""
-    return agent.radius(evidence(agent.features, state.k, state.model, agent.radius))
-
-
-def evidence(features: Features, k: int, model: Any, radius: Any = None) -> Evidence:
-    """What a radius may look at before episode k."""
-    reads = getattr(radius, "reads_information", True)
-    information = mnl.logdet_ratio(features, model) if reads else nan
-    seen = model.regularization, information, len(model.theta)
-    return new_tuple(Evidence, (k, *sizes(features), *seen))
-
-
-@lru_cache(maxsize=64)
-def sizes(features: Features) -> tuple[Any, ...]:
-    """The part of `Evidence` that stays the same."""
-    task = features.task
-    return (
-        task.horizon, task.n_states, task.max_successors, features.formal_dimension,
-        features.norm_bound,
-    )  # fmt: skip

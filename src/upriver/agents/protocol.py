@@ -7,51 +7,56 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from upriver.checks import Array
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.mdp import Task
 from upriver.planning import Plan
 
 
-@displayed
+@add_repr
 class Episode(NamedTuple):
-    """What happened: T steps, T = H unless the environment ended early."""
+    """What happened in T steps; T = H unless the environment ended early."""
 
     states: Array
     """(T + 1,)"""
     actions: Array
     """(T,)"""
     rewards: Array
-    """(T,)"""
+    """(T,) on the unit scale where an agent learns from them."""
 
 
 class Agent(Protocol):
     """A learner. No method changes the agent, the state or the plan it is given.
+
+    An agent works on the unit scale throughout: `update` receives rewards in [0, 1], and `plan`
+    returns values on that scale. `simulate` and `learn` convert from and to the user's units
+    (`Task.units`), so an agent that wraps another one passes everything on as it is. A plan whose
+    values are already in the user's units says so: `Plan.in_user_units`.
 
     `plan` goes back to `update` because some learners regress on the values they planned with.
     Randomness comes only from `rng`.
     """
 
     @property
-    def task(self) -> Task: ...
+    def task(self) -> Task:
+        """What the agent knows of the problem."""
+        ...
 
     def init(self) -> Any:
-        """The state before the first episode."""
+        """Return the state before the first episode."""
         ...
 
     def plan(self, state: Any, rng: np.random.Generator) -> Plan:
-        """The policy of the next episode."""
+        """Return the policy of the next episode."""
         ...
 
     def update(self, state: Any, plan: Plan, episode: Episode) -> Any:
-        """The state after an episode."""
+        """Return the state after an episode."""
         ...
 
 
-class Streaming(Agent, Protocol):
-    """A learner for tasks without a last step: an episode is what is played of one plan."""
+class StreamingAgent(Agent, Protocol):
+    """A learner for an infinite horizon: its episode is the stretch that it plays of one plan."""
 
     def steps_until_replan(self, state: Any, plan: Plan, episode: Episode) -> int:
-        """How many steps of `episode`, a stretch of a stream, the plan is played for; all of them
-        where no reason to plan again is met in it.
-        """
+        """Return how many steps of `episode` the plan is kept for; all where it need not change."""
         ...

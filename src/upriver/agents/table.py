@@ -1,51 +1,58 @@
-"""The agents that a spec can name: a plain table; a new agent adds one line."""
+"""The one table of agents: name in a specification -> module and class.
 
+A new agent adds one line. `upriver.agents.NAME`, `upriver list`, specifications, tuning and the
+contract test all read this table. A module is imported when its class is first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
-from upriver.agents.epsilon_greedy import EpsilonGreedy
-from upriver.agents.fixed import Always, Optimal, Random
-from upriver.agents.lsvi_phe import LSVIPHE
-from upriver.agents.lsvi_ucb import LSVIUCB
-from upriver.agents.orrl_mnl import ORRLMNL
-from upriver.agents.psrl import PSRL
-from upriver.agents.psrl_mnl import PSRLMNL
-from upriver.agents.rlsvi import RLSVI
-from upriver.agents.rrl_mnl import RRLMNL
-from upriver.agents.uc_matrix_rl import UCMatrixRL
-from upriver.agents.ucbvi import UCBVI, UCBVIBF
-from upriver.agents.ucmnlk import UCMNLK
-from upriver.agents.ucrl2 import UCRL2
-from upriver.agents.ucrl_mnl import UCRLMNL
-from upriver.agents.ucrl_mnl_l1 import UCRLMNLL1
-from upriver.agents.ucrl_mnl_ll import UCRLMNLLL
-from upriver.agents.ucrl_mnl_lr import UCRLMNLLR
-from upriver.agents.ucrl_mnl_plus import UCRLMNLOL, UCRLMNLPlus
-from upriver.agents.ucrl_mnl_se import UCRLMNLSE
-from upriver.agents.ucrl_vtr import UCRLVTR
-
-AGENTS: dict[str, type[Any]] = {
-    "always": Always,
-    "epsilon-greedy": EpsilonGreedy,
-    "lsvi-phe": LSVIPHE,
-    "lsvi-ucb": LSVIUCB,
-    "optimal": Optimal,
-    "orrl-mnl": ORRLMNL,
-    "psrl": PSRL,
-    "psrl-mnl": PSRLMNL,
-    "random": Random,
-    "rlsvi": RLSVI,
-    "rrl-mnl": RRLMNL,
-    "uc-matrix-rl": UCMatrixRL,
-    "ucmnlk": UCMNLK,
-    "ucbvi": UCBVI,
-    "ucbvi-bf": UCBVIBF,
-    "ucrl-mnl": UCRLMNL,
-    "ucrl-mnl-l1": UCRLMNLL1,
-    "ucrl-mnl-ll": UCRLMNLLL,
-    "ucrl-mnl-lr": UCRLMNLLR,
-    "ucrl-mnl-ol": UCRLMNLOL,
-    "ucrl-mnl-plus": UCRLMNLPlus,
-    "ucrl-mnl-se": UCRLMNLSE,
-    "ucrl-vtr": UCRLVTR,
-    "ucrl2": UCRL2,
+LOCATIONS = {
+    "always": "fixed.Always",
+    "epsilon-greedy": "epsilon_greedy.EpsilonGreedy",
+    "lsvi-phe": "lsvi_phe.LSVIPHE",
+    "lsvi-ucb": "lsvi_ucb.LSVIUCB",
+    "optimal": "fixed.Optimal",
+    "orrl-mnl": "orrl_mnl.ORRLMNL",
+    "psrl": "psrl.PSRL",
+    "psrl-mnl": "psrl_mnl.PSRLMNL",
+    "random": "fixed.Random",
+    "rlsvi": "rlsvi.RLSVI",
+    "rrl-mnl": "rrl_mnl.RRLMNL",
+    "uc-matrix-rl": "uc_matrix_rl.UCMatrixRL",
+    "ucmnlk": "ucmnlk.UCMNLK",
+    "ucbvi": "ucbvi.UCBVI",
+    "ucbvi-bf": "ucbvi.UCBVIBF",
+    "ucrl-mnl": "ucrl_mnl.UCRLMNL",
+    "ucrl-mnl-l1": "ucrl_mnl_l1.UCRLMNLL1",
+    "ucrl-mnl-ll": "ucrl_mnl_ll.UCRLMNLLL",
+    "ucrl-mnl-lr": "ucrl_mnl_lr.UCRLMNLLR",
+    "ucrl-mnl-ol": "ucrl_mnl_plus.UCRLMNLOL",
+    "ucrl-mnl-plus": "ucrl_mnl_plus.UCRLMNLPlus",
+    "ucrl-mnl-se": "ucrl_mnl_se.UCRLMNLSE",
+    "ucrl-vtr": "ucrl_vtr.UCRLVTR",
+    "ucrl2": "ucrl2.UCRL2",
 }
+
+CLASSES = {location.split(".")[1]: name for name, location in LOCATIONS.items()}
+"""Class name -> name in a specification."""
+
+
+class AgentTable(Mapping[str, type[Any]]):
+    """Name in a specification -> class, imported at the first look-up."""
+
+    def __getitem__(self, name: str) -> type[Any]:
+        module, class_name = LOCATIONS[name].split(".")
+        return getattr(import_module(f"upriver.agents.{module}"), class_name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(LOCATIONS)
+
+    def __len__(self) -> int:
+        return len(LOCATIONS)
+
+
+AGENTS = AgentTable()

@@ -7,58 +7,63 @@ regression, widen by ||phi||_{A^-1}, plan, play the greedy policy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from math import log, sqrt
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from upriver.agents import linear, rewards
-from upriver.agents.fields import settle
+from upriver.agents.fields import validate_fields
 from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
-from upriver.checks import Array, nonnegative_number, positive_integer, positive_number
-from upriver.display import displayed
+from upriver.checks import Array, positive_integer, positive_number
+from upriver.display import add_repr
 from upriver.mdp import Task
 from upriver.planning import Plan, backward_induction, clip_q, draw_tie_seed
 from upriver.planning.optimism import ones
 
 
-@displayed
+@add_repr
 class UCMatrixRLState(NamedTuple):
+    """What UC-MatrixRL keeps between episodes."""
+
     counts: Array
-    """(1, n) visits of each triple: A_n and the regression are functions of them."""
+    """(1, n) visits of each triple; A_n and the regression are functions of them."""
     rewards: rewards.RewardSums | None
-    """Only where the task's reward is unknown."""
+    """Sums of rewards, only where the task's reward is unknown."""
 
 
 @guarded
 @dataclass(frozen=True, eq=False)
-class UCMatrixRL:
+class UCMatrixRL(rewards.OptimisticReward):
     """Q_h = clip_[0,H](r + phi^T M_n Psi^T V_{h+1} + bonus H ||phi||_{A_n^-1}), with
     A_n = lambda I + sum phi phi^T and M_n = A_n^-1 (sum phi psi(s')^T) K_psi^-1, K_psi = Psi^T Psi.
-
-    Inputs of the paper: phi and psi are the fields of these names, 2 C_psi sqrt(beta_n) is `bonus`
-    (see `uc_matrix_rl_theory_bonus`), and the identity in A_n is multiplied by `regularization`.
 
     With one-hot features P_hat(s'|s,a) = N(s,a,s') / (N(s,a) + lambda), whose rows sum to less than
     one, and the width is (N(s,a) + lambda)^-1/2.
 
     Deviations: the sum over next states runs over the task's successors of (s, a), which are all
     states, as published, with support "full". Ties are broken uniformly at random.
+
+    Parameters
+    ----------
+    bonus : float
+        2 C_psi sqrt(beta_n), see `uc_matrix_rl_theory_bonus`; 0 is the greedy learner.
+    regularization : float
+        lambda, the factor of the identity in A_n; the paper has 1.
+    phi : array, optional
+        (S*A, d) or (S, A, d) features of pairs; the default is one-hot.
+    psi : array, optional
+        (S, d') features of next states; the default is one-hot.
     """
 
     task: Task
     bonus: float = 0.01
-    """c in c H ||phi||: constant and tuned; 0 is the greedy learner."""
     regularization: float = 1e-6
-    """lambda; the paper has 1."""
+    _: KW_ONLY
     phi: Any = None
-    """(S*A, d) or (S, A, d) features of pairs; one-hot unless given."""
     psi: Any = None
-    """(S, d') features of next states; one-hot unless given."""
-    reward_bonus: float = 1.0
-    """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
         "bonus": (0.0, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0),
@@ -66,42 +71,43 @@ class UCMatrixRL:
     }
 
     def __post_init__(self) -> None:
-        settle(
-            self, bonus=nonnegative_number, regularization=positive_number,
-            reward_bonus=nonnegative_number,
-        )  # fmt: skip
+        validate_fields(self)
         object.__setattr__(self, "phi", linear.checked_pairs(self.task, self.phi))
         object.__setattr__(self, "psi", linear.checked_next(self.task, self.psi))
 
     def init(self) -> UCMatrixRLState:
+        """Return counts of 0."""
         return UCMatrixRLState(np.zeros((1, self.task.n_triples)), rewards.start(self.task))
 
     def plan(self, state: UCMatrixRLState, rng: np.random.Generator) -> Plan:
+        """Return the values with the bonus."""
         task = self.task
         prob, width = self.estimate(state)
-        reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
         scale = (self.bonus * task.units.max_value) * ones(task)
         return backward_induction(
-            task, prob, reward, width, scale, clip_q(task), draw_tie_seed(rng)
+            task, prob, self.reward(state), width, scale, clip_q(task), draw_tie_seed(rng)
         )
 
     def update(self, state: UCMatrixRLState, plan: Plan, episode: Episode) -> UCMatrixRLState:
+        """Return the counts with one more episode."""
         counts = state.counts.copy()
         linear.count_visits(self.task, counts, episode)
         return UCMatrixRLState(counts, rewards.observe(self.task, state.rewards, episode))
 
     def estimate(self, state: UCMatrixRLState) -> tuple[Array, Array]:
-        """(phi^T M_n psi(s') of every triple, ||phi||_{A_n^-1}), shapes (1, n) and (1, S*A)."""
+        """Return phi^T M_n psi(s') of every triple (1, n), and ||phi||_{A_n^-1} (1, S*A)."""
         if self.phi is None and self.psi is None:
             prob, weight = linear.one_hot_ridge(self.task, state.counts, self.regularization)
             return prob, np.sqrt(weight)
-        return bilinear(self.task, state.counts[0], self.regularization, self.phi, self.psi)
+        return bilinear_estimate(
+            self.task, state.counts[0], self.regularization, self.phi, self.psi
+        )
 
 
-def bilinear(
+def bilinear_estimate(
     task: Task, counts: Array, lam: float, phi: Array | None, psi: Array | None
 ) -> tuple[Array, Array]:
-    """`UCMatrixRL.estimate` for features given as arrays, from counts (n,)."""
+    """Return `UCMatrixRL.estimate` for features given as arrays, from counts (n,)."""
     from scipy import linalg
 
     phi = np.eye(len(task.sizes)) if phi is None else phi
@@ -120,15 +126,10 @@ def bilinear(
 
 
 def uc_matrix_rl_theory_bonus(
-    task: Task,
-    n_episodes: int,
-    delta: float = 0.05,
-    regularization: float = 1.0,
-    phi: Any = None,
-    psi: Any = None,
-    core_bound: float | None = None,
-) -> float:
-    """2 C_psi sqrt(beta) with which every Q_h is at least Q*_h, with probability 1 - delta.
+    task: Task, n_episodes: int, delta: float = 0.05, regularization: float = 1.0, phi: Any = None,
+    psi: Any = None, core_bound: float | None = None,
+) -> float:  # fmt: skip
+    """Return 2 C_psi sqrt(beta) with which every Q_h is at least Q*_h, with probability 1 - delta.
 
     sqrt(beta) = sqrt(lambda) ||M*||_F + C'_psi sqrt(d' (d log(1 + K H C_phi / lambda)
     + 2 log(d' / delta))), where C_phi = max ||phi||^2, C'_psi = max ||K_psi^-1 psi(s')||, and C_psi

@@ -18,38 +18,33 @@ import numpy as np
 
 from upriver import kernels
 from upriver.agents import rewards, tabular
-from upriver.agents.fields import fraction, rule, settle
+from upriver.agents.fields import Rule, function_or_number, validate_fields
 from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
-from upriver.checks import Array, nonnegative_number, positive_integer
-from upriver.display import displayed
+from upriver.agents.tabular import TabularLearner, TabularState
+from upriver.checks import Array
+from upriver.display import add_repr
 from upriver.mdp import Task
-from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, swept
+from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, run_backward_pass
 
 
 @dataclass(frozen=True)
-class scaled_hoeffding:
+class scaled_hoeffding(Rule):
     """The practical form: c (H - h) / sqrt(N), H - h the range of V_{h+1}; c = 0 is greedy."""
 
     scale: float
-
-    def __post_init__(self) -> None:
-        settle(self, scale=nonnegative_number)
 
     def __call__(self, task: Task) -> Array:
         return self.scale * tabular.steps_left(task)
 
 
 @dataclass(frozen=True)
-class theory_hoeffding:
+class theory_hoeffding(Rule):
     """7 H L / sqrt(N) of UCBVI-CH: optimistic in all T = n_episodes * H steps at once, with
     probability 1 - delta."""
 
     n_episodes: int
     delta: float = 0.05
-
-    def __post_init__(self) -> None:
-        settle(self, n_episodes=positive_integer, delta=fraction)
 
     def __call__(self, task: Task) -> Array:
         return np.full(task.horizon, 7.0 * task.units.max_value * log_term(task, self))
@@ -62,26 +57,22 @@ class Bernstein(NamedTuple):
     linear: Array
     """(H,)"""
     doubt: Array
-    """(1 | H, S) how unsure V_{h+1} is at each next state."""
+    """(1 | H, S) how uncertain V_{h+1} is at each next state."""
 
 
 @dataclass(frozen=True)
-class scaled_bernstein:
+class scaled_bernstein(Rule):
     """The practical form: c sqrt(Var_P V_{h+1} / N) + c (H - h) / N; c = 0 is greedy."""
 
     scale: float
 
-    def __post_init__(self) -> None:
-        settle(self, scale=nonnegative_number)
-
-    def __call__(self, task: Task, arrivals: Array) -> Bernstein:
-        return Bernstein(
-            self.scale**2, self.scale * tabular.steps_left(task), np.zeros((1, task.n_states))
-        )
+    def __call__(self, task: Task, state_visits: Array) -> Bernstein:
+        linear = self.scale * tabular.steps_left(task)
+        return Bernstein(self.scale**2, linear, np.zeros((1, task.n_states)))
 
 
 @dataclass(frozen=True)
-class theory_bernstein:
+class theory_bernstein(Rule):
     """sqrt(8 L Var_P V / N) + 14 H L / (3 N) + sqrt(8 sum_y P(y) min(D(y), H^2) / N) of UCBVI-BF,
     where D(y) = 100^2 H^3 S^2 A L^2 / N_{h+1}(y) and N_{h+1}(y) counts the visits of y at step h+1.
     """
@@ -89,137 +80,120 @@ class theory_bernstein:
     n_episodes: int
     delta: float = 0.05
 
-    def __post_init__(self) -> None:
-        settle(self, n_episodes=positive_integer, delta=fraction)
-
-    def __call__(self, task: Task, arrivals: Array) -> Bernstein:
+    def __call__(self, task: Task, state_visits: Array) -> Bernstein:
         horizon, size = task.units.max_value, log_term(task, self)
         doubt = 1e4 * horizon**3 * task.n_states**2 * task.n_actions * size**2
         with np.errstate(divide="ignore"):
-            squares = np.minimum(doubt / arrivals[1:], horizon**2)
-        return Bernstein(
-            8.0 * size, np.full(task.horizon, 14.0 * horizon * size / 3.0), 8.0 * squares
-        )
+            squares = np.minimum(doubt / state_visits[1:], horizon**2)
+        linear = np.full(task.horizon, 14.0 * horizon * size / 3.0)
+        return Bernstein(8.0 * size, linear, 8.0 * squares)
 
 
 def log_term(task: Task, bonus: theory_hoeffding | theory_bernstein) -> float:
-    """L = log(5 S A T / delta)."""
+    """Return L = log(5 S A T / delta)."""
     steps = bonus.n_episodes * task.horizon
     return log(5.0 * task.n_states * task.n_actions * steps / bonus.delta)
 
 
-@displayed
-class UCBVIState(NamedTuple):
-    counts: tabular.Counts
-    rewards: rewards.RewardSums | None
-    """Only where the task's reward is unknown."""
-
-
 @guarded
 @dataclass(frozen=True)
-class UCBVI:
+class UCBVI(rewards.OptimisticReward, TabularLearner):
     """UCBVI with a Hoeffding bonus: Q_h = r + P V_{h+1} + b_h / sqrt(N), V_h at most H - h + 1.
 
-    P are the frequencies over the task's support. A pair never seen may lead to the best of its
-    successors and has the bonus of one visit; with c = 0 it is planned with a uniform P.
+    P are the frequencies over the task's support. A pair that was never visited may lead to the
+    best of its successors and has the bonus of one visit; with c = 0 it has a uniform P.
 
-    Deviations: the support is used: a pair with one successor has no bonus, and one never seen is
-    not worth H, unless the support is full. V is clipped at the steps left and Q is not, so that
-    clipping creates no ties. The minimum with the Q of the last episode is left out: with a bonus
-    that is not a valid bound, a value that was once too low would stay. Rewards are known unless
-    the task says otherwise.
+    Deviations: the support is used: a pair with one successor has no bonus, and one that was never
+    visited is not worth H, unless the support is full. V is clipped at the steps left and Q is not,
+    so that clipping creates no ties. The minimum with the Q of the last episode is left out: with a
+    bonus that is not a valid bound, a value that was once too low would stay. Rewards are known
+    unless the task leaves them out.
+
+    Parameters
+    ----------
+    bonus : function of the task, or float
+        b_h (H,). A number c stands for scaled_hoeffding(c).
     """
 
-    task: Task
     bonus: Callable[[Task], Array] | float = 0.01
-    """(H,) b_h as a function of the task; a number c stands for scaled_hoeffding(c)."""
-    reward_bonus: float = 1.0
-    """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
         "bonus": (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0),
     }
 
     def __post_init__(self) -> None:
-        settle(self, bonus=rule(scaled_hoeffding), reward_bonus=nonnegative_number)
+        validate_fields(self, bonus=function_or_number(scaled_hoeffding))
 
-    def init(self) -> UCBVIState:
-        return UCBVIState(tabular.start(self.task), rewards.start(self.task))
-
-    def plan(self, state: UCBVIState, rng: np.random.Generator) -> Plan:
+    def plan(self, state: TabularState, rng: np.random.Generator) -> Plan:
+        """Return the values with the Hoeffding bonus."""
         rule: Any = self.bonus
-        task = self.task
-        reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
+        task, reward = self.task, self.reward(state)
         nothing = Bernstein(0.0, np.zeros(task.horizon), np.zeros((1, task.n_states)))
         return optimistic_plan(task, state.counts, reward, rule(task), nothing, draw_tie_seed(rng))
 
-    def update(self, state: UCBVIState, plan: Plan, episode: Episode) -> UCBVIState:
-        return UCBVIState(
-            tabular.absorb(self.task, state.counts, episode),
-            rewards.observe(self.task, state.rewards, episode),
-        )
 
-
-@displayed
+@add_repr
 class UCBVIBFState(NamedTuple):
+    """What UCBVI-BF keeps between episodes."""
+
     counts: tabular.Counts
-    arrivals: Array
+    state_visits: Array
     """(H + 1, S) visits N_h(s) of each state at each step."""
     rewards: rewards.RewardSums | None
-    """Only where the task's reward is unknown."""
+    """Sums of rewards, only where the task's reward is unknown."""
 
 
 @guarded
 @dataclass(frozen=True)
-class UCBVIBF:
+class UCBVIBF(rewards.OptimisticReward, TabularLearner):
     """UCBVI with a Bernstein bonus: Q_h = r + P V + sqrt(c^2 Var_P V / N) + c (H - h) / N, or the
-    paper's. Everything else, and the deviations, are as in `UCBVI`.
+    paper's. The rest, and the deviations, are as in `UCBVI`.
+
+    Parameters
+    ----------
+    bonus : function of the task and the visits of states (H + 1, S), or float
+        The terms of a `Bernstein` bonus. A number c stands for scaled_bernstein(c).
     """
 
-    task: Task
     bonus: Callable[[Task, Array], Bernstein] | float = 0.01
-    """The three terms as a function of the task and the arrivals; a number c stands for
-    scaled_bernstein(c)."""
-    reward_bonus: float = 1.0
-    """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = UCBVI.GRID
 
     def __post_init__(self) -> None:
-        settle(self, bonus=rule(scaled_bernstein), reward_bonus=nonnegative_number)
+        validate_fields(self, bonus=function_or_number(scaled_bernstein))
 
     def init(self) -> UCBVIBFState:
-        arrivals = np.zeros((self.task.horizon + 1, self.task.n_states))
-        return UCBVIBFState(tabular.start(self.task), arrivals, rewards.start(self.task))
+        """Return counts of 0."""
+        state_visits = np.zeros((self.task.horizon + 1, self.task.n_states))
+        return UCBVIBFState(tabular.start(self.task), state_visits, rewards.start(self.task))
 
     def plan(self, state: UCBVIBFState, rng: np.random.Generator) -> Plan:
+        """Return the values with the Bernstein bonus."""
         rule: Any = self.bonus
-        task = self.task
-        reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
-        return optimistic_plan(
-            task, state.counts, reward, np.zeros(task.horizon), rule(task, state.arrivals),
-            draw_tie_seed(rng),
-        )  # fmt: skip
+        task, reward, bonus = self.task, self.reward(state), rule(self.task, state.state_visits)
+        flat = np.zeros(task.horizon)
+        return optimistic_plan(task, state.counts, reward, flat, bonus, draw_tie_seed(rng))
 
     def update(self, state: UCBVIBFState, plan: Plan, episode: Episode) -> UCBVIBFState:
-        arrivals = state.arrivals.copy()
-        arrivals[np.arange(len(episode.states)), episode.states] += 1.0
-        return UCBVIBFState(
-            tabular.absorb(self.task, state.counts, episode),
-            arrivals,
-            rewards.observe(self.task, state.rewards, episode),
-        )
+        """Return the counts with one more episode."""
+        state_visits = state.state_visits.copy()
+        state_visits[np.arange(len(episode.states)), episode.states] += 1.0
+        counts = tabular.absorb(self.task, state.counts, episode)
+        sums = rewards.observe(self.task, state.rewards, episode)
+        return UCBVIBFState(counts, state_visits, sums)
 
 
 def optimistic_plan(
     task: Task, counts: tabular.Counts, reward: Array, flat: Array, bernstein: Bernstein,
-    word: np.uint64,
+    tie_seed: np.uint64,
 ) -> Plan:  # fmt: skip
-    """Backward induction with flat_h / sqrt(N) and the Bernstein terms; see kernels.tabular."""
+    """Run backward induction with flat_h / sqrt(N) and the Bernstein terms."""
     variance, linear, doubt = bernstein
     optimistic = bool(variance > 0.0 or flat.any() or linear.any())
-    return swept(
-        task, kernels.tabular.sweep_visits, (counts.prob, reward, doubt),
-        (counts.visits, variance, optimistic), (flat, linear, tabular.steps_left(task)),
-        clip_v_remaining(task), word,
+    bonus = kernels.tabular.CountBonus(
+        counts.visits, flat, variance, linear, doubt, tabular.steps_left(task), optimistic
+    )
+    return run_backward_pass(
+        task, kernels.tabular.backward_pass_counts, (counts.prob, reward, bonus),
+        clip_v_remaining(task), tie_seed,
     )  # fmt: skip

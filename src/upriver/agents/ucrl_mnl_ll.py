@@ -2,23 +2,20 @@
 
 Li, Zhang, Zhao and Zhou, "Provably Efficient Reinforcement Learning with Multinomial Logit Function
 Approximation" (2024), the algorithm that its third version calls LL, in the form with a closed
-bonus. The estimate uses all data at once; from counts, so that its cost does not grow with k.
+bonus. The estimate uses all data at once, from counts, so that its cost does not grow with k.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
-from upriver.agents import mnl_family as family
-from upriver.agents.fields import validate_mnl_fields
 from upriver.agents.guard import guarded
-from upriver.agents.mnl_family import State
+from upriver.agents.mnl_family import ConfidenceSetLearner, State
 from upriver.agents.protocol import Episode
-from upriver.features import Features
-from upriver.mdp import Task
+from upriver.agents.rewards import OptimisticReward
 from upriver.mnl import model as mnl
 from upriver.mnl import online
 from upriver.mnl.radii import Radius
@@ -28,48 +25,51 @@ from upriver.planning.optimism import exact_maximum, ones
 
 @guarded
 @dataclass(frozen=True)
-class UCRLMNLLL:
-    """theta_hat minimises (2) over all data; with its Hessian there, B = lambda I
-    + sum Hess l(theta_hat), Q_h = clip(r + P V_{h+1} + H beta_k sum_s' P ||varphi - mean||_{B^-1}
-    + (5/2) H beta_k^2 max_s' ||varphi||^2_{B^-1}) to [0, H], mean the expected feature under P.
+class UCRLMNLLL(OptimisticReward, ConfidenceSetLearner):
+    """theta_hat minimises (2) over all data, and B = lambda I + sum Hess l(theta_hat).
 
-    With `exact`, Q_h = r + max of P_theta V_{h+1} over ||theta - theta_hat||_B <= beta_k, for each
-    (s, a, h) by itself, in place of the bonus.
+    Q_h = clip(r + P V_{h+1} + H beta_k sum_s' P ||varphi - mean||_{B^-1}
+    + (5/2) H beta_k^2 max_s' ||varphi||^2_{B^-1}) to [0, H], mean the expected feature under P.
+    With `exact`, Q_h = r + max of P_theta V_{h+1} over ||theta - theta_hat||_B <= beta_k instead,
+    for each (s, a, h) separately.
 
     Deviations: the paper's set takes the Hessian at theta itself, here it is the one at theta_hat;
-    and by default the bonus that it bounds the maximum by stands in. The default radius is the
-    practical form. Ties are broken uniformly at random when the plan is made.
+    by default the bonus that bounds the maximum is used. The default radius is the practical form.
+    Ties are broken uniformly at random when the plan is made.
+
+    Parameters
+    ----------
+    radius : Radius or float
+        beta_k. A number c stands for scaled_radius(c); 0 is the greedy learner.
+    regularization : float
+        lambda.
+    exact : bool
+        The maximum over the ellipsoid instead of the closed bonus: smaller, and slower.
+    per_step : bool
+        One theta_h for each step h, as published, instead of one for all.
     """
 
-    task: Task
-    features: Features
     radius: Radius | float = 3e-5
-    """beta_k; a number c stands for scaled_radius(c); 0 is the greedy learner."""
-    regularization: float = 1.0
-    """lambda."""
     exact: bool = False
-    """The maximum over the local ellipsoid instead of the closed bonus: smaller, and slower."""
-    per_step: bool = True
-    """One transition core for each step h, as published, instead of one for all."""
-    reward_bonus: float = 1.0
-    """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
+    per_step: bool = field(default=True, kw_only=True)
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
         "radius": (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2),
         "regularization": (1e-2, 1e-1, 1.0, 10.0),
     }
 
-    def __post_init__(self) -> None:
-        validate_mnl_fields(self)
-
     def init(self) -> State:
-        """theta_hat = 0, B = lambda I."""
-        return family.begin(self, mnl.start, with_geometry=True, local=True)
+        """Return theta_hat = 0 and B = lambda I."""
+        return self.first_state(
+            mnl.start(
+                self.features, self.regularization, self.n_models, with_products=True, local=True
+            )
+        )
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
-        """The optimistic values with theta_hat and beta_k."""
+        """Return the optimistic values with theta_hat and beta_k."""
         beta, horizon = self.beta(state), self.task.units.max_value
-        reward = family.reward(self, state)
+        reward = self.reward(state)
         if self.exact:
             return exact_maximum(self.task, state.model, reward, beta, draw_tie_seed(rng))
         second = 2.5 * horizon * beta**2
@@ -80,10 +80,6 @@ class UCRLMNLLL:
         )  # fmt: skip
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
-        """theta_hat and B with one more episode."""
+        """Return theta_hat and B with one more episode."""
         model = mnl.absorb(self.features, state.model, episode, self.regularization, local=True)
-        return family.advance(self, state, model, episode)
-
-    def beta(self, state: State) -> float:
-        """beta_k, the radius used to plan from `state`."""
-        return family.beta(self, state)
+        return self.advance(state, model, episode)

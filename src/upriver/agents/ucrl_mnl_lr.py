@@ -1,13 +1,14 @@
 """UCRL-MNL-LR: optimism over likelihood-ratio sets, with a proof and without a tuned number.
 
 Pairs (s, a) with the same feature rows have the same distribution under the MNL model, so their
-counts are added up. For such a class with counts n_u, n in all, over U successors, let the prior be
-uniform over the distributions. The marginal likelihood divided by that of the truth is a
-martingale, so by Ville's inequality, with probability 1 - delta for all n,
+counts are added up. For such a class of pairs with counts n_u, n in total, over U successors, let
+the prior be uniform over the distributions. The marginal likelihood divided by that of the truth is
+a martingale, so by Ville's inequality, with probability 1 - delta for all n,
 
     n KL(p_hat || p*) <= log(1/delta) + log(prod p_hat_u^n_u (n + U - 1)! / ((U - 1)! prod n_u!)),
 
-which is at most log(1/delta) + log C(n + U - 1, U - 1). No kappa, no bound of theta*, no ridge.
+which is at most log(1/delta) + log C(n + U - 1, U - 1). It needs no kappa, no bound of theta* and
+no ridge.
 """
 
 from __future__ import annotations
@@ -21,98 +22,97 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from upriver import kernels
-from upriver.agents import mnl_family as family
-from upriver.agents import rewards
-from upriver.agents.fields import fraction, validate_mnl_fields
 from upriver.agents.guard import guarded
-from upriver.agents.mnl_family import State
+from upriver.agents.mnl_family import MNLLearner, State
 from upriver.agents.protocol import Episode
+from upriver.agents.rewards import OptimisticReward
 from upriver.checks import Array
 from upriver.features import Features
 from upriver.features.maps import recentre
-from upriver.mdp import Task
 from upriver.mnl.model import add_counts
-from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, swept
+from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, run_backward_pass
 
 
 @guarded
 @dataclass(frozen=True)
-class UCRLMNLLR:
-    """Q_h = r + max of q V_{h+1} over distributions q on the successors of (s, a) whose
-    likelihood ratio is within the bound above, delta shared by all classes of pairs; V_h = max_a
-    Q_h. With probability 1 - delta every plan is optimistic.
+class UCRLMNLLR(OptimisticReward, MNLLearner):
+    """Q_h = r + max of q V_{h+1} over the likelihood-ratio set of (s, a), and V_h = max_a Q_h.
 
-    It holds for all features of which the MNL model is true, and uses of them only which pairs
-    have the same rows: one-hot features share nothing, and pairs whose rows differ are learned
-    apart even where they have features in common.
+    The set holds the distributions q on the successors of (s, a) that satisfy the bound above, with
+    delta shared by all classes of pairs. With known rewards every plan is optimistic with
+    probability 1 - delta.
+
+    Parameters
+    ----------
+    features : Features
+        varphi, of which only matters which pairs have the same rows: one-hot features share
+        nothing, and pairs whose rows differ are learned separately even where they have features in
+        common.
+    delta : float
+        The probability that the sets may fail.
+    per_step : bool
+        One distribution for each step h instead of one for all.
+    reward_bonus : float
+        Width of unknown rewards, see `rewards.optimistic_reward`; delta does not cover it.
     """
 
-    task: Task
-    features: Features
     delta: float = 0.05
-    per_step: bool = False
-    """One distribution for each step h instead of one for all."""
-    reward_bonus: float = 1.0
-    """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
 
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {"delta": (0.01, 0.05, 0.2, 0.8)}
 
-    def __post_init__(self) -> None:
-        validate_mnl_fields(self, delta=fraction)
-
     def init(self) -> State:
-        cores = self.task.horizon if self.per_step else 1
-        return State(1, np.zeros((cores, self.task.n_triples)), rewards.start(self.task))
+        """Return counts of 0."""
+        return self.first_state(np.zeros((self.n_models, self.task.n_triples)))
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
+        """Return the largest values over the likelihood-ratio sets."""
         prob, size = self.sets(state)
-        arrays = prob, family.reward(self, state), size
-        clip = clip_v_remaining(self.task)
-        return swept(self.task, kernels.ratio.sweep_kl, arrays, (), (), clip, draw_tie_seed(rng))
+        arrays, clip = (prob, self.reward(state), size), clip_v_remaining(self.task)
+        kernel = kernels.ratio.backward_pass_kl
+        return run_backward_pass(self.task, kernel, arrays, clip, draw_tie_seed(rng))
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
+        """Return the counts with one more episode."""
         counts = state.model.copy()
         add_counts(self.features, counts, episode)
-        return family.advance(self, state, counts, episode)
+        return self.advance(state, counts, episode)
 
     def sets(self, state: State) -> tuple[Array, Array]:
-        """(p_hat (C, n), bound / n (C, S*A)): frequencies of each pair's class, radius in KL."""
+        """Return p_hat (C, n), the frequencies of each pair's class, and the bound / n (C, S*A)."""
         from scipy.special import gammaln, xlogy
 
         task, counts = self.task, state.model
-        slot, choices = class_rows(self.features), np.maximum(task.sizes, 1)
-        n_classes = len(np.unique(slot[task.indptr[:-1][task.sizes > 1]]))
+        row, n_successors = class_rows(self.features), np.maximum(task.sizes, 1)
+        n_classes = len(np.unique(row[task.indptr[:-1][task.sizes > 1]]))
         pooled = np.zeros_like(counts)
-        for core, seen in zip(pooled, counts, strict=True):
-            np.add.at(core, slot, seen)
-        pooled = pooled[:, slot]
+        for total, observed in zip(pooled, counts, strict=True):
+            np.add.at(total, row, observed)
+        pooled = pooled[:, row]
         n = task.by_pair(pooled)
-        each = np.repeat(n, task.sizes, axis=1)
-        prob = np.where(
-            each > 0, pooled / np.maximum(each, 1.0), 1.0 / np.repeat(task.sizes, task.sizes)
-        )
-        own = xlogy(pooled, prob) - gammaln(pooled + 1.0)
+        n_triple = np.repeat(n, task.sizes, axis=1)
+        uniform = 1.0 / np.repeat(task.sizes, task.sizes)
+        prob = np.where(n_triple > 0, pooled / np.maximum(n_triple, 1.0), uniform)
         bound = (
             log(max(n_classes, 1) * len(counts) / self.delta)
-            + task.by_pair(own)
-            + gammaln(n + choices)
-            - gammaln(choices)
+            + task.by_pair(xlogy(pooled, prob) - gammaln(pooled + 1.0))
+            + gammaln(n + n_successors)
+            - gammaln(n_successors)
         )
         return prob, np.where(n > 0, bound / np.maximum(n, 1.0), np.inf)
 
 
 @lru_cache(maxsize=64)
 def class_rows(features: Features) -> Array:
-    """(n,) for each triple the row that counts for it: of the first pair with the same features.
+    """Return for each triple (n,) the row that counts for it: of the first pair of its class.
 
-    Only differences within a pair matter, so rows are compared relative to the pair's first.
+    Only differences within a pair matter, so rows are compared relative to the pair's first row.
     """
     task = features.task
-    rows = csr_array(recentre(features).matrix)
+    rows = csr_array(recentre(features).matrix, copy=True)
     rows.eliminate_zeros()
     rows.sort_indices()
-    seen: dict[tuple[bytes, ...], int] = {}
-    slot = np.arange(task.n_triples)
+    first_row: dict[tuple[bytes, ...], int] = {}
+    row = np.arange(task.n_triples)
     for start, stop in zip(task.indptr[:-1], task.indptr[1:], strict=True):
         low, high = rows.indptr[start], rows.indptr[stop]
         key = (
@@ -120,5 +120,5 @@ def class_rows(features: Features) -> Array:
             rows.indices[low:high].tobytes(),
             rows.data[low:high].tobytes(),
         )
-        slot[start:stop] = seen.setdefault(key, int(start)) + np.arange(stop - start)
-    return slot
+        row[start:stop] = first_row.setdefault(key, int(start)) + np.arange(stop - start)
+    return row

@@ -17,18 +17,20 @@ import numpy as np
 
 from upriver import kernels
 from upriver.agents import linear, rewards
-from upriver.agents.fields import rule, settle
+from upriver.agents.fields import CHECKS, function_or_number, validate_fields, with_default
 from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
-from upriver.checks import Array, nonnegative_number, positive_number
-from upriver.display import displayed
+from upriver.checks import Array, nonnegative_number
+from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import Task
-from upriver.planning import Plan, clip_q, draw_tie_seed, swept
+from upriver.planning import Plan, clip_q, draw_tie_seed, run_backward_pass
 
 
-@displayed
+@add_repr
 class UCRLVTRState(NamedTuple):
+    """What UCRL-VTR keeps between episodes."""
+
     k: int
     """Number of the next episode, from 1."""
     gram: Array
@@ -40,36 +42,37 @@ class UCRLVTRState(NamedTuple):
     theta: Array
     """(d,) M^-1 target."""
     rewards: rewards.RewardSums | None
-    """Only where the task's reward is unknown."""
+    """Sums of rewards, only where the task's reward is unknown."""
 
 
 @guarded
 @dataclass(frozen=True, eq=False)
-class UCRLVTR:
+class UCRLVTR(rewards.OptimisticReward):
     """Q_h = clip_[0,H](r + X_h^T theta_k + sqrt(beta_k) ||X_h||_{M_k^-1}), X_h = X_{V_{h+1}}(s, a).
 
-    Inputs of the paper: the P_j are the columns of `features`, sqrt(beta_k) is `bonus` and
-    M_1 = `regularization` I; the theory's constants are `ucrl_vtr_theory_bonus` and
-    `ucrl_vtr_theory_regularization`.
-
-    With the default, one-hot, theta is the table of probabilities and X_h(s, a) holds V_{h+1} on
-    the successors of (s, a): one small ridge for each (s, a).
+    With one-hot features theta is the table of probabilities and X_h(s, a) holds V_{h+1} on the
+    successors of (s, a): one small ridge for each (s, a).
 
     Deviations: the next states are the task's successors of (s, a), which are all states, as
     published, with support "full". Ties are broken uniformly at random.
+
+    Parameters
+    ----------
+    features : Features, optional
+        P_j(s'|s,a), one row per triple and one column per j; the default is one-hot, e_(s,a,s').
+        The difference features of the MNL model are not such a mixture.
+    bonus : float or function of k
+        sqrt(beta_k); 0 is the greedy learner. The theory's is `ucrl_vtr_theory_bonus`.
+    regularization : float
+        lambda of M_1 = lambda I; the theory's is `ucrl_vtr_theory_regularization`. No one number
+        serves all problems: on RiverSwim with local support 30 never leaves the near bank of a
+        short river, and 3 explores a long one for too long. Tune it with `bonus`.
     """
 
     task: Task
     features: Features | None = None
-    """P_j(s'|s,a), one row per triple and one column per j; one-hot, e_(s,a,s'), unless given. The
-    difference features of the MNL model are no such mixture."""
     bonus: float | Callable[[int], float] = 3.0
-    """sqrt(beta_k): a number, or a function of k; 0 is the greedy learner."""
     regularization: float = 10.0
-    """lambda. No one number serves all: 30 never leaves the near bank of a short river with local
-    support, 3 wanders on the long one. Tune it with `bonus`."""
-    reward_bonus: float = 1.0
-    """Width of unknown rewards, see `rewards.optimistic_reward`; no effect on known ones."""
 
     READS_PLAN: ClassVar[bool] = True
     """`update` regresses on the values of the plan."""
@@ -79,19 +82,18 @@ class UCRLVTR:
     }
 
     def __post_init__(self) -> None:
-        self.mixture.check_task(self.task)
+        features = with_default(None, CHECKS["features"])
+        validate_fields(self, features=features, bonus=function_or_number(float))
         if self.mixture.spread:
-            raise ValueError("pooled features are no mixture of models, which UCRL-VTR needs")
-        settle(
-            self, bonus=rule(float), regularization=positive_number,
-            reward_bonus=nonnegative_number,
-        )  # fmt: skip
+            raise ValueError("features are pooled; UCRL-VTR needs a mixture of models")
 
     @cached_property
     def mixture(self) -> Features:
+        """The features, or one-hot ones."""
         return linear.one_hot_mixture(self.task) if self.features is None else self.features
 
     def init(self) -> UCRLVTRState:
+        """Return theta = 0 and M = lambda I."""
         features = self.mixture
         sizes = features.layout.size
         eyes = [np.eye(m).ravel() for m in sizes]
@@ -102,31 +104,35 @@ class UCRLVTR:
         )
 
     def plan(self, state: UCRLVTRState, rng: np.random.Generator) -> Plan:
-        task, features = self.task, self.mixture
-        reward = rewards.optimistic_reward(task, state.rewards, self.reward_bonus)
-        return swept(
-            task, kernels.linear.sweep_targets, (reward,),
-            (*linear.packed(features), self.features is None, features.matrix_start, state.root,
-             state.theta, self.radius(state.k)),
-            (), clip_q(task), draw_tie_seed(rng),
+        """Return the optimistic values."""
+        arguments = (
+            self.reward(state), self.mixture.layout, self.regression(*state[1:5]),
+            self.radius(state.k),
+        )  # fmt: skip
+        return run_backward_pass(
+            self.task, kernels.linear.backward_pass_value_targets, arguments, clip_q(self.task),
+            draw_tie_seed(rng),
         )  # fmt: skip
 
     def update(self, state: UCRLVTRState, plan: Plan, episode: Episode) -> UCRLVTRState:
         """Regress V_{h+1}(s_{h+1}) on X_h, with the values that the episode was planned with."""
-        task, features = self.task, self.mixture
-        visited = linear.count_visits(task, np.zeros((1, task.n_triples)), episode)
-        gram, target = state.gram.copy(), state.target.copy()
-        root, theta = state.root.copy(), state.theta.copy()
-        kernels.linear.absorb_targets(
-            *linear.packed(features), self.features is None, features.matrix_start, task.successors,
-            task.next_state_reward_rows, self.regularization, visited, episode.states, plan.v, gram, target,
-            root, theta, *features.scratch[:3],
+        task = self.task
+        pairs = linear.count_visits(task, np.zeros((1, task.n_triples)), episode)
+        new = [x.copy() for x in state[1:5]]
+        kernels.linear.update_value_regression(
+            self.mixture.layout, self.regression(*new), float(self.regularization), task.successors,
+            task.next_state_reward_rows, pairs, episode.states, plan.v,
         )  # fmt: skip
-        paid = rewards.observe(task, state.rewards, episode)
-        return UCRLVTRState(state.k + 1, gram, target, root, theta, paid)
+        sums = rewards.observe(task, state.rewards, episode)
+        return UCRLVTRState._make([state.k + 1, *new, sums])
+
+    def regression(self, *arrays: Array) -> Any:
+        """Return gram, target, root and theta as the compiled loops read them."""
+        start = self.mixture.matrix_start
+        return kernels.linear.ValueRegression(self.features is None, start, *arrays)
 
     def radius(self, k: int) -> float:
-        """sqrt(beta_k)."""
+        """Return sqrt(beta_k)."""
         rule: Any = self.bonus
         return nonnegative_number("bonus", rule(k)) if callable(rule) else rule
 
@@ -155,6 +161,6 @@ class ucrl_vtr_theory_bonus:
 
 
 def ucrl_vtr_theory_regularization(task: Task, dimension: int | None = None) -> float:
-    """lambda = H^2 d; d is S*A*S unless given."""
+    """Return lambda = H^2 d; d is S*A*S unless given."""
     d = len(task.sizes) * task.n_states if dimension is None else dimension
     return float(task.units.max_value**2 * d)

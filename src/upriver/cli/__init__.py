@@ -1,4 +1,4 @@
-"""The command line: one file per command, each a function that parses nothing but its arguments.
+"""The command line: one file per command, each a function whose parameters are the options.
 
 Exit codes: 0 success, 1 the work failed, 2 a wrong call or input. Errors are one sentence on
 stderr; `--debug` shows the traceback.
@@ -28,9 +28,9 @@ COMMANDS: dict[str, str] = {
     "new": "upriver.cli.new:new",
     "schema": "upriver.cli.schema:schema",
 }
-"""Name of each command and where its function lives; loaded when it is called."""
+"""Name of each command and where its function is; it is imported when it is called."""
 
-LONGEST = 2000  # characters of an error; nobody reads three megabytes
+MAX_ERROR = 2000  # characters of an error that are printed
 
 HELP = """Reinforcement learning with multinomial-logistic transition models.
 
@@ -44,40 +44,40 @@ class CommandFailed(Exception):
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     try:
-        return answer(list(sys.argv[1:] if arguments is None else arguments))
-    except KeyboardInterrupt:  # at any moment, while modules are still being loaded too
+        return run_command(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:  # also while modules are being imported
         return 130
 
 
-def answer(words: list[str]) -> int:
+def run_command(words: list[str]) -> int:
     from cyclopts import CycloptsError
     from rich.console import Console
 
     debug = "--debug" in words
     words = [w for w in words if w != "--debug"]
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
-    # a page about all commands needs their first lines; otherwise only the one that is called
+    # the help of all commands needs their docstrings; otherwise only one command is imported
     everything = not words or words[0] in ("--help", "-h", "--install-completion")
-    app = application(errors, everything)
+    app = make_app(errors, everything)
     try:
         code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except CycloptsError as error:
-        return complain(errors, error, debug, 2)
+        return print_error(errors, error, debug, 2)
     except CommandFailed as error:
-        return complain(errors, error, debug, 1)
+        return print_error(errors, error, debug, 1)
     except (ValueError, TypeError, FileNotFoundError, NotADirectoryError) as error:
-        return complain(errors, error, debug, 2)
-    except BrokenPipeError:  # whoever read our output has seen enough
+        return print_error(errors, error, debug, 2)
+    except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (OSError, MemoryError) as error:
-        return complain(errors, error, debug, 1)
+        return print_error(errors, error, debug, 1)
 
 
-def application(errors: Any, everything: bool = True) -> App:
-    """The parser of all commands; they are loaded now with `everything`, else when called."""
+def make_app(errors: Any, everything: bool = True) -> App:
+    """Return the parser of all commands; with `everything` they are imported now."""
     from cyclopts import App, Parameter
 
     from upriver import __version__
@@ -88,24 +88,24 @@ def application(errors: Any, everything: bool = True) -> App:
         version=__version__,
         error_console=errors,
         help_format="markdown",
-        # a switch is off unless given: no second word for that
+        # a switch is off unless given, so that it needs no --no- form
         default_parameter=Parameter(negative=()),
     )
     for name, where in COMMANDS.items():
-        app.command(loaded(where) if everything else where, name=name)
-    app.register_install_completion_command(help="Let the shell complete commands and options.")
+        app.command(load_function(where) if everything else where, name=name)
+    app.register_install_completion_command(help="Make the shell complete commands and options.")
     return app
 
 
-def loaded(where: str) -> Any:
+def load_function(where: str) -> Any:
     module, _, function = where.partition(":")
     return getattr(import_module(module), function)
 
 
-def complain(console, error: BaseException, debug: bool, code: int) -> int:
+def print_error(console, error: BaseException, debug: bool, code: int) -> int:
     if debug:
         console.print_exception()
     text = str(error).strip() or type(error).__name__
-    text = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+    text = text if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]} ..."
     console.print(f"upriver: {text}", markup=False)
     return code

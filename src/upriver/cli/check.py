@@ -1,4 +1,4 @@
-"""`upriver check`: whether a results folder is what it was when it was written."""
+"""`upriver check`: verify that a results folder is what it was when it was written."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def check(folder: Path) -> int:
-    """Look at every file of a results folder: damaged, foreign, moved, duplicate, unreadable.
+    """Verify every file of a results folder and name those that are not as they were written.
 
-    Nothing is changed. The exit code is 1 if anything is wrong; runs that are missing are only
-    counted, for they can be played.
+    A file may be damaged, foreign, moved, duplicate or unreadable. Nothing is changed. The exit
+    code is 1 if anything is wrong; missing runs are only counted, because they can be played.
 
     **Example:** `upriver check results/quick`
 
@@ -18,14 +18,13 @@ def check(folder: Path) -> int:
     folder
         A results folder, as `upriver run` or `upriver tune` writes it.
     """
-    from upriver.experiments.check import check as look
-    from upriver.results.runs import store_of
+    from upriver.experiments import check as check_folder
+    from upriver.results.runs import find_store
 
-    found = look(store_of(folder))
+    found = check_folder(find_store(folder))
     for kind, sentence in found.problems:
         print(f"{kind}: {sentence}")
-    old = f", {found.unsealed} of version 0.1 without a seal" if found.unsealed else ""
     missing = f", {found.missing} runs missing" if found.missing else ""
     bad = len(found.problems)
-    print(f"{found.whole} run files whole{old}{missing}, {bad} problem{'s' * (bad != 1)}")
+    print(f"{found.whole} run files whole{missing}, {bad} problem{'s' * (bad != 1)}")
     return 1 if bad else 0

@@ -1,4 +1,4 @@
-"""`upriver list`: what a spec can name."""
+"""`upriver list`: print what an experiment file can name."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def list_names() -> int:
     print("\nfeatures")
     for name, function in FEATURES.items():
         print(f"  {name:<24}{first_sentence(function)}")
-    print(f"  {'shared':<24}The environment's own, whose dimension does not grow with it.")
-    print(f"  {'pooled':<24}The shared ones, and an own, shrunken effect for every triple.")
+    print(f"  {'shared':<24}The environment's own features; their dimension does not grow with it.")
+    print(f"  {'pooled':<24}The shared features, and a random effect for every triple.")
     print("\nagents")
     for name, cls in sorted(AGENTS.items()):
         print(f"  {name:<24}{first_sentence(inspect.getmodule(cls))}")
         for number, values in cls.GRID.items():
-            print(f"  {'':<24}  {number}: {', '.join(f'{v}' for v in values)}")
+            print(f"  {'':<24}  {number}: {', '.join(map(str, values))}")
     print("\nexperiments")
     for name in catalogue():
         print(f"  {name:<24}{load(name).description}")

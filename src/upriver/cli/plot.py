@@ -1,4 +1,4 @@
-"""`upriver plot`: the figures of a results folder, for a paper."""
+"""`upriver plot`: draw the figures of a results folder, for a paper."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from upriver.results.analysis import Sample
+    from upriver.results.runs import Sample
 
 Kind = Literal["learning", "regret", "regret-log", "scaling"]
 Labelled = list[tuple[str, "Sample"]]
@@ -26,87 +26,87 @@ def plot(
     env: list[str] | None = None,
     agent: list[str] | None = None,
 ) -> int:
-    """Draw figures as PNG and PDF, fonts embedded, the same colour for an agent everywhere.
+    """Draw figures as PNG and PDF, with embedded fonts and one colour for each agent.
 
     **Example:** `upriver plot results/quick learning regret --columns one`
 
     Parameters
     ----------
     folder
-        A results folder.
+        A results folder, as `upriver run` or `upriver tune` writes it.
     kinds
         learning, regret, regret-log or scaling (episodes lost against the size in the
-        environments' names); the first three if absent.
+        environments' names). The default is the first three.
     out
-        The folder to write to; `figures` inside the results folder if absent.
+        The folder to write to. The default is `figures` inside the results folder.
     columns
-        Width for one column of a paper or two.
+        Draw for one column of a paper or for two.
     of
         What learning curves show: the exact value of the policy played, or the return received.
     window
-        Average learning curves over so many episodes; the figure says so.
+        Number of episodes over which learning curves are averaged; the figure says so.
     env
-        Only this environment; may be given several times.
+        Draw only this environment; may be given several times.
     agent
-        Only this agent; may be given several times.
+        Draw only this agent; may be given several times.
     """
     from upriver.results import plots
-    from upriver.results.runs import read, store_of
-    from upriver.results.samples import labels_of, without_crowds
+    from upriver.results.runs import keep_best_settings, label_samples, read_results
 
     if window < 1:
         raise ValueError(f"window is {window}; it must be at least 1")
-    results = read(store_of(folder))
-    samples, _ = without_crowds(results.samples)
-    labelled = list(zip(labels_of(samples), samples, strict=True))
-    labelled = chosen(chosen(labelled, env, "environment"), agent, "agent")
-    if not labelled:
-        raise ValueError(f"{folder} holds no runs to draw")
+    results = read_results(folder)
+    samples, _ = keep_best_settings(results.samples)
+    labelled = list(zip(label_samples(samples), samples, strict=True))
+    labelled = select(select(labelled, env, "environment"), agent, "agent")
     target = out or folder / "figures"
     for kind in kinds or ("learning", "regret", "regret-log"):
         figure = draw(kind, labelled, columns, of, window)
-        for file in plots.save(figure, target / kind):
+        for file in plots.save_figure(figure, target / kind):
             print(file)
     for sentence in results.problems:
-        print(f"upriver: {sentence}; it was left alone and left out", file=sys.stderr)
+        print(f"upriver: {sentence}; it was left out", file=sys.stderr)
     return 1 if results.problems else 0
 
 
 def draw(kind: str, labelled: Labelled, columns: str, of: str, window: int) -> Any:
     from upriver.results import plots
 
+    unit = "step" if all(s.unit == "step" for _, s in labelled) else "episode"
     if kind == "learning":
         best = {s.env: float(s.optimal_values.mean()) for _, s in labelled}
         name = "exact value" if of == "value" else "return"
-        panels = panels_of(labelled, of, False, window)
-        return plots.learning_curves(panels, best, window, columns, f"{name} of an episode")
+        panels = make_panels(labelled, of, False, window)
+        return plots.plot_learning(panels, best, window, columns, f"{name} of each {unit}", unit)
     if kind == "scaling":
-        return plots.scaling_figure(by_size(labelled), width=columns)
-    return plots.regret_curves(panels_of(labelled, "regret", True), kind == "regret-log", columns)
+        return plots.plot_scaling(lost_by_size(labelled), width=columns)
+    panels = make_panels(labelled, "regret", True)
+    return plots.plot_regret(panels, kind == "regret-log", columns, unit)
 
 
-def panels_of(labelled: Labelled, quantity: str, cumulative: bool, window: int = 1) -> Any:
-    """{environment: {agent: band}}, thinned to what a page can show, in a reader's order."""
-    from upriver.results.analysis import curve_of
+def make_panels(labelled: Labelled, quantity: str, cumulative: bool, window: int = 1) -> Any:
+    """Return {environment: {agent: band}}, thinned to what a page can show, in a fixed order."""
+    import numpy as np
+
     from upriver.results.report.data import positions
-    from upriver.results.samples import natural, order_of
+    from upriver.results.runs import natural_key, order_agents
+    from upriver.results.statistics import compute_curve
 
     labels, samples = zip(*labelled, strict=True)
     panels: dict[str, dict[str, Any]] = {}
-    for env in sorted({s.env for s in samples}, key=natural):
+    for env in sorted({s.env for s in samples}, key=natural_key):
         inside = {label: s for label, s in labelled if s.env == env}
-        for label in order_of(samples, labels):
+        for label in order_agents(samples, labels):
             if label in inside:
-                curve = curve_of(inside[label], quantity, cumulative, window)
-                band = curve.band(positions(len(curve.episodes), 400))
+                curve = compute_curve(inside[label], quantity, cumulative, window)
+                band = curve.at(positions(len(np.asarray(curve.x)), 400))
                 panels.setdefault(env, {})[label] = band
     return panels
 
 
-def by_size(labelled: Labelled) -> Any:
-    """{agent: band of episodes lost over the number in the environments' names}."""
-    from upriver.results.analysis import bootstrap
-    from upriver.results.plots import Band
+def lost_by_size(labelled: Labelled) -> Any:
+    """Return {agent: band of episodes lost over the number in the environments' names}."""
+    from upriver.results.statistics import Band, bootstrap_interval
 
     found: dict[str, dict[int, tuple[float, float, float]]] = {}
     for label, sample in labelled:
@@ -115,7 +115,10 @@ def by_size(labelled: Labelled) -> Any:
             raise ValueError(f"environment {sample.env!r} has no size in its name to scale with")
         lost = sample.totals("episodes lost")
         if label != "optimal":
-            found.setdefault(label, {})[int(size[1])] = (float(lost.mean()), *bootstrap(lost))
+            found.setdefault(label, {})[int(size[1])] = (
+                float(lost.mean()),
+                *bootstrap_interval(lost),
+            )
     if max(map(len, found.values()), default=0) < 2:
         raise ValueError("a scaling figure needs an environment in at least two sizes")
     return {
@@ -124,8 +127,8 @@ def by_size(labelled: Labelled) -> Any:
     }
 
 
-def chosen(labelled: Labelled, names: Sequence[str] | None, kind: str) -> Labelled:
-    """The samples of the environments or agents named; a name that is not there is an error."""
+def select(labelled: Labelled, names: Sequence[str] | None, kind: str) -> Labelled:
+    """Return the samples of the named environments or agents; an unknown name is an error."""
     if not names:
         return labelled
 
@@ -135,7 +138,7 @@ def chosen(labelled: Labelled, names: Sequence[str] | None, kind: str) -> Labell
     there = sorted({name_of(*pair) for pair in labelled})
     for name in names:
         if name not in there:
-            from upriver.experiments.names import unknown
+            from upriver.experiments.registry import unknown
 
             raise unknown(kind, name, there)
     return [pair for pair in labelled if name_of(*pair) in names]

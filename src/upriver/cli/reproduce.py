@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from upriver.cli.run import keep_on_interrupt, print_outcome
+
 if TYPE_CHECKING:
     from upriver.paper.table1 import Line
 
@@ -17,46 +19,43 @@ def reproduce(
     retune: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Table 1 and Figures 2 and 3 of the paper, beside the printed values.
+    """Compute Table 1 and Figures 2 and 3 of the paper, beside the printed values.
 
-    Example: upriver reproduce --out results/paper --runs 10
+    **Example:** `upriver reproduce --out results/paper --runs 10`
 
     Parameters
     ----------
     out
-        The results folder: table1.csv, table1.md, figure2 and figure3 (PNG and PDF), report.html,
-        and one file per run. What is stored already is not run again.
+        The results folder. It gets table1.csv, table1.md, figure2 and figure3 (PNG and PDF),
+        report.html, and one file per run. Runs that are stored are not played again.
     runs
-        Runs of each method and river; the paper has 10.
+        Number of runs of each method on each river; the paper has 10.
     jobs
-        Worker processes; one for each processor if absent.
+        Number of worker processes. The default is one for each processor.
     retune
         Repeat the search for each method's settings on tuning seeds first.
     quiet
-        Plain lines instead of bars.
+        Print plain lines instead of a progress bar.
     """
-    from upriver.cli.run import guarded, summarise
-    from upriver.experiments.progress import reporter
+    from upriver.experiments.progress import make_reporter
     from upriver.paper.reproduce import reproduce as work
 
-    done = guarded(lambda: work(out, runs, jobs, retune, reporter(quiet)), out)
-    if isinstance(done, int):
-        return done
-    code = summarise(done.outcome, out)
+    done = keep_on_interrupt(lambda: work(out, runs, jobs, retune, make_reporter(quiet)), out)
+    code = print_outcome(done.outcome, out)
     if code:
         return code
     from upriver.results.report import write_report
 
     done.files.append(write_report(out))
-    show(done.lines)
+    print_table(done.lines)
     print("written (table1.md says where the numbers differ, and why):")
     for path in done.files:
         print(f"  {path}")
     return code
 
 
-def show(lines: list[Line]) -> None:
-    """The table on the terminal: ours, and the printed value below it."""
+def print_table(lines: list[Line]) -> None:
+    """Print our numbers, each with the printed value below it."""
     from rich.console import Console
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""`upriver run`: an experiment, from the catalogue or a TOML file."""
+"""`upriver run`: play an experiment, from the catalogue or a TOML file."""
 
 from __future__ import annotations
 
@@ -7,70 +7,79 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
-    from upriver.experiments import Outcome
+    from upriver.experiments import Experiment, Outcome
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class How:
-    """How the runs of an experiment are played."""
+class Options:
+    """How an experiment is read and how its runs are played."""
 
     jobs: int | None = None
-    """Worker processes; one for each processor if absent."""
+    """Number of worker processes. The default is one for each processor."""
     cluster: str | None = None
-    """The address of a running Dask scheduler, such as tcp://host:8786, or `local`."""
+    """Address of a running Dask scheduler, such as tcp://host:8786, or `local`."""
     shared_store: bool = False
-    """Let the workers of the cluster write the results; all must see the folder."""
+    """Let the workers of the cluster write the results; all of them must see the folder."""
     run_timeout: float | None = None
-    """Seconds after which a run counts as failed and its process is ended."""
-    trust: bool = False
-    """Let the spec name code that lies neither beside it nor in the current folder."""
+    """Number of seconds after which a run counts as failed and its process is ended."""
+    code: Annotated[list[Path] | None, Parameter(name="--import")] = None
+    """A Python file with code that you trust; may be given several times. The experiment refers
+    to what agents.py defines as `agents:NAME`. No other code is ever executed."""
     quiet: bool = False
-    """Plain lines instead of bars."""
+    """Print plain lines instead of a progress bar."""
 
-    def options(self) -> dict[str, Any]:
-        """The arguments of `execute`."""
-        from upriver.experiments.progress import reporter
+    def load(self, experiment: str) -> Experiment:
+        """Import the files of code and read the experiment."""
+        from upriver.experiments import import_code, load
+
+        for path in self.code or ():
+            import_code(path)
+        return load(experiment)
+
+    def for_execute(self) -> dict[str, Any]:
+        """Return the arguments of `execute`."""
+        from upriver.experiments.progress import make_reporter
 
         return {
             "jobs": self.jobs,
             "cluster": self.cluster,
             "shared_store": self.shared_store,
             "run_timeout": self.run_timeout,
-            "reporter": reporter(self.quiet),
+            "reporter": make_reporter(self.quiet),
         }
 
 
-USUALLY = How()
+DEFAULTS = Options()
 
 
-def run(experiment: str, *, out: Path | None = None, how: How = USUALLY) -> int:
-    """Run an experiment; what is stored already is not run again.
+def run(experiment: str, *, out: Path | None = None, options: Options = DEFAULTS) -> int:
+    """Play the runs of an experiment that are not stored yet.
 
     **Example:** `upriver run quick --out results/quick --jobs 2`
 
     Parameters
     ----------
     experiment
-        A name of the catalogue (see `upriver list`), or a TOML file.
+        A name of the catalogue (`upriver list` shows them), or a TOML file.
     out
-        The results folder; results/NAME if absent.
+        The results folder. The default is results/NAME.
     """
-    from upriver.experiments import execute, load
+    from upriver.experiments import execute
 
-    spec = load(experiment, how.trust)
+    spec = options.load(experiment)
     folder = out or Path("results") / spec.name
-    outcome = guarded(lambda: execute(spec, folder, **how.options()), folder)
-    return summarise(outcome, folder)
+    outcome = keep_on_interrupt(lambda: execute(spec, folder, **options.for_execute()), folder)
+    return print_outcome(outcome, folder)
 
 
-def guarded(work: Callable[[], Any], folder: Path) -> Any:
-    """Do the work; on Ctrl-C say that nothing is lost and how to go on."""
+def keep_on_interrupt(work: Callable[[], Any], folder: Path) -> Any:
+    """Do the work; on Ctrl-C say that finished runs are kept and how to continue."""
     try:
         return work()
     except KeyboardInterrupt:
@@ -82,16 +91,14 @@ def guarded(work: Callable[[], Any], folder: Path) -> Any:
         raise
 
 
-def summarise(outcome: Outcome, folder: Path) -> int:
-    """Say what became of the runs; the exit code."""
+def print_outcome(outcome: Outcome, folder: Path) -> int:
+    """Print what became of the runs, and return the exit code."""
     print(
         f"{outcome.total} runs in {folder}: {outcome.stored} were stored, {outcome.ran} ran, "
         f"{len(outcome.failed)} failed"
     )
     for sentence in outcome.broken:
-        print(
-            f"upriver: {sentence}; it was left alone: move it away and run again", file=sys.stderr
-        )
+        print(f"upriver: {sentence}; move the file away and run again", file=sys.stderr)
     if outcome.failed:
         run, error = outcome.failed[0]
         print(

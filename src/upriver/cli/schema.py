@@ -1,4 +1,4 @@
-"""`upriver schema`: what an experiment file may hold, for editors."""
+"""`upriver schema`: write the JSON schema of experiment files, for editors."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from pathlib import Path
 
 
 def schema(*, out: Path | None = None) -> int:
-    """Write the JSON schema of experiment files: an editor completes and checks names with it.
+    """Write the JSON schema of experiment files, with which an editor completes and checks names.
 
     **Example:** `upriver schema --out upriver.schema.json`
 
     Parameters
     ----------
     out
-        The file; printed if absent. A spec names it in its first line: #:schema FILE
+        The file to write; without it the schema is printed. An experiment file names it in its
+        first line: #:schema FILE
     """
-    from upriver.experiments.schema import schema as made
+    from upriver.experiments.spec import schema as make_schema
 
-    text = json.dumps(made(), indent=1) + "\n"
+    text = json.dumps(make_schema(), indent=1) + "\n"
     if out is None:
         print(text, end="")
-    else:
-        try:
-            out.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise ValueError(f"cannot write {out}: {error.strerror}") from error
+        return 0
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"cannot write {out}: {error.strerror}") from error
     return 0

@@ -1,4 +1,4 @@
-"""`upriver table`: the numbers of a results folder."""
+"""`upriver table`: print the numbers of a results folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from upriver.results.analysis import Row, Sample
+    from upriver.results.runs import Sample
+    from upriver.results.statistics import Row
 
 Format = Literal["text", "csv", "markdown"]
 COLUMNS = (
@@ -24,58 +25,64 @@ def table(
     out: Path | None = None,
     against: str | None = None,
 ) -> int:
-    """Print totals over all episodes: mean, sd, interquartile mean, 95% interval.
+    """Print the total over all episodes of each agent: mean, sd, interquartile mean, 95% interval.
 
-    *lost* is regret in episodes of optimal play; *locked in* the share of the runs whose last
-    tenth is worth under half of the optimum, with its exact 95% interval.
+    The column *lost* is the regret in episodes of optimal play. The column *locked in* is the
+    share of runs whose last tenth is worth less than half of the optimum, with its exact 95%
+    interval.
 
     **Example:** `upriver table results/quick --of regret --format markdown`
 
     Parameters
     ----------
     folder
-        A results folder.
+        A results folder, as `upriver run` or `upriver tune` writes it.
     of
         What is summed: rewards received, exact values, or exact regret.
     format
-        text, csv (every digit) or markdown.
+        text, csv (with all digits) or markdown.
     out
-        A file instead of the terminal.
+        The file to write; without it the table is printed.
     against
-        An agent: every other is compared with it by the mean difference over common seeds and its
-        95% interval, instead of by its own mean.
+        The label of an agent. Every other agent is then compared with it by the mean difference
+        over common seeds, with a 95% interval.
     """
     from upriver.mdp.writing import write_file
-    from upriver.results.analysis import load_runs, natural, samples_of, summary
-    from upriver.results.runs import failures_of, store_of, told
-    from upriver.results.tables import as_csv, as_markdown, as_text
+    from upriver.results.runs import (
+        describe_failures,
+        find_store,
+        natural_key,
+        read_failures,
+        read_results,
+    )
+    from upriver.results.statistics import summarize
+    from upriver.results.tables import to_csv, to_markdown, to_text
 
-    problems: list[str] = []
-    samples = samples_of(load_runs(folder, problems=problems))
-    samples.sort(key=lambda sample: natural(sample.env))
+    results = read_results(folder)
+    samples = sorted(results.samples, key=lambda sample: natural_key(sample.env))
     if against is not None:
-        head, *body = differences(samples, against, of)
+        head, *body = compare_with(samples, against, of)
     else:
-        rows = summary(samples, of)
-        head, *body = [COLUMNS, *rows] if format == "csv" else as_cells(rows)
+        rows = summarize(samples, of)
+        head, *body = [COLUMNS, *rows] if format == "csv" else to_cells(rows)
     if format == "csv":
-        text = as_csv(head, body)
+        text = to_csv(head, body)
     else:
-        text = {"text": as_text, "markdown": as_markdown}[format]([head, *body], words=2)
+        text = {"text": to_text, "markdown": to_markdown}[format]([head, *body], words=2)
     if out is None:
         print(text, end="")
     else:
         write_file(out, text)
-    for sentence in problems:
-        print(f"upriver: {sentence}; it was left alone and left out", file=sys.stderr)
-    failures = failures_of(store_of(folder))
+    for sentence in results.problems:
+        print(f"upriver: {sentence}; it was left out", file=sys.stderr)
+    failures = read_failures(find_store(folder))
     if failures:
-        print(f"upriver: {told(failures)}; not in the table", file=sys.stderr)
-    return 1 if problems or failures else 0
+        print(f"upriver: {describe_failures(failures)}; not in the table", file=sys.stderr)
+    return 1 if results.problems or failures else 0
 
 
-def as_cells(rows: list[Row]) -> list[list[str]]:
-    """Rounded for reading; the setting only where it is needed to tell two rows apart."""
+def to_cells(rows: list[Row]) -> list[list[str]]:
+    """Return rounded rows; the setting only where two rows have the same label."""
     names = [(r.env, r.agent) for r in rows]
     head = ["environment", "agent", "runs", "episodes", "mean ± sd", "95% interval", "IQM", "lost",
             "locked in"]  # fmt: skip
@@ -96,10 +103,10 @@ def as_cells(rows: list[Row]) -> list[list[str]]:
     return [head, *body]
 
 
-def differences(samples: list[Sample], agent: str, of: str) -> list[list[str]]:
-    """Every sample minus that of one agent on the same environment and seeds."""
-    from upriver.experiments.names import unknown
-    from upriver.results.analysis import paired_difference
+def compare_with(samples: list[Sample], agent: str, of: str) -> list[list[str]]:
+    """Return every sample minus that of one agent on the same environment and seeds."""
+    from upriver.experiments.registry import unknown
+    from upriver.results.statistics import paired_difference
 
     names = sorted({s.agent for s in samples})
     if agent not in names:

@@ -1,11 +1,11 @@
-"""`upriver tune`: the declared grids, on tuning seeds."""
+"""`upriver tune`: choose the settings of each agent on tuning seeds."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from upriver.cli.run import USUALLY, How, guarded, summarise
+from upriver.cli.run import DEFAULTS, Options, keep_on_interrupt, print_outcome
 
 
 def tune(
@@ -15,36 +15,37 @@ def tune(
     runs: int = 10,
     shared: bool = False,
     widen: int = 0,
-    how: How = USUALLY,
+    options: Options = DEFAULTS,
 ) -> int:
-    """Choose each agent's numbers over its grid; writes tuned.toml, which `run` accepts.
+    """Choose each agent's settings from its grid and write tuned.toml, which `run` accepts.
 
-    Tuning seeds never overlap the seeds of an experiment. The best mean cumulative exact value
-    wins; every grid point, with its interval, is kept in grid.csv.
+    Tuning seeds never overlap the seeds of an experiment. The highest mean cumulative exact value
+    wins; grid.csv has every grid point with its interval.
 
     **Example:** `upriver tune quick --runs 5`, then `upriver run tuning/quick/tuned.toml`
 
     Parameters
     ----------
     experiment
-        A name of the catalogue (see `upriver list`), or a TOML file.
+        A name of the catalogue (`upriver list` shows them), or a TOML file.
     out
-        Where to write; tuning/NAME if absent.
+        The folder to write to. The default is tuning/NAME.
     runs
-        Tuning seeds for each grid point.
+        Number of tuning seeds for each grid point.
     shared
-        One choice for all environments instead of one for each.
+        Make one choice for all environments instead of one for each.
     widen
-        Steps beyond the edge of a grid: taken one at a time, from the best point, while each is
-        better than the last.
+        Number of steps beyond the edge of a grid. They are taken one at a time from the best
+        point, as long as each is better than the last.
     """
     from upriver import tuning
-    from upriver.experiments import load
 
-    spec = load(experiment, how.trust)
+    spec = options.load(experiment)
     folder = out or Path("tuning") / spec.name
-    tuned = guarded(lambda: tuning.tune(spec, folder, runs, shared, widen, **how.options()), folder)
-    code = summarise(tuned.outcome, folder / "runs")
+    tuned = keep_on_interrupt(
+        lambda: tuning.tune(spec, folder, runs, shared, widen, **options.for_execute()), folder
+    )
+    code = print_outcome(tuned.outcome, folder / "runs")
     for p in tuned.points:
         if p.chosen:
             numbers = ", ".join(f"{k} = {v}" for k, v in p.numbers.items()) or "nothing to tune"
@@ -52,5 +53,5 @@ def tune(
     for sentence in tuned.warnings:
         print(f"warning: {sentence}", file=sys.stderr)
     if code == 0:
-        print(f"chosen numbers: {folder / 'tuned.toml'}; every point: {folder / 'grid.csv'}")
+        print(f"chosen settings: {folder / 'tuned.toml'}; every point: {folder / 'grid.csv'}")
     return code

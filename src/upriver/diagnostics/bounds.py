@@ -1,4 +1,4 @@
-"""lambda_k, beta_k and the regret bound of Theorem 1 with every constant written out.
+"""Evaluate lambda_k, beta_k and the regret bound of Theorem 1 with every constant written out.
 
 The proof bounds the regret by c_Q H beta_K sqrt(T Sigma) + H sqrt(2 T log(2/delta)), where T = K H
 and Sigma bounds the sum of max ||varphi||^2_{A_k^-1} over all steps. As printed: c_Q = 2, beta_K of
@@ -13,14 +13,14 @@ from __future__ import annotations
 from math import inf, log, sqrt
 from typing import NamedTuple
 
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mnl.radii import Evidence, corrected_radius, lemma1_radius, theory_regularization
 
 
-@displayed
+@add_repr
 class Bounds(NamedTuple):
-    """What Lemma 1 and Theorem 1 say about K episodes, for one value of kappa."""
+    """Lemma 1 and Theorem 1 for K episodes and one value of kappa."""
 
     kappa: float
     regularization: float
@@ -39,18 +39,37 @@ class Bounds(NamedTuple):
     """The least number of episodes at which the corrected bound is below K H."""
 
 
-def usable(kappa: float) -> float:
-    """kappa as a radius takes it, strictly between 0 and 1."""
+def clip_kappa(kappa: float) -> float:
+    """Clip kappa to the open interval (0, 1), which a radius needs."""
     return min(max(kappa, 1e-300), 1.0 - 1e-12)
+
+
+def check_delta(delta: float) -> None:
+    """Refuse a level that is not a probability."""
+    if not 0.0 < delta < 1.0:
+        raise ValueError(f"delta is {delta!r}; it must lie strictly between 0 and 1")
 
 
 def theorem1(
     features: Features, kappa: float, theta_bound: float, n_episodes: int, delta: float
 ) -> Bounds:
-    """lambda_K, beta_K and the regret bound for K = n_episodes at level delta."""
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta is {delta!r}; it must lie strictly between 0 and 1")
-    kappa, trivial = usable(kappa), float(n_episodes) * features.task.horizon
+    """Evaluate lambda_K, beta_K (Lemma 1) and the regret bound (Theorem 1) at K = n_episodes.
+
+    Parameters
+    ----------
+    features
+        The feature map: H, U, d and L_varphi.
+    kappa
+        The constant of Assumption 3.
+    theta_bound
+        L_theta.
+    n_episodes
+        K.
+    delta
+        The bounds hold with probability 1 - delta.
+    """
+    check_delta(delta)
+    kappa, trivial = clip_kappa(kappa), float(n_episodes) * features.task.horizon
     evidence = worst_evidence(features, n_episodes)
     bound = corrected_regret(features, kappa, theta_bound, n_episodes, delta)
     return Bounds(
@@ -67,18 +86,16 @@ def theorem1(
 
 
 def worst_evidence(features: Features, k: int) -> Evidence:
-    """What a radius sees before episode k, with lambda_k of Theorem 1 and the largest det A_k."""
+    """Return the largest evidence that a radius can meet before episode k, with lambda_k."""
     task, d, big = features.task, features.formal_dimension, features.norm_bound
     assert d is not None
     lam = theory_regularization(features)(k)
     ratio = d * log(1.0 + (k - 1.0) * task.horizon * task.max_successors * big**2 / (d * lam))
-    return Evidence(
-        k, task.horizon, task.n_states, task.max_successors, d, big, lam, ratio
-    )  # fmt: skip
+    return Evidence(k, task.horizon, task.n_states, task.max_successors, d, big, lam, ratio)
 
 
 def potential_bound(features: Features, n_episodes: float, regularization: float) -> float:
-    """2 H d log(1 + K H U L_varphi^2 / (d lambda)), which the elliptical potential stays below."""
+    """Return 2 H d log(1 + K H U L_varphi^2 / (d lambda)), a bound of the elliptical potential."""
     task, d = features.task, features.dimension
     total = n_episodes * task.horizon * task.max_successors * features.norm_bound**2
     return 2.0 * task.horizon * d * log(1.0 + total / (d * regularization))
@@ -87,7 +104,7 @@ def potential_bound(features: Features, n_episodes: float, regularization: float
 def printed_regret(
     features: Features, kappa: float, theta_bound: float, k: int, delta: float
 ) -> float:
-    """2 H beta_K(delta/2K) sqrt(2 T H d log(1 + K H U L^2)) + H sqrt(2 T log(2/delta))."""
+    """Return 2 H beta_K(delta/2K) sqrt(2 T H d log(1 + K H U L^2)) + H sqrt(2 T log(2/delta))."""
     task, d = features.task, features.formal_dimension
     assert d is not None
     beta = lemma1_radius(kappa, theta_bound, delta / (2.0 * k))(worst_evidence(features, k))
@@ -98,9 +115,9 @@ def printed_regret(
 def corrected_regret(
     features: Features, kappa: float, theta_bound: float, k: int, delta: float
 ) -> float:
-    """3 H max_k beta_k(delta/2) sqrt(T Sigma) + H sqrt(2 T log(2/delta))."""
+    """Return 3 H max_k beta_k(delta/2) sqrt(T Sigma) + H sqrt(2 T log(2/delta))."""
     radius = corrected_radius(kappa, theta_bound, delta / 2.0)
-    # beta_k need not grow with k while lambda_k does, so it is looked at all along the way
+    # beta_k need not grow with k while lambda_k does, so its maximum is taken along the way
     along = {1, k, *(min(2**i, k) for i in range(k.bit_length()))}
     beta = max(radius(worst_evidence(features, i)) for i in along)
     potential = potential_bound(features, float(k), theory_regularization(features)(1))
@@ -108,13 +125,13 @@ def corrected_regret(
 
 
 def regret(horizon: int, k: int, width: float, potential: float, delta: float) -> float:
-    """H width sqrt(T potential) + H sqrt(2 T log(2/delta)), T = K H."""
+    """Return H width sqrt(T potential) + H sqrt(2 T log(2/delta)), T = K H."""
     steps = float(k) * horizon
     return horizon * (width * sqrt(steps * potential) + sqrt(2.0 * steps * log(2.0 / delta)))
 
 
 def first_useful(features: Features, kappa: float, theta_bound: float, delta: float) -> float:
-    """The least K with corrected_regret(K) < K H, to three digits; inf beyond 2^900."""
+    """Return the least K with corrected_regret(K) < K H, to three digits; inf beyond 2^900."""
     if features.norm_bound == 0.0:
         return inf
     horizon = features.task.horizon

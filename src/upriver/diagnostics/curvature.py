@@ -1,6 +1,6 @@
-"""kappa of Assumption 3: how flat the likelihood can be, at theta* and over a ball.
+"""Compute kappa of Assumption 3, at theta* and over a ball of parameters.
 
-For z = varphi theta within a group, P_i P_j = exp(z_i + z_j - 2 log sum exp z). Its logarithm is
+For z = varphi theta within a pair (s, a), P_i P_j = exp(z_i + z_j - 2 log sum exp z). Its log is
 concave in theta, so over the ball ||theta|| <= L_theta the infimum lies on the sphere, and moving
 to the minimiser of the linearisation never makes it larger. Over all of R^d, which is what the
 assumption is printed with, the infimum is 0 as soon as two successors differ in their features.
@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from upriver.checks import Array, nonnegative_number
-from upriver.diagnostics.shape import stacks
-from upriver.display import displayed
+from upriver.diagnostics.realizability import stacks
+from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import Task
 
@@ -25,14 +25,16 @@ CERTIFY_UP_TO = 128  # successors up to which the bound looks at pairs
 CHUNK = 2_000_000  # numbers in one batch of starting points
 
 
-@displayed
+@add_repr
 class Kappa(NamedTuple):
+    """The smallest product P(s')P(s''), or the smallest curvature, and its place."""
+
     value: float
     where: tuple[int, int, int, int]
     """(s, a, s', s'') of the smallest product."""
 
 
-@displayed
+@add_repr
 class BallKappa(NamedTuple):
     """kappa over ||theta|| <= radius: certified <= the infimum <= found."""
 
@@ -50,15 +52,15 @@ class BallKappa(NamedTuple):
 
 
 def kappa_at(task: Task, prob: Array) -> Kappa | None:
-    """The smallest P(s')P(s'') of two successors of one (s, a); prob (1 | H, n).
+    """Return the smallest P(s')P(s'') of two successors of one (s, a); prob is (1 | H, n).
 
-    None where every (s, a) has one successor: then nothing is to be learned.
+    It is None where every (s, a) has one successor: then nothing is to be learned.
     """
-    group = np.repeat(np.arange(len(task.sizes)), task.sizes)
+    pair_of_row = np.repeat(np.arange(len(task.sizes)), task.sizes)
     best: Kappa | None = None
     several = np.flatnonzero(task.sizes > 1)
     for p in prob if len(several) else ():
-        order = np.lexsort((p, group))
+        order = np.lexsort((p, pair_of_row))
         low, next_low = order[task.indptr[several]], order[task.indptr[several] + 1]
         product = p[low] * p[next_low]
         i = int(np.argmin(product))
@@ -70,7 +72,7 @@ def kappa_at(task: Task, prob: Array) -> Kappa | None:
 
 
 def kappa_over_ball(features: Features, theta_bound: float) -> BallKappa | None:
-    """kappa over the ball of radius L_theta: the worst theta found, and a certified lower bound.
+    """Search kappa over the ball of radius L_theta, and certify a lower bound.
 
     Certificate: log P_i P_j = -2 log sum_u exp((varphi_u - (varphi_i + varphi_j)/2)^T theta), and
     each exponent is at most L_theta ||varphi_u - (varphi_i + varphi_j)/2||.
@@ -78,13 +80,13 @@ def kappa_over_ball(features: Features, theta_bound: float) -> BallKappa | None:
     radius = nonnegative_number("theta_bound", theta_bound)
     found, certified = np.inf, np.inf
     worst: tuple[int, Array] | None = None
-    for groups, gram in distinct_grams(features):
+    for pairs, gram in distinct_grams(features):
         certified = min(certified, certify(gram, radius))
         for part in np.array_split(np.arange(len(gram)), pieces(gram)):
             if len(part):
                 product, at, push = search(gram[part], radius)
                 if product < found:
-                    found, worst = product, (int(groups[part[at]]), push)
+                    found, worst = product, (int(pairs[part[at]]), push)
     if worst is None:
         return None
     task = features.task
@@ -98,7 +100,7 @@ def kappa_over_ball(features: Features, theta_bound: float) -> BallKappa | None:
 
 
 def curvature_at(features: Features, prob: Array) -> Kappa | None:
-    """The largest c with Hessian >= c (Gram increment) at every (s, a), on the increment's range.
+    """Return the largest c with Hessian >= c (Gram increment) at every (s, a), on its range.
 
     With varphi = A S B^T its singular value decomposition, that is the smallest eigenvalue of
     A^T (diag P - P P^T) A. It takes the place of kappa at a given theta, is never below it where a
@@ -106,7 +108,7 @@ def curvature_at(features: Features, prob: Array) -> Kappa | None:
     """
     task = features.task
     best: Kappa | None = None
-    for groups, rows in stacks(features):
+    for pairs, rows in stacks(features):
         gram = rows @ rows.transpose(0, 2, 1)
         size, basis = np.linalg.eigh(gram)
         kept = size > 1e-10 * np.maximum(size[:, -1:], 1e-300)
@@ -114,7 +116,7 @@ def curvature_at(features: Features, prob: Array) -> Kappa | None:
             continue
         basis = basis * kept[:, None, :]
         for step in prob:
-            p = step[task.indptr[groups, None] + np.arange(rows.shape[1])]
+            p = step[task.indptr[pairs, None] + np.arange(rows.shape[1])]
             covariance = p[:, :, None] * np.eye(rows.shape[1]) - p[:, :, None] * p[:, None, :]
             inner = basis.transpose(0, 2, 1) @ covariance @ basis
             inner += ~kept[:, :, None] * np.eye(rows.shape[1])  # outside the range: out of the way
@@ -122,30 +124,30 @@ def curvature_at(features: Features, prob: Array) -> Kappa | None:
             smallest[~kept.any(axis=1)] = np.inf
             i = int(np.argmin(smallest))
             if best is None or smallest[i] < best.value:
-                s, a = divmod(int(groups[i]), task.n_actions)
+                s, a = divmod(int(pairs[i]), task.n_actions)
                 best = Kappa(max(float(smallest[i]), 0.0), (s, a, 0, 0))
     return best
 
 
 def distinct_grams(features: Features) -> Iterator[tuple[Array, Array]]:
-    """(groups (m,), inner products (m, U, U) of rows minus the first), equal ones once."""
-    for groups, rows in stacks(features):
+    """Yield (pairs (m,), inner products (m, U, U) of rows minus the first), equal ones once."""
+    for pairs, rows in stacks(features):
         if rows.shape[1] < 2:
             continue
         centred = rows - rows[:, :1]
         gram = centred @ centred.transpose(0, 2, 1)
         _, first = np.unique(np.round(gram.reshape(len(gram), -1), 12), axis=0, return_index=True)
-        yield groups[first], gram[first]
+        yield pairs[first], gram[first]
 
 
 def pieces(gram: Array) -> int:
-    """In how many batches to search, so that memory stays small."""
+    """Return the number of batches of the search, so that memory stays small."""
     m, u = gram.shape[:2]
     return max(1, int(m * len(starting_points(u)) * u // CHUNK))
 
 
 def starting_points(u: int) -> Array:
-    """(p, U) coefficients of the first directions: one successor up or down, then pairs if few."""
+    """Return coefficients (p, U) of the first directions: single successors, and pairs if few."""
     one = np.eye(u) - 1.0 / u
     points = [one, -one]
     if u <= PAIRS_UP_TO:
@@ -155,7 +157,7 @@ def starting_points(u: int) -> Array:
 
 
 def search(gram: Array, radius: float) -> tuple[float, int, Array]:
-    """(smallest product, which group, coefficients (U,) of theta): linearise, jump, repeat."""
+    """Minimise by linearising and jumping; return the product, its pair, coefficients of theta."""
     u = gram.shape[1]
     slope = np.broadcast_to(starting_points(u), (len(gram), len(starting_points(u)), u)).copy()
     lowest = np.full(slope.shape[:2], np.inf)
@@ -182,7 +184,7 @@ def search(gram: Array, radius: float) -> tuple[float, int, Array]:
 
 
 def certify(gram: Array, radius: float) -> float:
-    """A lower bound of every product over the ball, from inner products (m, U, U)."""
+    """Return a lower bound of every product over the ball, from inner products (m, U, U)."""
     u = gram.shape[1]
     square = np.einsum("gii->gi", gram)
     if u > CERTIFY_UP_TO:  # one successor at a time: P_i >= 1 / sum_u exp(radius ||u - i||)

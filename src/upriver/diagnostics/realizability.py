@@ -1,21 +1,23 @@
-"""Is the true MDP an MNL model of these features (Assumption 1), and with which core theta*?
+"""Find theta* of Assumption 1, which the paper calls the transition core, and describe features.
 
-Within a group (s, a) the model says log P(s')/P(ref) = (varphi(s') - varphi(ref))^T theta*, linear
+Within a pair (s, a), eq. (1) says log P(s')/P(ref) = (varphi(s') - varphi(ref))^T theta*: linear
 equations of which theta* is the minimum-norm solution. They are solved block by block, so nothing
 larger than a block of features is ever dense.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import Array, check_covers
-from upriver.display import displayed
+from upriver.checks import Array
+from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
+from upriver.mdp.validation import check_covers
 from upriver.mnl.fit import fit_mnl
 
 TOLERANCE = 1e-8  # largest error of a log-odds, relative, at which the equations count as solved
@@ -23,9 +25,9 @@ RIDGES = (1e-8, 1e-6, 1e-4)  # the least ridge at which the projection is found
 DENSE_LIMIT = 40_000_000  # entries of dense blocks beyond which an iterative solver takes over
 
 
-@displayed
+@add_repr
 class Core(NamedTuple):
-    """The transition core: theta* where the MDP is realizable, else its projection."""
+    """theta* where the MDP is realizable, else its projection."""
 
     theta: Array
     """(1 | H, d) theta*, the one of least norm; or the minimiser of the mean KL divergence."""
@@ -46,7 +48,7 @@ class Core(NamedTuple):
 
 
 def true_probabilities(mdp: FiniteMDP, task: Task) -> Array:
-    """(1 | H, n) the true probability of every triple of `task`, 0 where it cannot happen."""
+    """Return the true probability of every triple of `task`, (1 | H, n); 0 if it is impossible."""
     known = mdp.true_task
     if (task.n_states, task.n_actions) != (known.n_states, known.n_actions):
         raise ValueError(
@@ -60,13 +62,13 @@ def true_probabilities(mdp: FiniteMDP, task: Task) -> Array:
 
 
 def triple_keys(task: Task) -> Array:
-    """(n,) one ascending number per triple."""
+    """Return one ascending number per triple, (n,)."""
     s, a, s2 = task.triples
     return (s * task.n_actions + a) * task.n_states + s2
 
 
 def forbidden_successor(task: Task, prob: Array) -> tuple[int, int, int] | None:
-    """The first declared successor that has probability 0 at some step, as (s, a, s')."""
+    """Return the first declared successor (s, a, s') with probability 0 at some step, or None."""
     zero = (prob <= 0.0).any(axis=0)
     if not zero.any():
         return None
@@ -76,14 +78,14 @@ def forbidden_successor(task: Task, prob: Array) -> tuple[int, int, int] | None:
 
 
 def softmax_rows(task: Task, logits: Array) -> Array:
-    """(..., n) logits to probabilities within each group; eq. (1)."""
+    """Return the probabilities of logits (..., n) within each pair (s, a); eq. (1)."""
     top = np.repeat(task.by_pair(logits, np.maximum), task.sizes, axis=-1)
     weights = np.exp(logits - top)
     return weights / np.repeat(task.by_pair(weights), task.sizes, axis=-1)
 
 
 def find_core(mdp: FiniteMDP, features: Features) -> Core:
-    """theta* by minimum-norm least squares; the KL projection where that is not the truth.
+    """Find theta* by minimum-norm least squares; the KL projection where there is no theta*.
 
     The projection minimises the mean over (s, a) of KL(P(. | s, a), P_theta(. | s, a)), with a
     ridge just large enough for a minimiser to exist.
@@ -105,7 +107,7 @@ def find_core(mdp: FiniteMDP, features: Features) -> Core:
 
 
 def theta_star(mdp: FiniteMDP, features: Features) -> Array:
-    """(1 | H, d) theta*, or one sentence on why there is none."""
+    """Return theta*, (1 | H, d), or raise a ValueError that says why there is none."""
     core = find_core(mdp, features)
     if core.forbidden is not None:
         s, a, s2 = core.forbidden
@@ -116,19 +118,19 @@ def theta_star(mdp: FiniteMDP, features: Features) -> Array:
     if not core.realizable:
         h, s, a = core.where
         raise ValueError(
-            f"no theta* gives these transitions: the best core is off by {core.error:.3g} in total "
-            f"variation at (h={h}, s={s}, a={a}); use richer features, such as one-hot"
+            f"no theta* gives these transitions: the best theta is off by {core.error:.3g} in "
+            f"total variation at (h={h}, s={s}, a={a}); use richer features, such as one-hot"
         )
     return core.theta
 
 
 def first_rows(task: Task) -> Array:
-    """(n,) the first row of each triple's group."""
+    """Return the first row of the pair of each triple, (n,)."""
     return np.repeat(task.indptr[:-1], task.sizes)
 
 
 def differences(features: Features, theta: Array) -> Array:
-    """(C, n) (varphi(s') - varphi(ref))^T theta for each of C cores."""
+    """Return (varphi(s') - varphi(ref))^T theta for each of C parameters, (C, n)."""
     logits = np.asarray(features.matrix @ theta.T).T
     return logits - logits[:, first_rows(features.task)]
 
@@ -136,7 +138,7 @@ def differences(features: Features, theta: Array) -> Array:
 def largest_error(
     task: Task, prob: Array, features: Features, theta: Array
 ) -> tuple[float, tuple[int, int, int]]:
-    """The largest total-variation error over (h, s, a), and where it is."""
+    """Return the largest total-variation error over (h, s, a), and its place."""
     gap = np.abs(prob - softmax_rows(task, differences(features, theta)))
     error = 0.5 * task.by_pair(gap)
     h, g = np.unravel_index(int(np.argmax(error)), error.shape)
@@ -144,19 +146,21 @@ def largest_error(
 
 
 def least_squares(features: Features, odds: Array) -> tuple[Array, int | None]:
-    """(theta (C, d), rank): minimum-norm solution of differences(theta) = odds (C, n)."""
+    """Return the minimum-norm solution (C, d) of differences(theta) = odds (C, n), and the rank."""
     task, layout = features.task, features.layout
     matrix = features.matrix - features.matrix[first_rows(task)]
-    if features.spread:  # own effects reach any odds; the least norm is a ridge on the shared ones
+    if features.spread:
+        # triple effects reach any odds; the least norm is a ridge on the shared effects
         own = features.matrix[:, features.n_shared :]
-        x = matrix[:, : features.n_shared].toarray() / layout.own
-        y = (odds - odds[:, first_rows(task)]) / layout.own
+        x = matrix[:, : features.n_shared].toarray() / layout.triple_scale
+        y = (odds - odds[:, first_rows(task)]) / layout.triple_scale
         shared = np.linalg.solve(np.eye(x.shape[1]) + x.T @ x, x.T @ y.T)
-        return np.hstack([shared.T, (y - shared.T @ x.T) @ (own / layout.own)]), own.shape[1]
+        effects = (y - shared.T @ x.T) @ (own / layout.triple_scale)
+        return np.hstack([shared.T, effects]), own.shape[1]
     if not sparse.issparse(matrix):
         solution, rank = pseudo_solve(matrix[None], odds.T[None])
         return np.ascontiguousarray(solution[0].T), int(rank[0])
-    row_block = np.repeat(layout.block, task.sizes)
+    row_block = np.repeat(layout.pairs["block"][:-1], task.sizes)
     n_rows = np.bincount(row_block[row_block >= 0], minlength=len(layout.size))
     area = n_rows * layout.size.astype(np.int64)
     if area.sum() > DENSE_LIMIT:
@@ -187,7 +191,7 @@ def least_squares(features: Features, odds: Array) -> tuple[Array, int | None]:
 
 
 def pseudo_solve(system: Array, target: Array) -> tuple[Array, Array]:
-    """Minimum-norm x (B, m, C) of system (B, r, m) x = target (B, r, C), and the ranks (B,)."""
+    """Return the minimum-norm x of system (B, r, m) x = target (B, r, C), and the ranks (B,)."""
     if 0 in system.shape:
         return np.zeros((len(system), system.shape[2], target.shape[2])), np.zeros(len(system), int)
     left, size, right = np.linalg.svd(system, full_matrices=False)
@@ -199,10 +203,75 @@ def pseudo_solve(system: Array, target: Array) -> tuple[Array, Array]:
 
 
 def project(features: Features, prob: Array) -> Array:
-    """(C, d) argmin over theta of the mean KL(P, P_theta), by maximum likelihood on P as counts."""
+    """Minimise the mean KL(P, P_theta) by maximum likelihood with P as counts; theta is (C, d)."""
     for ridge in RIDGES:
         try:
             return np.array([fit_mnl(features, p, ridge).theta for p in prob])
         except (RuntimeError, ValueError):
             continue
     raise RuntimeError("the KL projection did not converge; rescale the features")
+
+
+@add_repr
+class Shape(NamedTuple):
+    """Properties of a feature map that do not depend on the true transitions."""
+
+    max_successors: int
+    """U, the largest reachable set."""
+    dimension: int
+    """The number of stored columns, those that a triple uses."""
+    formal_dimension: int
+    """d of the formulas."""
+    rank: int | None
+    """Rank of the differences within pairs (s, a): learnable directions; None if unknown."""
+    norm_bound: float
+    """L_varphi as given."""
+    best_norm_bound: float
+    """L_varphi after subtracting the best successor's row in each pair (Remark 1)."""
+    best_reference: Array
+    """(S*A,) position of that successor within its pair, as `features.recentre` takes it."""
+    zero_successor: bool
+    """Whether every pair has a successor with the zero vector, as Lemma 1 needs."""
+
+
+def stacks(features: Features) -> Iterator[tuple[Array, Array]]:
+    """Yield (pairs (m,), rows (m, U, w)): the features of pairs with U successors, w columns."""
+    layout, sizes = features.layout, features.task.sizes
+    width = layout.pairs["n_columns"][:-1]
+    shapes = np.stack([sizes, width], axis=1)
+    for u, w in np.unique(shapes[sizes > 0], axis=0):
+        pairs = np.flatnonzero((sizes == u) & (width == w))
+        cells = layout.pairs["first_value"][pairs, None] + np.arange(u * w)
+        rows = layout.values[cells].reshape(len(pairs), u, w)
+        if layout.triple_scale:  # triple effects are not packed
+            own = np.broadcast_to(layout.triple_scale * np.eye(u)[:, 1:], (len(pairs), u, u - 1))
+            rows = np.concatenate([rows, own], axis=2)
+        yield pairs, rows
+
+
+def shape_of(features: Features) -> Shape:
+    """Compute U, d, rank and L_varphi before and after the best recentring (Remark 1)."""
+    task = features.task
+    best = 0.0
+    reference = np.zeros(len(task.sizes), np.int64)
+    zero = True
+    for pairs, rows in stacks(features):
+        gram = rows @ rows.transpose(0, 2, 1)
+        square = np.einsum("gii->gi", gram)
+        distance = square[:, :, None] + square[:, None, :] - 2.0 * gram
+        reach = distance.max(axis=2)
+        reference[pairs] = reach.argmin(axis=1)
+        best = max(best, float(reach.min(axis=1).max()))
+        zero = zero and bool((square.min(axis=1) <= 0.0).all())
+    assert features.formal_dimension is not None
+    rank = least_squares(features, np.zeros((1, task.n_triples)))[1]
+    return Shape(
+        max_successors=task.max_successors,
+        dimension=features.dimension,
+        formal_dimension=features.formal_dimension,
+        rank=rank,
+        norm_bound=features.norm_bound,
+        best_norm_bound=float(np.sqrt(max(best, 0.0))),
+        best_reference=reference,
+        zero_successor=zero,
+    )

@@ -1,10 +1,10 @@
-"""What an object says of itself, once: `repr` makes a line of it and a notebook a card.
+"""What an object says of itself: `repr` shows one line of it and a notebook shows a card.
 
-    @displayed
+    @add_repr
     class Run(NamedTuple):
         def card(self) -> Card: ...
 
-A class without `card` says what its fields hold, arrays by their shape.
+A class without the method `card` shows its fields, arrays by their shape.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import fields, is_dataclass
 from html import escape
 from typing import Any, NamedTuple, TypeVar
 
-LONGEST = 300
+MAX_LINE = 300
 """Characters of a line."""
-MOST_ROWS = 10
+MAX_ROWS = 10
 """Rows of a card's table."""
 
 Kind = TypeVar("Kind", bound=type[Any])
@@ -33,90 +33,83 @@ STYLE = """<style>
 .upriver th{font-weight:600;border-bottom:1px solid currentColor}
 .upriver .words{text-align:left}
 .upriver .more{opacity:.7;font-size:.92em}
-</style>"""  # colours are inherited: whatever the page is, light or dark, the card is too
+</style>"""  # colours are inherited, so that a card is light or dark as the page is
 
 
 class Card(NamedTuple):
-    """What there is to say of an object."""
+    """The facts and the table that an object displays."""
 
     facts: Mapping[str, Any] = {}
-    """In the order of their weight; a line ends where it would be too long."""
+    """{label: value}, the most important first; a line that is too long leaves out the last."""
     of: str = ""
-    """Its own name, or what it belongs to."""
+    """The name of the object, or of what it belongs to."""
     rows: Callable[[], Sequence[Mapping[str, Any]]] | None = None
-    """Makes the rows of its table, of which the card shows the first; a line needs none."""
+    """A function that makes the rows of the card's table; a line does not call it."""
     n_rows: int | None = None
-    """How many rows the table has, where `rows` does not make them all."""
-    most: int = MOST_ROWS
-    """How many rows the card shows."""
+    """The number of rows of the table, where `rows` does not make all of them."""
+    most: int = MAX_ROWS
+    """The number of rows that the card shows."""
     more: str = ""
-    """Where to look on."""
+    """A note below the table, such as which method has all rows."""
     brief: str = ""
-    """How another object's line names this one."""
+    """How the line of another object names this one."""
 
 
-def displayed(kind: Kind) -> Kind:
-    """A class whose objects have a line and a card."""
-    kind.__repr__ = line  # type: ignore[method-assign]
-    kind._repr_html_ = html
+def add_repr(kind: Kind) -> Kind:
+    """Give a class `__repr__` (one line) and `_repr_html_` (a card)."""
+    kind.__repr__ = format_line  # type: ignore[method-assign]
+    kind._repr_html_ = format_html
     return kind
 
 
-def card_of(thing: Any) -> Card:
-    return thing.card() if hasattr(thing, "card") else Card(fields_of(thing))
-
-
-def fields_of(thing: Any) -> dict[str, Any]:
-    """The fields of a dataclass or a named tuple that say something."""
+def make_card(thing: Any) -> Card:
+    """Return the card of an object; that of its fields where it has no method `card`."""
+    if hasattr(thing, "card"):
+        return thing.card()
     if is_dataclass(thing):
         names = [f.name for f in fields(thing) if f.repr]
     else:
         names = list(getattr(thing, "_fields", ()))
     found = {name: getattr(thing, name) for name in names}
-    said = {name.removeprefix("n_").replace("_", " "): x for name, x in found.items()}
-    return {name: x for name, x in said.items() if x is not None}
+    return Card({
+        name.removeprefix("n_").replace("_", " "): x for name, x in found.items() if x is not None
+    })  # fmt: skip
 
 
-def line(self: Any) -> str:
-    """At most 300 characters."""
-    card, name = card_of(self), type(self).__name__
-    text = f"{name}({f'{card.of}: ' if card.of else ''}"
-    said: list[str] = []
+def format_line(self: Any) -> str:
+    """Return one line of at most 300 characters."""
+    card = make_card(self)
+    text = f"{type(self).__name__}({f'{card.of}: ' if card.of else ''}"
+    phrases: list[str] = []
     for label, value in card.facts.items():
-        said.append(phrase(label, brief(value)))
-        if len(text) + sum(len(x) + 2 for x in said) > LONGEST - 5:
-            said[-1] = "..."
+        word = format_brief(value)  # a number stands before what it counts: 6 states
+        counts = word.isdigit() and label.endswith("s")
+        phrases.append(f"{word} {label}" if counts else f"{label} {word}")
+        if len(text) + sum(len(x) + 2 for x in phrases) > MAX_LINE - 5:
+            phrases[-1] = "..."
             break
-    text = text + ", ".join(said) + ")"
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 4]}...)"
+    text = text + ", ".join(phrases) + ")"
+    return text if len(text) <= MAX_LINE else f"{text[: MAX_LINE - 4]}...)"
 
 
-def phrase(label: str, value: str) -> str:
-    """A number of things stands before their name: 6 states, but horizon 24."""
-    counted = value.isdigit() and label.endswith("s")
-    return f"{value} {label}" if counted else f"{label} {value}"
-
-
-def brief(value: Any, most: int = 60) -> str:
-    """A value in a few characters."""
+def format_brief(value: Any, most: int = 60) -> str:
+    """Return a value in at most `most` characters; an array as its shape and type."""
     if value is None:
         return "–"
-    if isinstance(value, bool | str):
+    if isinstance(value, bool | str | int):
         text = str(value)
     elif hasattr(value, "ndim") and hasattr(value, "dtype"):
-        if value.ndim:
-            return "x".join(map(str, value.shape)) + f" {value.dtype}"
-        return brief(value.item())
+        if not value.ndim:
+            return format_brief(value.item())
+        return "x".join(map(str, value.shape)) + f" {value.dtype}"
     elif isinstance(value, float):
         text = f"{value:.4g}" if math.isfinite(value) else str(value)
-    elif getattr(type(value), "__repr__", None) is line:
-        text = card_of(value).brief or type(value).__name__
-    elif isinstance(value, int):
-        text = str(value)
+    elif getattr(type(value), "__repr__", None) is format_line:
+        text = make_card(value).brief or type(value).__name__
     elif isinstance(value, list | dict) or (isinstance(value, tuple) and len(value) > 4):
         text = f"{len(value)} {'entries' if len(value) != 1 else 'entry'}"
     elif isinstance(value, tuple):
-        text = f"({', '.join(map(brief, value))})"
+        text = f"({', '.join(map(format_brief, value))})"
     elif callable(value) and hasattr(value, "__name__"):
         text = value.__name__
     else:
@@ -125,37 +118,38 @@ def brief(value: Any, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def html(self: Any) -> str:
-    """A card without any script; the page's own colours."""
-    card = card_of(self)
+def format_html(self: Any) -> str:
+    """Return a card as HTML without scripts, in the colours of the page."""
+    card = make_card(self)
     of = f' <span class="of">{escape(card.of)}</span>' if card.of else ""
     parts = [f"<div><b>{escape(type(self).__name__)}</b>{of}</div>"]
     if card.facts:
-        said = "".join(
-            f"<span><i>{escape(label)}</i> {escape(brief(value))}</span>"
+        facts = "".join(
+            f"<span><i>{escape(label)}</i> {escape(format_brief(value))}</span>"
             for label, value in card.facts.items()
         )
-        parts.append(f'<div class="facts">{said}</div>')
-    more = [card.more] if card.more else []
+        parts.append(f'<div class="facts">{facts}</div>')
+    notes = [card.more] if card.more else []
     try:
         every = card.rows() if card.rows is not None else ()
     except ValueError as error:  # such as standard errors that do not exist
-        every, more = (), [str(error)]
+        every, notes = (), [str(error)]
     rows = every[: card.most]
-    left = (len(every) if card.n_rows is None else card.n_rows) - len(rows)
-    if rows and left > 0:
-        more.insert(0, f"and {left} more rows")
+    n_left = (len(every) if card.n_rows is None else card.n_rows) - len(rows)
+    if rows and n_left > 0:
+        notes.insert(0, f"and {n_left} more rows")
     if rows:
         words = {c for c in rows[0] if any(isinstance(row[c], str | tuple) for row in rows)}
-        lines = [{c: str(c).replace("_", " ") for c in rows[0]}, *rows]
-        cells = (
-            "".join(
-                f"<t{kind}{' class=words' * (c in words)}>{escape(brief(x, 100))}</t{kind}>"
-                for c, x in line.items()
+
+        def format_row(tag: str, row: Mapping[str, Any]) -> str:
+            cells = (
+                f"<{tag}{' class=words' * (c in words)}>{escape(format_brief(x, 100))}</{tag}>"
+                for c, x in row.items()
             )
-            for kind, line in zip("h" + "d" * len(rows), lines, strict=True)
-        )
-        parts.append(f"<table>{''.join(f'<tr>{line}</tr>' for line in cells)}</table>")
-    if more:
-        parts.append(f'<div class="more">{escape("; ".join(more))}</div>')
+            return f"<tr>{''.join(cells)}</tr>"
+
+        head = format_row("th", {c: str(c).replace("_", " ") for c in rows[0]})
+        parts.append(f"<table>{head}{''.join(format_row('td', row) for row in rows)}</table>")
+    if notes:
+        parts.append(f'<div class="more">{escape("; ".join(notes))}</div>')
     return f'<div class="upriver">{STYLE}{"".join(parts)}</div>'

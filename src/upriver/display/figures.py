@@ -1,11 +1,12 @@
-"""Numbers to figures of single objects, in the style of all figures; nothing here computes.
+"""Figures of single objects, in the style of all figures; nothing is computed here.
 
-A figure has no window and no global state: it shows itself in a notebook, and `savefig` writes it.
+A figure has no window and no global state: a notebook displays it, and `savefig` writes it.
+States, actions and steps are called by their names, or numbered from 0 as in Python.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -20,49 +21,38 @@ if TYPE_CHECKING:
 
 WIDTHS = {"one": 3.35, "two": 6.9}
 """Inches of a figure over one column of a paper, or two."""
-
 BLUE, SKY, INK, PALE = "#0072b2", "#8fd0f5", "#1a1a1a", "#e4e4e4"
 ACTIONS = ("#0072b2", "#f0b429", "#009e73", "#d55e00", "#b5578e", "#8fd0f5", "#7a5230", "#a3a3a3")
 """Colours of actions, of different lightness too; those of Okabe and Ito."""
-SCREEN = 110
+SCREEN_DPI = 110
 """Dots per inch in a notebook."""
-MANY = 40
-"""States or coefficients of which each has a label of its own."""
+MAX_LABELS = 40
+"""Labels on an axis; of more states only some are labelled."""
 
 RC: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same figure on every machine
-    "font.size": 7.5,
+    **dict.fromkeys(("font.size", "axes.labelsize", "legend.fontsize"), 7.5),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 7),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), "#444444"),
+    **dict.fromkeys(("xtick.labelcolor", "ytick.labelcolor"), INK),
+    **dict.fromkeys(("pdf.fonttype", "ps.fonttype"), 42),  # publishers refuse the default
+    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
     "axes.titlesize": 8,
-    "axes.labelsize": 7.5,
-    "legend.fontsize": 7.5,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
     "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#444444",
-    "xtick.color": "#444444",
-    "ytick.color": "#444444",
-    "xtick.labelcolor": "#1a1a1a",
-    "ytick.labelcolor": "#1a1a1a",
-    "axes.grid": True,
-    "grid.color": "#e4e4e4",
+    "grid.color": PALE,
     "grid.linewidth": 0.5,
-    "axes.axisbelow": True,
     "lines.linewidth": 1.3,
-    "legend.frameon": False,
     "legend.handlelength": 2.8,
     "figure.dpi": 100,
     "savefig.dpi": 200,
-    "pdf.fonttype": 42,  # TrueType, embedded: publishers refuse the default
-    "ps.fonttype": 42,
     "svg.fonttype": "none",
 }
 
 
 @contextmanager
-def styled():
-    """matplotlib with our settings and nobody else's."""
+def figure_style() -> Iterator[None]:
+    """Use the settings of this package in matplotlib; a context manager or a decorator."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -71,184 +61,186 @@ def styled():
         yield
 
 
-def blank(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, Any]:
-    """A figure and its axes (rows, columns); no window, no global state."""
+def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, Any]:
+    """Return a figure and its axes (rows, columns); sizes are in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    class Picture(Figure):
+    class NotebookFigure(Figure):
         def _repr_png_(self) -> bytes:
             file = BytesIO()
-            with styled():
-                self.savefig(file, format="png", dpi=SCREEN)
+            with figure_style():
+                self.savefig(file, format="png", dpi=SCREEN_DPI)
             return file.getvalue()
 
-    figure = Picture(figsize=(width, height), layout="constrained")
+    figure = NotebookFigure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def learning(panels: Mapping[str, Mapping[str, Array]], first: int = 1) -> Figure:
-    """{label of the axis: {curve: (K,)}} against the episode; the first curve is the object's."""
-    with styled():
-        figure, axes = blank(WIDTHS["two"], 2.5, columns=len(panels))
-        looks = ({"color": BLUE}, {"color": INK, "linestyle": (0, (5, 1.6)), "linewidth": 0.9})
-        for ax, (label, curves) in zip(axes[0], panels.items(), strict=True):
-            for (name, y), look in zip(curves.items(), looks, strict=False):
-                ax.plot(np.arange(first, first + len(y)), y, label=name, **look)
-            ax.set(xlabel="episode", ylabel=label)
-            ax.set_ylim(bottom=min(0.0, *(float(y.min()) for y in curves.values())))
-            if len(curves) > 1:
-                ax.legend(loc="lower right")
+@figure_style()
+def plot_learning(panels: Mapping[str, Mapping[str, Array]], first: int = 1) -> Figure:
+    """Plot {label of the axis: {curve: (K,)}} against the episode; the first curve is in blue."""
+    looks = ({"color": BLUE}, {"color": INK, "linestyle": (0, (5, 1.6)), "linewidth": 0.9})
+    figure, axes = new_figure(WIDTHS["two"], 2.5, columns=len(panels))
+    for ax, (label, curves) in zip(axes[0], panels.items(), strict=True):
+        for (name, y), look in zip(curves.items(), looks, strict=False):
+            ax.plot(np.arange(first, first + len(y)), y, label=name, **look)
+        ax.set(xlabel="episode", ylabel=label)
+        ax.set_ylim(bottom=min(0.0, *(float(y.min()) for y in curves.values())))
+        if len(curves) > 1:
+            ax.legend(loc="lower right")
     return figure
 
 
-def policy_map(table: Array, states: Sequence[Any], actions: Sequence[Any]) -> Figure:
-    """What to do, (H, S) numbers of actions: states to the right, steps downwards."""
-    n_steps, n_states = table.shape
-    with styled():
-        height = 1.1 + min(max(n_steps, 4), 40) * 0.09
-        figure, axes = blank(min(WIDTHS["two"], 2.0 + 0.22 * n_states), height)
-        ax = axes[0, 0]
-        paint(ax, table, actions)
-        ax.set(xlabel="state", ylabel="step")
-        ax.set_xticks(*ticks(states))
-        if any(len(str(s)) > 3 for s in states[:MANY]):
-            ax.tick_params(axis="x", rotation=90)
-        legend(ax, np.unique(table), actions)
-    return figure
-
-
-def policy_line(
-    table: Array, states: Sequence[Any], actions: Sequence[Any], values: Array | None
-) -> Figure:
-    """What to do in states on a line, (S,), and what they are worth where that is known."""
-    with styled():
-        figure, axes = blank(WIDTHS["two"], 2.4 if values is not None else 1.5)
-        ax = axes[0, 0]
-        x = np.arange(len(table))
-        height = np.ones(len(table)) if values is None else values
-        shades = colours(actions)
-        for a in np.unique(table):
-            there = table == a
-            ax.bar(x[there], height[there], 0.86, color=shades[a], label=str(actions[a]))
-        ax.set(xlabel="state", ylabel="" if values is None else "value")
-        ax.set_xticks(*ticks(states))
-        if values is None:
-            ax.set_yticks([])
-            ax.grid(visible=False)
-        legend(ax, np.unique(table), actions)
-    return figure
-
-
-def policy_grid(
-    table: Array, places: Array, actions: Sequence[Any], values: Array | None
-) -> Figure:
-    """What to do in states on a grid, (S,), and what they are worth; places (S, 2)."""
-    low, high = places.min(axis=0), places.max(axis=0)
-    shape = high - low + 1
-    extent = (low[0] - 0.5, high[0] + 0.5, low[1] - 0.5, high[1] + 0.5)
-    at = tuple((places - low).T)
-    panels = 1 if values is None else 2
-    with styled():
-        wide, tall = np.clip(0.3 * shape, 1.4, 3.0)
-        figure, axes = blank(panels * wide + 1.6, tall + 0.8, columns=panels)
-        board = np.full(shape, -1)
-        board[at] = table
-        paint(axes[0, 0], board.T, actions, origin="lower", extent=extent)
-        if values is not None:
-            worth = np.full(shape, np.nan)
-            worth[at] = values
-            image = axes[0, 1].imshow(
-                worth.T, cmap="Blues", origin="lower", extent=extent, aspect="auto"
-            )
-            figure.colorbar(image, ax=axes[0, 1], label="value")
-        for ax in axes[0]:
-            ax.set(xlabel="first coordinate", ylabel="second coordinate")
-            ax.grid(visible=False)
-            whole(ax)
-        legend(axes[0, 0], np.unique(table), actions)
-    return figure
-
-
-def forest(rows: Sequence[Mapping[str, Any]], label: str = "log-odds") -> Figure:
-    """Estimates with their intervals, one below the other: name, estimate, low, high."""
-    with styled():
-        figure, axes = blank(WIDTHS["two"] * 0.75, 0.8 + 0.2 * len(rows))
-        ax = axes[0, 0]
-        y = np.arange(len(rows))
-        middle, low, high = (np.array([r[k] for r in rows]) for k in ("estimate", "low", "high"))
-        sure = (low > 0) | (high < 0)
-        ax.axvline(0.0, color=INK, linewidth=0.8)
-        for which, face in ((sure, BLUE), (~sure, "white")):
-            reach = np.array([middle - low, high - middle])[:, which]
-            ax.errorbar(
-                middle[which], y[which], xerr=reach, fmt="o", color=BLUE, markersize=4.5,
-                markerfacecolor=face, linewidth=1.1,
-            )  # fmt: skip
-        ax.set_yticks(y, [str(r["name"]) for r in rows])
-        ax.set(xlabel=f"{label}, with its 95% interval", ylim=(len(rows) - 0.4, -0.6))
-        ax.grid(axis="y", visible=False)
-    return figure
-
-
-def probabilities(rows: Sequence[Mapping[str, Any]], state: Any, action: Any) -> Figure:
-    """Where a pair leads: next_state, probability, and low and high where they are estimates."""
-    with styled():
-        figure, axes = blank(min(WIDTHS["two"], 2.2 + 0.3 * len(rows)), 2.4)
-        ax = axes[0, 0]
-        x = np.arange(len(rows))
-        p = np.array([r["probability"] for r in rows])
-        ax.bar(x, p, 0.7, color=SKY)
-        if rows and "low" in rows[0]:
-            low, high = (np.array([r[k] for r in rows]) for k in ("low", "high"))
-            ax.errorbar(
-                x, p, yerr=[p - low, high - p], fmt="o", color=BLUE, markersize=4.5, linewidth=1.3
-            )
-        ax.set(
-            xlabel="next state",
-            ylabel="probability",
-            ylim=(0, 1.02),
-            title=f"from {state} with {action}",
-        )
-        ax.set_xticks(*ticks([r["next_state"] for r in rows]))
-        ax.grid(axis="x", visible=False)
-    return figure
-
-
-def policy(
+def plot_policy(
     table: Array, states: Any, actions: Any, step: int | None = None, v: Array | None = None
 ) -> Figure:
-    """A policy (H, S) over all steps, or where the states lie at one of them.
+    """Plot a policy (H, S) over all steps, or at one step.
 
-    states and actions: their names, if they have any; v (H + 1, S): what the states are worth.
+    States whose names are pairs of whole numbers lie on a grid, others on a line.
+
+    Parameters
+    ----------
+    table : (H, S)
+        Numbers of actions.
+    states, actions : sequences of names, or None
+    step : int, optional
+        From 0; None draws all steps.
+    v : (H + 1, S), optional
+        Values of the states; only a figure of one step uses them.
     """
     n_steps, n_states = table.shape
-    listed = range(n_states) if states is None else states
-    words = range(int(table.max()) + 1) if actions is None else actions
+    state_names = range(n_states) if states is None else states
+    action_names = range(int(table.max()) + 1) if actions is None else actions
     if step is None:
-        return policy_map(table, listed, words)
+        return plot_all_steps(table, state_names, action_names)
     if not (isinstance(step, int | np.integer) and 0 <= step < n_steps):
         raise ValueError(f"step is {step!r}; steps are 0 to {n_steps - 1}")
     values = None if v is None else v[step]
-    places = coordinates(states)
-    if places is None:
-        return policy_line(table[step], listed, words, values)
-    return policy_grid(table[step], places, words, values)
-
-
-def coordinates(states: Sequence[Any] | None) -> Array | None:
-    """(S, 2) where the states are places on a grid: pairs of whole numbers; else None."""
-    if states is None or not all(
+    if states is not None and all(
         isinstance(s, tuple) and len(s) == 2 and all(isinstance(x, int | np.integer) for x in s)
         for s in states
     ):
-        return None
-    return np.array(states)
+        return plot_grid(table[step], np.array(states), action_names, values)
+    return plot_line(table[step], state_names, action_names, values)
 
 
-def colours(actions: Sequence[Any]) -> list[Any]:
-    """One colour per action: distinct ones, or where there are many, from dark to light."""
+@figure_style()
+def plot_all_steps(table: Array, states: Sequence[Any], actions: Sequence[Any]) -> Figure:
+    """Plot the actions (H, S): states to the right, steps downwards."""
+    n_steps, n_states = table.shape
+    height = 1.1 + min(max(n_steps, 4), 40) * 0.09
+    figure, axes = new_figure(min(WIDTHS["two"], 2.0 + 0.22 * n_states), height)
+    ax = axes[0, 0]
+    draw_actions(ax, table, actions)
+    ax.set(xlabel="state", ylabel="step")
+    label_states(ax, states)
+    if any(len(str(s)) > 3 for s in states[:MAX_LABELS]):
+        ax.tick_params(axis="x", rotation=90)
+    add_legend(ax, table, actions)
+    return figure
+
+
+@figure_style()
+def plot_line(
+    table: Array, states: Sequence[Any], actions: Sequence[Any], values: Array | None
+) -> Figure:
+    """Plot the actions (S,) of states on a line, as bars that are as high as their values."""
+    figure, axes = new_figure(WIDTHS["two"], 2.4 if values is not None else 1.5)
+    ax, x = axes[0, 0], np.arange(len(table))
+    colours = pick_colours(actions)
+    height = np.ones(len(table)) if values is None else values
+    for a in np.unique(table):
+        ax.bar(x[table == a], height[table == a], 0.86, color=colours[a])
+    ax.set(xlabel="state", ylabel="" if values is None else "value")
+    label_states(ax, states)
+    if values is None:
+        ax.set_yticks([])
+        ax.grid(visible=False)
+    add_legend(ax, table, actions)
+    return figure
+
+
+@figure_style()
+def plot_grid(table: Array, places: Array, actions: Sequence[Any], values: Array | None) -> Figure:
+    """Plot the actions (S,) of states on a grid, and their values; places (S, 2) are (x, y)."""
+    low, high = places.min(axis=0), places.max(axis=0)
+    shape, at = high - low + 1, tuple((places - low).T)
+    extent = (low[0] - 0.5, high[0] + 0.5, low[1] - 0.5, high[1] + 0.5)
+    n_panels = 1 if values is None else 2
+    width, height = np.clip(0.3 * shape, 1.4, 3.0)
+    figure, axes = new_figure(n_panels * width + 1.6, height + 0.8, columns=n_panels)
+    board = np.full(shape, -1)
+    board[at] = table
+    draw_actions(axes[0, 0], board.T, actions, origin="lower", extent=extent)
+    if values is not None:
+        board = np.full(shape, np.nan)
+        board[at] = values
+        image = axes[0, 1].imshow(
+            board.T, cmap="Blues", origin="lower", extent=extent, aspect="auto"
+        )
+        figure.colorbar(image, ax=axes[0, 1], label="value")
+    for ax in axes[0]:
+        ax.set(xlabel="first coordinate", ylabel="second coordinate")
+        ax.grid(visible=False)
+        use_whole_ticks(ax)
+    add_legend(axes[0, 0], table, actions)
+    return figure
+
+
+@figure_style()
+def plot_coefficients(rows: Sequence[Mapping[str, Any]], label: str = "log-odds") -> Figure:
+    """Plot estimates with their intervals, one below the other: name, estimate, low, high."""
+    figure, axes = new_figure(WIDTHS["two"] * 0.75, 0.8 + 0.2 * len(rows))
+    ax, y = axes[0, 0], np.arange(len(rows))
+    middle, low, high = (np.array([r[k] for r in rows]) for k in ("estimate", "low", "high"))
+    without_zero = (low > 0) | (high < 0)
+    ax.axvline(0.0, color=INK, linewidth=0.8)
+    for which, face in ((without_zero, BLUE), (~without_zero, "white")):
+        errors = np.array([middle - low, high - middle])[:, which]
+        ax.errorbar(
+            middle[which], y[which], xerr=errors, fmt="o", color=BLUE, markersize=4.5,
+            markerfacecolor=face, linewidth=1.1,
+        )  # fmt: skip
+    ax.set_yticks(y, [as_label(r["name"]) for r in rows])
+    ax.set(xlabel=f"{label}, with its 95% interval", ylim=(len(rows) - 0.4, -0.6))
+    ax.grid(axis="y", visible=False)
+    return figure
+
+
+@figure_style()
+def plot_probabilities(rows: Sequence[Mapping[str, Any]], state: Any, action: Any) -> Figure:
+    """Plot next_state and probability of a pair, with low and high where they are estimates."""
+    figure, axes = new_figure(min(WIDTHS["two"], 2.2 + 0.3 * len(rows)), 2.4)
+    ax, x = axes[0, 0], np.arange(len(rows))
+    p = np.array([r["probability"] for r in rows])
+    ax.bar(x, p, 0.7, color=SKY)
+    if rows and "low" in rows[0]:
+        low, high = (np.array([r[k] for r in rows]) for k in ("low", "high"))
+        ax.errorbar(
+            x, p, yerr=[p - low, high - p], fmt="o", color=BLUE, markersize=4.5, linewidth=1.3
+        )
+    title = f"from {as_label(state)} with {as_label(action)}"
+    ax.set(xlabel="next state", ylabel="probability", ylim=(0, 1.02), title=title)
+    label_states(ax, [r["next_state"] for r in rows])
+    ax.grid(axis="x", visible=False)
+    return figure
+
+
+def as_label(name: Any) -> str:
+    """Return a name as text that matplotlib does not read as a formula."""
+    return str(name).replace("$", r"\$")
+
+
+def label_states(ax: Axes, names: Sequence[Any]) -> None:
+    """Label the x axis with names of states, or with some of them where there are many."""
+    at = np.arange(0, len(names), max(1, -(-len(names) // MAX_LABELS)))
+    ax.set_xticks(at, [as_label(names[int(i)]) for i in at])
+
+
+def pick_colours(actions: Sequence[Any]) -> list[Any]:
+    """Return one colour per action: distinct ones, or where there are many, dark to light."""
     if len(actions) <= len(ACTIONS):
         return list(ACTIONS)
     from matplotlib import colormaps
@@ -256,34 +248,29 @@ def colours(actions: Sequence[Any]) -> list[Any]:
     return list(colormaps["viridis"](np.linspace(0.0, 1.0, len(actions))))
 
 
-def paint(ax: Axes, board: Array, actions: Sequence[Any], **where: Any) -> None:
-    """A board of actions as coloured squares; -1 is nothing."""
+def draw_actions(ax: Axes, board: Array, actions: Sequence[Any], **where: Any) -> None:
+    """Draw a board of actions as coloured squares; -1 stays white."""
     from matplotlib.colors import to_rgb
 
-    shades = np.array([to_rgb(c) for c in (*colours(actions), "#ffffff")])
-    ax.imshow(shades[board], aspect="auto", **where)
+    colours = np.array([to_rgb(c) for c in (*pick_colours(actions), "#ffffff")])
+    ax.imshow(colours[board], aspect="auto", **where)
     ax.grid(visible=False)
-    whole(ax)
+    use_whole_ticks(ax)
 
 
-def whole(ax: Axes) -> None:
+def use_whole_ticks(ax: Axes) -> None:
+    """Put ticks at whole numbers only."""
     from matplotlib.ticker import MaxNLocator
 
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))
 
 
-def ticks(names: Sequence[Any]) -> tuple[Array, list[str]]:
-    """Where labels stand and what they say; with many states only some have one."""
-    every = max(1, -(-len(names) // MANY))
-    at = np.arange(0, len(names), every)
-    return at, [str(names[int(i)]) for i in at]
-
-
-def legend(ax: Axes, played: Array, actions: Sequence[Any]) -> None:
+def add_legend(ax: Axes, table: Array, actions: Sequence[Any]) -> None:
+    """Add a legend of the actions in `table` above the axes."""
     from matplotlib.patches import Patch
 
-    shades = colours(actions)
-    handles = [Patch(color=shades[a], label=str(actions[a])) for a in played[played >= 0]]
+    colours = pick_colours(actions)
+    handles = [Patch(color=colours[a], label=as_label(actions[a])) for a in np.unique(table)]
     above: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
     ax.legend(handles=handles, ncols=4, handlelength=1.0, columnspacing=1.2, **above)

@@ -1,4 +1,4 @@
-"""Columns and rows to a pandas data frame, where pandas is installed."""
+"""Data frames of columns and rows, where pandas is installed."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 def to_frame(data: Any) -> pd.DataFrame:
-    """A data frame of a mapping of columns, or of a list of rows."""
+    """Return a data frame of a mapping of columns, or of a list of rows."""
     try:
         import pandas as pd
     except ImportError as error:
         raise ImportError(
-            "a data frame needs pandas, which is not installed: pip install 'upriver[frames]'"
+            "a data frame needs pandas, which is not installed: pip install pandas"
         ) from error
     return pd.DataFrame(data)
 
 
-def named(names: Any, numbers: Array) -> Any:
-    """The names of an array of states or actions, as a column; numbers where they have none."""
+def name_column(names: Any, numbers: Array) -> Any:
+    """Return the names of an array of states or actions; the numbers where they have no names."""
     if names is None:
         return numbers
     listed = list(names)

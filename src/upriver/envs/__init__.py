@@ -1,4 +1,4 @@
-"""Environments: functions that return a FiniteMDP, and the plain table of those with a name."""
+"""Environments: functions that return a FiniteMDP, and the table of those that have a name."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from upriver.mdp import FiniteMDP, Task
 
 
 class Environment(NamedTuple):
-    """An environment of the catalogue."""
+    """An entry of the table."""
 
     make: Callable[..., FiniteMDP]
     size: str
-    """The argument of `make` that the number in a name such as riverswim-6 stands for."""
+    """The argument of `make` that the number in a name such as "riverswim-6" sets."""
     shared: Callable[[Task], Features]
-    """Its natural features, whose dimension does not grow with the number of states."""
+    """Features of the environment whose dimension does not grow with the number of states."""
 
 
 ENVIRONMENTS: dict[str, Environment] = {
@@ -48,21 +48,26 @@ ENVIRONMENTS: dict[str, Environment] = {
 
 
 def make(name: str, **numbers: Any) -> FiniteMDP:
-    """The environment of that name: "riverswim", or "riverswim-6" for n_states=6.
+    """Make the environment of a name.
 
-    `numbers` are further arguments of its function.
+    Parameters
+    ----------
+    name : str
+        Such as "riverswim", or "riverswim-6" for n_states=6.
+    **numbers
+        Further arguments of its function.
     """
     entry, size = read_name(name)
     return entry.make(**size, **numbers)
 
 
 def find(name: str) -> Environment:
-    """The entry of a name, with or without a size."""
+    """Return the entry of a name, with or without a size."""
     return read_name(name)[0]
 
 
 def read_name(name: str) -> tuple[Environment, dict[str, int]]:
-    """The entry of a name, and what its number says, such as {"n_states": 6}."""
+    """Return the entry of a name and the argument of its number, such as {"n_states": 6}."""
     base, _, number = name.rpartition("-")
     if base in ENVIRONMENTS and number.isdigit():
         return ENVIRONMENTS[base], {ENVIRONMENTS[base].size: int(number)}
@@ -75,7 +80,7 @@ def read_name(name: str) -> tuple[Environment, dict[str, int]]:
     return ENVIRONMENTS[name], {}
 
 
-def __getattr__(name: str) -> Any:  # those that need another package
+def __getattr__(name: str) -> Any:  # these import further packages
     if name == "icu_sepsis":
         return import_module("upriver.envs.icu_sepsis").icu_sepsis
     if name in ("from_gymnasium", "to_gymnasium"):

@@ -1,4 +1,4 @@
-"""Bus-engine replacement: keep a bus running at a growing cost, or pay for a new engine.
+"""Bus-engine replacement: keep a bus running at an increasing cost, or pay for a new engine.
 
 Rust, "Optimal replacement of GMC bus engines: an empirical model of Harold Zurcher", Econometrica
 1987. The state is the mileage since the last replacement, in bins of 5,000 miles; a decision is
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from upriver.checks import positive_integer, positive_number
-from upriver.envs.named import from_outcomes, indicators
+from upriver.envs.named import build_mdp, indicator_features
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
@@ -30,12 +30,26 @@ def bus_engine(
     upkeep: float = UPKEEP,
     replacement: float = REPLACEMENT,
 ) -> FiniteMDP:
-    """The decision problem with `n_bins` bins over `horizon` months, from a new engine.
+    """Make the bus-engine problem, which starts with a new engine.
 
     Replacing sets the mileage to 0 before the month's increment, and mileage stays in the last bin.
     Rewards are 1 - cost / largest cost. The local support does not say which action replaces: both
-    may go on from the mileage as it is, or from 0. Deviations: a finite horizon instead of a
-    discount, and no unobserved taste shocks, which belong to the estimation of a person's choices.
+    may continue from the present mileage or from 0. Deviations from the article: a finite horizon
+    instead of a discount, and no unobserved taste shocks, which belong to the estimation of a
+    person's choices.
+
+    Parameters
+    ----------
+    n_bins : int
+        Bins of mileage, at least 3; the number of states.
+    horizon : int
+        Months.
+    increments : three probabilities
+        Of an increment of 0, 1 and 2 bins in a month.
+    upkeep : float
+        Cost of a month for each bin of mileage.
+    replacement : float
+        Cost of a new engine.
     """
     n_bins = positive_integer("n_bins", n_bins, 3)
     if len(increments) != 3:
@@ -53,14 +67,14 @@ def bus_engine(
         return 1.0 - (wear[x] if a == KEEP else dear) / highest
 
     name, bins = f"bus-engine-{n_bins}", range(n_bins)
-    return from_outcomes(name, bins, (KEEP, REPLACE), outcomes, reward, horizon)
+    return build_mdp(name, bins, (KEEP, REPLACE), outcomes, reward, horizon)
 
 
 def bus_engine_features(task: Task) -> Features:
-    """Indicators of an increment of 1 and of 2 bins, the same for both actions: d = 3.
+    """Make indicators of an increment of 1 and of 2 bins, the same for both actions: d = 3.
 
     The third is for the last bin but one, where 1 and 2 are the same. With another support than the
-    true one there is one more for each action, for going anywhere else.
+    true one there is one more for each action, for any other next state.
     """
     last = task.n_states - 1
 
@@ -72,4 +86,4 @@ def bus_engine_features(task: Task) -> Features:
             return ("+1 or more",)
         return (f"+{s2 - origin}",) if s2 - origin in (1, 2) else (f"{a}: elsewhere",)
 
-    return indicators(task, labels)
+    return indicator_features(task, labels)

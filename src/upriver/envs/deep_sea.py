@@ -1,4 +1,4 @@
-"""Deep sea: a grid where only diving right all the way, against a sure income, finds the treasure.
+"""Deep sea: a grid where only going right at every step reaches the large reward.
 
 A finite-horizon form of the deep sea of Osband et al. (bsuite). An episode falls one row a step,
 from the top left cell to the bottom, so H = size; a step goes one column left or right.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import isqrt
 
 from upriver.checks import nonnegative_number, positive_integer
-from upriver.envs.named import check_named, from_outcomes, indicators
+from upriver.envs.named import build_mdp, check_state_names, indicator_features
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
@@ -18,12 +18,21 @@ Cell = tuple[int, int]
 
 
 def deep_sea(size: int = 10, slip: float | None = None, income: float = 0.05) -> FiniteMDP:
-    """Deep sea of size x size cells, named (row, column); S = size^2 and H = size.
+    """Make the deep sea of size x size cells, named (row, column); S = size^2 and H = size.
 
-    Action right goes one column right with probability 1 - slip, else left; action left always
-    goes left. Columns are held at the banks, the last row at itself. slip is 1 / size unless given.
-    Going left pays income / size at every step, so `income` an episode; going right pays nothing,
-    except 1 at the bottom right cell. The local support holds both cells below, for both actions.
+    The action right goes one column right with probability 1 - slip, else left; the action left
+    always goes left. The first and last columns are boundaries, and the last row stays where it is.
+    Going right has a reward of 1 in the bottom right cell, else 0. The local support has both cells
+    below, for both actions.
+
+    Parameters
+    ----------
+    size : int
+        Rows and columns, at least 2.
+    slip : float, optional
+        In [0, 1); the default is 1 / size.
+    income : float
+        Sum of the rewards of an episode that always goes left: income / size a step.
     """
     size = positive_integer("size", size, 2)
     slip = 1.0 / size if slip is None else nonnegative_number("slip", slip)
@@ -32,35 +41,36 @@ def deep_sea(size: int = 10, slip: float | None = None, income: float = 0.05) ->
     wage = nonnegative_number("income", income) / size
 
     def outcomes(cell: Cell, a: str) -> list[tuple[Cell, float]]:
-        left, right = below(cell, size)
+        left, right = cells_below(cell, size)
         return [(left, 1.0)] if a == LEFT else [(left, slip), (right, 1.0 - slip)]
 
     def reward(cell: Cell, a: str) -> float:
         return wage if a == LEFT else float(cell == (size - 1, size - 1))
 
     cells = [(row, column) for row in range(size) for column in range(size)]
-    return from_outcomes(f"deep-sea-{size}", cells, (LEFT, RIGHT), outcomes, reward, size)
+    return build_mdp(f"deep-sea-{size}", cells, (LEFT, RIGHT), outcomes, reward, size)
 
 
 def deep_sea_features(task: Task) -> Features:
-    """Indicators of (action, went right), and of going anywhere else: d = 2 with local support.
+    """Make indicators of (action, goes right) and of any other next state.
 
-    The right action is exactly of this form; the left one, which never slips, in the limit.
+    With local support d = 2. The model is exact for the action right; for left, which never slips,
+    it is exact in the limit of a large coefficient.
     """
-    check_named(task, tuple, "deep_sea")
+    check_state_names(task, tuple, "deep_sea")
     size = isqrt(task.n_states)
 
     def labels(s: Cell, a: str, s2: Cell) -> tuple[str, ...]:
-        left, right = below(s, size)
+        left, right = cells_below(s, size)
         if s2 == left:
             return ()
         return (f"{a}: goes right",) if s2 == right else (f"{a}: elsewhere",)
 
-    return indicators(task, labels)
+    return indicator_features(task, labels)
 
 
-def below(cell: Cell, size: int) -> tuple[Cell, Cell]:
-    """The cells to the left and right in the next row, held at the banks; the last row stays."""
+def cells_below(cell: Cell, size: int) -> tuple[Cell, Cell]:
+    """Return the cells to the left and right in the next row; the last row stays."""
     row, column = cell
     if row == size - 1:
         return cell, cell

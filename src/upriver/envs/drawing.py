@@ -1,4 +1,4 @@
-"""Small pictures of a state space: text, and RGB arrays drawn with numpy alone."""
+"""Small pictures of a state space: text, and RGB arrays made with numpy alone."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from upriver.mdp import FiniteMDP
 
 PAPER, WATER, GOLD, HERE = (250, 250, 247), (214, 228, 240), (232, 180, 60), (178, 40, 60)
 PIXELS = 480
-"""The longer side of a picture, about."""
+"""About the longer side of a picture."""
 
 
-def places(mdp: FiniteMDP) -> Array:
-    """(S, 2) row and column of every state: its name if that is a pair of numbers, else in turn.
+def state_places(mdp: FiniteMDP) -> Array:
+    """Return (S, 2) row and column of every state: its name, if that is a pair of whole numbers.
 
-    Up to 30 unnamed states stand on one line, more fill a square.
+    Up to 30 other states are on one line, more fill a square.
     """
     names = mdp.true_task.states
     if names is not None and all(
@@ -29,31 +29,31 @@ def places(mdp: FiniteMDP) -> Array:
     return np.stack(np.divmod(np.arange(mdp.n_states), columns), axis=1)
 
 
-def pay(mdp: FiniteMDP) -> Array:
-    """(S,) the best reward of each state, at any step."""
+def best_rewards(mdp: FiniteMDP) -> Array:
+    """Return (S,) the largest reward of each state at any step."""
     return mdp.reward.reshape(-1, mdp.n_states, mdp.n_actions).max(axis=(0, 2))
 
 
-def text(mdp: FiniteMDP, state: int, step: int, last: str) -> str:
-    """The states as dots, those that pay most as +, the present one as @."""
-    at, best = places(mdp), pay(mdp)
+def draw_text(mdp: FiniteMDP, state: int, step: int, last: str) -> str:
+    """Return the states as dots, those with large rewards as +, the present one as @."""
+    at, best = state_places(mdp), best_rewards(mdp)
     board = np.full(at.max(axis=0) + 1, " ")
     board[*at.T] = np.where(best > best.max() / 2, "+", ".")
     board[*at[state]] = "@"
-    name = mdp.true_task.states[state] if mdp.true_task.states is not None else state
+    name = mdp.true_task.state_names[state]
     head = f"{mdp.name}  step {step}/{mdp.horizon}  state {name}"
     lines = [head + (f"  ({last})" if last else ""), *(" ".join(row) for row in board)]
     return "\n".join(lines) + "\n"
 
 
-def picture(mdp: FiniteMDP, state: int) -> Array:
-    """(height, width, 3) uint8: one cell per state, golden where it pays, red where we are."""
-    at, best = places(mdp), pay(mdp)
+def draw_picture(mdp: FiniteMDP, state: int) -> Array:
+    """Return (height, width, 3) uint8: rewards are gold, the present state has a red disc."""
+    at, best = state_places(mdp), best_rewards(mdp)
     shape = at.max(axis=0) + 1
     size = max(PIXELS // int(shape.max()), 3)
     cells = np.empty((*shape, 3))
     cells[:] = PAPER
-    shade = (best / max(best.max(), 1e-12))[:, None] ** 0.5  # small rewards should show too
+    shade = (best / max(best.max(), 1e-12))[:, None] ** 0.5  # small rewards should be visible too
     cells[*at.T] = np.array(WATER) * (1 - shade) + np.array(GOLD) * shade
     image = cells.repeat(size, axis=0).repeat(size, axis=1).astype(np.uint8)
     image[::size] = image[:, ::size] = PAPER

@@ -1,7 +1,7 @@
-"""Gymnasium, both ways: toy-text tables become FiniteMDPs, FiniteMDPs become environments.
+"""Gymnasium in both directions: a table P becomes a FiniteMDP, a FiniteMDP an environment.
 
-Importing this module registers every environment of the catalogue, `upriver/RiverSwim-v0` and so
-on; `gymnasium.make("upriver.envs.gymnasium:upriver/RiverSwim-v0")` imports and makes in one call.
+Importing this module registers every environment that has a name, `upriver/RiverSwim-v0` and so on;
+`gymnasium.make("upriver.envs.gymnasium:upriver/RiverSwim-v0")` imports and makes in one call.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike
 
 from upriver import envs
-from upriver.checks import Array
+from upriver.checks import Array, check_instance
 from upriver.mdp import FiniteMDP
 
 SPELLING = {"riverswim": "RiverSwim", "mnl": "MNL", "mdp": "MDP"}
-"""Words whose capitals are not just the first letter."""
+"""Words in which more than the first letter is a capital."""
 
 Outcomes = list[tuple[float, int, float, bool]]
 """(probability, next state, reward, terminated) of every outcome of a state and an action."""
@@ -32,15 +32,20 @@ def from_gymnasium(
     initial_state: int | ArrayLike | None = None,
     **arguments: Any,
 ) -> FiniteMDP:
-    """The FiniteMDP of an environment with a transition table `P`, such as those of toy_text.
+    """Make a FiniteMDP from an environment with a transition table `P`, as those of toy_text.
 
-    env: an environment or an id, made with `arguments`. horizon: the environment's own time limit
-    unless given. initial_state: the environment's `initial_state_distrib` unless given.
+    Outcomes with the same next state are merged, and the reward is E[r | s, a, s']. A state in
+    which episodes always end is absorbing with a reward of 0. Where episodes end in a state on some
+    arrivals and continue on others, one more state called "end" takes the endings.
 
-    Outcomes with the same next state are merged, and the reward is E[r | s, a, s']. A state that
-    is only ever entered as the end of an episode absorbs and pays nothing, under its own number;
-    where a state is both an end and a place to go on, one more state called "end" takes the
-    endings.
+    Parameters
+    ----------
+    env : environment or id
+        An id is made with `arguments`.
+    horizon : int, optional
+        The default is the environment's time limit.
+    initial_state : int or (S,), optional
+        The default is the environment's `initial_state_distrib`.
     """
     made = gymnasium.make(env, **arguments) if isinstance(env, str) else env
     base = getattr(made, "unwrapped", made)
@@ -72,7 +77,7 @@ def from_gymnasium(
 
 
 def read_table(table: Any, name: str) -> list[dict[int, Outcomes]]:
-    """P[s][a] in the order of states; a state has the actions that P[s] has outcomes for."""
+    """Return P[s][a] in the order of states; a state has the actions that have outcomes."""
 
     def numbered(x: Any) -> dict[int, Any]:
         return dict(x) if isinstance(x, Mapping) else dict(enumerate(x))
@@ -91,10 +96,10 @@ def read_table(table: Any, name: str) -> list[dict[int, Outcomes]]:
             )
         for a, outcomes in actions.items():
             for outcome in outcomes:
-                if len(outcome) != 4 or not 0 <= outcome[1] < len(rows):
+                if len(outcome) != 4 or outcome[1] not in range(len(rows)):
                     raise ValueError(
                         f"P[{s}][{a}] of {name} holds {outcome!r}; it must be (probability, next "
-                        f"state below {len(rows)}, reward, terminated)"
+                        f"state from 0 to {len(rows) - 1}, reward, terminated)"
                     )
             actions[a] = [
                 (float(p), int(s2), float(r), bool(end)) for p, s2, r, end in outcomes if p != 0
@@ -103,25 +108,24 @@ def read_table(table: Any, name: str) -> list[dict[int, Outcomes]]:
 
 
 def close_ends(rows: list[dict[int, Outcomes]], initial: Any, horizon: int, name: str) -> FiniteMDP:
-    """The MDP of a table: endings lead to where nothing more is paid."""
+    """Make the MDP of a table; the ends of episodes become absorbing states."""
     n_states, n_actions = len(rows), 1 + max(max(actions) for actions in rows)
     given = np.asarray(initial)
     starts = {int(given)} if given.ndim == 0 else set(np.flatnonzero(given).tolist())
-    goes_on, ends, queue = set(starts), set(), list(starts)
+    continues, ends, queue = set(starts), set(), list(starts)  # states reached in an episode
     while queue:
         for outcomes in rows[queue.pop()].values():
             for _, s2, _, end in outcomes:
                 if end:
                     ends.add(s2)
-                elif s2 not in goes_on:
-                    goes_on.add(s2)
+                elif s2 not in continues:
+                    continues.add(s2)
                     queue.append(s2)
-    absorbing = ends - goes_on
-    extra = bool(ends & goes_on)
-    total = n_states + extra
+    absorbing = ends - continues
+    extra = bool(ends & continues)
     transition: dict[tuple[int, int], dict[int, float]] = {}
     reward: dict[tuple[int, int], Any] = {}
-    for s in range(total):
+    for s in range(n_states + extra):
         for a in rows[s] if s < n_states else range(n_actions):
             if s in absorbing or s == n_states:
                 transition[s, a] = {s: 1.0}
@@ -129,37 +133,36 @@ def close_ends(rows: list[dict[int, Outcomes]], initial: Any, horizon: int, name
             row = transition[s, a] = {}
             sums: dict[int, float] = {}
             for p, s2, r, end in rows[s][a]:
-                to = n_states if end and s2 in goes_on and s in goes_on else s2
+                to = n_states if end and s2 in continues and s in continues else s2
                 row[to] = row.get(to, 0.0) + p
                 sums[to] = sums.get(to, 0.0) + p * r
-            paid = {r for _, _, r, _ in rows[s][a]}
+            rewards = {r for _, _, r, _ in rows[s][a]}
             by_next = {to: sums[to] / row[to] for to in sums}
-            reward[s, a] = paid.pop() if len(paid) == 1 else by_next
+            reward[s, a] = rewards.pop() if len(rewards) == 1 else by_next
     if extra and given.ndim:
         initial = np.append(given, 0.0)
-    return FiniteMDP.from_rows(
-        transition,
-        reward,
-        horizon,
-        initial,
-        name=name,
-        states=[*range(n_states), "end"] if extra else None,
-    )
+    states = [*range(n_states), "end"] if extra else None
+    return FiniteMDP.from_rows(transition, reward, horizon, initial, name=name, states=states)
 
 
 class FiniteMDPEnv(gymnasium.Env):
     """A FiniteMDP as a Gymnasium environment, in the user's units of reward.
 
-    An episode is truncated after the horizon, and ends before it in a state that no action leaves
-    and that pays nothing. The last reward has the terminal value in it. `info["action_mask"]`
-    has a 1 for each action that the state has, as `action_space.sample(mask)` takes it.
+    An episode is truncated after the horizon. It terminates before in a state that no action leaves
+    and whose rewards are 0. The last reward includes the terminal value. `info["action_mask"]` has
+    a 1 for each action that the state has, as `action_space.sample(mask)` takes it.
+
+    Parameters
+    ----------
+    mdp : FiniteMDP
+        With a finite horizon.
+    render_mode : {"ansi", "rgb_array"}, optional
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(self, mdp: FiniteMDP, render_mode: str | None = None) -> None:
-        if not isinstance(mdp, FiniteMDP):
-            raise TypeError(f"mdp is a {type(mdp).__name__}; it must be a FiniteMDP")
+        check_instance("mdp", mdp, FiniteMDP)
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(
                 f"render_mode is {render_mode!r}; it must be one of {self.metadata['render_modes']}"
@@ -168,15 +171,16 @@ class FiniteMDPEnv(gymnasium.Env):
         self.render_mode = render_mode
         self.observation_space = spaces.Discrete(mdp.n_states)
         self.action_space = spaces.Discrete(mdp.n_actions)
-        self.paid, self.next_state_reward = mdp.true_task.paid_rows
-        """(1 | H, S*A) and (1 | H, n | 0) rewards of pairs and triples."""
         task = mdp.true_task
+        self.pair_reward, self.next_state_reward = task.user_rewards
+        """(1 or H, S*A) and (1 or H, n or 0) rewards of pairs and triples."""
         s, _, s2 = task.triples
         leaves = np.bincount(s[s != s2], minlength=mdp.n_states) > 0
-        pays = (np.abs(mdp.reward) > 1e-12).reshape(-1, mdp.n_states, mdp.n_actions).any((0, 2))
-        pays = pays | (mdp.terminal != 0.0)
-        self.ends = np.asarray(~(leaves | pays))
-        """(S,) where an episode is over."""
+        has_reward = (
+            (np.abs(mdp.reward) > 1e-12).reshape(-1, mdp.n_states, mdp.n_actions).any((0, 2))
+        )
+        self.ends = np.asarray(~(leaves | has_reward | (mdp.terminal != 0.0)))
+        """(S,) whether an episode terminates in the state."""
         self.state, self.step_number = 0, 0
         self.last: str = ""
 
@@ -186,8 +190,8 @@ class FiniteMDPEnv(gymnasium.Env):
         mdp, task = self.mdp, self.mdp.true_task
         if len(mdp.probability) > 1 or len(mdp.reward_rows) > 1 or mdp.terminal.any():
             raise AttributeError(
-                f"{mdp.name} changes with the step or has terminal values, which a table P cannot "
-                "say"
+                f"{mdp.name} changes with the step or has terminal values, for which there is no "
+                "table P"
             )
         table: dict[int, dict[int, Outcomes]] = {s: {} for s in range(mdp.n_states)}
         for s in range(mdp.n_states):
@@ -196,19 +200,15 @@ class FiniteMDPEnv(gymnasium.Env):
                 if at.start == at.stop:
                     continue
                 table[s][a] = [
-                    (
-                        float(mdp.probability[0, i]),
-                        int(s2),
-                        self.pay(0, s, a, i),
-                        bool(self.ends[s2]),
-                    )
+                    (float(mdp.probability[0, i]), int(s2), self.reward(0, s, a, i),
+                     bool(self.ends[s2]))
                     for i, s2 in enumerate(task.successors[at], start=at.start)
-                ]
+                ]  # fmt: skip
         return table
 
     @property
     def initial_state_distrib(self) -> Array:
-        """(S,) where episodes begin."""
+        """(S,) distribution of the initial state."""
         weights = np.zeros(self.mdp.n_states)
         weights[self.mdp.initial_states] = self.mdp.initial_probability
         return weights
@@ -216,12 +216,14 @@ class FiniteMDPEnv(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
+        """Begin an episode and return (state, info)."""
         super().reset(seed=seed)
         self.state = self.draw(self.mdp.initial_states, self.mdp.initial_probability)
         self.step_number, self.last = 0, ""
         return self.state, self.info()
 
     def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """Take an action and return (state, reward, terminated, truncated, info)."""
         mdp, task, h = self.mdp, self.mdp.true_task, self.step_number
         if h >= mdp.horizon:
             raise ValueError(f"the episode has had its {mdp.horizon} steps; call reset first")
@@ -233,65 +235,68 @@ class FiniteMDPEnv(gymnasium.Env):
         at = task.rows(self.state, int(action))
         weights = mdp.probability[min(h, len(mdp.probability) - 1), at]
         row = self.draw(np.arange(at.start, at.stop), weights)
-        reward = self.pay(h, self.state, int(action), row)
+        reward = self.reward(h, self.state, int(action), row)
         self.state = int(task.successors[row])
         self.step_number = h + 1
         if self.step_number == mdp.horizon:
             reward += float(mdp.terminal[self.state])
-        named = task.actions[int(action)] if task.actions is not None else int(action)
-        self.last = f"action {named}, reward {reward:g}"
+        self.last = f"action {task.action_names[int(action)]}, reward {reward:g}"
         ended = bool(self.ends[self.state])
         return self.state, reward, ended, self.step_number == mdp.horizon, self.info()
 
     def info(self) -> dict[str, Any]:
+        """Return the number of the step and the mask of available actions."""
         mask = self.mdp.true_task.available[self.state].astype(np.int8)
         return {"step": self.step_number, "action_mask": mask}
 
-    def pay(self, h: int, s: int, a: int, row: int) -> float:
-        """The reward of a triple at step h."""
-        paid = float(self.paid[min(h, len(self.paid) - 1), s * self.mdp.n_actions + a])
-        if not self.next_state_reward.size:
-            return paid
-        return paid + float(self.next_state_reward[min(h, len(self.next_state_reward) - 1), row])
+    def reward(self, h: int, s: int, a: int, row: int) -> float:
+        """Return the reward of a triple at step h."""
+        by_pair, by_triple = self.pair_reward, self.next_state_reward
+        reward = float(by_pair[min(h, len(by_pair) - 1), s * self.mdp.n_actions + a])
+        if by_triple.size:
+            reward += float(by_triple[min(h, len(by_triple) - 1), row])
+        return reward
 
     def draw(self, states: Array, weights: Array) -> int:
+        """Draw one of the states with the given probabilities."""
         i = np.searchsorted(np.cumsum(weights), self.np_random.random(), side="right")
         return int(states[min(i, len(states) - 1)])
 
     def render(self) -> Any:
-        from upriver.envs.drawing import picture, text
+        """Return text or an RGB array, as the render mode says."""
+        from upriver.envs.drawing import draw_picture, draw_text
 
         if self.render_mode == "ansi":
-            return text(self.mdp, self.state, self.step_number, self.last)
+            return draw_text(self.mdp, self.state, self.step_number, self.last)
         if self.render_mode == "rgb_array":
-            return picture(self.mdp, self.state)
+            return draw_picture(self.mdp, self.state)
         gymnasium.logger.warn("render was called without a render_mode; use 'ansi' or 'rgb_array'")
         return None
 
 
 def to_gymnasium(mdp: FiniteMDP, render_mode: str | None = None) -> FiniteMDPEnv:
-    """A FiniteMDP as a Gymnasium environment."""
+    """Make a Gymnasium environment of a FiniteMDP."""
     return FiniteMDPEnv(mdp, render_mode)
 
 
-def catalogue_env(name: str, render_mode: str | None = None, **arguments: Any) -> FiniteMDPEnv:
-    """The environment of a name in the catalogue; what the registered ids call."""
+def named_env(name: str, render_mode: str | None = None, **arguments: Any) -> FiniteMDPEnv:
+    """Make the environment of a name; the registered ids call this."""
     return FiniteMDPEnv(envs.make(name, **arguments), render_mode)
 
 
 def id_of(name: str) -> str:
-    """The Gymnasium id of a name in the catalogue: upriver/RiverSwim-v0 for riverswim."""
+    """Return the Gymnasium id of a name: upriver/RiverSwim-v0 for riverswim."""
     words = [SPELLING.get(w) or w[:1].upper() + w[1:] for w in name.split("-")]
     return f"upriver/{''.join(words)}-v0"
 
 
 def register() -> None:
-    """Register every environment of the catalogue that is not yet known to Gymnasium."""
+    """Register every environment that has a name with Gymnasium."""
     for name in envs.ENVIRONMENTS:
         if id_of(name) not in gymnasium.registry:
             gymnasium.register(
                 id_of(name),
-                entry_point="upriver.envs.gymnasium:catalogue_env",
+                entry_point="upriver.envs.gymnasium:named_env",
                 kwargs={"name": name},
             )
 

@@ -3,8 +3,8 @@
 The numbers are those of the package `icu-sepsis` (MIT licence; Choudhary, Gupta and Thomas,
 "ICU-Sepsis: A benchmark MDP built from real medical data", 2024), read from its files: 713 clusters
 of patients' conditions, death, survival and an end; 25 treatments, five levels of fluids by five of
-vasopressors, of which a condition has those that clinicians gave often enough. Needs the extra
-`icu`. A benchmark, not a patient: see the page.
+vasopressors, of which a condition has those that clinicians gave often enough. It needs the package
+`icu-sepsis`. It is a benchmark and says nothing about the treatment of a patient.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ DEAD, SURVIVED, ENDED = 713, 714, 715
 
 
 class Records(NamedTuple):
-    """What the package ships."""
+    """The arrays of the package."""
 
     transition: Array
     """(S, A, S)"""
     first: Array
-    """(S,) where patients come in."""
+    """(S,) distribution of the first condition."""
     clinicians: Array
     """(S, A) how often clinicians gave each treatment, among those a condition has."""
     covariates: Array
@@ -42,12 +42,11 @@ class Records(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def records() -> Records:
+def read_records() -> Records:
+    """Read the files of the package."""
     found = find_spec("icu_sepsis")
     if found is None or not found.submodule_search_locations:
-        raise ModuleNotFoundError(
-            "icu_sepsis needs the package icu-sepsis; pip install 'upriver[icu]' brings it"
-        )
+        raise ModuleNotFoundError("icu_sepsis needs the package icu-sepsis: pip install icu-sepsis")
     folder = Path(found.submodule_search_locations[0]) / "envs" / "assets"
     with np.load(folder / "dynamics.npz", allow_pickle=False) as data:
         keys = "tx_mat", "d_0", "expert_policy", "state_cluster_centers", "sofa_scores"
@@ -64,13 +63,18 @@ def records() -> Records:
 
 
 def icu_sepsis(horizon: int = 100) -> FiniteMDP:
-    """Sepsis in intensive care: 1 for a patient who survives, else 0.
+    """Make the sepsis benchmark: the return is 1 for a patient who survives, else 0.
 
-    716 states and 25 actions, named (fluids, vasopressors), of which a state has 3 on average. A
-    step is four hours; after 100 of them fewer than one patient in 3,000 is still there. Survival
-    pays when it is reached, then the episode stays at its end.
+    It has 716 states and 25 actions, named (fluids, vasopressors), of which a state has 3 on
+    average. A step is four hours; after 100 steps fewer than one patient in 3,000 is still treated.
+    The reward of 1 is paid once, in the state of survival.
+
+    Parameters
+    ----------
+    horizon : int
+        Steps of four hours.
     """
-    found = records()
+    found = read_records()
     n_states, n_actions = found.clinicians.shape
     s, a, s2 = np.nonzero(found.transition * found.admissible[:, :, None])
     pairs = np.bincount(s * n_actions + a, minlength=n_states * n_actions)
@@ -89,18 +93,18 @@ def icu_sepsis(horizon: int = 100) -> FiniteMDP:
 
 
 def clinicians() -> Array:
-    """(S, A) what clinicians did: how often each treatment was given in each condition."""
-    return records().clinicians.copy()
+    """Return (S, A) the frequency with which clinicians gave each treatment in each condition."""
+    return read_records().clinicians.copy()
 
 
 def icu_sepsis_features(task: Task) -> Features:
-    """What a physician would say moves a patient from one condition to another: d = 14.
+    """Make features of the transitions of patients: d = 14.
 
-    Staying, how near the two conditions are (the mean squared distance over the 47 covariates), the
-    change of the SOFA score, alone and by the doses given, and death and survival, alone and by the
-    score and the doses.
+    They are staying, minus the mean squared distance of the two conditions over the 47 covariates,
+    the change of the SOFA score, alone and times the doses, and death and survival, alone and times
+    the score and the doses.
     """
-    found = records()
+    found = read_records()
     if task.n_states != len(found.sofa):
         raise ValueError(f"the features are made for {len(found.sofa)} states; not {task.n_states}")
     s, a, s2 = task.triples

@@ -1,4 +1,4 @@
-"""Environments and their natural features, written by the names of states and actions."""
+"""Tools for environments and features that are written with the names of states and actions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from upriver.checks import support_from_sets
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
+from upriver.mdp.validation import support_from_sets
 
 
-def from_outcomes(
+def build_mdp(
     name: str,
     states: Sequence[Any],
     actions: Sequence[Any],
@@ -20,10 +20,21 @@ def from_outcomes(
     reward: Callable[[Any, Any], float],
     horizon: int,
 ) -> FiniteMDP:
-    """The MDP where (s, a) leads to outcomes(s, a), pairs (s', probability); starts in states[0].
+    """Make an MDP that starts in states[0].
 
-    An outcome that is named twice has the sum. The local support of a pair is what any action can
-    do in its state: a person sees that, but not which action does it.
+    Parameters
+    ----------
+    name : str
+    states, actions : sequences of names
+    outcomes : function (s, a) -> pairs (s', probability)
+        A next state that occurs twice gets the sum of its probabilities.
+    reward : function of (s, a)
+    horizon : int
+
+    Returns
+    -------
+    FiniteMDP
+        Its local support has, for every action of a state, what any action can do there.
     """
     number = {s: i for i, s in enumerate(states)}
     rows: dict[tuple[int, int], dict[int, float]] = {}
@@ -45,20 +56,19 @@ def from_outcomes(
     )
 
 
-def shares(weights: list[tuple[Any, float]]) -> list[tuple[Any, float]]:
-    """The outcomes with probabilities in proportion to their weights."""
+def normalize(weights: list[tuple[Any, float]]) -> list[tuple[Any, float]]:
+    """Return outcomes with probabilities in proportion to their weights."""
     total = sum(w for _, w in weights)
     return [(s, w / total) for s, w in weights]
 
 
-def indicators(task: Task, labels: Callable[[Any, Any, Any], Sequence[str]]) -> Features:
-    """One feature for each label that occurs, 1 where a triple has it, in alphabetical order.
+def indicator_features(task: Task, labels: Callable[[Any, Any, Any], Sequence[str]]) -> Features:
+    """Make one feature per label, in alphabetical order: 1 where a triple has the label, else 0.
 
-    `labels` gets (s, a, s') by the task's own names. A triple without labels has the zero vector;
-    one successor of each pair should, since the model sees only differences within a pair.
+    `labels` is a function of the names (s, a, s'). A triple without labels has the zero vector; one
+    successor of each pair should, since only differences within a pair matter in the model.
     """
-    states = task.states if task.states is not None else range(task.n_states)
-    actions = task.actions if task.actions is not None else range(task.n_actions)
+    states, actions = task.state_names, task.action_names
     found = [
         labels(states[s], actions[a], states[s2]) for s, a, s2 in zip(*task.triples, strict=True)
     ]
@@ -69,8 +79,8 @@ def indicators(task: Task, labels: Callable[[Any, Any, Any], Sequence[str]]) -> 
     return Features(task, matrix, names=names or ["nothing to learn"])
 
 
-def check_named(task: Task, kind: type, environment: str) -> None:
-    """Refuse a task whose states are not named as the environment of the features names them."""
+def check_state_names(task: Task, kind: type, environment: str) -> None:
+    """Refuse a task whose states do not have the names that the environment gives them."""
     if task.states is None or not all(isinstance(s, kind) for s in task.states):
         raise ValueError(
             f"these features are made for the states of {environment}; the task's are "

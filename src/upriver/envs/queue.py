@@ -1,15 +1,15 @@
-"""Queue: a waiting room of finite size, and a door that is open or shut.
+"""Queue: admission control of a queue of finite size.
 
 Three exponential clocks run against each other: the next arrival, the end of the present service,
 and an inspection, at rate 1. The state is the number of customers, a step goes to the next event,
 and the first of competing clocks is i with probability rate_i / sum of the rates that run:
-exactly multinomial-logistic in the log rates. A shut door keeps out all but emergencies.
+exactly multinomial-logistic in the log rates. Rejecting keeps out all but emergencies.
 """
 
 from __future__ import annotations
 
 from upriver.checks import positive_integer, positive_number
-from upriver.envs.named import from_outcomes, indicators, shares
+from upriver.envs.named import build_mdp, indicator_features, normalize
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
@@ -24,12 +24,23 @@ def queue(
     emergencies: float = 0.1,
     refusal: float = 0.3,
 ) -> FiniteMDP:
-    """Admission control with room for `buffer` customers, empty at first.
+    """Make a queue that is empty at first; the state is the number of customers.
 
-    arrival and service: rates, an inspection having rate 1. emergencies: the share of arrivals
-    that a shut door does not keep out. The horizon is 4 * buffer unless given. A step pays
-    1 - (1 - refusal) * customers / buffer, less `refusal` where the door is shut or the room full.
-    The true support is local.
+    The reward of a step is 1 - (1 - refusal) * customers / buffer, less `refusal` where customers
+    are rejected or the queue is full. The true support is local.
+
+    Parameters
+    ----------
+    buffer : int
+        The largest number of customers, at least 2.
+    horizon : int, optional
+        The default is 4 * buffer.
+    arrival, service : float
+        Rates; an inspection has rate 1.
+    emergencies : float
+        Share of arrivals that rejecting does not keep out, between 0 and 1.
+    refusal : float
+        Cost of rejecting, between 0 and 1.
     """
     buffer = positive_integer("buffer", buffer, 2)
     rates = positive_number("arrival", arrival), positive_number("service", service)
@@ -43,22 +54,23 @@ def queue(
             clocks.append((n + 1, rates[0] * (1.0 if a == ADMIT else emergencies)))
         if n > 0:
             clocks.append((n - 1, rates[1]))
-        return shares(clocks)
+        return normalize(clocks)
 
     def reward(n: int, a: str) -> float:
         lost = refusal if a == REJECT or n == buffer else 0.0
         return (1.0 - refusal) * (1.0 - n / buffer) + refusal - lost
 
     name, horizon = f"queue-{buffer}", 4 * buffer if horizon is None else horizon
-    return from_outcomes(
+    return build_mdp(
         name, range(buffer + 1), (ADMIT, REJECT), outcomes, reward, horizon
     )  # fmt: skip
 
 
 def queue_features(task: Task) -> Features:
-    """Arrival, arrival at a shut door, end of a service: d = 3, the log rates.
+    """Make indicators of an arrival, of one that is rejected and of the end of a service: d = 3.
 
-    Anything else is a fourth feature, which occurs with full support only.
+    Their coefficients are log rates. Any other next state is a fourth feature, which occurs with
+    full support only.
     """
 
     def labels(n: int, a: str, n2: int) -> tuple[str, ...]:
@@ -66,4 +78,4 @@ def queue_features(task: Task) -> Features:
             return ("arrival",) if a == ADMIT else ("arrival", "door shut")
         return {n: (), n - 1: ("service",)}.get(n2, ("elsewhere",))
 
-    return indicators(task, labels)
+    return indicator_features(task, labels)

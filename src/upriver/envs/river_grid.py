@@ -1,4 +1,4 @@
-"""River grid: a river with a width, where the current sweeps downstream and the banks block.
+"""River grid: a two-dimensional river with a current.
 
 States are (x, y): x counts upstream from the mouth, y across. One swims upstream, downstream, or to
 either side. Outcomes are the cell itself and its neighbours, drawn with a weight that depends on
@@ -6,14 +6,14 @@ the direction, multiplied by `strength` where it is the one swum for:
 
     P(s' | s, a) proportional to weight(direction of s') * strength^[direction is a's],
 
-over the neighbours that exist: a bank shares its part among the other outcomes. The probability is
-thus exactly multinomial-logistic in four features, whatever the size of the river.
+over the neighbours that exist. The probability is thus exactly multinomial-logistic in four
+features, whatever the size of the river.
 """
 
 from __future__ import annotations
 
 from upriver.checks import positive_integer, positive_number
-from upriver.envs.named import check_named, from_outcomes, indicators, shares
+from upriver.envs.named import build_mdp, check_state_names, indicator_features, normalize
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
@@ -36,11 +36,23 @@ def river_grid(
     strength: float = 20.0,
     small_reward: float = 0.1,
 ) -> FiniteMDP:
-    """A river of length x width cells; the horizon is 4 * (length + width) unless given.
+    """Make a river of length x width cells that starts at the mouth, (0, 0).
 
-    current: weight of being carried downstream. strength: how much more likely a direction is when
-    it is swum for. Starts at the mouth, (0, 0), where swimming downstream pays `small_reward`;
-    swimming upstream at the far corner, (length - 1, width - 1), pays 1. The true support is local.
+    Swimming upstream in the far corner (length - 1, width - 1) has a reward of 1. The true support
+    is local.
+
+    Parameters
+    ----------
+    length, width : int
+        At least 2 and 1.
+    horizon : int, optional
+        The default is 4 * (length + width).
+    current : float
+        Weight of being carried downstream.
+    strength : float
+        Factor by which swimming in a direction raises its weight.
+    small_reward : float
+        Reward for swimming downstream at the mouth.
     """
     length, width = positive_integer("length", length, 2), positive_integer("width", width)
     cells = [(x, y) for x in range(length) for y in range(width)]
@@ -53,22 +65,22 @@ def river_grid(
         for move, (dx, dy) in MOVES.items():
             if (there := (cell[0] + dx, cell[1] + dy)) in inside:
                 found.append((there, weight[move] * (strength if move == a else 1.0)))
-        return shares(found)
+        return normalize(found)
 
-    pays = {(cells[0], "downstream"): small_reward, (cells[-1], "upstream"): 1.0}
+    rewards = {(cells[0], "downstream"): small_reward, (cells[-1], "upstream"): 1.0}
     horizon = 4 * (length + width) if horizon is None else horizon
-    return from_outcomes(
+    return build_mdp(
         f"river-grid-{length}", cells, tuple(MOVES), outcomes,
-        lambda cell, a: pays.get((cell, a), 0.0), horizon,
+        lambda cell, a: rewards.get((cell, a), 0.0), horizon,
     )  # fmt: skip
 
 
 def river_grid_features(task: Task) -> Features:
-    """Upstream, downstream, across, and whether that is the direction swum for: d = 4.
+    """Make indicators of upstream, downstream, across, and the direction of swimming: d = 4.
 
-    Anywhere else is a fifth feature, which occurs with full support only.
+    Any other next state is a fifth feature, which occurs with full support only.
     """
-    check_named(task, tuple, "river_grid")
+    check_state_names(task, tuple, "river_grid")
     direction = {move: name for name, move in MOVES.items()}
 
     def labels(s: Cell, a: str, s2: Cell) -> tuple[str, ...]:
@@ -78,4 +90,4 @@ def river_grid_features(task: Task) -> Features:
         kind = "across" if way in ("left", "right") else way
         return (kind, "swum for") if way == a else (kind,)
 
-    return indicators(task, labels)
+    return indicator_features(task, labels)

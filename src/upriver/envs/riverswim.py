@@ -1,4 +1,4 @@
-"""RiverSwim: a chain with a small sure reward upstream-left and a large one far to the right.
+"""RiverSwim: a chain with a small certain reward on the left and a large one far to the right.
 
 Swimming left (action 0) always moves one state left. Swimming right (action 1) fights the current.
 """
@@ -29,7 +29,7 @@ class Current(NamedTuple):
     left: tuple[float, float, float] = (1.0, 0.0, 0.0)
     """Outcome of swimming left, at every state."""
     any_action: bool = False
-    """Whether the end states pay whatever the action."""
+    """Whether every action has the reward of an end state."""
     starts: tuple[int, ...] = (0,)
     """States where an episode begins, with equal probability."""
 
@@ -61,10 +61,20 @@ def riverswim(
     variant: str = "paper",
     small_reward: float | None = None,
 ) -> FiniteMDP:
-    """RiverSwim with `n_states` states; the horizon is 4 * n_states unless given.
+    """Make RiverSwim; its actions are "left" and "right".
 
-    variant: one of VARIANTS. small_reward replaces the variant's reward for swimming left at the
-    first state. The local support is the state itself and its neighbours, for both actions.
+    The local support is the state itself and its neighbours, for both actions.
+
+    Parameters
+    ----------
+    n_states : int
+        At least 2.
+    horizon : int, optional
+        The default is 4 * n_states.
+    variant : str
+        A key of `VARIANTS`: the numbers of several articles.
+    small_reward : float, optional
+        Reward for swimming left in the first state, instead of the variant's.
     """
     n_states = positive_integer("n_states", n_states, 2)
     if variant not in VARIANTS:
@@ -85,30 +95,31 @@ def riverswim(
         reward[0], reward[-1] = reward[0, LEFT], reward[-1, RIGHT]
     initial = np.zeros(n_states)
     initial[list(current.starts)] = 1.0 / len(current.starts)
-    group, successors, probability = moves(outcomes)
+    pair, successors, probability = list_moves(outcomes)
     name = f"riverswim-{n_states}" + ("" if variant == "paper" else f"-{variant}")
     names = {"local": neighbours(n_states, 2), "actions": ("left", "right"), "name": name}
     horizon = 4 * n_states if horizon is None else horizon
     return assemble(
-        group, successors, probability[None], n_states, 2, reward, horizon, initial, names
+        pair, successors, probability[None], (n_states, 2), reward, horizon, initial, names
     )
 
 
-def moves(outcomes: Array) -> tuple[Array, Array, Array]:
-    """(s * A + a, successor, probability) of every triple from outcomes (S, A, 3).
+def list_moves(outcomes: Array) -> tuple[Array, Array, Array]:
+    """Return (s * A + a, successor, probability) of every triple of outcomes (S, A, 3).
 
-    The outcomes of an action are to move left, stay, move right; the banks hold.
+    The outcomes of an action are to move left, stay and move right; at the ends of the chain a move
+    beyond the end is a stay.
     """
-    held = outcomes.copy()
-    held[0, :, 1] += held[0, :, 0]
-    held[-1, :, 1] += held[-1, :, 2]
-    held[0, :, 0] = held[-1, :, 2] = 0.0
-    s, a, step = np.nonzero(held > 0.0)
-    return s * outcomes.shape[1] + a, s + step - 1, held[s, a, step]
+    clipped = outcomes.copy()
+    clipped[0, :, 1] += clipped[0, :, 0]
+    clipped[-1, :, 1] += clipped[-1, :, 2]
+    clipped[0, :, 0] = clipped[-1, :, 2] = 0.0
+    s, a, step = np.nonzero(clipped > 0.0)
+    return s * outcomes.shape[1] + a, s + step - 1, clipped[s, a, step]
 
 
 def neighbours(n_states: int, n_actions: int) -> tuple[Array, Array]:
-    """{s - 1, s, s + 1} for every action, as (indptr, successors)."""
-    group, successors, _ = moves(np.ones((n_states, n_actions, 3)))
-    sizes = np.bincount(group, minlength=n_states * n_actions)
+    """Return {s - 1, s, s + 1} for every pair, as (indptr, successors)."""
+    pair, successors, _ = list_moves(np.ones((n_states, n_actions, 3)))
+    sizes = np.bincount(pair, minlength=n_states * n_actions)
     return np.concatenate([[0], np.cumsum(sizes)]), successors

@@ -6,7 +6,7 @@ One swims left or right, or lies at anchor. Outcomes are the neighbours and the 
 
 with features for going left, going right, going where one swims to, and moving at anchor. Only the
 first two of their weights change, by the tide: log DRIFT -/+ current * cos(2 pi h / period). So the
-model is exactly (1) with a core for each step, and with no single one.
+model is exactly eq. (1) with a parameter for each step, and with no single parameter.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from __future__ import annotations
 import numpy as np
 
 from upriver.checks import nonnegative_number, positive_integer, positive_number
-from upriver.envs.named import indicators
+from upriver.envs.named import indicator_features
 from upriver.envs.riverswim import neighbours
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
 ACTIONS = LEFT, RIGHT, ANCHOR = "left", "right", "anchor"
-DRIFT, HELD = 0.3, 0.1
-"""Weight of a step to either side at slack water; what an anchor leaves of it. Staying has 1."""
+DRIFT, ANCHOR_FACTOR = 0.3, 0.1
+"""Weight of a step to either side at slack water, and the factor of an anchor; staying has 1."""
 
 
 def tidal_river(
@@ -32,13 +32,24 @@ def tidal_river(
     strength: float = 4.0,
     small_reward: float = 0.005,
 ) -> FiniteMDP:
-    """A river of `n_states` places; the horizon is 4 * n_states unless given.
+    """Make a tidal river that starts in its first state, at high tide.
 
-    current: the most that the tide adds to the log-odds of a step right, at high tide, and takes
-    from them at low tide. period: steps from one high tide to the next; an episode starts at one.
-    strength: how much more likely a side is when it is swum for. Swimming left at the first place,
-    the start, pays `small_reward`, swimming right at the last one pays 1. The true support is
-    local.
+    Swimming right in the last state has a reward of 1. The true support is local.
+
+    Parameters
+    ----------
+    n_states : int
+        At least 2.
+    horizon : int, optional
+        The default is 4 * n_states.
+    current : float
+        What high tide adds to the log-odds of a step right, and low tide takes away.
+    period : float
+        Steps from one high tide to the next.
+    strength : float
+        Factor by which swimming to a side raises its weight.
+    small_reward : float
+        Reward for swimming left in the first state.
     """
     n_states = positive_integer("n_states", n_states, 2)
     horizon = positive_integer("horizon", 4 * n_states if horizon is None else horizon)
@@ -50,11 +61,10 @@ def tidal_river(
     )  # fmt: skip
     angle = 2.0 * np.pi * np.arange(horizon) / positive_number("period", period)
     tide = nonnegative_number("current", current) * np.cos(angle)
-    at_anchor, swum_for = np.log(HELD), np.log(positive_number("strength", strength))
-    core = np.empty((horizon, 4))  # in the order of the features, which is alphabetical
-    core[:, 0], core[:, 3] = at_anchor, swum_for
-    core[:, 1], core[:, 2] = np.log(DRIFT) - tide, np.log(DRIFT) + tide
-    weights = np.exp(core @ tidal_river_features(task).matrix.T)
+    theta = np.empty((horizon, 4))  # in the order of the features, which is alphabetical
+    theta[:, 0], theta[:, 3] = np.log(ANCHOR_FACTOR), np.log(positive_number("strength", strength))
+    theta[:, 1], theta[:, 2] = np.log(DRIFT) - tide, np.log(DRIFT) + tide
+    weights = np.exp(theta @ tidal_river_features(task).matrix.T)
     totals = np.add.reduceat(weights, task.indptr[:-1], axis=1)
     prob = weights / totals.repeat(task.sizes, axis=1)
     name = f"tidal-river-{n_states}"
@@ -62,9 +72,9 @@ def tidal_river(
 
 
 def tidal_river_features(task: Task) -> Features:
-    """Goes left, goes right, and whether it is swum for, or done at anchor: d = 4.
+    """Make indicators of going left, right, in the direction of swimming, and at anchor: d = 4.
 
-    Anywhere else is a fifth feature, which occurs with full support only.
+    Any other next state is a fifth feature, which occurs with full support only.
     """
 
     def labels(s: int, a: str, s2: int) -> tuple[str, ...]:
@@ -76,4 +86,4 @@ def tidal_river_features(task: Task) -> Features:
         how = {side: ("swum for",), ANCHOR: ("at anchor",)}.get(a, ())
         return (f"goes {side}", *how)
 
-    return indicators(task, labels)
+    return indicator_features(task, labels)

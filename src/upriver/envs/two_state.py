@@ -1,9 +1,8 @@
 """Two states and many actions that hardly differ: the hard instance of Park, Kwon and Lee.
 
 "Infinite-horizon reinforcement learning with multinomial logit function approximation", 2024. From
-state 0 one crosses to state 1, which pays, and falls back with probability 1/4. An action is a row
-of signs, and each sign moves the log-odds of crossing a little: the best of 2^n actions is so by a
-hair.
+state 0 one crosses to state 1, which has a reward of 1, and falls back with probability 1/4. An
+action is a row of signs, and each sign changes the log-odds of crossing a little.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from itertools import product
 from math import exp
 
 from upriver.checks import positive_integer, positive_number
-from upriver.envs.named import from_outcomes, shares
+from upriver.envs.named import build_mdp, normalize
 from upriver.features import Features, from_function
 from upriver.mdp import FiniteMDP, Task
 
@@ -20,12 +19,20 @@ BACK = 0.25
 
 
 def two_state(dimension: int = 3, horizon: int = 20, gap: float = 0.01) -> FiniteMDP:
-    """The instance with 2^dimension actions, rows of signs -1 and 1; it starts in state 0.
+    """Make the instance with 2^dimension actions, rows of signs -1 and 1; it starts in state 0.
 
-    gap: what a sign adds to the probability of crossing, about. State 1 pays 1 whatever one does.
-    The log-odds of crossing are log(1/3) + gap / (3/16) * (sum of the signs), so the signs are
-    exact features. Deviations: a finite horizon; the public code of the paper has the probability
-    1/4 + gap * (sum of the signs), which differs by less than 0.002 and is not of the form (1).
+    State 1 has a reward of 1 for every action. The log-odds of crossing are
+    log(1/3) + gap / (3/16) * (sum of the signs), so the signs are exact features. Deviations: a
+    finite horizon; the public code of the paper has the probability 1/4 + gap * (sum of the signs),
+    which differs by less than 0.002 and is not of the form (1).
+
+    Parameters
+    ----------
+    dimension : int
+        Signs of an action.
+    horizon : int
+    gap : float
+        About what a sign adds to the probability of crossing.
     """
     dimension = positive_integer("dimension", dimension)
     slope = positive_number("gap", gap) / (BACK * (1.0 - BACK))
@@ -33,15 +40,18 @@ def two_state(dimension: int = 3, horizon: int = 20, gap: float = 0.01) -> Finit
     def outcomes(s: int, a: tuple[int, ...]) -> list[tuple[int, float]]:
         if s == 1:
             return [(0, BACK), (1, 1.0 - BACK)]
-        return shares([(0, 1.0 - BACK), (1, BACK * exp(slope * sum(a)))])
+        return normalize([(0, 1.0 - BACK), (1, BACK * exp(slope * sum(a)))])
 
     actions = list(product((-1, 1), repeat=dimension))
     name = f"two-state-{dimension}"
-    return from_outcomes(name, range(2), actions, outcomes, lambda s, a: float(s), horizon)
+    return build_mdp(name, range(2), actions, outcomes, lambda s, a: float(s), horizon)
 
 
 def two_state_features(task: Task) -> Features:
-    """Crossing, falling back, and for a crossing the signs of the action: d = dimension + 2."""
+    """Make indicators of crossing and falling back, and for a crossing the signs of the action.
+
+    d = dimension + 2.
+    """
     dimension = task.n_actions.bit_length() - 1
     names = ["crosses", "falls back", *(f"sign {i + 1}" for i in range(dimension))]
 

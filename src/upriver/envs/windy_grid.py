@@ -1,9 +1,8 @@
-"""Windy grid: a shortest path round two walls, against a wind that blows beyond the second.
+"""Windy grid: a shortest path around two walls, with a wind beyond the second.
 
 Outcomes of a step are the cell itself and its free neighbours, drawn with weights that multiply:
 DRIFT for leaving the cell, `strength` for going where one walks to, `wind` for going south in the
-windy columns. A wall takes its direction out, and the others share its part, so three features are
-exact at any size.
+windy columns. A wall removes its direction, so three features are exact at any size.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from typing import cast
 
 from upriver.checks import positive_integer, positive_number
-from upriver.envs.named import check_named, from_outcomes, indicators, shares
+from upriver.envs.named import build_mdp, check_state_names, indicator_features, normalize
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
@@ -24,11 +23,22 @@ DRIFT = 0.05
 def windy_grid(
     size: int = 6, horizon: int | None = None, wind: float = 20.0, strength: float = 60.0
 ) -> FiniteMDP:
-    """A stochastic shortest path over size x size cells (x, y), from the south-west corner.
+    """Make a stochastic shortest path over size x size cells (x, y), from the south-west corner.
 
-    The goal, in the north-east corner, holds for ever and pays 1 a step; nothing else pays. So the
-    value is the horizon less the expected number of steps to the goal, where a walk that does not
-    arrive counts as the horizon, 8 * size unless given. The true support is local.
+    The goal, in the north-east corner, is never left and has a reward of 1 a step; all other
+    rewards are 0. So the value is the horizon less the expected number of steps to the goal, where
+    a walk that does not arrive counts as the horizon. The true support is local.
+
+    Parameters
+    ----------
+    size : int
+        At least 5.
+    horizon : int, optional
+        The default is 8 * size.
+    wind : float
+        Factor by which the wind raises the weight of going south.
+    strength : float
+        Factor by which walking in a direction raises its weight.
     """
     size = positive_integer("size", size, 5)
     wind, strength = positive_number("wind", wind), positive_number("strength", strength)
@@ -42,34 +52,34 @@ def windy_grid(
         for move, (dx, dy) in MOVES.items():
             if (there := (cell[0] + dx, cell[1] + dy)) in free:
                 weight = DRIFT * (strength if move == a else 1.0)
-                found.append((there, weight * (wind if blows(cell, move, size) else 1.0)))
-        return shares(found)
+                found.append((there, weight * (wind if wind_helps(cell, move, size) else 1.0)))
+        return normalize(found)
 
     def reward(cell: Cell, a: str) -> float:
         return float(cell == goal)
 
     horizon = 8 * size if horizon is None else horizon
-    return from_outcomes(f"windy-grid-{size}", cells, tuple(MOVES), outcomes, reward, horizon)
+    return build_mdp(f"windy-grid-{size}", cells, tuple(MOVES), outcomes, reward, horizon)
 
 
 def free_cells(size: int) -> list[Cell]:
-    """All cells but two walls from south to north, the first open in the north, then the south."""
+    """Return all cells but two walls: the first is open in the north, the second in the south."""
     first, second = size // 3, 2 * size // 3
     walls = {(first, y) for y in range(size - 1)} | {(second, y) for y in range(1, size)}
     return [(x, y) for x in range(size) for y in range(size) if (x, y) not in walls]
 
 
-def blows(cell: Cell, move: str, size: int) -> bool:
-    """Whether the wind helps a move: southwards, in the columns from the second wall on."""
+def wind_helps(cell: Cell, move: str, size: int) -> bool:
+    """Return whether the wind helps a move: southwards, in the columns from the second wall on."""
     return move == "south" and cell[0] >= 2 * size // 3
 
 
 def windy_grid_features(task: Task) -> Features:
-    """Leaving the cell, walked for, and with the wind: d = 3.
+    """Make indicators of leaving the cell, of the direction of walking, and of the wind: d = 3.
 
-    Anywhere else is a fourth feature, which occurs with full support only.
+    Any other next state is a fourth feature, which occurs with full support only.
     """
-    check_named(task, tuple, "windy_grid")
+    check_state_names(task, tuple, "windy_grid")
     size = 1 + max(cell[0] for cell in cast(list[Cell], task.states))
     way = {move: name for name, move in MOVES.items()}
 
@@ -79,7 +89,7 @@ def windy_grid_features(task: Task) -> Features:
         move = way.get((s2[0] - s[0], s2[1] - s[1]))
         if move is None:
             return ("elsewhere",)
-        true = {"leaves": True, "walked for": move == a, "with the wind": blows(s, move, size)}
+        true = {"leaves": True, "walked for": move == a, "with the wind": wind_helps(s, move, size)}
         return tuple(label for label, holds in true.items() if holds)
 
-    return indicators(task, labels)
+    return indicator_features(task, labels)

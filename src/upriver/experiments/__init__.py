@@ -1,4 +1,4 @@
-"""Experiments as data: spec -> runs -> files. A pure function over a list of runs, and a folder.
+"""Experiments as data: specification -> runs -> files.
 
     experiment = load("quick")                     # a name of the catalogue, or a TOML file
     outcome = execute(experiment, "results/quick", jobs=2)
@@ -7,11 +7,13 @@
 This package imports pydantic and pyarrow; `import upriver` does not import it.
 """
 
-from upriver.experiments.build import run_one
+from upriver.experiments.build import RunSpec, run_one
 from upriver.experiments.execute import Outcome, execute
-from upriver.experiments.reading import catalogue, load
-from upriver.experiments.runspec import RunSpec
-from upriver.experiments.spec import Experiment
-from upriver.experiments.store import Store
+from upriver.experiments.registry import import_code
+from upriver.experiments.spec import Experiment, catalogue, load, parse
+from upriver.experiments.store import Store, check, read_records
 
-__all__ = ["Experiment", "Outcome", "RunSpec", "Store", "catalogue", "execute", "load", "run_one"]
+__all__ = [
+    "Experiment", "Outcome", "RunSpec", "Store", "catalogue", "check", "execute", "import_code",
+    "load", "parse", "read_records", "run_one",
+]  # fmt: skip

@@ -1,70 +1,163 @@
-"""A run's data to the run itself: `run_one` is a pure function of its spec."""
+"""One run as plain data, its identity, and the run itself: `run_one` is a pure function."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from functools import lru_cache
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from upriver.experiments import names
-from upriver.experiments.detail import Recorded, detail_of, keeps_detail
-from upriver.experiments.runspec import RunSpec, fingerprint
+from upriver.checks import Array
+from upriver.display import add_repr
+from upriver.experiments import registry
+from upriver.experiments.detail import has_detail, make_detail, play_in_stretches
 from upriver.features import Features
 from upriver.mdp import FiniteMDP
+from upriver.mdp.archive import digest, encode
 from upriver.play.simulate import Run, simulate
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def run_one(run: RunSpec) -> pa.Table:
-    """Play one run and return its rows, one per episode, or per step where there is no last one.
+@add_repr
+@dataclass(frozen=True, repr=False)
+class RunSpec:
+    """One run: an agent on an environment with one seed. Plain data, equal to its JSON."""
 
-    Columns: setting and seed (the same in every row), episode (from 1), return (rewards received),
-    value (exact value of the policy played), optimal_value, seconds (planning and learning). All
-    but seconds depend on `run` alone. Some runs keep more, in the table's metadata: see `detail`.
+    env: str
+    """The environment's label; the name of a folder of the store is made from it."""
+    label: str
+    """The agent's label, used in the same way."""
+    environment: dict[str, Any]
+    """{"name", "numbers"} or {"path"}, with "discount" for an infinite horizon; "digest" of the MDP
+    if it is not one of the catalogue."""
+    agent: str
+    numbers: dict[str, Any]
+    """All settings of the agent, defaults included."""
+    support: str | None
+    features: str | None
+    """A name; a file, # and its digest; or file:name, # and the digest of what it returns."""
+    reward: str | None
+    episodes: int
+    seed: int
+
+    @cached_property
+    def setting(self) -> str:
+        """Short digest of everything but the seed that influences the result."""
+        identity = self.to_data()
+        for key in ("env", "label", "seed"):
+            del identity[key]
+        # a file is what it holds, not where it lies
+        identity["environment"] = {k: v for k, v in self.environment.items() if k != "path"}
+        if self.features is not None and registry.is_file(self.features):
+            identity["features"] = self.features.partition("#")[2]
+        text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def key(self) -> str:
+        """The name of the run's file, without its ending."""
+        return f"{self.setting}-{self.seed}"
+
+    def to_data(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_data(), sort_keys=True, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> RunSpec:
+        return RunSpec(**json.loads(text))
+
+
+def digest_mdp(mdp: FiniteMDP) -> str:
+    """Return a digest of all that influences a run: transitions, rewards, range, names, start.
+
+    The horizon or discount and the terminal values are fields of the task. The name of the MDP
+    is left out.
     """
-    mdp, agent = build(run)
-    if not keeps_detail(run, agent.task):
-        return to_table(run, play(run))
-    recorded = Recorded.of(agent, run.episodes)
-    result = simulate(mdp, recorded, run.episodes, run.seed)
-    return to_table(run, result).replace_schema_metadata(
-        {"detail": detail_of(mdp, recorded, result)}
-    )
+    arrays: dict[str, Array] = {}
+    parts = [mdp.true_task, mdp.probability, mdp.initial_states, mdp.initial_probability, mdp.local]
+    return digest(encode(parts, arrays), arrays)
 
 
-def play(run: RunSpec) -> Run:
-    """The run with its last plan and state, for those who want more than the rows."""
-    mdp, agent = build(run)
-    if mdp.true_task.infinite_horizon:
-        return simulate(mdp, agent, n_steps=run.episodes, seed=run.seed)
-    return simulate(mdp, agent, run.episodes, run.seed)
+def digest_environment(environment: dict[str, Any]) -> str:
+    """Return the digest of an environment that is not of the catalogue, whose data may change."""
+    if "path" in environment:  # read afresh: the file may have changed since it was used last
+        forget_built()
+    return digest_mdp(get_mdp(environment))
+
+
+def forget_built() -> None:
+    """Forget the MDPs and agents that were kept, since files or code may have changed."""
+    cached_mdp.cache_clear()
+    cached_features.cache_clear()
+    cached_agent.cache_clear()
+
+
+registry.ON_IMPORT.append(forget_built)
+
+
+def digest_features(features: str | None, environment: dict[str, Any], support: str) -> str | None:
+    """Return the features of a run, with a digest if they are a file or code of your own."""
+    if features is None or (":" not in features and not registry.is_file(features)):
+        return features
+    if registry.is_file(features):
+        return f"{features}#{registry.file_digest(features)}"
+    made = make_features(features, environment, support)
+    arrays: dict[str, Array] = {}
+    parts = [getattr(made, f.name) for f in fields(made) if f.name != "task"]
+    return f"{features}#{digest(encode(parts, arrays), arrays)[:16]}"
+
+
+def make_features(features: str, environment: dict[str, Any], support: str) -> Features:
+    """Return the features of a run on the task of its environment."""
+    name = features if registry.is_file(features) else features.partition("#")[0]
+    return cached_features(name, json.dumps(environment, sort_keys=True), support)
+
+
+@lru_cache(maxsize=4)
+def cached_features(name: str, environment: str, support: str) -> Features:
+    data = json.loads(environment)
+    make = registry.feature_function(name, data.get("name"))
+    task = get_mdp(data).task(support)
+    return check_type(make(task), Features, f"features {name!r}")
 
 
 def build(run: RunSpec) -> tuple[FiniteMDP, Any]:
-    """(mdp, agent) of a run; the last few are kept, so that seeds of one setting share them."""
+    """Return (mdp, agent) of a run; the last few are kept, so that seeds share them."""
     environment = json.dumps(run.environment, sort_keys=True)
     numbers = json.dumps(run.numbers, sort_keys=True)
     return cached_agent(environment, run.agent, numbers, run.support, run.features, run.reward)
 
 
+def get_mdp(environment: dict[str, Any]) -> FiniteMDP:
+    """Return the MDP of an environment; refuse a file that was changed since it was digested."""
+    rest = {k: v for k, v in environment.items() if k != "digest"}
+    if "path" not in rest:
+        return cached_mdp(json.dumps(rest, sort_keys=True))
+    return cached_mdp(json.dumps(environment, sort_keys=True))
+
+
 @lru_cache(maxsize=4)
 def cached_mdp(environment: str) -> FiniteMDP:
+    """Return the MDP of the JSON of an environment."""
     data = json.loads(environment)
-    if (discount := data.pop("discount", None)) is not None:
-        mdp = cached_mdp(json.dumps(data, sort_keys=True))
-        return mdp.infinite_horizon(None if discount == 1.0 else discount)
-    if "path" not in data:
-        made = names.environment_word(data["name"]).make(**data["numbers"])
-        return of_type(made, FiniteMDP, f"environment {data['name']!r}")
-    mdp = FiniteMDP.load(data["path"])
-    if fingerprint(mdp) != data["sha256"]:
+    if "path" in data:
+        mdp = FiniteMDP.load(data["path"])
+    else:
+        made = registry.environment_function(data["name"])(**data["numbers"])
+        mdp = check_type(made, FiniteMDP, f"environment {data['name']!r}")
+    if (discount := data.get("discount")) is not None:
+        mdp = mdp.infinite_horizon(None if discount == 1.0 else discount)
+    if "digest" in data and digest_mdp(mdp) != data["digest"]:
         raise ValueError(
-            f"{data['path']} holds another MDP than when the experiment was read; give the file "
-            "back, or read the experiment again"
+            f"{data['path']} holds another MDP than when the experiment was read; restore the "
+            "file, or read the experiment again"
         )
     return mdp
 
@@ -78,42 +171,74 @@ def cached_agent(
     features: str | None,
     reward: str | None,
 ) -> tuple[FiniteMDP, Any]:
-    mdp = cached_mdp(environment)
-    cls = names.agent_class(agent)
+    mdp = get_mdp(json.loads(environment))
+    cls = registry.agent_class(agent)
     given: dict[str, Any] = {}
     varphi = None
-    if names.takes(cls, "mdp"):
+    if registry.has_field(cls, "mdp"):
         given["mdp"] = mdp
     else:
-        task = mdp.task(support or "known")
         if features is not None:
-            make = names.feature_function(features, json.loads(environment).get("name"))
-            varphi = of_type(make(task), Features, f"features {features!r}")
-            given["features"] = varphi
+            given["features"] = varphi = make_features(
+                features, json.loads(environment), support or "known"
+            )
+        task = mdp.task(support or "known") if varphi is None else varphi.task
         given["task"] = task.with_unknown_reward() if reward == "unknown" else task
-    own = {k: names.resolved(k, v, varphi) for k, v in json.loads(numbers).items()}
+    own = {k: registry.from_plain(k, v, varphi) for k, v in json.loads(numbers).items()}
     return mdp, cls(**given, **own)
 
 
-def of_type(made: Any, kind: type[Any], what: str) -> Any:
-    """What code of somebody else returned, if it is what it should be."""
+def check_type(made: Any, kind: type[Any], source: str) -> Any:
+    """Return what code of the user returned, if it has the right type."""
     if not isinstance(made, kind):
-        raise ValueError(f"{what} returned a {type(made).__name__}; it must be a {kind.__name__}")
+        raise ValueError(f"{source} returned a {type(made).__name__}; it must be a {kind.__name__}")
     return made
 
 
-def to_table(run: RunSpec, result: Run) -> pa.Table:
-    """A row per episode. From buffers: `pa.array` would import pandas in every worker."""
+def play(run: RunSpec) -> Run:
+    """Return the `Run` of a run, with its last plan and state."""
+    mdp, agent = build(run)
+    if mdp.true_task.infinite_horizon:
+        return simulate(mdp, agent, n_steps=run.episodes, seed=run.seed)
+    return simulate(mdp, agent, run.episodes, run.seed)
+
+
+def run_one(run: RunSpec) -> pa.Table:
+    """Play one run and return its rows, one per episode, or per step for an infinite horizon.
+
+    Columns: setting and seed (the same in every row), episode (from 1), return (rewards received),
+    value (exact value of the policy played), optimal_value, seconds (planning and learning). All
+    but seconds depend on `run` alone. Some runs keep more in the table's metadata: see `detail`.
+    """
+    mdp, agent = build(run)
+    if agent.task.infinite_horizon:
+        return to_table(run, [play(run)]).replace_schema_metadata({"unit": "step"})
+    if has_detail(run.seed, agent.task):
+        stretches = play_in_stretches(mdp, agent, run.episodes, run.seed)
+        if stretches is not None:
+            metadata = {"detail": make_detail(mdp, agent.task, stretches)}
+            return to_table(run, stretches).replace_schema_metadata(metadata)
+    return to_table(run, [play(run)])
+
+
+def to_table(run: RunSpec, stretches: list[Run]) -> pa.Table:
+    """Return a row per episode. From buffers, since `pa.array` would import pandas."""
     import pyarrow as pa
 
-    k, setting = len(result.returns), run.setting.encode()
+    setting = run.setting.encode()
+
+    def join(name: str) -> Array:
+        return np.concatenate([getattr(part, name) for part in stretches])
+
+    returns = join("returns")
+    k = len(returns)
     numbers = {
         "seed": np.full(k, run.seed, np.int64),
         "episode": np.arange(1, k + 1, dtype=np.int32),
-        "return": result.returns,
-        "value": result.values,
-        "optimal_value": result.optimal_values,
-        "seconds": result.seconds,
+        "return": returns,
+        "value": join("values"),
+        "optimal_value": join("optimal_values"),
+        "seconds": join("seconds"),
     }
 
     def column(kind: Any, size: int, *buffers: Any) -> Any:

@@ -1,137 +1,103 @@
 """What some runs keep beyond their rows, for the report: the last plan, visits, the estimate.
 
 Every tenth seed keeps it, if the problem is small, as JSON in the metadata of its file. Which runs
-do follows from the run alone, so that its bytes do not depend on the sweep it was part of.
+do follows from the run alone, so that its bytes do not depend on the sweep it was part of. Such a
+run is played in up to 25 stretches of episodes, each resumed from the checkpoint of the one before,
+which is the same run bit for bit; what `simulate` returns of each stretch makes the detail.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from upriver.agents.protocol import Agent, Episode
 from upriver.checks import Array
-from upriver.experiments.runspec import RunSpec
-from upriver.experiments.spec import TUNING_SEEDS
 from upriver.mdp import FiniteMDP, Task
-from upriver.planning import Plan, solve
-from upriver.play.simulate import Run
+from upriver.planning import solve
+from upriver.play.simulate import Run, simulate
 
 EVERY = 10
-"""Seeds 0, 10, 20, ... keep their detail; seeds for tuning do not."""
+"""Seeds 0, 10, 20, ... keep their detail; seeds for tuning, from a million on, do not."""
 LIMIT = 4096
 """How many (h, s), and how many reachable triples, a detail may have."""
-BLOCKS = 25
-"""Into how many stretches of episodes the visits are divided."""
-FLUSH = 256
+STRETCHES = 25
 
 
-def keeps_detail(run: RunSpec, task: Task) -> bool:
-    chosen = run.seed % EVERY == 0 and run.seed < TUNING_SEEDS
+def has_detail(seed: int, task: Task) -> bool:
+    """Whether the run of this seed keeps a detail."""
+    chosen = seed % EVERY == 0 and seed < 1_000_000
     return chosen and not task.infinite_horizon and task.horizon * task.n_states <= LIMIT
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """An agent that plans and learns as the one inside; which (s, a) it visits is counted.
+def play_in_stretches(mdp: FiniteMDP, agent: Any, n_episodes: int, seed: int) -> list[Run] | None:
+    """Play a run in consecutive stretches; None for an agent whose state cannot be resumed."""
+    count = min(STRETCHES, n_episodes)
+    ends = [-(-i * n_episodes // count) for i in range(count + 1)]
+    stretches: list[Run] = []
+    for first, last in pairwise(ends):
+        checkpoint = stretches[-1].checkpoint if stretches else None
+        try:
+            stretches.append(simulate(mdp, agent, last - first, seed, resume=checkpoint))
+        except (ValueError, TypeError):
+            if checkpoint is None:
+                raise
+            return None
+    return stretches
 
-    Episodes are kept and counted many at a time, so that the time of an episode stays its own.
+
+def make_detail(mdp: FiniteMDP, task: Task, stretches: list[Run]) -> str:
+    """Return the detail as JSON, in the user's units, numbers to four digits.
+
+    Keys: horizon, n_states, n_actions, states and actions (names or None); policy and planned
+    (H, S), best (H, S) the true V*; visits (stretches, S) and until, the last episode of each
+    stretch; and, for agents that estimate the transitions, triples: s, a, next, estimate, truth
+    and count N(s, a).
     """
-
-    agent: Agent
-    n_episodes: int
-    visits: Array
-    """(blocks, S*A), filled as the run goes on."""
-    waiting: list[Episode] = field(default_factory=list)
-    played: list[int] = field(default_factory=lambda: [0])
-
-    @staticmethod
-    def of(agent: Agent, n_episodes: int) -> Recorded:
-        blocks = min(BLOCKS, n_episodes)
-        size = agent.task.n_states * agent.task.n_actions
-        return Recorded(agent, n_episodes, np.zeros((blocks, size), np.int64))
-
-    @property
-    def task(self) -> Task:
-        return self.agent.task
-
-    def init(self) -> Any:
-        return self.agent.init()
-
-    def plan(self, state: Any, rng: np.random.Generator) -> Plan:
-        return self.agent.plan(state, rng)
-
-    def update(self, state: Any, plan: Plan, episode: Episode) -> Any:
-        self.waiting.append(episode)
-        if len(self.waiting) == FLUSH:
-            self.count()
-        return self.agent.update(state, plan, episode)
-
-    def count(self) -> None:
-        """Add the waiting episodes to their blocks."""
-        blocks, size = self.visits.shape
-        for episode in self.waiting:
-            block = self.played[0] * blocks // self.n_episodes
-            group = episode.states[:-1] * self.task.n_actions + episode.actions
-            self.visits[block] += np.bincount(group, minlength=size)
-            self.played[0] += 1
-        self.waiting.clear()
-
-
-def detail_of(mdp: FiniteMDP, recorded: Recorded, result: Run) -> str:
-    """The detail as JSON, numbers to four digits.
-
-    Keys: horizon, n_states, n_actions, actions (names); policy and planned (H, S), best (H, S) the
-    true V*; visits (blocks, S) and until, the last episode of each block; and, of agents that have
-    an estimate of the transitions, triples: s, a, next, estimate, truth and count N(s, a).
-    """
-    recorded.count()
-    task = recorded.task
-    blocks = len(recorded.visits)
-    ends = -(-np.arange(1, blocks + 1) * recorded.n_episodes // blocks)
-    by_state = recorded.visits.reshape(blocks, task.n_states, task.n_actions).sum(axis=2)
+    last = stretches[-1]
+    visits = np.stack([np.asarray(part.visits) for part in stretches])  # (stretches, S, A)
+    lengths = [len(part.returns) for part in stretches]
     found = {
         "horizon": task.horizon,
         "n_states": task.n_states,
         "n_actions": task.n_actions,
+        "states": [str(s) for s in task.states] if task.states is not None else None,
         "actions": [str(a) for a in task.actions] if task.actions is not None else None,
-        "policy": result.plan.policy.tolist(),
-        "planned": rounded(result.plan.v[:-1]),
-        "best": rounded(solve(mdp).v[:-1]),
-        "visits": by_state.tolist(),
-        "until": ends.tolist(),
-        "triples": triples(mdp, recorded, result.state),
+        "policy": last.plan.policy.tolist(),
+        "planned": round_digits(last.plan.v[:-1]),
+        "best": round_digits(solve(mdp).v[:-1]),
+        "visits": visits.sum(axis=2).tolist(),
+        "until": np.cumsum(lengths).tolist(),
+        "triples": list_triples(mdp, task, last.state, visits.sum(axis=0)),
     }
     return json.dumps(found, separators=(",", ":"))
 
 
-def triples(mdp: FiniteMDP, recorded: Recorded, state: Any) -> dict[str, Any] | None:
-    """Estimated transitions of the first step beside the true ones, None where there are none."""
-    task = recorded.task
-    estimate = estimated(task, state)
+def list_triples(mdp: FiniteMDP, task: Task, state: Any, visits: Array) -> dict[str, Any] | None:
+    """Return the estimated transitions of the first step beside the true ones, None if none."""
+    estimate = find_estimate(task, state)
     if estimate is None or task.n_triples > LIMIT:
         return None
-    group = np.repeat(np.arange(len(task.sizes)), task.sizes)
+    pair = np.repeat(np.arange(len(task.sizes)), task.sizes)
     known = mdp.true_task
     keys = np.repeat(np.arange(len(known.sizes)), known.sizes) * task.n_states + known.successors
-    wanted = group * task.n_states + task.successors
+    wanted = pair * task.n_states + task.successors
     at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     truth = np.where(keys[at] == wanted, mdp.probability[0][at], 0.0)
     return {
-        "s": (group // task.n_actions).tolist(),
-        "a": (group % task.n_actions).tolist(),
+        "s": (pair // task.n_actions).tolist(),
+        "a": (pair % task.n_actions).tolist(),
         "next": task.successors.tolist(),
-        "estimate": rounded(estimate),
-        "truth": rounded(truth),
-        "count": recorded.visits.sum(axis=0)[group].tolist(),
+        "estimate": round_digits(estimate),
+        "truth": round_digits(truth),
+        "count": visits.ravel()[pair].tolist(),
     }
 
 
-def estimated(task: Task, state: Any) -> Array | None:
-    """(n,) the agent's estimate: that of its model, or frequencies where it keeps counts."""
+def find_estimate(task: Task, state: Any) -> Array | None:
+    """Return (n,) the agent's estimate: of its model, or frequencies if it keeps counts."""
     for part in ("model", "counts"):
         prob = getattr(getattr(state, part, None), "prob", None)
         if isinstance(prob, np.ndarray) and prob.shape[-1:] == (task.n_triples,):
@@ -144,8 +110,8 @@ def estimated(task: Task, state: Any) -> Array | None:
     return None
 
 
-def rounded(x: Array) -> list[Any]:
-    """Nested lists of four significant digits; None where there is no number."""
+def round_digits(x: Array) -> list[Any]:
+    """Return nested lists of four significant digits; None where there is no finite number."""
     flat = [float(f"{v:.4g}") if np.isfinite(v) else None for v in np.ravel(x)]
     width = x.shape[-1]
     return flat if x.ndim == 1 else [flat[i : i + width] for i in range(0, len(flat), width)]

@@ -1,41 +1,49 @@
-"""Running a list of runs: here, in worker processes or on a cluster; the store says what is left.
+"""Play what is missing of an experiment; the store says what that is.
 
-A run that exists in the store is done. Everything else is tried; a run that raises is recorded and
-does not stop the others; a worker that dies costs the run it was at, which is tried again.
+A run whose file exists is done. Everything else is tried; a run that raises an error is recorded
+and does not stop the others; a worker that dies costs the run it was at, which is tried again.
 """
 
 from __future__ import annotations
 
 import os
-import traceback
+import queue
+import time
+from collections import Counter, deque
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from upriver.display import displayed
-from upriver.experiments.build import build, run_one
+from upriver.display import add_repr
+from upriver.experiments.build import RunSpec, build
+from upriver.experiments.executor import (
+    ATTEMPTS,
+    Executor,
+    Result,
+    WorkerLost,
+    check_workers,
+    describe,
+    open_executor,
+    too_many_deaths,
+)
 from upriver.experiments.progress import Reporter
-from upriver.experiments.runspec import RunSpec
 from upriver.experiments.spec import Experiment
-from upriver.experiments.store import Store
-
-LONGEST = 500
-"""Characters of an error that are told and kept, at most; its traceback is kept too."""
+from upriver.experiments.store import BadFile, Store, check_seal
 
 
-@displayed
+@add_repr
 class Outcome(NamedTuple):
-    """What became of the runs that were asked for."""
+    """What became of the runs that were requested."""
 
     total: int
     stored: int
-    """Runs that were there before."""
+    """Runs that were stored before."""
     ran: int
     """Runs that were played and stored now."""
     failed: list[tuple[RunSpec, str]]
-    """Runs that raised, with the error; their tracebacks lie in _failed."""
+    """Runs that raised an error, with the error; their tracebacks lie in _failed."""
     broken: list[str]
-    """Sentences about files that stand where a run should and cannot be read."""
+    """Sentences about files in the place of a run that cannot be read."""
 
     @property
     def complete(self) -> bool:
@@ -51,14 +59,28 @@ def execute(
     reporter: Reporter | None = None,
     run_timeout: float | None = None,
 ) -> Outcome:
-    """Run what is missing of an experiment, or of a list of runs, in the folder `out`.
+    """Play what is missing of an experiment, or of a list of runs, in the folder `out`.
 
-    jobs: worker processes, as many as there are processors by default; 1 runs in this process.
-    cluster: the address of a Dask scheduler, or "local"; shared_store lets its workers write into
-    `out` themselves. run_timeout: seconds after which a run counts as failed and its worker process
-    is ended. The files do not depend on any of these.
+    The files do not depend on how the runs are played.
+
+    Parameters
+    ----------
+    experiment
+        An experiment, or a list of its runs.
+    out
+        The results folder. Only one process at a time may write into it.
+    jobs
+        Worker processes; by default one for each processor. 1 plays in this process.
+    cluster
+        The address of a Dask scheduler, or "local".
+    shared_store
+        Let the workers of the cluster write into `out` themselves.
+    reporter
+        Who is told about the progress.
+    run_timeout
+        Seconds after which a run counts as failed and its worker process is ended.
     """
-    jobs = usable_processors() if jobs is None else jobs
+    jobs = count_processors() if jobs is None else jobs
     if jobs < 1:
         raise ValueError(f"jobs is {jobs}; it must be at least 1")
     if shared_store and cluster is None:
@@ -67,77 +89,95 @@ def execute(
         raise ValueError(f"run_timeout is {run_timeout!r}; it must be a positive number of seconds")
     runs = experiment.runs() if isinstance(experiment, Experiment) else list(experiment)
     store = Store.create(out)
-    existing = set(store.files())
-    broken = [s for r in runs if store.path(r) in existing and (s := store.check(r))]
-    pending = [r for r in runs if store.path(r) not in existing]
-    check_buildable(pending)
-    if isinstance(experiment, Experiment):
-        store.record_spec(experiment)
-    store.record_runs(runs)
-    told = reporter or Reporter()
-    progress = Tally(told, [])
-    told.begin(pending, len(runs) - len(pending))
-    try:
-        if pending and cluster is not None:
-            from upriver.experiments.cluster import run_on_cluster
-
-            how = shared_store, run_timeout
-            run_on_cluster(pending, store, cluster, jobs, progress, *how)
-        elif pending and (jobs > 1 or run_timeout is not None):
-            from upriver.experiments.workers import Crew
-
-            crew = Crew(store)
-            crew.play(pending, min(jobs, len(pending)), progress, run_timeout)
-            crew.dismiss()
-        else:
-            for run in pending:
-                told.running(run)
-                progress.settle(run, attempt(run, store))
-    finally:
-        told.end()
+    with store.lock():
+        existing = set(store.files())
+        pending = [run for run in runs if store.path(run) not in existing]
+        broken = find_broken(store, [run for run in runs if store.path(run) in existing])
+        check_buildable(pending)
+        if isinstance(experiment, Experiment):
+            store.record_experiment(experiment)
+        store.record_runs(runs)
+        told = reporter or Reporter()
+        told.begin(pending, len(runs) - len(pending))
+        failed: list[tuple[RunSpec, str]] = []
+        try:
+            if pending:
+                how: Any = cluster, shared_store, run_timeout
+                with open_executor(store, min(jobs, len(pending)), *how) as executor:
+                    failed = play_all(pending, store, executor, told)
+        finally:
+            told.end()
     # success is what lies in the folder, not what was reported on the way
-    known = {id(run) for run, _ in progress.failures}
-    gone = [r for r in pending if id(r) not in known and not store.has(r)]
-    progress.failures.extend((r, f"it was played, and {store.path(r)} is not there") for r in gone)
-    ran = len(pending) - len(progress.failures)
-    return Outcome(len(runs), len(runs) - len(pending), ran, progress.failures, broken)
+    known = {id(run) for run, _ in failed}
+    gone = [run for run in pending if id(run) not in known and not store.has(run)]
+    failed += [(run, f"it was played, and {store.path(run)} is missing") for run in gone]
+    stored = len(runs) - len(pending)
+    return Outcome(len(runs), stored, len(pending) - len(failed), failed, broken)
 
 
-class Tally(NamedTuple):
-    """Failures so far, and who is told."""
-
-    reporter: Reporter
-    failures: list[tuple[RunSpec, str]]
-
-    def settle(self, run: RunSpec, error: str | None) -> None:
+def play_all(
+    pending: list[RunSpec], store: Store, executor: Executor, told: Reporter
+) -> list[tuple[RunSpec, str]]:
+    """Play runs until each is stored or has failed; return those that failed."""
+    waiting, lost = deque(pending), Counter[int]()
+    inbox: queue.Queue[Any] = queue.Queue()
+    under_way: dict[int, tuple[RunSpec, Any]] = {}
+    failed: list[tuple[RunSpec, str]] = []
+    last_seen = time.monotonic()
+    while waiting or under_way:
+        capacity = executor.capacity
+        while waiting and len(under_way) < capacity:
+            run = waiting.popleft()
+            future = executor.submit(run)
+            under_way[id(future)] = run, future
+            future.add_done_callback(inbox.put)
+        try:
+            future = inbox.get(timeout=0.5)
+        except queue.Empty:
+            told.tick()
+            last_seen = check_workers(executor, last_seen)
+            continue
+        last_seen = time.monotonic()
+        run, _ = under_way.pop(id(future))
+        try:
+            result = executor.collect(future)
+        except WorkerLost as error:
+            lost[id(run)] += 1
+            if lost[id(run)] < ATTEMPTS:
+                waiting.appendleft(run)
+                continue
+            result = Result(None, too_many_deaths(str(error)))
+        error = keep(run, result, store)
         if error is None:
-            self.reporter.done(run)
+            told.done(run)
         else:
-            self.failures.append((run, error))
-            self.reporter.failed(run, error)
+            failed.append((run, error))
+            told.failed(run, error)
+    return failed
 
 
-def attempt(run: RunSpec, store: Store) -> str | None:
-    """Play and store a run unless it is there; the error where it raised, which is recorded.
-
-    Only the run may fail here: a folder that cannot be written raises StorageFailed.
-    """
-    if store.has(run):
+def keep(run: RunSpec, result: Result, store: Store) -> str | None:
+    """Store a result, and return its error if there was one."""
+    if result.data is not None:
+        store.save(run, result.data)
         return None
-    try:
-        table = run_one(run)
-    except (Exception, SystemExit) as error:  # an agent that exits ends its run, not the sweep
-        sentence = describe(error)
-        store.record_failure(run, sentence, traceback.format_exc())
-        return sentence
-    store.save(run, table)
-    return None
+    error = result.error
+    if error is None and not store.has(run):  # the worker says that it stored the run
+        error = f"a worker stored the run, and {store.path(run)} is not visible here"
+    if error is not None:
+        store.record_failure(run, error, result.traceback)
+    return error
 
 
-def describe(error: BaseException) -> str:
-    text = " ".join(str(error)[: 2 * LONGEST].split())
-    text = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+def find_broken(store: Store, runs: list[RunSpec]) -> list[str]:
+    """Return a sentence for each stored run whose file cannot be used."""
+    found = []
+    for run in runs:
+        try:  # the digest covers all bytes; to read every table would make resuming slow
+            check_seal(store.path(run), store.path(run).read_bytes())
+        except (BadFile, OSError) as error:
+            found.append(str(error))
+    return found
 
 
 def check_buildable(runs: list[RunSpec]) -> None:
@@ -150,11 +190,11 @@ def check_buildable(runs: list[RunSpec]) -> None:
                 build(run)
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{run.label} on {run.env}: {error}") from error
-            except (Exception, SystemExit) as error:  # numbers too large, or code of somebody else
+            except (Exception, SystemExit) as error:  # too large, or an error of the user's code
                 raise ValueError(f"{run.label} on {run.env}: {describe(error)}") from error
 
 
-def usable_processors() -> int:
+def count_processors() -> int:
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every platform

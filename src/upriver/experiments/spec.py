@@ -1,119 +1,475 @@
-"""What an experiment is: environments x agents x seeds, as data, from TOML and back.
+"""An experiment as data: environments x agents x seeds, from TOML to a list of runs and back.
 
-The file that `upriver new` writes shows the keys. A number may be a list, which stands for one
-entry each: n_states = [6, 10]. `Experiment.runs()` lists the single runs.
+`upriver new` writes a file that shows the keys. pydantic validates an experiment once: the models
+of its entries are made from the arguments of the environment's function and from the fields of the
+agent's dataclass, and the key `name` or `agent` says which model an entry has. A setting may be a
+list, which stands for one entry each: n_states = [6, 10]. `Experiment.runs()` lists the runs.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, replace
+from functools import cache, cached_property, reduce
+from importlib import resources
+from itertools import product
+from operator import or_
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self, get_origin
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StrictInt,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+import pydantic as pd
+import tomli_w
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from upriver.display import Card, displayed
-from upriver.experiments import names, toml
-from upriver.experiments.entries import MOST, AgentSpec, EnvironmentSpec, Label
-from upriver.experiments.runspec import RunSpec
-from upriver.mdp.names import few
+from upriver.display import Card, add_repr
+from upriver.experiments import registry
+from upriver.experiments.build import RunSpec, digest_environment, digest_features
+from upriver.experiments.registry import unknown
+from upriver.features import own_map
+from upriver.mdp.names import abbreviate
 
 TUNING_SEEDS = 1_000_000
 """Seeds from here on are for tuning; an experiment's own must lie below."""
+MAX_EPISODES = 1_000_000_000
+
+Label = Annotated[str, Field(pattern=r"^[\w{][\w .+()@,:{}-]*$", max_length=100)]
+Episodes = Annotated[pd.StrictInt, Field(ge=1, le=MAX_EPISODES)]
+Whole = Annotated[pd.StrictInt, Field(ge=-(2**63), lt=2**63)]
+Finite = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-1e300, le=1e300)]
 
 
-class Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+def check_scalar(value: Any) -> Any:
+    """Accept any single value, for a setting whose default does not say its type."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int | float) and abs(value) <= 1e300:  # false for nan
+        return value
+    raise ValueError(f"it is {str(value)[:40]}; it must be a finite number, true, false or a name")
 
 
-class Seeds(Frozen):
+Scalar = Annotated[
+    Any, AfterValidator(check_scalar), pd.WithJsonSchema({"type": ["number", "boolean", "string"]})
+]
+
+
+def check_features(name: str) -> str:
+    if own_map(name) is None:
+        registry.feature_function(name, None)
+    return name
+
+
+FeatureName = Annotated[
+    str,
+    AfterValidator(check_features),
+    pd.WithJsonSchema(
+        {
+            "type": "string",
+            "anyOf": [
+                {"enum": [*registry.FEATURES, *registry.OWN]},
+                {"pattern": r"\.csv$|^pooled [0-9.eE+-]+$|^\w+:\w+$"},
+            ],
+        }
+    ),
+]
+
+
+# Tags of unions begin with @ and are left out of error messages.
+def one_or_each(kind: Any) -> Any:
+    """Return the type of a value, or of a list of values that stands for one entry each."""
+    if get_origin(kind) is list:  # a list already is one value
+        return kind
+    return Annotated[
+        Annotated[kind, Tag("@one")] | Annotated[list[kind], Tag("@each")],
+        Discriminator(lambda value: "@each" if isinstance(value, list) else "@one"),
+    ]
+
+
+def unite(kinds: list[Any]) -> Any:
+    """Return the union of some types."""
+    return reduce(or_, kinds)
+
+
+class WithoutSource(pd.BaseModel):
+    """A base of models that are made at run time, whose source pydantic need not search."""
+
+    model_config = pd.ConfigDict(use_attribute_docstrings=False)
+
+
+def make_model(name: str, base: Any, fields: dict[str, Any], doc: str | None = None) -> Any:
+    return pd.create_model(name, __base__=(base, WithoutSource), __doc__=doc, **fields)
+
+
+class Strict(pd.BaseModel):
+    """A table without unknown keys."""
+
+    model_config = pd.ConfigDict(
+        frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def check_keys(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            raise ValueError(f"it is {data!r}; it must be a table")
+        for key in data:
+            if key not in cls.model_fields:
+                raise unknown("key", str(key), cls.model_fields)
+        return data
+
+    def to_data(self) -> dict[str, Any]:
+        """Return what was given, as plain tables and lists."""
+        given = {k: v for k, v in self.__dict__.items() if k in self.model_fields_set}
+        return {k: v for k, v in given.items() if v is not None}
+
+
+class Entry(Strict):
+    """An environment or an agent; the keys beyond the fields of these classes are its settings."""
+
+    label: Label | None = None
+    """Its name in tables and figures; settings in braces are filled in. Made if absent."""
+
+    @property
+    def settings(self) -> dict[str, Any]: ...
+    @property
+    def full_label(self) -> str: ...
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The settings that the entry gives."""
+        common = {*AgentEntry.model_fields, *EnvironmentEntry.model_fields, "path"}
+        return {k: v for k, v in self.to_data().items() if k not in common}
+
+    def variants(self) -> list[Self]:
+        """Return one entry for each combination of the listed values, with a label of its own."""
+        settings = {k: v for k, v in self.to_data().items() if k not in ("at", "grid")}
+        lists = {
+            key: value
+            for key, value in settings.items()
+            if isinstance(value, list) and not isinstance(self.settings.get(key), list | tuple)
+        }
+        found = []
+        for chosen in combinations(lists):
+            label = self.label or (
+                self.full_label if lists and isinstance(self, AgentEntry) else None
+            )
+            if label is not None and "{" in label:
+                label = fill_in(label, {**self.settings, **self.to_data(), **chosen})
+            elif label is not None:
+                label = "-".join([label, *map(to_label, chosen.values())])
+            found.append(self.model_copy(update={**chosen, "label": label}))
+        return found
+
+
+def combinations(lists: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [dict(zip(lists, values, strict=True)) for values in product(*lists.values())]
+
+
+def fill_in(label: str, values: dict[str, Any]) -> str:
+    """Return the label with values for the names in braces."""
+
+    def value(match: re.Match[str]) -> str:
+        if values.get(match[1]) is None:
+            raise unknown("label: setting", match[1], values)
+        return to_label(values[match[1]])
+
+    return re.sub(r"\{(\w+)\}", value, label)
+
+
+def to_label(value: Any) -> str:
+    """Return a value as labels have it: a file by its name alone, a rule by its own."""
+    if isinstance(value, str):
+        return Path(value).stem if registry.is_file(value) else value
+    return next(iter(value)) if isinstance(value, dict) else f"{value:g}"
+
+
+class EnvironmentEntry(Entry):
+    name: str = Field(
+        "",
+        description="A name of the catalogue: riverswim-6, or riverswim and the argument n_states.",
+    )
+    episodes: Episodes | None = Field(
+        None,
+        description="Instead of the experiment's own; steps if the horizon is infinite.",
+    )
+    discount: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Makes the horizon infinite; 1 stands for the average reward."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def read_size(cls, data: Any) -> Any:
+        """Replace riverswim-6 by riverswim and n_states = 6."""
+        base, size = split_name(data.get("name")) if isinstance(data, dict) else ("", {})
+        for key in size:
+            if key in data:
+                raise ValueError(f"{key} is given twice: by the name {data['name']!r} and as a key")
+        return {**data, **size, "name": base} if size else data
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments of the environment's function, with their defaults."""
+        return registry.environment_settings(registry.environment_function(self.name))
+
+    @property
+    def full_label(self) -> str:
+        """The label, or the name with its size and whatever else was given."""
+        if self.label is not None:
+            return self.label
+        given = self.numbers
+        entry = registry.ENVIRONMENTS.get(self.name)
+        parts = [self.name.rpartition(":")[2]]
+        if entry is not None:
+            size = given.pop(entry.size, self.settings[entry.size])
+            parts.append(f"{size:g}" if isinstance(size, float) else str(size))
+        parts += [f"{key}-{number}" for key, number in given.items()]
+        parts += [] if self.discount is None else [f"discount-{self.discount:g}"]
+        return "-".join(parts)
+
+    @cached_property
+    def run_data(self) -> dict[str, Any]:
+        """The environment as runs have it: all arguments, and a digest of MDPs of your own."""
+        found = {
+            "name": self.name,
+            "numbers": self.settings | self.numbers,
+        }
+        found |= {} if self.discount is None else {"discount": self.discount}
+        if self.name not in registry.ENVIRONMENTS:
+            found["digest"] = digest_environment(found)
+        return found
+
+
+class FileEntry(EnvironmentEntry):
+    """An environment that was saved with `mdp.save`."""
+
+    name: Literal[""] = ""
+    path: str
+    """A saved MDP, relative to the experiment file."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def full_label(self) -> str:
+        stem = re.sub(r"[^\w .+()@,:-]", "_", Path(self.path).stem)
+        return self.label or stem.lstrip(" .+()@,:-")[:100] or "mdp"
+
+    @cached_property
+    def run_data(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"path": os.path.abspath(self.path)}
+        found |= {} if self.discount is None else {"discount": self.discount}
+        return {**found, "digest": digest_environment(found)}
+
+
+class AgentEntry(Entry):
+    agent: str
+    support: Any = Field(
+        "known",
+        description="Which next states the learner knows of; a list stands for one entry each.",
+    )
+    features: Any = None
+    """For agents that take features; "one-hot" if absent. A list stands for one entry each."""
+    reward: Literal["known", "unknown"] = "known"
+    """Whether the agent knows the rewards or must learn them."""
+    at: dict[str, dict[str, Any]] = {}
+    """Settings for single environments, by the environment's label."""
+    grid: dict[str, list[Any]] = {}
+    """What `tune` tries, instead of the values that the agent declares."""
+
+    @property
+    def cls(self) -> type[Any]:
+        return registry.agent_class(self.agent)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the agent's dataclass, with their defaults."""
+        return registry.agent_settings(self.cls)
+
+    @property
+    def full_label(self) -> str:
+        return self.label or self.agent.rpartition(":")[2]
+
+    def numbers_at(self, env: str) -> dict[str, Any]:
+        """Return all settings on one environment, defaults included, in their plain form."""
+        given = {**self.numbers, **self.at.get(env, {})}
+        full = {}
+        for key, default in self.settings.items():
+            if key not in given and default is MISSING:
+                raise ValueError(f"agent {self.full_label!r} lacks its setting {key!r}")
+            full[key] = given[key] if key in given else registry.to_plain(key, default)
+        return full
+
+
+def split_name(name: Any) -> tuple[str, dict[str, int]]:
+    """Return (riverswim, {n_states: 6}) of riverswim-6, and (name, {}) of other names."""
+    base, _, number = str(name).rpartition("-")
+    if base in registry.ENVIRONMENTS and number.isdigit() and len(number) < 300:
+        return base, {registry.ENVIRONMENTS[base].size: int(number)}
+    return str(name), {}
+
+
+def setting_type(field: str, default: Any) -> Any:
+    """Return the type of a setting, which its default or its name determines."""
+    if field in registry.FUNCTIONS:
+        return Literal[tuple(sorted(registry.FUNCTIONS[field]))]
+    if isinstance(default, bool):
+        return pd.StrictBool
+    if isinstance(default, str):
+        return pd.StrictStr
+    if isinstance(default, list | tuple):
+        return list[Finite]
+    if field in registry.RULES:
+        return rule_type(field)
+    if default is None or default is MISSING:
+        return Scalar
+    return Whole if isinstance(default, int) else Finite
+
+
+@cache
+def rule_type(field: str) -> Any:
+    """Return the type of a number, or of a table that names one rule and its constants."""
+    rules = registry.RULES[field]
+    kinds: list[Any] = [Annotated[Finite, Tag("@number")]]
+    for name, rule in rules.items():
+        constants = {
+            key: (Finite, ... if default is MISSING else default)
+            for key, default in registry.agent_settings(rule).items()
+        }
+        said = (inspect.getdoc(rule) or "").partition("\n\n")[0]
+        table = make_model(f"{field} {name}", Strict, constants, said)
+        outer = make_model(f"{field} rule {name}", Strict, {name: (table, ...)})
+        plain = AfterValidator(lambda found: found.model_dump())
+        kinds.append(Annotated[outer, plain, Tag(f"@{name}")])
+
+    def check(value: Any) -> Any:
+        if isinstance(value, dict) and len(value) != 1:
+            raise ValueError(f"it has {len(value)} rules; a table must name exactly one")
+        if isinstance(value, dict) and next(iter(value)) not in rules:
+            raise unknown(f"{field} rule", str(next(iter(value))), rules)
+        return value
+
+    def tag(value: Any) -> str:
+        return f"@{next(iter(value))}" if isinstance(value, dict) and value else "@number"
+
+    return Annotated[unite(kinds), Discriminator(tag), BeforeValidator(check)]
+
+
+def agent_model(name: str) -> type[Strict]:
+    """Return the model of the entries of one agent."""
+    cls = registry.agent_class(name)
+    kinds = {k: setting_type(k, default) for k, default in registry.agent_settings(cls).items()}
+    given: dict[str, Any] = {key: (one_or_each(kind), None) for key, kind in kinds.items()}
+    at = make_model(f"{name} at", Strict, {k: (t, None) for k, t in kinds.items()})
+    lists = {k: (Annotated[list[t], Field(min_length=1)], None) for k, t in kinds.items()}
+    grid = make_model(f"{name} grid", Strict, lists)
+    plain = AfterValidator(lambda found: found.to_data())
+    takes_features = registry.has_field(cls, "features")
+    common = {
+        "support": one_or_each(Literal["known", "local", "full"]),
+        "features": one_or_each(FeatureName) | None if takes_features else None,
+        "at": dict[str, Annotated[at, plain]],
+        "grid": Annotated[grid, plain],
+    }
+    given |= {key: (kind, AgentEntry.model_fields[key]) for key, kind in common.items()}
+    return make_model(name, AgentEntry, {"agent": (Literal[name], ...), **given})
+
+
+def environment_model(name: str) -> type[Strict]:
+    """Return the model of the entries of one environment."""
+    defaults = registry.environment_settings(registry.environment_function(name))
+    given: dict[str, Any] = {
+        key: (one_or_each(setting_type(key, default)), ... if default is MISSING else None)
+        for key, default in defaults.items()
+    }
+    size = "(-[0-9]+)?" if name in registry.ENVIRONMENTS else ""
+    word = Annotated[str, Field(pattern=f"^{re.escape(name)}{size}$")]
+    return make_model(name, EnvironmentEntry, {"name": (word, ...), **given})
+
+
+class Seeds(Strict):
     """One run of every agent on every environment for each seed."""
 
-    first: StrictInt = Field(0, ge=0)
-    count: StrictInt = Field(ge=1)
+    first: pd.StrictInt = Field(0, ge=0)
+    count: pd.StrictInt = Field(ge=1)
 
     @model_validator(mode="after")
-    def apart_from_tuning(self) -> Seeds:
-        if self.first + self.count > TUNING_SEEDS:
-            raise ValueError(
-                f"seeds reach {self.first + self.count - 1}; seeds from {TUNING_SEEDS} on are "
-                "kept for tuning"
-            )
+    def check_apart_from_tuning(self) -> Seeds:
+        last = self.first + self.count - 1
+        if last >= TUNING_SEEDS:
+            raise ValueError(f"seeds reach {last}; seeds from {TUNING_SEEDS} on are for tuning")
         return self
 
 
-@displayed
-class Experiment(Frozen):
+@add_repr
+class Experiment(Strict):
     """A list of runs, as data."""
 
     name: Label
     """Results go to results/NAME if no folder is given."""
     description: str = ""
-    episodes: StrictInt = Field(ge=1, le=MOST)
+    episodes: Episodes
     """Episodes of a run."""
     seeds: Seeds
-    environments: tuple[EnvironmentSpec, ...] = Field(min_length=1)
-    agents: tuple[AgentSpec, ...] = Field(min_length=1)
+    environments: tuple[Any, ...]
+    agents: tuple[Any, ...]
 
-    @field_validator("environments", "agents")
+    @pd.field_validator("environments", "agents")
     @classmethod
-    def each_by_itself(cls, entries: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(v for entry in entries for v in entry.variants())
+    def expand_lists(cls, entries: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(variant for entry in entries for variant in entry.variants())
 
     @model_validator(mode="after")
-    def distinct(self) -> Experiment:
+    def check_labels(self) -> Experiment:
         places = [e.full_label for e in self.environments]
         labels = [a.full_label for a in self.agents]
         for kind, words in (("environment", places), ("agent", labels)):
-            folded = [w.casefold() for w in words]  # some file systems do not tell A from a
-            twice = [w for w in words if folded.count(w.casefold()) > 1]
-            if twice:
-                raise ValueError(f"two entries have the {kind} label {twice[0]!r}; give a label")
+            folded = [w.casefold() for w in words]  # some file systems do not distinguish A from a
+            for word in words:
+                if folded.count(word.casefold()) > 1:
+                    raise ValueError(f"two entries have the {kind} label {word!r}; give a label")
         for agent in self.agents:
             for place in agent.at:
                 if place not in places:
-                    raise names.unknown(f"agent {agent.full_label!r}: at", place, places)
+                    raise unknown(f"agent {agent.full_label!r}: at", place, places)
         return self
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Experiment) and self.to_data() == other.to_data()
+
     def card(self) -> Card:
-        pairs = len(self.environments) * len(self.agents)
-        return Card(
-            {"runs": pairs * self.seeds.count, "episodes": self.episodes,
-             "environments": few([e.full_label for e in self.environments]),
-             "agents": few([a.full_label for a in self.agents]), "seeds": self.seeds.count},
-            of=self.name,
-        )  # fmt: skip
+        facts = {
+            "runs": len(self.environments) * len(self.agents) * self.seeds.count,
+            "episodes": self.episodes,
+            "environments": abbreviate([e.full_label for e in self.environments]),
+            "agents": abbreviate([a.full_label for a in self.agents]),
+            "seeds": self.seeds.count,
+        }
+        return Card(facts, of=self.name)
 
     def runs(self) -> list[RunSpec]:
-        """Every run, ordered by environment, agent and seed."""
+        """Return every run, ordered by environment, agent and seed."""
         seeds = range(self.seeds.first, self.seeds.first + self.seeds.count)
         pairs = ((e, a) for e in self.environments for a in self.agents)
         return [run for e, a in pairs for run in self.runs_of(e, a, seeds)]
 
     def runs_of(
-        self, environment: EnvironmentSpec, agent: AgentSpec, seeds: range
+        self, environment: EnvironmentEntry, agent: AgentEntry, seeds: range
     ) -> list[RunSpec]:
-        """The runs of one agent on one environment."""
-        sees_task = not names.takes(agent.cls, "mdp")
-        assert agent.features is None or isinstance(agent.features, str)
+        """Return the runs of one agent on one environment."""
+        sees_task = not registry.has_field(agent.cls, "mdp")
+        place = environment.run_data
+        features = agent.features or registry.default_features(agent.cls)
         first = RunSpec(
             env=environment.full_label,
             label=agent.full_label,
-            environment=environment.identity,
+            environment=place,
             agent=agent.agent,
             numbers=agent.numbers_at(environment.full_label),
             support=str(agent.support) if sees_task else None,
-            features=names.with_digest(agent.features) or names.default_features(agent.cls),
+            features=digest_features(features, place, str(agent.support)),
             reward=agent.reward if sees_task else None,
             episodes=environment.episodes or self.episodes,
             seed=seeds.start,
@@ -121,79 +477,206 @@ class Experiment(Frozen):
         return [replace(first, seed=seed) for seed in seeds]
 
     def with_seeds(self, count: int, first: int = 0) -> Experiment:
-        """The same experiment with other seeds."""
+        """Return the same experiment with other seeds."""
         return parse({**self.to_data(), "seeds": {"first": first, "count": count}}, self.name)
 
     def with_episodes(self, episodes: int) -> Experiment:
-        """The same experiment, shorter or longer, everywhere."""
+        """Return the same experiment, shorter or longer, on all environments."""
         data = {**self.to_data(), "episodes": episodes}
         for environment in data["environments"]:
             environment.pop("episodes", None)
         return parse(data, self.name)
 
     def to_data(self) -> dict[str, Any]:
-        """Plain tables and lists, as TOML has them."""
-        return self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        """Return plain tables and lists, as TOML has them."""
+        return {
+            **super().to_data(),
+            "seeds": self.seeds.to_data(),
+            "environments": [e.to_data() for e in self.environments],
+            "agents": [a.to_data() for a in self.agents],
+        }
 
-    def to_toml(self, folder: Path | None = None) -> str:
-        """The text of a spec; one that will lie in `folder` names its files from there."""
-        found = self if folder is None else self.placed(lambda file: relative(file, folder))
-        return toml.dumps(found.to_data())
+    def to_toml(self, place_file: Callable[[Path], Path] = Path) -> str:
+        """Return the text of an experiment file.
 
-    def placed(self, move: Callable[[Path], Path]) -> Experiment:
-        """The same experiment, its MDPs and features in other files."""
+        place_file: called with the absolute path of each MDP and of each file of features; returns
+        the name that the text has for it.
+        """
         data = self.to_data()
         for entry, plain in zip(self.environments, data["environments"], strict=True):
-            if entry.path is not None:
-                moved = str(move(Path(os.path.abspath(entry.path))))
-                plain.update(path=moved, label=entry.full_label)
-        for agent, plain in zip(self.agents, data["agents"], strict=True):
-            if isinstance(agent.features, str) and names.is_file(agent.features):
-                plain["features"] = str(move(Path(os.path.abspath(agent.features))))
-        return parse(data, self.name)
+            if isinstance(entry, FileEntry):
+                path = str(place_file(Path(os.path.abspath(entry.path))))
+                plain.update(path=path, label=entry.full_label)
+        for plain in data["agents"]:
+            if registry.is_file(str(plain.get("features"))):
+                path = Path(os.path.abspath(plain["features"]))
+                plain["features"] = str(place_file(path))
+        return tomli_w.dumps(data)
 
 
-def relative(file: Path, folder: Path) -> Path:
-    """A file as a spec in `folder` names it."""
-    try:
-        return Path(os.path.relpath(file, folder))
-    except ValueError:  # on another drive
-        return file
+def experiment_model(agents: Iterable[str], environments: Iterable[str]) -> type[Experiment]:
+    """Return the model of experiments that name only these agents and environments."""
+    # two members at least, for pydantic has no union of one
+    agent_kinds = [
+        Annotated[agent_model(name), Tag(f"@{name}")]
+        for name in sorted({*agents, "optimal", "random"})
+    ]
+    kinds: list[Any] = [Annotated[FileEntry, Tag("@path")]]
+    kinds += [
+        Annotated[environment_model(name), Tag(f"@{name}")]
+        for name in sorted({*environments, "riverswim"})
+    ]
+    agent = Annotated[
+        unite(agent_kinds),
+        Discriminator(lambda entry: f"@{entry['agent']}"),
+        BeforeValidator(check_agent),
+    ]
+    environment = Annotated[
+        unite(kinds), Discriminator(environment_tag), BeforeValidator(check_environment)
+    ]
+    entries = {"environments": environment, "agents": agent}
+    lists = {k: (Annotated[tuple[t, ...], Field(min_length=1)], ...) for k, t in entries.items()}
+    return make_model("Experiment", Experiment, lists)
+
+
+def environment_tag(entry: Any) -> str:
+    return "@path" if entry.get("name") is None else f"@{split_name(entry['name'])[0]}"
+
+
+def check_agent(entry: Any) -> Any:
+    """Refuse an entry that names no agent, before its model is looked up."""
+    if not isinstance(entry, dict):
+        raise ValueError(f"it is {entry!r}; it must be a table")
+    if not isinstance(entry.get("agent"), str):
+        raise ValueError("agent is missing; it must be the name of an agent")
+    registry.agent_class(entry["agent"])
+    return entry
+
+
+def check_environment(entry: Any) -> Any:
+    """Refuse an entry that names no environment, before its model is looked up."""
+    if not isinstance(entry, dict):
+        raise ValueError(f"it is {entry!r}; it must be a table")
+    if ("name" in entry) == ("path" in entry):
+        raise ValueError("an environment needs either a name or a path")
+    if "name" in entry:
+        registry.environment_function(split_name(entry["name"])[0])
+    return entry
 
 
 def parse(data: Mapping[str, Any], source: str = "experiment") -> Experiment:
-    """The experiment of plain tables and lists; one sentence for the first thing wrong."""
-    try:
-        return Experiment.model_validate(dict(data))
-    except ValidationError as error:
-        raise ValueError(f"{source}: {sentence(error)}") from error
+    """Return the experiment of plain tables and lists, or one sentence about the first mistake.
 
-
-def sentence(error: ValidationError) -> str:
-    """The first problem as one sentence: where, what, and what is allowed.
-
-    A misspelt key comes first: it may be why another one is missing.
+    Parameters
+    ----------
+    data
+        What a TOML file holds.
+    source
+        What error messages call it.
     """
-    problems = error.errors(include_url=False)
-    first = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
+
+    def names(kind: str, key: str, check: Callable[[Any], Any]) -> set[str]:
+        """Collect the names that have a model; the others are reported where they stand."""
+        found = set()
+        entries = data.get(kind)
+        for entry in entries if isinstance(entries, list | tuple) else ():
+            try:
+                found.add(split_name(check(entry)[key])[0])
+            except (ValueError, KeyError):
+                continue
+        return found
+
+    agents = names("agents", "agent", check_agent)
+    environments = names("environments", "name", check_environment)
+    try:
+        return experiment_model(agents, environments).model_validate(dict(data))
+    except pd.ValidationError as error:
+        raise ValueError(f"{source}: {describe_mistake(error)}") from error
+
+
+def describe_mistake(error: pd.ValidationError) -> str:
+    """Return the first problem as one sentence: where, what, and what is allowed."""
+    first = error.errors(include_url=False)[0]
     where = ""
     for part in first["loc"]:
-        where += f"[{part}]" if isinstance(part, int) else f".{part}" if where else str(part)
-    where = where.removesuffix(".literal['known','local','full']")
-    given = first.get("input")
-    if first["type"] == "extra_forbidden":
-        place, _, key = where.rpartition(".")
-        model = Seeds if place == "seeds" else Experiment
-        prefix = f"{place}: " if place else ""
-        return f"{prefix}{names.unknown('key', key, model.model_fields)}"
+        if isinstance(part, int):
+            where += f"[{part}]"
+        elif not part.startswith("@"):
+            where += f".{part}" if where else part
+    given = repr(first.get("input"))
+    given = given if len(given) <= 100 else f"{given[:100]} ..."
     if first["type"] == "missing":
         return f"{where} is missing"
     if first["type"] == "value_error":
         text = first["msg"].removeprefix("Value error, ")
+        if text.startswith("it is ") and where:
+            return f"{where} is {text.removeprefix('it is ')}"
         return f"{where}: {text}" if where else text
+    if first["type"] == "literal_error":
+        allowed = re.findall(r"'([^']*)'", first["msg"])
+        return str(unknown(where, str(first["input"]), allowed))
     if first["type"] == "string_pattern_mismatch":
-        return f"{where} is {given!r}; it must be letters, digits, spaces and .+()@,:{{}}-"
-    if first["type"] == "model_type" and where == "seeds":
-        return f"seeds is {given!r}; it must be a table such as {{ first = 0, count = 10 }}"
-    text = first["msg"].removeprefix("Input ")
-    return f"{where} is {given!r}; it {text}"
+        return f"{where} is {given}; it must be letters, digits, spaces and .+()@,:{{}}-"
+    return f"{where} is {given}; it {re.sub('^[A-Z][a-z]+ ', '', first['msg'])}"
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of experiment files, with which editors complete and check them."""
+    offered = registry.find_entry_points
+    model = experiment_model(
+        [*registry.AGENTS, *offered("agent")], [*registry.ENVIRONMENTS, *offered("environment")]
+    )
+    made = model.model_json_schema()
+    own = {"type": "string", "pattern": r"^\w+:\w+$", "description": "Your own, as file:name."}
+    for kind, key in (("agents", "agent"), ("environments", "name")):
+        entry = {"type": "object", "properties": {key: own}, "required": [key]}
+        made["properties"][kind]["items"]["oneOf"].append(entry)
+    draft = "http://json-schema.org/draft-07/schema#"
+    return {"$schema": draft, **made, "title": "Experiment file of Upriver"}
+
+
+def catalogue() -> list[str]:
+    """Return the names of the experiments that come with the package."""
+    folder = resources.files("upriver.experiments") / "catalogue"
+    names = (f.name for f in folder.iterdir())
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+
+
+def load(name: str | Path) -> Experiment:
+    """Return the experiment of a name of the catalogue, or of a TOML file.
+
+    An experiment that names code of your own needs `import_code(FILE)` before.
+    """
+    if str(name) in catalogue():
+        file = resources.files("upriver.experiments") / "catalogue" / f"{name}.toml"
+        return loads(file.read_text(encoding="utf-8"), f"catalogue {name}")
+    if not str(name).endswith(".toml") and not Path(name).exists():
+        raise unknown("experiment", str(name), catalogue())
+    try:
+        text = Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ValueError(f"cannot read the experiment {str(name)!r}: {reason}") from error
+    return loads(text, str(name), Path(name).parent)
+
+
+def loads(text: str, source: str = "experiment", folder: Path | None = None) -> Experiment:
+    """Return the experiment of a TOML text, whose files are relative to `folder`."""
+    try:
+        data = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ValueError(f"{source} is not TOML: {error}") from error
+    for kind, key in (("environments", "path"), ("agents", "features")) if folder else ():
+        entries = data.get(kind)
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict) and key in entry:
+                entry[key] = place_under(entry[key], folder or Path(), always=key == "path")
+    return parse(data, source)
+
+
+def place_under(value: Any, folder: Path, always: bool) -> Any:
+    """Return a path under `folder`; features are a path only if they are a file."""
+    if isinstance(value, list):
+        return [place_under(x, folder, always) for x in value]
+    is_path = isinstance(value, str) and (always or registry.is_file(value))
+    return os.path.abspath(folder / value) if is_path else value

@@ -1,16 +1,19 @@
-"""The results folder: one Parquet file per run, and existing means done.
+"""The results folder: one Parquet file per run, and a run whose file exists is done.
 
     DIR/env=riverswim-6/agent=ucrl-mnl/<setting>-<seed>.parquet
     DIR/_upriver.json                    format and version of the files
-    DIR/_specs/<name>-<hash>.toml        the experiments that were run here, ready to run again
-    DIR/_inputs/...                      the MDPs and features that those specs need
-    DIR/_runs/<hash>.json                every list of runs that was asked for
-    DIR/_running/<hash>.json             what is being played now, by whoever is alive
-    DIR/_failed/...json                  runs that raised, with their traceback
+    DIR/_specs/<name>-<digest>.toml      the experiments that were run here, ready to run again
+    DIR/_inputs/<digest>/...             the MDPs, features and code that those experiments need
+    DIR/_runs/<digest>.json              every list of runs that was requested
+    DIR/_failed/...json                  runs that raised an error, with their traceback
+    DIR/_lock                            held by the process that writes into the folder
 
-A file is written under another name, synced and linked to its own, so that it is there complete
-or not at all; a name that exists is never written again. Readers of data sets skip names that
-begin with an underscore, so pandas, polars and DuckDB read the folder as it is.
+A file is written under another name, synced and linked to its own, so that it is complete or
+absent; a name that exists is never written again. Every file is protected by a digest: that of a
+run file covers all its bytes, those of the others are part of their names. Readers of data sets
+skip names that begin with an underscore, so pandas, polars and DuckDB read the folder as it is.
+
+`read_records` is the one reader: every table, figure, report and check goes through it.
 """
 
 from __future__ import annotations
@@ -18,37 +21,38 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
+import re
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from upriver.experiments.runfile import (
-    FORMAT,
-    READABLE,
-    broken,
-    folder_name,
-    place_of,
-    to_bytes,
-)
-from upriver.experiments.runspec import RunSpec
-from upriver.experiments.trust import keep_code
-from upriver.mdp import FiniteMDP
+import numpy as np
+
+from upriver.display import add_repr
+from upriver.experiments.build import RunSpec
+from upriver.experiments.registry import IMPORTED
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from upriver.experiments.spec import Experiment
 
+FORMAT = 3
 MARKER = "_upriver.json"
+BLANK = b"0" * 64
+SEAL = re.compile(rb'"seal": "([0-9a-f]{64})"')
 STALE = 3600.0  # seconds after which a temporary file belongs to nobody: writing takes a few ms
-SMALL = 16_000_000
-"""Bytes up to which a file that a spec names is copied into the folder."""
-LONGEST = 20_000
-"""Characters of a traceback that are kept, at most."""
+MAX_COPIED = 16_000_000
+"""Bytes up to which a file that an experiment names is copied into the folder."""
+MAX_TRACEBACK = 20_000
+MAX_NAME = 80
+"""Characters of the name of a folder, but for its `env=` or `agent=`."""
+NUMBERS = ("return", "value", "optimal_value", "seconds")
 
 
 class StorageFailed(OSError):
@@ -61,56 +65,237 @@ class StorageFailed(OSError):
         )
 
 
+class BadFile(ValueError):
+    """A file that is not a run of this folder; `kind` is damaged, foreign or moved."""
+
+    def __init__(self, kind: str, sentence: str, place: Path | None = None) -> None:
+        super().__init__(sentence)
+        self.kind = kind
+        self.place = place
+
+
+def folder_name(label: str) -> str:
+    """Return the name of a label's folder: the label if every file system accepts it."""
+    plain = re.fullmatch(r"\w([\w .+()@,-]*[\w+()@,-])?", label, re.ASCII)
+    if plain and len(label) <= MAX_NAME:
+        return label
+    safe = re.sub(r"[^A-Za-z0-9_-]+", "_", label)[: MAX_NAME - 13]
+    return f"{safe}~{hashlib.sha256(label.encode(errors='surrogatepass')).hexdigest()[:12]}"
+
+
+def place_of(env: str, label: str, key: str) -> Path:
+    """Return where the file of a run lies, relative to the root of its folder."""
+    return Path(f"env={folder_name(env)}", f"agent={folder_name(label)}", f"{key}.parquet")
+
+
+def to_bytes(run: RunSpec, table: pa.Table) -> bytes:
+    """Return a run's Parquet file; its metadata hold the run, the machine and a digest of it all.
+
+    The digest, `seal`, is the SHA-256 of the file in which its own place holds zeros. Pages have
+    checksums as well, for readers other than this one.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from upriver import __version__
+
+    about = {
+        "format": FORMAT,
+        "upriver": __version__,
+        "run": run.to_data(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "seconds": float(np.sum(np.from_dlpack(table["seconds"].combine_chunks()))),
+        "seal": BLANK.decode(),
+    }
+    sink = pa.BufferOutputStream()
+    bare = table.replace_schema_metadata(None)
+    # the schema as Arrow keeps it would hold all metadata a second time
+    options = {"compression": "zstd", "write_page_checksum": True, "store_schema": False}
+    with pq.ParquetWriter(sink, bare.schema, **options) as writer:
+        writer.write_table(bare)
+        said = {b"upriver": json.dumps(about, sort_keys=True).encode()}
+        writer.add_key_value_metadata({**(table.schema.metadata or {}), **said})
+    data = sink.getvalue().to_pybytes()
+    (place,) = SEAL.finditer(data)
+    seal = hashlib.sha256(data).hexdigest().encode()
+    return data[: place.start(1)] + seal + data[place.end(1) :]
+
+
+class Record(NamedTuple):
+    """One run file."""
+
+    run: RunSpec
+    about: dict[str, Any]
+    """Version, machine and total seconds of the run."""
+    table: pa.Table
+    """One row per episode, see `run_one`."""
+    unit: str
+    """What a row is: "episode", or "step" for an infinite horizon."""
+    detail: str | None
+    """JSON, see `experiments.detail`."""
+
+
+def read_run(path: Path) -> Record:
+    """Read and verify a run file; raise BadFile with one sentence that names it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadFile("damaged", f"{path} cannot be read: {error.strerror}") from error
+    check_seal(path, data)
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        metadata = file.schema_arrow.metadata or {}
+        table = file.read()
+    except (pa.ArrowException, OSError, KeyError, IndexError) as error:
+        raise BadFile("damaged", f"{path} is damaged: {error}") from error
+    if b"upriver" not in metadata:
+        raise BadFile("foreign", f"{path} was not written by upriver")
+    try:
+        about = json.loads(metadata[b"upriver"])
+        run = RunSpec(**about["run"])
+        own = place_of(run.env, run.label, run.key)
+        format, seconds = about["format"], float(about["seconds"])
+        detail = metadata[b"detail"].decode() if b"detail" in metadata else None
+        json.loads(detail or "{}")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise BadFile("foreign", f"{path} does not hold a run of this version") from error
+    if format != FORMAT:
+        raise BadFile("foreign", f"{path} has format {format!r}, not {FORMAT}")
+    if Path(*path.parts[-3:]) != own:
+        sentence = f"{path} holds the run that belongs at {own}; it was moved or copied"
+        raise BadFile("moved", sentence, own)
+    mistake = find_mistake(run, table, seconds)
+    if mistake:
+        raise BadFile("damaged", f"{path} is damaged: {mistake}")
+    unit = "step" if metadata.get(b"unit") == b"step" else "episode"
+    return Record(run, about, table.replace_schema_metadata(None), unit, detail)
+
+
+def check_seal(path: Path, data: bytes) -> None:
+    """Raise BadFile if the bytes of a file are not those that were written."""
+    complete = len(data) >= 12 and data[:4] == data[-4:] == b"PAR1"
+    if not complete or int.from_bytes(data[-8:-4], "little") > len(data) - 12:
+        raise BadFile("damaged", f"{path} is not a complete Parquet file")
+    found = SEAL.search(data)
+    if found is None:
+        if b'"upriver":' in data:
+            raise BadFile("damaged", f"{path} is damaged: its digest is missing")
+        raise BadFile("foreign", f"{path} was not written by upriver")
+    first, last = found.span(1)
+    if hashlib.sha256(data[:first] + BLANK + data[last:]).hexdigest().encode() != found[1]:
+        raise BadFile("damaged", f"{path} is damaged: its bytes are not those that were written")
+
+
+def find_mistake(run: RunSpec, table: pa.Table, seconds: float) -> str | None:
+    """Return what contradicts the run in its rows, or None."""
+    import pyarrow as pa
+
+    kinds = {"seed": pa.int64(), "episode": pa.int32(), **dict.fromkeys(NUMBERS, pa.float64())}
+    for name in ("setting", *kinds):
+        if name not in table.column_names:
+            return f"it has no column {name!r}"
+        if table[name].null_count or (name in kinds and table[name].type != kinds[name]):
+            return f"column {name!r} is {table[name].type}; it must be {kinds.get(name, 'text')}"
+    if len(table) != run.episodes or run.episodes == 0:
+        return f"it has {len(table)} rows; the run has {run.episodes} episodes"
+    columns = {name: np.from_dlpack(table[name].combine_chunks()) for name in kinds}
+    for name in NUMBERS:
+        if not np.isfinite(columns[name]).all():
+            return f"column {name!r} holds a number that is not finite"
+    if not np.isfinite(seconds):
+        return f"its seconds are {seconds}"
+    if (columns["seed"] != run.seed).any():
+        return f"its rows have seed {columns['seed'][0]}; the run has seed {run.seed}"
+    if (columns["episode"] != np.arange(1, run.episodes + 1)).any():
+        return "its episodes are not numbered 1, 2, 3, ..."
+    if set(table["setting"].unique().to_pylist()) != {run.setting}:
+        return f"its rows have another setting than the run, {run.setting}"
+    return None
+
+
 @dataclass(frozen=True)
 class Store:
+    """A results folder that runs are written into."""
+
     root: Path
     """Absolute, so that an agent that changes the current folder changes nothing here."""
 
     @staticmethod
     def create(root: str | Path) -> Store:
-        """The store in a folder, made if absent; refuses one that another version wrote."""
+        """Return the store in a folder, made if absent; refuse one of another version."""
         from upriver import __version__
 
         store = Store(Path(os.path.abspath(root)))
-        marker = store.root / MARKER
-        if not marker.exists():
+        if not (store.root / MARKER).exists():
             if store.files():
                 raise ValueError(f"{root} holds run files but no {MARKER}; choose another folder")
-            text = json.dumps({"format": FORMAT, "upriver": __version__})
-            store.write(marker, text.encode())
-        found = store.marker()
-        if found["upriver"] != __version__:
+            store.write(store.root / MARKER, marker_text(__version__).encode())
+        version = store.read_version()
+        if version != __version__:
             raise ValueError(
-                f"{root} holds runs of upriver {found['upriver']}, and this is {__version__}; "
+                f"{root} holds runs of upriver {version}, and this is {__version__}; "
                 "runs of two versions are not mixed: choose another folder"
             )
-        store.sweep()
         return store
 
     @staticmethod
     def open(root: str | Path) -> Store:
-        """The store in a folder that exists, for reading."""
+        """Return the store in a folder that exists, for reading."""
         store = Store(Path(root))
         if not store.root.is_dir():
             raise ValueError(f"{root} is not a folder of results")
         if not (store.root / MARKER).exists():
             raise ValueError(f"{root} is not a folder of results: it has no {MARKER}")
-        store.marker()
+        store.read_version()
         return store
 
-    def marker(self) -> dict[str, Any]:
+    def read_version(self) -> str:
+        """Return the version that wrote the folder; refuse an unknown format."""
         path = self.root / MARKER
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            number, version = found["format"], found["upriver"]
-        except (ValueError, KeyError, TypeError, UnicodeDecodeError):
-            raise ValueError(f"{path} is damaged; it should name a format and a version") from None
-        if number not in READABLE:
+            text = path.read_text(encoding="utf-8")
+            found = json.loads(text)
+            number, version = found["format"], str(found["upriver"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise ValueError(f"{path} is damaged; it must name a format and a version") from None
+        if number != FORMAT:
             raise ValueError(
                 f"{self.root} was written by upriver {version} in format {number!r}; this version "
-                f"reads format {' and '.join(map(str, READABLE))}"
+                f"reads format {FORMAT}"
             )
-        return found
+        if text != marker_text(version):
+            raise ValueError(f"{path} is damaged: its contents are not those that were written")
+        return version
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder for one writer; the system releases it when the process ends."""
+        path = self.root / "_lock"
+        try:
+            file = open(path, "a+b")  # noqa: SIM115
+        except OSError as error:
+            raise StorageFailed(path, error.strerror or str(error)) from error
+        with file:
+            if not lock_file(file):
+                raise ValueError(
+                    f"{self.root} is being written by another process; wait for it to finish, or "
+                    "choose another folder with --out"
+                )
+            self.remove_leftovers()
+            yield
+
+    def remove_leftovers(self) -> None:
+        """Remove temporary files of writers that were killed."""
+        folder = self.root / "_tmp"
+        for part in folder.iterdir() if folder.is_dir() else ():
+            with suppress(OSError):
+                if time.time() - part.stat().st_mtime > STALE:
+                    part.unlink()
 
     def path(self, run: RunSpec) -> Path:
         return self.root / place_of(run.env, run.label, run.key)
@@ -118,19 +303,16 @@ class Store:
     def has(self, run: RunSpec) -> bool:
         return self.path(run).exists()
 
-    def save(self, run: RunSpec, table: pa.Table) -> bool:
-        """Write a run; False where it was there already, and is left as it was."""
-        return self.save_bytes(run, to_bytes(run, table))
-
-    def save_bytes(self, run: RunSpec, data: bytes) -> bool:
+    def save(self, run: RunSpec, data: bytes) -> bool:
+        """Write the file of a run; return False if it exists, and leave it as it was."""
         written = self.write(self.path(run), data)
         self.failure_path(run).unlink(missing_ok=True)
         return written
 
     def write(self, path: Path, data: bytes, replace: bool = False) -> bool:
-        """Temporary name, sync, then the name itself, which only one writer can take.
+        """Write under a temporary name, sync, then take the name, which one writer can do.
 
-        The folder entry is not synced: after a power cut a run may be missing, never torn.
+        The folder entry is not synced: after a power cut a run may be missing, never incomplete.
         """
         root = Path(os.path.realpath(self.root))
         if not Path(os.path.realpath(path)).is_relative_to(root):
@@ -155,46 +337,43 @@ class Store:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
 
-    def sweep(self) -> None:
-        """Remove what killed writers left behind."""
-        for name in ("_tmp", "_running"):
-            folder = self.root / name
-            for part in folder.iterdir() if folder.is_dir() else ():
-                with suppress(OSError):  # somebody else was quicker
-                    if time.time() - part.stat().st_mtime > STALE:
-                        part.unlink()
+    def record_experiment(self, experiment: Experiment) -> None:
+        """Keep an experiment and copies of the small files it needs, to repeat it."""
+        specs = self.root / "_specs"
 
-    def record_spec(self, experiment: Experiment) -> None:
-        """Keep an experiment and copies of the small files it names: it can be repeated."""
-        text = experiment.placed(self.kept).to_toml(self.root / "_specs").encode()
-        name = f"{folder_name(experiment.name)}-{hashlib.sha256(text).hexdigest()[:8]}.toml"
-        if not (self.root / "_specs" / name).exists():
-            self.write(self.root / "_specs" / name, text)
-        keep_code(experiment.to_data(), self.root / "_specs")
+        def place(file: Path) -> Path:
+            return relative_to(self.copy_input(file), specs)
 
-    def kept(self, file: Path) -> Path:
-        """The copy of a small file in this folder, made if absent; a large one as it is."""
+        text = experiment.to_toml(place)
+        named = {str(entry.name).partition(":")[0] for entry in experiment.environments}
+        named |= {str(agent.agent).partition(":")[0] for agent in experiment.agents}
+        named |= {str(agent.features).partition(":")[0] for agent in experiment.agents}
+        files = [place(Path(IMPORTED[stem].path)) for stem in sorted(named & set(IMPORTED))]
+        if files:
+            options = " ".join(f"--import {file}" for file in files)
+            text = f"# This experiment needs code of its own: {options}\n{text}"
+        name = f"{folder_name(experiment.name)}-{short_digest(text.encode())}.toml"
+        if not (specs / name).exists():
+            self.write(specs / name, text.encode())
+
+    def copy_input(self, file: Path) -> Path:
+        """Return the copy of a small file in this folder, made if absent; a large file itself."""
         inputs = self.root / "_inputs"
-        if file.is_relative_to(inputs) or file.stat().st_size > SMALL:
+        if file.is_relative_to(inputs) or file.stat().st_size > MAX_COPIED:
             return file
         data = file.read_bytes()
-        if file.suffix == ".toml":  # an MDP whose numbers lie in other files
-            FiniteMDP.load(file).save(part := self.root / "_tmp" / f"{uuid4().hex}.npz")
-            data = part.read_bytes()
-            part.unlink()
-        suffix = ".npz" if file.suffix == ".toml" else file.suffix
-        name = f"{folder_name(file.stem)}-{hashlib.sha256(data).hexdigest()[:8]}{suffix}"
-        if not (inputs / name).exists():
-            self.write(inputs / name, data)
-        return inputs / name
+        copy = inputs / short_digest(data) / file.name
+        if not copy.exists():
+            self.write(copy, data)
+        return copy
 
     def record_runs(self, runs: Iterable[RunSpec]) -> None:
-        """Keep a list of runs, so that anybody who looks knows what there is to do."""
+        """Keep a list of runs, so that a reader knows which are missing."""
         groups: dict[tuple[str, str, str], list[int]] = {}
         for run in runs:
             groups.setdefault((run.env, run.label, run.setting), []).append(run.seed)
         text = json.dumps([[*group, seeds] for group, seeds in groups.items()]).encode()
-        path = self.root / "_runs" / f"{hashlib.sha256(text).hexdigest()[:16]}.json"
+        path = self.root / "_runs" / f"{short_digest(text)}.json"
         if not path.exists():
             self.write(path, text)
 
@@ -203,41 +382,155 @@ class Store:
         return self.root / "_failed" / f"env={env}-agent={label}-{run.key}.json"
 
     def record_failure(self, run: RunSpec, error: str, traceback: str) -> None:
-        kept = {"error": error, "traceback": traceback[-LONGEST:], "run": run.to_data()}
+        kept = {"error": error, "traceback": traceback[-MAX_TRACEBACK:], "run": run.to_data()}
         self.write(self.failure_path(run), json.dumps(kept, indent=1).encode(), replace=True)
 
-    def files(self, problems: list[str] | None = None) -> list[Path]:
-        """The run files, in one order whatever the file system.
+    def files(self, problems: list[Problem] | None = None) -> list[Path]:
+        """Return the run files, in one order on all file systems.
 
-        A folder that cannot be read is an error, or one more sentence in `problems`.
+        A folder that cannot be read is an error, or one more item of `problems`.
         """
+        return [path for path in self.list_all(problems) if path.suffix == ".parquet"]
+
+    def list_all(self, problems: list[Problem] | None = None) -> list[Path]:
+        """Return all that lies in the folders of the runs."""
         found: list[Path] = []
-        for place in self.folders(self.root, "env=", problems):
-            for agent in self.folders(place, "agent=", problems):
-                inside = listing(agent, problems)
-                found += [path for path in inside if path.suffix == ".parquet"]
+        for place in list_folder(self.root, problems):
+            if place.name.startswith("env="):
+                for agent in list_folder(place, problems):
+                    inside = agent.name.startswith("agent=") and agent.is_dir()
+                    found += list_folder(agent, problems) if inside else [agent]
         return sorted(found)
 
-    @staticmethod
-    def folders(parent: Path, prefix: str, problems: list[str] | None) -> list[Path]:
-        return [p for p in listing(parent, problems) if p.name.startswith(prefix) and p.is_dir()]
 
-    def check(self, run: RunSpec) -> str | None:
-        """What is wrong with the file of a run, or None."""
-        return broken(self.path(run))
+class Problem(NamedTuple):
+    """Something wrong in a results folder."""
+
+    kind: str
+    """damaged, foreign, moved, duplicate or unreadable."""
+    sentence: str
+    """Begins with the file or folder."""
 
 
-def listing(folder: Path, problems: list[str] | None) -> list[Path]:
+def read_records(folder: str | Path, problems: list[Problem] | None = None) -> Iterator[Record]:
+    """Read every run of a results folder, verified, in the order of the file names.
+
+    Parameters
+    ----------
+    folder
+        A results folder, as `upriver run` writes it.
+    problems
+        A file or folder that cannot be used is appended here and left out; without a list it is a
+        ValueError that names it.
+    """
+    store = Store.open(folder)
+    for path in store.files(problems):
+        try:
+            yield read_run(path)
+        except BadFile as error:
+            if problems is None:
+                raise
+            twin = error.place and store.root / error.place
+            kind = "duplicate" if twin and twin.exists() and twin != path else error.kind
+            problems.append(Problem(kind, str(error)))
+
+
+@add_repr
+class Checked(NamedTuple):
+    """The result of looking at every file of a folder."""
+
+    whole: int
+    """Run files that are as they were written."""
+    missing: int
+    """Runs that were requested and are not stored."""
+    problems: list[Problem]
+
+
+def check(folder: str | Path) -> Checked:
+    """Verify every file of a results folder; nothing is changed."""
+    try:
+        store = Store.open(folder)
+    except ValueError as error:
+        if not (Path(folder) / MARKER).exists():
+            raise
+        return Checked(0, 0, [Problem("damaged", str(error))])
+    problems: list[Problem] = []
+    whole = sum(1 for _ in read_records(folder, problems))
+    others = [path for path in store.list_all([]) if path.suffix != ".parquet"]
+    problems += [Problem("foreign", f"{path} is not a run file") for path in others]
+    kept = [
+        *store.root.glob("_specs/*"),
+        *store.root.glob("_runs/*"),
+        *store.root.glob("_inputs/*/*"),
+    ]
+    for path in sorted(kept):
+        digest = path.parent.name if path.parent.parent.name == "_inputs" else path.stem[-16:]
+        if not path.is_file() or short_digest(path.read_bytes()) != digest:
+            sentence = f"{path} is damaged: its contents are not those that were written"
+            problems.append(Problem("damaged", sentence))
+    missing = sum(not (store.root / place).exists() for place in list_requested(store))
+    return Checked(whole, missing, problems)
+
+
+def list_requested(store: Store) -> set[Path]:
+    """Return where the files of all runs that were ever requested belong."""
+    places: set[Path] = set()
+    for path in sorted((store.root / "_runs").glob("*.json")):
+        with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+            for env, label, setting, seeds in json.loads(path.read_text(encoding="utf-8")):
+                keys = (f"{str(setting)[:64]}-{int(seed)}" for seed in seeds)
+                places |= {place_of(env, label, key) for key in keys}
+    return places
+
+
+def marker_text(version: str) -> str:
+    """Return the text of the marker, with a digest over the rest of it."""
+    digest = short_digest(f"{FORMAT} {version}".encode())
+    return json.dumps({"format": FORMAT, "upriver": version, "digest": digest})
+
+
+def short_digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def relative_to(file: Path, folder: Path) -> Path:
+    """Return a file as an experiment in `folder` names it."""
+    try:
+        return Path(os.path.relpath(file, folder))
+    except ValueError:  # on another drive
+        return file
+
+
+def list_folder(folder: Path, problems: list[Problem] | None) -> list[Path]:
     try:
         return [Path(folder, entry.name) for entry in os.scandir(folder)]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         sentence = f"{folder} cannot be read: {error.strerror}"
         if problems is None:
             raise ValueError(sentence) from error
-        problems.append(sentence)
+        problems.append(Problem("unreadable", sentence))
         return []
+
+
+def lock_file(file: Any) -> bool:
+    """Lock an open file for this process without waiting; return False if another has it."""
+    try:
+        if os.name == "nt":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        # Windows reports a held lock as a permission; some network file systems have no locks
+        return not isinstance(error, PermissionError)
+    return True
 
 
 def take_name(part: Path, path: Path) -> bool:

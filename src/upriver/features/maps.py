@@ -1,4 +1,4 @@
-"""Feature maps: one-hot, shared along a line, from a function of one's own; and `recentre`."""
+"""Feature maps: one-hot, shared along a line, from a function, pooled; and `recentre`."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import Array, instance, positive_number
-from upriver.features.features import Features, own_columns
+from upriver.checks import Array, check_instance, positive_number
+from upriver.features.features import Features, triple_columns
 from upriver.mdp import Task
 
 
 def one_hot(task: Task) -> Features:
-    """Difference features e_(s,a) (x) (e_s' - e_ref), ref the first successor: L_varphi = sqrt(2).
+    """Return difference features e_(s,a) (x) (e_s' - e_ref), ref the first successor of (s, a).
 
-    The formal dimension is S*A*S, as in the formulas of the paper; only coordinates that can be
-    reached are kept, so nothing of that size is ever stored. Where (s, a) has one successor there
-    is nothing to learn and no feature.
+    Their largest norm L_varphi is sqrt(2). The formal dimension is S*A*S, as in the formulas of the
+    paper; only coordinates that can be reached are kept. A pair with one successor has no feature.
     """
     return tabular(task, -1.0)
 
 
 def one_hot_indicator(task: Task) -> Features:
-    """Indicator features e_(s,a,s'), zero for the first successor of each (s, a): L_varphi = 1."""
+    """Return indicators e_(s,a,s'), zero for the first successor of each pair: L_varphi = 1."""
     return tabular(task, 0.0)
 
 
 def tabular(task: Task, at_reference: float) -> Features:
-    """+1 at each triple's own coordinate except the reference's, `at_reference` at the latter."""
-    first = np.repeat(instance("task", task, Task).indptr[:-1], task.sizes)
+    """Return features with one coordinate per triple that is not the first of its pair.
+
+    The coordinate is 1 at its triple and `at_reference` at the first triple of the pair.
+    """
+    first = np.repeat(check_instance("task", task, Task).indptr[:-1], task.sizes)
     rows = np.arange(task.n_triples)
     other = rows != first
     data = np.concatenate([np.ones(other.sum()), np.full(other.sum(), at_reference)])
@@ -42,7 +44,7 @@ def tabular(task: Task, at_reference: float) -> Features:
     matrix.eliminate_zeros()
     used = np.unique(matrix.indices)
     if not len(used):
-        used = np.array([0])  # every (s, a) has one successor: keep one idle coordinate
+        used = np.array([0])  # every pair has one successor: keep one coordinate that is 0
     s, a, s2 = task.triples
     return Features(
         task,
@@ -52,112 +54,144 @@ def tabular(task: Task, at_reference: float) -> Features:
     )
 
 
+def position_on_line(task: Task) -> tuple[Array, Array]:
+    """Return (S,) the positions of states on a line, and (n,) 0, 1 or 2 for the state s of each
+    triple: the first state of the line, in between, or the last."""
+    position = np.arange(task.n_states) if task.states is None else np.asarray(task.states)
+    s = task.triples[0]
+    where = np.where(s == np.argmin(position), 0, np.where(s == np.argmax(position), 2, 1))
+    return position, where
+
+
 def shared(task: Task) -> Features:
-    """Indicators of (action, where on the line, direction): d does not grow with the states.
+    """Return indicators of (action, where on the line, direction): d does not grow with S.
 
     For states on a line. Where: the first state, the last one, or in between. Direction: one step
     left, staying, one step right, or anywhere else; staying has the zero vector (where a state
     cannot stay, so has its first successor). Two actions with local support give d = 8.
     """
-    instance("task", task, Task)
+    check_instance("task", task, Task)
     if task.states is not None and not all(isinstance(s, int) for s in task.states):
         raise ValueError(
             "shared features need states on a line, numbered from left to right; "
             "use features.from_function for other states"
         )
-    place = np.arange(task.n_states) if task.states is None else np.asarray(task.states)
+    position, where = position_on_line(task)
     s, a, s2 = task.triples
-    offset = place[s2] - place[s]
+    offset = position[s2] - position[s]
     direction = np.where(np.abs(offset) <= 1, offset, 2)
     if task.support != "full" and (direction == 2).mean() > 0.2:
         raise ValueError(
             f"{int((direction == 2).sum())} of {task.n_triples} transitions leap over neighbours, "
             "so these states are not on a line; use features.from_function"
         )
-    where = np.where(s == np.argmin(place), 0, np.where(s == np.argmax(place), 2, 1))
     code = (a * 3 + where) * 4 + direction + 1
-    group = s * task.n_actions + a
+    pair = s * task.n_actions + a
     stays = np.zeros(len(task.sizes), bool)
-    stays[group[direction == 0]] = True
+    stays[pair[direction == 0]] = True
     is_first = np.arange(task.n_triples) == np.repeat(task.indptr[:-1], task.sizes)
-    reference = np.where(stays[group], direction == 0, is_first)
+    reference = np.where(stays[pair], direction == 0, is_first)
     used, column = np.unique(code[~reference], return_inverse=True)
     matrix = np.zeros((task.n_triples, max(len(used), 1)))
     matrix[np.flatnonzero(~reference), column] = 1.0
-    towards = {0: "left", 1: "stay", 2: "right", 3: "elsewhere"}
-    names = [
-        f"a={c // 12} {('first', 'interior', 'last')[c // 4 % 3]} {towards[c % 4]}" for c in used
-    ]
+    places, moves = ("first", "interior", "last"), ("left", "stay", "right", "elsewhere")
+    names = [f"a={c // 12} {places[c // 4 % 3]} {moves[c % 4]}" for c in used]
     return Features(task, matrix, names=names or ["nothing to learn"])
+
+
+def directions(task: Task) -> Features:
+    """Return `shared` with staying as a direction too: a river as a linear mixture.
+
+    Every triple has exactly one indicator, of (action, where on the line, direction), and the
+    probabilities of a river are linear in them: what a linear learner needs to share as much as an
+    MNL model with the shared features does. d = 14 with two actions and local support.
+    """
+    base = shared(task).matrix
+    left_out = np.flatnonzero(~base.any(axis=1))
+    code = task.triples[1] * 3 + position_on_line(task)[1]
+    _, column = np.unique(code[left_out], return_inverse=True)
+    extra = np.zeros((task.n_triples, column.max() + 1))
+    extra[left_out, column] = 1.0
+    return Features(task, np.hstack([base, extra]))
 
 
 def from_function(
     task: Task, function: Callable[[Any, Any, Any], Any], names: Sequence[str] | None = None
 ) -> Features:
-    """varphi from a function (s, a, s') -> vector, called once per reachable triple.
+    """Return features made by a function, which is called once per reachable triple.
 
-    States and actions are passed by the task's own names where it has them, else by number.
+    Parameters
+    ----------
+    task : Task
+    function : function of (s, a, s')
+        Returns a vector, of the same length for all triples. States and actions are passed by name
+        where the task has names, otherwise by number.
+    names : sequence of str, optional
+        One name per feature.
     """
-    states = task.states if task.states is not None else range(task.n_states)
-    actions = task.actions if task.actions is not None else range(task.n_actions)
-    rows = []
+    states, actions, rows = task.state_names, task.action_names, []
     for s, a, s2 in zip(*task.triples, strict=True):
+        triple = f"(s={states[s]!r}, a={actions[a]!r}, s'={states[s2]!r})"
         try:
             row = np.asarray(function(states[s], actions[a], states[s2]), dtype=np.float64)
         except (TypeError, ValueError) as error:
             if "array" not in str(error) and "float" not in str(error):
                 raise
-            raise ValueError(
-                f"the features of (s={states[s]!r}, a={actions[a]!r}, s'={states[s2]!r}) are not "
-                "a vector of numbers"
-            ) from error
+            raise ValueError(f"the features of {triple} are not a vector of numbers") from error
         rows.append(np.atleast_1d(row))
         if rows[-1].shape != rows[0].shape or rows[-1].ndim != 1:
             raise ValueError(
-                f"the features of (s={states[s]!r}, a={actions[a]!r}, s'={states[s2]!r}) have "
-                f"shape {rows[-1].shape}; the first triple has {rows[0].shape}"
+                f"the features of {triple} have shape {rows[-1].shape}; the first triple has "
+                f"{rows[0].shape}"
             )
     return Features(task, np.array(rows), names=names)
 
 
 def pooled(shared: Features, spread: float | str = 1.0) -> Features:
-    """The features of `shared`, and an own effect for every triple but the first of its (s, a).
+    """Return the features of `shared` and a triple effect for every triple but the first of a pair.
 
-    With a ridge lambda an own effect has prior standard deviation spread / sqrt(lambda): it is
-    shrunk towards the shared model and takes over where data say so. spread="estimate" leaves it
-    to an offline fit, which maximises the marginal likelihood.
+    Parameters
+    ----------
+    shared : Features
+    spread : float or "estimate"
+        With a ridge lambda a triple effect has prior standard deviation spread / sqrt(lambda): it
+        is shrunk towards the shared model, and data decide how far it differs. "estimate" leaves
+        the number to an offline fit, which maximises the marginal likelihood.
     """
-    if instance("shared", shared, Features).spread:
-        raise ValueError("these features have own effects already; pool the shared ones")
+    if check_instance("shared", shared, Features).spread:
+        raise ValueError("these features have triple effects already; pool the shared ones")
     if isinstance(spread, str):
         if spread != "estimate":
             raise ValueError(f"spread is {spread!r}; it must be a positive number or 'estimate'")
     else:
         spread = positive_number("spread", spread)
-    task, own = shared.task, own_columns(shared.task, spread)
-    matrix = sparse.hstack([sparse.csr_array(shared.matrix), own], format="csr")
-    return Features(task, matrix, names=shared.names, spread=spread)
+    columns = [sparse.csr_array(shared.matrix), triple_columns(shared.task, spread)]
+    matrix = sparse.hstack(columns, format="csr")
+    return Features(shared.task, matrix, names=shared.names, spread=spread)
 
 
 def unpooled(features: Features) -> Features:
-    """Pooled features without their own effects."""
+    """Return pooled features without their triple effects."""
     return Features(features.task, features.matrix[:, : features.n_shared], features.names)
 
 
 def recentre(features: Features, reference: Array | None = None) -> Features:
-    """Subtract one successor's row from each group, so that it has the zero vector (Remark 1).
+    """Subtract one successor's row from the rows of each pair, so that it is zero (Remark 1).
 
-    reference (S*A,) is the position of that successor within each group; the first by default. The
-    model and its likelihood do not change; L_varphi and the Gram matrix do.
+    The model and its likelihood do not change; L_varphi and the Gram matrix do.
+
+    Parameters
+    ----------
+    features : Features
+    reference : (S*A,) array of int, optional
+        The position of that successor within each pair; the first by default.
     """
     if features.spread:
         return pooled(recentre(unpooled(features), reference), features.spread)
     task = features.task
     place = np.zeros(len(task.sizes), np.int64) if reference is None else np.asarray(reference)
-    if (
-        place.shape != task.sizes.shape
-        or ((place < 0) | (place >= np.maximum(task.sizes, 1))).any()
-    ):
+    outside = place.shape != task.sizes.shape or (place < 0) | (place >= np.maximum(task.sizes, 1))
+    if np.any(outside):
         raise ValueError(
             f"reference must hold, for each of the {len(task.sizes)} pairs (s, a), a position "
             "within its successors"
@@ -168,24 +202,6 @@ def recentre(features: Features, reference: Array | None = None) -> Features:
     )
 
 
-def directions(task: Task) -> Features:
-    """`features.shared` with staying as a direction too: the river as a linear mixture.
-
-    Every triple has exactly one indicator, of (action, where on the line, direction), and the
-    probabilities of a river are linear in them: what a linear learner needs to share as much as an
-    MNL model with the shared features does. d = 14 with two actions and local support.
-    """
-    base = shared(task).matrix
-    place = np.arange(task.n_states) if task.states is None else np.asarray(task.states)
-    s, a, _ = task.triples
-    where = np.where(s == np.argmin(place), 0, np.where(s == np.argmax(place), 2, 1))
-    left_out = np.flatnonzero(~base.any(axis=1))
-    _, column = np.unique((a * 3 + where)[left_out], return_inverse=True)
-    extra = np.zeros((task.n_triples, column.max() + 1))
-    extra[left_out, column] = 1.0
-    return Features(task, np.hstack([base, extra]))
-
-
 FEATURES: dict[str, Callable[[Task], Features]] = {
     "one-hot": one_hot,
     "one-hot-indicator": one_hot_indicator,
@@ -194,11 +210,11 @@ FEATURES: dict[str, Callable[[Task], Features]] = {
 """Feature maps that any task has."""
 
 OWN: dict[str, Callable[[Features], Features]] = {"shared": lambda shared: shared, "pooled": pooled}
-"""What a spec's word makes of an environment's own features."""
+"""What a specification may make of the features that come with an environment."""
 
 
 def own_map(name: str) -> Callable[[Features], Features] | None:
-    """The map of a word of OWN, "pooled" also with a spread, "pooled 0.5"; None for other words."""
+    """Return the function of a name in OWN; "pooled 0.5" has a spread. None for other names."""
     word, _, spread = name.partition(" ")
     if word != "pooled" or not spread:
         return OWN.get(name)

@@ -1,11 +1,11 @@
-"""The hot loops, compiled with numba, one file per family of loops.
+"""The compiled loops, one file per family of loops.
 
-Importing this package imports no numba: a room is loaded when its name is first used
-(`kernels.planning.sweep`), so that `import upriver` stays quick.
+Importing this package does not import numba: a module is loaded when its name is first used
+(`kernels.model.refresh`), so that `import upriver` stays quick.
 
-Two conventions hold in every room. An array whose leading axis counts steps has length H there,
-or 1 when the quantity does not change with the step, and is read at `min(h, len(x) - 1)`. And a
-state-action pair (s, a) is the number g = s * n_actions + a, called its group.
+Two conventions hold in every module. An array whose leading axis counts steps has length H there,
+or 1 when the quantity does not change with the step, and is read at `min(h, len(x) - 1)`. A
+state-action pair (s, a) has the number s * n_actions + a.
 """
 
 from importlib import import_module
@@ -16,82 +16,157 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 
 LARGE = 200_000
-"""Triples from which on a problem is worth handing out to threads, see `kernels.compiled`."""
+"""Number of triples from which on a problem is divided among threads, see `kernels.compiled`."""
 
-ROOMS = (
-    "compiled", "covariance", "ellipsoid", "extended", "gram", "likelihood", "linear", "maximum",
-    "model", "newton", "online", "optimism", "pessimism", "planning", "pooled", "ratio", "soft",
-    "stationary", "tabular", "value",
+MODULES = (
+    "compiled", "constants", "covariance", "ellipsoid", "episodes", "extended", "gram",
+    "likelihood", "linear", "model", "newton", "online", "optimism", "planning", "pooled", "ratio",
+    "soft", "stationary", "tabular", "value",
 )  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name in ROOMS:
+    if name in MODULES:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-class Layout(NamedTuple):
-    """Group g = (s, a) has a dense matrix (U_g, width) in `values`, row by row; its column j is the
-    feature columns[first column + j]. Features that meet in a group belong to one block: neither
-    the Hessian nor the Gram matrix couples two blocks. Few arrays, because a kernel that takes
-    many compiles and starts slowly.
+PAIR_FIELDS = ("first_row", "n_columns", "first_column", "first_value", "block", "effect_offset")
+BLOCK_FIELDS = ("first_feature", "first_pair", "size")
 
-    Own effects (pooled features) are not packed: triple i of group g, unless the first of its
-    group, has the value `own` in the feature `own place` + i, after the packed features.
-    They meet no feature outside their group, so the kernels eliminate them group by group, and the
-    blocks are those of the packed features. A group with own effects alone is a block of size 0.
+
+class Layout(NamedTuple):
+    """The features of a task, packed for the compiled loops.
+
+    Pair (s, a) has a small dense matrix (U, n_columns) in `values`, row by row: one row per
+    successor, one column per feature that is not zero for all of them. Features that occur in the
+    same pair belong to one block. Neither the Hessian of (2) nor the Gram matrix (5) couples two
+    blocks, so both are kept as one dense matrix per block.
+
+    Triple effects (pooled features) are not packed. Row i of a pair, unless it is the pair's first
+    row, has the value `triple_scale` in feature number `effect_offset + i`; these features follow
+    the packed ones. They occur in no other pair, so the kernels eliminate them pair by pair, and
+    the blocks are those of the packed features. A pair with triple effects alone is a block of
+    size 0.
     """
 
-    group_table: Array
-    """(G + 1, 6) first row, width, first column, first value, block (-1 where no feature is), and
-    own place."""
-    block_table: Array
-    """(B + 1, 3) first feature, first group, number of features."""
+    pairs: Array
+    """(S*A + 1,) records: `first_row` of the triples of the pair, `n_columns` and `first_column`
+    of its features in `columns` and `slots`, `first_value` in `values`, `block` (-1 where the pair
+    has no feature), `effect_offset` (see above). The last record closes `first_row`."""
+    blocks: Array
+    """(B + 1,) records: `first_feature` in `features`, `first_pair` in `block_pairs`, `size`, the
+    number of features of the block. The last record closes the first two."""
     columns: Array
-    """The feature of each column of each group."""
+    """The feature of each column of each pair."""
     slots: Array
-    """The place in its block of each column of each group."""
+    """The position within its block of each column of each pair."""
     features: Array
     """(d,) the features, block by block, ascending within each."""
-    groups: Array
-    """The groups that have features, block by block, ascending within each."""
+    block_pairs: Array
+    """The pairs that have features, block by block, ascending within each."""
     values: Array
-    max_size: int
+    """The matrices of the pairs, flat."""
+    max_block_size: int
     max_successors: int
-    own: float = 0.0
-    """The value of every own effect; 0 where there are none."""
-
-    @property
-    def width(self) -> Array:
-        """(G,) number of columns of each group."""
-        return self.group_table[:-1, 1]
-
-    @property
-    def value_start(self) -> Array:
-        return self.group_table[:-1, 3]
-
-    @property
-    def block(self) -> Array:
-        """(G,) block of each group, -1 where all features are zero."""
-        return self.group_table[:-1, 4]
-
-    @property
-    def feature_start(self) -> Array:
-        return self.block_table[:, 0]
-
-    @property
-    def group_start(self) -> Array:
-        return self.block_table[:, 1]
+    triple_scale: float = 0.0
+    """The value of every triple effect; 0 where there are none."""
 
     @property
     def size(self) -> Array:
         """(B,) number of features of each block."""
-        return self.block_table[:-1, 2]
+        return self.blocks["size"][:-1]
+
+    @property
+    def feature_start(self) -> Array:
+        """(B + 1,) where the features of each block begin in `features`."""
+        return self.blocks["first_feature"]
 
     @property
     def slot(self) -> Array:
-        """(d,) place of each feature in its block."""
-        place = np.empty(len(self.features), np.int64)
-        place[self.features] = np.arange(len(place)) - np.repeat(self.feature_start[:-1], self.size)
-        return place
+        """(d,) position of each feature within its block."""
+        slot = np.empty(len(self.features), np.int64)
+        slot[self.features] = np.arange(len(slot)) - np.repeat(self.feature_start[:-1], self.size)
+        return slot
+
+
+class Work(NamedTuple):
+    """Arrays that the kernels of the running model write to, so that no call allocates memory.
+
+    m stands for `max_block_size`, U for `max_successors`. The kernels of one `Features` object run
+    one at a time, so one set of these arrays serves all of them.
+    """
+
+    hessian: Array
+    """(m, m) of one block, lower triangle."""
+    factor: Array
+    """(m, m) lower Cholesky factor of one block."""
+    gradient: Array
+    """(m,) of one block."""
+    mean: Array
+    """(m,) the mean feature of a pair."""
+    step: Array
+    """(m,) the Newton step of a block."""
+    origin: Array
+    """(m,) the parameters of a block before the step."""
+    prob: Array
+    """(2 U,) the probabilities of the successors of a pair, then their logits."""
+    shrinkage: Array
+    """(U,) a_u / A_u, what triple effects leave of the weight of a successor."""
+    rows: Array
+    """(U, m + 1) the features of a pair after multiplication by the inverse factor."""
+    squares: Array
+    """(U,) their squared norms."""
+    visited: Array
+    """The pairs of one block that have a count."""
+    stamps: Array
+    """(B + 1,) the number of the call that changed each block last; the last entry counts calls."""
+
+
+class TripleWork(NamedTuple):
+    """More such arrays, (n,) each with one entry per row, where there are triple effects."""
+
+    slope: Array
+    """The derivative of the loss by each triple effect, in log-odds."""
+    step: Array
+    """The Newton step of each triple effect, in log-odds."""
+    origin: Array
+    """The triple effects before the step."""
+
+
+class Problem(NamedTuple):
+    """All that stays the same while a model of one `Features` object learns."""
+
+    layout: Layout
+    indptr: Array
+    """(S*A + 1,) where the triples of each pair begin."""
+    successors: Array
+    """(n,) the next state of each triple."""
+    n_actions: int
+    matrix_start: Array
+    """(B + 1,) where the flat m x m matrix of each block begins."""
+    square_start: Array
+    """(S*A + 1,) where the U x U inner products of each pair begin."""
+    product_start: Array
+    """(S*A + 1,) the same where the smaller of two forms is kept, see `Features.product_start`."""
+    work: Work
+    triple_work: TripleWork | None
+    """None says that there are no triple effects. Code that is theirs is then not compiled,
+    because numba removes a branch that tests whether an argument is None."""
+
+
+class ProductColumns(NamedTuple):
+    """Choice data whose rows are products of a situation's and a triple's numbers.
+
+    The entry in column j of the u-th row of situation g is
+    situation[g, situation_column[j]] * triple[first_triple[g] + u, j].
+    """
+
+    first_triple: Array
+    """(G,) the row of `triple` that belongs to the first alternative of each situation."""
+    situation: Array
+    """(G, k) for example the age of a patient."""
+    situation_column: Array
+    """(d,) unsigned, so that no index is tested for counting from the end."""
+    triple: Array
+    """(T, d) for example whether the patient gets worse."""

@@ -1,79 +1,132 @@
-"""The ways a function is compiled here: numba, cached on disk where a cache can be written.
+"""The decorators with which functions are compiled here, their cache, and ranges run in threads.
 
-And how one runs on all cores: on several ranges at once, a thread for each. `njit_nogil` kernels
-let go of the interpreter while they run, so plain threads do, and nothing is compiled twice. Every
-state is computed by itself: how many threads there are changes no bit of the result.
-NUMBA_NUM_THREADS says how many; the workers of a sweep have one.
+A compiled function is kept on disk in a folder whose name holds a digest of all sources of this
+package. Numba itself compares only the file of the function, and would go on using one whose
+callees have changed.
+
+`parallel_ranges` runs a function on several ranges at once. Kernels made by `njit_nogil` release
+the interpreter while they run, so plain threads suffice and nothing is compiled twice. Every state
+is computed by itself, so the number of threads changes no bit of a result. NUMBA_NUM_THREADS sets
+that number; the workers of a sweep have one.
 """
 
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numba
+from numba.extending import register_jitable
 
-SOURCES = sorted(Path(__file__).parent.glob("*.py"))
-STAMP = tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in SOURCES)
-"""What a cached kernel was made from. Numba looks only at the file of the kernel itself, and would
-go on using one whose callees have changed."""
+PACKAGE = Path(__file__).parent
+KEPT_DIGESTS = 3  # folders of other versions of the sources that are kept, the newest ones
 
-
-PLAIN: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True}
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True}
 """IEEE division instead of Python's ZeroDivisionError; no kernel is called through C."""
 
 
+def find_cache_folder() -> Path | None:
+    """Return the folder for compiled functions, or None if no candidate can be written to.
+
+    The candidates are NUMBA_CACHE_DIR where it is set; otherwise `__pycache__` beside the sources
+    and, for an installation that is read-only, the user's cache folder.
+    """
+    sources = sorted(PACKAGE.glob("*.py"))
+    digest = sha256(b"".join(path.name.encode() + path.read_bytes() for path in sources))
+    name = f"kernels-{digest.hexdigest()[:16]}"
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "upriver"
+    chosen = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    for parent in [Path(chosen)] if chosen else [PACKAGE / "__pycache__", user]:
+        folder = parent / name
+        try:
+            is_new = not folder.is_dir()
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):  # permissions alone do not say it
+                pass
+        except OSError:
+            continue
+        if is_new:
+            prune_cache(folder)
+        return folder
+    return None
+
+
+def prune_cache(folder: Path) -> None:
+    """Delete folders that belong to other digests, except for the KEPT_DIGESTS newest ones."""
+    others = [path for path in folder.parent.glob("kernels-*") if path != folder]
+    others.sort(key=lambda path: path.stat().st_mtime)
+    for path in others[:-KEPT_DIGESTS]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def announce_compilation(folder: Path | None) -> None:
+    """Tell a person at a terminal that functions are compiled now, if the cache is empty."""
+    is_worker = multiprocessing.parent_process() is not None
+    if is_worker or not sys.stderr.isatty() or (folder is not None and any(folder.iterdir())):
+        return
+    print("upriver: compiling, once, about ten seconds", file=sys.stderr)
+
+
+CACHE_FOLDER = find_cache_folder()
+announce_compilation(CACHE_FOLDER)
+
+
 def njit_cached(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Compile `function` on its first call."""
-    options |= PLAIN
-    try:
-        kernel: Any = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # numba found no folder to cache in: a read-only install
-        return numba.njit(**options)(function)
-    kernel._cache._cache_file._source_stamp = STAMP
-    return kernel
+    """Compile `function` with `numba.njit` on its first call, and cache it on disk."""
+    if CACHE_FOLDER is None:
+        return numba.njit(**OPTIONS, **options)(function)
+    config: Any = numba.config  # pyright: ignore[reportPrivateImportUsage]
+    before, config.CACHE_DIR = config.CACHE_DIR, str(CACHE_FOLDER)
+    try:  # numba asks for the folder here, and not again when it compiles
+        return numba.njit(cache=True, **OPTIONS, **options)(function)
+    finally:
+        config.CACHE_DIR = before
 
 
 def njit_without_refcounts(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Compile a function that makes no array and returns none: no reference is counted.
+    """Compile a function that makes no array and returns none, without counting references.
 
-    Counting them, at every slice and every array taken out of a layout, is atomic, and costs more
-    than the short loops in between.
+    Numba counts a reference at every slice and at every array taken out of a tuple. That is atomic,
+    and costs more than the short loops in between: 1 to 3 microseconds in `model.refresh`.
     """
     return njit_cached(function, _nrt=False, **options)
 
 
 def njit_nogil(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function that may run in several threads, on a part each: see `parallel_ranges`."""
+    """Compile a function that may run in several threads at once, see `parallel_ranges`."""
     return njit_cached(function, nogil=True)
 
 
 def njit_inline(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a lean function that only kernels call, and that becomes part of them.
+    """Let kernels call `function`, which LLVM makes a part of them, without counting references.
 
-    Unpacking a layout of a dozen arrays for Python takes longer to compile than most loops, and
-    handing it from one function to another takes longer than many of them run. It is in the cache
-    as a part of them, and not once more by itself, which would take a tenth of the time.
+    It has no compiled entry for Python, which for a layout of a dozen arrays takes longer to
+    compile than most loops, and it is cached only as a part of its callers.
     """
-    options: dict[str, Any] = PLAIN | {
-        "_nrt": False,
-        "no_cpython_wrapper": True,
-        "forceinline": True,
-    }
-    return numba.njit(**options)(function)
+    options: dict[str, Any] = {"error_model": "numpy", "_nrt": False, "forceinline": True}
+    return register_jitable(**options)(function)
 
 
 def njit_inline_ir(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Write a function into the kernels that call it, before anything is compiled.
+    """Write a function into the kernels that call it before anything is compiled.
 
-    For those with few callers that mostly call others: as a level of their own, all that they call
-    would be optimised once more on the way up.
+    For functions with few callers that mostly call others. As a level of their own, all that they
+    call would be optimised once more on the way up.
     """
     return numba.njit(inline="always")(function)
 
 
 def thread_count() -> int:
+    """Return the number of threads that `parallel_ranges` uses."""
     return numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 
 
@@ -83,26 +136,33 @@ def thread_pool(threads: int) -> ThreadPoolExecutor:
 
 
 def parallel_ranges(work: Callable[[int, int], Any], size: int, parts: int = 0) -> list[Any]:
-    """work(first, last) on consecutive parts of range(size), as many as threads unless told.
+    """Call work(first, last) on consecutive parts of range(size) and return the results in order.
 
-    Whoever is free takes the next part, the thread that asks included: waking another one takes
-    about as long as a small part.
+    Parameters
+    ----------
+    work : function of (first, last)
+        It must release the interpreter for the threads to help, see `njit_nogil`.
+    size : int
+        The length of the whole range.
+    parts : int
+        The number of parts; the number of threads by default. The calling thread takes parts too,
+        because waking another thread takes about as long as a small part.
     """
     threads = thread_count()
     parts = parts or threads
     edges = [size * i // parts for i in range(parts + 1)]
-    done: list[Any] = [None] * parts
-    rest = iter(range(parts))
+    results: list[Any] = [None] * parts
+    remaining = iter(range(parts))
 
-    def take() -> None:
-        for i in rest:
-            done[i] = work(edges[i], edges[i + 1])
+    def take_parts() -> None:
+        for i in remaining:
+            results[i] = work(edges[i], edges[i + 1])
 
-    others = [thread_pool(threads - 1).submit(take) for _ in range(threads - 1)]
+    others = [thread_pool(threads - 1).submit(take_parts) for _ in range(threads - 1)]
     try:
-        take()
+        take_parts()
     finally:
-        for other in others:  # one that never began has nothing left to do
+        for other in others:  # one that has not begun has nothing left to do
             if not other.cancel():
                 other.result()
-    return done
+    return results

@@ -1,153 +1,164 @@
-"""The inverse Hessian of (2), bordered by own effects: products, variances, and draws with it."""
+"""The inverse of the Hessian of (2), with triple effects: products, variances and draws.
+
+H is block diagonal in the triple effects and bordered by the shared features of a block, so
+everything goes by the Schur complement on the shared features (`kernels.pooled`), and no matrix
+over all triple effects is made. Each function takes a `constants.Constants` that holds a
+`Problem`, and uses its work arrays.
+"""
 
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached, njit_inline
-from upriver.kernels.gram import cholesky, solve_lower, solve_rows, solve_upper
+from upriver.kernels.gram import add_logdet, cholesky, solve_lower, solve_rows, solve_upper
 from upriver.kernels.likelihood import (
+    count_visits,
     evaluate_block,
+    find_visited_pairs,
+    shrink_weights,
     softmax,
-    visited_groups,
-    visits_of,
-    weigh,
 )
-from upriver.kernels.pooled import own_direction, own_logdet, project, reduce_slopes
+from upriver.kernels.pooled import effect_logdet, eliminate_effects, project_rows, solve_effects
+
+
+@njit_inline
+def factor_hessian(layout, b, counts, theta, lam, work):
+    """Factor the Schur complement of block b on its shared features into work.factor.
+
+    Returns (whether it is positive definite, the number of pairs in work.visited).
+    """
+    n = find_visited_pairs(layout, counts, b, work.visited)
+    evaluate_block(
+        layout, work.visited[:n], counts, theta, b, lam, work.gradient, work.factor, work.prob,
+        work.mean,
+    )  # fmt: skip
+    return cholesky(work.factor, layout.blocks[b].size, lam), n
 
 
 @njit_cached
-def solve(layout, counts, theta, lam, vector):
-    """vector (d,) <- H^-1 vector, H the Hessian of (2) at theta; in place."""
-    m, n = layout.max_size, counts.shape[0]
-    factor = np.empty((m, m))
-    gradient, mean = np.empty(m), np.empty(m)
-    out, left = np.empty(2 * layout.max_successors), np.empty(layout.max_successors)
-    slope, direction = np.zeros(n), np.zeros(n)
-    found = np.empty(layout.groups.shape[0], np.int64)
-    own = layout.own
-    for g in range(layout.group_table.shape[0] - 1):
-        for row in range(layout.group_table[g, 0] + 1, layout.group_table[g + 1, 0]):
-            place = layout.group_table[g, 5] + row
-            slope[row] = vector[place] / own
-            vector[place] /= lam  # unvisited own effects; the others are set below
-    for b in range(layout.block_table.shape[0] - 1):
-        place, size = layout.block_table[b, 0], layout.block_table[b, 2]
-        groups = found[: visited_groups(layout, counts, b, found)]
-        evaluate_block(layout, groups, counts, theta, b, lam, gradient, factor, out, mean)
+def solve(problem, counts, theta, lam, vector):
+    """vector (d,) <- H^-1 vector, H the Hessian of (2) at theta, in place."""
+    layout, work = problem.values.layout, problem.values.work
+    pairs, features, scale = layout.pairs, layout.features, layout.triple_scale
+    slope, direction, x = np.zeros(counts.shape[0]), np.zeros(counts.shape[0]), work.gradient
+    for pair in range(pairs.shape[0] - 1):
+        for row in range(pairs[pair].first_row + 1, pairs[pair + 1].first_row):
+            effect = pairs[pair].effect_offset + row
+            slope[row] = vector[effect] / scale
+            vector[effect] /= lam  # right where there is no visit; the others are set below
+    for b in range(layout.blocks.shape[0] - 1):
+        place, size = layout.blocks[b].first_feature, layout.blocks[b].size
+        _, n_visited = factor_hessian(layout, b, counts, theta, lam, work)
+        visited = work.visited[:n_visited]
         for i in range(size):
-            gradient[i] = vector[layout.features[place + i]]
-        reduce_slopes(layout, groups, counts, theta, lam, slope, gradient, out, left)
-        cholesky(factor, size, lam)
-        solve_lower(factor, size, gradient)
-        solve_upper(factor, size, gradient)
-        for i in range(size):
-            vector[layout.features[place + i]] = gradient[i]
-        own_direction(
-            layout, groups, counts, theta, lam, gradient, slope, direction, out, left
+            x[i] = vector[features[place + i]]
+        eliminate_effects(
+            layout, visited, counts, theta, lam, slope, x, work.prob, work.shrinkage
         )  # fmt: skip
-        for g in groups:
-            for row in range(layout.group_table[g, 0] + 1, layout.group_table[g + 1, 0]):
-                vector[layout.group_table[g, 5] + row] = direction[row] / own
+        solve_lower(work.factor, size, x)
+        solve_upper(work.factor, size, x)
+        for i in range(size):
+            vector[features[place + i]] = x[i]
+        solve_effects(
+            layout, visited, counts, theta, lam, x, slope, direction, work.prob, work.shrinkage
+        )
+        for pair in visited:
+            for row in range(pairs[pair].first_row + 1, pairs[pair + 1].first_row):
+                vector[pairs[pair].effect_offset + row] = direction[row] / scale
 
 
 @njit_cached
-def variances(layout, counts, theta, lam, variance):
-    """variance (d,) <- the diagonal of H^-1; returns log det H."""
-    m, own = layout.max_size, layout.own
-    c = own * own / lam
-    factor, rows = np.empty((m, m)), np.empty((layout.max_successors, m))
-    gradient, mean = np.empty(m), np.empty(m)
-    out, left = np.empty(2 * layout.max_successors), np.empty(layout.max_successors)
-    squares = np.empty(layout.max_successors)
-    found = np.empty(layout.groups.shape[0], np.int64)
+def variances(problem, counts, theta, lam, variance):
+    """variance (d,) <- the diagonal of H^-1; return log det H."""
+    layout, work = problem.values.layout, problem.values.work
+    pairs, scale = layout.pairs, layout.triple_scale
+    factor, rows, prob, mean, unit = work.factor, work.rows, work.prob, work.mean, work.step
+    c = scale * scale / lam
     logdet = 0.0
-    for b in range(layout.block_table.shape[0] - 1):
-        place, size = layout.block_table[b, 0], layout.block_table[b, 2]
-        groups = found[: visited_groups(layout, counts, b, found)]
-        evaluate_block(layout, groups, counts, theta, b, lam, gradient, factor, out, mean)
-        cholesky(factor, size, lam)
-        for i in range(size):
-            gradient[:size] = 0.0
-            gradient[i] = 1.0
-            variance[layout.features[place + i]] = solve_lower(factor, size, gradient)
-            logdet += 2.0 * np.log(factor[i, i])
-        for i in range(layout.block_table[b, 1], layout.block_table[b + 1, 1]):
-            g = layout.groups[i]
-            first = layout.group_table[g, 0]
-            n = layout.group_table[g + 1, 0] - first
-            visits = visits_of(layout, g, counts)
-            softmax(layout, g, theta, out)
-            logdet += own_logdet(layout, g, visits, lam, True, out)
-            total = max(weigh(layout, g, visits, lam, True, out, left), 1e-300)
-            solve_rows(layout, g, factor, size, rows, squares)
+    for b in range(layout.blocks.shape[0] - 1):
+        place, size = layout.blocks[b].first_feature, layout.blocks[b].size
+        factor_hessian(layout, b, counts, theta, lam, work)
+        for i in range(size):  # e_i^T (L L^T)^-1 e_i = ||L^-1 e_i||^2
+            unit[:size] = 0.0
+            unit[i] = 1.0
+            variance[layout.features[place + i]] = solve_lower(factor, size, unit)
+        logdet = add_logdet(factor, size, logdet)
+        for i in range(layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair):
+            pair = layout.block_pairs[i]
+            first = pairs[pair].first_row
+            n = pairs[pair + 1].first_row - first
+            visits = count_visits(layout, pair, counts)
+            softmax(layout, pair, theta, prob)
+            logdet += effect_logdet(layout, pair, visits, lam, True, prob)
+            total = shrink_weights(layout, pair, visits, lam, True, prob, work.shrinkage)
+            total = max(total, 1e-300)
+            solve_rows(layout, pair, factor, size, rows, work.squares)
             for j in range(size):
                 mean[j] = 0.0
                 for u in range(n):
-                    mean[j] += out[u] * rows[u, j] / total
+                    mean[j] += prob[u] * rows[u, j] / total
+            # c / (1 + c A_u) + k_u^2 (1 / sum a + ||x_u - m||^2), see `kernels.pooled`
             for u in range(1, n):
                 spread = 1.0 / total
                 for j in range(size):
                     spread += (rows[u, j] - mean[j]) ** 2
-                pull = c * out[u]
-                place = layout.group_table[g, 5] + first + u
-                variance[place] = (c * left[u] + pull * pull * spread) / (own * own)
+                pull = c * prob[u]
+                effect = pairs[pair].effect_offset + first + u
+                variance[effect] = (c * work.shrinkage[u] + pull * pull * spread) / (scale * scale)
     return logdet
 
 
 @njit_cached
-def draw(layout, counts, theta, lam, normals):
-    """normals (d,) <- theta + L^-T normals, block by block, B = L L^T: a draw from N(theta, B^-1).
+def draw(problem, counts, theta, lam, normals):
+    """normals (d,) <- a draw from N(theta, H^-1): theta + L^-T normals, block by block, H = L L^T.
 
-    counts (n,) and theta (d,) are those of one core. Returns the number of the first block that is
-    not positive definite, or -1.
+    counts (n,) and theta (d,) belong to one parameter. Returns the number of the first block that
+    is not positive definite, or -1.
     """
-    m = layout.max_size
-    factor = np.empty((m, m))
-    gradient, mean, x = np.empty(m), np.empty(m), np.empty(m)
-    out = np.empty(2 * layout.max_successors)
-    left, root = np.empty(layout.max_successors), np.empty(layout.max_successors)
-    found = np.empty(layout.groups.shape[0], np.int64)
-    for b in range(layout.block_table.shape[0] - 1):
-        place, size = layout.block_table[b, 0], layout.block_table[b, 2]
-        groups = found[: visited_groups(layout, counts, b, found)]
-        evaluate_block(layout, groups, counts, theta, b, lam, gradient, factor, out, mean)
-        if not cholesky(factor, size, lam):
+    layout, work = problem.values.layout, problem.values.work
+    features, x = layout.features, work.step
+    for b in range(layout.blocks.shape[0] - 1):
+        place, size = layout.blocks[b].first_feature, layout.blocks[b].size
+        is_definite, _ = factor_hessian(layout, b, counts, theta, lam, work)
+        if not is_definite:
             return b
         for i in range(size):
-            x[i] = normals[layout.features[place + i]]
-        solve_upper(factor, size, x)
+            x[i] = normals[features[place + i]]
+        solve_upper(work.factor, size, x)
         for i in range(size):
-            j = layout.features[place + i]
+            j = features[place + i]
             normals[j] = theta[j] + x[i]
-        if layout.own > 0.0:
-            for i in range(layout.block_table[b, 1], layout.block_table[b + 1, 1]):
-                draw_own(layout, layout.groups[i], counts, theta, lam, x, normals, out, left, root)
+        if layout.triple_scale > 0.0:
+            for i in range(layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair):
+                draw_effects(layout, layout.block_pairs[i], counts, theta, lam, x, normals, work)
     return -1
 
 
 @njit_inline
-def draw_own(layout, g, counts, theta, lam, step, normals, out, left, root):
-    """The own effects of group g given a draw whose shared part moved by `step`.
+def draw_effects(layout, pair, counts, theta, lam, step, normals, work):
+    """Draw the triple effects of a pair, given a draw whose shared features moved by step (m,).
 
-    Their covariance D + k k^T / sum a has the root D^1/2 (I + scale v v^T), v = D^-1/2 k / sqrt(sum
-    a): as many normals as own effects, O(U).
+    Their covariance D + k k^T / sum a has the root D^1/2 (I + scale v v^T), with v = D^-1/2 k /
+    sqrt(sum a): it takes as many normals as there are triple effects, and O(U) operations.
     """
-    first, own = layout.group_table[g, 0], layout.own
-    n, c = layout.group_table[g + 1, 0] - first, own * own / lam
-    place = layout.group_table[g, 5] + first
-    softmax(layout, g, theta, out)
-    total = weigh(layout, g, visits_of(layout, g, counts), lam, True, out, left)
+    prob, shrinkage, root = work.prob, work.shrinkage, work.squares
+    first, c = layout.pairs[pair].first_row, layout.triple_scale * layout.triple_scale / lam
+    n = layout.pairs[pair + 1].first_row - first
+    effect = layout.pairs[pair].effect_offset + first
+    softmax(layout, pair, theta, prob)
+    visits = count_visits(layout, pair, counts)
+    total = shrink_weights(layout, pair, visits, lam, True, prob, shrinkage)
     if total == 0.0:
-        total = 1.0  # no visit: nothing lefts
-    project(layout, g, step, out)
-    mean, length, along = out[0] * out[n], 0.0, 0.0
+        total = 1.0  # without a visit every a_u is 0, and so is k
+    project_rows(layout, pair, step, prob)
+    mean, length, along = prob[0] * prob[n], 0.0, 0.0
     for u in range(1, n):
-        mean += out[u] * out[n + u]
-        root[u] = np.sqrt(c * left[u])
-        v = c * out[u] / root[u] / np.sqrt(total)
+        mean += prob[u] * prob[n + u]
+        root[u] = np.sqrt(c * shrinkage[u])
+        v = c * prob[u] / root[u] / np.sqrt(total)
         length += v * v
-        along += v * normals[place + u]
+        along += v * normals[effect + u]
     scale = along / (1.0 + np.sqrt(1.0 + length))
     for u in range(1, n):
-        noise = root[u] * normals[place + u] + scale * c * out[u] / np.sqrt(total)
-        moved = noise - c * out[u] * (out[n + u] - mean / total)
-        normals[place + u] = theta[place + u] + moved / own
+        noise = root[u] * normals[effect + u] + scale * c * prob[u] / np.sqrt(total)
+        moved = noise - c * prob[u] * (prob[n + u] - mean / total)
+        normals[effect + u] = theta[effect + u] + moved / layout.triple_scale

@@ -1,294 +1,323 @@
-"""The largest expectation over the ellipsoid of one pair, eq. (4), searched from the estimate."""
+"""Eq. (4) for one pair: the largest, or least, expected next value over the confidence ellipsoid.
+
+Write p for the probabilities (1) of the n successors at the estimate, V for their next values and
+G (n, n) for the inner products of their features in A^-1. Only differences of logits count, so
+features are counted from those of the first successor; with L L^T the Cholesky factorisation of
+their products, moving theta within the ellipsoid adds z = L w, |w| <= beta, to the logits, and (4)
+is
+
+    max  sum_u q_u V_u,   q_u proportional to p_u exp(z_u),   z = L w,   |w| <= beta.
+
+For a level t let F(w) = log sum_u q_u (V_u - t)+ - log sum_u q_u (t - V_u)+, which is positive
+exactly where the expectation is above t. Its gradient is L^T (a - b), with the distributions a and
+b proportional to q (V - t)+ and q (t - V)+: a difference of means over different successors, which
+neither vanishes nor cancels where one successor is almost certain. `ascend` climbs F with t the
+expectation at the current w, so F = 0 there, by Newton's method: the Hessian is L^T (Cov_a - Cov_b)
+L, of which the first part is left out where it makes F convex. Its first step from the estimate is
+towards the tilted distribution, w = beta times the direction of the gradient; a local maximum on
+the boundary is a fixed point of that step.
+
+The expectation is not concave. `optimize_in_ellipsoid` climbs from the estimate, then again from
+where each successor that is better than the best expectation so far is likeliest. Where the best
+expectation is above the second largest value no restart is needed: then F is concave.
+"""
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_cached
+from upriver.kernels.compiled import njit_cached, njit_inline
+from upriver.kernels.gram import cholesky, solve_lower, solve_upper
+from upriver.kernels.planning import max_successors
 
-ANGLES = 12  # on the boundary of a set of three successors
-STEP = 2.0 * np.pi / ANGLES
-COS = np.cos(STEP * np.arange(ANGLES))
-SIN = np.sin(STEP * np.arange(ANGLES))
-NEWTON_STEPS = 40
-ASCENT_STEPS = 50
-
-
-@njit_cached
-def expected_value(logits, shift, values, n, out):
-    """sum_u softmax(logits + shift)_u values_u; the softmax is left in out."""
-    top = -np.inf
-    for u in range(n):
-        out[u] = logits[u] + shift[u]
-        top = max(top, out[u])
-    total = 0.0
-    mean = 0.0
-    for u in range(n):
-        out[u] = np.exp(out[u] - top)
-        total += out[u]
-        mean += out[u] * values[u]
-    for u in range(n):
-        out[u] /= total
-    return mean / total
+ASCENT_STEPS, HALVINGS = 60, 40
+TOLERANCE = 1e-13
+"""An ascent ends where a step gains less than this much of the range of the values."""
+REACH = 2.0
+"""The first step changes no log-odds by more, so that it stays near the maximum that it climbs; the
+limit doubles with every step."""
+N_WORK = 12
+"""The number of work arrays of a search."""
 
 
-@njit_cached
-def on_circle(logits, a, b, angle, values, n, out):
-    """(value, first, second derivative) of the expectation at the shift a cos(t) + b sin(t)."""
-    cos = np.cos(angle)
-    sin = np.sin(angle)
-    top = -np.inf
-    for u in range(n):
-        out[u] = logits[u] + a[u] * cos + b[u] * sin
-        top = max(top, out[u])
-    total = 0.0
-    value = 0.0
-    drift = 0.0
-    for u in range(n):
-        out[u] = np.exp(out[u] - top)
-        total += out[u]
-        value += out[u] * values[u]
-        drift += out[u] * (b[u] * cos - a[u] * sin)
-    value /= total
-    drift /= total
-    first = 0.0
-    second = 0.0
-    for u in range(n):
-        # Derivatives of a mean are the joint cumulants of the values and the moving logits.
-        speed = b[u] * cos - a[u] * sin - drift
-        weight = out[u] / total * (values[u] - value)
-        first += weight * speed
-        second += weight * (speed * speed - a[u] * cos - b[u] * sin)
-    return value, first, second
+@njit_inline
+def factor_differences(products, at, n, root):
+    """root (n, n - 1): L of the products of the features minus those of the first successor.
 
-
-@njit_cached
-def climb(logits, a, b, values, n, low, angle, high, floor, out):
-    """(angle, value) of a local maximum of the circle a cos(t) + b sin(t) within [low, high].
-
-    Newton on the derivative from `angle`, bisecting wherever it would leave the bracket. A point
-    below `floor` lies behind a valley, so the bracket ends there.
+    products: G, flat, from `at` on. A column is zero where the features before it span the next.
     """
-    best = floor
-    arg = low
-    for _ in range(NEWTON_STEPS):
-        value, first, second = on_circle(logits, a, b, angle, values, n, out)
-        if value >= best:
-            best = value
-            arg = angle
-        if first > 0.0 and value >= floor:
-            low = angle
-        else:
-            high = angle
-        step = first / second if second < 0.0 else np.inf
-        if abs(step) <= 1e-9:
-            break
-        angle -= step
-        if not low < angle < high:
-            angle = 0.5 * (low + high)
-            if high - low <= 1e-9:
-                break
-    return arg, best
-
-
-@njit_cached
-def ascend(logits, geometry, values, beta, n, enough, gain, work):
-    """Conjugate-gradient ascent over the ellipsoid from the shift in work[1]; returns the value.
-
-    It ends at a local maximum, when no more than `gain` is to be had, or when the value is
-    `enough`.
-
-    A shift is z = G x with x in work[2] and length x^T G x <= beta^2. One more coordinate without
-    effect, sqrt(beta^2 - x^T G x), turns the ball into a sphere, so that a step is a search along
-    a great circle and maxima inside the ball (G may be singular) are found like those on its edge.
-    """
-    out, z, x = work[0], work[1], work[2]
-    dx, dz, gx, gz, old = work[3], work[4], work[5], work[6], work[7]
-    length2 = 0.0
+    corner = products[at]
     for u in range(n):
-        length2 += x[u] * z[u]
-    lift = np.sqrt(max(beta * beta - length2, 0.0))
-    lift_step = 0.0
-    previous = 0.0
-    restart = False
-    value = expected_value(logits, z, values, n, out)
-    for iteration in range(ASCENT_STEPS):
-        inward = 0.0
-        for u in range(n):
-            gx[u] = out[u] * (values[u] - value)
-            inward += gx[u] * z[u]
-        inward /= beta * beta
-        whole = inward * inward * beta * beta
-        norm2 = 0.0
-        turn = 0.0
-        for u in range(n):
-            gx[u] -= inward * x[u]
-        for u in range(n):
-            y = 0.0
-            for t in range(n):
-                y += geometry[u * n + t] * gx[t]
-            gz[u] = y
-            norm2 += gx[u] * y
-            turn += gx[u] * old[u]
-        lift_slope = -inward * lift
-        norm2 += lift_slope * lift_slope
-        if norm2 <= 1e-15 * (whole + norm2) or value >= enough:
-            break
-        # Polak-Ribiere, restarted from the gradient every n steps and when it stops helping.
-        mix = 0.0
-        if not restart and iteration % n:
-            mix = max((norm2 - turn) / previous, 0.0)
-            along = norm2 + mix * lift_slope * lift_step
-            for u in range(n):
-                along += mix * gz[u] * dx[u]
-            if along <= 0.0:
-                mix = 0.0
-        restart = False
-        size2 = 0.0
-        for u in range(n):
-            dx[u] = gx[u] + mix * dx[u] if mix > 0.0 else gx[u]
-            dz[u] = gz[u] + mix * dz[u] if mix > 0.0 else gz[u]
-            size2 += dx[u] * dz[u]
-        lift_step = lift_slope + mix * lift_step if mix > 0.0 else lift_slope
-        size2 += lift_step * lift_step
-        scale = beta / np.sqrt(size2)
-        for u in range(n):
-            dx[u] *= scale
-            dz[u] *= scale
-            old[u] = gz[u]
-        lift_step *= scale
-        _, first, second = on_circle(logits, z, dz, 0.0, values, n, out)
-        if second < 0.0 and first * first <= -gain * second:
-            if mix == 0.0:
-                break
-            restart = True  # nothing to be had this way; the gradient has the last word
-            expected_value(logits, z, values, n, out)
+        for t in range(n - 1):
+            root[u, t] = 0.0
+    for j in range(1, n):
+        pivot = own = products[at + j * n + j] - 2.0 * products[at + j * n] + corner
+        for k in range(j - 1):
+            pivot -= root[j, k] * root[j, k]
+        if not pivot > 1e-13 * own:
             continue
-        guess = min(-first / second, 1.5) if second < 0.0 else 1.0
-        angle, _ = climb(logits, z, dz, values, n, 0.0, guess, np.pi, value, out)
-        cos = np.cos(angle)
-        sin = np.sin(angle)
+        pivot = np.sqrt(pivot)
+        root[j, j - 1] = pivot
+        for u in range(j + 1, n):
+            y = products[at + u * n + j] - products[at + u * n] - products[at + j * n] + corner
+            for k in range(j - 1):
+                y -= root[u, k] * root[j, k]
+            root[u, j - 1] = y / pivot
+
+
+@njit_inline
+def tilt(p, first, n, root, w, q):
+    """q = p exp(L w), normalised: the probabilities (1) at w."""
+    top = 0.0  # the first logit does not move
+    for u in range(n):
+        z = 0.0
+        for k in range(u):
+            z += root[u, k] * w[k]
+        q[u] = z
+        top = max(top, z)
+    total = 0.0
+    for u in range(n):
+        q[u] = p[first + u] * np.exp(q[u] - top)
+        total += q[u]
+    for u in range(n):
+        q[u] /= total
+
+
+@njit_inline
+def set_level(n, values, q, gap, weight):
+    """gap = V - t with t = E_q[V], and weight = q gap; returns t and the sum of weight above 0.
+
+    Values are counted from that of the likeliest successor, so that no gap is lost to rounding.
+    """
+    likely = 0
+    for u in range(n):
+        likely = u if q[u] > q[likely] else likely
+    offset = 0.0
+    for u in range(n):
+        offset += q[u] * (values[u] - values[likely])
+    above = 0.0
+    for u in range(n):
+        gap[u] = values[u] - values[likely] - offset
+        weight[u] = q[u] * gap[u]
+        above += max(weight[u], 0.0)
+    return values[likely] + offset, above
+
+
+@njit_inline
+def rise_over(n, q, gap):
+    """Return F at q for the level of `gap`: positive where the expectation is above the level."""
+    above = below = 0.0
+    for u in range(n):
+        above += q[u] * max(gap[u], 0.0)
+        below -= q[u] * min(gap[u], 0.0)
+    return np.log(above / below) if below > 0.0 else np.inf
+
+
+@njit_inline
+def newton_step(n, root, w, multiplier, convex, tangent, work, matrix):
+    """Write the step (multiplier I - H)^-1 (gradient - multiplier w), H the Hessian of F.
+
+    H = L^T (Cov_a - Cov_b) L, without the first part unless `convex`. With `tangent` the step is
+    kept in the plane that touches the sphere at w. Returns step . gradient, which is positive
+    where the step leads upwards, or -1 where multiplier I - H is not positive definite.
+    """
+    weight, gradient, step, radial = work[3], work[4], work[5], work[6]
+    mean_above, mean_below, m = work[7], work[8], n - 1
+    for k in range(m):
+        mean_above[k] = mean_below[k] = 0.0
+        for u in range(k + 1, n):
+            mean_above[k] += max(weight[u], 0.0) * root[u, k]
+            mean_below[k] -= min(weight[u], 0.0) * root[u, k]
+        for j in range(k + 1):
+            y = -mean_below[k] * mean_below[j]
+            if convex:
+                y += mean_above[k] * mean_above[j]
+            for u in range(k + 1, n):
+                if convex or weight[u] < 0.0:
+                    y -= weight[u] * root[u, k] * root[u, j]
+            matrix[k, j] = y
+        matrix[k, k] += multiplier
+        step[k] = gradient[k] - multiplier * w[k]
+        radial[k] = w[k]
+    if not cholesky(matrix, m):
+        return -1.0
+    solve_lower(matrix, m, step)
+    solve_upper(matrix, m, step)
+    if tangent:
+        solve_lower(matrix, m, radial)
+        solve_upper(matrix, m, radial)
+        along = across = 0.0
+        for k in range(m):
+            along += step[k] * w[k]
+            across += radial[k] * w[k]
+        for k in range(m):
+            step[k] -= along / across * radial[k]
+    rise = 0.0
+    for k in range(m):
+        rise += step[k] * gradient[k]
+    return rise
+
+
+@njit_inline
+def ascend(p, first, n, root, values, beta, enough, gain, work, matrix):
+    """Climb from w = work[0] to a local maximum of E_q[values] over |w| <= beta, and return it.
+
+    Ends early where it is at least `enough`, or where a step gains no more than `gain`.
+    """
+    w, q, gap, weight, gradient = work[0], work[1], work[2], work[3], work[4]
+    step, old = work[5], work[9]
+    m, square, reach = n - 1, beta * beta, REACH
+    tilt(p, first, n, root, w, q)
+    value, above = set_level(n, values, q, gap, weight)
+    for _ in range(ASCENT_STEPS):
+        if value >= enough or not above > 0.0:
+            break
+        slope2 = outward = length2 = 0.0
         for u in range(n):
-            y = x[u]
-            x[u] = y * cos + dx[u] * sin
-            dx[u] = (dx[u] * cos - y * sin) / scale
-            y = z[u]
-            z[u] = y * cos + dz[u] * sin
-            dz[u] = (dz[u] * cos - y * sin) / scale
-        y = lift
-        lift = y * cos + lift_step * sin
-        lift_step = (lift_step * cos - y * sin) / scale
-        length2 = lift * lift
-        for u in range(n):
-            length2 += x[u] * z[u]
-        back = beta / np.sqrt(length2)  # onto the sphere: an error of the length would grow
-        for u in range(n):
-            x[u] *= back
-            z[u] *= back
-        lift *= back
-        previous = norm2
-        value = expected_value(logits, z, values, n, out)
+            weight[u] /= above
+        for k in range(m):
+            y = 0.0
+            for u in range(k + 1, n):
+                y += weight[u] * root[u, k]
+            gradient[k] = y
+            slope2 += y * y
+            outward += y * w[k]
+            length2 += w[k] * w[k]
+            old[k] = w[k]
+        if not slope2 > 0.0:
+            break
+        # On the boundary the multiplier of |w|^2 / 2 <= beta^2 / 2 at a maximum is its outward
+        # slope over beta. Inside it is 0, and a little keeps steps short; at the estimate, where
+        # nothing is known, it is that of the fixed point.
+        tangent = outward > 0.0 and length2 > 0.999999 * square
+        multiplier = np.sqrt(slope2) / beta * (0.1 if length2 > 0.0 else 1.0)
+        if tangent:
+            multiplier = outward / square
+        rise = 0.0
+        for attempt in range(2):  # Newton's step, and where it does not rise the cautious one
+            slope = newton_step(n, root, old, multiplier, attempt == 0, tangent, work, matrix)
+            size, widest = 1.0 if slope > 0.0 else 0.0, 0.0
+            for u in range(n):
+                y = 0.0
+                for k in range(u):
+                    y += root[u, k] * step[k]
+                widest = max(widest, abs(y))
+            if widest > reach:
+                size *= reach / widest
+            for _ in range(3 if attempt == 0 else HALVINGS):
+                if size == 0.0:
+                    break
+                length2 = 0.0
+                for k in range(m):
+                    w[k] = old[k] + size * step[k]
+                    length2 += w[k] * w[k]
+                if tangent or length2 > square:
+                    scale = beta / np.sqrt(length2)
+                    for k in range(m):
+                        w[k] *= scale
+                tilt(p, first, n, root, w, q)
+                rise = rise_over(n, q, gap)
+                if rise > 0.0:
+                    break
+                size *= 0.3
+            if rise > 0.0:
+                break
+        if not rise > 0.0:
+            break
+        reach *= 2.0
+        old_above = above
+        new, above = set_level(n, values, q, gap, weight)
+        value = max(value, new)
+        if rise * max(old_above, above) <= gain and rise < 1e-3:
+            break
     return value
 
 
-@njit_cached
-def largest_on_ellipse(logits, geometry, values, beta, work):
-    """Three successors: the boundary is one circle, scanned and then refined at every local top."""
-    out, a, b, seen = work[0], work[1], work[2], work[3, :ANGLES]
-    # Logit differences against successor 0 span the plane; a and b are their Cholesky factor.
-    # Where the plane is only a line the circle runs along it and back, the inside included.
-    ga = geometry[4] - 2.0 * geometry[1] + geometry[0]
-    gb = geometry[5] - geometry[1] - geometry[2] + geometry[0]
-    gc = geometry[8] - 2.0 * geometry[2] + geometry[0]
-    root = np.sqrt(max(ga, 0.0))
-    a[0] = 0.0
-    a[1] = beta * root
-    a[2] = beta * gb / root if root > 0.0 else 0.0
-    b[0] = 0.0
-    b[1] = 0.0
-    b[2] = np.sqrt(max(beta * beta * gc - a[2] * a[2], 0.0))
-    for i in range(ANGLES):
-        top = -np.inf
-        for u in range(3):
-            out[u] = logits[u] + a[u] * COS[i] + b[u] * SIN[i]
-            top = max(top, out[u])
-        total = 0.0
-        mean = 0.0
-        for u in range(3):
-            weight = np.exp(out[u] - top)
-            total += weight
-            mean += weight * values[u]
-        seen[i] = mean / total
-    best = -np.inf
-    for i in range(ANGLES):
-        if seen[i] >= seen[i - 1] and seen[i] >= seen[(i + 1) % ANGLES]:
-            angle = i * STEP
-            _, found = climb(
-                logits, a, b, values, 3, angle - STEP, angle, angle + STEP, seen[i - 1], out
-            )
-            best = max(best, found)
-    return best
+@njit_inline
+def optimize_in_ellipsoid(p, first, n, products, at, values, beta, work, root, matrix):
+    """Return the maximum (beta > 0) or minimum (beta < 0) of E_q[values] over the ellipsoid, (4).
 
-
-@njit_cached
-def largest_expectation(logits, geometry, values, beta, n, work):
-    """max over ||theta - theta_hat||_A <= beta of E_theta[values], eq. (4), for one group.
-
-    geometry (n*n,) holds the inner products G of the group's features in A^-1, so that the shifts
-    of the logits are {G x : x^T G x <= beta^2}. Two successors: closed form. Three: a search along
-    the boundary. More: ascent from the estimate, then towards each promising successor, unless the
-    first one can be seen to have found the maximum f. Two certificates, in coordinates w where the
-    set is a ball: (a) where only one value exceeds t, {f >= t} is convex, so a local maximum above
-    the second largest value is global; (b) the second derivative, E[(V - f)(z - Ez)^2] along a
-    unit direction, is at most K = (spread of V) (diameter of the features)^2 / 4, so f - K|w|^2/2
-    is concave, and a maximum on the edge with outward slope at least K beta is global.
+    p: probabilities, those of the pair from `first` on; products: G, flat, from `at` on; values
+    (n,); |beta| is the radius. work (N_WORK, n), root and matrix (n, n) are scratch.
     """
-    out, z, x, target = work[0], work[1], work[2], work[8]
-    top = -np.inf
-    second = -np.inf
-    bottom = np.inf
+    w, signed, target = work[0], work[10], work[11]
+    sign = 1.0 if beta > 0.0 else -1.0
+    beta = abs(beta)
+    mean, top, second, bottom = 0.0, -np.inf, -np.inf, np.inf
     for u in range(n):
-        if values[u] > top:
-            second = top
-            top = values[u]
-        else:
-            second = max(second, values[u])
-        bottom = min(bottom, values[u])
-    for u in range(n):
-        z[u] = 0.0
-        x[u] = 0.0
-    if top == bottom or beta <= 0.0:
-        return expected_value(logits, z, values, n, out)
-    if n == 2:
-        # Only the difference of the two logits matters; push it towards the better successor.
-        gap = np.sqrt(max(geometry[0] - 2.0 * geometry[1] + geometry[3], 0.0))
-        z[0 if values[0] > values[1] else 1] = beta * gap
-        return expected_value(logits, z, values, n, out)
-    if n == 3:
-        return largest_on_ellipse(logits, geometry, values, beta, work)
-    spread = top - bottom
-    enough = top - 1e-14 * spread
-    best = ascend(logits, geometry, values, beta, n, enough, 1e-15 * spread, work)
-    if best > second + 1e-6 * spread:
-        return best
-    expected_value(logits, z, values, n, out)
-    outward = 0.0
-    diameter2 = 0.0
-    for u in range(n):
-        outward += out[u] * (values[u] - best) * z[u]
-        for t in range(u):
-            gap2 = geometry[u * n + u] - 2.0 * geometry[u * n + t] + geometry[t * n + t]
-            diameter2 = max(diameter2, gap2)
-    if outward >= 0.25 * spread * diameter2 * beta * beta:
-        return best
-    for u in range(n):
-        if values[u] > best:
-            # The probability of one successor has one maximum and, relative to itself, a slope
-            # everywhere; where values are flat far from the estimate it leads to where they rise.
+        y = sign * values[u]
+        mean += p[first + u] * y
+        second = max(second, min(y, top))
+        top = max(top, y)
+        bottom = min(bottom, y)
+        signed[u] = y
+        w[u] = 0.0
+    if top == bottom:
+        return sign * top
+    if beta == 0.0:
+        return sign * mean
+    if n == 2:  # only the difference of the two logits counts: push it all the way
+        gap2 = products[at] - 2.0 * products[at + 1] + products[at + 3]
+        better = 0 if signed[0] > signed[1] else 1
+        odds = p[first + 1 - better] * np.exp(-beta * np.sqrt(max(gap2, 0.0)))
+        return sign * (top - odds / (odds + p[first + better]) * (top - bottom))
+    factor_differences(products, at, n, root)
+    gain = TOLERANCE * (top - bottom)
+    enough = top - gain
+    best = ascend(p, first, n, root, signed, beta, enough, gain, work, matrix)
+    if best <= second:
+        for u in range(n):
+            if signed[u] > best:
+                # the log-odds of u are concave, and rise where the expectation is flat
+                for t in range(n):
+                    w[t] = 0.0
+                    target[t] = 1.0 if t == u else 0.0
+                ascend(p, first, n, root, target, beta, 0.5, 1e-3, work, matrix)
+                value = ascend(p, first, n, root, signed, beta, enough, gain, work, matrix)
+                best = max(best, value)
+    return sign * best
+
+
+@njit_cached
+def optimize_expectation(p, products, values, beta):
+    """Return `optimize_in_ellipsoid` of one pair: p and values (n,), products (n, n)."""
+    n = p.shape[0]
+    work, root, matrix = np.empty((N_WORK, n)), np.empty((n, n)), np.empty((n, n))
+    return optimize_in_ellipsoid(p, 0, n, products.ravel(), 0, values, beta, work, root, matrix)
+
+
+def compute_products(indptr, start, rows, out):
+    """Write the inner products of the rows of each pair into out, flat, from start[pair] on.
+
+    rows (n, d): those of the pairs of indptr, from row indptr[0] on.
+    """
+    for pair in range(indptr.shape[0] - 1):
+        first = indptr[pair] - indptr[0]
+        n = indptr[pair + 1] - indptr[pair]
+        for u in range(n):
+            for t in range(u + 1):
+                total = 0.0
+                for j in range(rows.shape[1]):
+                    total += rows[first + u, j] * rows[first + t, j]
+                out[start[pair] + u * n + t] = total
+                out[start[pair] + t * n + u] = total
+
+
+# sums in any order, so that the compiler may add several numbers at once
+compute_products = njit_cached(compute_products, fastmath={"reassoc", "contract"})
+
+
+@njit_cached
+def center_products(indptr, start, prob, products):
+    """Turn the products of features into those of features minus their mean under prob (n,)."""
+    means = np.empty(max_successors(indptr))
+    for pair in range(indptr.shape[0] - 1):
+        first, at = indptr[pair], start[pair]
+        n = indptr[pair + 1] - first
+        overall = 0.0
+        for u in range(n):
+            means[u] = 0.0
             for t in range(n):
-                z[t] = 0.0
-                x[t] = 0.0
-                target[t] = 0.0
-            target[u] = 1.0
-            ascend(logits, geometry, target, beta, n, 0.5, 0.0, work)
-            found = ascend(logits, geometry, values, beta, n, enough, 1e-15 * spread, work)
-            best = max(best, found)
-    return best
+                means[u] += prob[first + t] * products[at + u * n + t]
+            overall += prob[first + u] * means[u]
+        for u in range(n):
+            for t in range(n):
+                products[at + u * n + t] += overall - means[u] - means[t]

@@ -1,117 +1,115 @@
-"""Extended value iteration of endless tasks, one optimistic sweep at a time.
+"""Extended value iteration with an infinite horizon, one optimistic backup at a time.
 
-As `stationary.improve`, and `chosen` (n,) gets the distribution that was best for each pair, and
-`earned` (S*A,) what the pair then pays, so that the chain of a policy and of these can be followed
-or solved.
+The backup is u = max_a (r + max of p y over a set of distributions p), y = next-state reward +
+discount w (Jaksch, Ortner and Auer 2010). As in `stationary.improve_policy`, but `chosen`, a
+`stationary.Rows`, gets the best distribution of each pair in its prob, and the mean reward of the
+pair under it, so that the chain of a policy in the chosen model can be followed or solved.
 """
 
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached, njit_inline
-from upriver.kernels.planning import largest_group
-from upriver.kernels.tabular import rank
+from upriver.kernels.planning import max_successors
+from upriver.kernels.stationary import KEEP
+from upriver.kernels.tabular import rank_values
 
 
 @njit_inline
-def keep_or_change(q, s, n_actions, w, u, policy):
-    """u[s] and the policy from q (A,); the action stays where it is as good. Returns u - w."""
+def update_state(q, s, w, u, policy):
+    """Write u[s] and the policy from q (A,); return u - w. The action stays where it is as good."""
     best = -np.inf
     arg = 0
-    for a in range(n_actions):
+    for a in range(q.shape[0]):
         if q[a] > best:
             best = q[a]
             arg = a
     u[s] = best
-    if q[policy[s]] < best - 1e-14 * (1.0 + abs(best)):
+    if q[policy[s]] < best - KEEP * (1.0 + abs(best)):
         policy[s] = arg
     return best - w[s]
 
 
 @njit_inline
-def next_values(successors, pay, discount, w, first, n, values):
-    """values (n,) = pay + discount * w of the n triples from `first` on."""
+def discounted_values(rows, extra, discount, w, first, n, values):
+    """values (n,) = y of the n triples from row `first` on; extra (n|0,) next-state reward."""
     for i in range(n):
-        values[i] = discount * w[successors[first + i]]
-        if pay.shape[0] > 0:
-            values[i] += pay[first + i]
+        values[i] = discount * w[rows.successors[first + i]]
+        if extra.shape[0] > 0:
+            values[i] += extra[first + i]
 
 
 @njit_inline
-def paid_by(reward, pay, chosen, g, first, n):
-    """What the pair g pays on average, its n triples from `first` on as likely as `chosen` says."""
-    total = reward[g]
-    if pay.shape[0] > 0:
-        for i in range(first, first + n):
-            total += chosen[i] * pay[i]
-    return total
+def value_of_choice(rows, extra, chosen, pair, first, n, values):
+    """Write the mean reward of a pair under the chosen distribution, and return its Q."""
+    expected = 0.0
+    earned = rows.reward[pair]
+    for i in range(n):
+        expected += chosen.prob[first + i] * values[i]
+        if extra.shape[0] > 0:
+            earned += chosen.prob[first + i] * extra[first + i]
+    chosen.reward[pair] = earned
+    return rows.reward[pair] + expected
 
 
 @njit_cached
-def improve_l1(
-    indptr, successors, prob, reward, pay, radius, discount, chosen, earned, w, u, policy
-):
-    """u = max_a (r + max of p (pay + discount * w) over ||p - prob||_1 <= radius); radius (S*A,).
+def improve_l1(rows, next_state_reward, radius, discount, chosen, w, u, policy):
+    """u = max_a (r + max of p y over ||p - prob||_1 <= radius); radius (S*A,).
 
-    pay (n|0,) is what a triple pays, here and below.
+    rows: a `stationary.Rows`; next_state_reward (n|0,). Returns the least and largest u - w.
     """
-    n_states = w.shape[0]
-    n_actions = reward.shape[0] // n_states
-    most = largest_group(indptr)
-    values, order = np.empty(most), np.empty(most, np.int64)
-    q = np.empty(n_actions)
+    n_states, p = w.shape[0], chosen.prob
+    n_actions = rows.reward.shape[0] // n_states
+    most = max_successors(rows.indptr)
+    values, order, q = np.empty(most), np.empty(most, np.int64), np.empty(n_actions)
     low, high = np.inf, -np.inf
     for s in range(n_states):
         for a in range(n_actions):
-            g = s * n_actions + a
-            first = indptr[g]
-            n = indptr[g + 1] - first
+            pair = s * n_actions + a
+            first = rows.indptr[pair]
+            n = rows.indptr[pair + 1] - first
             q[a] = -np.inf
             if n == 0:
                 continue
-            next_values(successors, pay, discount, w, first, n, values)
+            discounted_values(rows, next_state_reward, discount, w, first, n, values)
             for i in range(first, first + n):
-                chosen[i] = prob[i]
-            rank(values, n, order)
+                p[i] = rows.prob[i]
+            rank_values(values, n, order)
             best = first + order[n - 1]
-            left = min(0.5 * radius[g], 1.0 - chosen[best])
-            for i in range(n - 1):  # from the worst to the best
-                moved = min(left, chosen[first + order[i]])
-                chosen[first + order[i]] -= moved
-                chosen[best] += moved
-                left -= moved
-            expected = 0.0
-            for i in range(n):
-                expected += chosen[first + i] * values[i]
-            q[a] = reward[g] + expected
-            earned[g] = paid_by(reward, pay, chosen, g, first, n)
-        change = keep_or_change(q, s, n_actions, w, u, policy)
+            left = min(0.5 * radius[pair], 1.0 - p[best])
+            for i in range(n - 1):  # take mass from the worst first, and give it to the best
+                mass = min(left, p[first + order[i]])
+                p[first + order[i]] -= mass
+                p[best] += mass
+                left -= mass
+            q[a] = value_of_choice(rows, next_state_reward, chosen, pair, first, n, values)
+        change = update_state(q, s, w, u, policy)
         low = min(low, change)
         high = max(high, change)
     return low, high
 
 
 @njit_inline
-def within_errors(prob, geometry, values, beta, n, p, cov):
-    """p (n,) = a distribution with a large p @ values among those within beta errors of prob.
+def maximize_in_errors(prob, products, values, beta, n, p, cov):
+    """p (n,) = a distribution with a large p . values among those within beta errors of prob.
 
     Those are prob + J delta, ||delta|| <= beta, J the derivative of the probabilities in theta: an
-    ellipsoid. p goes to its best point. Where a share reaches 0 on the way, the set is cut to where
-    that share is 0, an ellipsoid again, and p goes on to the best point of that. In cov (n + 2, n)
-    are its matrix, its centre and its best point, all of p / prob, so that rare successors have
-    numbers of the same size as common ones.
+    ellipsoid. p moves to its best point. Where a probability reaches 0 on the way, the set is
+    restricted to where it is 0, an ellipsoid again, and p moves on to the best point of that. cov
+    (n + 2, n) holds its matrix, its centre and its best point, all of p / prob, so that rare
+    successors have numbers of the same size as common ones.
     """
     centre, best = cov[n], cov[n + 1]
     mean = 0.0
     for i in range(n):
         best[i] = 0.0
         for j in range(n):
-            best[i] += geometry[i * n + j] * prob[j]
+            best[i] += products[i * n + j] * prob[j]
         mean += prob[i] * best[i]
     for i in range(n):
         centre[i] = p[i] = 1.0
         for j in range(n):
-            cov[i, j] = geometry[i * n + j] - best[i] - best[j] + mean
-    room = beta * beta
+            cov[i, j] = products[i * n + j] - best[i] - best[j] + mean
+    left = beta * beta
     for _ in range(n):
         norm2 = 0.0
         for i in range(n):
@@ -119,7 +117,7 @@ def within_errors(prob, geometry, values, beta, n, p, cov):
             for j in range(n):
                 best[i] += cov[i, j] * prob[j] * values[j]
             norm2 += best[i] * prob[i] * values[i]
-        far = np.sqrt(max(room, 0.0) / norm2) if norm2 > 0.0 else 0.0
+        far = np.sqrt(max(left, 0.0) / norm2) if norm2 > 0.0 else 0.0
         step, first = 1.0, -1
         for i in range(n):
             best[i] = centre[i] + far * best[i]
@@ -127,10 +125,10 @@ def within_errors(prob, geometry, values, beta, n, p, cov):
                 step, first = p[i] / (p[i] - best[i]), i
         for i in range(n):
             p[i] += step * (best[i] - p[i])
-        if first < 0 or cov[first, first] <= 1e-12 * geometry[first * n + first]:
+        if first < 0 or cov[first, first] <= 1e-12 * products[first * n + first]:
             break
         pivot, lack = cov[first, first], centre[first]
-        room -= lack * lack / pivot
+        left -= lack * lack / pivot
         for i in range(n):
             share = cov[i, first] / pivot
             centre[i] -= lack * share
@@ -150,35 +148,31 @@ def within_errors(prob, geometry, values, beta, n, p, cov):
 
 @njit_cached
 def improve_errors(
-    indptr, successors, prob, reward, pay, geometry, geometry_start, beta, discount, chosen, earned,
-    w, u, policy,
-):  # fmt: skip
-    """u = max_a (r + p y), y = pay + discount * w, p the best within beta standard errors of prob.
+    rows, next_state_reward, products, products_start, beta, discount, chosen, w, u, policy
+):
+    """u = max_a (r + p y), p the best within beta standard errors of prob, `maximize_in_errors`.
 
-    That is P y + beta ||grad P y|| where no share of p falls below 0, see `within_errors`.
+    That is P y + beta ||grad P y|| where no probability falls below 0. products: inner products of
+    the features of each pair, flat, from products_start[pair] on. Returns as `improve_l1`.
     """
     n_states = w.shape[0]
-    n_actions = reward.shape[0] // n_states
-    most = largest_group(indptr)
-    values, cov = np.empty(most), np.empty((most + 2, most))
-    q = np.empty(n_actions)
+    n_actions = rows.reward.shape[0] // n_states
+    most = max_successors(rows.indptr)
+    values, cov, q = np.empty(most), np.empty((most + 2, most)), np.empty(n_actions)
     low, high = np.inf, -np.inf
     for s in range(n_states):
         for a in range(n_actions):
-            g = s * n_actions + a
-            first = indptr[g]
-            n = indptr[g + 1] - first
+            pair = s * n_actions + a
+            first = rows.indptr[pair]
+            n = rows.indptr[pair + 1] - first
             q[a] = -np.inf
             if n == 0:
                 continue
-            next_values(successors, pay, discount, w, first, n, values)
-            p, products = chosen[first : first + n], geometry[geometry_start[g] :]
-            within_errors(prob[first : first + n], products, values, beta, n, p, cov)
-            q[a] = reward[g]
-            for i in range(n):
-                q[a] += p[i] * values[i]
-            earned[g] = paid_by(reward, pay, chosen, g, first, n)
-        change = keep_or_change(q, s, n_actions, w, u, policy)
+            discounted_values(rows, next_state_reward, discount, w, first, n, values)
+            p, own = chosen.prob[first : first + n], products[products_start[pair] :]
+            maximize_in_errors(rows.prob[first : first + n], own, values, beta, n, p, cov)
+            q[a] = value_of_choice(rows, next_state_reward, chosen, pair, first, n, values)
+        change = update_state(q, s, w, u, policy)
         low = min(low, change)
         high = max(high, change)
     return low, high

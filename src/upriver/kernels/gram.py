@@ -1,22 +1,23 @@
-"""Eq. (5), the Gram matrix, and the norms of the features in the inverse of such a matrix.
+"""Eq. (5), the Gram matrix, and norms of the features in the inverse of such a matrix.
 
-Symmetric matrices are kept in their lower triangle. Factors and solves are not np.linalg's: a block
-is small, and a call to LAPACK would cost more than its work.
+A = lambda I + sum over visits of (s, a) and over the successors s' of varphi varphi^T. It has the
+blocks of the `Layout`. Symmetric matrices are kept in their lower triangle. Factors and solves are
+not those of np.linalg: a block is small, and a call to LAPACK would cost more than its work.
 """
 
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached, njit_inline, njit_inline_ir
-from upriver.kernels.likelihood import visited_groups, visits_of, weigh
-from upriver.kernels.pooled import pool_rows
+from upriver.kernels.likelihood import count_visits, find_visited_pairs, shrink_weights
+from upriver.kernels.pooled import include_effects
 
 
 @njit_inline
 def cholesky(matrix, m, floor=0.0):
-    """Lower factor in place of the leading m x m; returns False if it is not positive definite.
+    """Factor the leading m x m in place, lower triangle; return False if not positive definite.
 
-    floor: the ridge of a matrix that is at least floor I. No pivot is smaller then, but rounding
-    may say so.
+    The matrix is known to be at least floor I, so a pivot below `floor` is rounding error and is
+    replaced by it.
     """
     for j in range(m):
         pivot = matrix[j, j]
@@ -36,8 +37,16 @@ def cholesky(matrix, m, floor=0.0):
 
 
 @njit_inline
+def add_logdet(factor, m, total):
+    """Return total + log det of L L^T, L the leading m x m of factor."""
+    for i in range(m):
+        total += 2.0 * np.log(factor[i, i])
+    return total
+
+
+@njit_inline
 def solve_lower(factor, m, x):
-    """x <- L^-1 x in place; returns the squared norm of the result, x^T (L L^T)^-1 x."""
+    """x <- L^-1 x in place; return the squared norm of the result, which is x^T (L L^T)^-1 x."""
     total = 0.0
     for i in range(m):
         y = x[i]
@@ -61,9 +70,9 @@ def solve_upper(factor, m, x):
 
 @njit_cached
 def inverse(matrix, matrix_start, size, floor):
-    """Invert each block of a block matrix (flat) in place; the first singular block, or -1.
+    """Invert each block of a block matrix (flat) in place; return the first singular block, or -1.
 
-    The matrix is at least floor I.
+    The matrix is known to be at least floor I.
     """
     for b in range(size.shape[0]):
         m = size[b]
@@ -82,69 +91,70 @@ def inverse(matrix, matrix_start, size, floor):
 
 
 @njit_inline
-def add_row(layout, g, u, weight, gram):
-    """Add weight * phi phi^T of successor u of group g to the block matrix of the group."""
-    table, slots, values = layout.group_table, layout.slots, layout.values
-    w, place = np.uint64(table[g, 1]), np.uint64(table[g, 2])
-    row = np.uint64(table[g, 3]) + np.uint64(u) * w
+def add_row(layout, pair, u, weight, gram):
+    """Add weight * phi_u phi_u^T of successor u to the matrix of the pair's block."""
+    pairs, slots, values = layout.pairs, layout.slots, layout.values
+    w, column = np.uint64(pairs[pair].n_columns), np.uint64(pairs[pair].first_column)
+    row = np.uint64(pairs[pair].first_value) + np.uint64(u) * w
     for i in range(w):
         x = weight * values[row + i]
         if x != 0.0:
-            k = np.uint32(slots[place + i])
+            k = np.uint32(slots[column + i])
             for j in range(i + np.uint64(1)):
-                gram[k, np.uint32(slots[place + j])] += x * values[row + j]
+                gram[k, np.uint32(slots[column + j])] += x * values[row + j]
 
 
 @njit_inline_ir
-def add_outer(layout, g, weight, gram):
-    """Add weight * sum over the successors of phi phi^T to the block matrix of group g."""
-    for u in range(layout.group_table[g + 1, 0] - layout.group_table[g, 0]):
-        add_row(layout, g, u, weight, gram)
+def add_outer(layout, pair, weight, gram):
+    """Add weight * sum_u phi_u phi_u^T over the successors to the matrix of the pair's block."""
+    for u in range(layout.pairs[pair + 1].first_row - layout.pairs[pair].first_row):
+        add_row(layout, pair, u, weight, gram)
 
 
 @njit_inline_ir
-def gram_block(layout, b, groups, counts, lam, gram, weight, left, own_lines=True):
-    """Gram matrix, eq. (5), of block b: lam I + sum over visits and successors of phi phi^T.
+def gram_block(layout, b, visited, counts, lam, gram, prob, shrinkage, effects=True):
+    """Compute the Gram matrix, eq. (5), of block b: lam I + sum N(s, a) sum_u phi_u phi_u^T.
 
-    Where there are own effects it is what they leave, see `kernels.pooled`; weight and left are
-    theirs to use.
+    Where there are triple effects it is what they leave, see `kernels.pooled`, with the weight
+    a_u instead of N(s, a); prob and shrinkage are work arrays for that.
     """
-    table = layout.group_table
-    for i in range(layout.block_table[b, 2]):
+    pairs = layout.pairs
+    for i in range(layout.blocks[b].size):
         for j in range(i):
             gram[i, j] = 0.0
         gram[i, i] = lam
-    for g in groups:
-        visits = visits_of(layout, g, counts)
-        if own_lines is not None and layout.own > 0.0:
-            weigh(layout, g, visits, lam, False, weight, left)
-            for u in range(table[g + 1, 0] - table[g, 0]):
-                add_row(layout, g, u, weight[u], gram)
+    for pair in visited:
+        visits = count_visits(layout, pair, counts)
+        if effects is not None and layout.triple_scale > 0.0:
+            shrink_weights(layout, pair, visits, lam, False, prob, shrinkage)
+            for u in range(pairs[pair + 1].first_row - pairs[pair].first_row):
+                add_row(layout, pair, u, prob[u], gram)
         else:
-            for u in range(table[g + 1, 0] - table[g, 0]):
-                add_row(layout, g, u, visits, gram)
+            for u in range(pairs[pair + 1].first_row - pairs[pair].first_row):
+                add_row(layout, pair, u, visits, gram)
 
 
 @njit_inline
-def solve_rows(layout, g, factor, m, rows, squares):
-    """rows[u] <- L^-1 phi_u for the successors of group g; squares[u] <- its squared norm.
+def solve_rows(layout, pair, factor, m, rows, squares):
+    """rows[u] <- L^-1 phi_u for the successors u of a pair; squares[u] <- its squared norm.
 
-    All rows entry by entry, not row by row: an entry waits for those before it, and while one row
-    waits another goes on.
+    The loop goes over entries and then over rows, since an entry depends on those before it in the
+    same row: while the processor waits for one row it works on another.
     """
-    table, slots, values = layout.group_table, layout.slots, layout.values
-    w, place, n = table[g, 1], table[g, 2], table[g + 1, 0] - table[g, 0]
-    zeros = m  # how many entries at the beginning are 0 in all rows, and stay so
+    pairs, slots, values = layout.pairs, layout.slots, layout.values
+    w, column = pairs[pair].n_columns, pairs[pair].first_column
+    n = pairs[pair + 1].first_row - pairs[pair].first_row
+    zeros = m  # the number of leading entries that are 0 in all rows, and stay 0
     for u in range(n):
         squares[u] = 0.0
         for i in range(m):
             rows[u, i] = 0.0
         for j in range(w):
-            x = values[table[g, 3] + u * w + j]
+            x = values[pairs[pair].first_value + u * w + j]
             if x != 0.0:
-                rows[u, slots[place + j]] = x
-                if slots[place + j] < zeros:
-                    zeros = np.int64(slots[place + j])
+                rows[u, slots[column + j]] = x
+                if slots[column + j] < zeros:
+                    zeros = np.int64(slots[column + j])
     for i in range(zeros, m):
         for u in range(n):
             x = rows[u, i]
@@ -155,63 +165,59 @@ def solve_rows(layout, g, factor, m, rows, squares):
             squares[u] += x * x
 
 
-@njit_inline_ir
-def measure_group(layout, g, factor, m, geometry, geometry_start, rows, squares):
-    """max_u ||phi_u|| in the norm of the inverse of the factored matrix; see `inner_products`."""
-    solve_rows(layout, g, factor, m, rows, squares)
-    return inner_products(layout, g, m, geometry, geometry_start, rows, squares)
-
-
 @njit_inline
-def inner_products(layout, g, m, geometry, geometry_start, rows, squares):
-    """The root of the largest of squares; fills the geometry of group g, where it is not empty.
+def store_inner_products(layout, pair, m, products, product_start, rows, squares):
+    """Return max_u ||phi_u||, the root of the largest of `squares`; store the inner products.
 
-    It gets all inner products of the rows, U x U; or, where geometry_start leaves less room, the
-    rows (U, m + 1), and the root of what squares have besides.
+    products gets all inner products of the rows of the pair, U x U; or, where product_start leaves
+    less room, the rows themselves (U, m + 1), whose last entry is the root of what squares[u] has
+    beside them. Nothing is stored where products is empty.
     """
-    n = layout.group_table[g + 1, 0] - layout.group_table[g, 0]
+    n = layout.pairs[pair + 1].first_row - layout.pairs[pair].first_row
     largest = 0.0
     for u in range(n):
         largest = max(largest, squares[u])
-    if geometry.shape[0] > 0:
-        start = geometry_start[g]
-        if geometry_start[g + 1] - start < n * n:
+    if products.shape[0] > 0:
+        start = product_start[pair]
+        if product_start[pair + 1] - start < n * n:
             for u in range(n):
                 rest = squares[u]
                 for i in range(m):
-                    geometry[start + u * (m + 1) + i] = rows[u, i]
+                    products[start + u * (m + 1) + i] = rows[u, i]
                     rest -= rows[u, i] * rows[u, i]
-                geometry[start + u * (m + 1) + m] = np.sqrt(max(rest, 0.0))
+                products[start + u * (m + 1) + m] = np.sqrt(max(rest, 0.0))
             return np.sqrt(largest)
         for u in range(n):
-            geometry[start + u * n + u] = squares[u]
+            products[start + u * n + u] = squares[u]
             for t in range(u):
                 x = 0.0
                 for i in range(m):
                     x += rows[u, i] * rows[t, i]
-                geometry[start + u * n + t] = x
-                geometry[start + t * n + u] = x
+                products[start + u * n + t] = x
+                products[start + t * n + u] = x
     return np.sqrt(largest)
 
 
 @njit_cached
 def norms(layout, counts, lam, norm):
-    """||phi|| of every triple in the inverse of the Gram matrix (5)."""
-    n, m = layout.max_successors, layout.max_size
+    """Compute ||phi||_{A^-1} of every triple, A the Gram matrix (5), into norm (n,)."""
+    n, m = layout.max_successors, layout.max_block_size
     rows, factor = np.empty((n, m + 1)), np.empty((m, m))
-    squares, out, left = np.empty(n), np.empty(n), np.empty(n)
-    found = np.empty(layout.groups.shape[0], np.int64)
-    for b in range(layout.block_table.shape[0] - 1):
-        size = layout.block_table[b, 2]
-        groups = found[: visited_groups(layout, counts, b, found)]
-        gram_block(layout, b, groups, counts, lam, factor, out, left)
+    squares, prob, shrinkage = np.empty(n), np.empty(n), np.empty(n)
+    visited = np.empty(layout.block_pairs.shape[0], np.int64)
+    for b in range(layout.blocks.shape[0] - 1):
+        size = layout.blocks[b].size
+        found = visited[: find_visited_pairs(layout, counts, b, visited)]
+        gram_block(layout, b, found, counts, lam, factor, prob, shrinkage)
         cholesky(factor, size, lam)
-        for i in range(layout.block_table[b, 1], layout.block_table[b + 1, 1]):
-            g = layout.groups[i]
-            first = layout.group_table[g, 0]
-            solve_rows(layout, g, factor, size, rows, squares)
-            if layout.own > 0.0:
-                visits = visits_of(layout, g, counts)
-                pool_rows(layout, g, size, visits, lam, False, rows, squares, out, left)
-            for u in range(layout.group_table[g + 1, 0] - first):
+        for i in range(layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair):
+            pair = layout.block_pairs[i]
+            first = layout.pairs[pair].first_row
+            solve_rows(layout, pair, factor, size, rows, squares)
+            if layout.triple_scale > 0.0:
+                visits = count_visits(layout, pair, counts)
+                include_effects(
+                    layout, pair, size, visits, lam, False, rows, squares, prob, shrinkage
+                )
+            for u in range(layout.pairs[pair + 1].first_row - first):
                 norm[first + u] = np.sqrt(squares[u])

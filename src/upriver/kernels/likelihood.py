@@ -1,11 +1,13 @@
-"""Eq. (1), the transition probability, and eq. (2), the penalised likelihood, with its Hessian.
+"""Eq. (1), the transition probability, and eq. (2), the regularised loss, with its derivatives.
 
-`layout` is a `Layout`: each group (s, a) holds a small dense matrix, one row per successor
-and one column per feature that is not zero somewhere in the group; groups that share features form
-a block, and blocks are independent of each other in the likelihood and in the Gram matrix.
-Matrices of a block are dense, m x m, and kept in their lower triangle.
+The first part works on a `Layout` and on counts n(s, a, s'), which are all that the likelihood
+depends on. Blocks of features are independent of each other, so everything goes block by block;
+matrices of a block are dense, m x m, and kept in their lower triangle.
 
-Of plain choice data, at the end, BLAS does the products, in chunks that fit the cache.
+The second part works on choice data: situations of dense rows. There BLAS does the products, in
+chunks that fit the processor's cache, and these loops do what lies between.
+
+Loop counters are unsigned where speed counts. Numba tests signed indices for wrap-around each time.
 """
 
 import numpy as np
@@ -14,90 +16,96 @@ from upriver.kernels.compiled import njit_cached, njit_inline, njit_nogil
 
 
 @njit_inline
-def softmax(layout, g, theta, out, own_lines=True):
-    """P_theta of group g, eq. (1), into out[:n]; returns the log of the normaliser.
+def softmax(layout, pair, theta, prob, effects=True):
+    """Compute eq. (1), P_theta(s' | s, a) = exp(varphi^T theta) / sum of the same over s'.
 
-    After the call out[n + u] is the logit of successor u. own_lines None, here and where it is
-    handed on, says that there are no own effects: what is theirs is then not even compiled.
+    prob[:n] gets the probabilities of the n successors and prob[n:2n] their logits. Returns the
+    log of the denominator. `effects` None, here and below, says that the layout has no triple
+    effects, so that their code is not compiled.
     """
-    # Unsigned counters, as in `planning.sweep`: signed ones are tested for wrap-around every time.
-    table, values, columns = layout.group_table, layout.values, layout.columns
-    n, w = np.uint64(table[g + 1, 0] - table[g, 0]), np.uint64(table[g, 1])
-    first_column, start = np.uint64(table[g, 2]), np.uint64(table[g, 3])
-    own, place = layout.own, np.uint64(table[g, 5] + table[g, 0])
+    pairs, values, columns = layout.pairs, layout.values, layout.columns
+    first, w = np.uint64(pairs[pair].first_row), np.uint64(pairs[pair].n_columns)
+    n = np.uint64(pairs[pair + 1].first_row) - first
+    column, value = np.uint64(pairs[pair].first_column), np.uint64(pairs[pair].first_value)
+    scale, effect = (
+        layout.triple_scale,
+        np.uint64(pairs[pair].effect_offset + pairs[pair].first_row),
+    )
     top = -np.inf
     for u in range(n):
-        x = own * theta[place + u] if own_lines is not None and own > 0.0 and u > 0 else 0.0
+        x = scale * theta[effect + u] if effects is not None and scale > 0.0 and u > 0 else 0.0
         for j in range(w):
-            x += values[start + u * w + j] * theta[np.uint32(columns[first_column + j])]
-        out[n + u] = x
+            x += values[value + u * w + j] * theta[np.uint32(columns[column + j])]
+        prob[n + u] = x
         if x > top:
             top = x
     total = 0.0
-    for u in range(n):
-        e = np.exp(out[n + u] - top)
-        out[u] = e
+    for u in range(n):  # the largest logit is subtracted, so that none overflows
+        e = np.exp(prob[n + u] - top)
+        prob[u] = e
         total += e
     for u in range(n):
-        out[u] /= total
+        prob[u] /= total
     return top + np.log(total)
 
 
 @njit_inline
-def visited_groups(layout, counts, b, found):
-    """Fills found with the groups of block b that have a count; returns how many."""
-    table, members = layout.group_table, layout.groups
-    low, high = layout.block_table[b, 1], layout.block_table[b + 1, 1]
+def find_visited_pairs(layout, counts, b, visited):
+    """Write the pairs of block b that have a count into `visited`; return how many there are."""
+    pairs, members = layout.pairs, layout.block_pairs
     n = 0
-    for i in range(low, high):
-        g = members[i]
-        for row in range(table[g, 0], table[g + 1, 0]):
+    for i in range(layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair):
+        pair = members[i]
+        for row in range(pairs[pair].first_row, pairs[pair + 1].first_row):
             if counts[row] != 0.0:
-                found[n] = g
+                visited[n] = pair
                 n += 1
                 break
     return n
 
 
 @njit_inline
-def visits_of(layout, g, counts):
-    """N, the sum of the counts of group g."""
+def count_visits(layout, pair, counts):
+    """Return N(s, a), the sum of the counts of a pair."""
     total = 0.0
-    for row in range(layout.group_table[g, 0], layout.group_table[g + 1, 0]):
+    for row in range(layout.pairs[pair].first_row, layout.pairs[pair + 1].first_row):
         total += counts[row]
     return total
 
 
 @njit_inline
-def weigh(layout, g, visits, lam, local, out, left):
-    """The weights that own effects leave, see `kernels.pooled`; returns their sum.
+def shrink_weights(layout, pair, visits, lam, local, prob, shrinkage):
+    """Compute the weights that triple effects leave, see `kernels.pooled`; return their sum.
 
-    out[u] <- a_u and left[u] <- a_u / A_u of group g, where out comes with p. local: those of the
-    Hessian, A_u = N p_u; else those of the Gram matrix, A_u = N.
+    prob[u], which comes as p_u, becomes a_u, and shrinkage[u] becomes a_u / A_u. With `local` A_u
+    is that of the Hessian, N p_u; otherwise that of the Gram matrix, N.
     """
-    c = layout.own * layout.own / lam
+    c = layout.triple_scale * layout.triple_scale / lam
     total = 0.0
-    for u in range(layout.group_table[g + 1, 0] - layout.group_table[g, 0]):
-        weight = visits * out[u] if local else visits
-        left[u] = 1.0 / (1.0 + c * weight) if u > 0 else 1.0
-        out[u] = weight * left[u]
-        total += out[u]
+    for u in range(layout.pairs[pair + 1].first_row - layout.pairs[pair].first_row):
+        weight = visits * prob[u] if local else visits
+        shrinkage[u] = 1.0 / (1.0 + c * weight) if u > 0 else 1.0
+        prob[u] = weight * shrinkage[u]
+        total += prob[u]
     return total
 
 
 @njit_inline
 def evaluate_block(
-    layout, groups, counts, theta, b, lam, gradient, hessian, out, mean, own_lines=True
-):  # fmt: skip
-    """Loss (2) over `groups` of block b with its ridge penalty; fills gradient (m,), Hessian.
+    layout, visited, counts, theta, b, lam, gradient, hessian, prob, mean, effects=True
+):
+    """Compute eq. (2), -sum n log P_theta + (lam / 2) ||theta||^2, for one block of features.
 
-    Where there are own effects the loss has their penalty, and the Hessian is what is left for the
-    features of the block when they are eliminated.
+    Fills gradient (m,), which is lam theta + sum (N p_u - n_u) x_u, and hessian (m, m), which is
+    lam I + sum N p_u (x_u - mean)(x_u - mean)^T; returns the loss. Where there are triple effects
+    the loss has their penalty, and the Hessian is what is left for the features of the block when
+    they are eliminated: the same sum with a_u instead of N p_u. prob (2 U,) and mean (m,) are
+    work arrays.
     """
-    # Arrays are taken out of the tuple once: each access inside a loop would cost a reference.
-    table, slots = layout.group_table, layout.slots
+    # Arrays are taken out of the tuple once, since each access inside a loop costs a reference.
+    pairs, slots = layout.pairs, layout.slots
     values, features = layout.values, layout.features
-    origin, m = layout.block_table[b, 0], layout.block_table[b, 2]
+    origin, m = layout.blocks[b].first_feature, layout.blocks[b].size
     loss = 0.0
     for i in range(m):
         x = theta[features[origin + i]]
@@ -106,74 +114,80 @@ def evaluate_block(
         for j in range(i):
             hessian[i, j] = 0.0
         hessian[i, i] = lam
-    for g in groups:
-        first, w = np.uint64(table[g, 0]), np.uint64(table[g, 1])
-        place, start = np.uint64(table[g, 2]), np.uint64(table[g, 3])
-        n = np.uint64(table[g + 1, 0]) - first
-        normaliser = softmax(layout, g, theta, out, own_lines)
-        visits = visits_of(layout, g, counts)
+    for pair in visited:
+        first, w = np.uint64(pairs[pair].first_row), np.uint64(pairs[pair].n_columns)
+        column, value = np.uint64(pairs[pair].first_column), np.uint64(pairs[pair].first_value)
+        n = np.uint64(pairs[pair + 1].first_row) - first
+        log_total = softmax(layout, pair, theta, prob, effects)
+        visits = count_visits(layout, pair, counts)
         for j in range(w):
             mean[j] = 0.0
         for u in range(n):
             c = counts[first + u]
             if c != 0.0:
-                loss += c * (normaliser - out[n + u])
-            residual = visits * out[u] - c
+                loss += c * (log_total - prob[n + u])
+            residual = visits * prob[u] - c
             for j in range(w):
-                gradient[np.uint32(slots[place + j])] += residual * values[start + u * w + j]
-        if own_lines is not None and layout.own > 0.0:
+                gradient[np.uint32(slots[column + j])] += residual * values[value + u * w + j]
+        if effects is not None and layout.triple_scale > 0.0:
             for u in range(np.uint64(1), n):
-                x = theta[np.uint64(table[g, 5]) + first + u]
+                x = theta[np.uint64(pairs[pair].effect_offset) + first + u]
                 loss += 0.5 * lam * x * x
-            visits = weigh(layout, g, visits, lam, True, out, out[n:])
+            # From here on prob is a / sum a and visits is sum a.
+            visits = shrink_weights(layout, pair, visits, lam, True, prob, prob[n:])
             for u in range(n):
-                out[u] /= visits
+                prob[u] /= visits
         for u in range(n):
             for j in range(w):
-                mean[j] += out[u] * values[start + u * w + j]
+                mean[j] += prob[u] * values[value + u * w + j]
         for u in range(n):
-            weight = visits * out[u]
-            row = start + u * w
+            weight = visits * prob[u]
+            row = value + u * w
             for i in range(w):
                 x = weight * (values[row + i] - mean[i])
-                k = np.uint32(slots[place + i])
+                k = np.uint32(slots[column + i])
                 for j in range(i + np.uint64(1)):
-                    hessian[k, np.uint32(slots[place + j])] += x * (values[row + j] - mean[j])
+                    hessian[k, np.uint32(slots[column + j])] += x * (values[row + j] - mean[j])
     return loss
 
 
 @njit_cached
 def log_probabilities(layout, theta, log_prob):
-    """log P_theta, eq. (1), for every triple; finite wherever the logits are."""
-    table = layout.group_table
-    out = np.empty(2 * layout.max_successors)
-    for g in range(table.shape[0] - 1):
-        first = table[g, 0]
-        n = table[g + 1, 0] - first
-        normaliser = softmax(layout, g, theta, out)
+    """Compute log P_theta, eq. (1), of every triple; it is finite wherever the logits are."""
+    pairs = layout.pairs
+    prob = np.empty(2 * layout.max_successors)
+    for pair in range(pairs.shape[0] - 1):
+        first = pairs[pair].first_row
+        n = pairs[pair + 1].first_row - first
+        log_total = softmax(layout, pair, theta, prob)
         for u in range(n):
-            log_prob[first + u] = out[n + u] - normaliser
+            log_prob[first + u] = prob[n + u] - log_total
 
 
 @njit_cached
 def log_loss(layout, counts, theta):
-    """-sum of counts * log P_theta, from the groups that have counts."""
-    out = np.empty(2 * layout.max_successors)
+    """Return the first part of eq. (2), -sum of counts * log P_theta."""
+    pairs = layout.pairs
+    prob = np.empty(2 * layout.max_successors)
     loss = 0.0
-    for g in range(layout.group_table.shape[0] - 1):
-        if visits_of(layout, g, counts) != 0.0:
-            first = layout.group_table[g, 0]
-            n = layout.group_table[g + 1, 0] - first
-            normaliser = softmax(layout, g, theta, out)
+    for pair in range(pairs.shape[0] - 1):
+        if count_visits(layout, pair, counts) != 0.0:
+            first = pairs[pair].first_row
+            n = pairs[pair + 1].first_row - first
+            log_total = softmax(layout, pair, theta, prob)
             for u in range(n):
                 if counts[first + u] != 0.0:
-                    loss += counts[first + u] * (normaliser - out[n + u])
+                    loss += counts[first + u] * (log_total - prob[n + u])
     return loss
+
+
+# Choice data. Situation g has the rows indptr[g] to indptr[g + 1]; a chunk is the situations in
+# [first, last), and arrays of a chunk begin with the row indptr[first].
 
 
 @njit_nogil
 def shift_chunk(indptr, first, last, logits):
-    """Subtract from the logits of each situation in [first, last) their largest one, in place."""
+    """Subtract from the logits of each situation of a chunk their largest one, in place."""
     offset = indptr[first]
     for g in range(first, last):
         low = indptr[g] - offset
@@ -186,13 +200,13 @@ def shift_chunk(indptr, first, last, logits):
 
 
 @njit_nogil
-def centre_chunk(indptr, first, last, x, counts, visits, residual, totals, rows, with_rows):
-    """Residuals, totals and weighted centred rows of the situations in [first, last).
+def centre_chunk(indptr, first, last, x, counts, visits, residual, totals, rows):
+    """Compute residuals, totals and weighted centred rows of a chunk.
 
-    counts (n,), visits (G,). x and residual are of the chunk, from indptr[first] on; residual comes
-    as the exponentials of the shifted logits and leaves as N p_u - n_u, so that the gradient is
-    x^T residual. totals gets the sum of each situation's exponentials; rows get
-    sqrt(N p_u) (x_u - mean), so that the Hessian is rows^T rows.
+    counts (n,) and visits (G,) are those of all data, x (rows, d) is that of the chunk. residual
+    comes as the exponentials of the shifted logits and becomes N p_u - n_u, so that the gradient
+    of (2) is x^T residual. totals gets the sum of each situation's exponentials. rows, unless it is
+    empty, gets sqrt(N p_u) (x_u - mean), so that the Hessian of (2) is rows^T rows.
     """
     offset = indptr[first]
     d = x.shape[1]
@@ -205,7 +219,7 @@ def centre_chunk(indptr, first, last, x, counts, visits, residual, totals, rows,
             total += residual[u - offset]
         totals[g - first] = total
         weight = visits[g] / total
-        if with_rows:
+        if rows.shape[0] > 0:
             mean[:] = 0.0
             for u in range(low, high):
                 p = residual[u - offset] / total
@@ -220,57 +234,58 @@ def centre_chunk(indptr, first, last, x, counts, visits, residual, totals, rows,
 
 
 @njit_nogil
-def multiply(indptr, first, last, start, left, left_of, right, rows):
-    """rows of the situations in [first, last): left[g, left_of[j]] * right[t, j].
-
-    left (G, k) belongs to the situation g, right (T, d) to the triple t, of which the first of a
-    situation is start[g].
-    """
+def multiply(indptr, first, last, products, rows):
+    """Write the rows of a chunk of `ProductColumns` into rows (rows, d)."""
+    situation, column, triple = products.situation, products.situation_column, products.triple
     offset = indptr[first]
-    d = right.shape[1]
-    own = np.empty(d)
+    d = triple.shape[1]
+    factor = np.empty(d)
     for g in range(first, last):
         for j in range(d):
-            own[j] = left[g, left_of[j]]
+            factor[j] = situation[g, column[j]]
         for u in range(indptr[g], indptr[g + 1]):
-            t = start[g] + u - indptr[g]
+            t = products.first_triple[g] + u - indptr[g]
             for j in range(d):
-                rows[u - offset, j] = own[j] * right[t, j]
+                rows[u - offset, j] = factor[j] * triple[t, j]
 
 
 @njit_nogil
-def product_logits(indptr, first, last, start, left, left_of, right, theta, logits):
-    """Logits of the situations in [first, last) of rows that are products (see `multiply`)."""
+def product_logits(indptr, first, last, products, theta, logits):
+    """Compute the logits x^T theta of a chunk of `ProductColumns`, without making its rows."""
+    situation, column, triple = products.situation, products.situation_column, products.triple
     offset = indptr[first]
     d = len(theta)
     whole = d - d % 4
-    own = np.empty(d)
+    factor = np.empty(d)
     for g in range(first, last):
         for j in range(d):
-            own[j] = left[g, left_of[j]] * theta[j]
+            factor[j] = situation[g, column[j]] * theta[j]
         for u in range(indptr[g], indptr[g + 1]):
-            row = right[start[g] + u - indptr[g]]
-            a = b = c = e = 0.0  # four sums at once, which a processor adds in one go
+            row = triple[products.first_triple[g] + u - indptr[g]]
+            a = b = c = e = 0.0  # four sums at once, which a processor adds in one instruction
             for j in range(0, whole, 4):
-                a += own[j] * row[j]
-                b += own[j + 1] * row[j + 1]
-                c += own[j + 2] * row[j + 2]
-                e += own[j + 3] * row[j + 3]
+                a += factor[j] * row[j]
+                b += factor[j + 1] * row[j + 1]
+                c += factor[j + 2] * row[j + 2]
+                e += factor[j + 3] * row[j + 3]
             for j in range(whole, d):
-                a += own[j] * row[j]
+                a += factor[j] * row[j]
             logits[u - offset] = (a + b) + (c + e)
 
 
 @njit_nogil
-def product_gradient(indptr, first, last, start, left, left_of, right, counts, visits, residual,
-                     totals, gradient):  # fmt: skip
-    """Add the gradient of the situations in [first, last) to `gradient`, and note their totals.
+def product_gradient(
+    indptr, first, last, products, counts, visits, residual, totals, gradient
+):  # fmt: skip
+    """Add the gradient of (2) of a chunk of `ProductColumns` to gradient (d,).
 
-    residual comes as the exponentials of the shifted logits and leaves as N p_u - n_u.
+    residual comes as the exponentials of the shifted logits and becomes N p_u - n_u; totals gets
+    the sum of each situation's exponentials.
     """
+    situation, column, triple = products.situation, products.situation_column, products.triple
     offset = indptr[first]
     d = len(gradient)
-    own = np.empty(d)
+    total_row = np.empty(d)
     for g in range(first, last):
         low = indptr[g]
         high = indptr[g + 1]
@@ -279,12 +294,12 @@ def product_gradient(indptr, first, last, start, left, left_of, right, counts, v
             total += residual[u - offset]
         totals[g - first] = total
         weight = visits[g] / total
-        own[:] = 0.0
+        total_row[:] = 0.0
         for u in range(low, high):
             rest = weight * residual[u - offset] - counts[u]
             residual[u - offset] = rest
-            row = right[start[g] + u - low]
+            row = triple[products.first_triple[g] + u - low]
             for j in range(d):
-                own[j] += rest * row[j]
+                total_row[j] += rest * row[j]
         for j in range(d):
-            gradient[j] += left[g, left_of[j]] * own[j]
+            gradient[j] += situation[g, column[j]] * total_row[j]

@@ -1,20 +1,26 @@
-"""Ridge regression for the linear baselines, and the sweeps whose backup is a regression.
+"""Ridge regression for the linear baselines, and the backward passes whose backup is a regression.
 
-Matrices are kept in their lower triangle. `layout` is a `Layout`, see `kernels.likelihood`.
+LSVI (Jin et al. 2020) regresses r + V_{h+1}(s') on features phi(s, a) at each step. UCRL-VTR (Ayoub
+et al. 2020) regresses V_{h+1}(s') on X_V(s, a) = sum_s' V(s') x(s, a, s'), with one parameter for
+all steps. Matrices are kept in their lower triangle; `layout` is the `kernels.Layout` of features.
+Arguments that all backward passes share are explained in `kernels.planning`.
 """
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached, njit_inline, njit_nogil, njit_without_refcounts
 from upriver.kernels.gram import cholesky, solve_lower, solve_upper
-from upriver.kernels.planning import settle
+from upriver.kernels.planning import choose_action, max_successors, read_next_values
 
 
 @njit_inline
 def invert_lower(factor, m, root, start):
-    """The inverse of a lower factor, into the flat m x m at root[start:]; zero above the diagonal.
+    """Write the inverse of a lower factor into the flat m x m matrix at root[start:].
 
-    Many norms against one factor are quicker with it: products have no divisions to wait for.
+    Zero above the diagonal. Many norms against one factor are quicker with the inverse, because
+    products have no divisions to wait for.
     """
     for j in range(m):
         for i in range(m):
@@ -26,7 +32,7 @@ def invert_lower(factor, m, root, start):
 
 @njit_inline
 def squared_norm(root, start, m, x):
-    """|R x|^2, R what `invert_lower` left at root[start:].
+    """Return |R x|^2, R the inverse factor that `invert_lower` wrote at root[start:].
 
     Four rows at a time: a sum waits for its last term, and while one waits the others go on.
     """
@@ -58,30 +64,30 @@ def squared_norm(root, start, m, x):
 
 
 @njit_without_refcounts
-def shrink(indptr, counts, lam, prob, weight):
-    """One-hot ridge: prob = N(s,a,s') / (N(s,a) + lam) and weight = 1 / (N(s,a) + lam).
+def ridge_frequencies(indptr, counts, lam, prob, weight):
+    """One-hot ridge regression: prob = N(s,a,s') / (N(s,a) + lam), weight = 1 / (N(s,a) + lam).
 
     counts and prob (C, n), weight (C, S*A).
     """
-    one = np.uint64(1)  # unsigned counters, as in `planning.sweep`
+    one = np.uint64(1)  # unsigned counters, as in `planning.backward_pass`
     for c in range(counts.shape[0]):
         seen, p, w = counts[c], prob[c], weight[c]
         first = np.uint64(0)
-        for g in range(np.uint64(indptr.shape[0]) - one):
-            stop = np.uint64(indptr[g + one])
+        for pair in range(np.uint64(indptr.shape[0]) - one):
+            stop = np.uint64(indptr[pair + one])
             visits = 0.0
             for i in range(first, stop):
                 visits += seen[i]
             visits = 1.0 / (visits + lam)
-            w[g] = visits
+            w[pair] = visits
             for i in range(first, stop):
                 p[i] = seen[i] * visits
             first = stop
 
 
 @njit_cached
-def factor_steps(indptr, counts, phi, lam, factor):
-    """Factors (H, d, d) of Lambda_h = lam I + sum over visits at step h of phi phi^T.
+def factor_gram_matrices(indptr, counts, phi, lam, factor):
+    """Write the factors (H, d, d) of Lambda_h = lam I + the sum of phi phi^T over visits at h.
 
     counts (H, n), phi (S*A, d).
     """
@@ -92,34 +98,34 @@ def factor_steps(indptr, counts, phi, lam, factor):
             for j in range(i):
                 matrix[i, j] = 0.0
             matrix[i, i] = lam
-        for g in range(phi.shape[0]):
+        for pair in range(phi.shape[0]):
             visits = 0.0
-            for i in range(indptr[g], indptr[g + 1]):
+            for i in range(indptr[pair], indptr[pair + 1]):
                 visits += counts[h, i]
             if visits > 0.0:
                 for i in range(d):
-                    x = visits * phi[g, i]
+                    x = visits * phi[pair, i]
                     if x != 0.0:
                         for j in range(i + 1):
-                            matrix[i, j] += x * phi[g, j]
+                            matrix[i, j] += x * phi[pair, j]
         cholesky(matrix, d, lam)
 
 
 @njit_cached
-def norms(phi, factor, norm):
-    """||phi(s, a)|| in the inverse of each factored matrix: norm (H, S*A), factor (H, d, d)."""
+def compute_norms(phi, factor, norm):
+    """norm (H, S*A) = ||phi(s, a)||_{Lambda_h^-1}, factor (H, d, d) of Lambda_h."""
     d = phi.shape[1]
     x = np.empty(d)
     for h in range(factor.shape[0]):
-        for g in range(phi.shape[0]):
+        for pair in range(phi.shape[0]):
             for i in range(d):
-                x[i] = phi[g, i]
-            norm[h, g] = np.sqrt(solve_lower(factor[h], d, x))
+                x[i] = phi[pair, i]
+            norm[h, pair] = np.sqrt(solve_lower(factor[h], d, x))
 
 
 @njit_cached
-def largest_projection(phi, factor, normals, largest):
-    """max over m of phi(s, a)^T L_h^-T z_{h,m}, into largest (H, S*A).
+def maximize_projections(phi, factor, normals, largest):
+    """largest (H, S*A) = max over m of phi(s, a)^T L_h^-T z_{h,m}.
 
     With z standard normal, L^-T z has covariance (L L^T)^-1. normals (H, M, d) is overwritten.
     """
@@ -129,108 +135,136 @@ def largest_projection(phi, factor, normals, largest):
         for m in range(normals.shape[1]):
             z = normals[h, m]
             solve_upper(factor[h], d, z)
-            for g in range(phi.shape[0]):
+            for pair in range(phi.shape[0]):
                 x = 0.0
                 for i in range(d):
-                    x += phi[g, i] * z[i]
-                largest[h, g] = max(largest[h, g], x)
+                    x += phi[pair, i] * z[i]
+                largest[h, pair] = max(largest[h, pair], x)
+
+
+class RegressionData(NamedTuple):
+    """The transitions that LSVI regresses on, as sums over visits."""
+
+    counts: Any
+    """(H, n) the visits of each triple at each step."""
+    rewards: Any
+    """(1|H, S*A) the sum of the rewards received."""
 
 
 @njit_nogil
-def sweep_regression(
-    indptr, successors, pay, counts, paid, factor, noise, phi, low, q_cap, v_cap, seed, v, policy,
-    q, span,
-):  # fmt: skip
+def backward_pass_regression(problem, visits, factor, noise, phi, tie_seed, v, policy, q, span):
     """LSVI: w_h = Lambda_h^-1 sum phi (r + V_{h+1}(s')), Q_h = clip(phi^T w_h + noise_h).
 
-    The sum runs over the visits at step h, through counts (H, n) and the rewards paid (1|H, S*A).
-    phi (S*A, d), factor (H, d, d) of Lambda_h, noise (H, S*A); the rest as in `planning.sweep`.
+    The sum runs over the visits at step h; visits: `RegressionData`. factor (H, d, d) of Lambda_h,
+    noise (H, S*A), phi (S*A, d).
     """
+    rows = problem.values
+    indptr = rows.indptr
     n_actions = q.shape[0] // policy.shape[1]
     d = phi.shape[1]
-    w = np.empty(d)
+    w, values = np.empty(d), np.empty(max_successors(indptr))
     for h in range(span[1] - 1, span[0] - 1, -1):
+        rewards = visits.rewards[min(h, visits.rewards.shape[0] - 1)]
         w[:] = 0.0
-        for g in range(q.shape[0]):
-            target = paid[min(h, paid.shape[0] - 1), g]
-            for i in range(indptr[g], indptr[g + 1]):
-                value = v[h + 1, successors[i]]
-                if pay.shape[1] > 0:
-                    value += pay[min(h, pay.shape[0] - 1), i]
-                target += counts[h, i] * value
+        for pair in range(q.shape[0]):
+            first = indptr[pair]
+            n = indptr[pair + 1] - first
+            read_next_values(rows, h, v[h + 1], first, n, values)
+            target = rewards[pair]
+            for u in range(n):
+                target += visits.counts[h, first + u] * values[u]
             if target != 0.0:
                 for i in range(d):
-                    w[i] += target * phi[g, i]
+                    w[i] += target * phi[pair, i]
         solve_lower(factor[h], d, w)
         solve_upper(factor[h], d, w)
         for s in range(span[2], span[3]):
-            for g in range(s * n_actions, (s + 1) * n_actions):
-                x = noise[h, g]
+            for pair in range(s * n_actions, (s + 1) * n_actions):
+                x = noise[h, pair]
                 for i in range(d):
-                    x += phi[g, i] * w[i]
-                q[g] = x
-            settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)
+                    x += phi[pair, i] * w[i]
+                q[pair] = x
+            choose_action(rows, h, s, tie_seed, v, policy, q)
+
+
+class ValueRegression(NamedTuple):
+    """The regression of UCRL-VTR, block by block of the layout of its features."""
+
+    one_hot: Any
+    """Whether the block of each pair is the pair itself, so that X_V is V on its successors."""
+    matrix_start: Any
+    """(B,) where the flat m x m matrix of each block begins."""
+    gram: Any
+    """Flat blocks of the sum of X X^T, without lambda I."""
+    target: Any
+    """(d,) sum of X V_{h+1}(s_{h+1})."""
+    root: Any
+    """Flat inverses of the Cholesky factors of the blocks of M = lambda I + gram."""
+    theta: Any
+    """(d,) M^-1 target."""
 
 
 @njit_inline
-def mix(group_table, slots, values, one_hot, g, m, successors, pay, following, x):
-    """X_V(g) = sum_s' V(s') x(g, s'), into x[:m], the coordinates of the block of g.
+def mix_next_values(layout, one_hot, pair, m, successors, extra, following, x):
+    """x[:m] = X_V = sum_s' V(s') x(s, a, s') in the coordinates of the block of the pair.
 
-    pay (n|0), where there is any, is added to V.
+    extra (n|0): the next-state reward of each triple, which is added to V.
     """
-    # Unsigned counters, as in `planning.sweep`: signed ones are tested for wrap-around every time.
-    first, w, place = np.uint64(group_table[g, 0]), np.uint64(group_table[g, 1]), group_table[g, 2]
-    row, paid = np.uint64(group_table[g, 3]), pay.shape[0] > 0
+    # Unsigned counters, as in `planning.backward_pass`.
+    slots, values, record = layout.slots, layout.values, layout.pairs[pair]
+    first, w = np.uint64(record.first_row), np.uint64(record.n_columns)
+    column, row, has_extra = record.first_column, np.uint64(record.first_value), extra.shape[0] > 0
     if not one_hot:
         for j in range(m):
             x[j] = 0.0
-    for i in range(first, np.uint64(group_table[g + 1, 0])):
+    for i in range(first, np.uint64(layout.pairs[pair + 1].first_row)):
         value = following[np.uint32(successors[i])]
-        if paid:
-            value += pay[i]
-        if one_hot:  # the block is the group, and X is V on its successors
+        if has_extra:
+            value += extra[i]
+        if one_hot:
             x[i - first] = value
         elif value != 0.0:
             for j in range(w):
-                x[np.uint32(slots[np.uint64(place) + j])] += value * values[row + j]
+                x[np.uint32(slots[np.uint64(column) + j])] += value * values[row + j]
         row += w
 
 
-@njit_without_refcounts
-def absorb_targets(
-    group_table, block_table, slots, features, values, one_hot, matrix_start, successors, pay, lam,
-    groups, states, v, gram, target, root, theta, square, lines, places,
-):  # fmt: skip
-    """Value-targeted regression: add (X_{h}, V_{h+1}(s_{h+1})) of each step, solve what changed.
+@njit_cached
+def update_value_regression(
+    layout, regression, lam, successors, next_state_reward, pairs, states, v
+):
+    """Add (X_h, V_{h+1}(s_{h+1})) of each step of an episode, and solve the blocks that changed.
 
-    First fields of the `Layout`. groups (T,) are the pairs visited, states (T + 1,), v (H + 1, S)
-    the values planned with. In place: gram and root (flat blocks), target and theta (d,); root is
-    the inverse of the factor of M = lam I + gram. square, lines and places are the room of
-    `Features.scratch`.
+    pairs (T,) visited, states (T + 1,), v (H + 1, S) the values that were planned with. The arrays
+    of `regression`, a `ValueRegression`, are updated in place.
     """
-    x, factor, n_blocks = lines[0], square[0], block_table.shape[0] - 1
-    places[n_blocks] += 1  # blocks that change get the number of this call, as in `model.refresh`
-    for h in range(groups.shape[0]):
-        g = groups[h]
-        b = group_table[g, 4]
-        if b < 0:
+    pair_records, blocks, features = layout.pairs, layout.blocks, layout.features
+    gram, target, root = regression.gram, regression.target, regression.root
+    n_blocks, size = blocks.shape[0] - 1, layout.max_block_size
+    x, factor, changed = np.empty(size), np.empty((size, size)), np.zeros(n_blocks, np.bool_)
+    for h in range(pairs.shape[0]):
+        pair = pairs[h]
+        b = pair_records[pair].block
+        if b < 0:  # all features of the pair are zero
             continue
-        place, m, start = block_table[b, 0], block_table[b, 2], matrix_start[b]
-        next_state_reward, after = pay[min(h, pay.shape[0] - 1)], v[h + 1]
-        mix(group_table, slots, values, one_hot, g, m, successors, next_state_reward, after, x)
-        y = after[states[h + 1]]
-        for i in range(group_table[g, 0], group_table[g + 1, 0]):
-            if next_state_reward.shape[0] > 0 and successors[i] == states[h + 1]:
-                y += next_state_reward[i]
-        places[b] = places[n_blocks]
+        place, m = blocks[b].first_feature, blocks[b].size
+        start = regression.matrix_start[b]
+        extra, following = next_state_reward[min(h, next_state_reward.shape[0] - 1)], v[h + 1]
+        mix_next_values(layout, regression.one_hot, pair, m, successors, extra, following, x)
+        y = following[states[h + 1]]
+        for i in range(pair_records[pair].first_row, pair_records[pair + 1].first_row):
+            if extra.shape[0] > 0 and successors[i] == states[h + 1]:
+                y += extra[i]
+        changed[b] = True
         for i in range(m):
             if x[i] != 0.0:
                 target[features[place + i]] += y * x[i]
                 for j in range(i + 1):
                     gram[start + i * m + j] += x[i] * x[j]
     for b in range(n_blocks):
-        if places[b] == places[n_blocks]:
-            place, m, start = block_table[b, 0], block_table[b, 2], matrix_start[b]
+        if changed[b]:
+            place, m = blocks[b].first_feature, blocks[b].size
+            start = regression.matrix_start[b]
             for i in range(m):
                 x[i] = target[features[place + i]]
                 for j in range(i + 1):
@@ -241,45 +275,37 @@ def absorb_targets(
             solve_lower(factor, m, x)
             solve_upper(factor, m, x)
             for i in range(m):
-                theta[features[place + i]] = x[i]
+                regression.theta[features[place + i]] = x[i]
 
 
 @njit_nogil
-def sweep_targets(
-    indptr, successors, pay, reward, group_table, block_table, slots, features, values, one_hot,
-    matrix_start, root, theta, beta, low, q_cap, v_cap, seed, v, policy, q, span,
-):  # fmt: skip
-    """Q_h = clip(r + X^T theta + beta ||X||_{M^-1}), X = X_{V_{h+1}}(s, a).
+def backward_pass_value_targets(
+    problem, reward, layout, regression, beta, tie_seed, v, policy, q, span
+):
+    """UCRL-VTR: Q_h = clip(r + X^T theta + beta ||X||_{M^-1}), X = X_{V_{h+1}}(s, a).
 
-    group_table to values are fields of the `Layout`; root is the inverse of the factor of M, see
-    `invert_lower`. The rest as in `planning.sweep`.
+    reward (1|H, S*A); regression: a `ValueRegression`.
     """
+    rows = problem.values
+    pair_records, blocks, extra = layout.pairs, layout.blocks, rows.next_state_reward
     n_actions = q.shape[0] // policy.shape[1]
-    x = np.empty(theta.shape[0])
+    x = np.empty(layout.max_block_size)
     for h in range(span[1] - 1, span[0] - 1, -1):
-        r, after = reward[min(h, reward.shape[0] - 1)], v[h + 1]
-        next_state_reward = pay[min(h, pay.shape[0] - 1)]
+        r, following = reward[min(h, reward.shape[0] - 1)], v[h + 1]
+        extra_h = extra[min(h, extra.shape[0] - 1)]
         for s in range(span[2], span[3]):
-            for g in range(s * n_actions, (s + 1) * n_actions):
-                b = group_table[g, 4]
-                total = r[g]
+            for pair in range(s * n_actions, (s + 1) * n_actions):
+                b = pair_records[pair].block
+                total = r[pair]
                 if b >= 0:
-                    place, m, start = block_table[b, 0], block_table[b, 2], matrix_start[b]
-                    mix(
-                        group_table,
-                        slots,
-                        values,
-                        one_hot,
-                        g,
-                        m,
-                        successors,
-                        next_state_reward,
-                        after,
-                        x,
+                    place, m = blocks[b].first_feature, blocks[b].size
+                    start = regression.matrix_start[b]
+                    mix_next_values(
+                        layout, regression.one_hot, pair, m, rows.successors, extra_h, following, x
                     )
                     for i in range(m):
-                        total += x[i] * theta[features[place + i]]
-                    norm2 = squared_norm(root, np.uint64(start), np.uint64(m), x)
+                        total += x[i] * regression.theta[layout.features[place + i]]
+                    norm2 = squared_norm(regression.root, np.uint64(start), np.uint64(m), x)
                     total += beta * np.sqrt(norm2)
-                q[g] = total
-            settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)
+                q[pair] = total
+            choose_action(rows, h, s, tie_seed, v, policy, q)

@@ -1,146 +1,176 @@
-"""The running model: estimate, ellipsoid and what planning reads of them, where counts changed."""
+"""The running model: eq. (3), the estimate, with eq. (1) and norms in the inverse of eq. (5).
 
-from functools import partial
+Counts n(s, a, s') are sufficient for the estimate and for the Gram matrix, so the cost of an
+episode does not grow with the number of episodes. Only the blocks of features that an episode
+touched are computed again. `model` is a `mnl.model.Model`: arrays with a leading axis of C
+parameters, one for all steps or one for each step. `problem` is a `constants.Constants` that holds
+a `Problem`.
+"""
 
 import numpy as np
 
-from upriver.kernels import Layout
-from upriver.kernels.compiled import njit_cached, njit_inline_ir, njit_without_refcounts
-from upriver.kernels.gram import cholesky, gram_block, inner_products, solve_rows
-from upriver.kernels.likelihood import evaluate_block, softmax, visited_groups, visits_of
+from upriver.kernels.compiled import njit_cached, njit_inline, njit_inline_ir, njit_nogil
+from upriver.kernels.covariance import factor_hessian
+from upriver.kernels.episodes import find_row
+from upriver.kernels.gram import (
+    add_logdet,
+    cholesky,
+    gram_block,
+    solve_rows,
+    store_inner_products,
+)
+from upriver.kernels.likelihood import count_visits, find_visited_pairs, softmax
 from upriver.kernels.newton import newton_block
-from upriver.kernels.planning import row_of
-from upriver.kernels.pooled import own_logdet, pool_rows
+from upriver.kernels.pooled import effect_logdet, include_effects
 
 
 @njit_inline_ir
-def measure(
-    layout, groups, local, visits, core, lam, prob, width, geometry, geometry_start, factor, size,
-    lines, own_lines, total,
+def measure_pairs(
+    layout, members, size, model, c, local, product_start, factor, prob, shrinkage, rows, squares,
+    effects, total,
 ):  # fmt: skip
-    """What planning reads of groups of one block; returns total + log det of their own effects.
+    """Compute what planning reads of pairs of one block: probabilities, norms, inner products.
 
-    width: max_u ||phi_u|| in the norm of the inverse of the factored matrix, see `inner_products`.
+    For parameter c: model.prob gets eq. (1), model.max_norm gets max_u ||phi_u|| in the inverse of
+    the factored matrix of the block, which has `size` features, and model.inverse_products gets
+    the inner products. Returns total + the log-determinant of the triple effects of these pairs.
+    prob to effects are work arrays.
     """
-    table, out, squares, rows, columns = layout.group_table, lines[0], lines[6], lines[7:], size
-    for g in groups:
-        first = table[g, 0]
-        softmax(layout, g, core, out, own_lines)
-        for u in range(table[g + 1, 0] - first):
-            prob[first + u] = out[u]
-        solve_rows(layout, g, factor, size, rows, squares)
-        if own_lines is not None:
-            n_g = visits_of(layout, g, visits)
-            total += own_logdet(layout, g, n_g, lam, local, out)
-            pool_rows(layout, g, size, n_g, lam, local, rows, squares, out, lines[1])
-            columns = size + 1  # the own covariance that two successors share
-        width[g] = inner_products(layout, g, columns, geometry, geometry_start, rows, squares)
+    pairs, lam, columns = layout.pairs, model.regularization, size
+    for pair in members:
+        first = pairs[pair].first_row
+        softmax(layout, pair, model.theta[c], prob, effects)
+        for u in range(pairs[pair + 1].first_row - first):
+            model.prob[c, first + u] = prob[u]
+        solve_rows(layout, pair, factor, size, rows, squares)
+        if effects is not None:
+            visits = count_visits(layout, pair, model.counts[c])
+            total += effect_logdet(layout, pair, visits, lam, local, prob)
+            include_effects(
+                layout, pair, size, visits, lam, local, rows, squares, prob, shrinkage
+            )  # fmt: skip
+            columns = size + 1  # the covariance that the triple effects of a pair share
+        model.max_norm[c, pair] = store_inner_products(
+            layout, pair, columns, model.inverse_products[c], product_start, rows, squares
+        )
     return total
 
 
-@njit_without_refcounts
-def refresh(
-    group_table, block_table, columns, slots, features, groups, values, max_size, max_successors,
-    own, indptr, successors, n_actions, states, actions, everything, local, counts, theta, prob,
-    width, geometry, logdet, lam, geometry_start, square, lines, places, own_lines, halfway,
-):  # fmt: skip
-    """Count an episode, and bring up to date the estimate (3), the Gram matrix (5) and what
-    planning reads of them.
+@njit_cached
+def refresh(problem, model, states, actions, everything, local, postpone):
+    """Count an episode, and compute again what it changed: eq. (3), eq. (5) and the rest.
 
-    First the fields of the layout, one by one, later those of a `mnl.model.Model`: numba looks at
-    a named tuple for longer than at all else together. With `local` the Hessian of (2) at the
-    estimate takes the place of the Gram matrix. Blocks that the episode touched are redone; with
-    `everything` all blocks of all cores. In place: counts and prob (C, n), theta (C, d), width
-    (C, S*A) the largest norm of each group, geometry (C, sum U^2) or (C, 0), logdet (C, B) of the
-    matrix's blocks; square to own_lines are room to work in, own_lines None where there are no own
-    effects. With `halfway`, for one large block, what planning reads is left to `measure_part`.
-    Returns (the first step of the episode outside the support, the first block whose fit failed),
-    -1 for none.
+    states (T + 1,) and actions (T,) are the episode. Blocks that it touched are computed again, or
+    all blocks of all parameters with `everything`. With `local` the Hessian of (2) at the estimate
+    takes the place of the Gram matrix. With `postpone`, for one large block, what planning reads is
+    left to `measure_part`. The arrays of `model` are changed in place.
+
+    Returns (the first step of the episode that is not in the support, the first block whose fit
+    failed); each is -1 if there is none.
     """
-    for h in range(actions.shape[0]):
-        row = row_of(indptr, successors, states[h] * n_actions + actions[h], states[h + 1])
+    values = problem.values
+    return refresh_blocks(
+        values, values.layout, values.work, values.triple_work, model, states, actions, everything,
+        local, postpone,
+    )  # fmt: skip
+
+
+@njit_inline
+def refresh_blocks(
+    problem, layout, work, effects, model, states, actions, everything, local, postpone
+):
+    """Do the work of `refresh`: references are not counted here, which saves 1 to 3 us a call."""
+    counts, theta, lam = model.counts, model.theta, model.regularization
+    n_actions, n_parameters, horizon = problem.n_actions, counts.shape[0], actions.shape[0]
+    for h in range(horizon):
+        pair = states[h] * n_actions + actions[h]
+        row = find_row(problem.indptr, problem.successors, pair, states[h + 1])
         if row < 0:
             return h, -1
-        counts[min(h, counts.shape[0] - 1), row] += 1.0
-    layout = Layout(
-        group_table, block_table, columns, slots, features, groups, values, max_size,
-        max_successors, own,
-    )  # fmt: skip
-    n_blocks = block_table.shape[0] - 1
-    hessian, factor, out, left = square[0], square[1], lines[0], lines[1]
-    places[n_blocks] += 1  # a block may be touched at many steps; this call leaves its number there
-    for job in range(counts.shape[0] * n_blocks if everything else actions.shape[0]):
-        c = job // n_blocks if everything else min(job, counts.shape[0] - 1)
-        g = 0 if everything else states[job] * n_actions + actions[job]
-        b = job % n_blocks if everything else group_table[g, 4]
-        if b < 0 or (counts.shape[0] == 1 and places[b] == places[n_blocks]):
-            continue
-        places[b] = places[n_blocks]
-        visits, core, size = counts[c], theta[c], block_table[b, 2]
-        found = places[n_blocks + 1 :]
-        found = found[: visited_groups(layout, visits, b, found)]
-        if not newton_block(
-            layout, b, found, visits, core, lam, local, hessian, factor, out, left, lines[2],
-            lines[3:6], own_lines,
-        ):  # fmt: skip
-            return -1, b
-        if local:  # newton_block left the Hessian at the estimate behind
-            for i in range(size):  # a slice assigned to a slice would compile for seconds
-                for j in range(i + 1):
-                    factor[i, j] = hessian[i, j]
+        counts[min(h, n_parameters - 1), row] += 1.0
+    product_start = problem.product_start  # see `Features.product_start`
+    if model.inverse_products.shape[1] == problem.square_start[-1]:
+        product_start = problem.square_start
+    stamps, factor, n_blocks = work.stamps, work.factor, layout.blocks.shape[0] - 1
+    stamps[n_blocks] += 1  # an episode may touch a block at many steps; it is computed once
+    for job in range(n_parameters * n_blocks if everything else horizon):
+        if everything:
+            c, b = job // n_blocks, job % n_blocks
         else:
-            gram_block(layout, b, found, visits, lam, factor, out, left, own_lines)
+            c = min(job, n_parameters - 1)
+            b = np.int64(layout.pairs[states[job] * n_actions + actions[job]].block)
+        if b < 0 or (n_parameters == 1 and stamps[b] == stamps[n_blocks]):
+            continue
+        stamps[b] = stamps[n_blocks]
+        size = layout.blocks[b].size
+        visited = work.visited[: find_visited_pairs(layout, counts[c], b, work.visited)]
+        # Eq. (3).
+        if not newton_block(layout, b, visited, counts[c], theta[c], lam, local, work, effects):
+            return -1, b
+        # Eq. (5), or the Hessian that newton_block left.
+        if local:
+            for i in range(size):  # to assign a slice to a slice would take seconds to compile
+                for j in range(i + 1):
+                    factor[i, j] = work.hessian[i, j]
+        else:
+            gram_block(
+                layout, b, visited, counts[c], lam, factor, work.prob, work.shrinkage, effects
+            )
         if not cholesky(factor, size, lam):
             return -1, b
-        total = 0.0
-        for i in range(size):
-            total += 2.0 * np.log(factor[i, i])
-        logdet[c, b] = total
-        if not halfway:
-            logdet[c, b] = measure(
-                layout, groups[block_table[b, 1] : block_table[b + 1, 1]], local, visits, core, lam,
-                prob[c], width[c], geometry[c], geometry_start, factor, size, lines, own_lines,
-                total,
+        logdet = add_logdet(factor, size, 0.0)
+        if not postpone:
+            low, high = layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair
+            logdet = measure_pairs(
+                layout, layout.block_pairs[low:high], size, model, c, local, product_start, factor,
+                work.prob, work.shrinkage, work.rows, work.squares, effects, logdet,
             )  # fmt: skip
+        model.logdet[c, b] = logdet
     return -1, -1
 
 
-@partial(njit_without_refcounts, nogil=True)
-def measure_part(
-    group_table, block_table, columns, slots, features, groups, values, max_size, max_successors,
-    own, local, counts, theta, prob, width, geometry, logdet, lam, geometry_start, square, lines,
-    own_lines, first, last,
-):  # fmt: skip
-    """`measure`, of the groups first to last of the one block of one core, after `refresh`."""
-    layout = Layout(
-        group_table, block_table, columns, slots, features, groups, values, max_size,
-        max_successors, own,
+@njit_nogil
+def measure_part(problem, model, local, first, last):
+    """Do what `refresh` postponed for the pairs [first, last) of the one block of one parameter.
+
+    Several parts may run at once, so each has work arrays of its own. Returns the log-determinant
+    of the triple effects of these pairs.
+    """
+    values = problem.values
+    layout, n = values.layout, values.layout.max_successors
+    rows = np.empty((n, layout.max_block_size + 1))
+    prob, shrinkage, squares = np.empty(2 * n), np.empty(n), np.empty(n)
+    product_start = values.product_start
+    if model.inverse_products.shape[1] == values.square_start[-1]:
+        product_start = values.square_start
+    return measure_one_part(
+        layout, layout.block_pairs[first:last], model, local, product_start, values.work.factor,
+        prob, shrinkage, rows, squares, values.triple_work,
     )  # fmt: skip
-    return measure(
-        layout, groups[first:last], local, counts[0], theta[0], lam, prob[0], width[0], geometry[0],
-        geometry_start, square[1], block_table[0, 2], lines, own_lines, 0.0,
+
+
+@njit_inline
+def measure_one_part(
+    layout, members, model, local, product_start, factor, prob, shrinkage, rows, squares, effects
+):
+    return measure_pairs(
+        layout, members, layout.blocks[0].size, model, 0, local, product_start, factor, prob,
+        shrinkage, rows, squares, effects, 0.0,
     )  # fmt: skip
 
 
 @njit_cached
-def information(layout, counts, theta, lam):
-    """log det of lambda I and the Hessian of (2) at theta (d,), whatever the counts (n,)."""
-    m = layout.max_size
-    factor = np.empty((m, m))
-    gradient, mean = np.empty(m), np.empty(m)
-    out = np.empty(2 * layout.max_successors)
-    found = np.empty(layout.groups.shape[0], np.int64)
+def information(problem, counts, theta, lam):
+    """Return log det of the Hessian of (2) at theta (d,), for any counts (n,)."""
+    layout, work = problem.values.layout, problem.values.work
     total = 0.0
-    for b in range(layout.block_table.shape[0] - 1):
-        size = layout.block_table[b, 2]
-        groups = found[: visited_groups(layout, counts, b, found)]
-        evaluate_block(layout, groups, counts, theta, b, lam, gradient, factor, out, mean)
-        cholesky(factor, size, lam)
-        for i in range(size):
-            total += 2.0 * np.log(factor[i, i])
-        if layout.own > 0.0:
-            for i in range(layout.block_table[b, 1], layout.block_table[b + 1, 1]):
-                g = layout.groups[i]
-                softmax(layout, g, theta, out)
-                total += own_logdet(layout, g, visits_of(layout, g, counts), lam, True, out)
+    for b in range(layout.blocks.shape[0] - 1):
+        factor_hessian(layout, b, counts, theta, lam, work)
+        total = add_logdet(work.factor, layout.blocks[b].size, total)
+        if layout.triple_scale > 0.0:
+            for i in range(layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair):
+                pair = layout.block_pairs[i]
+                softmax(layout, pair, theta, work.prob)
+                visits = count_visits(layout, pair, counts)
+                total += effect_logdet(layout, pair, visits, lam, True, work.prob)
     return total

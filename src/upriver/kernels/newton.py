@@ -2,57 +2,58 @@
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_cached, njit_inline_ir
+from upriver.kernels.compiled import njit_cached, njit_inline, njit_inline_ir
 from upriver.kernels.gram import cholesky, solve_lower, solve_upper
-from upriver.kernels.likelihood import evaluate_block, visited_groups, visits_of
-from upriver.kernels.pooled import own_direction, own_slopes, reduce_slopes
+from upriver.kernels.likelihood import count_visits, evaluate_block, find_visited_pairs
+from upriver.kernels.pooled import compute_effect_slopes, eliminate_effects, solve_effects
 
 DECREMENT = 1e-10  # squared decrement at which the step is the last; of data that weigh 1 or more
 ITERATIONS = 100
-SMALLEST = 1e-12  # share of a Newton step below which halving it is given up
+SMALLEST_STEP = 1e-12  # share of a Newton step below which halving it is given up
 
 
 @njit_inline_ir
-def newton_block(
-    layout, b, groups, counts, theta, lam, keep, hessian, factor, out, left, mean, scratch,
-    own_lines,
-):  # fmt: skip
+def newton_block(layout, b, visited, counts, theta, lam, keep_hessian, work, effects):
     """Minimise (2) over the coordinates of block b, in place in theta, from the theta given.
 
-    `groups` are those of the block that have a count. Newton with step halving; the step whose
-    squared decrement is at most DECREMENT is the last, and what it leaves is of that order squared.
-    With `keep` the Hessian at the result is left in `hessian`. own_lines (3, n) is room for own
-    effects; None where there are none, so that what is theirs is not even compiled. Returns False
-    where there is no ridge and the Hessian is singular or no step decreases the loss.
+    Newton's method with step halving. The step whose squared decrement is at most DECREMENT is the
+    last; the error that it leaves is of that order squared. `visited` are the pairs of the block
+    that have a count. With `keep_hessian` the Hessian at the result is left in work.hessian.
+    `effects` is a `TripleWork`, or None. Returns False where there is no ridge and the Hessian is
+    singular or no step decreases the loss.
     """
-    features, place = layout.features, layout.block_table[b, 0]
-    m = layout.block_table[b, 2]
-    gradient, step, origin = scratch[0], scratch[1], scratch[2]
-    table, own = layout.group_table, layout.own
+    features, place, m = layout.features, layout.blocks[b].first_feature, layout.blocks[b].size
+    pairs, scale = layout.pairs, layout.triple_scale
+    hessian, factor, gradient = work.hessian, work.factor, work.gradient
+    step, origin, prob, shrinkage = work.step, work.origin, work.prob, work.shrinkage
     total = 0.0
-    for g in groups:
-        total += visits_of(layout, g, counts)
+    for pair in visited:
+        total += count_visits(layout, pair, counts)
     enough = DECREMENT * min(total, 1.0)  # the decrement scales with the weights of the data
     loss = np.inf
     decrement = np.inf
     size = 0.0
     for _ in range(ITERATIONS):
         trial = evaluate_block(
-            layout, groups, counts, theta, b, lam, gradient, hessian, out, mean, own_lines
+            layout, visited, counts, theta, b, lam, gradient, hessian, prob, work.mean, effects
         )
-        # Near the minimum the decrease drowns in rounding, but the full step is right there.
+        # Near the minimum rounding hides the decrease, but the full step is right there.
         near = decrement <= max(enough, 1e-12 * loss)
         if size > 0.0 and not (trial <= loss - 1e-4 * size * decrement or near):
             size *= 0.5
-            if size < SMALLEST:  # with a ridge there is a minimum, and rounding hides the rest
+            if size < SMALLEST_STEP:  # with a ridge there is a minimum, and rounding hides the rest
                 return lam > 0.0
         else:
-            if decrement <= enough:  # that step was the last, taken for the Hessian behind it
+            if decrement <= enough:  # that step was the last, taken for the Hessian after it
                 return True
             loss = trial
-            if own_lines is not None:
-                own_slopes(layout, groups, counts, theta, lam, own_lines[0], out)
-                reduce_slopes(layout, groups, counts, theta, lam, own_lines[0], gradient, out, left)
+            # step <- H^-1 gradient. Triple effects are eliminated from the gradient, the block is
+            # solved for the shared features, and the effects follow from that solution.
+            if effects is not None:
+                compute_effect_slopes(layout, visited, counts, theta, lam, effects.slope, prob)
+                eliminate_effects(
+                    layout, visited, counts, theta, lam, effects.slope, gradient, prob, shrinkage
+                )
             for i in range(m):
                 step[i] = gradient[i]
                 origin[i] = theta[features[place + i]]
@@ -62,42 +63,40 @@ def newton_block(
                 return False
             decrement = solve_lower(factor, m, step)
             solve_upper(factor, m, step)
-            if own_lines is not None:
-                decrement += own_direction(
-                    layout, groups, counts, theta, lam, step, own_lines[0], own_lines[1], out, left
-                )
-                for g in groups:
-                    for row in range(table[g, 0] + 1, table[g + 1, 0]):
-                        own_lines[2, row] = theta[table[g, 5] + row]
+            if effects is not None:
+                decrement += solve_effects(
+                    layout, visited, counts, theta, lam, step, effects.slope, effects.step, prob,
+                    shrinkage,
+                )  # fmt: skip
+                for pair in visited:
+                    for row in range(pairs[pair].first_row + 1, pairs[pair + 1].first_row):
+                        effects.origin[row] = theta[pairs[pair].effect_offset + row]
             if decrement <= 1e-14 * enough:
                 return True
             size = 1.0
         for i in range(m):
             theta[features[place + i]] = origin[i] - size * step[i]
-        if own_lines is not None:
-            for g in groups:
-                for row in range(table[g, 0] + 1, table[g + 1, 0]):
-                    theta[table[g, 5] + row] = own_lines[2, row] - size * own_lines[1, row] / own
-        if decrement <= enough and not keep:
+        if effects is not None:
+            for pair in visited:
+                for row in range(pairs[pair].first_row + 1, pairs[pair + 1].first_row):
+                    moved = effects.origin[row] - size * effects.step[row] / scale
+                    theta[pairs[pair].effect_offset + row] = moved
+        if decrement <= enough and not keep_hessian:
             return True
     return False
 
 
 @njit_cached
-def fit_blocks(layout, counts, theta, lam, own_lines):
-    """Minimise (2) over every block from the theta given; the first block that failed, or -1."""
-    m = layout.max_size
-    hessian = np.empty((m, m))
-    factor = np.empty((m, m))
-    out, left = np.empty(2 * layout.max_successors), np.empty(layout.max_successors)
-    found = np.empty(layout.groups.shape[0], np.int64)
-    mean = np.empty(m)
-    scratch = np.empty((3, m))
-    for b in range(layout.block_table.shape[0] - 1):
-        groups = found[: visited_groups(layout, counts, b, found)]
-        if not newton_block(
-            layout, b, groups, counts, theta, lam, False, hessian, factor, out, left, mean, scratch,
-            own_lines,
-        ):  # fmt: skip
+def fit_blocks(problem, counts, theta, lam):
+    """Minimise (2) over every block from the theta given; return the first that failed, or -1."""
+    values = problem.values
+    return fit_every_block(values.layout, counts, theta, lam, values.work, values.triple_work)
+
+
+@njit_inline
+def fit_every_block(layout, counts, theta, lam, work, effects):
+    for b in range(layout.blocks.shape[0] - 1):
+        visited = work.visited[: find_visited_pairs(layout, counts, b, work.visited)]
+        if not newton_block(layout, b, visited, counts, theta, lam, False, work, effects):
             return b
     return -1

@@ -1,31 +1,41 @@
 """Online estimates of the MNL model, one transition at a time, and the bonuses read off them.
 
-`layout` is a `Layout`. `matrix` (C, sum m^2) holds the symmetric m x m matrix of each block,
-flat, from matrix_start[b] on; C is the number of cores, 1 or H, and step h learns and reads core
-min(h, C - 1). Cost is O(1) in the number of episodes.
+The cost is O(1) in the number of episodes. `model` is a `mnl.online.Online`: model.matrix
+(C, sum m^2) holds the symmetric m x m matrix of each block, flat, from matrix_start[b] on; C is the
+number of parameters, 1 or H, and step h learns and reads parameter min(h, C - 1). `problem` is a
+`constants.Constants` that holds a `Problem`. Triple effects are not supported.
 """
 
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached
-from upriver.kernels.gram import add_outer, cholesky, measure_group, solve_lower, solve_upper
+from upriver.kernels.episodes import find_row
+from upriver.kernels.gram import (
+    add_logdet,
+    add_outer,
+    cholesky,
+    solve_lower,
+    solve_rows,
+    solve_upper,
+    store_inner_products,
+)
 from upriver.kernels.likelihood import evaluate_block, softmax
-from upriver.kernels.planning import largest_group, row_of
+from upriver.kernels.planning import max_successors
 
 ROOT_STEPS = 100
 ROOT_TOLERANCE = 1e-13
 
 
 @njit_cached
-def view(layout, matrix, matrix_start, b):
-    """The m x m matrix of block b, not a copy; matrix is that of one core."""
-    m = layout.block_table[b, 2]
+def view_block(layout, matrix, matrix_start, b):
+    """Return the m x m matrix of block b of one parameter's matrix, not a copy."""
+    m = layout.blocks[b].size
     return matrix[matrix_start[b] : matrix_start[b] + m * m].reshape(m, m)
 
 
 @njit_cached
-def factored(block, m, shift, factor):
-    """Lower Cholesky factor of block + shift I into factor; False if not positive definite."""
+def factor_shifted(block, m, shift, factor):
+    """Write the Cholesky factor of block + shift I into factor; False if not positive definite."""
     for i in range(m):
         for j in range(i):
             factor[i, j] = block[i, j]
@@ -35,41 +45,42 @@ def factored(block, m, shift, factor):
 
 @njit_cached
 def project(layout, matrix, matrix_start, bound, theta, factor):
-    """theta <- the nearest point of the ball ||x|| <= bound in the norm of `matrix`, in place.
+    """Project theta, in place, onto the ball ||x|| <= bound in the norm of `matrix`.
 
-    It is x(mu) = (M + mu I)^-1 M theta where ||x(mu)|| = bound. 1 / ||x(mu)|| rises and is concave
-    in mu, so Newton's method on it climbs from mu = 0 to the root in a few steps and never passes
-    it. All blocks move together, since the ball couples them. Returns whether theta moved.
+    The projection is x(mu) = (M + mu I)^-1 M theta with ||x(mu)|| = bound. 1 / ||x(mu)|| rises and
+    is concave in mu, so Newton's method on it climbs from mu = 0 to the root in a few steps and
+    never passes it. All blocks move together, since the ball couples them. Returns whether theta
+    moved.
     """
     norm2 = 0.0
     for x in theta:
         norm2 += x * x
     if norm2 <= bound * bound:
         return False
+    n_blocks, features = layout.blocks.shape[0] - 1, layout.features
     image = np.zeros(theta.shape[0])  # M theta, by blocks
-    for b in range(layout.block_table.shape[0] - 1):
-        start = layout.block_table[b, 0]
-        block = view(layout, matrix, matrix_start, b)
-        for i in range(layout.block_table[b, 2]):
+    for b in range(n_blocks):
+        start = layout.blocks[b].first_feature
+        block = view_block(layout, matrix, matrix_start, b)
+        for i in range(layout.blocks[b].size):
             for j in range(i + 1):
-                image[start + i] += block[i, j] * theta[layout.features[start + j]]
+                image[start + i] += block[i, j] * theta[features[start + j]]
                 if j < i:
-                    image[start + j] += block[i, j] * theta[layout.features[start + i]]
-    x = np.empty(layout.max_size)
+                    image[start + j] += block[i, j] * theta[features[start + i]]
+    x = np.empty(layout.max_block_size)
     mu = 0.0
     for _ in range(ROOT_STEPS):
         norm2 = 0.0
-        slope = 0.0
-        for b in range(layout.block_table.shape[0] - 1):
-            start = layout.block_table[b, 0]
-            m = layout.block_table[b, 2]
-            factored(view(layout, matrix, matrix_start, b), m, mu, factor)
+        slope = 0.0  # x^T (M + mu I)^-1 x
+        for b in range(n_blocks):
+            start, m = layout.blocks[b].first_feature, layout.blocks[b].size
+            factor_shifted(view_block(layout, matrix, matrix_start, b), m, mu, factor)
             for i in range(m):
                 x[i] = image[start + i]
             solve_lower(factor, m, x)
             solve_upper(factor, m, x)
             for i in range(m):
-                theta[layout.features[start + i]] = x[i]
+                theta[features[start + i]] = x[i]
                 norm2 += x[i] * x[i]
             slope += solve_lower(factor, m, x)
         excess = np.sqrt(norm2) / bound - 1.0
@@ -82,175 +93,161 @@ def project(layout, matrix, matrix_start, bound, theta, factor):
 @njit_cached
 def descend(layout, block, b, step_size, gradient, theta, factor):
     """theta <- theta - step_size * block^-1 gradient on the coordinates of block b."""
-    m = layout.block_table[b, 2]
-    if not factored(block, m, 0.0, factor):
+    m = layout.blocks[b].size
+    if not factor_shifted(block, m, 0.0, factor):
         return False
     solve_lower(factor, m, gradient)
     solve_upper(factor, m, gradient)
     for i in range(m):
-        theta[layout.features[layout.block_table[b, 0] + i]] -= step_size * gradient[i]
+        theta[layout.features[layout.blocks[b].first_feature + i]] -= step_size * gradient[i]
     return True
 
 
 @njit_cached
-def newton(
-    layout, matrix_start, indptr, successors, groups, states, sample, weight, bound, theta, matrix,
-    moved,
-):  # fmt: skip
-    """The online Newton step, for each transition in turn; in place.
+def evaluate_transition(problem, pair, next_state, theta, b, count):
+    """Evaluate (2) without ridge for one transition: fills work.gradient and work.hessian.
 
-    A <- A + weight * sum_u phi_u phi_u^T, theta <- Proj_A(theta - A^-1 grad l(theta)). The episode
-    is groups (T,) and states (T + 1,); sample (n,), 0 everywhere, is for the count of one
-    transition at a time. moved (C,) becomes True where a projection touched all blocks. Returns the
-    step that failed, or -1.
+    count (n,) is 0 everywhere, before and after.
     """
-    m = layout.max_size
-    factor = np.empty((m, m))
-    gradient = np.empty(m)
-    out = np.empty(2 * layout.max_successors)
-    mean = np.empty(m)
-    here = np.empty(1, np.int64)
-    for t in range(groups.shape[0]):
-        g = groups[t]
-        b = layout.group_table[g, 4]
+    layout, work = problem.layout, problem.work
+    row = find_row(problem.indptr, problem.successors, pair, next_state)
+    count[row] = 1.0
+    work.visited[0] = pair
+    evaluate_block(
+        layout, work.visited[:1], count, theta, b, 0.0, work.gradient, work.hessian, work.prob,
+        work.mean,
+    )  # fmt: skip
+    count[row] = 0.0
+
+
+@njit_cached
+def newton(problem, model, pairs, states, weight, bound, moved):
+    """Do the online Newton step for each transition in turn, in place in `model`.
+
+    A <- A + weight * sum_u phi_u phi_u^T, then theta <- Proj_A(theta - A^-1 grad l(theta)), where l
+    is the loss of one transition. The episode is pairs (T,) and states (T + 1,). moved (C,) becomes
+    True where a projection moved all blocks. Returns the step that failed, or -1.
+    """
+    values = problem.values
+    layout, matrix_start, work = values.layout, values.matrix_start, values.work
+    count = np.zeros(values.successors.shape[0])
+    for t in range(pairs.shape[0]):
+        b = layout.pairs[pairs[t]].block
         if b < 0:
             continue
-        c = min(t, theta.shape[0] - 1)
-        block = view(layout, matrix[c], matrix_start, b)
-        add_outer(layout, g, weight, block)
-        here[0] = g
-        row = row_of(indptr, successors, g, states[t + 1])
-        sample[row] = 1.0
-        evaluate_block(layout, here, sample, theta[c], b, 0.0, gradient, factor, out, mean)
-        if not descend(layout, block, b, 1.0, gradient, theta[c], factor):
+        c = min(t, model.theta.shape[0] - 1)
+        theta, matrix = model.theta[c], model.matrix[c]
+        block = view_block(layout, matrix, matrix_start, b)
+        add_outer(layout, pairs[t], weight, block)
+        evaluate_transition(values, pairs[t], states[t + 1], theta, b, count)
+        if not descend(layout, block, b, 1.0, work.gradient, theta, work.factor):
             return t
-        moved[c] |= project(layout, matrix[c], matrix_start, bound, theta[c], factor)
-        sample[row] = 0.0
+        moved[c] |= project(layout, matrix, matrix_start, bound, theta, work.factor)
     return -1
 
 
 @njit_cached
-def mirror(
-    layout, matrix_start, indptr, successors, groups, states, sample, step_size, bound, theta,
-    matrix, moved,
-):  # fmt: skip
-    """The online mirror descent step, for each transition in turn; in place.
+def mirror(problem, model, pairs, states, step_size, bound, moved):
+    """Do the online mirror descent step for each transition in turn, in place in `model`.
 
-    With M = B + eta Hess l(theta): theta' = Proj_M(theta - eta M^-1 grad l(theta)) and
+    With M = B + eta Hess l(theta): theta' = Proj_M(theta - eta M^-1 grad l(theta)), then
     B <- B + Hess l(theta'). Otherwise as `newton`.
     """
-    m = layout.max_size
-    factor = np.empty((m, m))
-    hessian = np.empty((m, m))
-    before = np.empty((m, m))
-    gradient = np.empty(m)
-    out = np.empty(2 * layout.max_successors)
-    mean = np.empty(m)
-    here = np.empty(1, np.int64)
-    for t in range(groups.shape[0]):
-        g = groups[t]
-        b = layout.group_table[g, 4]
+    values = problem.values
+    layout, matrix_start, work = values.layout, values.matrix_start, values.work
+    count = np.zeros(values.successors.shape[0])
+    before = np.empty((layout.max_block_size, layout.max_block_size))
+    for t in range(pairs.shape[0]):
+        b = layout.pairs[pairs[t]].block
         if b < 0:
             continue
-        c = min(t, theta.shape[0] - 1)
-        size = layout.block_table[b, 2]
-        block = view(layout, matrix[c], matrix_start, b)
-        here[0] = g
-        row = row_of(indptr, successors, g, states[t + 1])
-        sample[row] = 1.0
-        evaluate_block(layout, here, sample, theta[c], b, 0.0, gradient, hessian, out, mean)
+        c, size = min(t, model.theta.shape[0] - 1), layout.blocks[b].size
+        theta, matrix = model.theta[c], model.matrix[c]
+        block = view_block(layout, matrix, matrix_start, b)
+        evaluate_transition(values, pairs[t], states[t + 1], theta, b, count)
         for i in range(size):
             for j in range(i + 1):
                 before[i, j] = block[i, j]
-                block[i, j] += step_size * hessian[i, j]
-        if not descend(layout, block, b, step_size, gradient, theta[c], factor):
+                block[i, j] += step_size * work.hessian[i, j]
+        if not descend(layout, block, b, step_size, work.gradient, theta, work.factor):
             return t
-        moved[c] |= project(layout, matrix[c], matrix_start, bound, theta[c], factor)
-        evaluate_block(layout, here, sample, theta[c], b, 0.0, gradient, hessian, out, mean)
+        moved[c] |= project(layout, matrix, matrix_start, bound, theta, work.factor)
+        evaluate_transition(values, pairs[t], states[t + 1], theta, b, count)
         for i in range(size):
             for j in range(i + 1):
-                block[i, j] = before[i, j] + hessian[i, j]
-        sample[row] = 0.0
+                block[i, j] = before[i, j] + work.hessian[i, j]
     return -1
 
 
 @njit_cached
-def refresh(
-    layout, matrix_start, groups, moved, everything, theta, matrix,
-    prob, width, geometry, geometry_start, logdet,
-):  # fmt: skip
-    """What planning reads, for the (core, block) pairs that the transitions of `groups` touched.
+def refresh(problem, model, pairs, moved, everything):
+    """Compute what planning reads of the blocks that the transitions of pairs (T,) touched.
 
-    Where a projection moved a core, all its probabilities; with `everything`, all of all. In
-    place, as in `model.refresh`; the upper triangle of matrix is completed.
+    Where a projection moved a parameter, all its probabilities; with `everything`, all of all
+    parameters. In place in `model`, as in `model.refresh`; the upper triangle of its matrix is
+    completed. Returns the first block that is not positive definite, or -1.
     """
-    table = layout.group_table
-    n_blocks = layout.block_table.shape[0] - 1
-    n_cores = theta.shape[0]
-    m = layout.max_size
-    factor = np.empty((m, m))
-    rows = np.empty((layout.max_successors, m))
-    squares = np.empty(layout.max_successors)
-    out = np.empty(2 * layout.max_successors)
-    stale = np.zeros((n_cores, n_blocks), np.bool_)
+    values = problem.values
+    layout, work = values.layout, values.work
+    n_blocks, n_parameters = layout.blocks.shape[0] - 1, model.theta.shape[0]
+    stale = np.zeros((n_parameters, n_blocks), np.bool_)
     if everything:
         stale[:] = True
-    for t in range(groups.shape[0]):
-        if layout.group_table[groups[t], 4] >= 0:
-            stale[min(t, n_cores - 1), layout.group_table[groups[t], 4]] = True
-    for c in range(n_cores):
+    for t in range(pairs.shape[0]):
+        if layout.pairs[pairs[t]].block >= 0:
+            stale[min(t, n_parameters - 1), layout.pairs[pairs[t]].block] = True
+    for c in range(n_parameters):
         for b in range(n_blocks):
             if not (stale[c, b] or moved[c]):
                 continue
-            size = layout.block_table[b, 2]
+            size = layout.blocks[b].size
             if stale[c, b]:
-                block = view(layout, matrix[c], matrix_start, b)
-                if not factored(block, size, 0.0, factor):
+                block = view_block(layout, model.matrix[c], values.matrix_start, b)
+                if not factor_shifted(block, size, 0.0, work.factor):
                     return b
-                total = 0.0
                 for i in range(size):
-                    total += 2.0 * np.log(factor[i, i])
                     for j in range(i):
                         block[j, i] = block[i, j]
-                logdet[c, b] = total
-            for i in range(layout.block_table[b, 1], layout.block_table[b + 1, 1]):
-                g = layout.groups[i]
-                first = table[g, 0]
-                n = table[g + 1, 0] - first
-                softmax(layout, g, theta[c], out)
-                for u in range(n):
-                    prob[c, first + u] = out[u]
+                model.logdet[c, b] = add_logdet(work.factor, size, 0.0)
+            for i in range(layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair):
+                pair = layout.block_pairs[i]
+                first = layout.pairs[pair].first_row
+                softmax(layout, pair, model.theta[c], work.prob)
+                for u in range(layout.pairs[pair + 1].first_row - first):
+                    model.prob[c, first + u] = work.prob[u]
                 if stale[c, b]:
-                    width[c, g] = measure_group(
-                        layout, g, factor, size, geometry[c], geometry_start, rows, squares
-                    )
+                    solve_rows(layout, pair, work.factor, size, work.rows, work.squares)
+                    model.max_norm[c, pair] = store_inner_products(
+                        layout, pair, size, model.inverse_products[c], values.square_start,
+                        work.rows, work.squares,
+                    )  # fmt: skip
     return -1
 
 
 @njit_cached
-def local_bonus(indptr, prob, width, geometry, geometry_start, first, second, bonus):
+def local_bonus(indptr, prob, max_norm, products, product_start, first, second, bonus):
     """bonus (C, S*A) = first * sum_u p_u ||phi_u - mean|| + second * max_u ||phi_u||^2.
 
-    With G the inner products of the group, ||phi_u - mean||^2 = G_uu - 2 (G p)_u + p^T G p.
+    With G the inner products of the pair, ||phi_u - mean||^2 = G_uu - 2 (G p)_u + p^T G p.
     """
-    image = np.empty(largest_group(indptr))
+    image = np.empty(max_successors(indptr))
     for c in range(prob.shape[0]):
-        for g in range(indptr.shape[0] - 1):
-            n = indptr[g + 1] - indptr[g]
-            p = prob[c, indptr[g] : indptr[g + 1]]
-            inner = geometry[c, geometry_start[g] : geometry_start[g + 1]]
-            centre = 0.0
+        for pair in range(indptr.shape[0] - 1):
+            n = indptr[pair + 1] - indptr[pair]
+            p = prob[c, indptr[pair] : indptr[pair + 1]]
+            gram = products[c, product_start[pair] : product_start[pair + 1]]
+            centre = 0.0  # p^T G p
             for u in range(n):
                 x = 0.0
                 for t in range(n):
-                    x += inner[u * n + t] * p[t]
+                    x += gram[u * n + t] * p[t]
                 image[u] = x
                 centre += p[u] * x
             spread = 0.0
             if n > 1:  # one successor is its own mean
                 for u in range(n):
-                    spread += p[u] * np.sqrt(max(inner[u * n + u] - 2.0 * image[u] + centre, 0.0))
-            bonus[c, g] = first * spread + second * width[c, g] * width[c, g]
+                    spread += p[u] * np.sqrt(max(gram[u * n + u] - 2.0 * image[u] + centre, 0.0))
+            bonus[c, pair] = first * spread + second * max_norm[c, pair] * max_norm[c, pair]
 
 
 @njit_cached
@@ -269,65 +266,63 @@ def perturb(factor, m, normals, first, xi):
 
 
 @njit_cached
-def project_noise(layout, g, u, xi, x):
+def project_noise(layout, pair, u, xi, x):
     """x (M,) <- phi_u^T xi for every sample."""
     slots, values = layout.slots, layout.values
-    w = layout.group_table[g, 1]
-    place = layout.group_table[g, 2]
-    start = layout.group_table[g, 3] + u * w
+    w, column = layout.pairs[pair].n_columns, layout.pairs[pair].first_column
+    start = layout.pairs[pair].first_value + u * w
     x[:] = 0.0
     for j in range(w):
         value = values[start + j]
         if value != 0.0:
-            k = slots[place + j]
+            k = slots[column + j]
             for l in range(x.shape[0]):
                 x[l] += value * xi[k, l]
 
 
 @njit_cached
-def random_bonus(
-    layout, first, last, matrix_start, matrix, prob, geometry, geometry_start, normals, centred,
-    bonus,
-):  # fmt: skip
-    """Perturbations xi ~ N(0, matrix^-1) of each step as bonuses (H, S*A), of blocks first to last.
+def random_bonus(problem, model, first, last, normals, centred, bonus):
+    """Write perturbations xi ~ N(0, matrix^-1) of blocks [first, last) as bonuses into (H, S*A).
 
     Centred: sum_u p_u max_l (phi_u - mean)^T xi_l, a maximum for each successor. Otherwise
     max_l phi_u^T xi_l for the successor with the largest norm. The samples of a step are shared by
-    all (s, a). normals (H, rows, samples) has a row for each feature of these blocks, in turn.
-    Other groups keep the bonus they have.
+    all pairs. normals (H, rows, samples) has a row for each feature of these blocks, in turn.
+    Pairs of other blocks keep the bonus they have.
     """
-    m = layout.max_size
+    values = problem.values
+    layout, factor, square_start = values.layout, values.work.factor, values.square_start
     horizon, _, n_samples = normals.shape
-    factor = np.empty((m, m))
-    xi = np.empty((m, n_samples))
+    xi = np.empty((layout.max_block_size, n_samples))
     x = np.empty((layout.max_successors, n_samples))
     mean = np.empty(n_samples)
-    place = 0
+    normal_row = 0
     for b in range(first, last):
-        size = layout.block_table[b, 2]
-        known = -1
+        size = layout.blocks[b].size
+        factored = -1  # the parameter whose matrix is in `factor`
         for h in range(horizon):
-            c = min(h, matrix.shape[0] - 1)
-            if c != known:
-                factored(view(layout, matrix[c], matrix_start, b), size, 0.0, factor)
-                known = c
-            perturb(factor, size, normals[h], place, xi)
-            for i in range(layout.block_table[b, 1], layout.block_table[b + 1, 1]):
-                g = layout.groups[i]
-                n = layout.group_table[g + 1, 0] - layout.group_table[g, 0]
+            c = min(h, model.matrix.shape[0] - 1)
+            if c != factored:
+                block = view_block(layout, model.matrix[c], values.matrix_start, b)
+                factor_shifted(block, size, 0.0, factor)
+                factored = c
+            perturb(factor, size, normals[h], normal_row, xi)
+            for i in range(layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair):
+                pair = layout.block_pairs[i]
+                row = layout.pairs[pair].first_row
+                n = layout.pairs[pair + 1].first_row - row
                 if not centred:
+                    gram = model.inverse_products[c, square_start[pair] :]
                     peak = 0
                     for u in range(1, n):
-                        at = geometry_start[g]
-                        if geometry[c, at + u * n + u] > geometry[c, at + peak * n + peak]:
+                        if gram[u * n + u] > gram[peak * n + peak]:
                             peak = u
-                    project_noise(layout, g, peak, xi, x[0])
-                    bonus[h, g] = np.max(x[0])
+                    project_noise(layout, pair, peak, xi, x[0])
+                    bonus[h, pair] = np.max(x[0])
                     continue
-                p = prob[c, layout.group_table[g, 0] : layout.group_table[g + 1, 0]]
+                p = model.prob[c, row : row + n]
                 mean[:] = 0.0
                 for u in range(n):
-                    project_noise(layout, g, u, xi, x[u])
+                    project_noise(layout, pair, u, xi, x[u])
                     for l in range(n_samples):
                         mean[l] += p[u] * x[u, l]
                 total = 0.0
@@ -336,5 +331,5 @@ def random_bonus(
                     for l in range(n_samples):
                         best = max(best, x[u, l] - mean[l])
                     total += p[u] * best
-                bonus[h, g] = total
-        place += size
+                bonus[h, pair] = total
+        normal_row += size

@@ -1,15 +1,52 @@
-"""Backward induction, policy evaluation and episodes, over the rows of reachable triples."""
+"""Backward induction and policy evaluation over the rows of reachable triples.
 
-from functools import partial
+A pair (s, a) is the number s * A + a, and its triples (s, a, s') are the rows indptr[pair] to
+indptr[pair + 1] of `successors` and of every array with one entry per triple. With p the
+probabilities of these rows, (1) in a learned model, and n_h the next-state reward of a triple,
+
+    Bellman   Q_h(s, a) = r_h(s, a) + sum_s' p(s') (V_{h+1}(s') + n_h(s, a, s'))
+    (6)       Q_h(s, a) = r + P V_{h+1} + 2 H beta max_s' ||varphi(s, a, s')||_{A^-1}
+    clip      Q_h <- min(max(Q_h, low), q_cap_h),   V_h = min(max_a Q_h, v_cap_h)
+
+`backward_pass` computes all three; (6) has scale_h = 2 H beta and the norm as its bonus, and the
+paper's clip is v_cap_h = H alone. The backward passes of other files differ in Q only: (4) and the
+second-order bonus are in `kernels.optimism`, sets of distributions in `kernels.tabular` and
+`kernels.ratio`, regressions in `kernels.linear`.
+
+Every backward pass is called as pass(problem, ..., tie_seed, v, policy, q, span). `problem` is a
+`Constants` of a `Problem`. tie_seed (uint64) breaks ties. It writes v (H+1, S), whose last row is
+given, policy (H, S), and q (S*A,), which ends as Q of the first step. A pair without triples does
+not exist: its q is -inf and it is never chosen. span = (first step, end step, first state, end
+state), the ends excluded, is the part to compute, so that threads can share the states of a step.
+"""
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_inline, njit_without_refcounts
+from upriver.kernels.compiled import njit_inline, njit_nogil, njit_without_refcounts
+
+
+class Problem(NamedTuple):
+    """What every backward pass of one task reads, the same in every episode."""
+
+    indptr: Any
+    """(S*A + 1,) the first row of each pair."""
+    successors: Any
+    """(n,) the next state of each triple."""
+    next_state_reward: Any
+    """(1|H, n) the reward that a triple adds to V_{h+1}(s'), or (1, 0) where there is none."""
+    low: Any
+    """The least value that Q is clipped to, before the maximum over actions."""
+    q_cap: Any
+    """(H,) the largest value that Q is clipped to."""
+    v_cap: Any
+    """(H,) the largest value that V is clipped to, after the maximum over actions."""
 
 
 @njit_inline
-def scramble(x):
-    """The splitmix64 finaliser: a random-looking 64-bit word for each word."""
+def mix_bits(x):
+    """Return the splitmix64 finaliser of a 64-bit number: one that looks random."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -17,8 +54,11 @@ def scramble(x):
 
 
 @njit_inline
-def argmax_random_ties(q, start, n_actions, word):
-    """Index of the largest of q[start : start + n_actions], uniform among exact ties."""
+def argmax_random_ties(q, start, n_actions, seed):
+    """Return the index of the largest of q[start : start + n_actions], uniform among exact ties.
+
+    Reservoir sampling: the k-th of the tied actions replaces the choice with probability 1 / k.
+    """
     best = q[start]
     arg = 0
     ties = np.uint64(1)
@@ -30,69 +70,78 @@ def argmax_random_ties(q, start, n_actions, word):
             ties = np.uint64(1)
         elif x == best:
             ties += np.uint64(1)
-            word = scramble(word)
-            if word % ties == np.uint64(0):
+            seed = mix_bits(seed)
+            if seed % ties == np.uint64(0):
                 arg = a
     return arg
 
 
 @njit_inline
-def settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q):
-    """Clip the Q of state s, play the largest, ties at random; a missing pair is never played."""
-    n_actions = q.shape[0] // policy.shape[1]
+def choose_action(problem, h, s, tie_seed, v, policy, q):
+    """Clip the Q of state s, and write its largest value into v and its action into policy."""
+    n_states = policy.shape[1]
+    n_actions = q.shape[0] // n_states
     start = s * n_actions
-    for g in range(start, start + n_actions):
-        q[g] = min(max(q[g], low), q_cap[h]) if indptr[g] < indptr[g + 1] else -np.inf
-    a = argmax_random_ties(q, start, n_actions, seed ^ np.uint64(h * policy.shape[1] + s))
+    for pair in range(start, start + n_actions):
+        if problem.indptr[pair] < problem.indptr[pair + 1]:
+            q[pair] = min(max(q[pair], problem.low), problem.q_cap[h])
+        else:
+            q[pair] = -np.inf
+    # every state and step has a seed of its own, whatever part of them a thread computes
+    a = argmax_random_ties(q, start, n_actions, tie_seed ^ np.uint64(h * n_states + s))
     policy[h, s] = a
-    v[h, s] = min(q[start + a], v_cap[h])
+    v[h, s] = min(q[start + a], problem.v_cap[h])
 
 
 @njit_inline
-def largest_group(indptr):
-    """U, the largest number of successors of a pair."""
+def max_successors(indptr):
+    """Return U, the largest number of successors of a pair."""
     most = 0
-    for g in range(indptr.shape[0] - 1):
-        most = max(most, indptr[g + 1] - indptr[g])
+    for pair in range(indptr.shape[0] - 1):
+        most = max(most, indptr[pair + 1] - indptr[pair])
     return most
 
 
-@partial(njit_without_refcounts, nogil=True)
-def sweep(
-    indptr, successors, pay, prob, reward, bonus, beta, scale, low, q_cap, v_cap, seed, v, policy,
-    q, span,
-):  # fmt: skip
-    """Q_h = clip(r + P V_{h+1} + beta scale_h * bonus, low, q_cap_h), V_h = min(max_a Q, v_cap_h).
+@njit_inline
+def read_next_values(problem, h, following, first, n, values):
+    """values[:n] = V_{h+1}(s') + the next-state reward of the n triples from row `first` on."""
+    for u in range(n):
+        values[u] = following[problem.successors[first + u]]
+    if problem.next_state_reward.shape[1] > 0:
+        extra = problem.next_state_reward[min(h, problem.next_state_reward.shape[0] - 1)]
+        for u in range(n):
+            values[u] += extra[first + u]
 
-    pay (1|H, n|0) is what a triple pays: where there is any, it is added to V_{h+1}(s'), here and
-    in all sweeps. prob (1|H, n), reward and bonus (1|H, S*A), scale, q_cap and v_cap (H,), seed
-    uint64 for ties. Writes v (H+1, S), whose last row is given, policy (H, S) and q (S*A,), which
-    ends as Q_1. A pair without triples does not exist: its q is -inf, and it is never played.
-    span = (first step, last step, first state, last state), the last ones left out, is the part to
-    write; here and in all sweeps.
+
+@njit_without_refcounts
+def backward_steps(problem, prob, reward, bonus, scale, tie_seed, v, policy, q, span):
+    """See `backward_pass`; without reference counts, which would cost more than the loops.
+
+    Not inlined: as a part of its caller, which counts references, it is a tenth slower.
     """
     # Rows are read with unsigned counters: a signed index is tested for wrap-around every time,
-    # which costs a third of the whole loop. And the largest action is found without branches: which
+    # which costs a third of the whole loop. The largest action is found without branches: which
     # one it is cannot be predicted, and each wrong guess costs as much as several triples.
+    indptr, successors = problem.indptr, problem.successors
     one, two, n_states = np.uint64(1), np.uint64(2), policy.shape[1]
     n_actions = q.shape[0] // n_states
-    paid = pay.shape[1] > 0
-    start, n_groups = span[2] * n_actions, np.uint64(span[3] * n_actions)
+    has_extra = problem.next_state_reward.shape[1] > 0
+    start, end = span[2] * n_actions, np.uint64(span[3] * n_actions)
     for h in range(span[1] - 1, span[0] - 1, -1):
         p = prob[min(h, prob.shape[0] - 1)]
-        y = pay[min(h, pay.shape[0] - 1)]
+        extra = problem.next_state_reward[min(h, problem.next_state_reward.shape[0] - 1)]
         r = reward[min(h, reward.shape[0] - 1)]
         b = bonus[min(h, bonus.shape[0] - 1)]
         following, values, actions = v[h + 1], v[h], policy[h]
-        scale_h, q_most, v_most = beta * scale[h], q_cap[h], v_cap[h]
+        scale_h, low, q_cap, v_cap = scale[h], problem.low, problem.q_cap[h], problem.v_cap[h]
         i = np.uint64(indptr[start])
-        g = np.uint64(start)
-        while g < n_groups:
-            stop = np.uint64(indptr[g + one])
+        pair = np.uint64(start)
+        while pair < end:
+            stop = np.uint64(indptr[pair + one])
             exists = i < stop
             expected = 0.0
-            while paid and i < stop:
-                expected += p[i] * (y[i] + following[np.uint32(successors[i])])
+            while has_extra and i < stop:
+                expected += p[i] * (extra[i] + following[np.uint32(successors[i])])
                 i += one
             while i + one < stop:  # two at a time: most sets of successors are small
                 expected += p[i] * following[np.uint32(successors[i])]
@@ -101,32 +150,41 @@ def sweep(
             if i < stop:
                 expected += p[i] * following[np.uint32(successors[i])]
                 i += one
-            x = r[g] + expected
-            if scale_h != 0.0:
-                x += scale_h * b[g]
-            q[g] = min(max(x, low), q_most) if exists else -np.inf
-            g += one
-        g = np.uint64(start)
+            x = r[pair] + expected
+            if scale_h != 0.0:  # a bonus that has no weight may be infinite
+                x += scale_h * b[pair]
+            q[pair] = min(max(x, low), q_cap) if exists else -np.inf
+            pair += one
+        pair = np.uint64(start)
         for s in range(span[2], span[3]):
-            best = q[g]
+            best = q[pair]
             arg = 0
             tied = False
             for a in range(1, n_actions):
-                x = q[g + np.uint64(a)]
+                x = q[pair + np.uint64(a)]
                 tied = (x == best) | (tied & (x < best))
                 arg = a if x > best else arg
                 best = x if x > best else best
-            g += np.uint64(n_actions)
+            pair += np.uint64(n_actions)
             if tied:
-                word = seed ^ np.uint64(h * n_states + s)
-                arg = argmax_random_ties(q, s * n_actions, n_actions, word)
+                seed = tie_seed ^ np.uint64(h * n_states + s)
+                arg = argmax_random_ties(q, s * n_actions, n_actions, seed)
             actions[s] = arg
-            values[s] = min(best, v_most)
+            values[s] = min(best, v_cap)
+
+
+@njit_nogil
+def backward_pass(problem, prob, reward, bonus, scale, tie_seed, v, policy, q, span):
+    """Q_h = clip(r + P V_{h+1} + scale_h bonus), V_h = clip(max_a Q_h); eq. (6) is one of these.
+
+    prob (1|H, n) need not sum to one; reward and bonus (1|H, S*A); scale (H,).
+    """
+    backward_steps(problem.values, prob, reward, bonus, scale, tie_seed, v, policy, q, span)
 
 
 @njit_without_refcounts
-def last_change(policy, previous):
-    """The last step at which two policies (H, S) differ, or -1."""
+def last_difference(policy, previous):
+    """Return the last step at which two policies (H, S) differ, or -1."""
     for h in range(policy.shape[0] - 1, -1, -1):
         for s in range(policy.shape[1]):
             if policy[h, s] != previous[h, s]:
@@ -134,40 +192,48 @@ def last_change(policy, previous):
     return -1
 
 
-@partial(njit_without_refcounts, nogil=True)
-def evaluate(indptr, successors, prob, reward, policy, previous, v, last, h, s, t):
-    """V^pi (H+1, S) in place, of the steps from `last` down to h and the states s to t, left out.
-
-    There `previous` becomes `policy`. False where an action does not exist; then v is void.
-    """
-    one = np.uint64(1)  # unsigned counters, as in `sweep`
+@njit_inline
+def evaluate_steps(rows, policy, previous, v, first_step, end_step, first_state, end_state):
+    """See `evaluate`."""
+    indptr, successors, one = rows.indptr, rows.successors, np.uint64(1)
     n_actions = (indptr.shape[0] - 1) // policy.shape[1]
-    for step in range(last, h - 1, -1):
-        p = prob[min(step, prob.shape[0] - 1)]
-        r = reward[min(step, reward.shape[0] - 1)]
-        following, values, played, before = v[step + 1], v[step], policy[step], previous[step]
-        for state in range(s, t):
-            a = played[state]
+    for h in range(end_step - 1, first_step - 1, -1):
+        p = rows.prob[min(h, rows.prob.shape[0] - 1)]
+        r = rows.expected_reward[min(h, rows.expected_reward.shape[0] - 1)]
+        following, values, chosen, before = v[h + 1], v[h], policy[h], previous[h]
+        for s in range(first_state, end_state):
+            a = chosen[s]
             if a < 0 or a >= n_actions:
                 return False
-            before[state] = a
-            g = np.uint64(state * n_actions + a)
-            i, stop = np.uint64(indptr[g]), np.uint64(indptr[g + one])
+            before[s] = a
+            pair = np.uint64(s * n_actions + a)
+            i, stop = np.uint64(indptr[pair]), np.uint64(indptr[pair + one])
             if i == stop:
                 return False
-            total = r[g]
+            total = r[pair]
             while i < stop:
                 total += p[i] * following[np.uint32(successors[i])]
                 i += one
-            values[state] = total
+            values[s] = total
     return True
 
 
+@njit_nogil
+def evaluate(environment, policy, previous, v, span):
+    """Write V^pi = r + P V^pi of a policy (H, S) into the part `span` of v (H+1, S).
+
+    environment: a `Constants` of an `episodes.Environment`. There `previous` becomes `policy`.
+    Returns False where an action does not exist; then v is void.
+    """
+    return evaluate_steps(
+        environment.values, policy, previous, v, span[0], span[1], span[2], span[3]
+    )
+
+
 @njit_without_refcounts
-def evaluate_mixed(indptr, successors, prob, reward, mixture, v):
-    """V^pi (H+1, S) in place of a randomised policy: mixture (1|H, S*A) of probabilities."""
-    horizon = v.shape[0] - 1
-    n_states = v.shape[1]
+def evaluate_random_policy(indptr, successors, prob, reward, mixture, v):
+    """Write V^pi (H+1, S) of a randomised policy, mixture (1|H, S*A) of action probabilities."""
+    horizon, n_states = v.shape[0] - 1, v.shape[1]
     n_actions = (indptr.shape[0] - 1) // n_states
     for h in range(horizon - 1, -1, -1):
         p = prob[min(h, prob.shape[0] - 1)]
@@ -175,167 +241,10 @@ def evaluate_mixed(indptr, successors, prob, reward, mixture, v):
         m = mixture[min(h, mixture.shape[0] - 1)]
         for s in range(n_states):
             total = 0.0
-            for g in range(s * n_actions, (s + 1) * n_actions):
-                if m[g] > 0.0:
-                    expected = r[g]
-                    for i in range(indptr[g], indptr[g + 1]):
+            for pair in range(s * n_actions, (s + 1) * n_actions):
+                if m[pair] > 0.0:  # an action that is never played need not exist
+                    expected = r[pair]
+                    for i in range(indptr[pair], indptr[pair + 1]):
                         expected += p[i] * v[h + 1, successors[i]]
-                    total += m[g] * expected
+                    total += m[pair] * expected
             v[h, s] = total
-
-
-@njit_inline
-def pick(weights, start, stop, u):
-    """The first i in [start, stop) where the running sum of weights exceeds u; the last if none."""
-    total = 0.0
-    for i in range(start, stop - 1):
-        total += weights[i]
-        if u < total:
-            return i
-    return stop - 1
-
-
-@njit_inline
-def rollout(
-    indptr, successors, prob, reward, pay, starts, start_prob, policy, uniforms, states, actions,
-    rewards,
-):  # fmt: skip
-    """One episode by inverse transform: uniforms (H+1,), the first one draws the start.
-
-    reward (1|H, S*A) and pay (1|H, n|0), see `sweep`. Writes states (H+1,), actions (H,),
-    rewards (H,) and returns the sum of the rewards.
-    """
-    horizon, n_states = policy.shape
-    n_actions = (indptr.shape[0] - 1) // n_states
-    total = 0.0
-    s = starts[pick(start_prob, np.int64(0), starts.shape[0], uniforms[0])]
-    for h in range(horizon):
-        a = policy[h, s]
-        g = s * n_actions + a
-        states[h] = s
-        actions[h] = a
-        rewards[h] = reward[min(h, reward.shape[0] - 1), g]
-        p = prob[min(h, prob.shape[0] - 1)]
-        i = pick(p, indptr[g], indptr[g + 1], uniforms[h + 1])
-        if pay.shape[1] > 0:
-            rewards[h] += pay[min(h, pay.shape[0] - 1), i]
-        total += rewards[h]
-        s = successors[i]
-    states[horizon] = s
-    return total
-
-
-@njit_without_refcounts
-def play(
-    indptr, successors, prob, expected, reward, pay, starts, start_prob, best, last, uniforms,
-    figures, v, k, row, policy, previous, states, actions, rewards,
-):  # fmt: skip
-    """Episode k: `evaluate`, with the expected reward, then `rollout`, with what is paid.
-
-    figures[:, k] gets the return with last (S,), the value of the end, and of where it began the
-    value of the policy and best (S,), the optimum. uniforms and states (m, H+1), actions and
-    rewards (m, H): `row` is for this episode. Where an action does not exist nothing is played, and
-    it returns False.
-    """
-    changed = last_change(policy, previous)
-    if not evaluate(
-        indptr, successors, prob, expected, policy, previous, v, changed, 0, 0, policy.shape[1]
-    ):
-        return False
-    total = rollout(
-        indptr, successors, prob, reward, pay, starts, start_prob, policy,
-        uniforms[row], states[row], actions[row], rewards[row],
-    )  # fmt: skip
-    first = states[row, 0]
-    figures[0, k] = total + last[states[row, states.shape[1] - 1]]
-    figures[1, k] = v[0, first]
-    figures[2, k] = best[first]
-    return True
-
-
-@njit_without_refcounts
-def stream(
-    indptr, successors, prob, reward, pay, starts, start_prob, mixture, n_actions, restart,
-    uniforms, state, states, actions, rewards,
-):  # fmt: skip
-    """Steps from `state` on until a restart or the end of uniforms (T, 3); (steps, where it is).
-
-    The columns of uniforms draw the action from mixture (S*A,), the successor, and with chance
-    `restart` a new start. prob (n,), reward (S*A,), pay (n|0,), see `sweep`; writes states (T+1,),
-    actions and rewards (T,).
-    """
-    s = state
-    states[0] = s
-    for t in range(uniforms.shape[0]):
-        a = pick(mixture, s * n_actions, (s + 1) * n_actions, uniforms[t, 0])
-        actions[t] = a - s * n_actions
-        rewards[t] = reward[a]
-        i = pick(prob, indptr[a], indptr[a + 1], uniforms[t, 1])
-        if pay.shape[0] > 0:
-            rewards[t] += pay[i]
-        s = successors[i]
-        states[t + 1] = s
-        if uniforms[t, 2] < restart:
-            u = uniforms[t, 2] / restart
-            return t + 1, starts[pick(start_prob, np.int64(0), starts.shape[0], u)]
-    return uniforms.shape[0], s
-
-
-@njit_inline
-def row_of(indptr, successors, g, target):
-    """The row of the triple that leads from group g to state `target`, or -1."""
-    low, high = indptr[g], indptr[g + 1]
-    while low < high:  # successors are sorted within a group
-        middle = (low + high) // 2
-        if successors[middle] < target:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < indptr[g + 1] and successors[low] == target else -1
-
-
-@njit_without_refcounts
-def count(indptr, successors, n_actions, states, actions, counts, touched):
-    """Add an episode to counts (1|H, n); touched (H,) gets the group of each step.
-
-    Returns the first step whose transition is outside the declared support, or -1.
-    """
-    for h in range(actions.shape[0]):
-        g = states[h] * n_actions + actions[h]
-        row = row_of(indptr, successors, g, states[h + 1])
-        if row < 0:
-            return h
-        counts[min(h, counts.shape[0] - 1), row] += 1.0
-        touched[h] = g
-    return -1
-
-
-@njit_without_refcounts
-def check_episode(states, actions, rewards, n_states, n_actions, indptr):
-    """3 h + (0, 1, 2) for the first step h whose state, action or reward cannot be; else -1."""
-    for h in range(states.shape[0]):
-        if states[h] < 0 or states[h] >= n_states:
-            return 3 * h
-        if h == actions.shape[0]:
-            break
-        if actions[h] < 0 or actions[h] >= n_actions:
-            return 3 * h + 1
-        g = states[h] * n_actions + actions[h]
-        if indptr[g] == indptr[g + 1]:
-            return 3 * h + 1
-        if not np.isfinite(rewards[h]):
-            return 3 * h + 2
-    return -1
-
-
-@njit_without_refcounts
-def rollout_batch(
-    indptr, successors, prob, reward, pay, starts, start_prob, policy, uniforms, states, actions,
-    rewards,
-):  # fmt: skip
-    """One episode per row of uniforms (n, H+1); states (n, H+1), actions and rewards (n, H)."""
-    for i in range(uniforms.shape[0]):
-        rollout(
-            indptr, successors, prob, reward, pay, starts, start_prob, policy, uniforms[i],
-            states[i], actions[i], rewards[i],
-        )  # fmt: skip

@@ -1,16 +1,24 @@
-"""Backward induction over likelihood-ratio sets: distributions within a Kullback-Leibler ball."""
+"""Backward induction over likelihood-ratio sets: distributions within a Kullback-Leibler ball.
+
+The set of a pair holds every distribution q whose Kullback-Leibler divergence KL(p || q) from the
+frequencies p is at most a radius. Arguments that all backward passes share are explained in
+`kernels.planning`.
+"""
 
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached, njit_inline, njit_nogil
-from upriver.kernels.planning import largest_group, settle
+from upriver.kernels.planning import choose_action, max_successors, read_next_values
 
 ROOT_STEPS = 60
 
 
 @njit_inline
-def dual(values, p, n, top, gap):
-    """(f, f') at nu = top + gap of f(nu) = sum p log(nu - V) + log sum p / (nu - V), p > 0."""
+def evaluate_dual(values, p, n, top, gap):
+    """Return f and its derivative at nu = top + gap, over successors with p > 0, of
+
+    f(nu) = sum_u p_u log(nu - V_u) + log sum_u p_u / (nu - V_u).
+    """
     logs = 0.0
     first = 0.0
     second = 0.0
@@ -24,12 +32,12 @@ def dual(values, p, n, top, gap):
 
 
 @njit_cached
-def largest_in_kl_ball(values, p, n, size):
-    """max of q . values over distributions q on n successors with KL(p || q) <= size.
+def maximize_in_kl_ball(values, p, n, radius):
+    """Return the maximum of q . values over distributions q with KL(p || q) <= radius.
 
-    On the edge q_u is proportional to p_u / (nu - V_u), f(nu) = size (Filippi, Cappe and Garivier,
-    2010). Where the best successor has p = 0 and f is below `size` even there, it takes the mass
-    that is left.
+    values and p (n,). On the boundary q_u is proportional to p_u / (nu - V_u), where f(nu) = radius
+    (Filippi, Cappe and Garivier 2010), f the dual function above. Where the best successor has
+    p = 0 and f(top) is below the radius, it takes the mass that is left over, `free`.
     """
     top = -np.inf
     seen = -np.inf
@@ -41,33 +49,33 @@ def largest_in_kl_ball(values, p, n, size):
             seen = max(seen, values[u])
         bottom = min(bottom, values[u])
         mean += p[u] * values[u]
-    if top == bottom or size <= 0.0:
+    if top == bottom or radius <= 0.0:
         return mean
-    if size == np.inf or mean >= top:
+    if radius == np.inf or mean >= top:
         return top
     gap = 0.0
     free = 0.0
     f = np.inf
     if seen < top:
-        f, _ = dual(values, p, n, top, 0.0)
-        free = 1.0 - np.exp(f - size)
-    if f > size:
+        f, _ = evaluate_dual(values, p, n, top, 0.0)
+        free = 1.0 - np.exp(f - radius)
+    if f > radius:
         # f falls from infinity to 0 and is convex: from a point left of the root Newton's steps
         # stay left of it. Such a point is found by shrinking the gap.
         free = 0.0
         gap = top - bottom
-        f, slope = dual(values, p, n, top, gap)
-        while f < size:
+        f, slope = evaluate_dual(values, p, n, top, gap)
+        while f < radius:
             gap *= 0.1
-            if gap < 1e-300:  # all but nothing of the mass is on the top
+            if gap < 1e-300:  # nearly all of the mass is on the best successor
                 return top
-            f, slope = dual(values, p, n, top, gap)
+            f, slope = evaluate_dual(values, p, n, top, gap)
         for _ in range(ROOT_STEPS):
-            if f <= size or slope >= 0.0:
+            if f <= radius or slope >= 0.0:
                 break
-            step = (size - f) / slope
+            step = (radius - f) / slope
             gap += step
-            f, slope = dual(values, p, n, top, gap)
+            f, slope = evaluate_dual(values, p, n, top, gap)
             if step <= 1e-12 * gap:
                 break
     total = 0.0
@@ -81,27 +89,25 @@ def largest_in_kl_ball(values, p, n, size):
 
 
 @njit_nogil
-def sweep_kl(
-    indptr, successors, pay, prob, reward, size, low, q_cap, v_cap, seed, v, policy, q, span
-):
-    """Q_h = clip(r + max of q V_{h+1} over KL(prob || q) <= size), size (1|H, S*A).
+def backward_pass_kl(problem, prob, reward, radius, tie_seed, v, policy, q, span):
+    """Q_h = clip(r + max of q V_{h+1} over KL(prob || q) <= radius), V_h = clip(max_a Q_h).
 
-    q is a distribution over the successors of (s, a). The rest is as in `planning.sweep`.
+    q is a distribution over the successors of (s, a). prob (1|H, n), reward and radius (1|H, S*A).
     """
+    rows = problem.values
+    indptr = rows.indptr
     n_actions = q.shape[0] // policy.shape[1]
-    values = np.empty(largest_group(indptr))
+    values = np.empty(max_successors(indptr))
     for h in range(span[1] - 1, span[0] - 1, -1):
         p = prob[min(h, prob.shape[0] - 1)]
         r = reward[min(h, reward.shape[0] - 1)]
-        room = size[min(h, size.shape[0] - 1)]
+        radius_h = radius[min(h, radius.shape[0] - 1)]
         for s in range(span[2], span[3]):
-            for g in range(s * n_actions, (s + 1) * n_actions):
-                first = indptr[g]
-                n = indptr[g + 1] - first
-                for u in range(n):
-                    values[u] = v[h + 1, successors[first + u]]
-                    if pay.shape[1] > 0:
-                        values[u] += pay[min(h, pay.shape[0] - 1), first + u]
+            for pair in range(s * n_actions, (s + 1) * n_actions):
+                first = indptr[pair]
+                n = indptr[pair + 1] - first
                 if n > 0:
-                    q[g] = r[g] + largest_in_kl_ball(values, p[first : first + n], n, room[g])
-            settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)
+                    read_next_values(rows, h, v[h + 1], first, n, values)
+                    best = maximize_in_kl_ball(values, p[first : first + n], n, radius_h[pair])
+                    q[pair] = r[pair] + best
+            choose_action(rows, h, s, tie_seed, v, policy, q)

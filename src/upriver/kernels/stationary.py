@@ -1,32 +1,66 @@
-"""Sweeps for policies that never end: Bellman backups of relative values, and chains of one policy.
+"""Passes for infinite horizons: Bellman backups of relative values, and the chain of one policy.
 
-Values are relative: only their differences matter, so that they stay small and rounding does too.
+Values are relative: only their differences matter, so that they, and rounding errors, stay small.
+The backup is u = max_a (r + discount P w), and w and u are (S,).
 """
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached, njit_without_refcounts
 
 CLOSED = 1e-13
-"""Leaving a set of states more rarely in a step counts as never; rounding is not far below."""
+"""Leaving a set of states with a smaller probability in a step counts as never; rounding is not far
+below."""
+KEEP = 1e-14
+"""A policy keeps its action where that is worse by at most this much, relative to the value, so
+that rounding does not make policies cycle."""
+
+
+class Rows(NamedTuple):
+    """The triples of a stationary model: those of pair (s, a) are rows indptr[pair] and on."""
+
+    indptr: Any
+    """(S*A + 1,) the first row of each pair."""
+    successors: Any
+    """(n,) the next state of each triple."""
+    prob: Any
+    """(n,) the probability of each triple."""
+    reward: Any
+    """(S*A,) the mean reward of each pair."""
+    n_states: Any
+
+
+class Chain(NamedTuple):
+    """The Markov chain of a policy, packed without gaps: steps of s are start[s] to start[s+1]."""
+
+    start: Any
+    """(S + 1,)"""
+    successors: Any
+    """(m,) the next state of each possible step."""
+    prob: Any
+    """(m,) its probability."""
+    reward: Any
+    """(S,) the mean reward of each state."""
 
 
 @njit_without_refcounts
-def improve(indptr, successors, prob, reward, discount, q, w, u, policy):
-    """u = max_a (r + discount * P w) and its argmax; returns the least and largest u - w.
+def improve_policy(rows, discount, q, w, u, policy):
+    """u = max_a (r + discount P w) and its argmax; returns the least and largest u - w.
 
-    prob (n,), reward (S*A,), w and u (S,), q (S*A,) is scratch; policy (S,) keeps its action where
-    that is as good, so that rounding does not make policies cycle. Pairs without triples do not
-    exist.
+    q (S*A,) is scratch. policy (S,) keeps its action where that is as good. Pairs without triples
+    do not exist.
     """
-    # Unsigned counters, two triples at a time and no branches, as in `planning.sweep`.
-    one, two, n_groups = np.uint64(1), np.uint64(2), np.uint64(reward.shape[0])
+    # Unsigned counters, two triples at a time and no branches, as in `planning.backward_pass`.
+    indptr, successors, prob, reward = rows.indptr, rows.successors, rows.prob, rows.reward
+    one, two, n_pairs = np.uint64(1), np.uint64(2), np.uint64(reward.shape[0])
     n_states = w.shape[0]
     n_actions = reward.shape[0] // n_states
     i = np.uint64(0)
-    g = np.uint64(0)
-    while g < n_groups:
-        stop = np.uint64(indptr[g + one])
+    pair = np.uint64(0)
+    while pair < n_pairs:
+        stop = np.uint64(indptr[pair + one])
         exists = i < stop
         expected = 0.0
         while i + one < stop:
@@ -36,21 +70,21 @@ def improve(indptr, successors, prob, reward, discount, q, w, u, policy):
         if i < stop:
             expected += prob[i] * w[np.uint32(successors[i])]
             i += one
-        q[g] = reward[g] + discount * expected if exists else -np.inf
-        g += one
+        q[pair] = reward[pair] + discount * expected if exists else -np.inf
+        pair += one
     low, high = np.inf, -np.inf
-    g = np.uint64(0)
+    pair = np.uint64(0)
     for s in range(n_states):
-        best = q[g]
+        best = q[pair]
         arg = 0
-        kept = q[g + np.uint64(policy[s])]
+        current = q[pair + np.uint64(policy[s])]
         for a in range(1, n_actions):
-            x = q[g + np.uint64(a)]
+            x = q[pair + np.uint64(a)]
             arg = a if x > best else arg
             best = x if x > best else best
-        g += np.uint64(n_actions)
+        pair += np.uint64(n_actions)
         u[s] = best
-        policy[s] = arg if kept < best - 1e-14 * (1.0 + abs(best)) else policy[s]
+        policy[s] = arg if current < best - KEEP * (1.0 + abs(best)) else policy[s]
         change = best - w[s]
         low = min(low, change)
         high = max(high, change)
@@ -58,53 +92,51 @@ def improve(indptr, successors, prob, reward, discount, q, w, u, policy):
 
 
 @njit_without_refcounts
-def follow(indptr, successors, prob, reward, policy, followed, start, to, weight, pay):
-    """The chain of a policy (S,): start (S+1,), to and weight (m,), pay (S,), packed tightly.
+def extract_chain(rows, policy, previous, chain):
+    """Write the `Chain` of a policy (S,), where `previous` (S,), the policy before it, differs.
 
-    followed (S,): the policy whose chain is there already, -1 where there is none; it becomes
-    `policy`. What stays where it is is not written again.
+    previous is -1 where there is no chain yet, and becomes `policy`.
     """
-    one = np.uint64(1)
-    n_states = policy.shape[0]
-    n_actions = reward.shape[0] // n_states
+    indptr, start, one, n_states = rows.indptr, chain.start, np.uint64(1), policy.shape[0]
+    n_actions = rows.reward.shape[0] // n_states
     place = np.uint64(0)
     for s in range(n_states):
-        g = np.uint64(s * n_actions + policy[s])
-        i, stop = np.uint64(indptr[g]), np.uint64(indptr[g + one])
-        if policy[s] == followed[s] and np.uint64(start[s]) == place:
+        pair = np.uint64(s * n_actions + policy[s])
+        i, stop = np.uint64(indptr[pair]), np.uint64(indptr[pair + one])
+        if policy[s] == previous[s] and np.uint64(start[s]) == place:
             place += stop - i
             continue
-        followed[s] = policy[s]
+        previous[s] = policy[s]
         start[s] = place
-        pay[s] = reward[g]
+        chain.reward[s] = rows.reward[pair]
         while i < stop:
-            to[place] = successors[i]
-            weight[place] = prob[i]
+            chain.successors[place] = rows.successors[i]
+            chain.prob[place] = rows.prob[i]
             place += one
             i += one
     start[n_states] = place
 
 
 @njit_cached
-def advance(start, to, weight, pay, discount, lazy, enough, most, w, u):
-    """Up to `most` times w <- w + (1 - lazy) * (pay + discount * P w - w), and at last less w[0].
+def iterate_chain(chain, discount, damping, enough, max_steps, w, u):
+    """Repeat w <- w + (1 - damping) (r + discount P w - w) on a chain, and subtract w[0] at last.
 
-    Stops when the largest change is within `enough` of the least. Uses u (S,); returns how often.
+    Stops after max_steps, or when the largest change is within `enough` of the least. Both w and u
+    get the result. Returns the number of steps.
     """
-    one = np.uint64(1)
-    n_states = w.shape[0]
-    done = 0
-    while done < most:
+    start, successors, prob, reward = chain.start, chain.successors, chain.prob, chain.reward
+    one, n_states, done = np.uint64(1), w.shape[0], 0
+    while done < max_steps:
         low, high = np.inf, -np.inf
         i = np.uint64(0)
         for s in range(n_states):
             stop = np.uint64(start[s + 1])
             expected = 0.0
             while i < stop:
-                expected += weight[i] * w[np.uint32(to[i])]
+                expected += prob[i] * w[np.uint32(successors[i])]
                 i += one
-            change = pay[s] + discount * expected - w[s]
-            u[s] = w[s] + (1.0 - lazy) * change
+            change = reward[s] + discount * expected - w[s]
+            u[s] = w[s] + (1.0 - damping) * change
             low = min(low, change)
             high = max(high, change)
         w, u = u, w
@@ -118,12 +150,12 @@ def advance(start, to, weight, pay, discount, lazy, enough, most, w, u):
 
 
 @njit_cached
-def furthest(indptr, successors, n_actions, enough):
-    """max |s' - s| over the triples, or the first that is more than `enough`."""
+def max_reach(indptr, successors, n_actions, enough):
+    """Return max |s' - s| over the triples, or the first that is more than `enough`."""
     far = 0
-    for g in range(indptr.shape[0] - 1):
-        s = g // n_actions
-        for i in range(indptr[g], indptr[g + 1]):
+    for pair in range(indptr.shape[0] - 1):
+        s = pair // n_actions
+        for i in range(indptr[pair], indptr[pair + 1]):
             far = max(far, abs(np.int64(successors[i]) - s))
         if far > enough:
             break
@@ -131,15 +163,16 @@ def furthest(indptr, successors, n_actions, enough):
 
 
 @njit_cached
-def eliminate(start, to, weight, discount, reach, c, x, band):
-    """x = c - gain + discount * P x of a chain, by censoring one state after the other.
+def solve_chain(chain, discount, reach, c, x, band):
+    """Solve x = c - gain + discount P x of a chain, by eliminating one state after the other.
 
-    Grassmann, Taksar and Heyman's elimination: what leaves a state is summed and never found as
-    1 - (what stays), so nothing cancels, however slowly the chain mixes. reach: the furthest a step
-    leads. c (S,) is used up, x (S,) is written, band (S, 2 reach + 1) is scratch. With a discount
-    the gain is 0. Without one x is 0 at one recurrent state; returns False where there are two
-    recurrent classes, which have no gain in common.
+    The elimination of Grassmann, Taksar and Heyman (1985): the probability of leaving a state is a
+    sum, never 1 - (that of staying), so nothing cancels, however slowly the chain mixes. reach: the
+    largest |s' - s| of a step. c (S,) is overwritten, x (S,) is written, band (S, 2 reach + 1) is
+    scratch. With a discount the gain is 0. Without one x is 0 at one recurrent state; returns False
+    where there are two recurrent classes, which have no common gain.
     """
+    start, to, weight = chain.start, chain.successors, chain.prob
     n_states = c.shape[0]
     lowest = np.empty(n_states, np.int64)
     out = np.empty(n_states)
@@ -196,11 +229,11 @@ def eliminate(start, to, weight, discount, reach, c, x, band):
 
 
 @njit_cached
-def leave(indptr, successors, n_actions, label, allowed, alive):
-    """Forbid pairs that may leave their class or meet a dead state; kill states without a pair.
+def prune_pairs(indptr, successors, n_actions, label, allowed, alive):
+    """Remove pairs that may leave their component or reach a removed state, and states without one.
 
-    label (S,), allowed (S*A,) and alive (S,) of booleans, changed in place until nothing changes.
-    Returns whether anything did.
+    label (S,) is the component of each state; allowed (S*A,) and alive (S,) of booleans are changed
+    in place until nothing changes. Returns whether anything did.
     """
     n_states = label.shape[0]
     changed = False
@@ -213,16 +246,16 @@ def leave(indptr, successors, n_actions, label, allowed, alive):
             if not alive[s]:
                 continue
             left = 0
-            for g in range(s * n_actions, (s + 1) * n_actions):
-                if not allowed[g]:
+            for pair in range(s * n_actions, (s + 1) * n_actions):
+                if not allowed[pair]:
                     continue
-                for i in range(indptr[g], indptr[g + 1]):
+                for i in range(indptr[pair], indptr[pair + 1]):
                     t = successors[i]
                     if not alive[t] or label[t] != label[s]:
-                        allowed[g] = False
+                        allowed[pair] = False
                         again = True
                         break
-                if allowed[g]:
+                if allowed[pair]:
                     left += 1
             if left == 0:
                 alive[s] = False

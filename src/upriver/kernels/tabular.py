@@ -1,44 +1,76 @@
-"""Counting visits, and backward induction with what counts alone can promise."""
+"""Counts of visits, and backward passes whose optimism comes from counts alone.
+
+UCRL2 takes the best distribution within an L1 distance of the frequencies (Jaksch, Ortner and Auer
+2010); UCBVI adds Hoeffding's or Bernstein's bonus (Azar, Osband and Munos 2017). Arguments that all
+backward passes share are explained in `kernels.planning`.
+"""
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached, njit_nogil
-from upriver.kernels.planning import count, settle
+from upriver.kernels.episodes import count_transitions
+from upriver.kernels.planning import choose_action, max_successors, read_next_values
 
 
 @njit_cached
-def absorb(indptr, successors, n_actions, states, actions, counts, visits, prob, touched):
-    """Add an episode to counts (1, n) and visits (S*A,), and bring the frequencies up to date.
+def update_frequencies(
+    indptr, successors, n_actions, states, actions, counts, visits, prob, visited
+):
+    """Add an episode to counts (1, n) and visits (S*A,), and update prob (1, n), their quotient.
 
-    prob (1, n) is counts / visits; only the pairs of the episode are computed again. touched (H,)
-    is scratch. Returns the first step outside the declared support, or -1.
+    Only the pairs of the episode are computed again. visited (H,) is scratch. Returns the first
+    step outside the declared support, or -1.
     """
-    bad = count(indptr, successors, n_actions, states, actions, counts, touched)
+    bad = count_transitions(indptr, successors, n_actions, states, actions, counts, visited)
     if bad >= 0:
         return bad
-    for g in touched:
-        visits[g] += 1.0
-    for g in touched:
-        for i in range(indptr[g], indptr[g + 1]):
-            prob[0, i] = counts[0, i] / visits[g]
+    for pair in visited:
+        visits[pair] += 1.0
+    for pair in visited:
+        for i in range(indptr[pair], indptr[pair + 1]):
+            prob[0, i] = counts[0, i] / visits[pair]
     return -1
 
 
 @njit_cached
-def until_doubled(pairs, visits):
-    """The first k with a pair as often in pairs[:k] as max(1, visits) says, or all."""
+def steps_until_doubled(pairs, visits):
+    """Return the first k such that pairs[:k] has a pair max(1, visits) times, or all steps."""
     new = np.zeros(visits.shape[0])
     for k in range(pairs.shape[0]):
-        g = pairs[k]
-        new[g] += 1.0
-        if new[g] >= max(visits[g], 1.0):
+        pair = pairs[k]
+        new[pair] += 1.0
+        if new[pair] >= max(visits[pair], 1.0):
             return k + 1
     return pairs.shape[0]
 
 
 @njit_cached
-def largest_in_l1_ball(values, p, first, order, n, radius):
-    """max of p' . values over distributions p' with ||p' - p||_1 <= radius.
+def normalize_pairs(indptr, weights, prob):
+    """prob (1, n) = weights (n,) over their sum in each pair; uniform where the sum is 0."""
+    for pair in range(indptr.shape[0] - 1):
+        total, n = 0.0, indptr[pair + 1] - indptr[pair]
+        for i in range(indptr[pair], indptr[pair + 1]):
+            total += weights[i]
+        for i in range(indptr[pair], indptr[pair + 1]):
+            prob[0, i] = weights[i] / total if total > 0.0 else 1.0 / n
+
+
+@njit_cached
+def rank_values(values, n, order):
+    """order[:n] such that values[order] ascends; an insertion sort, since n is small."""
+    for i in range(n):
+        j = i
+        while j > 0 and values[order[j - 1]] > values[i]:
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = i
+
+
+@njit_cached
+def maximize_in_l1_ball(values, p, first, order, n, radius):
+    """Return the maximum of q . values over distributions q with ||q - p||_1 <= radius.
 
     Half the radius of mass goes to the best successor and is taken from the worst ones first.
     values (n,); p sums to one over its n entries from `first` on; order (n,) ranks the successors,
@@ -53,131 +85,113 @@ def largest_in_l1_ball(values, p, first, order, n, radius):
         if left <= 0.0:
             break
         u = order[i]
-        moved = min(left, p[first + u])
-        expected += moved * (values[best] - values[u])
-        left -= moved
+        mass = min(left, p[first + u])
+        expected += mass * (values[best] - values[u])
+        left -= mass
     return expected
 
 
-@njit_cached
-def rank(values, n, order):
-    """order[:n] such that values[order] ascends; an insertion sort, since n is small."""
-    for i in range(n):
-        j = i
-        while j > 0 and values[order[j - 1]] > values[i]:
-            order[j] = order[j - 1]
-            j -= 1
-        order[j] = i
-
-
 @njit_nogil
-def sweep_l1(
-    indptr, successors, pay, prob, reward, radius, low, q_cap, v_cap, seed, v, policy, q, span
-):
-    """Q_h = clip(r + max of p V_{h+1} over ||p - prob||_1 <= radius), V_h = min(max_a Q_h, v_cap).
+def backward_pass_l1(problem, prob, reward, radius, tie_seed, v, policy, q, span):
+    """Q_h = clip(r + max of p V_{h+1} over ||p - prob||_1 <= radius), V_h = clip(max_a Q_h).
 
     p is a distribution over the successors of (s, a). prob (1|H, n) sums to one in each pair,
-    radius (1|H, S*A); a radius of 2 or more allows every distribution. The rest is as in
-    `planning.sweep`: reward (1|H, S*A), q_cap and v_cap (H,), seed uint64; writes v (H+1, S),
-    policy (H, S) and q (S*A,), which ends as Q_1.
+    reward and radius (1|H, S*A); a radius of 2 or more allows every distribution.
     """
-    n_states = policy.shape[1]
+    rows = problem.values
+    indptr, n_states = rows.indptr, policy.shape[1]
     n_actions = q.shape[0] // n_states
-    values = np.empty(n_states)
-    order = np.empty(n_states, np.int64)
+    most = max_successors(indptr)
+    values, order = np.empty(most), np.empty(most, np.int64)
+    # where V_{h+1} is all that counts, one order of the states serves all pairs that reach each
+    plain = rows.next_state_reward.shape[1] == 0
     overall = order
-    anywhere = False
-    for g in range(indptr.shape[0] - 1):
-        anywhere = anywhere or indptr[g + 1] - indptr[g] == n_states
-    paid = pay.shape[1] > 0
-    anywhere = anywhere and not paid
     for h in range(span[1] - 1, span[0] - 1, -1):
         p = prob[min(h, prob.shape[0] - 1)]
         r = reward[min(h, reward.shape[0] - 1)]
-        size = radius[min(h, radius.shape[0] - 1)]
+        radius_h = radius[min(h, radius.shape[0] - 1)]
         following = v[h + 1]
-        if anywhere:  # one order serves all pairs that may reach every state
+        if plain and most == n_states:
             overall = np.argsort(following)
         for s in range(span[2], span[3]):
-            for g in range(s * n_actions, (s + 1) * n_actions):
-                first = indptr[g]
-                n = indptr[g + 1] - first
+            for pair in range(s * n_actions, (s + 1) * n_actions):
+                first = indptr[pair]
+                n = indptr[pair + 1] - first
                 if n == 0:
                     continue
-                if n == n_states and not paid:
-                    best = largest_in_l1_ball(following, p, first, overall, n, size[g])
+                if plain and n == n_states:
+                    best = maximize_in_l1_ball(following, p, first, overall, n, radius_h[pair])
                 else:
-                    for u in range(n):
-                        values[u] = following[successors[first + u]]
-                        if paid:
-                            values[u] += pay[min(h, pay.shape[0] - 1), first + u]
-                    rank(values, n, order)
-                    best = largest_in_l1_ball(values, p, first, order, n, size[g])
-                q[g] = r[g] + best
-            settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)
+                    read_next_values(rows, h, following, first, n, values)
+                    rank_values(values, n, order)
+                    best = maximize_in_l1_ball(values, p, first, order, n, radius_h[pair])
+                q[pair] = r[pair] + best
+            choose_action(rows, h, s, tie_seed, v, policy, q)
+
+
+class CountBonus(NamedTuple):
+    """The terms of the bonus of `backward_pass_counts`."""
+
+    visits: Any
+    """(S*A,) N, the visits of each pair."""
+    hoeffding: Any
+    """(H,) what is divided by sqrt(N)."""
+    variance: Any
+    """The factor of Var_P V / N under the root."""
+    linear: Any
+    """(H,) what is divided by N."""
+    next_doubt: Any
+    """(1|H, S) D, a squared bonus of the next state, read at the step of (s, a)."""
+    next_value_range: Any
+    """(H,) the range of V_{h+1}."""
+    optimistic: Any
+    """Whether a pair without visits has a bonus."""
 
 
 @njit_nogil
-def sweep_visits(
-    indptr, successors, pay, prob, reward, doubt, visits, variance, optimistic, flat, linear, ahead,
-    low, q_cap, v_cap, seed, v, policy, q, span,
-):  # fmt: skip
-    """Q_h = r + P V + flat_h / sqrt(n) + sqrt(variance Var_P V / n) + linear_h / n + sqrt(P D / n).
+def backward_pass_counts(problem, prob, reward, bonus, tie_seed, v, policy, q, span):
+    """Q_h = r + P V + hoeffding_h / sqrt(N) + sqrt(variance Var_P V / N) + linear_h / N
+    + sqrt(P D / N), clipped.
 
-    n = visits (S*A,); flat and linear (H,); variance a number; D = doubt (1|H, S) belongs to the
-    next state, and is read at the step of (s, a). A pair with one successor has no bonus: there is
-    nothing to learn. Where n = 0 and `optimistic`, the largest next value stands for P V, and the
-    bonus is that of one visit with the largest variance, ahead_h^2 / 4; else n = 0 has no bonus.
-    The rest is as in `planning.sweep`.
+    bonus: a `CountBonus`. A pair with one successor has no bonus: there is nothing to learn. Where
+    N = 0 and the bonus is optimistic, the largest next value stands for P V, and the bonus is that
+    of one visit with the largest variance, range^2 / 4; otherwise N = 0 has no bonus.
     """
+    rows = problem.values
+    indptr, successors = rows.indptr, rows.successors
     n_actions = q.shape[0] // policy.shape[1]
+    values = np.empty(max_successors(indptr))
     for h in range(span[1] - 1, span[0] - 1, -1):
         p = prob[min(h, prob.shape[0] - 1)]
         r = reward[min(h, reward.shape[0] - 1)]
-        d = doubt[min(h, doubt.shape[0] - 1)]
-        following = v[h + 1]
+        doubt = bonus.next_doubt[min(h, bonus.next_doubt.shape[0] - 1)]
         for s in range(span[2], span[3]):
-            for g in range(s * n_actions, (s + 1) * n_actions):
-                n = visits[g]
-                mean = 0.0
-                square = 0.0
-                doubts = 0.0
-                top = 0.0
-                most = 0.0
-                for i in range(indptr[g], indptr[g + 1]):
-                    x = following[successors[i]]
-                    if pay.shape[1] > 0:
-                        x += pay[min(h, pay.shape[0] - 1), i]
-                    y = d[successors[i]]
-                    mean += p[i] * x
-                    square += p[i] * x * x
-                    doubts += p[i] * y
-                    top = max(top, x)
-                    most = max(most, y)
+            for pair in range(s * n_actions, (s + 1) * n_actions):
+                first = indptr[pair]
+                n = indptr[pair + 1] - first
+                read_next_values(rows, h, v[h + 1], first, n, values)
+                mean = square = mean_doubt = max_value = max_doubt = 0.0
+                for u in range(n):
+                    d = doubt[successors[first + u]]
+                    mean += p[first + u] * values[u]
+                    square += p[first + u] * values[u] * values[u]
+                    mean_doubt += p[first + u] * d
+                    max_value = max(max_value, values[u])
+                    max_doubt = max(max_doubt, d)
                 spread = max(square - mean * mean, 0.0)
-                if n == 0.0 and optimistic:
-                    n = 1.0
-                    mean = top
-                    spread = 0.25 * ahead[h] ** 2
-                    doubts = most
-                x = r[g] + mean
-                if n > 0.0 and indptr[g + 1] - indptr[g] > 1:
+                visits = bonus.visits[pair]
+                if visits == 0.0 and bonus.optimistic:
+                    visits = 1.0
+                    mean = max_value
+                    spread = 0.25 * bonus.next_value_range[h] ** 2
+                    mean_doubt = max_doubt
+                x = r[pair] + mean
+                if visits > 0.0 and n > 1:
                     x += (
-                        flat[h] / np.sqrt(n)
-                        + np.sqrt(variance * spread / n)
-                        + linear[h] / n
-                        + np.sqrt(doubts / n)
+                        bonus.hoeffding[h] / np.sqrt(visits)
+                        + np.sqrt(bonus.variance * spread / visits)
+                        + bonus.linear[h] / visits
+                        + np.sqrt(mean_doubt / visits)
                     )
-                q[g] = x
-            settle(indptr, h, s, low, q_cap, v_cap, seed, v, policy, q)
-
-
-@njit_cached
-def normalise(indptr, weights, prob):
-    """prob (1, n) <- weights (n,) divided by their sum in each pair; uniform where the sum is 0."""
-    for g in range(indptr.shape[0] - 1):
-        total = 0.0
-        for i in range(indptr[g], indptr[g + 1]):
-            total += weights[i]
-        for i in range(indptr[g], indptr[g + 1]):
-            prob[0, i] = weights[i] / total if total > 0.0 else 1.0 / (indptr[g + 1] - indptr[g])
+                q[pair] = x
+            choose_action(rows, h, s, tie_seed, v, policy, q)

@@ -1,57 +1,77 @@
-"""The value of a policy and how it moves with the model: one backward and one forward sweep."""
+"""The value of a policy and its derivatives in the model: one backward and one forward pass.
+
+With d_h(s, a) the probability of the pair at step h, and V_{h+1} with what the triple pays beside
+the reward, the derivative of the value of the start in theta is
+
+    sum_h sum_(s, a) d_h(s, a) sum_s' p(s') (V_{h+1}(s') - P V_{h+1}) varphi(s, a, s').
+"""
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached
 
 
-@njit_cached
-def sensitivity(indptr, successors, prob, reward, pay, actions, start, v, weight, occupancy):
-    """V of a policy (H, S), and what its first value owes to every triple.
+class ValueGradient(NamedTuple):
+    """What `differentiate` writes; the arrays begin as zeros, but for the last row of v."""
 
-    prob and weight (1|H, n), reward (1|H, S*A), pay (1|H, n|0), start (S,), v (H+1, S) whose last
-    row is given, occupancy (S*A,). With d_h the chance of (s, a) at step h, weight gets
-    sum_h d_h p (V_{h+1} - PV), V with what the triple pays, so that the gradient in theta is
-    weight^T features, and occupancy gets sum_h d_h.
+    v: Any
+    """(H + 1, S) the value of the policy."""
+    weight: Any
+    """(1|H, n) sum_h d_h p (V_{h+1} - P V_{h+1}): the gradient in theta is weight^T features."""
+    occupancy: Any
+    """(S*A,) sum_h d_h."""
+    action_value: Any
+    """(S*A,) sum_h P(s at h) Q_h(s, a), the gradient in the action probabilities of a randomised
+    policy; not written for a deterministic one."""
+
+
+@njit_cached
+def differentiate(indptr, successors, prob, reward, extra, actions, start, out):
+    """Write the value of a policy (H, S) and its derivatives, see `ValueGradient`.
+
+    prob (1|H, n), reward (1|H, S*A), extra (1|H, n|0) the next-state reward, start (S,) the
+    probabilities of the first state.
     """
-    # Unsigned counters, as in `planning.sweep`: signed ones are tested for wrap-around every time.
+    # Unsigned counters, as in `planning.backward_pass`.
     one, zero = np.uint64(1), np.uint64(0)
     horizon, n_states = actions.shape
     n_actions = np.uint64((indptr.shape[0] - 1) // n_states)
-    paid = pay.shape[1] > 0
+    has_extra = extra.shape[1] > 0
     for h in range(horizon - 1, -1, -1):
         p, r = prob[min(h, prob.shape[0] - 1)], reward[min(h, reward.shape[0] - 1)]
-        y = pay[min(h, pay.shape[0] - 1)]
-        following, values, played = v[h + 1], v[h], actions[h]
+        y = extra[min(h, extra.shape[0] - 1)]
+        following, values, chosen = out.v[h + 1], out.v[h], actions[h]
         base = zero
         for s in range(n_states):
-            g = base + np.uint64(played[s])
-            i, stop = np.uint64(indptr[g]), np.uint64(indptr[g + one])
-            expected = r[g]
+            pair = base + np.uint64(chosen[s])
+            i, stop = np.uint64(indptr[pair]), np.uint64(indptr[pair + one])
+            expected = r[pair]
             while i < stop:
-                ahead = following[np.uint32(successors[i])] + (y[i] if paid else 0.0)
+                ahead = following[np.uint32(successors[i])] + (y[i] if has_extra else 0.0)
                 expected += p[i] * ahead
                 i += one
             values[s] = expected
             base += n_actions
-    here, after = start.copy(), np.empty(n_states)
+    here, after = start.copy(), np.empty(n_states)  # the distribution of the state, step by step
     for h in range(horizon):
         p, r = prob[min(h, prob.shape[0] - 1)], reward[min(h, reward.shape[0] - 1)]
-        y, w = pay[min(h, pay.shape[0] - 1)], weight[min(h, weight.shape[0] - 1)]
-        following, values, played = v[h + 1], v[h], actions[h]
+        y, w = extra[min(h, extra.shape[0] - 1)], out.weight[min(h, out.weight.shape[0] - 1)]
+        following, values, chosen = out.v[h + 1], out.v[h], actions[h]
         after[:] = 0.0
         base = zero
         for s in range(n_states):
             d = here[s]
             if d > 0.0:
-                g = base + np.uint64(played[s])
-                i, stop = np.uint64(indptr[g]), np.uint64(indptr[g + one])
-                mean = values[s] - r[g]
-                occupancy[g] += d
+                pair = base + np.uint64(chosen[s])
+                i, stop = np.uint64(indptr[pair]), np.uint64(indptr[pair + one])
+                mean = values[s] - r[pair]
+                out.occupancy[pair] += d
                 while i < stop:
                     j = np.uint32(successors[i])
                     x = d * p[i]
-                    w[i] += x * (following[j] + (y[i] if paid else 0.0) - mean)
+                    w[i] += x * (following[j] + (y[i] if has_extra else 0.0) - mean)
                     after[j] += x
                     i += one
             base += n_actions
@@ -59,63 +79,58 @@ def sensitivity(indptr, successors, prob, reward, pay, actions, start, v, weight
 
 
 @njit_cached
-def sensitivity_mixed(
-    indptr, successors, prob, reward, pay, mixture, start, v, weight, occupancy, worth
-):  # fmt: skip
-    """The same of a policy with chance, mixture (1|H, S*A).
-
-    worth (S*A,) gets sum_h P(s at h) Q_h(s, a), the gradient in the chance of the action.
-    """
-    horizon, n_states = v.shape[0] - 1, v.shape[1]
+def differentiate_random_policy(indptr, successors, prob, reward, extra, mixture, start, out):
+    """`differentiate` of a randomised policy, mixture (1|H, S*A) of action probabilities."""
+    v, horizon, n_states = out.v, out.v.shape[0] - 1, out.v.shape[1]
     n_actions = (indptr.shape[0] - 1) // n_states
-    paid = pay.shape[1] > 0
+    has_extra = extra.shape[1] > 0
     for h in range(horizon - 1, -1, -1):
         p, r = prob[min(h, prob.shape[0] - 1)], reward[min(h, reward.shape[0] - 1)]
-        y = pay[min(h, pay.shape[0] - 1)]
+        y = extra[min(h, extra.shape[0] - 1)]
         m = mixture[min(h, mixture.shape[0] - 1)]
         for s in range(n_states):
             total = 0.0
-            for g in range(s * n_actions, (s + 1) * n_actions):
-                if m[g] > 0.0:
-                    expected = r[g]
-                    for i in range(indptr[g], indptr[g + 1]):
-                        expected += p[i] * (v[h + 1, successors[i]] + (y[i] if paid else 0.0))
-                    total += m[g] * expected
+            for pair in range(s * n_actions, (s + 1) * n_actions):
+                if m[pair] > 0.0:
+                    expected = r[pair]
+                    for i in range(indptr[pair], indptr[pair + 1]):
+                        expected += p[i] * (v[h + 1, successors[i]] + (y[i] if has_extra else 0.0))
+                    total += m[pair] * expected
             v[h, s] = total
     here = start.copy()
     for h in range(horizon):
         p, r = prob[min(h, prob.shape[0] - 1)], reward[min(h, reward.shape[0] - 1)]
-        y = pay[min(h, pay.shape[0] - 1)]
+        y = extra[min(h, extra.shape[0] - 1)]
         m = mixture[min(h, mixture.shape[0] - 1)]
-        w = weight[min(h, weight.shape[0] - 1)]
+        w = out.weight[min(h, out.weight.shape[0] - 1)]
         after = np.zeros(n_states)
         for s in range(n_states):
             if here[s] == 0.0:
                 continue
-            for g in range(s * n_actions, (s + 1) * n_actions):
+            for pair in range(s * n_actions, (s + 1) * n_actions):
                 following = 0.0
-                for i in range(indptr[g], indptr[g + 1]):
-                    following += p[i] * (v[h + 1, successors[i]] + (y[i] if paid else 0.0))
-                worth[g] += here[s] * (r[g] + following)
-                d = here[s] * m[g]
+                for i in range(indptr[pair], indptr[pair + 1]):
+                    following += p[i] * (v[h + 1, successors[i]] + (y[i] if has_extra else 0.0))
+                out.action_value[pair] += here[s] * (r[pair] + following)
+                d = here[s] * m[pair]
                 if d > 0.0:
-                    occupancy[g] += d
-                    for i in range(indptr[g], indptr[g + 1]):
-                        ahead = v[h + 1, successors[i]] + (y[i] if paid else 0.0)
+                    out.occupancy[pair] += d
+                    for i in range(indptr[pair], indptr[pair + 1]):
+                        ahead = v[h + 1, successors[i]] + (y[i] if has_extra else 0.0)
                         w[i] += d * p[i] * (ahead - following)
                         after[successors[i]] += d * p[i]
         here = after
 
 
 @njit_cached
-def tilt(indptr, prob, rows, shift, used, out):
-    """out = prob exp(rows shift), normalised, in each (s, a) that is used; elsewhere prob.
+def tilt_probabilities(indptr, prob, rows, shift, used, out):
+    """out = prob exp(rows shift), normalised, in each pair that is used; elsewhere prob.
 
     prob and out (n,), rows (n, d), shift (d,), used (S*A,).
     """
-    for g in range(indptr.shape[0] - 1):
-        first, last = indptr[g], indptr[g + 1]
-        if not used[g]:
+    for pair in range(indptr.shape[0] - 1):
+        first, last = indptr[pair], indptr[pair + 1]
+        if not used[pair]:
             for i in range(first, last):
                 out[i] = prob[i]
             continue
@@ -134,7 +149,7 @@ def tilt(indptr, prob, rows, shift, used, out):
 
 
 @njit_cached
-def gather(rows, weight, out):
+def add_weighted_rows(rows, weight, out):
     """out += rows^T weight; rows without weight are not read. rows (n, d), weight (n,), out (d,)"""
     for i in range(rows.shape[0]):
         w = weight[i]

@@ -11,33 +11,34 @@ import numpy as np
 from scipy import sparse
 
 from upriver.checks import Array
-from upriver.display import displayed
-from upriver.logs.columns import (
+from upriver.display import add_repr
+from upriver.logs.formula import (
+    Columns,
     Factor,
     Formula,
     Recipe,
-    Table,
-    evaluate,
-    mentions,
-    multiplied,
-    terms_of,
+    evaluate_factor,
+    multiply_factors,
+    parse_terms,
 )
-from upriver.logs.expansion import Situations, Wanted, World, expanded, situations
-from upriver.logs.pooling import Triple, own_rows, own_triples, with_own
-from upriver.logs.reading import listed
+from upriver.logs.situations import Situations, StateSpace, Wanted, build_situations, expand
+from upriver.logs.tables import listed
+from upriver.logs.triple_effects import Triple, add_triple_columns, list_triples, triple_rows
 from upriver.mnl.choices import Choices, Products, in_chunks
 
-ALIASED = 1e-9  # share of a column's own variation that the columns before it must leave
+ALIASED = 1e-9  # share of a column's variation that the columns before it must leave
 DENSE = 4_000_000  # numbers of the expanded rows up to which they are held as a table
 SAMPLE = 2_000  # situations that show how a formula codes its categories
 
 
-@displayed
+@add_repr
 @dataclass(frozen=True, eq=False, repr=False)
 class Design:
     """How the expanded table becomes the rows of the model."""
 
     formula: Formula
+    per_step: str | None
+    """The column of the step, where every step has coefficients of its own."""
     recipe: Recipe
     keep: Array
     """The columns that are estimated."""
@@ -47,22 +48,24 @@ class Design:
     """Columns that are combinations of others of their situation: reference categories."""
     levels: Mapping[str, frozenset[Any]]
     """The words that each column of words has in the log."""
-    own: Mapping[Triple, int]
-    """The columns of own effects of triples, which stand last; none unless pooled."""
-    triple: tuple[str, str, str]
+    triples: Mapping[Triple, int]
+    """The columns of triple effects, which stand last; none unless the model is pooled."""
+    columns: tuple[str, str, str]
     """The columns of state, action and next state."""
 
     @property
     def names(self) -> list[str]:
-        own = [f"own {s}, {a}, {s2}" for s, a, s2 in self.own]
-        return [self.recipe.columns[j].name for j in self.keep] + own
+        effects = [f"triple {s}, {a}, {s2}" for s, a, s2 in self.triples]
+        return [self.recipe.columns[j].name for j in self.keep] + effects
 
     @property
     def terms(self) -> list[str]:
-        return [self.recipe.columns[j].term for j in self.keep] + ["own"] * len(self.own)
+        return [self.recipe.columns[j].term for j in self.keep] + ["triple effects"] * len(
+            self.triples
+        )
 
-    def rows(self, table: Table) -> tuple[Array, Array | float]:
-        """(n, d) features and (n,) offset of an expanded table."""
+    def rows(self, table: Columns) -> tuple[Array, Array | float]:
+        """Return (n, d) features and (n,) offset of an expanded table."""
         for name, known in self.levels.items():
             for word in dict.fromkeys(table[name].tolist()):
                 if word not in known:
@@ -70,74 +73,91 @@ class Design:
                         f"column {name!r} holds {word!r}, which the log does not; it must be one "
                         f"of {listed(sorted(known, key=str))}"
                     )
-        x = self.recipe.rows(self.formula, table, self.keep)
-        if self.own:
-            x = np.hstack([x, own_rows(self.own, table, self.triple)])
+        x = self.recipe.rows(table, self.keep)
+        if self.triples:
+            x = np.hstack([x, triple_rows(self.triples, table, self.columns)])
         if not len(self.fixed):
             return x, 0.0
-        return x, self.recipe.rows(self.formula, table, self.fixed).sum(axis=1)
+        return x, self.recipe.rows(table, self.fixed).sum(axis=1)
 
 
 def build_design(
     formula: Formula,
-    world: World,
+    per_step: str | None,
+    space: StateSpace,
     of: Situations,
     wanted: Wanted,
+    known: Sequence[str],
     visits: Array,
     strict: bool,
     pooled: bool,
 ) -> tuple[Design, Any, Array | None]:
-    """(the design, its rows (n, d), offset); `strict` refuses terms that others make up."""
-    of_pairs = situations(world, np.unique(of.group), {})
-    triples = expanded(world, of_pairs, wanted)
-    recipe, every = factored(formula, world, of, of_pairs, triples, wanted)
+    """Return the design, its rows (n, d) and the offset (n,) or None.
+
+    Parameters
+    ----------
+    wanted, known
+        The columns that the formula uses, and all that it could have used.
+    visits
+        (G,) the weight of each situation.
+    strict
+        Whether terms that are combinations of others are refused; a ridge keeps them.
+    pooled
+        Whether every triple has an effect of its own.
+    """
+    of_pairs = build_situations(space, np.unique(of.pair), {})
+    triples = expand(space, of_pairs, wanted)
+    recipe, every = factorize(formula, per_step, space, of, of_pairs, triples, wanted, known)
     fixed = np.array([c.term.startswith("offset(") for c in recipe.columns], bool)
-    keep, dropped = identified(recipe, every, visits, fixed, strict)
-    words = {} if callable(formula) else {
+    keep, dropped = find_identified(recipe, every, visits, fixed, strict)
+    words = {
         name: frozenset(cells.tolist())
         for name, cells in {**triples, **of.covariates}.items()
         if cells.dtype.kind in "OUS" and wanted(name)
-    }  # fmt: skip
-    own = own_triples(world, of_pairs) if pooled else {}
+    }
+    effects = list_triples(space, of_pairs) if pooled else {}
     design = Design(
-        formula, recipe, keep, np.flatnonzero(fixed), dropped, words, own, world.columns
-    )
-    offset = summed(every.columns(design.fixed)) if fixed.any() else None
+        formula, per_step, recipe, keep, np.flatnonzero(fixed), dropped, words, effects,
+        space.columns,
+    )  # fmt: skip
+    offset = sum_rows(every.columns(design.fixed)) if fixed.any() else None
     x = every.columns(keep)
     if pooled:
-        x = with_own(x, of_pairs)
+        x = add_triple_columns(x, of_pairs)
     return design, x[:] if len(x) * x.shape[1] <= DENSE else x, offset
 
 
-def factored(
+def factorize(
     formula: Formula,
-    world: World,
+    per_step: str | None,
+    space: StateSpace,
     of: Situations,
     of_pairs: Situations,
-    triples: Table,
+    triples: Columns,
     wanted: Wanted,
+    known: Sequence[str],
 ) -> tuple[Recipe, Products]:
-    """The recipe of a formula and its columns on the situations of a log.
+    """Return the recipe of a formula and its columns on the situations of a log.
 
     of_pairs: the pairs (s, a) of the log as situations without covariates; triples: their table.
     """
-    some = np.unique(np.linspace(0, len(of.group) - 1, SAMPLE).astype(np.int64))
-    sample = situations(world, of.group[some], {c: x[some] for c, x in of.covariates.items()})
-    terms = terms_of(formula, expanded(world, sample, wanted))
+    some = np.unique(np.linspace(0, len(of.pair) - 1, SAMPLE).astype(np.int64))
+    terms = parse_terms(formula, expand(space, of.select(space, some), wanted), known)
+    if per_step is not None:
+        terms = terms.by_step(per_step, np.unique(of.covariates[per_step]).tolist())
     factors: list[Factor] = []
     cells: list[Array] = []
     places: list[str] = []
-    for text, reduced in terms.factors:
-        place = belongs(text, of.covariates, triples)
-        table = (
-            of.covariates if place == "situation" else triples if place == "triple"
-            else expanded(world, of, mentions(text) if text else wanted)
-        )  # fmt: skip
-        found, factor = evaluate(formula, Factor(text, reduced, None, ()), table)
-        factors.append(factor)
+    for factor in terms.factors:
+        place = belongs(factor, of.covariates, triples)
+        table = {"situation": of.covariates, "triple": triples}.get(place)
+        found, made = evaluate_factor(
+            factor, expand(space, of, factor.uses) if table is None else table
+        )
+        factors.append(made)
         cells.append(found)
         places.append(place)
-    recipe = Recipe(tuple(factors), multiplied(terms, factors))
+    recipe = Recipe(tuple(factors), multiply_factors(terms, factors))
     number: dict[tuple[Any, ...], int] = {(): 0}  # the products of columns of a situation
     left_of, whole, whole_at = [], [], []
     right = np.ones((len(of_pairs.successor), len(recipe.columns)))
@@ -153,13 +173,13 @@ def factored(
         if rows:
             whole.append(reduce(np.multiply, [cells[f][:, c] for f, c in rows]))
             whole_at.append(j)
-    left = np.empty((len(of.group), len(number)))
+    left = np.empty((len(of.pair), len(number)))
     for at in range(0, len(left), 4096):  # rows that stay in the cache while columns are written
         rows = slice(at, at + 4096)
         for parts, k in number.items():
             made = [cells[f][rows, c] for f, c in parts]
             left[rows, k] = reduce(np.multiply, made) if made else 1.0
-    start = of_pairs.indptr[np.searchsorted(of_pairs.group, of.group)]
+    start = of_pairs.indptr[np.searchsorted(of_pairs.pair, of.pair)]
     return recipe, Products(
         of.indptr, start, left, np.array(left_of), right,
         np.column_stack(whole) if whole else np.empty((int(of.indptr[-1]), 0)),
@@ -167,17 +187,16 @@ def factored(
     )  # fmt: skip
 
 
-def belongs(text: str, covariates: Table, triples: Table) -> str:
-    """What a factor is a property of: a situation, a triple, or only a row, which has both."""
-    uses = mentions(text) if text else lambda name: True
-    of_situation, of_triple = (any(uses(c) for c in table) for table in (covariates, triples))
+def belongs(factor: Factor, covariates: Columns, triples: Columns) -> str:
+    """Return what a factor is a property of: a situation, a triple, or a row, which has both."""
+    of_situation, of_triple = (any(map(factor.uses, table)) for table in (covariates, triples))
     if of_situation and not of_triple:
         return "situation"
-    return "row" if of_situation or not text else "triple"
+    return "row" if of_situation else "triple"
 
 
-def summed(x: Products) -> Array:
-    """(n,) the sums of rows."""
+def sum_rows(x: Products) -> Array:
+    """Return (n,) the sums of rows."""
     total = np.empty(len(x))
     for first, last in in_chunks(x.indptr, 100_000):
         low, high = x.indptr[first], x.indptr[last]
@@ -185,31 +204,31 @@ def summed(x: Products) -> Array:
     return total
 
 
-def identified(
+def find_identified(
     recipe: Recipe, every: Products, visits: Array, fixed: Array, strict: bool
 ) -> tuple[Array, list[str]]:
-    """(the columns to estimate, the names of those that the others of a situation make up).
+    """Return the columns to estimate, and the names of those that are combinations of others.
 
-    Only differences within a situation count, so a column that is the same for all candidates says
-    nothing, and one of the categories of a factor is the reference. A term of which nothing is left
-    is a mistake, and named.
+    Only differences within a situation count, so a column that is the same for all candidates has
+    no effect, and one of the categories of a factor is the reference. A term of which nothing is
+    left is a mistake, and the error names it.
     """
     data = Choices(every.indptr, every, np.zeros(len(every)), visits, 0.0)
     sampled = data.sample()
-    if sampled is not None:  # if a sample tells all columns apart, so does the whole
+    if sampled is not None:  # columns that a sample identifies are identified
         try:
-            keep, dropped = told_apart(recipe, sampled[0], every.sizes(), fixed, True)
+            keep, dropped = select_identified(recipe, sampled[0], every.sizes(), fixed, True)
             if not dropped:
                 return keep, dropped
         except ValueError:
             pass
-    return told_apart(recipe, data, every.sizes(), fixed, strict)
+    return select_identified(recipe, data, every.sizes(), fixed, strict)
 
 
-def told_apart(
+def select_identified(
     recipe: Recipe, data: Choices, sizes: Array, fixed: Array, strict: bool
 ) -> tuple[Array, list[str]]:
-    """See `identified`; sizes (d,): about the largest entry of each column."""
+    """Return the same as `find_identified`; sizes (d,): about the largest entry of each column."""
     names, terms = [c.name for c in recipe.columns], [c.term for c in recipe.columns]
     # the information where all candidates are alike: the scatter of columns within situations
     gram = data.hessian(np.zeros(len(names)))
@@ -219,14 +238,14 @@ def told_apart(
     keep: list[int] = []
     dropped: list[str] = []
     lost: dict[str, str] = {}
-    for j in references_last(terms):
+    for j in order_references_last(terms):
         if fixed[j] or terms[j] == "1":
             continue
         if not varies[j]:
             lost.setdefault(terms[j], "constant")
             dropped.append(names[j])
         elif rest[j, j] <= ALIASED:
-            lost.setdefault(terms[j], solve_names(gram, scale, keep, j, names))
+            lost.setdefault(terms[j], combined_names(gram, scale, keep, j, names))
             dropped.append(names[j])
         else:
             keep.append(j)
@@ -255,14 +274,14 @@ def told_apart(
     return np.array(keep), dropped
 
 
-def references_last(terms: Sequence[str]) -> list[int]:
-    """The columns, term by term, each from its last: so its first category is the reference."""
+def order_references_last(terms: Sequence[str]) -> list[int]:
+    """Return the columns term by term, each from its last: its first category is the reference."""
     order = {term: i for i, term in enumerate(dict.fromkeys(terms))}
     return sorted(range(len(terms)), key=lambda j: (order[terms[j]], -j))
 
 
-def solve_names(gram: Array, scale: Array, keep: list[int], j: int, names: Sequence[str]) -> str:
-    """The columns of which column j is a combination."""
+def combined_names(gram: Array, scale: Array, keep: list[int], j: int, names: Sequence[str]) -> str:
+    """Return the names of the columns of which column j is a combination."""
     even = gram * scale[:, None] * scale
     weights = np.linalg.lstsq(even[np.ix_(keep, keep)], even[keep, j], rcond=None)[0]
     return (
@@ -270,7 +289,7 @@ def solve_names(gram: Array, scale: Array, keep: list[int], j: int, names: Seque
     )
 
 
-def means(probability: Array, indptr: Array) -> Any:
-    """(G, n) sparse: times rows, it gives their expectation in each situation."""
+def mean_matrix(probability: Array, indptr: Array) -> Any:
+    """Return (G, n) sparse: times rows, it gives their expectation in each situation."""
     n = len(probability)
     return sparse.csr_array((probability, np.arange(n), indptr), (len(indptr) - 1, n))

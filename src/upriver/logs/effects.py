@@ -1,83 +1,116 @@
-"""What a statistician asks of a fitted transition model: predictions, effects, tests, residuals."""
+"""What a statistician asks of a transition model: predictions, effects, tests, residuals."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import sparse, special
 
 from upriver.checks import Array
-from upriver.logs.design import means
-from upriver.logs.expansion import Situations, expanded, situations
-from upriver.logs.fit import LikelihoodRatio
-from upriver.logs.frames import codes, numbered, read_frame, take
-from upriver.logs.reading import column, listed
+from upriver.display import add_repr
+from upriver.logs.design import mean_matrix
+from upriver.logs.situations import Situations, build_situations, expand
+from upriver.logs.tables import Table, array_of, import_packages, listed, sort_distinct
 from upriver.mnl.choices import in_chunks
 
 if TYPE_CHECKING:
-    from upriver.logs.transitions import TransitionModel
+    from upriver.logs.model import FittedLog, TransitionModel
 
 
 AT_ONCE = 100_000  # expanded rows
 
 
-def quantile(confidence: float) -> float:
+@add_repr
+class TestResult(NamedTuple):
+    """A test whose statistic is compared with a chi-squared distribution."""
+
+    __test__ = False  # it is no test of pytest
+
+    statistic: float
+    degrees: int
+    p_value: float
+
+
+def normal_quantile(confidence: float) -> float:
+    """Return z such that a normal variable lies within z deviations with this probability."""
     if not (isinstance(confidence, float) and 0.0 < confidence < 1.0):
         raise ValueError(f"confidence is {confidence!r}; it must lie between 0 and 1")
     return float(special.ndtri(0.5 + confidence / 2.0))
 
 
 def softmax(indptr: Array, logits: Array) -> Array:
-    sizes = np.diff(indptr)
-    p = np.exp(logits - np.repeat(np.maximum.reduceat(logits, indptr[:-1]), sizes))
-    return p / np.repeat(np.add.reduceat(p, indptr[:-1]), sizes)
+    """Return (n,) probabilities, eq. (1), of the rows of situations; all have some rows."""
+    starts = indptr[:-1][np.diff(indptr) > 0]
+    sizes = np.diff(np.append(starts, indptr[-1]))
+    p = np.exp(logits - np.repeat(np.maximum.reduceat(logits, starts), sizes))
+    return p / np.repeat(np.add.reduceat(p, starts), sizes)
 
 
-def believed(model: TransitionModel, of: Situations) -> tuple[Array, Array]:
-    """(n,) probabilities of the candidates of situations, and (n, d) their gradients in theta."""
-    x, offset = model.design.rows(expanded(model.world, of, lambda name: True))
-    p = softmax(of.indptr, x @ model.fitted.theta + offset)
-    x -= np.repeat(means(p, of.indptr) @ x, np.diff(of.indptr), axis=0)
+def formula_log(model: TransitionModel, what: str) -> FittedLog:
+    """Return the log of a model that has a formula; features cannot be evaluated at new rows."""
+    if model.log is None:
+        raise ValueError(f"{what} needs a model of a formula; this one was fitted with features")
+    return model.log
+
+
+def predicted_probabilities(model: TransitionModel, of: Situations) -> tuple[Array, Array]:
+    """Return (n,) probabilities of candidates and (n, d) their gradients in theta."""
+    log = formula_log(model, "a prediction")
+    x, offset = log.design.rows(expand(log.space, of, lambda name: True))
+    p = softmax(of.indptr, x @ model.theta + offset)
+    x -= np.repeat(mean_matrix(p, of.indptr) @ x, np.diff(of.indptr), axis=0)
     return p, x * p[:, None]
 
 
-def deviation(model: TransitionModel, gradient: Array) -> Array:
-    """(n,) standard errors of functions of theta with gradients (n, d): the delta method."""
+def standard_errors(model: TransitionModel, gradient: Array) -> Array:
+    """Return (n,) standard errors of functions of theta with gradients (n, d): delta method."""
     return np.sqrt(np.einsum("ij,ij->i", gradient @ model.fitted.covariance, gradient))
 
 
-def predict(model: TransitionModel, frame: Any, confidence: float) -> Any:
-    """See `TransitionModel.predict`."""
-    import pandas as pd
+def predict(model: TransitionModel, frame: Any, confidence: float = 0.95) -> Any:
+    """Return probabilities of every candidate for new rows, with delta-method intervals.
 
-    z, world = quantile(confidence), model.world
-    read = read_frame(frame)
-    state, action, following = world.columns
-    s = numbered(read, state, world.states, "state")
-    a = numbered(read, action, world.actions, "action")
-    group = s * len(world.actions) + a
-    none = world.sizes[group] == 0
+    Parameters
+    ----------
+    frame
+        A table with the columns of state and action, and the covariates.
+    confidence
+        Of the intervals, which are made on the scale of log-odds, so they lie between 0 and 1.
+
+    Returns
+    -------
+    A data frame with one row per row of `frame` and candidate: row, state, action, next_state,
+    probability, standard_error, low, high.
+    """
+    (pd,) = import_packages("a table of predictions", "pandas")
+    z, log = normal_quantile(confidence), formula_log(model, "predict")
+    space, covariates = log.space, list(log.situations.covariates)
+    state, action, following = space.columns
+    table = Table(frame)
+    rows = table.read([state, action, *covariates], group=False)
+    s = rows.numbers(state, space.states, "state")
+    a = rows.numbers(action, space.actions, "action")
+    pair = s * len(space.actions) + a
+    none = space.sizes[pair] == 0
     if none.any():
         i = int(np.argmax(none))
-        raise ValueError(
-            f"{read.place(i)} has ({world.states[s[i]]!r}, {world.actions[a[i]]!r}), from which no "
-            "next state is known"
-        )
-    of = situations(world, group, {c: take(read, c) for c in model.situations.covariates})
-    p, gradient = believed(model, of)
-    error = deviation(model, gradient)
+        names = space.names(int(pair[i]))
+        raise ValueError(f"{table.name_rows([i])} has {names!r}, from which no next state is known")
+    of = build_situations(space, pair, {c: rows.values(c) for c in covariates})
+    p, gradient = predicted_probabilities(model, of)
+    error = standard_errors(model, gradient)
     spread = z * error / np.maximum(p * (1.0 - p), 1e-300)
     sizes = np.diff(of.indptr)
     single = np.repeat(sizes == 1, sizes)
     logit = special.logit(p)
     low, high = (np.where(single, 1.0, special.expit(logit + x)) for x in (-spread, spread))
-    names = column(list(world.states))
+    names = array_of(space.states)
     return pd.DataFrame({
-        "row": np.repeat(np.arange(len(group)), sizes),
+        "row": np.repeat(np.arange(len(pair)), sizes),
         state: np.repeat(names[s], sizes),
-        action: np.repeat(column(list(world.actions))[a], sizes),
+        action: np.repeat(array_of(space.actions)[a], sizes),
         following: names[of.successor],
         "probability": p,
         "standard_error": error,
@@ -86,96 +119,98 @@ def predict(model: TransitionModel, frame: Any, confidence: float) -> Any:
     })  # fmt: skip
 
 
-def marginal_effects(model: TransitionModel, name: str, confidence: float) -> Any:
-    """See `TransitionModel.marginal_effects`."""
-    import pandas as pd
+def marginal_effects(model: TransitionModel, name: str, confidence: float = 0.95) -> Any:
+    """Return average marginal effects of a covariate, or of the action, on each next state.
 
-    z, world, of = quantile(confidence), model.world, model.situations
-    action = world.columns[1]
+    Of numbers it is the mean over the log of the derivative of the probability; of words, of the
+    difference to the first word. The columns are next_state, to, effect, standard_error, low and
+    high.
+    """
+    (pd,) = import_packages("a table of effects", "pandas")
+    z, log = normal_quantile(confidence), formula_log(model, "marginal_effects")
+    space, of = log.space, log.situations
+    action = space.columns[1]
     if name != action and name not in of.covariates:
         raise ValueError(
             f"{name!r} is no covariate of the model; it must be one of "
             f"{listed([action, *of.covariates])}"
         )
     if name == action:
-        pairs = contrasts(model, {
-            word: np.full(len(of.group), i) for i, word in enumerate(world.actions)
-        })  # fmt: skip
+        values = {word: np.full(len(of.pair), i) for i, word in enumerate(space.actions)}
+        pairs = contrasts(model, log, values, None)
     elif of.covariates[name].dtype.kind in "OUSb":
-        pairs = contrasts(model, {
-            word: column([word] * len(of.group)) for word in codes(of.covariates[name])[1]
-        }, name)  # fmt: skip
+        words = sort_distinct(of.covariates[name].tolist())
+        values = {word: array_of([word] * len(of.pair)) for word in words}
+        pairs = contrasts(model, log, values, name)
     else:
-        pairs = [("+1", *slope(model, name))]
+        pairs = [("+1", *slope(model, log, name))]
     rows = []
     for word, effect, gradient in pairs:
-        error = deviation(model, gradient)
+        error = standard_errors(model, gradient)
         for i in np.flatnonzero((np.abs(effect) > 0) | (error > 0)).tolist():
-            rows.append((
-                world.states[i], word, effect[i], error[i], effect[i] - z * error[i],
-                effect[i] + z * error[i],
-            ))  # fmt: skip
+            low, high = effect[i] - z * error[i], effect[i] + z * error[i]
+            rows.append((space.states[i], word, effect[i], error[i], low, high))
     return pd.DataFrame(
-        rows, columns=[world.columns[2], "to", "effect", "standard_error", "low", "high"]
+        rows, columns=[space.columns[2], "to", "effect", "standard_error", "low", "high"]
     )
 
 
-def slope(model: TransitionModel, name: str) -> tuple[Array, Array]:
-    """(S,) the mean derivative in a covariate, by central differences, and its gradient (S, d)."""
-    of, share = model.situations, model.data.visits / model.data.visits.sum()
+def slope(model: TransitionModel, log: FittedLog, name: str) -> tuple[Array, Array]:
+    """Return (S,) the mean derivative in a covariate and its gradient (S, d).
+
+    The derivative is a central difference; at the last value of a spline a one-sided one.
+    """
+    of, share = log.situations, log.data.visits / log.data.visits.sum()
     cells = np.asarray(of.covariates[name], np.float64)
     unit = max(float(cells.std()), 1e-3 * float(np.abs(cells).max()), 1e-4)
+
+    def difference(high: Array, low: Array) -> tuple[Array, Array]:
+        up, down = (
+            averages(model, log, of._replace(covariates={**of.covariates, name: x}), weights)
+            for x, weights in ((high, share / (high - low)), (low, share / (high - low)))
+        )
+        return up[0] - down[0], up[1] - down[1]
+
     try:
-        high, low = cells + 1e-4 * unit, cells - 1e-4 * unit
-        up, down = (averages(model, moved(of, name, x), share / (high - low)) for x in (high, low))
-    except ValueError:  # a spline ends at the last value: differences to the inner side there
+        return difference(cells + 1e-4 * unit, cells - 1e-4 * unit)
+    except ValueError:  # a spline ends at the last value
         high = np.minimum(cells + 1e-6 * unit, cells.max())
-        low = np.maximum(cells - 1e-6 * unit, cells.min())
-        up, down = (averages(model, moved(of, name, x), share / (high - low)) for x in (high, low))
-    return up[0] - down[0], up[1] - down[1]
+        return difference(high, np.maximum(cells - 1e-6 * unit, cells.min()))
 
 
 def contrasts(
-    model: TransitionModel, values: Mapping[Any, Array], name: str | None = None
+    model: TransitionModel, log: FittedLog, values: Mapping[Any, Array], name: str | None
 ) -> list[tuple[Any, Array, Array]]:
-    """The average change from the first value to each other; name None: of the action."""
-    of, n_actions = model.situations, len(model.world.actions)
-    usable = np.ones(len(of.group), bool)
-    changed = {}
+    """Return the average change from the first value to each other; name None: of the action."""
+    of, n_actions = log.situations, len(log.space.actions)
+    usable, changed = np.ones(len(of.pair), bool), {}
     for word, cells in values.items():
         if name is not None:
-            changed[word] = moved(of, name, cells)
-            continue
-        group = of.group // n_actions * n_actions + cells
-        usable &= model.world.sizes[group] > 0  # only where every action exists
-        changed[word] = (group, of.covariates)
+            changed[word] = of._replace(covariates={**of.covariates, name: cells})
+        else:
+            pair = of.pair // n_actions * n_actions + cells
+            usable &= log.space.sizes[pair] > 0  # only where every action exists
+            changed[word] = of._replace(pair=pair)
     if not usable.any():
         raise ValueError("no state has all actions, so their effects cannot be compared")
-    found = []
-    for word, made in changed.items():
-        if name is None:
-            made = situations(
-                model.world, made[0][usable], {c: x[usable] for c, x in made[1].items()}
-            )
-        share = model.data.visits[usable]
-        found.append((word, averages(model, made, share / share.sum())))
+    share = log.data.visits[usable] / log.data.visits[usable].sum()
+    found = [
+        (word, averages(model, log, made.select(log.space, usable), share))
+        for word, made in changed.items()
+    ]
     (_, first), *others = found
     return [(word, p - first[0], g - first[1]) for word, (p, g) in others]
 
 
-def moved(of: Situations, name: str, cells: Array) -> Situations:
-    return of._replace(covariates={**of.covariates, name: cells})
-
-
-def averages(model: TransitionModel, of: Situations, weights: Array) -> tuple[Array, Array]:
-    """(S,) weighted sum of the probabilities of each next state, and its gradient (S, d)."""
-    n = len(model.world.states)
-    mean, total = np.zeros(n), np.zeros((n, len(model.fitted.theta)))
+def averages(
+    model: TransitionModel, log: FittedLog, of: Situations, weights: Array
+) -> tuple[Array, Array]:
+    """Return (S,) the weighted sum of the probabilities of each next state, and its gradient."""
+    n = len(log.space.states)
+    mean, total = np.zeros(n), np.zeros((n, len(model.theta)))
     for first, last in in_chunks(of.indptr, AT_ONCE):  # the expanded rows of a part at a time
-        part = situations(
-            model.world, of.group[first:last], {c: x[first:last] for c, x in of.covariates.items()}
-        )
-        p, gradient = believed(model, part)
+        part = of.select(log.space, slice(first, last))
+        p, gradient = predicted_probabilities(model, part)
         weight = np.repeat(weights[first:last], np.diff(part.indptr))
         entries = weight, (part.successor, np.arange(len(weight)))
         member = sparse.csr_array(entries, (n, len(weight)))
@@ -184,26 +219,35 @@ def averages(model: TransitionModel, of: Situations, weights: Array) -> tuple[Ar
     return mean, total
 
 
-def wald(model: TransitionModel, names: Sequence[str]) -> LikelihoodRatio:
-    """See `TransitionModel.wald`."""
+def likelihood_ratio(model: TransitionModel, smaller: TransitionModel) -> TestResult:
+    """Return the test of a nested model: does it lose more than chance would explain?
+
+    Both must be fitted to the same log without penalty. Rows of one cluster that depend on each
+    other make the test too sharp: then use `wald` with clustered errors.
+    """
+    check_nested(model, smaller)
+    degrees = len(model.theta) - len(smaller.theta)
+    statistic = max(2.0 * (model.llf - smaller.llf), 0.0)
+    return TestResult(statistic, degrees, float(special.chdtrc(degrees, statistic)))
+
+
+def wald(model: TransitionModel, names: str | Sequence[str]) -> TestResult:
+    """Return the test that the named coefficients or terms are all 0, with the model's errors."""
+    names = [names] if isinstance(names, str) else list(names)
+    columns = model.coefficient_names
+    terms = columns if model.log is None else model.log.design.terms
     chosen: list[int] = []
     for name in names:
-        found = [
-            i
-            for i, (column, term) in enumerate(
-                zip(model.design.names, model.design.terms, strict=True)
-            )
-            if name in (column, term)
-        ]
+        found = [i for i, pair in enumerate(zip(columns, terms, strict=True)) if name in pair]
         if not found:
             raise ValueError(
                 f"the model has no coefficient or term {name!r}; it has "
-                f"{listed(list(dict.fromkeys([*model.design.terms, *model.design.names])))}"
+                f"{listed(dict.fromkeys([*terms, *columns]))}"
             )
         chosen += [i for i in found if i not in chosen]
-    theta, covariance = model.fitted.theta[chosen], model.fitted.covariance
+    theta, covariance = model.theta[chosen], model.fitted.covariance
     statistic = float(theta @ np.linalg.solve(covariance[np.ix_(chosen, chosen)], theta))
-    return LikelihoodRatio(statistic, len(chosen), float(special.chdtrc(len(chosen), statistic)))
+    return TestResult(statistic, len(chosen), float(special.chdtrc(len(chosen), statistic)))
 
 
 def check_nested(larger: TransitionModel, smaller: TransitionModel) -> None:
@@ -216,79 +260,97 @@ def check_nested(larger: TransitionModel, smaller: TransitionModel) -> None:
                 f"{name} was fitted with regularization {model.fitted.regularization:g}; the "
                 "likelihood-ratio test needs regularization=0"
             )
-    large, small = (m.situations.successor[m.chosen] for m in (larger, smaller))
-    same = [
-        list(larger.world.states) == list(smaller.world.states),
-        np.array_equal(larger.world.successors, smaller.world.successors),
-        np.array_equal(large, small),
-        np.array_equal(larger.weights, smaller.weights),
-    ]
-    if not all(same):
+    (names, *large), (others, *small) = triple_counts(larger), triple_counts(smaller)
+    if names != others or not all(map(same_numbers, large, small)):
         raise ValueError("smaller was fitted to another log; both models need the same one")
-    if len(smaller.fitted.theta) >= len(larger.fitted.theta):
+    if len(smaller.theta) >= len(larger.theta):
         raise ValueError(
-            f"smaller has {len(smaller.fitted.theta)} coefficients, the larger model "
-            f"{len(larger.fitted.theta)}; it must have fewer"
+            f"smaller has {len(smaller.theta)} coefficients, the larger model "
+            f"{len(larger.theta)}; it must have fewer"
         )
-    new = [c for c in smaller.situations.covariates if c not in larger.situations.covariates]
-    if new or not nested(larger, smaller):
+    if not is_nested(larger, smaller):
         raise ValueError(
             "smaller is not nested: some of its columns are no combination of the larger model's"
         )
 
 
-def nested(larger: TransitionModel, smaller: TransitionModel) -> bool:
+def triple_counts(model: TransitionModel) -> tuple[Any, Array, Array]:
+    """Return the names of states and actions, and the numbers and weights of all triples."""
+    if model.log is not None:
+        space = model.log.space
+        return (list(space.states), list(space.actions)), *model.log.triple_counts()
+    task = model.features.task
+    return (task.states, task.actions), task.indptr, model.counts
+
+
+def same_numbers(a: Array, b: Array) -> bool:
+    """Return whether two arrays are equal up to the order of sums."""
+    return a.shape == b.shape and np.allclose(a, b, rtol=1e-9, atol=0.0)
+
+
+def is_nested(larger: TransitionModel, smaller: TransitionModel) -> bool:
     """Whether the rows of the smaller model are combinations of those of the larger one."""
-    of = larger.situations
-    some = np.unique(np.linspace(0, len(of.group) - 1, 20_000).astype(np.int64))
-    part = situations(larger.world, of.group[some], {c: x[some] for c, x in of.covariates.items()})
-    table = expanded(larger.world, part, lambda name: True)
-    mean = means(1.0 / np.repeat(np.diff(part.indptr), np.diff(part.indptr)), part.indptr)
-    wide, narrow = (model.design.rows(table)[0] for model in (larger, smaller))
-    for x in (wide, narrow):
-        x -= np.repeat(mean @ x, np.diff(part.indptr), axis=0)
+    if (larger.log is None) != (smaller.log is None):
+        return False
+    if larger.log is None or smaller.log is None:
+        of_task = larger.features.task
+        indptr = of_task.indptr[np.r_[True, of_task.sizes > 0]]
+        wide, narrow = (m.features.matrix for m in (larger, smaller))
+        wide, narrow = (
+            np.array(x.toarray() if sparse.issparse(x) else x, np.float64) for x in (wide, narrow)
+        )
+    else:
+        space, of = larger.log.space, larger.log.situations
+        if not set(smaller.log.situations.covariates) <= set(of.covariates):
+            return False
+        some = np.unique(np.linspace(0, len(of.pair) - 1, 20_000).astype(np.int64))
+        part = of.select(space, some)
+        table, indptr = expand(space, part, lambda name: True), part.indptr
+        wide, narrow = (m.log.design.rows(table)[0] for m in (larger, smaller) if m.log is not None)
+    sizes = np.diff(indptr)
+    mean = mean_matrix(1.0 / np.repeat(sizes, sizes), indptr)
+    for x in (wide, narrow):  # only differences within a situation count
+        x -= np.repeat(mean @ x, sizes, axis=0)
     rest = narrow - wide @ np.linalg.lstsq(wide, narrow, rcond=None)[0]
     return bool(np.abs(rest).max() <= 1e-7 * max(np.abs(narrow).max(), 1e-300))
 
 
 def residuals(model: TransitionModel) -> Any:
-    """See `TransitionModel.residuals`."""
-    import pandas as pd
-
-    of, world = model.situations, model.world
-    sizes, n = np.diff(of.indptr), len(world.states)
-    key, cell = np.unique(np.repeat(of.group, sizes) * n + of.successor, return_inverse=True)
-    expected = np.repeat(model.data.visits, sizes) * model.probability
-    seen, mean, var = (
-        np.bincount(cell, x)
-        for x in (model.data.counts, expected, expected * (1.0 - model.probability))
+    """Return observed and expected transitions of each (s, a, s'), with Pearson residuals."""
+    (pd,) = import_packages("a table of residuals", "pandas")
+    cells = model.cells()
+    expected = np.repeat(cells.visits, cells.sizes) * cells.probability
+    n_cells = len(cells.pair)
+    seen, mean, variance = (
+        np.bincount(cells.cell, x, n_cells)
+        for x in (cells.counts, expected, expected * (1.0 - cells.probability))
     )
-    names, actions = column(list(world.states)), column(list(world.actions))
-    state, action, following = world.columns
+    state, action, following = ("state", "action", "next_state")
+    if model.log is not None:
+        state, action, following = model.log.space.columns
     return pd.DataFrame({
-        state: names[key // n // len(world.actions)],
-        action: actions[key // n % len(world.actions)],
-        following: names[key % n],
+        state: [cells.names[g][0] for g in cells.pair.tolist()],
+        action: [cells.names[g][1] for g in cells.pair.tolist()],
+        following: list(cells.following),
         "observed": seen,
         "expected": mean,
-        "residual": (seen - mean) / np.sqrt(np.maximum(var, 1e-300)),
+        "residual": (seen - mean) / np.sqrt(np.maximum(variance, 1e-300)),
     })  # fmt: skip
 
 
-def calibration(model: TransitionModel, bins: int) -> Any:
-    """See `TransitionModel.calibration`."""
-    import pandas as pd
-
-    sizes = np.diff(model.data.indptr)
-    weight = np.repeat(model.data.visits, sizes)
-    open_ = (weight > 0) & np.repeat(sizes > 1, sizes)
-    p, n, seen = model.probability[open_], weight[open_], model.data.counts[open_]
+def calibration(model: TransitionModel, bins: int = 10) -> Any:
+    """Return mean predicted probabilities and observed frequencies, in bins of equal size."""
+    (pd,) = import_packages("a table of frequencies", "pandas")
+    cells = model.cells()
+    weight = np.repeat(cells.visits, cells.sizes)
+    some = weight > 0
+    p, n, seen = cells.probability[some], weight[some], cells.counts[some]
     order = np.argsort(p)
     share = (np.cumsum(n[order]) - 0.5 * n[order]) / n.sum()
     part = np.minimum((share * bins).astype(np.int64), bins - 1)
-    total, predicted, came = (np.bincount(part, x[order], bins) for x in (n, n * p, seen))
+    total, predicted, observed = (np.bincount(part, x[order], bins) for x in (n, n * p, seen))
     some = total > 0
-    rate = came[some] / total[some]
+    rate = observed[some] / total[some]
     return pd.DataFrame({
         "predicted": predicted[some] / total[some],
         "observed": rate,
@@ -297,25 +359,9 @@ def calibration(model: TransitionModel, bins: int) -> Any:
     })  # fmt: skip
 
 
-def plot_calibration(table: Any) -> Any:
-    """A figure of `calibration`: points on the diagonal are right."""
-    from upriver.display import figures
-
-    with figures.styled():
-        figure, axes = figures.blank(figures.WIDTHS["one"], figures.WIDTHS["one"])
-        axes[0, 0].plot([0, 1], [0, 1], color=figures.PALE, linewidth=1)
-        axes[0, 0].errorbar(
-            table["predicted"], table["observed"], 1.96 * table["standard_error"],
-            fmt="o", color=figures.BLUE, markersize=4, linewidth=1,
-        )  # fmt: skip
-        axes[0, 0].set(xlabel="predicted probability", ylabel="how often it came true")
-        axes[0, 0].set(xlim=(0, 1), ylim=(0, 1))
-    return figure
-
-
-def compare(models: Sequence[TransitionModel]) -> Any:
-    """See `TransitionModel.compare`."""
-    import pandas as pd
+def compare(*models: TransitionModel) -> Any:
+    """Return models side by side: coefficients with errors, log-likelihood, AIC, BIC."""
+    (pd,) = import_packages("a table of models", "pandas")
 
     columns = {}
     for i, model in enumerate(models, start=1):

@@ -1,194 +1,258 @@
-"""From a log of transitions to a fitted core and its tests: the offline use of the model.
+"""Fit a transition model to a log: a formula with covariates, or features of a task.
 
-model = fit_from_log(task, features, "log.csv")
-print(model.summary())                      # log-odds, standard errors, z, 95% intervals
-print(model.goodness_of_fit().summary())    # does the model fit, and where does it not?
-plan = plan_from_model(model, "pessimistic")
+model = fit_transitions("action:jump + age:worse", frame, states=moves, cluster="patient")
+print(model.summary())
+model.predict(new_rows)
+plan = plan_from_model(model.at(age=60, horizon=20, reward={"well": 1.0}), "cautious")
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-from scipy import sparse, special
 
-from upriver.checks import Array
-from upriver.display import Card, displayed
+from upriver.checks import Array, nonnegative_number
 from upriver.features import Features
-from upriver.logs.goodness import Cells, GoodnessOfFit, goodness_of_fit
-from upriver.logs.reading import COLUMNS, count_log, read_log
+from upriver.logs.design import build_design
+from upriver.logs.formula import Formula, mentions
+from upriver.logs.model import FittedLog, TransitionModel
+from upriver.logs.situations import StateSpace, build_situations, build_space, find_distinct
+from upriver.logs.tables import COLUMNS, GIVEN_WEIGHTS, Rows, Table, listed, open_table
+from upriver.logs.triple_effects import pool
 from upriver.mdp import Task
-from upriver.mdp.formats import from_model
-from upriver.mnl import likelihood
-from upriver.mnl.fit import fit_mnl
-from upriver.mnl.fitted import FittedMNL
+from upriver.mnl.choices import Choices
+from upriver.mnl.fit import fit_dense, fit_mnl
 
 
-@displayed
-@dataclass(frozen=True, eq=False, repr=False)
-class LogModel:
-    """An MNL model fitted to logged transitions."""
-
-    task: Task
-    features: Features
-    counts: Array
-    """(n,) weight of each triple in the log."""
-    fitted: FittedMNL
-
-    @cached_property
-    def probability(self) -> Array:
-        """(n,) P_theta_hat of every triple."""
-        return likelihood.probabilities(self.features, self.fitted.theta)
-
-    @property
-    def steps(self) -> tuple[Features, ...]:
-        """The features of all steps, as planning reads them."""
-        return (self.features,)
-
-    @property
-    def prob(self) -> Array:
-        """(1, n) P_theta_hat, as planning reads it."""
-        return self.probability[None]
-
-    def table(self) -> list[dict[str, Any]]:
-        """One row per feature: name, log-odds, standard error, z, p-value, 95% interval."""
-        return self.fitted.table()
-
-    def summary(self) -> str:
-        return self.fitted.summary()
-
-    def card(self) -> Card:
-        return self.fitted.card()._replace(of=self.task.card().brief)
-
-    def to_mdp(self, reward: Any = None, horizon: int | None = None, start: Any = None) -> Any:
-        """The `FiniteMDP` that the estimate makes; see `FittedMNL.to_mdp`."""
-        return from_model(self.task, self.prob, reward, horizon, start)
-
-    def to_pandas(self) -> Any:
-        """The table of coefficients as a data frame."""
-        return self.fitted.to_pandas()
-
-    def transitions(self, state: Any, action: Any, confidence: float = 0.95) -> list[Any]:
-        """Where (state, action) leads, with intervals; see `FittedMNL.transitions`."""
-        return self.fitted.transitions(state, action, confidence)
-
-    def plot(self, state: Any = None, action: Any = None) -> Any:
-        """A figure of the coefficients, or of where a pair leads; see `FittedMNL.plot`."""
-        return self.fitted.plot(state, action)
-
-    def likelihood_ratio(self, smaller: LogModel) -> LikelihoodRatio:
-        """The test of a nested model: does it lose more than chance would explain?
-
-        2 (l - l_smaller) is asymptotically chi-squared with as many degrees of freedom as features
-        were left out, if the smaller model is true. Both must be fitted without penalty, to the
-        same log.
-        """
-        check_nested(self, smaller)
-        degrees = self.features.dimension - smaller.features.dimension
-        statistic = max(2.0 * (self.fitted.log_likelihood - smaller.fitted.log_likelihood), 0.0)
-        return LikelihoodRatio(statistic, degrees, float(special.chdtrc(degrees, statistic)))
-
-    def goodness_of_fit(self, replicates: int = 999, seed: int = 0) -> GoodnessOfFit:
-        """Pearson's test of the fitted probabilities, in total and for each (s, a) of the log.
-
-        The p-values are shares of `replicates` logs drawn from the fitted model (a parametric
-        bootstrap), so they hold for sparse logs too.
-        """
-        task = self.task
-        group, rows = pairs_seen(task, self.counts)
-        sizes = task.sizes[group]
-        cells = Cells(
-            indptr=np.concatenate([[0], np.cumsum(sizes)]),
-            matrix=self.features.matrix[rows],
-            counts=self.counts[rows],
-            probability=self.probability[rows],
-            offset=0.0,
-            cell=np.arange(len(rows)),
-            pair=np.repeat(np.arange(len(group)), sizes),
-            names=[pair_name(task, int(g)) for g in group],
-        )
-        return goodness_of_fit(cells, self.fitted, replicates, seed)
-
-
-@displayed
-class LikelihoodRatio(NamedTuple):
-    statistic: float
-    degrees: int
-    p_value: float
-
-
-def fit_from_log(
-    task: Task,
-    features: Features,
-    transitions: Any,
+def fit_transitions(
+    formula: Formula | Any,
+    frame: Any = None,
+    states: Any = None,
+    successors: Any = None,
+    columns: Sequence[str] = COLUMNS,
+    cluster: str | None = None,
     weights: Any = None,
     regularization: float = 0.0,
-    columns: Sequence[str] = COLUMNS,
-) -> LogModel:
-    """Fit the MNL model to logged transitions (s, a, s').
+    per_step: str | None = None,
+    pooled: bool = False,
+    missing: str = "refuse",
+    *,
+    features: Features | None = None,
+    task: Task | None = None,
+    horizon: int | None = None,
+    discount: float | None = None,
+    reward: Any = None,
+) -> TransitionModel:
+    """Fit an MNL transition model, eqs. (1) to (3), to a log of transitions.
 
-    transitions: three arrays (s, a, s'), an array (m, 3), a mapping or a pandas or polars frame
-    with the named `columns`, or the path of a .csv or .parquet file with them. States and actions
-    go by their names where the task has names. weights (m,): how often each row counts, once
-    unless given; or the name of a column.
+    With a formula, `fit_transitions(formula, frame, ...)`, every row is expanded to the next states
+    that were possible, and the formula is evaluated there. It may use the three columns,
+    covariates, and attributes from `states`. With features of a task,
+    `fit_transitions(frame, features=phi)`, the counts of the task's triples are fitted.
+
+    Parameters
+    ----------
+    formula
+        In the language of formulaic, with offset(...) for a fixed coefficient of 1; or a list of
+        columns of numbers. What is the same for every candidate has no effect and must be
+        interacted with something of the next state. Formulas are executed; use only formulas you
+        trust.
+    frame
+        One row per transition: a pandas, polars or pyarrow frame, a mapping of columns, three
+        arrays, or the path of a .csv or .parquet file or of a folder of Parquet files.
+    states
+        A table of attributes of states: the formula has them under their names for the state, with
+        the suffix `_next` for the candidate. A table that has the column of the next state, of the
+        action, or both beside that of the state holds attributes of moves. Several tables go in a
+        list.
+    successors
+        Which next states were possible. None: those seen from that (state, action); "state": those
+        seen from that state; "all"; a function (state, action) -> states; or a table of the three
+        columns.
+    columns
+        The columns of the state, the action and the next state.
+    cluster
+        The column of the individual, whose rows may depend on each other: standard errors are then
+        those of the sandwich by cluster.
+    weights
+        How often each row counts: a column, or an array.
+    regularization
+        The ridge lambda of (2).
+    per_step
+        The column of the step, for coefficients that differ from step to step.
+    pooled
+        Whether every triple has an effect of its own, shrunk towards the formula as far as the data
+        say.
+    missing
+        "refuse" raises an error that names rows with gaps, "drop" leaves such rows out; the summary
+        says how many.
+    features, task
+        Features phi of the triples of a task, instead of a formula; the task is the features' own
+        unless given. States and actions go by their names where the task has names.
+    horizon, discount, reward
+        What the task of the model has, see `TransitionModel.at`. A reward that is the name of a
+        column is the mean of that column for each (state, action).
+
+    Returns
+    -------
+    TransitionModel
+
+    Raises
+    ------
+    ValueError
+        If a column is missing, has gaps or words where numbers are needed, or if the data do not
+        identify a coefficient and regularization is 0.
     """
-    features.check_task(task)
-    counts = count_log(task, read_log(transitions, tuple(columns), weights))
-    fitted = fit_mnl(features, counts, regularization)
-    return LogModel(task, fitted.features or features, counts, fitted)
+    lam = nonnegative_number("regularization", regularization)
+    columns = check_columns(columns)
+    if features is not None:
+        for name, given in (("cluster", cluster), ("states", states), ("successors", successors),
+                            ("per_step", per_step), ("pooled", pooled or None)):  # fmt: skip
+            if given is not None:
+                raise ValueError(f"{name} is {given!r}; it needs a formula instead of features")
+        log = formula if frame is None else frame
+        model = fit_features(features, task, log, columns, weights, lam, missing)
+        changed = horizon is not None or discount is not None or reward is not None
+        return model.at(horizon=horizon, discount=discount, reward=reward) if changed else model
+    if frame is None:
+        raise TypeError("fit_transitions needs a formula and a frame, or a frame and features=")
+    named = weights is None or isinstance(weights, str)
+    table = open_table(frame, weights=None if named else weights)
+    uses = mentions(formula)
+
+    def wanted(name: str) -> bool:
+        return uses(name) or name == per_step
+
+    if per_step is not None and per_step not in table.names:
+        raise ValueError(f"per_step is {per_step!r}; the columns are {listed(table.names)}")
+    covariates = [c for c in table.names if c not in columns and wanted(c)]
+    keys = [*columns, *covariates, *([] if cluster is None else [cluster])]
+    paid = [reward] if isinstance(reward, str) else []
+    rows = table.read(keys, weights if named else GIVEN_WEIGHTS, paid, missing)
+    space, s, a, s2 = build_space(rows, columns, states, successors, wanted)
+    clash = [c for c in covariates if c in space.attributes or c in space.moves]
+    if clash:
+        raise ValueError(f"column {clash[0]!r} is in the frame and in states; rename one of them")
+    pair = s * len(space.actions) + a
+    cells = {c: rows.values(c) for c in covariates}
+
+    def numbers() -> Iterator[Array]:
+        yield pair
+        yield from (as_bits(rows, c, x) for c, x in cells.items())
+
+    first, situation = find_distinct(numbers)
+    of = build_situations(space, pair[first], {c: x[first] for c, x in cells.items()})
+    chosen = of.indptr[situation] + find_candidates(rows, space, pair, s2)
+    counts = np.bincount(chosen, rows.weight, minlength=len(of.successor))
+    visits = np.add.reduceat(counts, of.indptr[:-1])
+    known = list(dict.fromkeys([*columns, *table.names, *space.attributes, *space.moves]))
+    design, x, offset = build_design(
+        formula, per_step, space, of, wanted, known, visits, lam == 0.0, pooled
+    )
+    data, effects = Choices(of.indptr, x, counts, visits, lam, offset), None
+    if design.triples:
+        data, effects = pool(data, design.triples, space, of)
+    of_row = None if cluster is None else rows.codes(cluster)[0]
+    if of_row is not None and int(of_row.max()) < 1:
+        raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at least 2")
+    fitted = replace(fit_dense(data, design.names, chosen, rows.weight, of_row), effects=effects)
+    if isinstance(reward, str):
+        reward = mean_rewards(pair, rows, reward, (len(space.states), len(space.actions)))
+    log = FittedLog(
+        space, design, of, data, chosen, rows.weight, of_row, rows.n_rows, rows.dropped, horizon,
+        discount, reward,
+    )  # fmt: skip
+    model = TransitionModel(fitted, log)
+    is_open = covariates and not (covariates == [per_step] and horizon is not None)
+    return model if is_open else model.at()
 
 
-def pairs_seen(task: Task, counts: Array) -> tuple[Array, Array]:
-    """(the pairs (s, a) of the log that have a choice, the rows of their triples)."""
-    group = np.repeat(np.arange(len(task.sizes)), task.sizes)
-    seen = (np.bincount(group, counts, len(task.sizes)) > 0) & (task.sizes > 1)
-    return np.flatnonzero(seen), np.flatnonzero(seen[group])
+def check_columns(columns: Sequence[str]) -> tuple[str, str, str]:
+    """Return the names of the columns of state, action and next state."""
+    found = tuple(columns)
+    if isinstance(columns, str) or len(set(found)) != 3 or len(found) != 3:
+        raise ValueError(
+            f"columns is {columns!r}; it must name the state, the action and the next state"
+        )
+    return found
 
 
-def pair_name(task: Task, g: int) -> tuple[Any, Any]:
-    s, a = divmod(g, task.n_actions)
-    return (
-        task.states[s] if task.states is not None else s,
-        task.actions[a] if task.actions is not None else a,
+def as_bits(rows: Rows, name: str, cells: Array) -> Array:
+    """Return (m,) 64-bit numbers that are equal where the entries of a column are."""
+    if cells.dtype.kind == "f":
+        return cells.astype(np.float64) + 0.0  # one zero, not two
+    whole = cells if cells.dtype.kind in "biu" else rows.codes(name)[0]
+    return whole.astype(np.int64)
+
+
+def find_candidates(rows: Rows, space: StateSpace, pair: Array, s2: Array) -> Array:
+    """Return (m,) the place of each next state among the candidates of its pair."""
+    n = len(space.states)
+    declared = np.repeat(np.arange(len(space.sizes)), space.sizes) * n + space.successors
+    wanted = pair * n + s2
+    row = np.minimum(np.searchsorted(declared, wanted), len(declared) - 1)
+    outside = declared[row] != wanted
+    if outside.any():
+        i = int(np.argmax(outside))
+        names = *space.names(int(pair[i])), space.states[s2[i]]
+        known = space.successors[space.indptr[pair[i]] : space.indptr[pair[i] + 1]].tolist()
+        refuse_triple(rows.table, space.columns, names, [space.states[j] for j in known])
+    return row - space.indptr[pair]
+
+
+def refuse_triple(
+    table: Table, columns: Sequence[str], names: Sequence[Any], known: Sequence[Any]
+) -> None:
+    """Raise the error for a row whose next state is not reachable."""
+    state, action, following = names
+    raise ValueError(
+        f"{table.place(dict(zip(columns, names, strict=True)))} goes from ({state!r}, {action!r}) "
+        f"to {following!r}, which is not among the declared successors {listed(known)}"
     )
 
 
-def check_nested(larger: LogModel, smaller: LogModel) -> None:
-    """Refuse models whose likelihoods cannot be compared."""
-    if not isinstance(smaller, LogModel):
-        raise TypeError(f"smaller is a {type(smaller).__name__}; it must come from fit_from_log")
-    same_counts = np.array_equal(larger.counts, smaller.counts)
-    if not (larger.task.same_support(smaller.task) and same_counts):
-        raise ValueError("smaller was fitted to another log; both models need the same one")
-    for name, model in (("the larger model", larger), ("smaller", smaller)):
-        if model.fitted.regularization > 0:
-            raise ValueError(
-                f"{name} was fitted with regularization {model.fitted.regularization:g}; the "
-                "likelihood-ratio test needs regularization=0"
-            )
-    if smaller.features.dimension >= larger.features.dimension:
-        raise ValueError(
-            f"smaller has {smaller.features.dimension} features, the larger model "
-            f"{larger.features.dimension}; it must have fewer"
-        )
-    even = 1.0 / np.repeat(larger.task.sizes, larger.task.sizes)
-    wide, narrow = (centred(m.features, even) for m in (larger, smaller))
-    wide, narrow = (x.toarray() if sparse.issparse(x) else x for x in (wide, narrow))
-    rest = narrow - wide @ np.linalg.lstsq(wide, narrow, rcond=None)[0]
-    if np.abs(rest).max() > 1e-8 * max(np.abs(narrow).max(), 1e-300):
-        raise ValueError(
-            "smaller is not nested: some of its features are no combination of the larger model's"
-        )
+def mean_rewards(pair: Array, rows: Rows, name: str, shape: tuple[int, int]) -> Array:
+    """Return (S, A) the mean of a column for each pair; 0 for pairs without rows."""
+    total, n = (np.bincount(pair, x, shape[0] * shape[1]) for x in (rows.sums[name], rows.weight))
+    return np.divide(total, n, out=np.zeros_like(total), where=n > 0).reshape(shape)
 
 
-def centred(features: Features, weight: Array) -> Any:
-    """(n, d) features minus their mean in each (s, a); the model does not change (Remark 1)."""
-    task = features.task
-    groups = np.repeat(np.arange(len(task.sizes)), task.sizes)
-    shape = (task.n_triples, len(task.sizes))
-    member = sparse.csr_array((np.ones(len(groups)), (np.arange(len(groups)), groups)), shape)
-    return features.matrix - member @ (member.T @ sparse.diags_array(weight) @ features.matrix)
+def fit_features(
+    features: Features, task: Task | None, log: Any, columns: tuple[str, str, str], weights: Any,
+    lam: float, missing: str,
+) -> TransitionModel:  # fmt: skip
+    """Return the model of features of a task, fitted to the counts of its triples."""
+    features.check_task(task := features.task if task is None else task)
+    if isinstance(log, tuple | list) and len(log) == 3:
+        log = dict(zip(columns, log, strict=True))
+    named = weights is None or isinstance(weights, str)
+    table = Table(log, "the log", None if named else weights)
+    rows = table.read(columns, weights if named else GIVEN_WEIGHTS, missing=missing)
+    states = range(task.n_states) if task.states is None else list(task.states)
+    actions = range(task.n_actions) if task.actions is None else list(task.actions)
+    words = zip(columns, (states, actions, states), ("state", "action", "next state"), strict=True)
+    s, a, s2 = (rows.numbers(c, known, what) for c, known, what in words)
+    declared = np.repeat(np.arange(len(task.sizes)), task.sizes) * task.n_states + task.successors
+    wanted = (s * task.n_actions + a) * task.n_states + s2
+    row = np.minimum(np.searchsorted(declared, wanted), len(declared) - 1)
+    outside = declared[row] != wanted
+    if outside.any():
+        i = int(np.argmax(outside))
+        known = task.successors[task.rows(int(s[i]), int(a[i]))].tolist()
+        names = states[s[i]], actions[a[i]], states[s2[i]]
+        refuse_triple(table, columns, names, [states[j] for j in known])
+    return fit_counts(features, np.bincount(row, rows.weight, task.n_triples), lam, task)
+
+
+def fit_counts(
+    features: Features, counts: Any, regularization: float = 0.0, task: Task | None = None
+) -> TransitionModel:
+    """Return the model of features of a task, fitted to (n,) counts of its triples."""
+    fitted = fit_mnl(features, counts, regularization)
+    features = fitted.features or features  # with the spread that was estimated
+    counts = np.asarray(counts, np.float64)
+    task = features.task if task is None else task
+    return TransitionModel(fitted, None, task, (features,), (0.0,), counts)

@@ -1,4 +1,4 @@
-"""Does a fitted model fit? Pearson's statistic, against logs that the fitted model itself writes.
+"""Pearson's test of a fitted model, against logs that are drawn from the fitted model.
 
 The chi-squared distribution is right only where every expected count is large. Here the statistic
 of the log is compared with those of logs of the same size drawn from the estimate (a parametric
@@ -15,7 +15,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from upriver.checks import Array, positive_integer
-from upriver.display import Card, displayed, to_frame
+from upriver.display import Card, add_repr, to_frame
 from upriver.mnl.fitted import FittedMNL
 
 ENOUGH = 5.0  # rows expected anywhere but at the likeliest successor, for a pair to be judged
@@ -26,7 +26,7 @@ Block = tuple[Array, Array]
 """(columns (k, m), matrices (k, m, m)): k blocks of m features each."""
 
 
-@displayed
+@add_repr
 class GoodnessOfFit(NamedTuple):
     """Pearson's sum (n - N p)^2 / (N p), judged by a parametric bootstrap."""
 
@@ -38,11 +38,13 @@ class GoodnessOfFit(NamedTuple):
     rows: list[dict[str, Any]]
     """Each (s, a) with a choice: state, action, n, statistic, degrees, p_value, least_expected.
 
-    p_value is None where the log says too little: fewer than 5 rows are expected anywhere but at
-    the likeliest successor.
+    p_value is None where the log has too few rows: fewer than 5 are expected anywhere but at the
+    likeliest successor.
     """
     replicates: int
-    """How many logs were drawn."""
+    """The number of logs drawn."""
+    note: str = ""
+    """What the test does not allow for."""
 
     def card(self) -> Card:
         return Card(
@@ -52,11 +54,11 @@ class GoodnessOfFit(NamedTuple):
         )  # fmt: skip
 
     def to_pandas(self) -> Any:
-        """The `rows` as a data frame."""
+        """Return the `rows` as a data frame."""
         return to_frame(self.rows)
 
     def summary(self, limit: int = 10) -> str:
-        """The total and the `limit` pairs (s, a) that fit worst."""
+        """Return the total and the `limit` pairs (s, a) that fit worst, as text."""
         plural = "" if self.degrees == 1 else "s"
         verdict = (
             f"p = {self.p_value:.3g} by a parametric bootstrap of {self.replicates} logs"
@@ -65,7 +67,7 @@ class GoodnessOfFit(NamedTuple):
         )
         lines = [
             f"goodness of fit: Pearson's {self.statistic:.2f} with {self.degrees} degree{plural} "
-            f"of freedom, {verdict}",
+            f"of freedom,\n{verdict}",
             "     n   Pearson's  df        p  least expected  (state, action)",
         ]
         judged = [r for r in self.rows if r["p_value"] is not None]
@@ -76,7 +78,7 @@ class GoodnessOfFit(NamedTuple):
                 f"{r['n']:6g} {r['statistic']:11.2f} {r['degrees']:3d} {p} "
                 f"{r['least_expected']:15.1f}  ({r['state']!r}, {r['action']!r})"
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, *filter(None, [self.note])])
 
 
 class Cells(NamedTuple):
@@ -98,6 +100,8 @@ class Cells(NamedTuple):
     """(C,) the pair (s, a) of each cell, ascending."""
     names: Sequence[tuple[Any, Any]]
     """(state, action) of each pair."""
+    following: Sequence[Any]
+    """(C,) the next state of each cell."""
 
     @property
     def sizes(self) -> Array:
@@ -111,18 +115,18 @@ class Cells(NamedTuple):
 def goodness_of_fit(
     cells: Cells, fitted: FittedMNL, replicates: int = 999, seed: int = 0
 ) -> GoodnessOfFit:
-    """Pearson's test, in total and for each pair; p-values from `replicates` drawn logs."""
+    """Return Pearson's test, in total and for each pair; p-values from drawn logs."""
     replicates = positive_integer("replicates", replicates)
     uneven = cells.counts != np.rint(cells.counts)
     if uneven.any():
         raise ValueError(
-            f"a transition of the log counts {cells.counts[int(np.argmax(uneven))]:g} times; "
-            "goodness_of_fit needs whole counts"
+            f"a transition of the log has the weight {cells.counts[int(np.argmax(uneven))]:g}; "
+            "goodness_of_fit needs whole numbers"
         )
     n_pairs = len(cells.names)
-    expected = in_cells(cells, np.repeat(cells.visits, cells.sizes) * cells.probability)
-    seen = in_cells(cells, cells.counts)
-    statistic = by_pair(cells, pearson(seen, expected))
+    expected = sum_cells(cells, np.repeat(cells.visits, cells.sizes) * cells.probability)
+    seen = sum_cells(cells, cells.counts)
+    statistic = sum_pairs(cells, pearson(seen, expected))
     free = np.bincount(cells.pair, minlength=n_pairs) - 1
     inverse, rank = inverse_information(cells, fitted.regularization)
     degrees = max(int(free.sum()) - rank, 0)
@@ -131,10 +135,12 @@ def goodness_of_fit(
     at_once = max(AT_ONCE // len(cells.counts), 1)
     total = statistic.sum()
     for first in range(0, replicates, at_once):
-        drawn = by_pair(cells, draw(cells, fitted, inverse, min(at_once, replicates - first), rng))
+        drawn = sum_pairs(
+            cells, draw_terms(cells, fitted, inverse, min(at_once, replicates - first), rng)
+        )
         worse += (drawn >= statistic * (1 - 1e-9)).sum(axis=0)
         beaten += int((drawn.sum(axis=-1) >= total * (1 - 1e-9)).sum())
-    n, least = by_pair(cells, seen), np.minimum.reduceat(expected, first_cells(cells))
+    n, least = sum_pairs(cells, seen), np.minimum.reduceat(expected, first_cells(cells))
     most = np.maximum.reduceat(expected, first_cells(cells))
     rows = [
         {
@@ -162,13 +168,13 @@ def first_cells(cells: Cells) -> Array:
     return np.searchsorted(cells.pair, np.arange(len(cells.names)))
 
 
-def by_pair(cells: Cells, values: Array) -> Array:
-    """(..., P) sums of (..., C) over the cells of each pair."""
+def sum_pairs(cells: Cells, values: Array) -> Array:
+    """Return (..., P) sums of (..., C) over the cells of each pair."""
     return np.add.reduceat(values, first_cells(cells), axis=-1)
 
 
-def in_cells(cells: Cells, values: Array) -> Array:
-    """(..., C) sums of (..., n) over the rows of each cell."""
+def sum_cells(cells: Cells, values: Array) -> Array:
+    """Return (..., C) sums of (..., n) over the rows of each cell."""
     n, n_cells = len(cells.cell), len(cells.pair)
     if n == n_cells:  # every row is a cell of its own, in order
         return values
@@ -176,10 +182,10 @@ def in_cells(cells: Cells, values: Array) -> Array:
     return values @ member
 
 
-def draw(
+def draw_terms(
     cells: Cells, fitted: FittedMNL, inverse: list[Block], size: int, rng: np.random.Generator
 ) -> Array:
-    """(size, C) Pearson's terms of logs drawn from the estimate, each fitted by a Newton step."""
+    """Return (size, C) Pearson's terms of drawn logs, each fitted again by a Newton step."""
     counts = np.empty((size, len(cells.counts)))
     starts, sizes, visits = cells.indptr[:-1], cells.sizes, cells.visits
     for u in np.unique(sizes):
@@ -197,11 +203,11 @@ def draw(
     logits -= np.repeat(np.maximum.reduceat(logits, starts, axis=1), sizes, axis=1)
     np.exp(logits, out=logits)
     logits *= np.repeat(visits / np.add.reduceat(logits, starts, axis=1), sizes, axis=1)
-    return pearson(in_cells(cells, counts), in_cells(cells, logits))
+    return pearson(sum_cells(cells, counts), sum_cells(cells, logits))
 
 
 def inverse_information(cells: Cells, lam: float) -> tuple[list[Block], int]:
-    """(blocks of the inverse of the log's information with its ridge, the rank without it).
+    """Return blocks of the inverse of the information with its ridge, and its rank without it.
 
     Directions that the log does not identify have no variance and no step.
     """
@@ -225,7 +231,7 @@ def inverse_information(cells: Cells, lam: float) -> tuple[list[Block], int]:
 
 
 def blocks(matrix: Any) -> Iterator[Block]:
-    """The blocks on the diagonal of a symmetric matrix, those of one size together."""
+    """Yield the blocks on the diagonal of a symmetric matrix, those of one size together."""
     if not sparse.issparse(matrix):
         yield np.arange(len(matrix))[None], matrix[None]
         return
@@ -237,7 +243,7 @@ def blocks(matrix: Any) -> Iterator[Block]:
     slot = np.empty(len(label), np.int64)
     slot[order] = np.arange(len(label)) - np.repeat(start, size)
     known = np.zeros(len(size), bool)
-    known[label[entries.row]] = True  # features that the log does not show stay where they are
+    known[label[entries.row]] = True  # features without data stay where they are
     for m in np.unique(size[known]):
         wanted = np.flatnonzero(known & (size == m))
         for part in np.array_split(wanted, -(-len(wanted) * m * m // AT_ONCE)):

@@ -1,9 +1,9 @@
-"""Checks of a policy's value that do not believe the model: they only reweigh the log's episodes.
+"""Checks of a policy's value that do not rely on the model: they reweigh the log's episodes.
 
 Per-decision weighted importance sampling (Precup, Sutton and Singh 2000), weighted doubly robust
 (Jiang and Li 2016; Thomas and Brunskill 2016, with the fitted model's values), and fitted-Q
-evaluation with a table for each step. All three believe that the log says what the actions were
-chosen by: none of them sees confounding, nor that the world has changed.
+evaluation with tables. All three assume that the log holds what the actions depended on: none of
+them sees confounding or drift.
 """
 
 from __future__ import annotations
@@ -16,25 +16,24 @@ import numpy as np
 from scipy import sparse
 
 from upriver.checks import Array
-from upriver.display import displayed
-from upriver.logs.decisions import ModelAt
-from upriver.logs.effects import quantile
+from upriver.display import add_repr
+from upriver.logs.effects import normal_quantile
 from upriver.logs.episodes import Episodes, read_episodes
-from upriver.logs.extremes import behaviour, check_model, played, worth_of
-from upriver.logs.fit import LogModel
-from upriver.logs.reading import COLUMNS
+from upriver.logs.model import TransitionModel, check_model
+from upriver.logs.tables import COLUMNS
 from upriver.logs.value import policy_value
+from upriver.logs.value_function import behaviour_policy, build_value_function, policy_table
 from upriver.mdp import Task
 from upriver.planning import steps_of
 
 REPLICATES = 200  # resampled logs for the error of fitted-Q evaluation
-FEW = 20  # effective episodes below which reweighing says nothing
+FEW = 20  # effective episodes below which a reweighed log says nothing
 
 
-@displayed
+@add_repr
 @dataclass(frozen=True, repr=False)
 class ValueChecks:
-    """Estimates of one policy's value side by side, in the order of trust in the model."""
+    """Estimates of one policy's value side by side, in the order of reliance on the model."""
 
     rows: list[dict[str, Any]]
     """A row per estimate: name, value, standard_error, low, high, effective (episodes)."""
@@ -43,6 +42,7 @@ class ValueChecks:
     """Whether they agree, in a sentence."""
 
     def summary(self) -> str:
+        """Return the estimates as a table of text, and the verdict."""
         lines = [
             f"{'estimate':<32}   value  std.err.  effective   {100 * self.confidence:g}% interval"
         ]
@@ -53,27 +53,9 @@ class ValueChecks:
             )
         return "\n".join([*lines, self.verdict])
 
-    def plot(self) -> Any:
-        """A figure of the estimates and their intervals."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(6.4, 0.5 * len(self.rows) + 1.2), layout="constrained")
-        axes = figure.subplots()
-        for i, r in enumerate(self.rows):
-            colour = "#0072b2" if i == 0 else "#1a1a1a"
-            axes.plot([r["low"], r["high"]], [i, i], color=colour, lw=2)
-            axes.plot(r["value"], i, "o", color=colour)
-        axes.axvspan(self.rows[0]["low"], self.rows[0]["high"], color="#0072b2", alpha=0.12, lw=0)
-        axes.set_yticks(range(len(self.rows)), [r["name"] for r in self.rows])
-        axes.invert_yaxis()
-        axes.set_xlabel(f"value of the policy, {100 * self.confidence:g}% intervals")
-        for side in ("top", "right", "left"):
-            axes.spines[side].set_visible(False)
-        return figure
-
 
 def check_policy_value(
-    model: LogModel | ModelAt,
+    model: TransitionModel,
     policy: Any,
     log: Any,
     columns: Sequence[str] = COLUMNS,
@@ -82,42 +64,77 @@ def check_policy_value(
     reward: str | None = None,
     confidence: float = 0.95,
     weights: str | None = None,
+    missing: str = "refuse",
 ) -> ValueChecks:
-    """What the log's own episodes say of a policy's value, beside what the model says.
+    """Estimate a policy's value from the log's episodes, beside the value under the model.
 
-    log: as for `fit_from_log`, with two columns more, the episode of each row and its step, whose
-    order counts. reward: a column of all that was paid; what the task pays unless given. Episodes
-    start where the log's do, longer ones are cut at the horizon, and shorter ones have ended.
-    weights: a column of how often each episode counts. The chance of each action is estimated by
-    its share in each state.
+    Parameters
+    ----------
+    model
+        A fitted model, at fixed covariates, with a finite horizon.
+    policy
+        As in `policy_value`.
+    log
+        A table as in `fit_transitions`, with columns of the episode and of the step; only the order
+        of the steps counts. Episodes start where the log's do, longer ones are cut at the horizon,
+        and shorter ones are taken to have ended.
+    columns, episode, step
+        The names of the columns.
+    reward
+        A column of all that was earned; the rewards of the task unless given.
+    confidence
+        Of the intervals.
+    weights
+        A column of how often each episode counts.
+    missing
+        "refuse" or "drop", as in `fit_transitions`.
+
+    Returns
+    -------
+    ValueChecks
+        The probabilities of the logged actions are estimated by their shares in each state.
+        Fitted-Q evaluation has a table for each step where the model's transitions or rewards
+        change with the step, and one table for all steps otherwise.
     """
-    check_model(model)
-    z, task = quantile(confidence), model.task
+    task = check_model(model).task
     if task.infinite_horizon:
-        raise ValueError(
-            "check_policy_value follows episodes to their last step; the task has none"
-        )
-    data = read_episodes(task, log, tuple(columns), episode, step, reward, weights)
-    times, n = data.times, float(data.times.sum())
+        raise ValueError("the task has an infinite horizon; check_policy_value needs a last step")
+    data = read_episodes(task, log, tuple(columns), episode, step, reward, weights, missing)
+    return check_episodes(model, policy, data, confidence)
+
+
+def check_episodes(
+    model: TransitionModel, policy: Any, data: Episodes, confidence: float
+) -> ValueChecks:
+    """Return the checks of `check_policy_value` for episodes that were read."""
+    z, task = normal_quantile(confidence), model.task
+    weights, n = data.weights, float(data.weights.sum())
     start = data.starts(task)
-    believed = policy_value(model, policy, confidence, start)
-    table = played(task, policy)
-    did = behaviour(task, visits(task, data))
-    chance = chances(task, did[None] if table is None else table)
-    ratio = ratios(task, data, chance, did)
-    effective = float((times @ ratio[:, -1]) ** 2 / max(times @ ratio[:, -1] ** 2, 1e-300))
+    predicted = policy_value(model, policy, confidence, start)
+    table = policy_table(task, policy)
+    pair = (data.states * task.n_actions + data.actions)[data.there]
+    weight = np.broadcast_to(weights[:, None], data.there.shape)[data.there]
+    behaviour = behaviour_policy(task, np.bincount(pair, weight, len(task.sizes)))
+    chance = action_probabilities(task, behaviour[None] if table is None else table)
+    ratio = importance_ratios(task, data, chance, behaviour)
+    effective = float((weights @ ratio[:, -1]) ** 2 / max(weights @ ratio[:, -1] ** 2, 1e-300))
     q, v = model_values(model, policy, start)
+    by_step = len(model.steps) > 1 or (task.reward is not None and task.reward.ndim > 2)
+    name = f"fitted-Q evaluation, {'by step' if by_step else 'steps pooled'}"
     rows = [
-        row("fitted model", believed.value, believed.standard_error, n, z)
-        | {"low": believed.low, "high": believed.high},
-        row("weighted importance sampling", *reweighed(data, ratio), effective, z),
-        row("doubly robust", *doubly_robust(task, data, ratio, q, v), effective, z),
-        row("fitted-Q evaluation", *fitted_q(task, data, chance), n, z),
+        estimate_row("fitted model", predicted.value, predicted.standard_error, n, z)
+        | {"low": predicted.low, "high": predicted.high},
+        estimate_row("weighted importance sampling", *importance_value(data, ratio), effective, z),
+        estimate_row("doubly robust", *doubly_robust(task, data, ratio, q, v), effective, z),
+        estimate_row(name, *fitted_q(task, data, chance, by_step), n, z),
     ]
-    return ValueChecks(rows, confidence, verdict(rows, z))
+    return ValueChecks(rows, confidence, compare_estimates(rows, z))
 
 
-def row(name: str, value: float, error: float, effective: float, z: float) -> dict[str, Any]:
+def estimate_row(
+    name: str, value: float, error: float, effective: float, z: float
+) -> dict[str, Any]:
+    """Return a row of `ValueChecks`."""
     return {
         "name": name, "value": float(value), "standard_error": float(error),
         "low": float(value - z * error), "high": float(value + z * error),
@@ -125,80 +142,69 @@ def row(name: str, value: float, error: float, effective: float, z: float) -> di
     }  # fmt: skip
 
 
-def apart(a: dict[str, Any], b: dict[str, Any]) -> float:
-    """How many standard errors two estimates are apart."""
-    error = float(np.hypot(a["standard_error"], b["standard_error"]))
-    return abs(a["value"] - b["value"]) / max(error, 1e-300)
-
-
-def verdict(rows: list[dict[str, Any]], z: float) -> str:
+def compare_estimates(rows: list[dict[str, Any]], z: float) -> str:
+    """Return whether the checks agree with the model, in a sentence."""
     if rows[1]["effective"] < FEW:
         return (
             "the log can hardly check this policy: its episodes are worth "
             f"{rows[1]['effective']:.1f} of the policy's own"
         )
     model, others = rows[0], rows[1:]
-    off = [r["name"] for r in others if apart(r, model) > z]
+
+    def distance(row: dict[str, Any]) -> float:
+        error = float(np.hypot(row["standard_error"], model["standard_error"]))
+        return abs(row["value"] - model["value"]) / max(error, 1e-300)
+
+    off = [r["name"] for r in others if distance(r) > z]
     if not off:
-        return "the checks that do not believe the model agree with it"
+        return "the checks that do not rely on the model agree with it"
     return (
         f"the model disagrees with {' and '.join(off)}: do not trust its value before you know why"
     )
 
 
-def visits(task: Task, data: Episodes) -> Array:
-    """(n,) counts of the task's triples, of which only the pairs matter here."""
-    group = (data.states * task.n_actions + data.actions)[data.there]
-    weight = np.broadcast_to(data.times[:, None], data.there.shape)[data.there]
-    pairs = np.bincount(group, weight, minlength=len(task.sizes))
-    counts = np.zeros(task.n_triples)
-    counts[task.indptr[:-1][task.sizes > 0]] = pairs[task.sizes > 0]
-    return counts
-
-
-def chances(task: Task, table: Array) -> Array:
-    """(H, S, A) probabilities of the actions."""
+def action_probabilities(task: Task, table: Array) -> Array:
+    """Return (H, S, A) probabilities of the actions of a policy."""
     shape = task.horizon, task.n_states, task.n_actions
     if table.dtype.kind == "f":
         return np.broadcast_to(table.reshape(-1, *shape[1:]), shape)
     return np.eye(task.n_actions)[table.astype(np.int64)]
 
 
-def ratios(task: Task, data: Episodes, chance: Array, did: Array) -> Array:
-    """(n, H) how much likelier each episode so far is under the policy than under the log's."""
+def importance_ratios(task: Task, data: Episodes, chance: Array, behaviour: Array) -> Array:
+    """Return (n, H) products of the ratios of action probabilities up to each step."""
     steps = np.arange(task.horizon)
     new = chance[steps, data.states, data.actions]
-    old = did[data.states * task.n_actions + data.actions]
+    old = behaviour[data.states * task.n_actions + data.actions]
     each = np.where(data.there, new / np.where(data.there, old, 1.0), 1.0)
     return np.cumprod(each, axis=1)
 
 
-def averaged(each: Array, times: Array) -> tuple[float, float]:
-    """(mean, its standard error) of what the episodes say."""
-    n = times.sum()
-    mean = float(times @ each / n)
-    return mean, float(np.sqrt(times @ (each - mean) ** 2) / n)
+def normalize_ratios(ratio: Array, weights: Array) -> Array:
+    """Return (n, H) the ratios, scaled to a mean of 1 at every step."""
+    return ratio / np.maximum(weights @ ratio / weights.sum(), 1e-300)
 
 
-def per_step(ratio: Array, times: Array) -> Array:
-    """(n, H) the ratios so that they are 1 on average at every step."""
-    return ratio / np.maximum(times @ ratio / times.sum(), 1e-300)
+def mean_and_error(each: Array, weights: Array) -> tuple[float, float]:
+    """Return the mean over episodes and its standard error."""
+    n = weights.sum()
+    mean = float(weights @ each / n)
+    return mean, float(np.sqrt(weights @ (each - mean) ** 2) / n)
 
 
-def reweighed(data: Episodes, ratio: Array) -> tuple[float, float]:
-    """(value, standard error) of per-decision weighted importance sampling."""
-    weight = per_step(ratio, data.times)
-    means = data.times @ (weight * data.earned) / data.times.sum()
-    off = (weight * (data.earned - means)).sum(axis=1)
-    return float(means.sum()), averaged(off, data.times)[1]
+def importance_value(data: Episodes, ratio: Array) -> tuple[float, float]:
+    """Return value and standard error of per-decision weighted importance sampling."""
+    weight = normalize_ratios(ratio, data.weights)
+    means = data.weights @ (weight * data.earned) / data.weights.sum()
+    deviation = (weight * (data.earned - means)).sum(axis=1)
+    return float(means.sum()), mean_and_error(deviation, data.weights)[1]
 
 
-def model_values(model: LogModel | ModelAt, policy: Any, start: Any) -> tuple[Array, Array]:
-    """(H, S*A) and (H + 1, S) action values and values of the policy under the fitted model."""
-    task = model.task
-    worth = worth_of(model, [(policy, 1.0)], start)
-    v = worth.at(worth.origin).v
-    q, (reward, pay) = np.empty((task.horizon, len(task.sizes))), task.paid_rows
+def model_values(model: TransitionModel, policy: Any, start: Any) -> tuple[Array, Array]:
+    """Return (H, S*A) action values and (H + 1, S) values of the policy under the model."""
+    function = build_value_function(model, [(policy, 1.0)], start)
+    task, v = function.task, function.at(function.origin).v
+    q, (reward, pay) = np.empty((task.horizon, len(task.sizes))), task.user_rewards
     for h in range(task.horizon):
         ahead = v[h + 1][task.successors][None] + (steps_of(pay, h) if pay.size else 0.0)
         q[h] = (steps_of(reward, h) + task.by_pair(steps_of(model.prob, h) * ahead))[0]
@@ -208,46 +214,61 @@ def model_values(model: LogModel | ModelAt, policy: Any, start: Any) -> tuple[Ar
 def doubly_robust(
     task: Task, data: Episodes, ratio: Array, q: Array, v: Array
 ) -> tuple[float, float]:
-    """(value, standard error): the model's value, corrected by what the log saw beyond it."""
+    """Return the model's value, corrected by the log, and its standard error."""
     steps = np.arange(task.horizon)
-    after = per_step(ratio, data.times)
+    after = normalize_ratios(ratio, data.weights)
     before = np.hstack([np.ones((len(ratio), 1)), after[:, :-1]])
-    said = np.where(data.there, q[steps, data.states * task.n_actions + data.actions], 0.0)
-    stood = np.where(data.there, v[steps, data.states], 0.0)
-    return averaged((after * (data.earned - said) + before * stood).sum(axis=1), data.times)
+    of_pair = np.where(data.there, q[steps, data.states * task.n_actions + data.actions], 0.0)
+    of_state = np.where(data.there, v[steps, data.states], 0.0)
+    each = (after * (data.earned - of_pair) + before * of_state).sum(axis=1)
+    return mean_and_error(each, data.weights)
 
 
-def fitted_q(task: Task, data: Episodes, chance: Array) -> tuple[float, float]:
-    """(value, standard error) by tables Q_h fitted backwards; errors by resampled episodes.
+def fitted_q(task: Task, data: Episodes, chance: Array, by_step: bool) -> tuple[float, float]:
+    """Return value and standard error of tables Q fitted backwards; errors by resampled episodes.
 
-    A pair without rows has the mean of what its state's other pairs have.
+    by_step: Q_h is fitted to the rows of step h alone; otherwise to the rows of all steps.
     """
-    rng, n = np.random.default_rng(0), float(data.times.sum())
-    value = backward(task, data, chance, data.times)
-    again = [
-        backward(task, data, chance, rng.multinomial(round(n), data.times / n).astype(float))
-        for _ in range(REPLICATES)
-    ]
+    rng, n = np.random.default_rng(0), float(data.weights.sum())
+    value = fit_q_tables(task, data, chance, data.weights, by_step)
+    again = []
+    for _ in range(REPLICATES):
+        drawn = rng.multinomial(round(n), data.weights / n).astype(float)
+        again.append(fit_q_tables(task, data, chance, drawn, by_step))
     return value, float(np.std(again, ddof=1))
 
 
-def backward(task: Task, data: Episodes, chance: Array, times: Array) -> float:
-    groups, n_states = len(task.sizes), task.n_states
-    rows, _ = np.nonzero(data.there)
+def fit_q_tables(task: Task, data: Episodes, chance: Array, weights: Array, by_step: bool) -> float:
+    """Return the value of tables fitted backwards to weighted episodes.
+
+    A pair without rows at a step has the mean of its state's other pairs there; a state without
+    rows at a step has what the rows of all steps say.
+    """
+    n_pairs, shape = len(task.sizes), (task.n_states, task.n_actions)
+    episode, step = np.nonzero(data.there)
     pair = (data.states * task.n_actions + data.actions)[data.there]
-    weight = times[rows]
-    total = np.bincount(pair, weight, groups)
     # an episode that ended does not go on from its last state
-    last = data.there & ~np.hstack([data.there[:, 1:], np.ones((len(times), 1), bool)])
-    goes_on = weight * ~last[data.there]
-    shape = groups, n_states
-    moves = sparse.csr_array((goes_on, (pair, data.following[data.there])), shape)
-    paid = np.bincount(pair, weight * data.rewards[data.there], groups)
-    seen = (total > 0).reshape(n_states, task.n_actions)
-    share = np.maximum(total, 1e-300)
-    v = data.last
-    for h in reversed(range(task.horizon)):
-        q = ((paid + moves @ v) / share).reshape(seen.shape)
+    ends = data.there & ~np.hstack([data.there[:, 1:], np.ones((len(weights), 1), bool)])
+    weight = weights[episode]
+    rewards, goes_on = data.rewards[data.there], weight * ~ends[data.there]
+
+    def tables(mine: Any) -> tuple[Any, Array, Array]:
+        entries = goes_on[mine], (pair[mine], data.following[data.there][mine])
+        moves = sparse.csr_array(entries, (n_pairs, task.n_states))
+        paid = np.bincount(pair[mine], (weight * rewards)[mine], n_pairs)
+        return moves, paid, np.bincount(pair[mine], weight[mine], n_pairs)
+
+    def fitted(moves: Any, paid: Array, total: Array, v: Array) -> tuple[Array, Array]:
+        q = ((paid + moves @ v) / np.maximum(total, 1e-300)).reshape(shape)
+        seen = (total > 0).reshape(shape)
         typical = (q * seen).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
-        v = (chance[h] * np.where(seen, q, typical[:, None])).sum(axis=1)
-    return float(times @ v[data.states[:, 0]] / times.sum())
+        return np.where(seen, q, typical[:, None]), np.asarray(seen.any(axis=1))
+
+    pooled, v = tables(slice(None)), data.last
+    for h in reversed(range(task.horizon)):
+        q, _ = fitted(*pooled, v)
+        if by_step:
+            of_step, seen = fitted(*tables(step == h), v)
+            q = np.where(seen[:, None], of_step, q)
+        v = (chance[h] * q).sum(axis=1)
+    return float(weights @ v[data.states[:, 0]] / weights.sum())

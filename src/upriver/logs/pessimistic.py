@@ -8,49 +8,24 @@ from scipy import sparse
 from upriver import kernels
 from upriver.checks import Array
 from upriver.features import Features
-from upriver.logs.decisions import ModelAt
-from upriver.logs.fit import LogModel
+from upriver.logs.model import TransitionModel
 from upriver.mnl.choices import in_chunks
 from upriver.mnl.fitted import FittedMNL
 from upriver.mnl.model import at_estimate
-from upriver.planning import Plan, empty_plan
-
-CLOSE = 0.1  # of what is allowed for: a bound so close to the least expectation is good enough
-
-
-def pessimistic(model: LogModel | ModelAt, beta: float) -> Plan:
-    """Q = r + min over the confidence set of P_theta V, for each pair by itself: (4) with a minus.
-
-    A bound that is never above it, and below it by at most `CLOSE` of what it allows for: far
-    sooner than the minimum itself, see `kernels.pessimism`.
-    """
-    task, geometry = model.task, products(model)
-    policy, v, _ = empty_plan(task)
-    across = int((task.sizes * (task.sizes - 1) // 2).sum())
-    packed, kappa = (np.empty((len(geometry), n)) for n in (across, len(task.sizes)))
-    for step in zip(geometry, model.prob, packed, kappa, strict=True):
-        squares, prob, *out = step
-        kernels.pessimism.from_last(task.indptr, task.square_start, squares, prob, beta, *out)
-    given = task.next_state_reward_rows, model.prob, task.reward_rows, geometry, packed, kappa
-
-    def sweep(h: slice, policy: Array, v: Array) -> Array:
-        pay, prob, reward, *sets = (x[h] if len(x) > 1 else x for x in given)
-        q = np.empty(len(task.sizes))
-        kernels.pessimism.sweep(
-            task.indptr, task.successors, pay, prob, reward, sets[0], task.square_start, *sets[1:],
-            beta, CLOSE, v, policy, q,
-        )  # fmt: skip
-        return q
-
-    def backup(h: int) -> Array:
-        q = sweep(slice(h, h + 1), np.empty_like(policy[:1]), v[h : h + 2].copy())
-        return q.reshape(task.n_states, task.n_actions)
-
-    sweep(slice(None), policy, v)
-    return Plan(policy, v, backup, task).to_user_units(task)
+from upriver.planning import Plan
+from upriver.planning.optimism import plan_in_ellipsoid
 
 
-def products(model: LogModel | ModelAt) -> Array:
+def pessimistic(model: TransitionModel, beta: float) -> Plan:
+    """Q = r + min over the confidence set of P_theta V, for each pair by itself, as (4)."""
+    task = model.task
+    norms = np.empty((1, 0))  # which this plan does not read
+    ellipsoid = kernels.optimism.Ellipsoid(model.prob, norms, products(model), task.square_start)
+    plan = plan_in_ellipsoid(task, ellipsoid, task.reward_rows, -beta, np.uint64(0))
+    return plan.to_user_units(task)
+
+
+def products(model: TransitionModel) -> Array:
     """(1 | H, sum U^2) inner products of the features of each (s, a), in the covariance."""
     geometry = np.empty((len(model.prob), int(model.task.square_start[-1])))
     for features, out in zip(model.steps, geometry, strict=True):
@@ -61,7 +36,7 @@ def products(model: LogModel | ModelAt) -> Array:
 def fill(features: Features, fitted: FittedMNL, out: Array) -> None:
     task, matrix = features.task, features.matrix
     if features.spread:  # whose covariance is no matrix
-        out[:] = at_estimate(*fitted.fit).geometry[0]
+        out[:] = at_estimate(*fitted.fit).inverse_products[0]
     elif sparse.issparse(matrix):
         image = matrix @ fitted.covariance
         for u in np.unique(task.sizes[task.sizes > 0]):  # pairs with as many successors at once
@@ -76,7 +51,7 @@ def fill(features: Features, fitted: FittedMNL, out: Array) -> None:
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         for first, last in in_chunks(task.indptr, 10_000):  # which stay in the cache
             ends = task.indptr[first : last + 1]
-            kernels.pessimism.inner_products(
+            kernels.ellipsoid.compute_products(
                 ends, task.square_start[first:], matrix[ends[0] : ends[-1]] @ root, out
             )
 

@@ -1,25 +1,23 @@
-"""Plans from a fitted log: greedy, cautious, or for every core in a confidence ellipsoid."""
+"""Plans from a fitted model: greedy, cautious, or for all parameters in an ellipsoid."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy import special
 
 from upriver import kernels
-from upriver.logs import cautious
-from upriver.logs.decisions import ModelAt
-from upriver.logs.extremes import check_model, for_ever
-from upriver.logs.fit import LogModel
+from upriver.logs.cautious import cautious_plan, optimal_plan
+from upriver.logs.model import TransitionModel, check_model, with_reward
 from upriver.logs.pessimistic import pessimistic, products
+from upriver.logs.value_function import with_infinite_horizon
 from upriver.mnl.model import Model
 from upriver.planning import optimism
 
 
 def plan_from_model(
-    model: LogModel | ModelAt,
+    model: TransitionModel,
     how: str | optimism.Optimism = "greedy",
     confidence: float = 0.95,
     reward: Any = None,
@@ -28,22 +26,35 @@ def plan_from_model(
     discount: float | None = None,
     average: bool = False,
 ) -> Any:
-    """Plan with a fitted model: "greedy", "cautious", "pessimistic" or "optimistic".
+    """Plan with a fitted model.
 
-    greedy takes the estimate for the truth. cautious maximises a lower confidence bound of the
-    plan's own value from `start` (a state, or {state: probability}; the first unless given):
-    `v[0]` there is the promise, which holds with probability `confidence` although the plan was
-    chosen, see `logs.cautious`. The others allow for every core in the ellipsoid
-    (theta - theta_hat)^T I (theta - theta_hat) <= chi-squared quantile, I the observed information:
-    asymptotically it holds the true core with probability `confidence`, and then an optimistic
-    plan's values are at least V*, a pessimistic plan's at most what the plan really earns, at every
-    state and step: they take the largest and the smallest expectation in the ellipsoid, for each
-    pair by itself, which is far too low for a whole episode. how may also be a function of
-    `upriver.planning.optimism`. reward (S, A) or (H, S, A): the task's own unless given.
+    Parameters
+    ----------
+    model
+        A fitted model, at fixed covariates.
+    how
+        "greedy" takes the estimate for the truth. "cautious" maximises a lower confidence bound of
+        the plan's own value from `start`; `v[0]` there is the bound, adjusted for choosing the
+        plan, see `logs.cautious`. "pessimistic" and "optimistic" take, for each pair by itself, the
+        smallest and the largest expectation over the ellipsoid
+        (theta - theta_hat)^T C^-1 (theta - theta_hat) <= chi-squared quantile, which is far too low
+        and too high for a whole episode: if the ellipsoid holds the true parameter, the values of
+        an optimistic plan are at least V*, those of a pessimistic plan at most what the plan
+        earns, at every state and step. A function of `upriver.planning.optimism` is a plan too.
+    confidence
+        The probability with which the bound, or the ellipsoid, is to hold.
+    reward
+        (S, A) or (H, S, A), or as in `TransitionModel.at`; the task's own unless given.
+    start
+        The first state, or {state: probability}; the first state of the task unless given.
+    discount, average
+        An infinite horizon with a discount, or its average reward, instead of the task's horizon;
+        greedy or cautious. The bound of a cautious plan is then its `v` at the start, or its
+        `gain`.
 
-    discount, or average=True: for a process that never ends instead of the task's horizon, greedy
-    or cautious, and a `DiscountedPlan` or an `AveragePlan` as `solve` makes them. The promise of a
-    cautious one is then its `v` at the start, or its `gain`.
+    Returns
+    -------
+    Plan or StationaryPlan
     """
     check_model(model)
     if not callable(how) and how not in PLANS:
@@ -51,18 +62,14 @@ def plan_from_model(
     if not (isinstance(confidence, float) and 0.0 < confidence < 1.0):
         raise ValueError(f"confidence is {confidence!r}; it must lie between 0 and 1")
     if reward is not None:
-        task = replace(model.task, reward=reward, next_state_reward=None, reward_range=None)
-        model = replace(model, task=task)
-    model = for_ever(model, discount, average)
+        model = with_reward(model, reward)
+    model = with_infinite_horizon(model, discount, average)
     if how == "greedy":  # the estimate alone: no ellipsoid, which may be large
-        return cautious.optimum(model.task, model.prob)
+        return optimal_plan(model.task, model.prob)
     if how == "cautious":
-        return cautious.cautious(model, start, confidence)
+        return cautious_plan(model, start, confidence)
     if model.task.infinite_horizon:
-        raise ValueError(
-            f"how is {how!r}; without a last step it must be greedy or cautious, which believe one "
-            "model for all steps"
-        )
+        raise ValueError(f"how is {how!r}; with an infinite horizon it must be greedy or cautious")
     beta = float(np.sqrt(special.chdtri(len(model.fitted.theta), 1.0 - confidence)))
     if how == "pessimistic":
         return pessimistic(model, beta)
@@ -73,26 +80,26 @@ def plan_from_model(
 PLANS = "greedy", "cautious", "pessimistic", "optimistic"
 
 
-def ellipsoid(model: LogModel | ModelAt) -> Model:
-    """What planning reads: the norms of the features in the covariance of the estimate.
+def ellipsoid(model: TransitionModel) -> Model:
+    """Return what planning reads: norms of the features in the covariance of the estimate.
 
-    The features are centred at their mean, which the model does not see and which makes the
-    norms, and so the bonuses, small.
+    The features are centred at their mean, which does not change the model and makes the norms,
+    and so the bonuses, small.
     """
     task = model.task
     geometry = products(model)
     for p, out in zip(model.prob, geometry, strict=True):
-        kernels.pessimism.centre(task.indptr, task.square_start, p, out)
+        kernels.ellipsoid.center_products(task.indptr, task.square_start, p, out)
     sizes = np.repeat(task.sizes, task.sizes)
     place = np.arange(task.n_triples) - np.repeat(task.indptr[:-1], task.sizes)
-    own = np.repeat(task.square_start[:-1], task.sizes) + place * (sizes + 1)
-    norms = np.sqrt(np.maximum(geometry[:, own], 0.0))
+    diagonal = np.repeat(task.square_start[:-1], task.sizes) + place * (sizes + 1)
+    norms = np.sqrt(np.maximum(geometry[:, diagonal], 0.0))
     return Model(
         counts=model.counts[None],
         theta=model.fitted.theta[None],
         prob=model.prob,
-        width=task.by_pair(norms, np.maximum),
-        geometry=geometry,
+        max_norm=task.by_pair(norms, np.maximum),
+        inverse_products=geometry,
         logdet=np.zeros((1, 1)),
         regularization=model.fitted.regularization,
     )

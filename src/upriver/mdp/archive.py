@@ -1,9 +1,9 @@
-"""Files that hold policies, agents and MDPs: npz archives with a JSON head, never a pickle.
+"""Files of policies, agents and MDPs: npz archives with a JSON header, never a pickle.
 
-An archive is a zip with one .npy member per array and `upriver.json`, which says what the file is,
-how the arrays fit together and a digest of everything. Reading builds nothing but the frozen
-dataclasses and named tuples of this package (and of the caller's own agent), so that a foreign
-file can do no harm; a truncated or edited one is refused.
+An archive is a zip file with one .npy member per array and `upriver.json`, which says what the file
+is, how the arrays fit together and a digest of everything. Reading builds only frozen dataclasses
+and named tuples of this package (and of the module of the caller's agent), so that a foreign file
+runs no code; a truncated or edited file is refused.
 """
 
 from __future__ import annotations
@@ -24,62 +24,42 @@ import numpy as np
 from upriver.checks import Array
 from upriver.mdp.writing import replacing
 
-HEAD = "upriver.json"
-VERSION = 1
-MUCH = 2**28  # bytes that any file may expand to
-LONG_AGO = (1980, 1, 1, 0, 0, 0)  # a fixed date, so that equal contents give equal bytes
+HEADER = "upriver.json"
+VERSION = 2
+MAX_PLAIN_SIZE = 2**28
+"""Bytes that any file may expand to; beyond it, at most 100 times the size of the file."""
+DATE = (1980, 1, 1, 0, 0, 0)
+"""The date of every member, so that equal contents give equal bytes."""
+UNREADABLE = (
+    zipfile.BadZipFile, zlib.error, KeyError, ValueError, TypeError, EOFError, NotImplementedError,
+    RuntimeError, MemoryError, OverflowError, SyntaxError,
+)  # fmt: skip
+"""What zipfile, json and numpy raise for damaged files."""
 
 
 class Oversized(Exception):
-    """An archive that expands beyond reason."""
+    """A small file that would fill the memory."""
 
 
 class Unwritable(TypeError):
-    """A value that has no place in a file."""
-
-
-FILED_UNDER = {
-    "upriver.agents.linear": "upriver.linear",
-    "upriver.agents.rewards": "upriver.rewards",
-    "upriver.agents.tabular": "upriver.tabular",
-    "upriver.features.features": "upriver.features",
-    "upriver.features.maps": "upriver.features",
-    "upriver.mdp.finite": "upriver.mdp",
-    "upriver.mdp.task": "upriver.mdp",
-    "upriver.mnl.radii": "upriver.confidence",
-    "upriver.planning.induction": "upriver.planning",
-    "upriver.planning.optimism": "upriver.optimism",
-    "upriver.play.policy": "upriver.policy",
-    "upriver.play.simulate": "upriver.simulate",
-}
-"""Module -> the word that files have for it. A module may move; the files that name it stay."""
-
-RENAMED = {
-    f"upriver.agents.{old}State": "upriver.agents.mnl_family:State"
-    for old in (
-        "epsilon_greedy:EpsilonGreedy", "orrl_mnl:ORRLMNL", "rrl_mnl:RRLMNL", "ucrl_mnl:UCRLMNL",
-        "ucrl_mnl_l1:UCRLMNLL1", "ucrl_mnl_ll:UCRLMNLLL", "ucrl_mnl_plus:UCRLMNLPlus",
-    )
-}  # fmt: skip
-"""What files of version 0.1 call by a name of its own."""
-
-BEFORE = {
-    f"upriver.agents.{name}": {"regress_reward": True}
-    for name in ("lsvi_phe:LSVIPHE", "lsvi_ucb:LSVIUCB")
-}
-"""Fields that files of version 0.1 lack, and what was done then."""
+    """A value that cannot be written to a file."""
 
 
 def name_of(kind: Any) -> str:
-    return f"{FILED_UNDER.get(kind.__module__, kind.__module__)}:{kind.__qualname__}"
+    """Return the name of a class or function in files, "module:name"."""
+    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def is_ours(kind: Any) -> bool:
+    """Return whether a class or function is part of this package."""
     return kind.__module__.split(".")[0] == "upriver"
 
 
 def encode(value: Any, arrays: dict[str, Array], seen: dict[int, Any] | None = None) -> Any:
-    """A JSON tree of `value`; its arrays go into `arrays`, each object is written once."""
+    """Return a JSON tree of `value`, whose arrays go into `arrays`.
+
+    `seen` holds (number, object) of what was written before, so that each object is written once.
+    """
     seen = {} if seen is None else seen
 
     def walk(x: Any) -> Any:
@@ -97,7 +77,9 @@ def encode(value: Any, arrays: dict[str, Array], seen: dict[int, Any] | None = N
         return {"dict": [[walk(k), walk(x)] for k, x in value.items()]}
     if isinstance(value, FunctionType):
         if not is_ours(value) or "<" in value.__qualname__:
-            raise Unwritable(f"{value!r} is a function of your own, which no file can hold")
+            raise Unwritable(
+                f"{value!r} is not a function of Upriver, and cannot be written to a file"
+            )
         return {"function": name_of(value)}
     if id(value) in seen:
         return {"same": seen[id(value)][0]}
@@ -124,6 +106,7 @@ def encode(value: Any, arrays: dict[str, Array], seen: dict[int, Any] | None = N
 
 
 def add_array(array: Array, arrays: dict[str, Array]) -> str:
+    """Add an array to `arrays` and return its name there."""
     if array.dtype.hasobject:
         raise Unwritable("an array of Python objects cannot be written to a file")
     arrays[name := f"a{len(arrays)}"] = array
@@ -131,7 +114,10 @@ def add_array(array: Array, arrays: dict[str, Array]) -> str:
 
 
 def decode_from(path: Any, tree: Any, arrays: dict[str, Array], trusted: str = "upriver") -> Any:
-    """`decode`, with a sentence about the file where the tree makes no sense."""
+    """Return the value of a tree that `encode` made; errors name the file.
+
+    `trusted` is one more module whose classes the file may name.
+    """
     try:
         return decode(tree, arrays, trusted, {})
     except (KeyError, TypeError, AttributeError, ImportError, IndexError) as error:
@@ -143,7 +129,7 @@ def decode_from(path: Any, tree: Any, arrays: dict[str, Array], trusted: str = "
 
 
 def decode(tree: Any, arrays: dict[str, Array], trusted: str, made: dict[int, Any]) -> Any:
-    """The value of a tree that `encode` made; `trusted`: one more module whose classes it knows."""
+    """Return the value of a tree; `made` holds the objects that were made before."""
 
     def walk(x: Any) -> Any:
         return decode(x, arrays, trusted, made)
@@ -166,7 +152,7 @@ def decode(tree: Any, arrays: dict[str, Array], trusted: str, made: dict[int, An
         return find(tree["function"], trusted, lambda x: isinstance(x, FunctionType))
     if "named" in tree:
         kind = find(tree["named"], trusted, lambda x: hasattr(x, "_fields"))
-        return getattr(kind, "from_file", kind)(*map(walk, tree["items"]))
+        return kind(*map(walk, tree["items"]))
     if "array" in tree:
         value = arrays[tree["array"]]
     elif "sparse" in tree:
@@ -177,28 +163,24 @@ def decode(tree: Any, arrays: dict[str, Array], trusted: str, made: dict[int, An
         value.check_format(full_check=True)
     else:
         kind = find(tree["object"], trusted, is_dataclass)
-        given = {k: walk(x) for k, x in tree["fields"].items()}
-        inputs = {**BEFORE.get(tree["object"], {}), **given}
-        value = getattr(kind, "from_file", kind)(**inputs)
+        value = kind(**{k: walk(x) for k, x in tree["fields"].items()})
     made[tree["id"]] = value
     return value
 
 
 def find(name: str, trusted: str, fits: Any) -> Any:
-    """The class or function called "module:name", if it is one that a file may name."""
-    name = RENAMED.get(name, name)
+    """Return the class or function "module:name", if it is one that a file may name."""
     module, _, qualified = name.partition(":")
     if module != trusted and module.split(".")[0] != "upriver":
         raise ValueError(f"the file names {name!r}, which is not part of Upriver")
-    homes = [home for home, word in FILED_UNDER.items() if word == module] or [module]
-    rooms = [room for room in map(import_module, homes) if hasattr(room, qualified)]
-    found = getattr(rooms[0] if rooms else import_module(homes[0]), qualified)
+    found = getattr(import_module(module), qualified)
     if not fits(found) or name_of(found) != name:
         raise ValueError(f"the file names {name!r}, which is not a kind of data")
     return found
 
 
 def digest(body: Any, arrays: dict[str, Array]) -> str:
+    """Return the SHA-256 of a JSON tree and its arrays."""
     sha = hashlib.sha256(json.dumps(body).encode())
     for name, array in sorted(arrays.items()):
         sha.update(f"{name} {array.dtype.str} {array.shape}".encode())
@@ -207,69 +189,60 @@ def digest(body: Any, arrays: dict[str, Array]) -> str:
 
 
 def write_archive(path: Any, kind: str, body: Any, arrays: dict[str, Array]) -> None:
-    """Write one file, whole or not at all."""
-    head = {"format": "upriver", "version": VERSION, "kind": kind, "digest": digest(body, arrays)}
+    """Write a JSON tree and its arrays to one file, completely or not at all."""
+    header = {"format": "upriver", "version": VERSION, "kind": kind, "digest": digest(body, arrays)}
     with replacing(path) as part, zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
-        text = json.dumps({**head, "body": body}, indent=1)
-        archive.writestr(zipfile.ZipInfo(HEAD, LONG_AGO), text, zipfile.ZIP_DEFLATED)
+        text = json.dumps({**header, "body": body}, indent=1)
+        archive.writestr(zipfile.ZipInfo(HEADER, DATE), text, zipfile.ZIP_DEFLATED)
         for name, array in arrays.items():
-            with archive.open(zipfile.ZipInfo(f"{name}.npy", LONG_AGO), "w") as member:
+            with archive.open(zipfile.ZipInfo(f"{name}.npy", DATE), "w") as member:
                 np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
 
 
-def check_size(path: Any, archive: zipfile.ZipFile) -> None:
-    """Refuse a small file that would fill the memory; zeros shrink well, but not for ever."""
-    whole = sum(member.file_size for member in archive.infolist())
-    if whole > MUCH and whole > 100 * Path(path).stat().st_size:
-        raise Oversized(
-            f"{path} would take {whole / 2**20:.0f} MB of memory, more than 100 times its size; it "
-            "was not written by Upriver"
-        )
-
-
 def read_archive(path: Any, kind: str) -> tuple[Any, dict[str, Array]]:
-    """(body, arrays) of a file of that kind, or one sentence that says what is wrong with it."""
+    """Return (body, arrays) of a file of that kind; a damaged or changed file is refused."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path} does not exist, or is not a file")
     arrays = {}
     try:
         with zipfile.ZipFile(path) as archive:
-            check_size(path, archive)
-            head = json.loads(archive.read(HEAD))
+            size = sum(member.file_size for member in archive.infolist())
+            if size > MAX_PLAIN_SIZE and size > 100 * Path(path).stat().st_size:
+                raise Oversized
+            header = json.loads(archive.read(HEADER))
             for member in archive.namelist():
-                if member != HEAD:
+                if member != HEADER:
                     with archive.open(member) as file:
                         name = member.removesuffix(".npy")
                         arrays[name] = np.lib.format.read_array(file, allow_pickle=False)
-        if head["format"] != "upriver":
+        keys = "format", "kind", "version", "body", "digest"
+        written_by, found, version, body, stored_digest = (header[key] for key in keys)
+        if written_by != "upriver":
             raise KeyError("format")
-        found, version, body, printed = (
-            head["kind"], head["version"], head["body"], head["digest"],
-        )  # fmt: skip
-    except (
-        zipfile.BadZipFile, zlib.error, KeyError, ValueError, TypeError, EOFError,
-        NotImplementedError, RuntimeError, MemoryError, OverflowError, SyntaxError,
-    ):  # fmt: skip
+    except UNREADABLE:
         raise ValueError(f"{path} is damaged, or was not written by Upriver") from None
-    except Oversized as error:
-        raise ValueError(str(error)) from None
+    except Oversized:
+        raise ValueError(
+            f"{path} would take {size / 2**20:.0f} MB of memory, more than 100 times its size; it "
+            "was not written by Upriver"
+        ) from None
     if found != kind:
         raise ValueError(f"{path} holds a saved {found}, where a saved {kind} is needed")
     if version != VERSION:
         raise ValueError(f"{path} has file version {version}; this Upriver reads {VERSION}")
-    if digest(body, arrays) != printed:
+    if digest(body, arrays) != stored_digest:
         raise ValueError(f"{path} was changed after it was written")
     return body, arrays
 
 
 def save_object(path: Any, kind: str, value: Any) -> None:
-    """Write one object to a file of its own."""
+    """Write one object to a file."""
     arrays: dict[str, Array] = {}
     write_archive(path, kind, encode(value, arrays), arrays)
 
 
 def load_object(path: Any, kind: str, fits: type) -> Any:
-    """The object of a file that `save_object` wrote."""
+    """Return the object of a file that `save_object` wrote; it must be a `fits`."""
     value = decode_from(path, *read_archive(path, kind))
     if not isinstance(value, fits):
         raise ValueError(f"{path} holds no {kind}")
@@ -277,7 +250,7 @@ def load_object(path: Any, kind: str, fits: type) -> Any:
 
 
 def fingerprints(agent: Any) -> dict[str, str]:
-    """A digest of each input of an agent; "own" for what only the user's code can rebuild."""
+    """Return a digest of each field of an agent; "own" where a field holds the user's code."""
     prints = {}
     for f in fields(agent):
         arrays: dict[str, Array] = {}

@@ -1,10 +1,11 @@
-"""How MDPs are made: from dense arrays, sparse matrices, rows, or functions of one's own states.
+"""Builders of MDPs: from dense arrays, sparse matrices, rows, and functions of the user's states.
 
-Each function is a method of `FiniteMDP`. All end in `assemble`, which takes sorted triples.
+Each public function is a static method of `FiniteMDP`. All end in `assemble`, which takes triples.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from upriver.checks import Array, as_float, initial_distribution, positive_integer, shown
-from upriver.mdp.declaring import actions_of, checked_discount, takes_next
+from upriver.checks import Array, as_float, format_value, positive_integer
+from upriver.mdp.declaring import (
+    SAMPLE,
+    call_for_number,
+    check_actions,
+    list_successors,
+    read_actions,
+    takes_next_state,
+)
 from upriver.mdp.task import Task
+from upriver.mdp.validation import MAX_TRIPLES, check_discount, check_size, initial_distribution
 
 if TYPE_CHECKING:
     from upriver.mdp.finite import FiniteMDP
@@ -27,41 +36,51 @@ def from_arrays(
     initial_state: int | ArrayLike = 0,
     **names: Any,
 ) -> FiniteMDP:
-    """From dense probabilities, (S, A, S) or (H, S, A, S); zeros are not reachable.
+    """Make an MDP from dense arrays.
 
-    A state does not have the actions whose rows are all zero.
-    reward is (S, A) or (H, S, A), or (S, A, S) or (H, S, A, S) where it depends on s'.
-    initial_state is a state, or a distribution (S,). horizon is None where there is no last step:
-    then `discount`, or the average reward. `names` are `local`, `name`, `states`, `actions`,
-    `discount`, `terminal` and `reward_range` of the fields.
+    Parameters
+    ----------
+    transition : (S, A, S) or (H, S, A, S)
+        Probabilities; zeros are not reachable. A state does not have the actions whose rows are
+        all zero.
+    reward : (S, A), (H, S, A), (S, A, S) or (H, S, A, S)
+        The latter two where the reward depends on the next state.
+    horizon : int or None
+        Steps of an episode. None is an infinite horizon: with a `discount`, or without one for the
+        average reward.
+    initial_state : int or (S,)
+        A state, or the distribution of the initial state.
+    **names
+        Further fields: `name`, `states`, `actions`, `local`, `terminal`, `reward_range`,
+        `discount`. See `Task` and `FiniteMDP`.
     """
     dense = as_float("transition", transition)
     if dense.ndim not in (3, 4) or dense.shape[-1] != dense.shape[-3] or not dense.size:
         raise ValueError(
             f"transition has shape {dense.shape}; it must be (S, A, S) or (H, S, A, S)"
         )
-    stacked = dense if dense.ndim == 4 else dense[None]
-    n_states, n_actions = stacked.shape[1:3]
     if dense.ndim == 4 and len(dense) != positive_integer("horizon", horizon):
         raise ValueError(
             f"transition has {len(dense)} steps; with horizon {horizon} it must have {horizon}"
         )
-    flat = stacked.reshape(len(stacked), n_states * n_actions, n_states)
-    group, successors = np.nonzero(flat.any(axis=0))
-    paid = as_float("reward", reward)
-    shape, next_state_reward = (n_states, n_actions), None
-    by_step = dense.ndim == 4 and paid.shape == (horizon, *shape)
-    if paid.shape in {(*shape, n_states), (horizon, *shape, n_states)} and not by_step:
-        if paid.shape == (horizon, *shape):
+    n_states, n_actions = dense.shape[-1], dense.shape[-2]
+    flat = dense.reshape(-1, n_states * n_actions, n_states)
+    pair, successors = np.nonzero(flat.any(axis=0))
+    table, next_state_reward = as_float("reward", reward), None
+    shape = n_states, n_actions
+    by_step = dense.ndim == 4 and table.shape == (horizon, *shape)
+    if table.shape in {(*shape, n_states), (horizon, *shape, n_states)} and not by_step:
+        if table.shape == (horizon, *shape):
             raise ValueError(
-                f"reward has shape {paid.shape}, which may be (H, S, A) or (S, A, S); give it as "
-                f"{(horizon, *paid.shape)}, (H, S, A, S)"
+                f"reward has shape {table.shape}, which may be (H, S, A) or (S, A, S); give it as "
+                f"{(horizon, *table.shape)}, (H, S, A, S)"
             )
-        next_state_reward = paid.reshape(-1, len(flat[0]), n_states)[:, group, successors]
-        paid = np.zeros(shape)
+        next_state_reward = table.reshape(-1, len(flat[0]), n_states)[:, pair, successors]
+        table = np.zeros(shape)
+    probability = flat[:, pair, successors]
     return assemble(
-        group, successors, flat[:, group, successors], n_states, n_actions, paid, horizon,
-        initial_state, names, next_state_reward,
+        pair, successors, probability, shape, table, horizon, initial_state, names,
+        next_state_reward,
     )  # fmt: skip
 
 
@@ -72,9 +91,16 @@ def from_sparse(
     initial_state: int | ArrayLike = 0,
     **names: Any,
 ) -> FiniteMDP:
-    """From a scipy.sparse matrix (S*A, S) whose row s*A + a is P(. | s, a), empty for no action.
+    """Make an MDP from a scipy.sparse matrix.
 
-    reward is (S, A) or (H, S, A), or a matrix like `transition` where it depends on s'.
+    Parameters
+    ----------
+    transition : sparse (S*A, S)
+        Row s * A + a is P(. | s, a); a row without entries means that s does not have the action.
+    reward : (S, A), (H, S, A) or sparse (S*A, S)
+        The latter where the reward depends on the next state.
+    horizon, initial_state, **names
+        As in `from_arrays`.
     """
     from scipy import sparse
 
@@ -90,18 +116,16 @@ def from_sparse(
             f"transition has shape {matrix.shape}; it must be (S*A, S) with row s*A + a"
         )
     matrix.sum_duplicates()
-    group = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    n_actions, next_state_reward = matrix.shape[0] // n_states, None
+    pair = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    shape, next_state_reward = (n_states, matrix.shape[0] // n_states), None
     if sparse.issparse(reward):
         if reward.shape != matrix.shape:
             raise ValueError(f"reward has shape {reward.shape}; transition has {matrix.shape}")
-        next_state_reward = np.asarray(sparse.csr_array(reward)[group, matrix.indices]).ravel()[
-            None
-        ]
-        reward = np.zeros((n_states, n_actions))
+        entries = sparse.csr_array(reward)[pair, matrix.indices]
+        next_state_reward, reward = np.asarray(entries).reshape(1, -1), np.zeros(shape)
     return assemble(
-        group, matrix.indices, matrix.data[None], n_states, n_actions, reward, horizon,
-        initial_state, names, next_state_reward,
+        pair, matrix.indices, matrix.data[None], shape, reward, horizon, initial_state, names,
+        next_state_reward,
     )  # fmt: skip
 
 
@@ -112,38 +136,66 @@ def from_rows(
     initial_state: int | ArrayLike = 0,
     **names: Any,
 ) -> FiniteMDP:
-    """From {(s, a): {s2: p}}; reward is an array (S, A) or {(s, a): r}, absent meaning 0.
+    """Make an MDP from a mapping of rows.
 
-    Where the reward depends on s', {(s, a): {s2: r}}. A state has the actions for which there is
-    a row.
+    Parameters
+    ----------
+    rows : {(s, a): {s2: p}}
+        States and actions are numbers from 0; a state has the actions for which there is a row.
+    reward : (S, A), {(s, a): r} or {(s, a): {s2: r}}
+        The last where the reward depends on the next state. What a mapping leaves out is 0.
+    horizon, initial_state, **names
+        As in `from_arrays`.
     """
     if not isinstance(rows, Mapping) or not rows:
         raise ValueError("rows must be a non-empty mapping {(s, a): {s2: p}}")
-    group, successors, weights, n_states, n_actions = flatten_rows(rows)
+    for key, row in rows.items():
+        check_row(key, row)
+    n_actions = 1 + max(a for _, a in rows)
+    n_states = 1 + max(max(s, *row) for (s, _), row in rows.items())
+    triples = [(s, a, s2) for s, a in sorted(rows) for s2 in sorted(rows[s, a])]
+    s, a, s2 = np.array(triples).T
     next_state_reward = None
     if isinstance(reward, Mapping):
-        table, paid = np.zeros((n_states, n_actions)), {}
-        for (s, a), r in reward.items():
-            if (s, a) not in rows:
-                raise ValueError(f"reward names (s={s}, a={a}), which has no row")
-            if isinstance(r, Mapping):
-                paid |= {(s * n_actions + a, s2): x for s2, x in r.items()}
-            else:
-                table[s, a] = r
-        reward = table
-        if paid:
-            triples = list(zip(group.tolist(), successors.tolist(), strict=True))
-            if extra := set(paid) - set(triples):
-                g, s2 = min(extra)
+        table, triple_reward = np.zeros((n_states, n_actions)), {}
+        for pair, r in reward.items():
+            if pair not in rows:
+                raise ValueError(f"reward names (s={pair[0]}, a={pair[1]}), which has no row")
+            if not isinstance(r, Mapping):
+                table[pair] = r
+                continue
+            if extra := set(r) - set(rows[pair]):
                 raise ValueError(
-                    f"reward names next state {s2} of (s={g // n_actions}, a={g % n_actions}), "
-                    "which is not among its successors"
+                    f"reward names next state {min(extra)} of (s={pair[0]}, a={pair[1]}), which "
+                    "is not among its successors"
                 )
-            next_state_reward = np.array([[paid.get(t, 0.0) for t in triples]])
+            triple_reward |= {(*pair, following): x for following, x in r.items()}
+        reward = table
+        if triple_reward:
+            next_state_reward = np.array([[triple_reward.get(triple, 0.0) for triple in triples]])
+    weights = np.array([[float(rows[s, a][s2]) for s, a, s2 in triples]])
     return assemble(
-        group, successors, weights[None], n_states, n_actions, reward, horizon, initial_state,
+        s * n_actions + a, s2, weights, (n_states, n_actions), reward, horizon, initial_state,
         names, next_state_reward,
     )  # fmt: skip
+
+
+def check_row(key: Any, row: Any) -> None:
+    """Refuse a row of `from_rows` whose states or actions are not numbers from 0."""
+    if not (isinstance(key, tuple) and len(key) == 2):
+        raise ValueError(f"rows has the key {key!r}; keys must be pairs (s, a)")
+    if not row:
+        raise ValueError(f"transition row (s={key[0]}, a={key[1]}) is empty")
+    for number in (*key, *row):
+        try:
+            bad = index(number) < 0
+        except TypeError:
+            bad = True
+        if bad:
+            raise ValueError(
+                f"transition row {key!r} names {number!r}; states and actions must be whole "
+                "numbers from 0 (for other states use from_functions)"
+            )
 
 
 def from_functions(
@@ -154,171 +206,282 @@ def from_functions(
     reward: Callable[..., float],
     horizon: int | None,
     max_states: int = 1_000_000,
-    name: str = "mdp",
+    max_triples: int = MAX_TRIPLES,
     terminal: Callable[[Any], float] | None = None,
-    discount: float | None = None,
+    **names: Any,
 ) -> FiniteMDP:
-    """From functions of the user's own states, any hashable values.
+    """Make an MDP from functions of the user's states, which are any hashable values.
 
-    Only the closure is listed: what can be reached from the start within `horizon` steps, so
-    the state space itself may be far too large to list. A state first met after the last
-    action never acts; its rows stay where they are and pay nothing. `start` is a state, or a
-    mapping from states to probabilities. `actions` is a list, or a function from a state to the
-    actions that it has. `reward` is a function of (s, a), or of (s, a, s') where it depends on the
-    next state; `terminal` one of the state after the last step.
+    Only the states that can be reached from the start within `horizon` steps are listed, so the
+    state space itself may be far too large to list. A state that is first reached by the last
+    action never acts: it stays where it is with a reward of 0.
+
+    Parameters
+    ----------
+    start : state, or {state: probability}
+        The initial state or its distribution.
+    actions : list of hashable, or function
+        Names of all actions, or a function from a state to the actions that it has.
+    successors : function (s, a) -> states
+        The states that can follow, each once.
+    probability : function (s, a, s') -> float
+    reward : function of (s, a) or (s, a, s')
+    horizon : int or None
+        As in `from_arrays`.
+    max_states, max_triples : int
+        A larger problem is refused, as soon as its size can be estimated.
+    terminal : function of s, optional
+        Value of the state after the last step.
+    **names
+        As in `from_arrays`, without `states` and `actions`.
     """
-    within = max_states if horizon is None else positive_integer("horizon", horizon)
-    given = {"successors": successors, "probability": probability, "reward": reward}
-    for what, function in (given if terminal is None else given | {"terminal": terminal}).items():
-        if not callable(function):
-            raise TypeError(f"{what} is {shown(function)}; it must be a function")
-    of_state = actions_of(actions)
+    max_steps = max_states if horizon is None else positive_integer("horizon", horizon)
+    functions = {"successors": successors, "probability": probability, "reward": reward}
+    for name, function in {**functions, "terminal": terminal}.items():
+        if not callable(function) and not (name == "terminal" and terminal is None):
+            raise TypeError(f"{name} is {format_value(function)}; it must be a function")
     starts = dict(start) if isinstance(start, Mapping) else {start: 1.0}
-    states, table = close(list(starts), of_state, successors, within, max_states)
-    acting = len(table)
-    table += [{a: [s] for a in of_state(s)} for s in states[len(table) :]]
-    number = {s: i for i, s in enumerate(states)}
-    labels = list(dict.fromkeys(label for choices in table for label in choices))
-    rows: dict[tuple[int, int], dict[int, float]] = {}
-    rewards: dict[tuple[int, int], Any] = {}
-    by_next = takes_next(reward)
-    for i, s in enumerate(states):
-        for a, label in enumerate(labels):
-            if label not in table[i]:
-                continue
-            if i >= acting:
-                rows[i, a] = {i: 1.0}
-                continue
-            rows[i, a] = {}
-            for s2 in table[i][label]:
-                if number[s2] in rows[i, a]:
+    actions_of, by_next_state = read_actions(actions), takes_next_state(reward)
+    states, number = list(starts), {s: i for i, s in enumerate(starts)}
+    action_number: dict[Any, int] = {}
+    pairs, following = (array("q"), array("q")), array("q")
+    weights, triple_reward = array("d"), array("d")
+
+    def add(s: int, action: Any, s2: int, p: float, r: float) -> None:
+        pairs[0].append(s)
+        pairs[1].append(action_number.setdefault(action, len(action_number)))
+        following.append(s2)
+        weights.append(p)
+        triple_reward.append(r)
+
+    n_acting = 0
+    for _ in range(max_steps):
+        newest = range(n_acting, len(states))
+        if not newest:
+            break
+        for i in newest:
+            s = states[i]
+            for a in actions_of(s):
+                reached = list_successors(successors, s, a)
+                new = [s2 for s2 in dict.fromkeys(reached) if s2 not in number]
+                number.update(zip(new, range(len(states), len(states) + len(new)), strict=True))
+                states += new
+                if len(states) > max_states:
+                    refuse_states(max_states, max_steps)
+                if len(set(reached)) < len(reached):
+                    twice = next(x for j, x in enumerate(reached) if x in reached[:j])
                     raise ValueError(
-                        f"successors({s!r}, {label!r}) names {s2!r} twice; each at most once"
+                        f"successors({s!r}, {a!r}) names {twice!r} twice; each at most once"
                     )
-                rows[i, a][number[s2]] = answered(probability, s, label, s2)
-            if by_next:
-                reached = table[i][label]
-                rewards[i, a] = {number[s2]: answered(reward, s, label, s2) for s2 in reached}
-            else:
-                rewards[i, a] = answered(reward, s, label)
+                r = 0.0 if by_next_state else call_for_number(reward, s, a)
+                for s2 in reached:
+                    if by_next_state:
+                        r = call_for_number(reward, s, a, s2)
+                    add(i, a, number[s2], call_for_number(probability, s, a, s2), r)
+            if i + 1 >= SAMPLE:
+                check_size(len(states), len(weights) / (i + 1) * len(states), max_triples)
+        n_acting = newest.stop
+    for i in range(n_acting, len(states)):
+        for a in actions_of(states[i]):
+            add(i, a, i, 1.0, 0.0)
+    shape = len(states), len(action_number)
+    pair = np.array(pairs[0]) * shape[1] + np.array(pairs[1])
+    order = np.lexsort((np.array(following), pair))
+    table, next_state_reward = np.zeros(shape), None
+    if by_next_state:
+        next_state_reward = np.array(triple_reward)[None, order]
+    else:
+        table.flat[pair] = triple_reward
     initial = np.zeros(len(states))
     initial[: len(starts)] = list(starts.values())
-    last = None if terminal is None else [answered(terminal, s) for s in states]
-    return from_rows(
-        rows, rewards, horizon, initial, states=states, actions=labels, name=name, terminal=last,
-        discount=discount,
+    if terminal is not None:
+        names["terminal"] = [call_for_number(terminal, s) for s in states]
+    return assemble(
+        pair[order], np.array(following)[order], np.array(weights)[None, order], shape, table,
+        horizon, initial, {"states": states, "actions": list(action_number), **names},
+        next_state_reward,
     )  # fmt: skip
 
 
-def answered(function: Callable[..., float], *names: Any) -> float:
-    """The number that a user's function gives."""
-    value = function(*names)
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        said = ", ".join(map(repr, names))
-        name = getattr(function, "__name__", "the function")
-        raise TypeError(f"{name}({said}) is {shown(value)}; it must be a number") from None
+def refuse_states(max_states: int, max_steps: int) -> None:
+    """Raise the error for a problem with too many states."""
+    raise ValueError(
+        f"more than max_states={max_states} states are reachable within {max_steps} steps; raise "
+        "max_states or shorten the horizon"
+    )
 
 
-def close(
-    starts: list[Any],
-    of_state: Callable[[Any], list[Any]],
-    successors: Callable[[Any, Any], Iterable[Any]],
-    horizon: int,
-    max_states: int,
-) -> tuple[list[Any], list[dict[Any, list[Any]]]]:
-    """Breadth-first: (states, the successors by action of those that can act, which come first)."""
-    states = list(starts)
-    seen = set(states)
-    table: list[dict[Any, list[Any]]] = []
-    for _ in range(horizon):
-        newest = states[len(table) :]
-        if not newest:
+def from_outcomes(
+    start: Hashable | Mapping[Any, float],
+    actions: Sequence[Hashable],
+    outcomes: Callable[[Array, Any], tuple[ArrayLike, ArrayLike, ArrayLike]],
+    horizon: int | None,
+    max_states: int = 1_000_000,
+    max_triples: int = MAX_TRIPLES,
+    **names: Any,
+) -> FiniteMDP:
+    """Make an MDP from one function of arrays, which gives the outcomes of many states at once.
+
+    Parameters
+    ----------
+    start : state, or {state: probability}
+        A state is a whole number or a tuple of k whole numbers.
+    actions : list of hashable
+        Names of all actions. A state does not have an action whose probabilities are all 0.
+    outcomes : function (states, action) -> (next_states, probability, reward)
+        states is (n,) or (n, k); next_states is (n, m) or (n, m, k) for m outcomes; probability
+        and reward are (n, m) or broadcast to it. Several outcomes may be the same next state.
+    horizon, max_states, max_triples
+        As in `from_functions`; only reachable states are listed.
+    **names
+        As in `from_arrays`, without `states` and `actions`.
+    """
+    max_steps = max_states if horizon is None else positive_integer("horizon", horizon)
+    if callable(actions):
+        raise TypeError(
+            f"actions is {format_value(actions)}; it must be a list of all actions, where outcomes "
+            "of probability 0 say that a state does not have an action"
+        )
+    labels = check_actions("actions", actions)
+    starts = dict(start) if isinstance(start, Mapping) else {start: 1.0}
+    scalar = not isinstance(next(iter(starts)), tuple)
+    number: dict[Any, int] = {(s,) if scalar else s: i for i, s in enumerate(starts)}
+    parts: list[tuple[Array, ...]] = []
+    n_acting = n_triples = 0
+    for _ in range(max_steps):
+        newest = np.array(list(number)[n_acting:], np.int64)
+        if not len(newest):
             break
-        for state in newest:
-            table.append({a: list(successors(state, a)) for a in of_state(state)})
-            for a, reached in table[-1].items():
-                if not reached:
-                    raise ValueError(
-                        f"successors({state!r}, {a!r}) is empty; every action must lead somewhere"
-                    )
-                new = [s for s in dict.fromkeys(reached) if s not in seen]
-                seen.update(new)
-                states += new
-            if len(states) > max_states:
-                raise ValueError(
-                    f"more than max_states={max_states} states are reachable within "
-                    f"{horizon} steps; raise max_states or shorten the horizon"
-                )
-    return states, table
+        sample = newest[:: max(len(newest) // 1000, 1)]
+        share = len(newest) / len(sample)
+        for label in labels if share > 1 else ():
+            n_triples += share * len(call_outcomes(outcomes, sample, label, scalar)[0])
+            check_size(len(number), n_triples, max_triples)
+        for a, label in enumerate(labels):
+            row, there, p, r = call_outcomes(outcomes, newest, label, scalar)
+            distinct, inverse = np.unique(there, axis=0, return_inverse=True)
+            found = [number.setdefault(tuple(x), len(number)) for x in distinct.tolist()]
+            if len(number) > max_states:
+                refuse_states(max_states, max_steps)
+            following = np.array(found, np.int64)[inverse.ravel()]
+            parts.append(((n_acting + row) * len(labels) + a, following, p, r))
+        n_triples = sum(len(part[0]) for part in parts)
+        check_size(len(number), n_triples, max_triples)
+        n_acting += len(newest)
+    late = np.arange(n_acting, len(number))  # reached by the last action: they never act
+    parts.append((late * len(labels), late, np.ones(len(late)), np.zeros(len(late))))
+    initial = np.zeros(len(number))
+    initial[: len(starts)] = list(starts.values())
+    states = [s[0] if scalar else s for s in number]
+    pair, following, p, r = (np.concatenate(x) for x in zip(*parts, strict=True))
+    names = {"states": states, "actions": labels, **names}
+    shape = len(number), len(labels)
+    return from_triples(pair, following, p, r, shape, horizon, initial, names)
 
 
-def flatten_rows(
-    rows: Mapping[tuple[int, int], Mapping[int, float]],
-) -> tuple[Array, Array, Array, int, int]:
-    """(group, successor, probability, n_states, n_actions) of a dict of rows."""
-    for key, row in rows.items():
-        if not (isinstance(key, tuple) and len(key) == 2):
-            raise ValueError(f"rows has the key {key!r}; keys must be pairs (s, a)")
-        if not row:
-            raise ValueError(f"transition row (s={key[0]}, a={key[1]}) is empty")
-        for number in (*key, *row):
-            try:
-                bad = index(number) < 0
-            except TypeError:
-                bad = True
-            if bad:
-                raise ValueError(
-                    f"transition row {key!r} names {number!r}; states and actions must be "
-                    "whole numbers from 0 (for other states use from_functions)"
-                )
-    n_actions = 1 + max(a for _, a in rows)
-    n_states = 1 + max(max(s, *row) for (s, _), row in rows.items())
-    triples = [
-        (s * n_actions + a, s2, float(rows[s, a][s2]))
-        for s, a in sorted(rows)
-        for s2 in sorted(rows[s, a])
-    ]
-    group, successors, weights = map(np.array, zip(*triples, strict=True))
-    return group, successors, weights, n_states, n_actions
+def call_outcomes(
+    outcomes: Callable[..., Any], states: Array, action: Any, scalar: bool
+) -> tuple[Array, Array, Array, Array]:
+    """Return (row of the state, next state (k,), probability, reward) of each possible outcome.
+
+    states is (n, k); `scalar` says that the user's states are numbers, with k = 1.
+    """
+    n, k = states.shape
+    answer = outcomes(states[:, 0] if scalar else states, action)
+    if not (isinstance(answer, tuple | list) and len(answer) == 3):
+        raise ValueError(
+            f"outcomes of {action!r} are {format_value(answer)}; they must be (next_states, "
+            "probability, reward)"
+        )
+    there, p, r = (np.asarray(x) for x in answer)
+    if there.dtype.kind not in "iu" or there.ndim != (2 if scalar else 3) or len(there) != n:
+        raise ValueError(
+            f"outcomes of {action!r}: next states are {there.dtype} of shape {there.shape}; they "
+            f"must be whole numbers {'(n, m)' if scalar else f'(n, m, {k})'} with n = {n}"
+        )
+    there = there.reshape(n, there.shape[1], k)
+    try:
+        p = np.broadcast_to(as_float("probability", p), there.shape[:2])
+        r = np.broadcast_to(as_float("reward", r), there.shape[:2])
+    except ValueError as error:
+        raise ValueError(f"outcomes of {action!r}: {error}") from None
+    row, outcome = np.nonzero(p)
+    return row, there[row, outcome].astype(np.int64), p[row, outcome], r[row, outcome]
+
+
+def from_triples(
+    pair: Array,
+    following: Array,
+    probability: Array,
+    reward: Array,
+    shape: tuple[int, int],
+    horizon: int | None,
+    initial: Any,
+    names: dict[str, Any],
+) -> FiniteMDP:
+    """Make an MDP from (m,) pairs s * A + a, next states, probabilities and rewards in any order.
+
+    A triple that occurs several times gets the sum of its probabilities and, weighted by them, the
+    mean of its rewards. The reward becomes r(s, a) where it does not depend on the next state.
+    """
+    possible = probability != 0.0
+    key, row = np.unique((pair * shape[0] + following)[possible], return_inverse=True)
+    weight = np.bincount(row, probability[possible], len(key))
+    triple_reward = np.bincount(row, (probability * reward)[possible], len(key)) / weight
+    triple_reward[~np.isfinite(weight)] = 0.0  # the probability is wrong, and its check will say so
+    pair, successors = np.divmod(key, shape[0])
+    first = np.flatnonzero(np.r_[True, np.diff(pair) > 0])
+    low, high = np.minimum.reduceat(triple_reward, first), np.maximum.reduceat(triple_reward, first)
+    table, next_state_reward = np.zeros(shape), triple_reward[None]
+    if np.allclose(low, high, rtol=1e-12, atol=1e-12 * np.abs(triple_reward).max()):
+        table.flat[pair[first]], next_state_reward = low, None
+    return assemble(
+        pair, successors, weight[None], shape, table, horizon, initial, names, next_state_reward
+    )
 
 
 def assemble(
-    group: Array,
+    pair: Array,
     successors: Array,
     probability: Array,
-    n_states: int,
-    n_actions: int,
+    shape: tuple[int, int],
     reward: Any,
     horizon: int | None,
     initial_state: Any,
     names: dict[str, Any],
     next_state_reward: Array | None = None,
 ) -> FiniteMDP:
-    """A FiniteMDP from sorted triples, without those of no weight; `names`: further fields."""
+    """Make an MDP from sorted triples; those of probability 0 are left out.
+
+    Parameters
+    ----------
+    pair, successors : (n,)
+        Numbers s * A + a and s', in ascending order.
+    probability : (1 or H, n)
+    shape : (n_states, n_actions)
+    reward, horizon, initial_state, names
+        As in `from_arrays`.
+    next_state_reward : (1 or H, n), optional
+    """
     from upriver.mdp.finite import FiniteMDP
 
-    allowed = {"local", "name", "states", "actions", "terminal", "reward_range", "discount"}
-    if extra := set(names) - allowed:
-        raise TypeError(f"unknown argument {min(extra)!r}; allowed are {sorted(allowed)}")
-    discount = checked_discount(horizon, names.pop("discount", None))
+    of_mdp, of_task = {"local", "name"}, {"states", "actions", "terminal", "reward_range"}
+    if extra := set(names) - of_mdp - of_task - {"discount"}:
+        allowed = sorted({"discount", *of_mdp, *of_task})
+        raise TypeError(f"unknown argument {min(extra)!r}; allowed are {allowed}")
     keep = probability.any(axis=0)
-    sizes = np.bincount(group[keep], minlength=n_states * n_actions)
+    counts = np.bincount(pair[keep], minlength=shape[0] * shape[1])
     task = Task(
-        n_states=n_states,
-        n_actions=n_actions,
+        *shape,
         horizon=1 if horizon is None else horizon,
-        indptr=np.concatenate([[0], np.cumsum(sizes)]),
+        indptr=np.concatenate([[0], np.cumsum(counts)]),
         successors=successors[keep],
         reward=reward,
         support="known",
-        states=names.pop("states", None),
-        actions=names.pop("actions", None),
         next_state_reward=None if next_state_reward is None else next_state_reward[:, keep],
-        terminal=names.pop("terminal", None),
-        reward_range=names.pop("reward_range", None),
-        discount=discount,
+        discount=check_discount(horizon, names.get("discount")),
+        **{key: x for key, x in names.items() if key in of_task},
     )
-    starts, weights = initial_distribution(initial_state, n_states)
-    return FiniteMDP(task, probability[:, keep], starts, weights, **names)
+    starts, weights = initial_distribution(initial_state, shape[0])
+    rest = {key: x for key, x in names.items() if key in of_mdp}
+    return FiniteMDP(task, probability[:, keep], starts, weights, **rest)

@@ -1,19 +1,26 @@
-"""How tasks are declared: from functions that say where actions may lead, or from what was seen."""
+"""Builders of tasks: from functions that say where actions may lead, or from observed transitions.
+
+The helpers that read the user's functions serve the builders of MDPs too.
+"""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from inspect import signature
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from upriver.checks import Array, shown, support_from_sets
+from upriver.checks import Array, format_value
+from upriver.mdp.validation import check_discount, check_size
 
 if TYPE_CHECKING:
     from upriver.mdp.task import Task
+
+SAMPLE = 20
+"""States after whose triples the number of all triples is estimated."""
 
 
 def from_successors(
@@ -26,148 +33,210 @@ def from_successors(
     reward_range: tuple[float, float] | None = None,
     discount: float | None = None,
 ) -> Task:
-    """What is known of a simulator: its states, its actions and where each pair may lead.
+    """Declare what is known of a simulator: states, actions and where each pair may lead.
 
-    horizon: None where there is no last step, with a discount or, without, for the average.
-    actions: a list, or a function from a state to the actions that it has.
-    reward: a function of (s, a) or (s, a, s'); None when the rewards must be learned, between
-    the bounds `reward_range`, [0, 1] unless given. terminal: a function of the state after the
-    last step. A state where episodes end is its own only successor and pays nothing.
+    Parameters
+    ----------
+    states : iterable of hashable
+        Names of all states. A state in which episodes end has itself as its only successor and a
+        reward of 0.
+    actions : list of hashable, or function
+        Names of all actions, or a function from a state to the actions that it has.
+    successors : function (s, a) -> states
+        The states that can follow.
+    horizon : int or None
+        Steps of an episode. None is an infinite horizon: with a `discount`, or without one for the
+        average reward.
+    reward : function of (s, a) or (s, a, s'), optional
+        None when the rewards are unknown and must be learned.
+    terminal : function of s, optional
+        Value of the state after the last step.
+    reward_range : (low, high), optional
+        Bounds of one reward, [0, 1] where rewards are unknown.
+    discount : float, optional
+        In [0, 1), with `horizon=None`.
+
+    Raises
+    ------
+    ValueError
+        If a successor is not among the states, an action leads nowhere, or there are too many
+        triples to list.
     """
     from upriver.mdp.task import Task
 
-    states, of_state = list(states), actions_of(actions)
-    if len(set(states)) != len(states) or not states:
-        raise ValueError("states must be distinct, and at least one")
+    states, actions_of = list(states), read_actions(actions)
     number = {s: i for i, s in enumerate(states)}
-    has = [set(of_state(s)) for s in states]
-    actions = list(dict.fromkeys(a for s in states for a in of_state(s)))
-    sets: list[set[int]] = []
-    for s, a in product(states, actions):
-        reached = list(successors(s, a)) if a in has[number[s]] else []
-        if a in has[number[s]] and not reached:
-            raise ValueError(f"successors({s!r}, {a!r}) is empty; every action must lead somewhere")
-        for s2 in reached:
-            if s2 not in number:
-                raise ValueError(
-                    f"successors({s!r}, {a!r}) names {s2!r}, which is not among the states"
-                )
-        sets.append({number[s2] for s2 in reached})
-    indptr, flat = support_from_sets(sets, len(states), len(actions))
-    discount = checked_discount(horizon, discount)
+    if len(number) != len(states) or not states:
+        raise ValueError("states must be distinct, and at least one")
+    action_number: dict[Any, int] = {}
+    columns = array("q"), array("q"), array("q")
+    for i, s in enumerate(states):
+        for a in actions_of(s):
+            reached = list_successors(successors, s, a)
+            for s2 in reached:
+                if s2 not in number:
+                    raise ValueError(
+                        f"successors({s!r}, {a!r}) names {s2!r}, which is not among the states"
+                    )
+            new = sorted({number[s2] for s2 in reached})
+            columns[0].extend([i] * len(new))
+            columns[1].extend([action_number.setdefault(a, len(action_number))] * len(new))
+            columns[2].extend(new)
+        if i + 1 >= SAMPLE:
+            check_size(len(states), len(columns[2]) / (i + 1) * len(states))
+    s, a, s2 = (np.array(column) for column in columns)
+    pairs = s * len(action_number) + a
+    counts = np.bincount(pairs, minlength=len(states) * len(action_number))
     task = Task(
-        len(states), len(actions), 1 if horizon is None else horizon, indptr, flat, states=states,
-        actions=actions, reward_range=reward_range, discount=discount,
-        terminal=None if terminal is None else np.array([terminal(s) for s in states]),
-    )  # fmt: skip
+        len(states),
+        len(action_number),
+        1 if horizon is None else horizon,
+        np.concatenate([[0], np.cumsum(counts)]),
+        s2[np.argsort(pairs, kind="stable")],
+        states=states,
+        actions=list(action_number),
+        terminal=(
+            None if terminal is None else np.array([call_for_number(terminal, s) for s in states])
+        ),
+        reward_range=reward_range,
+        discount=check_discount(horizon, discount),
+    )
     if reward is None:
         return task
-    table, next_state_reward = tabulated(reward, task)
-    return replace(
-        task, reward=table, next_state_reward=next_state_reward, reward_range=reward_range
-    )
+    table, rewards = tabulate_reward(reward, task)
+    return replace(task, reward=table, next_state_reward=rewards, reward_range=reward_range)
 
 
-def from_seen(
-    seen: Iterable[tuple[Any, Any, Any]],
+def from_transitions(
+    transitions: Iterable[tuple[Any, Any, Any]],
     horizon: int | None,
     neighbours: Callable[[Any, Any], Iterable[Any]] | None = None,
     reward: Callable[..., float] | None = None,
     reward_range: tuple[float, float] | None = None,
     discount: float | None = None,
 ) -> Task:
-    """A task where the support is not known: what was seen, and a declared neighbourhood.
+    """Make a task of unknown support from observed transitions and a declared neighbourhood.
 
-    seen: transitions (s, a, s') by name, of which the states and actions are taken, in the
-    order in which they appear. neighbours: a function (s, a) -> states that can be reached as
-    well; those never seen are left out. A state that was seen only at the end stays there, and
-    so does one in which nothing was done. Episodes that leave the support are refused and say
-    where; `with_seen` declares it.
+    Episodes that leave the support are refused with a message that names the transition;
+    `Task.with_transitions` declares it.
+
+    Parameters
+    ----------
+    transitions : iterable of (state, action, next state)
+        States and actions are numbered in the order in which they appear. A state without an
+        observed action stays where it is.
+    horizon : int or None
+        As in `from_successors`, and so are `reward`, `reward_range` and `discount`.
+    neighbours : function (s, a) -> states, optional
+        States that can be reached as well; those that never appear are left out. With it every
+        state has all actions, without it only those that were observed.
     """
-    rows = transitions_of(seen)
+    rows = list_transitions(transitions)
     states = list(dict.fromkeys(x for s, _, s2 in rows for x in (s, s2)))
-    has: dict[Any, dict[Any, set[Any]]] = {s: {} for s in states}
+    observed: dict[Any, dict[Any, set[Any]]] = {s: {} for s in states}
     for s, a, s2 in rows:
-        has[s].setdefault(a, set()).add(s2)
+        observed[s].setdefault(a, set()).add(s2)
     actions = list(dict.fromkeys(a for _, a, _ in rows))
 
-    def reached(s: Any, a: Any) -> set[Any]:
+    def successors(s: Any, a: Any) -> set[Any]:
         more = set(neighbours(s, a)) & set(states) if neighbours is not None else set()
-        return (has[s].get(a, set()) | more) or {s}
+        return (observed[s].get(a, set()) | more) or {s}
 
-    def tried(s: Any) -> list[Any]:
-        return [a for a in actions if a in has[s]] or actions
+    def observed_actions(s: Any) -> list[Any]:
+        return [a for a in actions if a in observed[s]] or actions
 
     return from_successors(
-        states, actions if neighbours is not None else tried, reached, horizon, reward,
-        reward_range=reward_range, discount=discount,
-    )  # fmt: skip
+        states,
+        actions if neighbours is not None else observed_actions,
+        successors,
+        horizon,
+        reward,
+        reward_range=reward_range,
+        discount=discount,
+    )
 
 
-def transitions_of(seen: Any) -> list[tuple[Any, Any, Any]]:
-    """The transitions (s, a, s') of `seen`, each of which has three names."""
-    rows = listed("seen", seen)
+def list_transitions(transitions: Any) -> list[tuple[Any, Any, Any]]:
+    """Return the transitions as a list of (s, a, s')."""
+    rows = as_list("transitions", transitions)
     for i, row in enumerate(rows):
         if isinstance(row, str) or not isinstance(row, Iterable) or len(tuple(row)) != 3:
-            raise ValueError(f"seen[{i}] is {shown(row)}; it must be a transition (s, a, s')")
+            raise ValueError(
+                f"transitions[{i}] is {format_value(row)}; it must be a transition (s, a, s')"
+            )
     return [tuple(row) for row in rows]
 
 
-def listed(name: str, values: Any) -> list[Any]:
+def list_successors(successors: Callable[[Any, Any], Iterable[Any]], s: Any, a: Any) -> list[Any]:
+    """Return the successors that the user's function names, at least one."""
+    reached = as_list(f"successors({s!r}, {a!r})", successors(s, a))
+    if not reached:
+        raise ValueError(f"successors({s!r}, {a!r}) is empty; every action must lead somewhere")
+    return reached
+
+
+def as_list(name: str, values: Any) -> list[Any]:
+    """Return a list of the values; a single value or text is refused."""
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise TypeError(f"{name} is {shown(values)}; it must be a list")
+        raise TypeError(f"{name} is {format_value(values)}; it must be a list")
     return list(values)
 
 
-def checked_discount(horizon: Any, discount: Any) -> float | None:
-    """The discount of a task that ends after `horizon` steps, or, where that is None, never."""
-    if discount is None:
-        return None if horizon is not None else 1.0
-    if horizon is not None:
-        raise ValueError(
-            f"horizon is {horizon!r} and discount is {discount!r}; it must be one of them, with "
-            "horizon=None for a discount"
-        )
-    if isinstance(discount, bool) or not 0.0 <= discount < 1.0:
-        raise ValueError(f"discount is {discount!r}; it must be at least 0 and less than 1")
-    return float(discount)
+def read_actions(actions: Any) -> Callable[[Any], list[Any]]:
+    """Return a function from a state to its actions, from one or from a list for all states."""
+    if callable(actions):
+        return lambda s: check_actions(f"actions({s!r})", actions(s))
+    listed = check_actions("actions", actions)
+    return lambda _: listed
 
 
-def actions_of(actions: Any) -> Callable[[Any], list[Any]]:
-    """A function from a state to its actions, from one, or from a list that is for all states."""
-    everywhere = [] if callable(actions) else listed("actions", actions)
-    function: Any = actions if callable(actions) else lambda _: everywhere
-
-    def of_state(state: Any) -> list[Any]:
-        found = listed(f"actions({state!r})", function(state))
-        if not found or len(set(found)) != len(found):
-            name = "actions" if function is not actions else f"actions({state!r})"
-            wrong = "names an action twice" if found else "is empty"
-            raise ValueError(f"{name} {wrong}; actions must be distinct, and at least one")
-        return found
-
-    return of_state
+def check_actions(name: str, actions: Any) -> list[Any]:
+    """Return distinct actions, at least one, as a list."""
+    listed = as_list(name, actions)
+    if not listed or len(set(listed)) != len(listed):
+        wrong = "names an action twice" if listed else "is empty"
+        raise ValueError(f"{name} {wrong}; actions must be distinct, and at least one")
+    return listed
 
 
-def tabulated(reward: Callable[..., float], task: Task) -> tuple[Array, Array | None]:
-    """(S, A) of a function of (s, a); zeros and (n,) of one that takes the next state as well."""
+def call_for_number(function: Callable[..., float], *arguments: Any) -> float:
+    """Return the number that the user's function gives."""
+    value = function(*arguments)
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        name = getattr(function, "__name__", "the function")
+        text = ", ".join(map(repr, arguments))
+        raise TypeError(f"{name}({text}) is {format_value(value)}; it must be a number") from None
+
+
+def tabulate_reward(reward: Callable[..., float], task: Task) -> tuple[Array, Array | None]:
+    """Evaluate a reward function on a task.
+
+    Returns
+    -------
+    reward : (S, A)
+        The rewards of a function of (s, a); zeros for one of (s, a, s').
+    next_state_reward : (n,) or None
+        The rewards of the triples for a function of (s, a, s').
+    """
     s, a, s2 = task.triples
     states, actions = task.state_names, task.action_names
-    if takes_next(reward):
-        triples = zip(s, a, s2, strict=True)
-        paid = [float(reward(states[i], actions[j], states[k])) for i, j, k in triples]
-        return np.zeros((task.n_states, task.n_actions)), np.array(paid)
     table = np.zeros((task.n_states, task.n_actions))
+    if takes_next_state(reward):
+        triples = zip(s, a, s2, strict=True)
+        rewards = [call_for_number(reward, states[i], actions[j], states[k]) for i, j, k in triples]
+        return table, np.array(rewards)
     for i, j in np.argwhere(task.available):
-        table[i, j] = float(reward(states[i], actions[j]))
+        table[i, j] = call_for_number(reward, states[i], actions[j])
     return table, None
 
 
-def takes_next(function: Callable[..., Any]) -> bool:
-    """Whether a function wants (s, a, s') rather than (s, a): by how many arguments it needs."""
+def takes_next_state(function: Callable[..., Any]) -> bool:
+    """Return whether a function is one of (s, a, s'): whether it needs more than two arguments."""
     try:
         given = signature(function).parameters.values()
-    except (TypeError, ValueError):  # some builtins do not say
+    except (TypeError, ValueError):  # some builtins have no signature
         return False
     plain = [x for x in given if x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]
     return len([x for x in plain if x.default is x.empty]) > 2

@@ -1,10 +1,10 @@
-"""Files that are there whole or not at all; everything that this package writes goes this way."""
+"""Atomic writing of files: a file is written completely or not at all."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import copymode
 from typing import Any
@@ -13,12 +13,12 @@ from uuid import uuid4
 
 @contextmanager
 def replacing(path: Any) -> Iterator[Path]:
-    """A name beside `path` to write to; at the end, if all went well, it takes the place of `path`.
+    """Give a temporary name beside `path`; what is written there replaces `path` at the end.
 
-    An error leaves what was there as it was, and nothing beside it.
+    An error leaves the old file as it was and removes the temporary one.
     """
     target = Path(os.path.realpath(path))  # a link stays a link
-    if target.exists() and not target.is_file():  # a pipe or a terminal has nothing to lose
+    if target.exists() and not target.is_file():  # a pipe or a terminal is written to directly
         yield target
         return
     part = target.with_name(f".{uuid4().hex}.part{target.suffix}")
@@ -35,14 +35,7 @@ def replacing(path: Any) -> Iterator[Path]:
 
 
 def write_file(path: Any, data: str | bytes) -> Path:
-    """Write a whole file, or leave what was there."""
-    write_files({Path(path): data})
+    """Write a whole file or leave the old one as it was, and return its path."""
+    with replacing(path) as part:
+        part.write_bytes(data.encode() if isinstance(data, str) else data)
     return Path(path)
-
-
-def write_files(contents: Mapping[Path, str | bytes]) -> None:
-    """Write files that belong together: none takes its name before all of them are written."""
-    with ExitStack() as parts:
-        for path, data in contents.items():
-            part = parts.enter_context(replacing(path))
-            part.write_bytes(data.encode() if isinstance(data, str) else data)

@@ -1,1 +1,1 @@
-"""The multinomial-logistic transition model: its likelihood, its estimate, its running state."""
+"""The multinomial-logit transition model: likelihood, estimates, running state, radii."""

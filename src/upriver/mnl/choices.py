@@ -1,4 +1,8 @@
-"""Eq. (2), the penalised negative log-likelihood, of dense rows, evaluated chunk by chunk."""
+"""Eq. (2), the regularised negative log-likelihood, of choice data, evaluated chunk by chunk.
+
+A situation is a set of alternatives, one row each, of which one or more were chosen. The rows of a
+few situations, a chunk, stay in the processor's cache between BLAS and the compiled loops.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +19,32 @@ from scipy.linalg.blas import dsyrk  # pyright: ignore[reportAttributeAccessIssu
 from upriver import kernels
 from upriver.checks import Array
 
-CHUNK_NUMBERS = 32_768  # features per chunk of rows, so that a chunk stays in the cache
-BLOCK_ROWS = 65_536  # rows at once where none are made
+CHUNK_NUMBERS = 32_768  # numbers of a chunk of rows
+BLOCK_ROWS = 65_536  # rows of a chunk where no rows are made
 SHARE = 8  # a sample holds every 8th situation
 PER_FEATURE = 200  # but at least this many situations for each feature
-PIECES = 16  # from at least this many places, since data may come sorted
+PIECES = 16  # taken at this many places or more, since data may come sorted
 PARTS = 16  # of large data, whatever the number of threads: their sum is always the same
+NO_ROWS = np.empty((0, 0))
 
 
 class Choices:
-    """Situations of dense rows: x (n, d), indptr (G + 1,), counts (n,), visits (G,) their sums.
+    """Choice data and their loss (2).
 
-    x is an array, or makes its rows when they are asked for (`Products`). lam: the ridge, a number
-    or one for each column. offset (n,): what the logits have besides x theta.
+    Parameters
+    ----------
+    indptr : (G + 1,) array of int
+        Where the rows of each situation begin.
+    x : (n, d) array or Products
+        One row per alternative.
+    counts : (n,) array
+        How often each alternative was chosen.
+    visits : (G,) array
+        The sum of the counts of each situation.
+    lam : float or (d,) array
+        The ridge.
+    offset : (n,) array, optional
+        What the logits have besides x theta.
     """
 
     def __init__(
@@ -37,10 +54,10 @@ class Choices:
         self.offset = offset
         self.chunks = list(in_chunks(indptr, max(CHUNK_NUMBERS // x.shape[1], 1)))
         self.blocks = list(in_chunks(indptr, BLOCK_ROWS))
-        self.room()
+        self.allocate()
 
-    def room(self) -> None:
-        """Room to work in for one chunk at a time."""
+    def allocate(self) -> None:
+        """Make the work arrays for one chunk at a time."""
         at = self.indptr
         sizes = np.array([(at[last] - at[first], last - first) for first, last in self.chunks])
         self.n_rows = int(sizes[:, 0].sum())
@@ -48,9 +65,9 @@ class Choices:
         self.rows: Any = None
 
     def sample(self) -> tuple[Choices, float] | None:
-        """(evenly spread situations on the same arrays, how many times they make up the whole).
+        """Return evenly spread situations on the same arrays, and their share's inverse.
 
-        The ridge is divided by that number. None where there is too little to take a sample of.
+        The ridge is divided by that number. None where there are too few situations.
         """
         n_groups = len(self.visits)
         wanted = max(n_groups // SHARE, PER_FEATURE * self.x.shape[1])
@@ -65,25 +82,25 @@ class Choices:
         part.blocks = part.chunks
         times = n_groups / sum(last - first for first, last in part.chunks)
         part.lam = self.lam / times
-        part.room()
+        part.allocate()
         vars(part).pop("portions", None)
         return part, times
 
     @cached_property
     def portions(self) -> list[Choices]:
-        """The same data in up to PARTS parts, each with room of its own."""
+        """The same data in up to PARTS parts, each with its own work arrays."""
         found, n = [], min(PARTS, len(self.blocks), len(self.chunks))
         for i in range(n):
             part = copy(self)
             part.chunks, part.blocks = (
                 x[i * len(x) // n : (i + 1) * len(x) // n] for x in (self.chunks, self.blocks)
             )
-            part.room()
+            part.allocate()
             found.append(part)
         return found
 
     def evaluate(self, theta: Array, with_hessian: bool) -> tuple[float, Array, Any]:
-        """(loss, gradient (d,), Hessian (d, d) in its lower triangle, or None)."""
+        """Return the loss (2), its gradient (d,), its Hessian (d, d), lower triangle, or None."""
         gradient = self.lam * theta
         loss = 0.5 * float(gradient @ theta)
         hessian: Any = None
@@ -104,7 +121,7 @@ class Choices:
         return loss, gradient, hessian
 
     def add(self, theta: Array, gradient: Array, hessian: Any) -> float:
-        """The loss without the ridge; its slopes are added to gradient, and to hessian if given."""
+        """Return the loss without ridge; add its derivatives to gradient and hessian if given."""
         if hessian is None and isinstance(self.x, Products) and not len(self.x.whole_at):
             return self.x.gradient(self, theta, gradient)
         loss = 0.0
@@ -117,13 +134,16 @@ class Choices:
         return loss
 
     def part(self, first: int, last: int) -> Array:
-        """The rows of the situations in [first, last)."""
+        """Return the rows of situations [first, last), read-only so that kernels compile once."""
         if isinstance(self.x, Products):
-            return self.x.part(first, last)
-        return np.asarray(self.x[self.indptr[first] : self.indptr[last]], np.float64)
+            rows = self.x.part(first, last)
+        else:
+            rows = np.asarray(self.x[self.indptr[first] : self.indptr[last]], np.float64)
+        rows.flags.writeable = False
+        return rows
 
     def centre(self, theta: Array, chunk: tuple[int, int], x: Array, with_rows: bool) -> float:
-        """The loss of a chunk; leaves its residuals in `residual`, and its centred `rows`."""
+        """Return the loss of a chunk; leave its residuals and its centred rows in work arrays."""
         first, last = chunk
         low, high = self.indptr[first], self.indptr[last]
         if with_rows and self.rows is None:
@@ -137,16 +157,16 @@ class Choices:
         np.exp(residual, out=residual)  # NumPy's is vectorised, a compiled loop's is not
         kernels.likelihood.centre_chunk(
             self.indptr, first, last, x, self.counts, self.visits, residual, totals,
-            self.rows if with_rows else x, with_rows,
+            self.rows if with_rows else NO_ROWS,
         )  # fmt: skip
         return loss + float(self.visits[first:last] @ np.log(totals))
 
     def hessian(self, theta: Array) -> Array:
-        """(d, d), both triangles."""
+        """Return the Hessian (d, d) of (2), both triangles."""
         return both_triangles(self.evaluate(theta, True)[2])
 
     def product(self, theta: Array, vector: Array) -> Array:
-        """Hessian times a vector, without the Hessian."""
+        """Return the Hessian times a vector (d,), without making the Hessian."""
         result = self.lam * vector
         for chunk in self.chunks:
             x = self.part(*chunk)
@@ -156,7 +176,7 @@ class Choices:
         return result
 
     def separating(self) -> Array:
-        """The columns of which every choice has the largest, or the smallest, of its situation."""
+        """Return the columns of which every choice has the largest, or smallest, value."""
         largest, smallest = np.ones((2, self.x.shape[1]), bool)
         for first, last in self.chunks:
             low, high = self.indptr[first], self.indptr[last]
@@ -168,7 +188,7 @@ class Choices:
         return np.flatnonzero(largest ^ smallest)
 
     def probabilities(self, theta: Array) -> Array:
-        """(n,) of every row, eq. (1)."""
+        """Return (n,) the probability (1) of every row."""
         result = np.empty(len(self.counts))
         for first, last in self.chunks:
             low, high = self.indptr[first], self.indptr[last]
@@ -183,8 +203,10 @@ class Choices:
         return result
 
     def scores(self, probability: Array) -> Iterator[tuple[int, int, Array]]:
-        """(low, high, rows - their mean in the situation) of each chunk: what a choice adds to the
-        gradient of the log-likelihood."""
+        """Yield (low, high, rows minus the mean of their situation) for each chunk.
+
+        A centred row is what a choice adds to the gradient of the log-likelihood.
+        """
         for first, last in self.chunks:
             low, high = self.indptr[first], self.indptr[last]
             x, sizes = self.part(first, last), np.diff(self.indptr[first : last + 1])
@@ -193,7 +215,7 @@ class Choices:
             yield low, high, x - np.repeat(mean, sizes, axis=0)
 
     def scatter(self, theta: Array) -> Array:
-        """(d, d) the sum over choices of the outer products of their scores."""
+        """Return (d, d) the sum over choices of the outer products of their scores."""
         total = np.asfortranarray(np.zeros((len(theta), len(theta))))
         for low, high, score in self.scores(self.probabilities(theta)):
             total = add_scatter(total, score * np.sqrt(self.counts[low:high, None]))
@@ -202,7 +224,7 @@ class Choices:
     def cluster_scatter(
         self, theta: Array, cluster: Array, chosen: Array, weights: Array | None = None
     ) -> Array:
-        """(d, d) the same by clusters: outer products of sums of scores, times C / (C - 1).
+        """Return (d, d) the outer products of sums of scores by cluster, times C / (C - 1).
 
         cluster, chosen, weights (m,): the cluster of each choice, its row and how often it counts.
         """
@@ -220,11 +242,11 @@ class Choices:
 
 
 class Products:
-    """Rows that are products of what belongs to a situation and what belongs to a triple.
+    """Rows that are products of a number of the situation and a number of the triple.
 
-    x[r, j] = left[g, left_of[j]] * right[start[g] + u, j], r the u-th row of situation g: "age"
-    times "is it worse". left (G, k), right (T, d). Nothing of n rows is held, but `whole` (n, w):
-    what is no such product, and multiplies the columns `whole_at`.
+    x[r, j] = left[g, left_of[j]] * right[start[g] + u, j], r the u-th row of situation g: for
+    example "age" times "is it worse". left is (G, k), right is (T, d). No array of n rows is kept
+    except `whole` (n, w), which multiplies the columns `whole_at` that are no such products.
     """
 
     def __init__(
@@ -238,34 +260,33 @@ class Products:
         whole_at: Array,
     ) -> None:
         self.indptr, self.start, self.left = indptr, start, left
-        self.left_of = left_of.astype(np.uint64)  # an index that cannot count from the end
+        self.left_of = left_of.astype(np.uint64)  # unsigned: see kernels.ProductColumns
         self.right, self.whole, self.whole_at = right, whole, whole_at
+        self.factors = kernels.ProductColumns(start, left, self.left_of, right)
         self.shape = int(indptr[-1]), right.shape[1]
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, rows: slice) -> Array:
-        """The rows from one situation's first up to another's last, as an array."""
+        """Return the rows of whole situations as an array."""
         low, high, step = rows.indices(len(self))
         first, last = (int(i) for i in np.searchsorted(self.indptr, (low, high)))
         if step != 1 or self.indptr[first] != low or self.indptr[last] != high:
-            raise IndexError(f"rows {low} to {high} are no whole situations")
+            raise IndexError(f"rows {low} to {high} must be those of whole situations")
         return self.part(first, last)
 
     def part(self, first: int, last: int) -> Array:
-        """The rows of the situations in [first, last)."""
+        """Return the rows of situations [first, last)."""
         low, high = self.indptr[first], self.indptr[last]
         made = np.empty((high - low, self.shape[1]))
-        kernels.likelihood.multiply(
-            self.indptr, first, last, self.start, self.left, self.left_of, self.right, made
-        )
+        kernels.likelihood.multiply(self.indptr, first, last, self.factors, made)
         if len(self.whole_at):
             made[:, self.whole_at] *= self.whole[low:high]
         return made
 
     def gradient(self, data: Choices, theta: Array, gradient: Array) -> float:
-        """The loss; its gradient is added to `gradient`. No row is made."""
+        """Return the loss and add its gradient to `gradient`, without making rows."""
         rows, groups = (
             max(x[last] - x[first] for first, last in data.blocks)
             for x in (self.indptr, range(len(self.indptr)))
@@ -275,23 +296,20 @@ class Products:
             low, high = self.indptr[first], self.indptr[last]
             logits, total = residual[: high - low], totals[: last - first]
             where = self.indptr, first, last
-            kernels.likelihood.product_logits(
-                *where, self.start, self.left, self.left_of, self.right, theta, logits
-            )
+            kernels.likelihood.product_logits(*where, self.factors, theta, logits)
             if data.offset is not None:
                 logits += data.offset[low:high]
             kernels.likelihood.shift_chunk(*where, logits)
             loss -= float(data.counts[low:high] @ logits)
             np.exp(logits, out=logits)
             kernels.likelihood.product_gradient(
-                *where, self.start, self.left, self.left_of, self.right, data.counts, data.visits,
-                logits, total, gradient,
-            )  # fmt: skip
+                *where, self.factors, data.counts, data.visits, logits, total, gradient
+            )
             loss += float(data.visits[first:last] @ np.log(total))
         return loss
 
     def sizes(self) -> Array:
-        """(d,) about the largest entry of each column."""
+        """Return (d,) roughly the largest entry of each column."""
         some = self.left[:: len(self.left) // 1000 + 1], self.right, self.whole
         left, right, whole = (np.abs(x).max(axis=0) for x in some)
         most = left[self.left_of] * right
@@ -299,7 +317,7 @@ class Products:
         return most
 
     def columns(self, keep: Array) -> Products:
-        """Some of the columns, on the same arrays."""
+        """Return some of the columns, on the same arrays."""
         kept = np.isin(self.whole_at, keep)
         return Products(
             self.indptr,
@@ -313,21 +331,22 @@ class Products:
 
 
 def in_chunks(indptr: Array, rows: int) -> Iterator[tuple[int, int]]:
-    """(first, last) situations of parts of about `rows` rows, each at least one situation."""
+    """Yield (first, last) of consecutive situations that have about `rows` rows."""
     edges = np.searchsorted(indptr, np.arange(0, indptr[-1], rows))
     return pairwise([*np.unique(edges).tolist(), len(indptr) - 1])
 
 
 def reach(indptr: Array, first: int, rows: int) -> int:
-    """The last situation, plus one, up to which `rows` rows from `first` on suffice."""
+    """Return the last situation, plus one, that fits into `rows` rows from `first` on."""
     return int(np.searchsorted(indptr, indptr[first] + rows, side="right")) - 1
 
 
 def add_scatter(total: Array, rows: Array) -> Array:
-    """total + rows^T rows, in the lower triangle of total (Fortran-ordered), in place."""
+    """total += rows^T rows in the lower triangle of total (Fortran-ordered), in place."""
     # rows are C-ordered, so their transpose is a Fortran view and nothing is copied
     return dsyrk(1.0, rows.T, beta=1.0, c=total, overwrite_c=1, lower=1)
 
 
 def both_triangles(half: Array) -> Array:
+    """Return a symmetric matrix given by its lower triangle."""
     return np.tril(half) + np.tril(half, -1).T

@@ -1,8 +1,8 @@
 """Eq. (3), the maximum-likelihood estimate, with standard errors; for transitions and for choices.
 
-Newton's method with step halving, stopped on the Newton decrement. One block of dense features, and
-choice data, go through BLAS in chunks that fit the cache (`mnl.newton`); the independent blocks of
-sparse features (one-hot) are solved one by one in compiled code.
+Newton's method with step halving, stopped on the Newton decrement. Dense features and choice data
+go through BLAS in chunks that fit the cache (`mnl.newton`); the independent blocks of sparse
+features (one-hot) are solved one by one in compiled code (`kernels.newton`).
 """
 
 from __future__ import annotations
@@ -24,18 +24,34 @@ from upriver.mnl.newton import maximise
 
 
 def fit_mnl(features: Features, counts: ArrayLike, regularization: float = 1.0) -> FittedMNL:
-    """theta_hat of eq. (3) from the counts n(s, a, s'), one per row of the features.
+    """Fit an MNL transition model to counts: theta_hat of eq. (3).
 
-    Standard errors are those of the penalised likelihood: square roots of the diagonal of the
-    inverse Hessian of (2). With regularization 0 a direction without data is an error. Pooled
-    features of an open spread get the one of the largest marginal likelihood: `fitted.features`.
+    Parameters
+    ----------
+    features : Features
+        Pooled features with spread "estimate" get the spread of the largest marginal likelihood;
+        `fitted.features` has it.
+    counts : (n,) array
+        n(s, a, s') for each row of the features.
+    regularization : float
+        lambda >= 0, the ridge.
+
+    Returns
+    -------
+    FittedMNL
+        Its standard errors are square roots of the diagonal of the inverse Hessian of (2).
+
+    Raises
+    ------
+    ValueError
+        If regularization is 0 and the data do not identify a feature.
     """
     lam = nonnegative_number("regularization", regularization)
-    n = likelihood.checked_counts(features, np.asarray(counts))
+    n = likelihood.check_counts(features, np.asarray(counts))
     if features.spread and lam == 0.0:
         raise ValueError(
-            "regularization is 0; pooled features need a positive one, which is what shrinks the "
-            "own effects"
+            "regularization is 0; pooled features need a positive one, which shrinks the "
+            "triple effects"
         )
     if features.spread == "estimate":
         features = pool(unpooled(features), best_spread(features, n, lam))
@@ -65,13 +81,24 @@ def fit_choices(
     names: Sequence[str] | None = None,
     cluster: ArrayLike | None = None,
 ) -> FittedMNL:
-    """The conditional logit on plain choice data: the same estimator as `fit_mnl`.
+    """Fit a conditional logit to choice data, with the same estimator as `fit_mnl`.
 
-    X (n, d) has one row per available alternative, `groups` (n,) is the choice situation of each
-    row, `chosen` (n,) is true for the alternative taken, once per situation. Situations may have
-    any number of alternatives; nothing is padded, and nothing copied when groups are contiguous.
-    cluster (n,): the individual of each row, whose choices may depend on each other; standard
-    errors are then those of the sandwich by cluster. `with_errors` gives the others.
+    Parameters
+    ----------
+    X : (n, d) array
+        One row per available alternative. Situations may have any number of alternatives; X is
+        not copied when the rows of each situation are contiguous.
+    chosen : (n,) array of bool
+        Whether the alternative was chosen: exactly once per situation.
+    groups : (n,) array
+        The choice situation of each row.
+    regularization : float
+        lambda >= 0, the ridge.
+    names : sequence of str, optional
+        One name per column.
+    cluster : (n,) array, optional
+        The individual of each row, whose choices may depend on each other. Standard errors are
+        then those of the sandwich by cluster; `FittedMNL.with_errors` gives the others.
     """
     lam = nonnegative_number("regularization", regularization)
     x = as_float("X", X)
@@ -93,7 +120,7 @@ def fit_choices(
     starts = first_rows(situation)
     labels = situation[starts]
     ascending = (labels[1:] > labels[:-1]).all()
-    if not ascending and len(np.unique(labels)) != len(labels):  # rows that belong together are not
+    if not ascending and len(np.unique(labels)) != len(labels):  # not contiguous
         order = np.argsort(situation, kind="stable")
         x, taken, situation = x[order], taken[order], situation[order]
         of_row = None if of_row is None else of_row[order]
@@ -115,7 +142,7 @@ def fit_dense(
     weights: Array | None,
     cluster: Array | None,
 ) -> FittedMNL:
-    """The estimate (3) of choice data with all kinds of standard errors.
+    """Fit choice data, eq. (3), with all kinds of standard errors.
 
     chosen, weights, cluster (m,): the row of each choice, how often it counts, and its cluster.
     """
@@ -150,7 +177,7 @@ def cluster_numbers(cluster: ArrayLike, n: int) -> Array:
 
 
 def check_one_cluster(cluster: Array, indptr: Array, labels: Array) -> None:
-    """Refuse a situation whose rows are of several clusters, naming it."""
+    """Raise a ValueError for a situation whose rows belong to several clusters."""
     other = cluster != np.repeat(cluster[indptr[:-1]], np.diff(indptr))
     if other.any():
         g = int(np.searchsorted(indptr, int(np.argmax(other)), side="right")) - 1
@@ -161,21 +188,21 @@ def check_one_cluster(cluster: Array, indptr: Array, labels: Array) -> None:
 
 
 def visited(features: Features, counts: Array, lam: float) -> Choices:
-    """The choice data of the pairs (s, a) that have counts, which are often few."""
+    """Return the choice data of the pairs (s, a) that have counts, which are often few."""
     sizes = features.task.sizes
-    group = np.repeat(np.arange(len(sizes)), sizes)
-    visits = np.bincount(group, counts, len(sizes))
+    pair = np.repeat(np.arange(len(sizes)), sizes)
+    visits = np.bincount(pair, counts, len(sizes))
     seen = visits > 0 if (visits > 0).any() else np.arange(len(sizes)) == 0
     x, n = (
         (features.matrix, counts)
         if seen.all()
-        else (features.matrix[seen[group]], counts[seen[group]])
+        else (features.matrix[seen[pair]], counts[seen[pair]])
     )
     return Choices(np.concatenate([[0], np.cumsum(sizes[seen])]), x, n, visits[seen], lam)
 
 
 def spans(x: Any, indptr: Array) -> Array:
-    """(d,) the largest difference between two rows of one situation, for each column."""
+    """Return (d,) the largest difference between two rows of one situation, for each column."""
     if not sparse.issparse(x):
         most = np.zeros(x.shape[1])
         for first, last in in_chunks(indptr, 100_000):
@@ -188,12 +215,12 @@ def spans(x: Any, indptr: Array) -> Array:
 
 
 def first_rows(situation: Array) -> Array:
-    """Where the label differs from that of the row before."""
+    """Return the rows whose label differs from that of the row before."""
     return np.append(0, np.flatnonzero(situation[1:] != situation[:-1]) + 1)
 
 
 def check_one_chosen(taken: Array, indptr: Array, labels: Array) -> None:
-    """Refuse a situation with no or with several chosen alternatives, naming the first."""
+    """Raise a ValueError for a situation in which not exactly one alternative is chosen."""
     rows = np.flatnonzero(taken)
     starts, stops = indptr[:-1], indptr[1:]
     if len(rows) == len(starts) and ((rows >= starts) & (rows < stops)).all():

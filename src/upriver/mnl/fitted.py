@@ -1,4 +1,4 @@
-"""What a fit leaves behind: the estimate (3), its standard errors, a summary that people read."""
+"""The result of a fit: the estimate (3), its standard errors, and a summary."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy import sparse, special
 
 from upriver import kernels
 from upriver.checks import Array
-from upriver.display import Card, displayed, to_frame
+from upriver.display import Card, add_repr, to_frame
 from upriver.features import Features
 from upriver.mdp.formats import from_model
 from upriver.mnl import likelihood, pooled
@@ -27,21 +27,25 @@ ERRORS = {
 VAGUE = 3.0  # standard error, in log-odds over the span of a column, of which the summary warns
 
 
-@displayed
+@add_repr
 @dataclass(frozen=True, eq=False, repr=False)
 class FittedMNL:
-    """A fitted transition core, or the coefficients of a conditional logit."""
+    """A fitted MNL transition model, or the coefficients of a conditional logit.
+
+    `fit_mnl`, `fit_choices` and `fit_transitions` make it. Names of statsmodels work too: `params`,
+    `bse`, `conf_int()`, `cov_params()`, `llf`, `aic`, `bic`, `nobs`.
+    """
 
     theta: Array
     """(d,) the estimate."""
     log_likelihood: float
     """At the estimate, without the penalty."""
     null_log_likelihood: float
-    """At theta = 0: all alternatives alike."""
+    """At theta = 0, where all alternatives are equally likely."""
     n_observations: float
     regularization: float
     hessian: Callable[[], Any]
-    """Computes `information`; standard errors cost nothing until they are asked for."""
+    """Computes `information`, when standard errors are asked for."""
     names: Sequence[str] | None = None
     features: Features | None = None
     """The features it was fitted on, where it is a transition model."""
@@ -52,22 +56,22 @@ class FittedMNL:
     errors: str = "classical"
     """Which standard errors these are: classical, from the observed information, or a sandwich."""
     n_clusters: int = 0
-    """How many clusters the choices fall into, where that was told."""
+    """The number of clusters of choices; 0 where none were given."""
     counts: Array | None = None
     """(n,) the counts it was fitted on, where it is a transition model."""
-    own: pooled.Own | None = None
-    """The own effects, where the model has covariates as well: the last coefficients."""
+    effects: pooled.TripleEffects | None = None
+    """The triple effects of a model with covariates; they are its last coefficients."""
 
     @property
     def is_pooled(self) -> bool:
-        """Whether there are own effects of pooled features; they are the last coefficients."""
+        """Whether the features are pooled; triple effects are then the last coefficients."""
         return self.features is not None and bool(self.features.spread)
 
     @property
     def n_listed(self) -> int:
-        """The number of coefficients but for own effects."""
-        if self.own is not None:
-            return len(self.theta) - len(self.own.triples)
+        """The number of coefficients that are not triple effects."""
+        if self.effects is not None:
+            return len(self.theta) - len(self.effects.triples)
         return self.features.n_shared if self.features is not None else len(self.theta)
 
     @cached_property
@@ -79,22 +83,25 @@ class FittedMNL:
     def covariance(self) -> Any:
         """(d, d) of the estimate: `bread`, or the sandwich bread meat bread; dense or sparse.
 
-        With own effects a scipy LinearOperator, since the inverse has no zeros.
+        With triple effects it is a scipy LinearOperator, since the inverse has no zeros.
         """
         if self.errors == "classical":
             return self.bread
         return self.bread @ self.scatters[self.errors]() @ self.bread
 
     def with_errors(self, kind: str) -> FittedMNL:
-        """The same fit with "classical", "robust" or "cluster" standard errors.
+        """Return the same fit with another kind of standard errors.
 
-        Robust ones are the sandwich by single choices, cluster ones that by clusters of choices
-        that may depend on each other, times C / (C - 1).
+        Parameters
+        ----------
+        kind : "classical", "robust" or "cluster"
+            From the observed information; the sandwich by single choices; or the sandwich by
+            clusters of choices that may depend on each other, times C / (C - 1).
         """
         if kind not in ERRORS:
             raise ValueError(f"errors is {kind!r}; it must be 'classical', 'robust' or 'cluster'")
         if kind == "cluster" and kind not in self.scatters:
-            raise ValueError("the model was fitted without cluster=, so it knows of no clusters")
+            raise ValueError("errors is 'cluster'; the model was fitted without cluster=")
         if kind != "classical" and kind not in self.scatters:
             raise ValueError(
                 f"errors is {kind!r}; a fit of transition counts has only 'classical' ones, "
@@ -127,7 +134,7 @@ class FittedMNL:
 
     @property
     def aic(self) -> float:
-        """Akaike's criterion, 2 d - 2 log-likelihood."""
+        """Akaike's criterion, 2 d - 2 log-likelihood; smaller is better."""
         return 2.0 * (len(self.theta) - self.log_likelihood)
 
     @property
@@ -141,34 +148,68 @@ class FittedMNL:
         return 1.0 - self.log_likelihood / self.null_log_likelihood
 
     @property
+    def params(self) -> Array:
+        """(d,) the estimate; statsmodels' name of `theta`."""
+        return self.theta
+
+    @property
+    def bse(self) -> Array:
+        """(d,) statsmodels' name of `standard_errors`."""
+        return self.standard_errors
+
+    @property
+    def llf(self) -> float:
+        """statsmodels' name of `log_likelihood`."""
+        return self.log_likelihood
+
+    @property
+    def nobs(self) -> float:
+        """statsmodels' name of `n_observations`."""
+        return self.n_observations
+
+    def cov_params(self) -> Any:
+        """Return `covariance`, under statsmodels' name."""
+        return self.covariance
+
+    def conf_int(self, alpha: float = 0.05) -> Array:
+        """Return (d, 2) the ends of the normal intervals of level 1 - alpha."""
+        if not 0.0 < alpha < 1.0:
+            raise ValueError(f"alpha is {alpha!r}; it must lie strictly between 0 and 1")
+        reach = float(special.ndtri(1.0 - alpha / 2.0)) * self.standard_errors
+        return np.stack([self.theta - reach, self.theta + reach], axis=1)
+
+    @property
     def fit(self) -> Any:
         """(features, theta, counts, ridge) of a transition model."""
         return self.features, self.theta, self.counts, self.regularization
 
-    def own_effects(self) -> list[dict[str, Any]]:
-        """Of pooled features, where (s, a) differs from the shared model: the surest first.
+    def triple_effects(self) -> list[dict[str, Any]]:
+        """Return how each triple differs from the shared model, the largest |z| first.
 
-        A row has state, action, next_state, effect (log-odds), standard_error, z and visits.
+        A row has state, action, next_state, effect (log-odds), standard_error, z, and the visits
+        of the pair. Only fits of pooled features have them.
         """
-        if self.own is not None:
-            m = self.n_listed
-            errors = self.standard_errors[m:]
-            return pooled.effect_rows(self.own.triples, self.theta[m:], errors, self.own.visits)
-        if not self.is_pooled:
-            raise ValueError("there are no own effects; fit features.pooled(...) for them")
-        features, theta, counts, _ = self.fit
-        return pooled.own_effects(features, theta, counts, self.standard_errors)
+        if self.effects is not None:
+            (triples, visits, _), scale = self.effects, 1.0
+        elif self.is_pooled:
+            features, _, counts, _ = self.fit
+            (triples, visits), scale = pooled.effects_of(features, counts), features.spread
+        else:
+            raise ValueError("there are no triple effects; fit features.pooled(...) for them")
+        m = self.n_listed
+        effects, errors = scale * self.theta[m:], scale * self.standard_errors[m:]
+        return pooled.effect_rows(triples, effects, errors, visits)
 
     @cached_property
-    def own_deviation(self) -> float:
-        """The standard deviation of own effects that maximises the marginal likelihood."""
-        if self.own is not None:
-            return self.own.deviation
+    def triple_effect_sd(self) -> float:
+        """The standard deviation of triple effects that maximises the marginal likelihood."""
+        if self.effects is not None:
+            return self.effects.deviation
         features, _, counts, lam = self.fit
         return best_spread(features, counts, lam) / np.sqrt(lam)
 
     def table(self) -> list[dict[str, Any]]:
-        """A row per coefficient, own effects apart: name, estimate, error, z, p-value, interval."""
+        """Return a row per coefficient without triple effects, with its 95% interval."""
         m = self.n_listed
         names = (self.names or [f"theta[{i}]" for i in range(m)])[:m]
         return [
@@ -197,10 +238,16 @@ class FittedMNL:
         return Card(facts, rows=self.table, more=more, brief=f"{len(self.theta)} coefficients")
 
     def to_mdp(self, reward: Any = None, horizon: int | None = None, start: Any = None) -> Any:
-        """The `FiniteMDP` that the estimate makes.
+        """Return the `FiniteMDP` that has the estimated probabilities.
 
-        reward (S, A) or (H, S, A) and horizon: those of the features' task unless given. start: a
-        state by name, or {state: probability}; the first state unless given.
+        Parameters
+        ----------
+        reward : (S, A) or (H, S, A) array, optional
+            That of the task by default.
+        horizon : int, optional
+            That of the task by default.
+        start : state or {state: probability}, optional
+            The first state by default.
         """
         features = self.transition_features()
         p = likelihood.probabilities(features, self.theta)
@@ -208,34 +255,36 @@ class FittedMNL:
 
     def transition_features(self) -> Features:
         if self.features is None:
-            raise ValueError("these are coefficients of choices, and no transition model")
+            raise ValueError(
+                "this is a fit of choices; only a fit of transitions has a transition model"
+            )
         return self.features
 
     def to_pandas(self) -> Any:
-        """The `table` as a data frame, by name."""
+        """Return `table` as a data frame whose index is the name."""
         return to_frame(self.table()).set_index("name")
 
     def transitions(self, state: Any, action: Any, confidence: float = 0.95) -> list[Any]:
-        """Where (state, action), by name, leads: a row per next state.
+        """Return the probability of each next state of (state, action), given by name.
 
-        next_state, probability, standard_error, and low and high of an interval made on the scale
-        of log-odds, so that it lies between 0 and 1.
+        A row has next_state, probability, standard_error, and the ends low and high of an interval
+        made on the scale of log-odds, so that it lies between 0 and 1.
         """
         features = self.transition_features()
         p = likelihood.probabilities(features, self.theta)
         return pair_table(features, p, self, state, action, confidence)
 
     def plot(self, state: Any = None, action: Any = None) -> Any:
-        """A figure of the coefficients with their intervals; of a pair, of where it leads."""
+        """Return a figure of the coefficients, or of the next states of (state, action)."""
         from upriver.display import figures
 
         if state is None and action is None:
-            return figures.forest(self.table())
-        return figures.probabilities(self.transitions(state, action), state, action)
+            return figures.plot_coefficients(self.table())
+        return figures.plot_probabilities(self.transitions(state, action), state, action)
 
     @cached_property
     def warnings(self) -> list[str]:
-        """A sentence for each way in which the data leave coefficients open."""
+        """A sentence about each kind of coefficient that the data do not determine."""
         if self.spans is None:
             return []
         m = self.n_listed
@@ -257,7 +306,7 @@ class FittedMNL:
         return found
 
     def summary(self, limit: int = 40) -> str:
-        """The coefficients (log-odds) as a table of text, the first `limit` of them."""
+        """Return a text with the first `limit` coefficients (log-odds) and with warnings."""
         rows = self.table()
         width = max([len(r["name"]) for r in rows[:limit]] + [7])
         lines = [
@@ -278,20 +327,24 @@ class FittedMNL:
         if len(rows) > limit:
             lines.append(f"... and {len(rows) - limit} more")
         return "\n".join(
-            [*lines, *(self.own_lines() if self.is_pooled or self.own else []), *self.warnings]
+            [
+                *lines,
+                *(self.effect_lines() if self.is_pooled or self.effects else []),
+                *self.warnings,
+            ]
         )
 
-    def own_lines(self, limit: int = 10) -> list[str]:
-        """How much the states differ from the shared model, and the `limit` that surely do most."""
-        rows, (features, *_) = self.own_effects(), self.fit
+    def effect_lines(self, limit: int = 10) -> list[str]:
+        """Return the lines of the summary about the `limit` triple effects of the largest |z|."""
+        rows, (features, *_) = self.triple_effects(), self.fit
         size = float(np.sqrt(np.mean([r["effect"] ** 2 for r in rows]))) if rows else 0.0
         taken = ""
-        if self.own is None:
+        if self.effects is None:
             taken = f" (taken as {features.spread / np.sqrt(self.regularization):.3g})"
         lines = [
             "",
-            f"own effects of {len(rows)} triples, in log-odds: standard deviation {size:.3g} as "
-            f"estimated, {self.own_deviation:.3g} by marginal likelihood{taken}",
+            f"triple effects of {len(rows)} triples, in log-odds: standard deviation {size:.3g} as "
+            f"estimated, {self.triple_effect_sd:.3g} by marginal likelihood{taken}",
             f"{'state, action, next state':<28}    effect  std.err.        z   visits",
         ]
         for r in rows[:limit]:
@@ -330,21 +383,20 @@ def pair_table(
 
 
 def fit_blocks(features: Features, counts: Array, lam: float, start: Array) -> Array:
-    """theta_hat of sparse features by compiled Newton, block by block, in place of the start."""
-    own = features.scratch[-1]
-    check_identified(features, kernels.newton.fit_blocks(features.layout, counts, start, lam, own))
+    """Return theta_hat of sparse features by Newton's method, block by block, in place of start."""
+    check_identified(features, kernels.newton.fit_blocks(features.problem, counts, start, lam))
     return start
 
 
 def best_spread(features: Features, counts: Array, lam: float) -> float:
-    """The spread of pooled features that has the largest marginal likelihood."""
+    """Return the spread of pooled features that has the largest marginal likelihood."""
     return pooled.estimate_spread(
         features, counts, lam, lambda made, start: fit_blocks(made, counts, lam, start)
     )
 
 
 def check_identified(features: Features, failed: int) -> None:
-    """Refuse a singular block, naming its first feature."""
+    """Raise a ValueError that names the first feature of the block `failed`, unless it is -1."""
     if failed >= 0:
         layout = features.layout
         raise singular(features.names, int(layout.features[layout.feature_start[failed]]))

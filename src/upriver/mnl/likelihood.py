@@ -1,7 +1,10 @@
 """Eq. (1), the MNL transition probability, and eq. (2), the regularised negative log-likelihood.
 
-Everything is computed from counts n(s, a, s'), which are sufficient: cost does not grow with the
-number of episodes. Log-sum-exp within each group keeps logits of any size stable.
+Everything is computed from counts n(s, a, s'), which are sufficient: the cost does not grow with
+the number of episodes. Log-sum-exp within each pair keeps logits of any size stable.
+
+In all functions `theta` is (d,), `counts` is (n,) with one number per triple, and `regularization`
+is lambda.
 """
 
 from __future__ import annotations
@@ -17,48 +20,49 @@ from upriver.features import Features
 
 
 def probabilities(features: Features, theta: Array) -> Array:
-    """(n,) P_theta(s' | s, a) of every triple, eq. (1)."""
+    """Return (n,) P_theta(s' | s, a) of every triple, eq. (1)."""
     return np.exp(log_probabilities(features, theta))
 
 
 def log_probabilities(features: Features, theta: Array) -> Array:
-    """(n,) log P_theta(s' | s, a)."""
+    """Return (n,) log P_theta(s' | s, a) of every triple."""
     log_prob = np.empty(features.task.n_triples)
-    kernels.likelihood.log_probabilities(features.layout, checked_core(features, theta), log_prob)
+    kernels.likelihood.log_probabilities(features.layout, check_theta(features, theta), log_prob)
     return log_prob
 
 
 def loss(features: Features, theta: Array, counts: Array, regularization: float) -> float:
-    """Eq. (2): -sum n log P_theta + (lambda / 2) ||theta||^2."""
-    weights = checked_counts(features, counts)
-    fit = kernels.likelihood.log_loss(features.layout, weights, checked_core(features, theta))
+    """Return eq. (2): -sum n log P_theta + (lambda / 2) ||theta||^2."""
+    weights = check_counts(features, counts)
+    fit = kernels.likelihood.log_loss(features.layout, weights, check_theta(features, theta))
     return fit + (0.5 * regularization * float(theta @ theta) if regularization else 0.0)
 
 
 def gradient(features: Features, theta: Array, counts: Array, regularization: float) -> Array:
-    """(d,) gradient of (2): sum over groups of (N P_theta - n) varphi, plus lambda theta."""
-    weights = checked_counts(features, counts)
+    """Return (d,) the gradient of (2): sum (N P_theta - n) varphi + lambda theta."""
+    weights = check_counts(features, counts)
     expected = visits(features, weights) * probabilities(features, theta)
     return features.matrix.T @ (expected - weights) + regularization * theta
 
 
 def hessian(features: Features, theta: Array, counts: Array, regularization: float) -> Any:
-    """(d, d) Hessian of (2): sum N P (varphi - mean)(varphi - mean)^T + lambda I.
+    """Return (d, d) the Hessian of (2): sum N P (varphi - mean)(varphi - mean)^T + lambda I.
 
-    Dense for dense features, else scipy.sparse: block diagonal, with own effects bordered.
+    It is dense for dense features, otherwise scipy.sparse: block diagonal, and bordered where there
+    are triple effects.
     """
     task, rows = features.task, features.matrix
     p = probabilities(features, theta)
-    groups = np.repeat(np.arange(len(task.sizes)), task.sizes)
+    pair = np.repeat(np.arange(len(task.sizes)), task.sizes)
     average = sparse.csr_array((p, np.arange(len(p)), task.indptr), shape=(len(task.sizes), len(p)))
-    centred = rows - (average @ rows)[groups]
+    centred = rows - (average @ rows)[pair]
     return second_moment(
-        centred, visits(features, checked_counts(features, counts)) * p, regularization
+        centred, visits(features, check_counts(features, counts)) * p, regularization
     )
 
 
 def second_moment(rows: Any, weights: Array, regularization: float) -> Any:
-    """(d, d) lambda I + sum of weight * row row^T over the triples; dense where rows are."""
+    """Return (d, d) lambda I + sum of weight * row row^T over the triples; dense where rows are."""
     d = rows.shape[1]
     if sparse.issparse(rows):
         root = sparse.dia_array((np.sqrt(weights)[None], [0]), shape=(len(weights),) * 2) @ rows
@@ -68,43 +72,44 @@ def second_moment(rows: Any, weights: Array, regularization: float) -> Any:
 
 
 def visits(features: Features, counts: Array) -> Array:
-    """(n,) N(s, a) of every triple."""
-    task = features.task
-    return np.repeat(task.by_pair(counts), task.sizes)
+    """Return (n,) N(s, a) of the pair of every triple."""
+    return np.repeat(features.task.by_pair(counts), features.task.sizes)
 
 
 def from_blocks(features: Features, flat: Array) -> Any:
-    """The (d, d) matrix of flat blocks: dense for dense features, else scipy.sparse."""
+    """Return the (d, d) matrix of flat blocks: dense for dense features, else scipy.sparse."""
     if not sparse.issparse(features.matrix):
         return flat.reshape(features.dimension, features.dimension).copy()
     return sparse.csr_array((flat, block_entries(features)), shape=(features.dimension,) * 2)
 
 
 def to_blocks(features: Features, matrix: Any) -> Array:
-    """The flat blocks of a block-diagonal sparse matrix."""
+    """Return the flat blocks of a block-diagonal sparse matrix."""
     return np.asarray(sparse.csr_array(matrix)[block_entries(features)]).ravel()
 
 
 def block_entries(features: Features) -> tuple[Array, Array]:
-    """(rows, columns) of every entry of the flat blocks."""
+    """Return (rows, columns) of every entry of the flat blocks."""
     layout = features.layout
-    area = layout.size.astype(np.int64) ** 2
+    area = layout.size**2
     place = np.arange(area.sum()) - np.repeat(features.matrix_start[:-1], area)
     start, size = np.repeat(layout.feature_start[:-1], area), np.repeat(layout.size, area)
     return layout.features[start + place // size], layout.features[start + place % size]
 
 
-def checked_core(features: Features, theta: Array) -> Array:
-    core = np.ascontiguousarray(theta, dtype=np.float64)
-    if core.shape != (features.dimension,):
-        raise ValueError(f"theta has shape {core.shape}; it must be ({features.dimension},)")
-    if not np.isfinite(core).all():
-        i = int(np.argmin(np.isfinite(core)))
-        raise ValueError(f"theta[{i}] is {core[i]}; it must be finite")
-    return core
+def check_theta(features: Features, theta: Array) -> Array:
+    """Return theta as a contiguous array; raise a ValueError for a wrong shape or value."""
+    theta = np.ascontiguousarray(theta, dtype=np.float64)
+    if theta.shape != (features.dimension,):
+        raise ValueError(f"theta has shape {theta.shape}; it must be ({features.dimension},)")
+    if not np.isfinite(theta).all():
+        i = int(np.argmin(np.isfinite(theta)))
+        raise ValueError(f"theta[{i}] is {theta[i]}; it must be finite")
+    return theta
 
 
-def checked_counts(features: Features, counts: Array) -> Array:
+def check_counts(features: Features, counts: Array) -> Array:
+    """Return counts as a contiguous array; raise a ValueError unless they are finite and >= 0."""
     n = features.task.n_triples
     try:
         weights = np.ascontiguousarray(counts, dtype=np.float64)

@@ -1,6 +1,6 @@
-"""A running MNL model: counts, the estimate (3), and what planning reads of its ellipsoid.
+"""A running MNL model: counts, the estimate (3), and what planning reads of its confidence set.
 
-Pure functions over `Model`. Only the blocks whose counts changed are fitted and factored again,
+Pure functions of a `Model`. Only the blocks whose counts changed are fitted and factored again,
 unless lambda_k changed, in which case all are.
 """
 
@@ -13,10 +13,10 @@ import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array, new_tuple
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.features import Features
 
-NOTHING = np.empty(0, np.int64)
+NO_STEPS = np.empty(0, np.int64)
 PARTS = 16  # of a large block, whatever the number of threads: their sum is always the same
 
 
@@ -29,9 +29,12 @@ class Transitions(Protocol):
     def actions(self) -> Array: ...
 
 
-@displayed
+@add_repr
 class Model(NamedTuple):
-    """One or H transition cores (C = 1 or H) and their ellipsoids."""
+    """One parameter theta (the paper calls it the transition core), or one per step: C = 1 or H.
+
+    A is the Gram matrix (5), or with `local` the Hessian of (2) at theta.
+    """
 
     counts: Array
     """(C, n) visits of each triple."""
@@ -39,11 +42,11 @@ class Model(NamedTuple):
     """(C, d) theta_hat, the minimiser of (2)."""
     prob: Array
     """(C, n) P_theta_hat, eq. (1)."""
-    width: Array
+    max_norm: Array
     """(C, S*A) max over the successors of ||varphi||_{A^-1}."""
-    geometry: Array
-    """(C, sum U^2) inner products of the features of each (s, a) in A^-1; a factor of them where
-    that is smaller and the model was started `factored`; (C, 0) if not kept."""
+    inverse_products: Array
+    """(C, sum U^2) inner products of the features of each pair in A^-1; a factor of them where
+    that is smaller and the model was started `factored`; (C, 0) if they are not kept."""
     logdet: Array
     """(C, B) log-determinant of each block of A."""
     regularization: float
@@ -54,59 +57,65 @@ def start(
     features: Features,
     regularization: float,
     n_cores: int,
-    with_geometry: bool,
+    with_products: bool,
     local: bool = False,
     factored: bool = False,
 ) -> Model:
-    """theta = 0 and A = lambda I.
+    """Return the model before the first episode: theta = 0 and A = lambda I.
 
-    With `local`, here and in `absorb`, the Hessian of (2) at theta_hat stands in for A. With
-    `factored` the geometry of large pairs is a factor, see `Features.geometry_start`.
+    Parameters
+    ----------
+    features : Features
+    regularization : float
+        lambda_1.
+    n_cores : int
+        C, 1 or H.
+    with_products : bool
+        Keep `inverse_products`.
+    local : bool
+        Here and in `absorb`, use the Hessian of (2) at theta_hat in place of the Gram matrix.
+    factored : bool
+        Keep a factor of the inner products of large pairs, see `Features.product_start`.
     """
-    model = unfitted(features, regularization, n_cores, with_geometry, factored)
-    bring_up_to_date(features, model, NOTHING, NOTHING, everything=True, local=local)
+    size = 0
+    if with_products:
+        size = int((features.product_start if factored else features.task.square_start)[-1])
+    model = new_model(features, regularization, n_cores, size)
+    bring_up_to_date(features, model, NO_STEPS, NO_STEPS, everything=True, local=local)
     return model
 
 
 def at_estimate(features: Features, theta: Array, counts: Array, regularization: float) -> Model:
-    """The model of a fit, its ellipsoid that of the Hessian there."""
-    model = unfitted(features, regularization, 1, with_geometry=True)
+    """Return the model of a fit, with the Hessian at its estimate as A."""
+    model = new_model(features, regularization, 1, features.task.n_squares)
     model.counts[0], model.theta[0] = counts, theta
-    bring_up_to_date(features, model, NOTHING, NOTHING, everything=True, local=True)
+    bring_up_to_date(features, model, NO_STEPS, NO_STEPS, everything=True, local=True)
     return model
 
 
-def unfitted(
-    features: Features, regularization: float, n_cores: int, with_geometry: bool,
-    factored: bool = False,
-) -> Model:  # fmt: skip
-    task, size = features.task, 0
-    if with_geometry:
-        size = int((features.geometry_start if factored else task.square_start)[-1])
+def new_model(features: Features, regularization: float, n_cores: int, n_products: int) -> Model:
+    """Return a model without data whose norms and determinants are still to be computed."""
+    task = features.task
     return Model(
         counts=np.zeros((n_cores, task.n_triples)),
         theta=np.zeros((n_cores, features.dimension)),
         prob=np.tile(1.0 / np.repeat(task.sizes, task.sizes), (n_cores, 1)),
-        width=np.zeros((n_cores, len(task.sizes))),
-        geometry=np.zeros((n_cores, size)),
+        max_norm=np.zeros((n_cores, len(task.sizes))),
+        inverse_products=np.zeros((n_cores, n_products)),
         logdet=np.zeros((n_cores, len(features.layout.size))),
         regularization=regularization,
     )
 
 
 def absorb(
-    features: Features,
-    model: Model,
-    episode: Transitions,
-    lam: float,
-    local: bool = False,
+    features: Features, model: Model, episode: Transitions, lam: float, local: bool = False
 ) -> Model:
-    """The model after one more episode, with lambda_{k+1} = lam."""
-    counts, theta, prob, width, geometry, logdet, _ = model
-    geometry = geometry.copy() if geometry.size else geometry
+    """Return the model after one more episode, with lambda_{k+1} = lam."""
+    counts, theta, prob, max_norm, products, logdet, _ = model
+    products = products.copy() if products.size else products
     new = new_tuple(
         Model,
-        (counts.copy(), theta.copy(), prob.copy(), width.copy(), geometry, logdet.copy(), lam),
+        (counts.copy(), theta.copy(), prob.copy(), max_norm.copy(), products, logdet.copy(), lam),
     )
     everything = lam != model.regularization
     bring_up_to_date(features, new, episode.states, episode.actions, everything, local)
@@ -114,62 +123,67 @@ def absorb(
 
 
 def add_counts(features: Features, counts: Array, episode: Transitions) -> Array:
-    """Add the transitions of an episode to counts in place; (H,) the group of each step."""
+    """Add the transitions of an episode to counts (C, n) in place; return (H,) their pairs."""
     task = features.task
-    touched = np.empty(len(episode.actions), np.int64)
-    bad = kernels.planning.count(
-        task.indptr, task.successors, task.n_actions, episode.states, episode.actions, counts,
-        touched,
-    )  # fmt: skip
+    pairs = np.empty(len(episode.actions), np.int64)
+    bad = kernels.episodes.count_transitions(
+        task.indptr, task.successors, task.n_actions, episode.states, episode.actions, counts, pairs
+    )
     if bad >= 0:
-        refuse(features, episode.states, episode.actions, bad)
-    return touched
+        refuse_step(features, episode.states, episode.actions, bad)
+    return pairs
 
 
-def refuse(features: Features, states: Array, actions: Array, h: int) -> None:
+def refuse_step(features: Features, states: Array, actions: Array, h: int) -> None:
+    """Raise the error about step h of an episode, which is not in the support."""
     features.task.refuse_step(h, int(states[h]), int(actions[h]), int(states[h + 1]))
 
 
 def bring_up_to_date(
     features: Features, model: Model, states: Array, actions: Array, everything: bool, local: bool
 ) -> None:
-    """Count an episode and redo the blocks that it touched, or all."""
-    task = features.task
-    large = task.n_triples >= kernels.LARGE and model.logdet.size == 1
-    geometry_start, kept = NOTHING, model.geometry.shape[1]
-    if kept:
-        geometry_start = task.square_start if kept == task.n_squares else features.geometry_start
+    """Count an episode and compute again the blocks that it touched, or all; in place."""
+    large = features.task.n_triples >= kernels.LARGE and model.logdet.size == 1
     bad, failed = kernels.model.refresh(
-        *features.layout, task.indptr, task.successors, task.n_actions, states, actions, everything,
-        local, *model, geometry_start, *features.scratch, large,
-    )  # fmt: skip
+        features.problem, model, states, actions, everything, local, large
+    )
     if bad >= 0:
-        refuse(features, states, actions, bad)
+        refuse_step(features, states, actions, bad)
     if failed >= 0:
         raise RuntimeError(
             f"the maximum-likelihood fit of feature block {failed} did not converge; "
             "a larger regularization makes it better conditioned"
         )
-    if large:
-        measure_in_parts(features, model, local, geometry_start)
+    stamps = features.work.stamps
+    if large and stamps[0] == stamps[1]:  # the one block changed: measure its pairs in threads
 
+        def measure(first: int, last: int) -> float:
+            return kernels.model.measure_part(features.problem, model, local, first, last)
 
-def measure_in_parts(features: Features, model: Model, local: bool, geometry_start: Array) -> None:
-    """What planning reads of one large block, on all cores, if the block was redone."""
-    layout, (square, lines, places, own_lines) = features.layout, features.scratch
-    if places[0] != places[1]:
-        return
-
-    def part(first: int, last: int) -> float:
-        return kernels.model.measure_part(
-            *layout, local, *model, geometry_start, square, np.empty_like(lines), own_lines, first,
-            last,
-        )  # fmt: skip
-
-    model.logdet[0, 0] += sum(kernels.compiled.parallel_ranges(part, len(layout.groups), PARTS))
+        n_pairs = len(features.layout.block_pairs)
+        model.logdet[0, 0] += sum(kernels.compiled.parallel_ranges(measure, n_pairs, PARTS))
 
 
 def logdet_ratio(features: Features, model: Model) -> float:
-    """log(det A / lambda^d), the largest over the cores."""
+    """Return log(det A / lambda^d), the largest over the parameters."""
     total = model.logdet.sum() if len(model.logdet) == 1 else model.logdet.sum(axis=1).max()
     return float(total) - features.dimension * log(model.regularization)
+
+
+def sample(features: Features, model: Model, rng: np.random.Generator) -> Array:
+    """Return (C, d) parameters drawn from N(theta_hat, B^-1), the Laplace posterior.
+
+    B is the Hessian of (2) at theta_hat, whichever matrix the model keeps: with the ridge as a
+    normal prior this is the Laplace approximation of the posterior.
+    """
+    draws = rng.standard_normal(model.theta.shape)
+    for c, draw in enumerate(draws):
+        failed = kernels.covariance.draw(
+            features.problem, model.counts[c], model.theta[c], model.regularization, draw
+        )
+        if failed >= 0:
+            raise RuntimeError(
+                f"the information of feature block {failed} is not positive definite; "
+                "a larger regularization makes it better conditioned"
+            )
+    return draws

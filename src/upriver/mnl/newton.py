@@ -1,7 +1,7 @@
-"""Maximum likelihood of dense rows: Newton's method, which mostly does without new Hessians.
+"""Maximum likelihood of choice data: Newton's method with few Hessians.
 
-A fit on a sample gives the start and the curvature. From there a gradient a step is enough: secant
-pairs (limited-memory BFGS) on top of the factored Hessian correct what the sample got wrong.
+A fit on a sample gives the start and the Hessian. From there one gradient per step suffices: secant
+pairs (limited-memory BFGS) correct the Hessian of the sample.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from scipy.linalg.lapack import dpotrf, dpotrs  # pyright: ignore[reportAttribut
 from upriver.checks import Array
 from upriver.mnl.choices import Choices
 
-LARGE = 1500
-DECREMENT = 1e-12
+LARGE = 1500  # columns from which on no (d, d) Hessian is made
+DECREMENT = 1e-12  # squared Newton decrement at which the step is the last
 SETTLED = 1e-2  # squared decrement below which the last Hessian is good enough to go on with
 SAMPLED = 0.1  # squared decrement at which the fit of a sample is as good as the sample
 SLOW = 0.25  # a squared decrement that falls by less than this calls for a new Hessian
@@ -32,7 +32,10 @@ class Minimum(NamedTuple):
 
 
 def maximise(data: Choices, names: Sequence[str] | None) -> tuple[Array, float]:
-    """(theta at the maximum of the penalised likelihood, the loss there)."""
+    """Return theta at the minimum of (2), and the loss there.
+
+    names are the columns, for error messages. Raises a ValueError where no minimum exists.
+    """
     weight = float(data.visits.sum())
     if 0.0 < weight < 1.0:  # the tolerances are meant for data that weigh at least one observation
         heavier = Choices(
@@ -64,12 +67,26 @@ def newton(
     tolerance: float,
     hessian: Array | None = None,
 ) -> Minimum:
-    """Minimise by Newton with step halving; raises where no ridge is given and none exists.
+    """Minimise (2) by Newton's method with step halving.
 
-    hessian: an approximate one to begin with; it is replaced only if steps with it make slow
-    progress. Otherwise every step has its own until the squared decrement is below SETTLED. The
-    step whose squared decrement is at most `tolerance` is the last. The Hessian is scaled to a unit
-    diagonal before it is factored, so that badly scaled columns cost nothing.
+    Parameters
+    ----------
+    data : Choices
+    theta : (d,) array
+        The start.
+    names : sequence of str or None
+        Names of the columns, for error messages.
+    tolerance : float
+        The step whose squared decrement is at most this is the last.
+    hessian : (d, d) array, optional
+        An approximate Hessian to begin with, lower triangle. It is replaced only if steps with it
+        make slow progress. Without it every step computes its Hessian until the squared decrement
+        is below SETTLED.
+
+    Raises
+    ------
+    ValueError
+        If there is no ridge and a coefficient is not identified or goes to infinity.
     """
     given = hessian is not None
     evaluate, ridge = data.evaluate, float(np.min(data.lam))
@@ -103,7 +120,7 @@ def newton(
         while True:
             trial = theta - size * step
             trial_loss, trial_gradient, hessian = evaluate(trial, fresh)
-            near = decrement <= 1e-11 * abs(loss)  # the decrease drowns in rounding
+            near = decrement <= 1e-11 * abs(loss)  # rounding hides the decrease
             if trial_loss <= loss - 1e-4 * size * decrement or near:
                 break
             size *= 0.5
@@ -121,7 +138,7 @@ def newton(
 def direction(
     solve: Callable[[Array], Array], pairs: list[tuple[Array, Array, float]], gradient: Array
 ) -> Array:
-    """The inverse of the factored Hessian, corrected by secant pairs, times the gradient.
+    """Return the inverse of the factored Hessian, corrected by secant pairs, times the gradient.
 
     The two loops of limited-memory BFGS (Nocedal 1980), with the Hessian where it has a multiple
     of the identity.
@@ -138,11 +155,12 @@ def direction(
 
 
 def solver(hessian: Array, names: Sequence[str] | None, ridge: float) -> Callable[[Array], Array]:
-    """The function g -> H^-1 g, H given by its lower triangle and at least ridge I.
+    """Return the function g -> H^-1 g, H given by its lower triangle and at least ridge I.
 
-    By the Cholesky factor of H scaled to a unit diagonal. Where rounding makes H singular its
-    eigenvalues are held at the ridge, or above what rounding makes of them: smaller ones would turn
-    the rounding of g into steps of any length. Without a ridge it is an error.
+    It uses the Cholesky factor of H scaled to a unit diagonal, so that badly scaled columns do no
+    harm. Where rounding makes H singular its eigenvalues are held at the ridge, or above rounding
+    error: smaller ones would turn the rounding of g into steps of any length. Without a ridge a
+    singular H is an error.
     """
     diagonal = np.diag(hessian)
     if not (diagonal > 0).all():
@@ -159,7 +177,7 @@ def solver(hessian: Array, names: Sequence[str] | None, ridge: float) -> Callabl
 
 
 def newton_cg(data: Choices, theta: Array) -> tuple[Array, float]:
-    """Trust-region Newton with conjugate gradients, for dimensions where d x d is too much."""
+    """Minimise by trust-region Newton with conjugate gradients, which needs no d x d matrix."""
     from scipy import optimize
 
     result = optimize.minimize(
@@ -176,6 +194,7 @@ def newton_cg(data: Choices, theta: Array) -> tuple[Array, float]:
 
 
 def singular(names: Sequence[str] | None, i: int) -> ValueError:
+    """Return the error about column i, which the data do not identify."""
     name = names[i] if names else f"number {i}"
     return ValueError(
         f"the information matrix is singular at feature {name}: the data do not identify it; drop "
@@ -184,10 +203,11 @@ def singular(names: Sequence[str] | None, i: int) -> ValueError:
 
 
 def separated(data: Choices, names: Sequence[str] | None, theta: Array) -> ValueError:
+    """Return the error about columns whose coefficients go to infinity."""
     free = np.broadcast_to(data.lam, len(theta)) == 0.0
     columns = data.separating()
     columns = columns[free[columns]]
-    if not len(columns):  # only together; the one that has gone furthest is among them
+    if not len(columns):  # several columns together; the largest coefficient is among them
         columns = np.argmax(np.abs(theta) * free, keepdims=True)
     found = [repr(str(names[i])) if names else f"number {i}" for i in columns[:3].tolist()]
     more = f" and {len(columns) - 3} more" if len(columns) > 3 else ""

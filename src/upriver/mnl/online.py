@@ -27,16 +27,16 @@ import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array, nonnegative_number, positive_number
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl.model import Transitions, add_counts
 from upriver.mnl.radii import Evidence, check_theory
 
 
-@displayed
+@add_repr
 class Online(NamedTuple):
-    """One or H transition cores (C = 1 or H), their matrices, and what planning reads of them."""
+    """One parameter theta or one per step (C = 1 or H), and what planning reads of them."""
 
     theta: Array
     """(C, d) the running estimate."""
@@ -44,9 +44,9 @@ class Online(NamedTuple):
     """(C, sum m^2) A or B, the flat blocks; `likelihood.from_blocks` makes a (d, d) matrix."""
     prob: Array
     """(C, n) P_theta, eq. (1)."""
-    width: Array
+    max_norm: Array
     """(C, S*A) max over the successors of ||varphi|| in the inverse of the matrix."""
-    geometry: Array
+    inverse_products: Array
     """(C, sum U^2) inner products of the features of each (s, a) in that inverse."""
     logdet: Array
     """(C, B) log-determinant of each block of the matrix."""
@@ -55,11 +55,11 @@ class Online(NamedTuple):
 
 
 def start(features: Features, regularization: float, n_cores: int) -> Online:
-    """theta = 0 and a matrix of lambda I."""
+    """Return the model before the first episode: theta = 0 and a matrix of lambda I."""
     if features.spread:
         raise ValueError(
-            "online estimators keep their matrix by blocks, which pooled features do not have; use "
-            "them with UCRL-MNL, -SE or -LL, which estimate from counts"
+            "online estimators do not support pooled features; use UCRL-MNL, -SE or -LL, which "
+            "estimate from counts"
         )
     task = features.task
     blocks = [regularization * np.eye(m).ravel() for m in features.layout.size]
@@ -67,12 +67,13 @@ def start(features: Features, regularization: float, n_cores: int) -> Online:
         theta=np.zeros((n_cores, features.dimension)),
         matrix=np.tile(np.concatenate(blocks), (n_cores, 1)),
         prob=np.tile(1.0 / np.repeat(task.sizes, task.sizes), (n_cores, 1)),
-        width=np.zeros((n_cores, len(task.sizes))),
-        geometry=np.zeros((n_cores, int(task.square_start[-1]))),
+        max_norm=np.zeros((n_cores, len(task.sizes))),
+        inverse_products=np.zeros((n_cores, int(task.square_start[-1]))),
         logdet=np.zeros((n_cores, len(features.layout.size))),
         regularization=regularization,
     )
-    refresh(features, model, np.empty(0, np.int64), np.zeros(n_cores, np.bool_), everything=True)
+    none, unmoved = np.empty(0, np.int64), np.zeros(n_cores, np.bool_)
+    check_definite(kernels.online.refresh(features.problem, model, none, unmoved, True), "block")
     return model
 
 
@@ -80,7 +81,7 @@ def newton_step(
     features: Features, model: Online, episode: Transitions, kappa: float,
     theta_bound: float | None = None,
 ) -> Online:  # fmt: skip
-    """The model after the online Newton steps of an episode; theta_bound is L_theta."""
+    """Return the model after the online Newton steps of an episode; theta_bound is L_theta."""
     return learn(kernels.online.newton, features, model, episode, kappa / 2.0, theta_bound)
 
 
@@ -88,7 +89,7 @@ def mirror_descent(
     features: Features, model: Online, episode: Transitions, step_size: float,
     theta_bound: float | None = None,
 ) -> Online:  # fmt: skip
-    """The model after the online mirror descent steps of an episode; step_size is eta."""
+    """Return the model after the mirror descent steps of an episode; step_size is eta."""
     return learn(kernels.online.mirror, features, model, episode, step_size, theta_bound)
 
 
@@ -96,32 +97,19 @@ def learn(
     kernel: Callable[..., int], features: Features, model: Online, episode: Transitions,
     rate: float, theta_bound: float | None,
 ) -> Online:  # fmt: skip
+    """Return the model after each transition of an episode was given to `kernel` in turn."""
     new = Online._make([*(x.copy() for x in model[:-1]), model.regularization])
     moved = np.zeros(len(new.theta), np.bool_)
-    task = features.task
-    groups = add_counts(features, np.zeros((1, task.n_triples)), episode)
-    failed = kernel(
-        features.layout, features.matrix_start, task.indptr, task.successors, groups,
-        episode.states, np.zeros(task.n_triples), rate,
-        inf if theta_bound is None else theta_bound, new.theta, new.matrix, moved,
-    )  # fmt: skip
+    pairs = add_counts(features, np.zeros((1, features.task.n_triples)), episode)
+    bound = inf if theta_bound is None else theta_bound
+    failed = kernel(features.problem, new, pairs, episode.states, rate, bound, moved)
     check_definite(failed, "step")
-    refresh(features, new, groups, moved, everything=False)
+    check_definite(kernels.online.refresh(features.problem, new, pairs, moved, False), "block")
     return new
 
 
-def refresh(
-    features: Features, model: Online, groups: Array, moved: Array, everything: bool
-) -> None:
-    failed = kernels.online.refresh(
-        features.layout, features.matrix_start, groups, moved, everything, model.theta,
-        model.matrix, model.prob, model.width, model.geometry, features.task.square_start,
-        model.logdet,
-    )  # fmt: skip
-    check_definite(failed, "feature block")
-
-
 def check_definite(failed: int, what: str) -> None:
+    """Raise a RuntimeError about the matrix of step or block number `failed`, unless it is -1."""
     if failed >= 0:
         raise RuntimeError(
             f"the matrix of {what} {failed} is not positive definite; a larger regularization "
@@ -130,15 +118,15 @@ def check_definite(failed: int, what: str) -> None:
 
 
 def local_bonus(task: Task, model: Any, first: float, second: float) -> Array:
-    """(C, S*A) first * sum_s' P ||varphi - mean|| + second * max_s' ||varphi||^2.
+    """Return (C, S*A) first * sum_s' P ||varphi - mean|| + second * max_s' ||varphi||^2.
 
-    Norms are those of the inverse of the model's matrix. `model` is an `Online` one, or one of
-    `mnl.model` that keeps its geometry.
+    Norms are those in the inverse of the model's matrix. `model` is an `Online`, or a `Model` of
+    `mnl.model` that keeps its inner products.
     """
-    bonus = np.empty_like(model.width)
+    bonus = np.empty_like(model.max_norm)
     kernels.online.local_bonus(
-        task.indptr, model.prob, model.width, model.geometry, task.square_start, first, second,
-        bonus,
+        task.indptr, model.prob, model.max_norm, model.inverse_products, task.square_start, first,
+        second, bonus,
     )  # fmt: skip
     return bonus
 
@@ -146,26 +134,31 @@ def local_bonus(task: Task, model: Any, first: float, second: float) -> Array:
 def noise(
     features: Features, model: Online, n_samples: int, rng: np.random.Generator, centred: bool
 ) -> Array:
-    """(H, S*A) a maximum over samples xi ~ N(0, matrix^-1), one set for each step, as published.
+    """Return (H, S*A) maxima over samples xi ~ N(0, matrix^-1), one set for each step.
 
-    Centred: sum_s' P max (varphi - mean)^T xi, a maximum for each successor by itself, so that with
-    one sample the sum is zero. Else max varphi_hat^T xi, varphi_hat the feature of (s, a) with the
-    largest norm in the inverse of the matrix.
+    Parameters
+    ----------
+    features : Features
+    model : Online
+    n_samples : int
+        M, the number of samples of a step, which all pairs share.
+    rng : numpy.random.Generator
+    centred : bool
+        If true, sum_s' P max (varphi - mean)^T xi, a maximum for each successor by itself, so that
+        with one sample the sum is zero. Otherwise max varphi_hat^T xi, where varphi_hat is the
+        feature of (s, a) with the largest norm in the inverse of the matrix.
     """
     task, layout = features.task, features.layout
-    bonus = np.zeros((task.horizon, model.width.shape[1]))
+    bonus = np.zeros((task.horizon, model.max_norm.shape[1]))
     alone, portions = normals_of(features, n_samples, centred)
-    if len(alone):  # varphi_hat^T xi is the width times a standard normal
-        bonus[:, alone] = model.width[:, alone] * largest_normal(
+    if len(alone):  # varphi_hat^T xi is the largest norm times a standard normal
+        bonus[:, alone] = model.max_norm[:, alone] * largest_normal(
             rng, (task.horizon, len(alone)), n_samples
         )
     for first, last in portions:
         rows = int(layout.size[first:last].sum())
         normals = rng.standard_normal((task.horizon, rows, n_samples))
-        kernels.online.random_bonus(
-            layout, first, last, features.matrix_start, model.matrix, model.prob, model.geometry,
-            task.square_start, normals, centred, bonus,
-        )  # fmt: skip
+        kernels.online.random_bonus(features.problem, model, first, last, normals, centred, bonus)
     return bonus
 
 
@@ -175,13 +168,14 @@ AT_ONCE = 2_000_000
 
 @lru_cache(maxsize=64)
 def normals_of(features: Features, n_samples: int, centred: bool) -> tuple[Array, list[Any]]:
-    """(groups that need one number a step, block ranges [first, last) that need normals).
+    """Return the pairs that need one number a step, and the ranges of blocks that need normals.
 
-    Of a group that shares its features with no other, as if one-hot, varphi_hat^T xi is one number;
-    its centred features need as many normals as the block has features.
+    Where a pair shares its features with no other pair, as one-hot features do, varphi_hat^T xi is
+    one number; centred features need as many normals as the block has features.
     """
     layout, most = features.layout, max(AT_ONCE // (features.task.horizon * n_samples), 1)
-    is_alone = (np.diff(layout.group_start) == 1) & (not centred)
+    first_pair = layout.blocks["first_pair"]
+    is_alone = (np.diff(first_pair) == 1) & (not centred)
     portions: list[tuple[int, int]] = []
     rows = 0
     for b in np.flatnonzero(~is_alone):
@@ -191,14 +185,14 @@ def normals_of(features: Features, n_samples: int, centred: bool) -> tuple[Array
         else:
             portions.append((int(b), int(b) + 1))
             rows = int(layout.size[b])
-    return layout.groups[layout.group_start[:-1][is_alone]], portions
+    return layout.block_pairs[first_pair[:-1][is_alone]], portions
 
 
 def largest_normal(rng: np.random.Generator, shape: tuple[int, ...], of: int) -> Array:
-    """The largest of `of` standard normals, drawn as one number: its quantile function is known."""
+    """Draw the largest of `of` standard normals as one number, by its quantile function."""
     from scipy.special import ndtri
 
-    # P(max <= x) = Phi(x)^of; by the upper tail, where a number near 1 would lose its digits
+    # P(max <= x) = Phi(x)^of, by the upper tail, since a number near 1 would lose its digits
     return -ndtri(-np.expm1(np.log1p(-rng.random(shape)) / of))
 
 
@@ -206,12 +200,12 @@ PHI_1 = 0.5 * (1.0 + erf(sqrt(0.5)))  # the standard normal distribution functio
 
 
 def rrl_samples(task: Task) -> int:
-    """M = ceil(1 - log H / log Phi(1)) of RRL-MNL: 16 at H = 12, 20 at H = 24."""
+    """Return M = ceil(1 - log H / log Phi(1)) of RRL-MNL: 16 at H = 12, 20 at H = 24."""
     return ceil(1.0 - log(task.horizon) / log(PHI_1))
 
 
 def orrl_samples(task: Task) -> int:
-    """M = ceil(1 - log(H U) / log Phi(1)) of ORRL-MNL: 22 at H = 12, U = 3."""
+    """Return M = ceil(1 - log(H U) / log Phi(1)) of ORRL-MNL: 22 at H = 12, U = 3."""
     return ceil(1.0 - log(task.horizon * task.max_successors) / log(PHI_1))
 
 
@@ -222,8 +216,8 @@ class newton_radius:
     alpha_k^2 = (8 d / kappa) log(1 + k U L_varphi^2 / (d lambda)) + (32 L_varphi L_theta / 3
     + 16 / kappa) log((1 + ceil(2 log2(k U L_varphi L_theta))) k^2 / delta) + 2 sqrt(2)
     + 2 lambda L_theta^2. With probability 1 - delta, ||theta_k - theta*||_{A_k} <= alpha_k for all
-    k, of one core: H cores together need delta / H. theta_k is projected, so kappa over the ball of
-    radius L_theta is enough.
+    k, for one parameter: H parameters together need delta / H. theta_k is projected, so kappa over
+    the ball of radius L_theta is enough.
     """
 
     kappa: float
@@ -231,13 +225,13 @@ class newton_radius:
     """L_theta."""
     delta: float = 0.05
     rounds: int = 1
-    """Transitions per core and episode: 1 with per-step cores, H with one shared core."""
+    """Transitions per parameter and episode: 1 with one parameter per step, otherwise H."""
 
     def __post_init__(self) -> None:
         check_theory(self)
 
     def __call__(self, e: Evidence) -> float:
-        if e.norm_bound == 0.0:  # no feature anywhere: the model is known
+        if e.norm_bound == 0.0:  # no feature is nonzero: the model is known
             return 0.0
         k, d, size = e.k * self.rounds, e.dimension, e.norm_bound * self.theta_bound
         covers = 1.0 + max(ceil(2.0 * log2(k * e.max_successors * size)), 0)
@@ -265,13 +259,13 @@ class mirror_radius:
     """L_theta."""
     delta: float = 0.05
     rounds: int = 1
-    """Transitions per core and episode: 1 with per-step cores, H with one shared core."""
+    """Transitions per parameter and episode: 1 with one parameter per step, otherwise H."""
 
     def __post_init__(self) -> None:
         check_theory(self)
 
     def __call__(self, e: Evidence) -> float:
-        if e.norm_bound == 0.0:  # no feature anywhere: the model is known
+        if e.norm_bound == 0.0:  # no feature is nonzero: the model is known
             return 0.0
         k, d, lam = e.k * self.rounds, e.dimension, e.regularization
         size = e.norm_bound * self.theta_bound
@@ -299,7 +293,7 @@ class additive_radius:
     """L_theta."""
     scale: float
     rounds: int = 1
-    """Transitions per core and episode: 1 with per-step cores, H with one shared core."""
+    """Transitions per parameter and episode: 1 with one parameter per step, otherwise H."""
 
     def __post_init__(self) -> None:
         check_theory(self)
@@ -311,15 +305,15 @@ class additive_radius:
 
 
 def theory_step(features: Features, theta_bound: float) -> float:
-    """eta = alpha / 2, alpha = log U + 2 (1 + L_varphi L_theta), of online mirror descent."""
+    """Return eta = alpha / 2 of online mirror descent, alpha = log U + 2 (1 + L_varphi L_theta)."""
     size = features.norm_bound * positive_number("theta_bound", theta_bound)
     return 0.5 * log(features.task.max_successors) + 1.0 + size
 
 
 def mirror_regularization(features: Features, theta_bound: float) -> float:
-    """lambda = max(12 sqrt(2) L^3 alpha, 48 L^2 d alpha), L the norm bound of the features."""
+    """Return lambda = max(12 sqrt(2) L^3 alpha, 48 L^2 d alpha), L the norm bound of features."""
     alpha, big = 2.0 * theory_step(features, theta_bound), features.norm_bound
-    if big == 0.0:  # no feature anywhere: any lambda will do
+    if big == 0.0:  # no feature is nonzero: any lambda will do
         return 1.0
     assert features.formal_dimension is not None
     return max(12.0 * sqrt(2.0) * big**3, 48.0 * big**2 * features.formal_dimension) * alpha

@@ -1,7 +1,8 @@
-"""What a fit with own effects says of them: their covariance, their sizes, how much they differ.
+"""Triple effects of a fit: their covariance, their sizes, and the spread that data suggest.
 
-The Hessian of (2) is block diagonal in the own effects and bordered by the shared features, so
-everything goes by the Schur complement on the shared part; no matrix over all own effects is made.
+The Hessian of (2) is block diagonal in the triple effects and bordered by the shared features, so
+everything goes by the Schur complement on the shared features (`kernels.pooled`); no matrix over
+all triple effects is made.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ SMALLEST, LARGEST = 1e-3, 30.0  # standard deviations, in log-odds, between whic
 
 
 def covariance(features: Features, theta: Array, counts: Array, lam: float) -> Any:
-    """(d, d) the inverse Hessian as a scipy LinearOperator: products with it cost O(n)."""
+    """Return (d, d) the inverse Hessian as a scipy LinearOperator: products with it cost O(n)."""
     from scipy.sparse.linalg import LinearOperator
 
     def product(vector: Array) -> Array:
         result = np.array(vector, dtype=np.float64).ravel()
-        kernels.covariance.solve(features.layout, counts, theta, lam, result)
+        kernels.covariance.solve(features.problem, counts, theta, lam, result)
         return result
 
     shape = (features.dimension, features.dimension)
@@ -34,14 +35,14 @@ def covariance(features: Features, theta: Array, counts: Array, lam: float) -> A
 
 
 def variances(features: Features, theta: Array, counts: Array, lam: float) -> tuple[Array, float]:
-    """((d,) the diagonal of the inverse Hessian, the log-determinant of the Hessian)."""
+    """Return (d,) the diagonal of the inverse Hessian, and the log-determinant of the Hessian."""
     diagonal = np.full(features.dimension, 1.0 / lam)
-    logdet = kernels.covariance.variances(features.layout, counts, theta, lam, diagonal)
+    logdet = kernels.covariance.variances(features.problem, counts, theta, lam, diagonal)
     return diagonal, float(logdet)
 
 
 def log_evidence(features: Features, theta: Array, counts: Array, lam: float) -> float:
-    """The Laplace approximation of the log marginal likelihood, the ridge as a normal prior."""
+    """Return Laplace's approximation of the log marginal likelihood, the ridge as a prior."""
     logdet = variances(features, theta, counts, lam)[1]
     loss = likelihood.loss(features, theta, counts, lam)
     return 0.5 * (features.dimension * log(lam) - logdet) - loss
@@ -50,14 +51,24 @@ def log_evidence(features: Features, theta: Array, counts: Array, lam: float) ->
 def estimate_spread(
     features: Features, counts: Array, lam: float, fit: Callable[[Features, Array], Array]
 ) -> float:
-    """The spread that maximises the marginal likelihood; fit(features, start) is the estimate (3).
+    """Return the spread that maximises the marginal likelihood.
 
-    Between SMALLEST and LARGEST as a standard deviation; the first where states do not differ.
+    As a standard deviation it lies between SMALLEST, where states do not differ, and LARGEST.
+
+    Parameters
+    ----------
+    features : Features
+        Pooled features, of any spread.
+    counts : (n,) array
+    lam : float
+        The ridge.
+    fit : function of (features, start)
+        Returns the estimate (3) of pooled features, from a start (d,).
     """
     from scipy.optimize import minimize_scalar
 
     shared = unpooled(features)
-    effects = np.zeros(features.dimension)  # shared and own ones in log-odds, to start from
+    effects = np.zeros(features.dimension)  # all effects in log-odds, to start from
 
     def cost(log_spread: float) -> float:
         made = pooled(shared, exp(log_spread))
@@ -71,25 +82,8 @@ def estimate_spread(
     return float(exp(found.x))
 
 
-def own_effects(features: Features, theta: Array, counts: Array, errors: Array) -> list[dict]:
-    """A row for each own effect of a visited (s, a), the surest difference first.
-
-    state, action, next_state (by name where they have one), the effect in log-odds against the
-    shared model, its standard_error, z, and the visits of (s, a).
-    """
-    task, m = features.task, features.n_shared
-    rows = np.delete(np.arange(task.n_triples), task.first_rows)
-    visits = likelihood.visits(features, counts)[rows]
-    own, error = features.spread * theta[m:], features.spread * errors[m:]
-    states: Any = task.states if task.states is not None else range(task.n_states)
-    actions: Any = task.actions if task.actions is not None else range(task.n_actions)
-    s, a, s2 = (x[rows].tolist() for x in task.triples)
-    triples = [(states[i], actions[j], states[k]) for i, j, k in zip(s, a, s2, strict=True)]
-    return effect_rows(triples, own, error, visits)
-
-
-class Own(NamedTuple):
-    """The own effects of a model that has other coefficients before them, in log-odds."""
+class TripleEffects(NamedTuple):
+    """The triple effects of a model that has other coefficients before them, in log-odds."""
 
     triples: Sequence[tuple[Any, Any, Any]]
     """(state, action, next state) of each."""
@@ -99,10 +93,20 @@ class Own(NamedTuple):
     """The standard deviation of their prior, which has the largest marginal likelihood."""
 
 
+def effects_of(features: Features, counts: Array) -> tuple[list[tuple[Any, Any, Any]], Array]:
+    """Return the triples, by name, that have effects, and (K,) the visits of their pairs."""
+    task = features.task
+    rows = np.delete(np.arange(task.n_triples), task.first_rows)
+    states, actions = task.state_names, task.action_names
+    s, a, s2 = (x[rows].tolist() for x in task.triples)
+    triples = [(states[i], actions[j], states[k]) for i, j, k in zip(s, a, s2, strict=True)]
+    return triples, likelihood.visits(features, counts)[rows]
+
+
 def effect_rows(
     triples: Sequence[tuple[Any, Any, Any]], effects: Array, errors: Array, visits: Array
 ) -> list[dict]:
-    """A row for each own effect of a visited (s, a), the surest difference first."""
+    """Return a row for each effect of a visited pair, the largest |z| first."""
     z = effects / errors
     order = np.argsort(-np.abs(z), kind="stable")
     return [

@@ -1,7 +1,7 @@
-"""The confidence set around the estimate: Gram matrix (5), elliptical norms, radii beta_k.
+"""Radii beta_k of the confidence set {theta : ||theta - theta_hat_k||_{A_k} <= beta_k}.
 
-The set is {theta : ||theta - theta_hat_k||_{A_k} <= beta_k}. A radius is a function of `Evidence`;
-each one here is a small frozen class whose fields are its constants.
+A radius is a function of `Evidence`; each one here is a small frozen class whose fields are its
+constants. The Gram matrix (5) and elliptical norms are here too.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array, nonnegative_number, positive_number
-from upriver.display import displayed
+from upriver.display import add_repr
 from upriver.features import Features
-from upriver.mnl.likelihood import checked_counts, second_moment, visits
+from upriver.mnl.likelihood import check_counts, second_moment, visits
 
 
-@displayed
+@add_repr
 class Evidence(NamedTuple):
     """What a radius may depend on, before episode k is played."""
 
@@ -36,10 +36,10 @@ class Evidence(NamedTuple):
     regularization: float
     """lambda_k."""
     logdet_ratio: float
-    """log(det A_k / lambda_k^d), the information gathered; nan for a radius that says it does not
-    read it (`reads_information = False`), since it takes a while to sum."""
+    """log(det A_k / lambda_k^d), the information gathered; nan for a radius with
+    `reads_information = False`, since it takes a while to sum."""
     n_cores: int = 1
-    """Transition cores that the radius must hold for at once: H where each step has its own."""
+    """Parameters for which the radius must hold at once: H with one parameter per step."""
 
 
 class Radius(Protocol):
@@ -50,10 +50,10 @@ class Radius(Protocol):
 
 @dataclass(frozen=True)
 class scaled_radius:
-    """The practical form: beta_k = c sqrt(d log(1 + k H S / (d lambda_k))).
+    """The practical form, beta_k = c sqrt(d log(1 + k H S / (d lambda_k))), with c = `scale`.
 
-    No inequality is claimed: c is tuned, or calibrated from simulated coverage. c = 0 is the
-    greedy learner.
+    No inequality is claimed: c is tuned, or calibrated from simulated coverage. With c = 0 the
+    learner is greedy.
     """
 
     reads_information: ClassVar[bool] = False
@@ -85,10 +85,9 @@ class constant_radius:
 
 @dataclass(frozen=True)
 class standard_errors:
-    """beta_k = scale max(least, sqrt(log(1 + k) / 2)): a few, and slowly more.
+    """beta_k = scale max(least, sqrt(log(1 + k) / 2)), for bonuses measured in standard errors.
 
-    For bonuses that are measured in standard errors. The slow growth brings a run back that was
-    unlucky at first.
+    The slow growth lets a run recover that was unlucky at first.
     """
 
     reads_information: ClassVar[bool] = False
@@ -106,7 +105,7 @@ class standard_errors:
 
 @dataclass(frozen=True)
 class lemma1_radius:
-    """Lemma 1 (concentration of the transition core), as printed.
+    """Lemma 1 (concentration of the estimate), as printed.
 
     beta_k = kappa^-1 { (L_varphi/4 + L_theta) sqrt(lambda_k) + 4 / (L_varphi sqrt(lambda_k))
     [ d log(2/L_varphi^2) + (d/2) log(1 + k H U L_varphi^2 / (d lambda_k)) + log(1/delta) ] }.
@@ -126,7 +125,7 @@ class lemma1_radius:
 
     def __call__(self, e: Evidence) -> float:
         lam, big, d = e.regularization, e.norm_bound, e.dimension
-        if big == 0.0:  # no feature anywhere: the model is known
+        if big == 0.0:  # no feature is nonzero: the model is known
             return 0.0
         spread = d * log(2.0 / big**2) + 0.5 * d * log(
             1.0 + e.k * e.horizon * e.max_successors * big**2 / (d * lam)
@@ -137,11 +136,11 @@ class lemma1_radius:
 
 @dataclass(frozen=True)
 class corrected_radius:
-    """Lemma 1 with the rescaling by L_varphi done right, and the determinant as it is.
+    """Lemma 1 with the correct rescaling by L_varphi, and with the determinant itself.
 
     beta_k = kappa^-1 { (1/(4 L_varphi) + L_theta) sqrt(lambda_k) + (4 L_varphi / sqrt(lambda_k))
-    [ d log 2 + (1/2) log(det A_k / lambda_k^d) + log(n/delta) ] }, n the number of cores.
-    With probability 1 - delta, ||theta_hat_k - theta*||_{A_k} <= beta_k for all k and cores, where
+    [ d log 2 + (1/2) log(det A_k / lambda_k^d) + log(n/delta) ] }, n the number of parameters.
+    With probability 1 - delta, ||theta_hat_k - theta*||_{A_k} <= beta_k for all k and all n, where
     lambda_k >= L_varphi^2 and kappa is a lower bound of P(s')P(s'') for all theta between
     theta_hat_k and theta*. A bound over the ball of radius L_theta is one only while theta_hat_k
     stays in that ball: (3) does not keep it there.
@@ -157,7 +156,7 @@ class corrected_radius:
 
     def __call__(self, e: Evidence) -> float:
         lam, big = e.regularization, e.norm_bound
-        if big == 0.0:  # no feature anywhere: the model is known
+        if big == 0.0:  # no feature is nonzero: the model is known
             return 0.0
         spread = e.dimension * log(2.0) + 0.5 * e.logdet_ratio + log(e.n_cores / self.delta)
         first = (1.0 / (4.0 * big) + self.theta_bound) * sqrt(lam)
@@ -165,7 +164,7 @@ class corrected_radius:
 
 
 def check_theory(radius: Any) -> None:
-    """The constants of a theorem: kappa and delta in (0, 1), L_theta > 0, whole rounds."""
+    """Check the constants of a theorem: kappa and delta in (0, 1), L_theta > 0, rounds >= 1."""
     for name in ("kappa", "delta"):
         if not 0.0 < (value := getattr(radius, name, 0.5)) < 1.0:
             raise ValueError(f"{name} is {value!r}; it must lie strictly between 0 and 1")
@@ -183,7 +182,7 @@ class theory_regularization:
 
     def __call__(self, k: int) -> float:
         task, big = self.features.task, self.features.norm_bound**2
-        if big == 0.0:  # no feature anywhere: any lambda will do
+        if big == 0.0:  # no feature is nonzero: any lambda will do
             return 1.0
         growth = log(max(k * task.horizon * task.max_successors * big, 1.0))
         d = self.features.formal_dimension
@@ -192,19 +191,20 @@ class theory_regularization:
 
 
 def gram_matrix(features: Features, counts: Array, regularization: float) -> Any:
-    """(d, d) A = lambda I + sum over visits and reachable s' of varphi varphi^T, eq. (5).
+    """Return (d, d) A = lambda I + sum over visits and reachable s' of varphi varphi^T, eq. (5).
 
-    Dense for dense features, else scipy.sparse: block diagonal, with own effects bordered.
+    It is dense for dense features, otherwise scipy.sparse: block diagonal, and bordered where
+    there are triple effects.
     """
     lam = positive_number("regularization", regularization)
-    return second_moment(features.matrix, visits(features, checked_counts(features, counts)), lam)
+    return second_moment(features.matrix, visits(features, check_counts(features, counts)), lam)
 
 
 def elliptical_norms(features: Features, counts: Array, regularization: float) -> Array:
-    """(n,) ||varphi(s, a, s')||_{A^-1} of every triple, by triangular solves block by block."""
+    """Return (n,) ||varphi(s, a, s')||_{A^-1} of every triple, by solves block by block."""
     norms = np.zeros(features.task.n_triples)
     kernels.gram.norms(
-        features.layout, checked_counts(features, counts),
+        features.layout, check_counts(features, counts),
         positive_number("regularization", regularization), norms,
     )  # fmt: skip
     return norms

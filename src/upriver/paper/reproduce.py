@@ -11,15 +11,18 @@ from upriver.experiments.progress import Reporter
 from upriver.mdp.writing import write_file
 from upriver.paper import table1 as paper
 from upriver.results import plots
-from upriver.results.analysis import Sample, curve_of, load_runs, samples_of
-from upriver.results.tables import plain
-from upriver.tuning import grid_of, tune
+from upriver.results.runs import Sample, load_runs, to_samples
+from upriver.results.statistics import compute_curve
+from upriver.results.tables import format_setting
+from upriver.tuning import grid_points, tune
 
 EXPERIMENTS = ("paper", "paper-tuned")
 WINDOW = 10  # episodes over which Figure 2 is smoothed; the paper does not print its own
 
 
 class Reproduced(NamedTuple):
+    """The table of the paper beside ours, what became of the runs, and the files written."""
+
     lines: list[paper.Line]
     outcome: Outcome
     files: list[Path]
@@ -32,10 +35,21 @@ def reproduce(
     retune: bool = False,
     reporter: Reporter | None = None,
 ) -> Reproduced:
-    """Run both settings of Table 1 and write table, figures and page into `out`.
+    """Play both settings of Table 1 and write the table and the figures.
 
-    runs: evaluation runs of each method and column. retune: repeat the search for the settings on
-    tuning seeds first, instead of taking those that come with the package.
+    Parameters
+    ----------
+    out
+        The results folder.
+    runs
+        Evaluation runs of each method in each column.
+    jobs
+        Worker processes; by default one for each processor.
+    retune
+        Repeat the search for the settings on tuning seeds first, instead of using those that come
+        with the package.
+    reporter
+        Who is told about the progress.
     """
     folder = Path(out)
     experiments = [load(name) for name in EXPERIMENTS]
@@ -47,11 +61,13 @@ def reproduce(
     experiments = [e.with_seeds(runs) for e in experiments]
     wanted = [run for e in experiments for run in e.runs()]
     outcome = execute(wanted, folder, jobs, reporter=reporter)
-    if not outcome.complete:  # no table with holes in it
+    if not outcome.complete:  # a table with gaps would mislead
         return Reproduced([], outcome, [])
     settings = {run.setting for run in wanted}
     seeds = {run.seed for run in wanted}
-    samples = [s.only(seeds) for s in samples_of(load_runs(folder)) if s.setting in settings]
+    samples = [
+        s.select_seeds(seeds) for s in to_samples(load_runs(folder)) if s.setting in settings
+    ]
     lines = paper.compare(samples, hyperparameters(experiments))
     files = [
         write_file(folder / "table1.csv", paper.table_csv(lines)),
@@ -60,26 +76,26 @@ def reproduce(
     for name, window in (("figure2", WINDOW), ("figure3", 1)):
         for methods, suffix in ((paper.METHODS, ""), (paper.TUNED_METHODS, "-tuned")):
             figure = learning_figure(samples, methods, window)
-            files += plots.save(figure, folder / f"{name}{suffix}")
+            files += plots.save_figure(figure, folder / f"{name}{suffix}")
     return Reproduced(lines, outcome, files)
 
 
 def hyperparameters(experiments: Sequence[Experiment]) -> dict[tuple[str, str], str]:
-    """{(environment, label): the numbers that were tuned or fixed, as text}."""
+    """Return {(environment, label): the settings that were tuned or fixed, as text}."""
     found = {}
     for experiment in experiments:
         for agent in experiment.agents:
             for environment in experiment.environments:
                 numbers: dict[str, Any] = agent.numbers_at(environment.full_label)
-                shown = {*agent.numbers, *grid_of(agent)[0]} & set(numbers)
+                shown = {*agent.numbers, *grid_points(agent)[0]} & set(numbers)
                 found[environment.full_label, agent.full_label] = ", ".join(
-                    f"{key} = {plain(numbers[key])}" for key in sorted(shown)
+                    f"{key} = {format_setting(numbers[key])}" for key in sorted(shown)
                 )
     return found
 
 
 def learning_figure(samples: Sequence[Sample], methods: Sequence[str], window: int) -> Any:
-    """Four panels: the return of each episode, mean and 95% band, and the optimal line."""
+    """Draw four panels: the return of each episode, mean and 95% band, and the optimal value."""
     panels: dict[str, dict[str, Any]] = {}
     optimal = {}
     for env, (n_states, horizon) in paper.COLUMNS.items():
@@ -88,7 +104,7 @@ def learning_figure(samples: Sequence[Sample], methods: Sequence[str], window: i
             for sample in samples:
                 if (sample.env, sample.agent) == (env, method):
                     optimal[title] = float(sample.optimal_values.mean())
-                    curve = curve_of(sample, "return", cumulative=False, window=window)
-                    if method != "Optimal":  # the exact line says it better
+                    curve = compute_curve(sample, "return", cumulative=False, window=window)
+                    if method != "Optimal":  # its exact value is drawn as a line
                         panels.setdefault(title, {})[method.removesuffix(paper.TUNED)] = curve
-    return plots.learning_curves(panels, optimal, window)
+    return plots.plot_learning(panels, optimal, window)

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from math import sqrt
 from typing import NamedTuple
 
-from upriver.results.analysis import Row, Sample, summary
+from upriver.results.runs import Sample
+from upriver.results.statistics import Row, summarize
 from upriver.results.styles import TUNED
-from upriver.results.tables import as_csv, as_markdown
+from upriver.results.tables import to_csv, to_markdown
 
-COLUMNS = {"riverswim-6": (6, 24), "riverswim-8": (8, 32), "riverswim-10": (10, 40),
-           "riverswim-20": (20, 80)}  # fmt: skip
+COLUMNS = {f"riverswim-{n}": (n, 4 * n) for n in (6, 8, 10, 20)}
 """(n_states, horizon) of each column."""
 
 PRINTED_RUNS = 10
@@ -92,11 +92,11 @@ class Line(NamedTuple):
 
 
 def compare(samples: Sequence[Sample], hyperparameters: dict[tuple[str, str], str]) -> list[Line]:
-    """A line for each method and column that the samples hold, in the order of the table.
+    """Return a line for each method and column that the samples hold, in the order of the table.
 
     hyperparameters: {(environment, label): text}.
     """
-    found: dict[tuple[str, str], Row] = {(r.env, r.agent): r for r in summary(samples)}
+    found: dict[tuple[str, str], Row] = {(r.env, r.agent): r for r in summarize(samples)}
     lines = []
     for method in (*METHODS, *TUNED_METHODS):
         for column, (env, (n_states, horizon)) in enumerate(COLUMNS.items()):
@@ -105,19 +105,18 @@ def compare(samples: Sequence[Sample], hyperparameters: dict[tuple[str, str], st
                 continue
             printed = PRINTED.get(method.removesuffix(TUNED))
             mean, sd = printed[column] if printed else (None, None)
-            lines.append(
-                Line(method, n_states, horizon, row.episodes, row.runs, row.mean, row.sd, row.low,
-                     row.high, mean, sd, hyperparameters.get((env, method), ""))
-            )  # fmt: skip
+            ours = row.episodes, row.runs, row.mean, row.sd, row.low, row.high
+            text = hyperparameters.get((env, method), "")
+            lines.append(Line(method, n_states, horizon, *ours, mean, sd, text))
     return lines
 
 
 def table_csv(lines: Sequence[Line]) -> str:
-    return as_csv(Line._fields, lines, digits=6)
+    return to_csv(Line._fields, lines, digits=6)
 
 
 def table_markdown(lines: Sequence[Line]) -> str:
-    """Both settings as tables, and one sentence for each number that differs."""
+    """Return both settings as tables, and one sentence for each number that differs."""
     runs = lines[0].runs
     parts = [
         "# Table 1, ours beside the printed one",
@@ -145,7 +144,7 @@ def grid(lines: Sequence[Line], methods: Sequence[str]) -> str:
         cells = [cell(by.get((method, n))) for n, _ in columns]
         if any(cells):
             rows.append([f"**{method}**", *cells])
-    return as_markdown(rows, words=len(rows[0])).rstrip()
+    return to_markdown(rows, words=len(rows[0])).rstrip()
 
 
 def cell(line: Line | None) -> str:
@@ -162,7 +161,7 @@ def cell(line: Line | None) -> str:
 
 
 def differences(lines: Sequence[Line]) -> list[str]:
-    """A paragraph for each method that disagrees somewhere: by how much, and why."""
+    """Return a paragraph for each method that disagrees: by how much, and why."""
     found = []
     for method in (*METHODS, *TUNED_METHODS):
         off = [x for x in lines if x.method == method and x.agrees is False]

@@ -1,4 +1,7 @@
-"""Plans: backward induction, the exact optimum, evaluation; `planning.optimism` for the unsure."""
+"""Plans: backward induction, exact solution and evaluation, finite and infinite horizons.
+
+Plans over a confidence set are in `planning.optimism`.
+"""
 
 from upriver.planning.induction import (
     Clip,
@@ -12,10 +15,17 @@ from upriver.planning.induction import (
     draw_tie_seed,
     empty_plan,
     random_actions,
+    run_backward_pass,
     steps_of,
-    swept,
 )
-from upriver.planning.optimum import evaluate, renew, solve, start_value
+from upriver.planning.optimum import (
+    environment_structure,
+    evaluate,
+    reevaluate,
+    solve,
+    start_value,
+)
+from upriver.planning.stationary import StationaryPlan
 from upriver.planning.tables import (
     action_table,
     check_actions,
@@ -25,8 +35,9 @@ from upriver.planning.tables import (
 )
 
 __all__ = [
-    "Clip", "Plan", "action_table", "backward_induction", "check_actions",
+    "Clip", "Plan", "StationaryPlan", "action_table", "backward_induction", "check_actions",
     "check_available", "clip_nothing", "clip_q", "clip_q_above", "clip_v", "clip_v_remaining",
-    "draw_tie_seed", "empty_plan", "evaluate", "mixture_or_actions", "policy_type", "random_actions",
-    "renew", "solve", "start_value", "steps_of", "swept",
+    "draw_tie_seed", "empty_plan", "environment_structure", "evaluate", "mixture_or_actions",
+    "policy_type", "random_actions", "reevaluate", "run_backward_pass", "solve", "start_value",
+    "steps_of",
 ]  # fmt: skip

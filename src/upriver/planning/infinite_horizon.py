@@ -1,13 +1,12 @@
-"""Plans of learners for tasks without a last step: one table of actions, for ever.
+"""Plans of learners for tasks with an infinite horizon: one table of actions for all steps.
 
-A model, or a set of models around one, is solved by `stationary.iterate`: policy iteration where an
+A model, or a set of models around one, is solved by `policy_iteration`: policy iteration where an
 improvement also chooses the best model of the set (extended value iteration, Jaksch, Ortner and
-Auer 2010, taken to its end). Rewards are on the scale of [0, 1].
+Auer 2010, until it converges). Rewards are on the scale of [0, 1].
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -15,65 +14,76 @@ import numpy as np
 from upriver import kernels
 from upriver.checks import Array
 from upriver.mdp import Task
-from upriver.planning.average import LAZY
 from upriver.planning.induction import Plan
-from upriver.planning.stationary import Rows, iterate
+from upriver.planning.policy_iteration import Improve, iterate_policies
+from upriver.planning.stationary import DAMPING
 from upriver.planning.tables import policy_type
 
 LEVEL = 1e-7
-"""Changes of a backup that differ by no more are level; rewards lie in [0, 1]."""
-
-Improve = Callable[[Array, Array, Array], tuple[float, float]]
+"""Policy iteration ends where the changes of a backup differ by no more; rewards lie in [0, 1]."""
 
 
-def plan_for(task: Task, prob: Array, reward: Array, word: np.uint64) -> Plan:
-    """The optimum of one model: prob (n,), reward (S*A,), and what the task's triples pay."""
+def plan_model(task: Task, prob: Array, reward: Array, tie_seed: np.uint64) -> Plan:
+    """Return the optimum of one model: prob (n,), reward (S*A,) and the task's next-state reward.
+
+    With a discount v (2, S) holds the values, otherwise the bias; its second row is 0.
+    """
     if task.next_state_reward_rows.size:
         reward = reward + task.by_pair(prob * task.next_state_reward_rows[0])
-    return plan_by(task, prob, reward, None, word, gain_discount(task))
+    return plan_stationary(task, prob, reward, None, tie_seed, discount_of(task))
 
 
 def plan_l1(
-    task: Task, prob: Array, reward: Array, radius: Array, word: np.uint64, discount: float
+    task: Task, prob: Array, reward: Array, radius: Array, tie_seed: np.uint64, discount: float
 ) -> Plan:
-    """The optimum over models within L1 distance `radius` (S*A,) of `prob` at each pair."""
-    chosen, earned = prob.copy(), reward.copy()
+    """Return the optimum over models within L1 distance `radius` (S*A,) of prob at each pair."""
+    rows, chosen = model_and_copy(task, prob, reward)
     improve = partial(
-        kernels.extended.improve_l1, task.indptr, task.successors, prob, reward,
-        task.next_state_reward_rows[0], radius, discount, chosen, earned,
-    )  # fmt: skip
-    return plan_by(task, chosen, earned, improve, word, discount)
+        kernels.extended.improve_l1, rows, task.next_state_reward_rows[0], radius, discount, chosen
+    )
+    return plan_stationary(task, chosen.prob, chosen.reward, improve, tie_seed, discount)
 
 
-def plan_errors(
-    task: Task, prob: Array, reward: Array, geometry: Array, beta: float, word: np.uint64
+def plan_standard_errors(
+    task: Task, prob: Array, reward: Array, products: Array, beta: float, tie_seed: np.uint64
 ) -> Plan:
-    """The optimum over models within beta standard errors of `prob` at each pair."""
-    chosen, earned, discount = prob.copy(), reward.copy(), gain_discount(task)
+    """Return the optimum over models within beta standard errors of prob at each pair."""
+    (rows, chosen), discount = model_and_copy(task, prob, reward), discount_of(task)
     improve = partial(
-        kernels.extended.improve_errors, task.indptr, task.successors, prob, reward,
-        task.next_state_reward_rows[0], geometry, task.square_start, beta, discount, chosen, earned,
+        kernels.extended.improve_errors, rows, task.next_state_reward_rows[0], products,
+        task.square_start, beta, discount, chosen,
     )  # fmt: skip
-    return plan_by(task, chosen, earned, improve, word, discount)
+    return plan_stationary(task, chosen.prob, chosen.reward, improve, tie_seed, discount)
 
 
-def gain_discount(task: Task) -> float:
+def model_and_copy(task: Task, prob: Array, reward: Array) -> tuple:
+    """Return the rows of a model, and those of the model that an improvement will choose."""
+    rows = kernels.stationary.Rows(task.indptr, task.successors, prob, reward, task.n_states)
+    return rows, rows._replace(prob=prob.copy(), reward=reward.copy())
+
+
+def discount_of(task: Task) -> float:
     assert task.discount is not None
     return task.discount
 
 
-def plan_by(
-    task: Task, prob: Array, reward: Array, improve: Improve | None, word: np.uint64,
+def plan_stationary(
+    task: Task,
+    prob: Array,
+    reward: Array,
+    improve: Improve | None,
+    tie_seed: np.uint64,
     discount: float,
-) -> Plan:  # fmt: skip
-    """v (2, S): the values, of the average reward the bias, and the zeros that follow."""
-    rows = Rows(task.indptr, task.successors, prob, reward, task.n_states)
+) -> Plan:
+    """Return the plan that policy iteration with `improve` finds, see `plan_model`."""
+    rows = kernels.stationary.Rows(task.indptr, task.successors, prob, reward, task.n_states)
     # ties stay as they begin, so that a random policy to begin with breaks them at random
-    first = np.random.Generator(np.random.PCG64(int(word))).random(task.available.shape)
-    policy = np.where(task.available, first, -1.0).argmax(axis=1).astype(np.int32)
-    found = iterate(rows, discount, LAZY if discount == 1.0 else 0.0, LEVEL, None, improve, policy)
-    u = found.u - found.u.min()
+    draws = np.random.Generator(np.random.PCG64(int(tie_seed))).random(task.available.shape)
+    policy = np.where(task.available, draws, -1.0).argmax(axis=1).astype(np.int32)
+    damping = DAMPING if discount == 1.0 else 0.0
+    found = iterate_policies(rows, discount, damping, LEVEL, policy=policy, improve=improve)
+    values = found.values - found.values.min()
     if discount < 1.0:
-        u = found.u + discount / (1.0 - discount) * 0.5 * (found.low + found.high)
-    v = np.stack([u, np.zeros(task.n_states)])
+        values = found.values + discount / (1.0 - discount) * found.mean_change
+    v = np.stack([values, np.zeros(task.n_states)])
     return Plan(found.policy.astype(policy_type(task))[None], v, None, task)

@@ -1,8 +1,8 @@
 """Optimistic plans over a confidence set, each a named function that says what it proves.
 
-All take the same arguments: the task, the running model, the reward (1 | H, S*A), the radius beta
-and 64 random bits for ties. Write m = max_s' ||varphi(s, a, s')||_{A^-1}, and suppose that theta*
-lies in the ellipsoid. For V with range B,
+All take the same arguments: the task, the running model, the reward (1 | H, S*A) on the scale of
+[0, 1], the radius beta, and 64 random bits for ties. Write m = max_s' ||varphi(s, a, s')||_{A^-1},
+and suppose that theta* lies in the ellipsoid. For V with range B,
 
     |P_theta V - P_theta* V| <= (B / 2) beta m                                    (first order)
     |P_theta V - P_theta* V - grad^T(theta - theta*)| <= (B / 2) (beta m)^2        (second order)
@@ -14,7 +14,7 @@ construction, and is never above `closed_form`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 
@@ -22,129 +22,140 @@ from upriver import kernels
 from upriver.checks import Array
 from upriver.mdp import Task
 from upriver.mnl.model import Model
-from upriver.planning import Clip, Plan, clip_v, clip_v_remaining, swept
-from upriver.planning.induction import backed_up
-from upriver.planning.infinite_horizon import plan_errors
+from upriver.planning import Plan, clip_v, clip_v_remaining, run_backward_pass
+from upriver.planning.induction import clip_v_nonnegative
+from upriver.planning.infinite_horizon import plan_standard_errors
 
 Optimism = Callable[[Task, Model, Array, float, np.uint64], Plan]
 
 
 @lru_cache(maxsize=64)
 def ones(task: Task) -> Array:
+    """Return ones (H,)."""
     return np.ones(task.horizon)
 
 
 @lru_cache(maxsize=64)
 def zeros(task: Task) -> Array:
+    """Return zeros (H,)."""
     return np.zeros(task.horizon)
 
 
 @lru_cache(maxsize=64)
 def half_remaining(task: Task) -> Array:
-    """(H,) half the range of V_{h+1}, which is the number of steps left after step h, and of a
-    reward that depends on s'."""
+    """Return (H,), half the range of V_{h+1}: of the steps left after h and next-state rewards."""
     return 0.5 * task.units.next_value_range
 
 
-def closed_form(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
-    """Eq. (6), the paper's: Q = r + P V + 2 H beta m, V clipped at H, Q not clipped.
+def ellipsoid_of(task: Task, model: Model) -> kernels.optimism.Ellipsoid:
+    """Return what the kernels read of a model that keeps the products of each pair."""
+    return kernels.optimism.Ellipsoid(
+        model.prob, model.max_norm, model.inverse_products, task.square_start
+    )
+
+
+def closed_form(task: Task, model: Model, reward: Array, beta: float, tie_seed: np.uint64) -> Plan:
+    """Plan with eq. (6), the paper's: Q = r + P V + 2 H beta m, V clipped at H, Q not clipped.
 
     Optimistic with a factor 2 to 4 to spare; the bonus is added at the last step too.
     """
-    return sweep_width(
-        task, model, reward, 2.0 * task.units.max_value * beta, ones(task), clip_v(task), word
-    )
+    scale = (2.0 * task.units.max_value * beta) * ones(task)
+    return run_backward_pass(
+        task, kernels.planning.backward_pass, (model.prob, reward, model.max_norm, scale),
+        clip_v(task), tie_seed,
+    )  # fmt: skip
 
 
-def half_range(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
-    """Q_h = r + P V + ((H - h) / 2) beta m, V_h clipped at the steps left: first order, tight.
+def half_range(task: Task, model: Model, reward: Array, beta: float, tie_seed: np.uint64) -> Plan:
+    """Plan with Q_h = r + P V + ((H - h) / 2) beta m: first order, and tight.
 
-    h counts from 1, so the last step has no bonus. At least four times smaller than (6).
+    h counts from 1, so the last step has no bonus. V_h is clipped at the steps left. The bonus is
+    at least four times smaller than that of (6).
     """
-    return sweep_width(
-        task, model, reward, beta, half_remaining(task), clip_v_remaining(task), word
-    )
+    return run_backward_pass(
+        task, kernels.planning.backward_pass,
+        (model.prob, reward, model.max_norm, beta * half_remaining(task)),
+        clip_v_remaining(task), tie_seed,
+    )  # fmt: skip
 
 
-def gradient(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
-    """Q_h = r + P V + beta ||grad PV||_{A^-1} + ((H - h) / 2) (beta m)^2: second order.
+def gradient(task: Task, model: Model, reward: Array, beta: float, tie_seed: np.uint64) -> Plan:
+    """Plan with Q_h = r + P V + beta ||grad PV||_{A^-1} + ((H - h) / 2) (beta m)^2: second order.
 
     grad PV = sum_s' p (V - PV) varphi, small where the next values vary little. V_h is clipped at
     the steps left.
     """
-    return sweep_gradient(
-        task, model, reward, beta, 1.0, half_remaining(task), clip_v_remaining(task), word
+    arguments = ellipsoid_of(task, model), reward, beta, half_remaining(task)
+    return run_backward_pass(
+        task, kernels.optimism.backward_pass_gradient, arguments, clip_v_remaining(task), tie_seed
+    )
+
+
+def pessimistic(task: Task, model: Model, reward: Array, beta: float, tie_seed: np.uint64) -> Plan:
+    """Plan with `gradient` and a minus: Q is at most the true value of the plan; for use offline.
+
+    Q is clipped at 0 from below.
+    """
+    arguments = ellipsoid_of(task, model), reward, -beta, -half_remaining(task)
+    return run_backward_pass(
+        task, kernels.optimism.backward_pass_gradient, arguments, clip_v_nonnegative(task), tie_seed
     )
 
 
 def standard_error(
-    task: Task, model: Model, reward: Array, beta: float, word: np.uint64,
-    geometry_start: Array | None = None,
-) -> Plan:  # fmt: skip
-    """Q_h = r + P V + beta ||grad PV||_{A^-1}: `gradient` without its remainder.
+    task: Task,
+    model: Model,
+    reward: Array,
+    beta: float,
+    tie_seed: np.uint64,
+    products_start: Array | None = None,
+) -> Plan:
+    """Plan with Q_h = r + P V + beta ||grad PV||_{A^-1}: `gradient` without its remainder.
 
     Where the model's matrix is the Hessian of (2) the norm is the standard error of PV by the delta
-    method. Optimistic only up to the remainder, and only as often as beta standard errors are. Of
-    a task without a last step V is stationary, and P V with its errors at most the largest next V.
-    geometry_start is that of the features where the model keeps the smaller form.
+    method. Optimistic only up to the remainder, and only as often as beta standard errors are. With
+    an infinite horizon V is stationary, and P V with its errors at most the largest next V.
+    products_start is that of the features where the model keeps factors of the products.
     """
     if task.infinite_horizon:
-        return plan_errors(task, model.prob[0], reward[0], model.geometry[0], beta, word)
-    clip = clip_v_remaining(task)
-    if model.geometry.shape[1] < task.n_squares:
-        return swept(
-            task, kernels.optimism.sweep_errors, (model.prob, reward, model.geometry),
-            (geometry_start, beta), (), clip, word,
-        )  # fmt: skip
-    return sweep_gradient(task, model, reward, beta, 1.0, zeros(task), clip, word)
+        return plan_standard_errors(
+            task, model.prob[0], reward[0], model.inverse_products[0], beta, tie_seed
+        )
+    ellipsoid, clip = ellipsoid_of(task, model), clip_v_remaining(task)
+    if model.inverse_products.shape[1] < task.n_squares:
+        arguments = ellipsoid._replace(products_start=products_start), reward, beta
+        return run_backward_pass(
+            task, kernels.optimism.backward_pass_standard_error, arguments, clip, tie_seed
+        )
+    arguments = ellipsoid, reward, beta, zeros(task)
+    return run_backward_pass(
+        task, kernels.optimism.backward_pass_gradient, arguments, clip, tie_seed
+    )
 
 
-def pessimistic(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
-    """`gradient` with a minus: Q is at most the true value of the plan; for use offline."""
-    clip = clip_v_remaining(task)._replace(low=0.0)
-    return sweep_gradient(task, model, reward, beta, -1.0, half_remaining(task), clip, word)
-
-
-def exact_maximum(task: Task, model: Model, reward: Array, beta: float, word: np.uint64) -> Plan:
-    """Eq. (4): Q = r + max over the confidence set of P_theta V, V clipped at H.
-
-    The maximum is taken for each (s, a, h) by itself, up to 1e-11 of the spread of the next values;
-    actions closer than 1e-10 of it are ties. Between greedy and (6), and never above the steps
-    left, so the clip never acts.
-    """
-    steps, across = len(model.prob), int(task.square_start[-1] - task.n_triples) // 2
-    packed, kappa = np.empty((steps, across)), np.empty((steps, len(task.sizes)))
-    for h in range(steps):
-        kernels.pessimism.from_last(
-            task.indptr, task.square_start, model.geometry[h], model.prob[h], np.inf, packed[h],
-            kappa[h],
-        )  # fmt: skip
-    arrays = model.prob, reward, model.geometry, packed, kappa
-    memory, clip = np.zeros((task.n_triples, kernels.maximum.KEPT)), clip_v(task)
-    kernel = kernels.optimism.sweep_exact
-    plan = swept(task, kernel, arrays, (task.square_start, beta, memory), (), clip, word)
-    given = (task.next_state_reward_rows, *arrays), (task.square_start, beta, memory[:0])
-    return plan._replace(backup=partial(backed_up, task, kernel, *given, (), clip, plan.v))
-
-
-def sweep_width(
-    task: Task, model: Model, reward: Array, beta: float, scale: Array, clip: Clip, word: np.uint64
+def exact_maximum(
+    task: Task, model: Model, reward: Array, beta: float, tie_seed: np.uint64
 ) -> Plan:
-    """r + P V + beta scale_h m, scale (H,)."""
-    return swept(
-        task, kernels.planning.sweep, (model.prob, reward, model.width), (beta,), (scale,), clip,
-        word,
-    )  # fmt: skip
+    """Plan with eq. (4): Q = r + max over the confidence set of P_theta V, V clipped at H.
+
+    The maximum is searched for each (s, a, h) by itself, see `kernels.ellipsoid`; actions closer
+    than 1e-10 of the range of the next values are ties. Q lies between greedy and (6), and never
+    above the steps left, so the clip never acts.
+    """
+    return plan_in_ellipsoid(task, ellipsoid_of(task, model), reward, beta, tie_seed)
 
 
-def sweep_gradient(
-    task: Task, model: Model, reward: Array, beta: float, sign: float, remainder: Array, clip: Clip,
-    word: np.uint64,
-) -> Plan:  # fmt: skip
-    """r + P V + sign (beta ||grad PV||_{A^-1} + remainder_h (beta m)^2), remainder (H,)."""
-    return swept(
-        task, kernels.optimism.sweep_gradient, (model.prob, reward, model.width, model.geometry),
-        (beta, sign), (remainder,), clip, word,
+def plan_in_ellipsoid(
+    task: Task,
+    ellipsoid: kernels.optimism.Ellipsoid,
+    reward: Array,
+    beta: float,
+    tie_seed: np.uint64,
+) -> Plan:
+    """Plan with the maximum of P_theta V over each pair's ellipsoid, or the minimum if beta < 0."""
+    return run_backward_pass(
+        task, kernels.optimism.backward_pass_ellipsoid, (ellipsoid, reward, beta), clip_v(task),
+        tie_seed,
     )  # fmt: skip
 
 

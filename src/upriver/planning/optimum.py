@@ -7,55 +7,85 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from upriver import kernels
-from upriver.checks import Array, instance, readable
+from upriver.checks import Array, check_instance, kernel_view
 from upriver.mdp import FiniteMDP
-from upriver.planning.average import AveragePlan, solve_average
-from upriver.planning.discounted import DiscountedPlan, solve_discounted
-from upriver.planning.induction import Plan, backward_induction, clip_nothing
+from upriver.planning.induction import Plan, backward_induction, clip_nothing, whole_span
+from upriver.planning.soft import solve_soft
+from upriver.planning.stationary import StationaryPlan, solve_average_reward, solve_discounted
 from upriver.planning.tables import mixture_or_actions
-
-NO_ARRIVAL = np.empty((1, 0))  # the expected reward has it already
 
 
 @overload
 def solve(mdp: FiniteMDP) -> Plan: ...
 @overload
-def solve(mdp: FiniteMDP, *, discount: float, tolerance: float = ...) -> DiscountedPlan: ...
+def solve(mdp: FiniteMDP, *, discount: float, tolerance: float = ...) -> StationaryPlan: ...
 @overload
-def solve(mdp: FiniteMDP, *, average: Literal[True], tolerance: float = ...) -> AveragePlan: ...
+def solve(mdp: FiniteMDP, *, average: Literal[True], tolerance: float = ...) -> StationaryPlan: ...
+@overload
+def solve(
+    mdp: FiniteMDP, *, temperature: float, discount: float | None = ..., tolerance: float = ...
+) -> Any: ...
 def solve(
     mdp: FiniteMDP,
     *,
     discount: float | None = None,
     average: bool = False,
+    temperature: float | None = None,
     tolerance: float = 1e-8,
 ) -> Any:
-    """The exact optimum; among equally good actions the choice is fixed but arbitrary.
+    """Return the exact optimum; among equally good actions the choice is fixed but arbitrary.
 
-    Over the MDP's horizon a `Plan`. With a discount, or for the average reward of a process that
-    never ends, one action for each state, within `tolerance`: a `DiscountedPlan` with `v` (S,), or
-    an `AveragePlan` with `gain` and `bias` (S,), both with a bound of their `error`. An MDP without
-    a last step says which itself.
+    Parameters
+    ----------
+    mdp : FiniteMDP
+        With a horizon, or with an infinite one; then its own discount is the default.
+    discount : float, optional
+        Maximise the sum of discount^t times the reward of step t over an infinite horizon.
+    average : bool
+        Maximise the reward per step over an infinite horizon.
+    temperature : float, optional
+        Solve the soft Bellman equation of a decision maker whose rewards have extreme-value shocks
+        of this scale, see `planning.soft`. The policy of the plan is then action probabilities,
+        and the plain optimum is its limit as the temperature goes to 0.
+    tolerance : float
+        The largest error with an infinite horizon, in the user's units.
+
+    Returns
+    -------
+    Plan or StationaryPlan
+        Over the MDP's horizon a `Plan`; with an infinite horizon a `StationaryPlan`, whose `error`
+        bounds its error.
+
+    Raises
+    ------
+    ValueError
+        With an infinite horizon, where the MDP changes with the step; for the average reward,
+        where it depends on the start.
     """
-    task = instance("mdp", mdp, FiniteMDP).true_task
+    task = check_instance("mdp", mdp, FiniteMDP).true_task
+    if temperature is not None:
+        if average:
+            raise ValueError(f"temperature is {temperature!r} and average is True; use a discount")
+        return solve_soft(mdp, discount, temperature, tolerance)
     if task.infinite_horizon or discount is not None or average:
-        return solve_infinite_horizon(mdp, discount, average, tolerance)
-    nothing = np.zeros((1, task.n_states * task.n_actions))
+        return solve_stationary(mdp, discount, average, tolerance)
+    no_bonus = np.zeros((1, task.n_states * task.n_actions))
     return backward_induction(
-        task, readable(mdp.probability), mdp.reward_rows, nothing, np.zeros(task.horizon),
-        clip_nothing(task), np.uint64(0), NO_ARRIVAL, mdp.terminal,
-    )  # fmt: skip
+        task, kernel_view(mdp.probability), mdp.reward_rows, no_bonus, np.zeros(task.horizon),
+        clip_nothing(task), np.uint64(0), next_state_reward=False, terminal=mdp.terminal,
+    )._replace(in_user_units=True)  # fmt: skip
 
 
-def solve_infinite_horizon(
+def solve_stationary(
     mdp: FiniteMDP, discount: float | None, average: bool, tolerance: float, policy: Any = None
-) -> DiscountedPlan | AveragePlan:
+) -> StationaryPlan:
+    """Return the optimum, or the value of `policy`, in the setting that is asked for."""
     if discount is not None and average:
         raise ValueError(f"discount is {discount!r} and average is True; it must be one of them")
     if discount is None and not average and mdp.discount != 1.0:
         discount = mdp.discount
     if discount is None:
-        return solve_average(mdp, tolerance, policy)
+        return solve_average_reward(mdp, tolerance, policy)
     return solve_discounted(mdp, discount, tolerance, policy)
 
 
@@ -64,11 +94,11 @@ def evaluate(mdp: FiniteMDP, policy: Any) -> Array: ...
 @overload
 def evaluate(
     mdp: FiniteMDP, policy: Any, *, discount: float, tolerance: float = ...
-) -> DiscountedPlan: ...
+) -> StationaryPlan: ...
 @overload
 def evaluate(
     mdp: FiniteMDP, policy: Any, *, average: Literal[True], tolerance: float = ...
-) -> AveragePlan: ...
+) -> StationaryPlan: ...
 def evaluate(
     mdp: FiniteMDP,
     policy: Any,
@@ -77,48 +107,79 @@ def evaluate(
     average: bool = False,
     tolerance: float = 1e-8,
 ) -> Any:
-    """(H + 1, S) the exact value of a policy on the true MDP.
+    """Return the exact value of a policy on the true MDP, in the user's units.
 
-    policy: a `Policy` or a `Plan`, matched by name; (H, S) or (S,) whole numbers, or action
-    probabilities (H, S, A) or (S, A), in the order of the MDP's states and actions. With a discount
-    or for the average, a policy of one step, (S,) or (S, A), and what `solve` returns.
+    Parameters
+    ----------
+    mdp : FiniteMDP
+        The MDP that the policy is followed on.
+    policy : Policy, Plan, StationaryPlan or array
+        A policy with names is matched by name. An array is in the order of the MDP's states and
+        actions: whole numbers (H, S) or (S,), or action probabilities (H, S, A) or (S, A). With an
+        infinite horizon (S,) or (S, A).
+    discount, average, tolerance
+        See `solve`.
+
+    Returns
+    -------
+    array (H + 1, S) or StationaryPlan
+        The value at each step and state; with an infinite horizon what `solve` returns.
+
+    Raises
+    ------
+    ValueError
+        Where the policy has another shape or plays an action that a state does not have, and
+        where `solve` does.
     """
-    task = instance("mdp", mdp, FiniteMDP).true_task
+    task = check_instance("mdp", mdp, FiniteMDP).true_task
     if task.infinite_horizon or discount is not None or average:
-        return solve_infinite_horizon(mdp, discount, average, tolerance, policy)
+        return solve_stationary(mdp, discount, average, tolerance, policy)
     table = mixture_or_actions(task, policy)
     v = np.zeros((task.horizon + 1, task.n_states))
     v[-1] = mdp.terminal
-    model = task.indptr, task.successors, mdp.probability, mdp.reward_rows
     if table.ndim == 2:
-        renew(mdp, table, np.full_like(table, -1), v)
+        reevaluate(mdp, table, np.full_like(table, -1), v)
     else:
-        kernels.planning.evaluate_mixed(*model, table.reshape(-1, len(task.sizes)), v)
+        kernels.planning.evaluate_random_policy(
+            task.indptr, task.successors, mdp.probability, mdp.reward_rows,
+            table.reshape(-1, len(task.sizes)), v,
+        )  # fmt: skip
     return v
 
 
-def renew(mdp: FiniteMDP, policy: Array, previous: Array, v: Array) -> bool:
-    """V^pi (H + 1, S) in place of that of `previous` (H, S), which becomes `policy`.
+def environment_structure(mdp: FiniteMDP) -> Any:
+    """Return the `kernels.episodes.Environment` of an MDP, as the structure that kernels take."""
+    task = mdp.true_task
+    return kernels.constants.make_constants(
+        kernels.episodes.Environment(
+            task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.user_rewards,
+            mdp.initial_states, mdp.initial_probability, mdp.terminal,
+        )
+    )  # fmt: skip
 
-    Steps after the last one where they differ stand. Large problems use all cores. False where an
-    action does not exist; then v is void.
+
+def reevaluate(mdp: FiniteMDP, policy: Array, previous: Array, v: Array) -> bool:
+    """Turn v (H + 1, S), the value of `previous` (H, S), into that of `policy`, in place.
+
+    `previous` becomes `policy`. Steps after the last one where they differ stay as they are. Large
+    problems use all cores. Returns False where an action does not exist; then v is void.
     """
     task, kernel = mdp.true_task, kernels.planning.evaluate
-    last = kernels.planning.last_change(policy, previous)
-    given = task.indptr, task.successors, mdp.probability, mdp.reward_rows, policy, previous, v
+    end = kernels.planning.last_difference(policy, previous) + 1
+    given = environment_structure(mdp), policy, previous, v
     if task.n_triples < kernels.LARGE:
-        return kernel(*given, last, 0, 0, task.n_states)
+        return kernel(*given, whole_span(end, task.n_states))
     return all(
         all(
             kernels.compiled.parallel_ranges(
-                lambda s, t, h=h: kernel(*given, h, h, s, t), task.n_states
+                lambda s, t, h=h: kernel(*given, np.array([h, h + 1, s, t])), task.n_states
             )
         )
-        for h in range(last, -1, -1)
+        for h in range(end - 1, -1, -1)
     )
 
 
 def start_value(mdp: FiniteMDP, v: Array) -> float:
-    """E[v_1(s_1)] under the initial distribution; v is (S,) or (H + 1, S)."""
+    """Return E[v_1(s_1)] under the initial distribution; v is (S,) or (H + 1, S)."""
     first: Any = v if v.ndim == 1 else v[0]
     return float(first[mdp.initial_states] @ mdp.initial_probability)

@@ -28,8 +28,11 @@ from scipy.linalg import solve_banded
 from scipy.sparse import linalg
 
 from upriver import kernels
-from upriver.checks import Array, readable
+from upriver.checks import Array, kernel_view
 from upriver.mdp import FiniteMDP, Task
+from upriver.mdp.validation import check_discount
+from upriver.planning.induction import Plan
+from upriver.planning.stationary import StationaryPlan
 
 MAX_ITERATIONS = 100_000
 SLOW_CONTRACTION = 0.7
@@ -162,7 +165,7 @@ def solve_soft_discounted(
     # discount near 1 the constant would cost most of the digits. It is added at the end.
     w = np.zeros(task.n_states) if start is None else np.array(start, dtype=float)
     w -= w.mean()
-    rows = task.indptr, task.successors, readable(prob), readable(reward)
+    rows = task.indptr, task.successors, kernel_view(prob), kernel_view(reward)
     backup, probability = np.empty_like(w), np.empty((task.n_states, task.n_actions))
     no_rows = probability[:0]  # most backups need the values alone
     horizon = discount / (1.0 - discount)
@@ -205,3 +208,24 @@ def check_temperature(temperature: Any) -> float:
     if not (number and 0.0 < temperature < np.inf):
         raise ValueError(f"temperature is {temperature!r}; it must be a positive finite number")
     return float(temperature)
+
+
+def solve_soft(
+    mdp: FiniteMDP, discount: float | None, temperature: float, tolerance: float
+) -> Plan | StationaryPlan:
+    """Return the soft optimum of `solve(mdp, temperature=…)` as a plan with action probabilities."""
+    temperature, task = check_temperature(temperature), mdp.task()
+    discount = mdp.discount if discount is None else check_discount(None, discount)
+    if discount is None:
+        found = solve_soft_horizon(mdp, temperature)
+        return Plan(found.probability, found.v, None, task, in_user_units=True)
+    if discount == 1.0:
+        raise ValueError(f"temperature is {temperature:g}; the average reward has no soft optimum")
+    if len(mdp.probability) > 1 or len(mdp.reward_rows) > 1:
+        raise ValueError(
+            f"{mdp.name} changes with the step; a discount needs one transition and one reward for "
+            "all steps"
+        )
+    prob, reward = mdp.probability[0], mdp.reward_rows[0]
+    found = solve_soft_discounted(task, prob, reward, discount, temperature, tolerance)
+    return StationaryPlan(found.probability, found.v, discount, None, found.error, 0, task)

@@ -1,214 +1,247 @@
-"""Modified policy iteration on relative values, the loop behind discounted and average reward.
+"""Stationary plans of a known MDP with an infinite horizon: discounted and average reward.
 
-Write T for the Bellman operator and u = T w. Whatever w is, adding a number to it moves w and T w
-alike, so only differences count, and the optimal value v* obeys
-
-    u + gamma/(1 - gamma) min(u - w) <= v* <= u + gamma/(1 - gamma) max(u - w)    (gamma < 1)
-    min(u - w) <= the optimal gain <= max(u - w)                                  (gamma = 1)
-
-(MacQueen 1966; Odoni 1969), and so does the value of the policy that is greedy in w. Rows of
-probabilities are taken to sum to 1 exactly. Between two
-improvements the policy's own chain is followed until its changes are nearly level; where that takes
-long and the chain is a band, its linear equations are solved instead, which is policy iteration.
+The average reward must not depend on the start. That is so where there is one set of states that
+some policy can stay in for ever (a maximal end component, de Alfaro 1997): every policy is drawn
+into it, and in it every state can be reached. With two such sets the gain may differ between them,
+and the problem is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from upriver import kernels
-from upriver.checks import Array
+from upriver.checks import Array, positive_number
+from upriver.display import Card, add_repr
+from upriver.display.card import MAX_ROWS
 from upriver.mdp import FiniteMDP, Task
-from upriver.planning.tables import check_mixture
+from upriver.mdp.validation import check_discount
+from upriver.planning import tables
+from upriver.planning.policy_iteration import (
+    MAX_SWEEPS,
+    iterate_policies,
+    policy_rows,
+    possible_rows,
+    relative_values,
+)
 
-LEVEL = 0.1
-"""A chain is followed until its changes are this much more level than the improvement's."""
-SHORT, LONG = 6, 200
-"""The most sweeps of a chain between improvements, where its equations can be solved and not."""
-WILD = 1e9
-"""Changes so far apart that the equations of a chain are solved by rounding alone."""
-STUCK = 3
-"""Solutions in a row that may leave the policy as it is."""
-CHOICES, MOST_CHOICES = 30, 3_000
-"""Solutions, and then sweeps, at most where each improvement chooses a model too. The first is also
-how many policies without a gain of their own are passed through."""
-GAP = 1e-3
-"""1 - discount where a chain has no gain of its own."""
-BAND = 2e9
-"""The most multiplications that solving the equations of a chain may take."""
-MOST_SWEEPS = 1_000_000
-
-
-class Rows(NamedTuple):
-    """The triples as the kernels of stationary plans read them."""
-
-    indptr: Array
-    successors: Array
-    prob: Array
-    """(n,)"""
-    reward: Array
-    """(S*A,)"""
-
-    n_states: int
+TOLERANCE = 1e-8
+MIN_DISCOUNT_GAP = 1e-10
+"""The smallest 1 - discount: values are of the order of 1 / (1 - discount) rewards, and rounding
+errors of probabilities count as many times."""
+DAMPING = 0.1
+"""Share of the old value that a backup of the average reward keeps: periodic chains then settle."""
+FIRST_GAP = 1e-2
+"""1 - discount of a problem that is quick to solve, where that of the average reward is not."""
+MAX_TRIES = 20
+NEARBY = 30
+"""How many steps from the best state count as near it."""
 
 
-class Found(NamedTuple):
+@add_repr
+class StationaryPlan(NamedTuple):
+    """One action, or a distribution over actions, for each state at every step.
+
+    What `solve` and `evaluate` return with a discount and for the average reward.
+    """
+
     policy: Array
-    """(S,)"""
-    u: Array
-    """(S,) relative values after a last backup."""
-    low: float
-    high: float
-    """The least and largest change of the last backup, with what rounding may add."""
+    """(S,) the action in each state, or (S, A) its action probabilities."""
+    v: Array
+    """(S,) the value of each state in the user's units: the expected sum of discount^t times the
+    reward of step t; with the average reward the bias, how much better it is to start in each
+    state, with mean 0."""
+    discount: float
+    """1 for the average reward."""
+    gain: float | None
+    """Reward per step in the long run, from any start, in the user's units; None with a discount.
+    """
+    error: float
+    """With a discount no value is further from the true one than this, and the policy loses at most
+    twice as much; for the average reward the true gain, and that of the policy, are no further from
+    `gain` than this."""
     sweeps: int
-    """Passes over the states, of all actions or of one."""
+    """Passes over the states that it took."""
+    task: Task | None = None
+    """What it was made for, whose names are those of the tables."""
+
+    @property
+    def bias(self) -> Array:
+        """(S,) v, of a plan for the average reward; a ValueError with a discount."""
+        if self.gain is None:
+            raise ValueError(
+                f"discount is {self.discount:g}; only the average reward has a bias, use v"
+            )
+        return self.v
+
+    @property
+    def span(self) -> float:
+        """The largest difference of v between two states; of a bias at most the diameter."""
+        return float(np.ptp(self.v))
+
+    def card(self) -> Card:
+        """Return what a notebook shows."""
+        spread = f"{float(self.v.min()):.4g} to {float(self.v.max()):.4g}"
+        facts: dict[str, Any] = {"states": len(self.v)}
+        if self.gain is None:
+            facts |= {"discount": self.discount, "values": spread}
+        else:
+            facts |= {"gain": self.gain, "bias": spread}
+        return Card(
+            facts,
+            rows=lambda: self.to_pandas().head(MAX_ROWS).to_dict("records"),
+            n_rows=len(self.v),
+            more="to_pandas() has every state, plot() draws them",
+        )
+
+    def to_pandas(self) -> Any:
+        """Return a data frame with a row per state: state, action, and value or bias."""
+        column = "value" if self.gain is None else "bias"
+        return tables.stationary_frame(self.policy, self.task, {column: self.v})
+
+    def plot(self) -> Any:
+        """Return a figure of the actions and of the values or the bias by state."""
+        return tables.plot_stationary(self.policy, self.task, self.v)
+
+    def on(self, task: Task) -> Array:
+        """Return the policy in the order of another task's states and actions, by name."""
+        return tables.by_name(self.policy, self.task, task)
 
 
-def rows_of(mdp: FiniteMDP, policy: Array | None, setting: str) -> Rows:
-    """The rows of an MDP, or those of one policy on it, as an MDP with one action."""
+def solve_discounted(
+    mdp: FiniteMDP, discount: float, tolerance: float = TOLERANCE, policy: Any = None
+) -> StationaryPlan:
+    """Return the discounted optimum, or the value of `policy`, (S,) or (S, A), within `tolerance`.
+
+    Where values are so large that rounding is more than `tolerance`, `error` says what is left.
+    """
+    discount = check_discount(None, discount) or 0.0
+    if 1.0 - discount < MIN_DISCOUNT_GAP:
+        raise ValueError(
+            f"discount is {discount!r}; it must be at most 1 - {MIN_DISCOUNT_GAP:g}, nearer to 1 "
+            "rounding decides the values: use average=True"
+        )
+    tolerance = positive_number("tolerance", tolerance)
+    rows, table = rows_and_table(mdp, policy, "a discounted sum")
+    ratio = discount / (1.0 - discount)
+    # the bound below is 0.5 (ratio + 1) times the spread of the changes, at most `tolerance`
+    found = iterate_policies(rows, discount, 0.0, tolerance / max(ratio, 1.0))
+    v = found.values + ratio * found.mean_change
+    error = (ratio + 1.0) * found.half_spread
+    played = found.policy if table is None else table
+    return StationaryPlan(
+        played, v, float(discount), None, float(error), found.sweeps, mdp.true_task
+    )
+
+
+def solve_average_reward(
+    mdp: FiniteMDP, tolerance: float = TOLERANCE, policy: Any = None
+) -> StationaryPlan:
+    """Return the best gain, or that of `policy`, (S,) or (S, A), within `tolerance`.
+
+    Refused where two sets of states can be stayed in for ever.
+    """
+    tolerance = positive_number("tolerance", tolerance)
+    rows, table = rows_and_table(mdp, policy, "an average")
+    check_one_class(mdp.true_task, rows, mdp.name)
+    found = iterate_policies(rows, 1.0, DAMPING, tolerance, stop_at_two_classes=True)
+    sweeps, tries = found.sweeps, 0
+    while not found.half_spread <= tolerance and sweeps < MAX_SWEEPS and tries < MAX_TRIES:
+        if tries == 0:  # slow to mix: what is best with a discount is nearly best without
+            found = iterate_policies(rows, 1.0 - FIRST_GAP, 0.0, tolerance)
+            sweeps += found.sweeps
+        guess = values_of_returning(rows, found.policy)
+        found = iterate_policies(
+            rows, 1.0, DAMPING, tolerance, guess=guess, stop_at_two_classes=True
+        )
+        sweeps, tries = sweeps + found.sweeps, tries + 1
+    gain, error = found.mean_change, found.half_spread
+    if not np.isfinite(gain):
+        raise ValueError(
+            f"the average reward of {mdp.name} was not found in {sweeps} sweeps; use a discount"
+        )
+    bias = found.values - found.values.mean()
+    played = found.policy if table is None else table
+    return StationaryPlan(played, bias, 1.0, gain, error, sweeps, mdp.true_task)
+
+
+def rows_and_table(mdp: FiniteMDP, policy: Any, setting: str) -> tuple[Any, Array | None]:
+    """Return the rows of an MDP, or those of a policy on it, and the policy as a table."""
     task = mdp.true_task
+    table = None if policy is None else tables.stationary_table(task, policy)
     if len(mdp.probability) > 1 or len(mdp.reward_rows) > 1 or mdp.terminal.any():
         raise ValueError(
             f"{mdp.name} changes with the step, and {setting} is for ever: it needs one transition "
             "and one reward for all steps, and no terminal value"
         )
-    rows = Rows(task.indptr, task.successors, mdp.probability[0], mdp.reward_rows[0], task.n_states)
-    return rows if policy is None else chain_of(rows, task, policy)
-
-
-def chain_of(rows: Rows, task: Task, policy: Array) -> Rows:
-    """The rows of a policy: (S,) whole numbers, or probabilities (S, A)."""
-    from scipy import sparse
-
-    shape = task.n_states, task.n_actions
-    mixture = policy
-    if mixture.shape not in {shape, shape[:1]}:
-        raise ValueError(f"policy has shape {mixture.shape}; it must be {shape[:1]} or {shape}")
-    if mixture.ndim == 1:
-        bad = (mixture < 0) | (mixture >= task.n_actions)
-        if mixture.dtype.kind not in "iu" or bad.any():
-            s = int(np.argmax(bad))
-            raise ValueError(f"policy[{s}] is {mixture[s]}; actions are 0 to {task.n_actions - 1}")
-        mixture = np.eye(task.n_actions)[mixture]
-    if not ((mixture >= 0).all() and np.allclose(mixture.sum(axis=1), 1.0, atol=1e-8)):
-        raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
-    check_mixture(mixture, task)
-    groups = np.arange(mixture.size)
-    select = sparse.csr_array((mixture.ravel(), (groups // shape[1], groups)))
-    select.eliminate_zeros()
-    size = mixture.size, task.n_states
-    chain: Any = select @ sparse.csr_array((rows.prob, rows.successors, rows.indptr), shape=size)
-    reward = select @ rows.reward
-    return Rows(
-        chain.indptr.astype(np.int64), chain.indices.astype(np.int32), chain.data, reward, shape[0]
+    rows = possible_rows(
+        task.indptr, task.successors, mdp.probability[0], mdp.reward_rows[0], task.n_states
     )
+    return rows if table is None else policy_rows(rows, task, table), table
 
 
-def iterate(
-    rows: Rows, discount: float, lazy: float, tolerance: float, guess: Array | None = None,
-    improve: Callable[[Array, Array, Array], tuple[float, float]] | None = None,
-    policy: Array | None = None, split: bool = False,
-) -> Found:  # fmt: skip
-    """Improve and follow until the changes of a backup are within `tolerance` of each other.
+def values_of_returning(rows: Any, policy: Array) -> Array:
+    """Return the bias (S,) of going to where the policy earns most, and following it there.
 
-    lazy: how much of the old value a step of a chain keeps; above 0 it cannot oscillate. guess:
-    (S,) values to begin with. improve: (w, u, policy) -> the least and largest change, another
-    backup, which also writes the probabilities that it chose into `rows.prob`. policy: (S,) int32
-    to begin with. split: whether to end where a policy without a discount has two recurrent
-    classes; else it is taken to have a discount. Ends early where rounding keeps the changes apart.
+    A policy may keep many states where they are, and policy iteration would lead them away one
+    after the other.
     """
-    k, n_states = kernels.stationary, rows.n_states
-    widest = int(np.diff(rows.indptr).max())
-    start = np.empty(n_states + 1, np.int64)
-    to, weight = np.empty(n_states * widest, np.int32), np.empty(n_states * widest)
-    w = np.zeros(n_states) if guess is None else guess - guess[0]
-    u, pay = np.empty(n_states), np.empty(n_states)
-    policy = np.zeros(n_states, np.int32) if policy is None else policy
-    followed = np.full(n_states, -1, np.int32)
-    choosing = improve is not None
-    patience = MOST_CHOICES if choosing else STUCK
-    if improve is None:
-        improve = partial(k.improve, *rows[:4], discount, np.empty_like(rows.reward))
-    reach, band = band_of(rows)
-    # solving the equations of a chain takes as long as a few sweeps of it
-    most = LONG if band is None else min(LONG, SHORT + (reach + 1) ** 2 // widest)
-    sweeps, stuck, torn, direct = 0, 0, 0, False
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import dijkstra
+
+    n_states, sizes = rows.n_states, np.diff(rows.indptr)
+    n_actions = len(sizes) // n_states
+    pair = np.repeat(np.arange(len(sizes)), sizes)
+    backwards = csr_array(
+        (np.ones(len(pair)), (rows.successors, pair // n_actions)), shape=(n_states, n_states)
+    )
+    best = int(np.argmax(relative_values(rows, policy, 1.0 - 1e-7)))
+    steps = dijkstra(backwards, indices=best, unweighted=True)
+    closer = steps[rows.successors] < steps[pair // n_actions]
+    chance = np.bincount(pair, rows.prob * closer, len(sizes)) - (sizes == 0)
+    towards = chance.reshape(n_states, n_actions).argmax(axis=1)
+    policy = np.where(steps <= NEARBY, policy, towards).astype(np.int32)
+    return relative_values(rows, policy, 1.0)
+
+
+def check_one_class(task: Task, rows: Any, name: str) -> None:
+    """Refuse rows with two sets of states that one can stay in for ever."""
+    label = end_components(rows)
+    classes = np.unique(label[label >= 0])
+    if len(classes) > 1:
+        one, other = (task.state_names[int(np.argmax(label == c))] for c in classes[:2])
+        raise ValueError(
+            f"{name} has {len(classes)} sets of states that one can stay in for ever, so the "
+            f"average reward depends on the start (one holds {one!r}, another {other!r}); use a "
+            "discount, or one set at a time"
+        )
+
+
+def end_components(rows: Any) -> Array:
+    """Return the maximal end component (S,) of each state, -1 where every policy leaves for good.
+
+    Strongly connected components, without the pairs that may leave theirs, until none does. Every
+    triple of `rows` has a probability above 0.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    n_states, n_pairs = rows.n_states, len(rows.reward)
+    n_actions = n_pairs // n_states
+    sizes = np.diff(rows.indptr)
+    origin = np.repeat(np.arange(n_pairs) // n_actions, sizes)
+    allowed, alive = sizes > 0, np.ones(n_states, bool)
     while True:
-        before = policy.copy()
-        low, high = improve(w, u, policy)
-        sweeps, span = sweeps + 1, high - low
-        slack = 8.0 * np.finfo(float).eps * max(float(np.abs(u).max()), 1.0)
-        same = np.array_equal(before, policy)
-        stuck = stuck + 1 if direct and (choosing or same) else 0
-        hopeless = not span < WILD or stuck > patience or torn > CHOICES or sweeps > MOST_SWEEPS
-        if span <= max(tolerance, slack) or hopeless:
-            return Found(policy, u, float(low - slack), float(high + slack), sweeps)
-        if choosing:
-            followed.fill(-1)  # the probabilities are others
-        k.follow(*rows[:4], policy, followed, start, to, weight, pay)
-        if stuck > CHOICES:  # chosen models go round in circles: sweep after sweep, halfway
-            w = 0.5 * (w + u)
-            w -= w[0]
-            continue
-        if direct and band is not None:
-            exact = settled(start, to, weight, pay, discount, reach, w, band)
-            if exact is None and split:
-                return Found(policy, u, -np.inf, np.inf, sweeps)
-            if exact is None:
-                torn += 1
-                exact = settled(start, to, weight, pay, 1.0 - GAP, reach, w, band)
-            assert exact is not None
-            w = exact
-            continue
-        if lazy == 0.0:
-            w, u = u, w
-        enough = 0.5 * tolerance if same and not choosing else LEVEL * span
-        done = k.advance(start, to, weight, pay, discount, lazy, enough, most, w, u)
-        sweeps += done
-        direct = band is not None and done == most
-
-
-def values_of(rows: Rows, policy: Array, discount: float) -> Array:
-    """(S,) the relative values of a policy, as far as the equations of its chain can be solved."""
-    n_states, widest = rows.n_states, int(np.diff(rows.indptr).max())
-    w, (reach, band) = np.zeros(n_states), band_of(rows)
-    if band is None:
-        return w
-    chain = (
-        np.empty(n_states + 1, np.int64), np.empty(n_states * widest, np.int32),
-        np.empty(n_states * widest), np.empty(n_states),
-    )  # fmt: skip
-    kernels.stationary.follow(*rows[:4], policy, np.full(n_states, -1, np.int32), *chain)
-    found = settled(*chain, discount, reach, w, band)
-    return w if found is None else found
-
-
-def band_of(rows: Rows) -> tuple[int, Array | None]:
-    """The furthest that a step leads, in numbers of states, and room to solve chains with it."""
-    most = int((BAND / rows.n_states) ** 0.5) - 1
-    n_actions = len(rows.reward) // rows.n_states
-    reach = kernels.stationary.furthest(rows.indptr, rows.successors, n_actions, most)
-    return reach, np.empty((rows.n_states, 2 * reach + 1)) if reach <= most else None
-
-
-def settled(
-    start: Array, to: Array, weight: Array, pay: Array, discount: float, reach: int, w: Array,
-    band: Array,
-) -> Array | None:  # fmt: skip
-    """Relative values of a chain, level in pay + discount * P w - w, by elimination in the band.
-
-    w: a guess, which is corrected, so that rounding concerns the correction only. None where there
-    are two recurrent classes and no discount.
-    """
-    to, weight = to[: start[-1]], weight[: start[-1]]
-    change = pay + discount * np.add.reduceat(weight * w[to], start[:-1]) - w
-    change -= 0.5 * (change.max() + change.min())
-    x = np.empty_like(w)
-    if not kernels.stationary.eliminate(start, to, weight, discount, reach, change, x, band):
-        return None
-    w = w + x
-    return w - w[0]
+        kept = allowed.repeat(sizes)
+        graph = csr_array(
+            (np.ones(int(kept.sum()), np.int8), (origin[kept], rows.successors[kept])),
+            shape=(n_states, n_states),
+        )
+        label = connected_components(graph, connection="strong")[1]
+        label[~alive] = -1
+        if not kernels.stationary.prune_pairs(
+            rows.indptr, rows.successors, n_actions, label, allowed, alive
+        ):
+            return label

@@ -1,4 +1,4 @@
-"""Policies as tables: in the order of a task, by name, of actions that its states have."""
+"""Policies as tables: matched by name to a task, and checked against the actions it has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from upriver.checks import Array, as_float
-from upriver.display.frames import named, to_frame
+from upriver.display.frames import name_column, to_frame
 from upriver.mdp import Task
 from upriver.mdp.names import Names, same_names
 
@@ -15,12 +15,12 @@ FEW, MANY = np.dtype(np.int8), np.dtype(np.int32)
 
 
 def policy_type(task: Task) -> np.dtype[np.signedinteger[Any]]:
-    """The smallest integer type that holds every action and -1."""
+    """Return the smallest integer type that holds every action and -1."""
     return FEW if task.n_actions <= 127 else MANY
 
 
 def reordered(table: Array, states: Names, actions: Names, task: Task) -> Array:
-    """A policy (H, S) or (H, S, A) whose states and actions have these names, as `task` has them.
+    """Return a policy (H, S) or (H, S, A) with these names in the order of a task.
 
     Refused where the task has a state that the policy does not know, or the policy plays an action
     that the task does not have.
@@ -47,7 +47,7 @@ def reordered(table: Array, states: Names, actions: Names, task: Task) -> Array:
 
 
 def by_name(table: Array, made_for: Task | None, task: Task) -> Array:
-    """A policy (S,), (S, A), (H, S) or (H, S, A) of one task in the order of another."""
+    """Return a policy (S,), (S, A), (H, S) or (H, S, A) of one task in the order of another."""
     if made_for is None or made_for is task:
         return table
     stepless = table.ndim == 1 or (table.dtype.kind == "f" and table.ndim == 2)
@@ -56,32 +56,28 @@ def by_name(table: Array, made_for: Task | None, task: Task) -> Array:
     return whole[0] if stepless else whole
 
 
-def spread(values: Array) -> str:
-    return f"{float(values.min()):.4g} to {float(values.max()):.4g}"
-
-
-def shown(policy: Array, task: Task | None, **values: Array) -> Any:
-    """A data frame of a policy for ever: state, action, or the chance of each, and `values`."""
+def stationary_frame(policy: Array, task: Task | None, values: dict[str, Array]) -> Any:
+    """Return a data frame of a stationary policy: state, action or its probabilities, values."""
     names = (None, None) if task is None else (task.states, task.actions)
     chances = policy if policy.ndim == 2 else np.empty((len(policy), 0))
-    every = named(names[1], np.arange(chances.shape[1]))
-    acts = {"action": named(names[1], policy)} if policy.ndim == 1 else {}
+    every = name_column(names[1], np.arange(chances.shape[1]))
+    acts = {"action": name_column(names[1], policy)} if policy.ndim == 1 else {}
     acts |= {f"P({a})": chances[:, i] for i, a in enumerate(every)}
-    return to_frame({"state": named(names[0], np.arange(len(policy))), **acts, **values})
+    return to_frame({"state": name_column(names[0], np.arange(len(policy))), **acts, **values})
 
 
-def drawn(policy: Array, task: Task | None, v: Array) -> Any:
-    """A figure of the actions of a policy for ever and of the values, by state."""
+def plot_stationary(policy: Array, task: Task | None, v: Array) -> Any:
+    """Return a figure of the actions of a stationary policy and of its values, by state."""
     from upriver.display import figures
 
     if policy.ndim == 2:
         raise ValueError("this policy is random; plot() draws one action for each state")
     names = (None, None) if task is None else (task.states, task.actions)
-    return figures.policy(policy[None], *names, 0, np.stack([v, np.zeros_like(v)]))
+    return figures.plot_policy(policy[None], *names, 0, np.stack([v, np.zeros_like(v)]))
 
 
 def stationary_table(task: Task, policy: Any) -> Array:
-    """(S,) or (S, A): a policy for ever; one of several steps must be the same at all of them."""
+    """Return a stationary policy (S,) or (S, A); one of several steps must be the same at all."""
     table = policy_table(task, policy)
     kind = 2 if table.dtype.kind in "iu" else 3
     if table.ndim == kind and len(table) and (table == table[0]).all():
@@ -90,7 +86,7 @@ def stationary_table(task: Task, policy: Any) -> Array:
 
 
 def policy_table(task: Task, policy: Any) -> Array:
-    """The table of a policy in the order of the task: by name where it has names."""
+    """Return the table of a policy in the order of the task: by name where it has names."""
     table = policy.on(task) if hasattr(policy, "on") else policy
     try:
         return np.asarray(table)
@@ -99,7 +95,7 @@ def policy_table(task: Task, policy: Any) -> Array:
 
 
 def action_table(task: Task, policy: Any) -> Array:
-    """(H, S) in the one integer type that the kernels know, from whole numbers (H, S) or (S,)."""
+    """Return actions (H, S) in the kernels' integer type, from whole numbers (H, S) or (S,)."""
     table = policy_table(task, policy)
     if table.dtype.kind not in "iu":
         raise ValueError(
@@ -114,7 +110,7 @@ def action_table(task: Task, policy: Any) -> Array:
 
 
 def mixture_or_actions(task: Task, policy: Any) -> Array:
-    """(H, S) actions, or (H, S, A) probabilities, of any form of a policy; matched by name."""
+    """Return actions (H, S) or probabilities (H, S, A) of any form of a policy, by name."""
     table = policy_table(task, policy)
     if table.dtype.kind in "iu":
         return action_table(task, table)
@@ -128,11 +124,13 @@ def mixture_or_actions(task: Task, policy: Any) -> Array:
 
 
 def check_shape(table: Array, shape: tuple[int, ...]) -> None:
+    """Refuse a policy that has this shape neither with nor without its first axis."""
     if table.shape not in {shape, shape[1:]}:
         raise ValueError(f"policy has shape {table.shape}; it must be {shape} or {shape[1:]}")
 
 
 def check_actions(name: str, table: Array, n_actions: int) -> None:
+    """Refuse a table of actions that are not 0 to n_actions - 1."""
     bad = (table < 0) | (table >= n_actions)
     if bad.any():
         where = np.unravel_index(int(np.argmax(bad)), table.shape)

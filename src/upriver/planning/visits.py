@@ -1,4 +1,4 @@
-"""What a policy for ever is worth, and where it spends its time, from one factorisation.
+"""The value of a stationary policy and the visits of its states, from one factorisation.
 
 The values v = r + discount P v and the visits d = first + discount P^T d solve one matrix and its
 transpose, so sum_s d(s) x(s) is what the value first^T v gains where rewards change by x. For the
@@ -14,11 +14,13 @@ import numpy as np
 
 from upriver.checks import Array
 from upriver.mdp import Task
-from upriver.planning.average import check_one_class
-from upriver.planning.stationary import Rows, chain_of
+from upriver.planning.policy_iteration import policy_rows, possible_rows
+from upriver.planning.stationary import check_one_class
 
 
 class Visits(NamedTuple):
+    """A value, and how often the policy visits each state."""
+
     value: float
     """first^T v, or the gain."""
     v: Array
@@ -27,15 +29,31 @@ class Visits(NamedTuple):
     """(S,) discounted visits of each state, 1 / (1 - discount) in all; or shares of time."""
 
 
-def visits_of(task: Task, prob: Array, reward: Array, policy: Array, first: Array) -> Visits:
-    """prob (n,), reward (S*A,), policy (S,) or (S, A), first (S,) chances of the first state."""
+def solve_visits(task: Task, prob: Array, reward: Array, policy: Array, first: Array) -> Visits:
+    """Solve for the values and visits of a policy on one model.
+
+    Parameters
+    ----------
+    task : Task
+        Whose discount is used; 1 is the average reward.
+    prob : array (n,)
+    reward : array (S*A,)
+    policy : array (S,) or (S, A)
+    first : array (S,)
+        Probabilities of the first state.
+
+    Raises
+    ------
+    ValueError
+        For the average reward, where the policy has two recurrent classes.
+    """
     from scipy import sparse
     from scipy.sparse.linalg import splu
 
     n, discount = task.n_states, task.discount
     assert discount is not None
-    rows = Rows(task.indptr, task.successors, prob, reward, n)
-    chain = chain_of(rows, task, policy)
+    rows = possible_rows(task.indptr, task.successors, prob, reward, n)
+    chain = policy_rows(rows, task, policy)
     matrix = sparse.eye_array(n) - discount * sparse.csr_array(
         (chain.prob, chain.successors, chain.indptr), shape=(n, n)
     )

@@ -1,1 +1,1 @@
-"""Agents at work: on a known MDP, on an environment that only steps, and what they leave behind."""
+"""Agents at work: on a known MDP, in a black box; policies, checkpoints, conversion of units."""

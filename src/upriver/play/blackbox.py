@@ -1,65 +1,71 @@
 """Learning in a black box: an environment that can only be reset and stepped.
 
-Nothing is known about it but the agent's Task, so neither the value of a policy nor its regret is
-known either: a `LearningRun` holds what was earned, and says so.
+Only the agent's Task is known of it, so neither the value of a policy nor its regret is known: a
+`LearningRun` holds the returns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.agents.guard import check_agent, to_unit_scale, to_user_units, unguarded
+from upriver.agents.guard import check_agent, unguarded
 from upriver.agents.protocol import Agent, Episode
-from upriver.checks import Array, positive_integer
-from upriver.display import Card, displayed, to_frame
+from upriver.checks import Array, format_value, positive_integer
+from upriver.display import Card, add_repr, to_frame
 from upriver.mdp import Task
 from upriver.planning import Plan, check_available
+from upriver.play.checkpoints import Checkpoint, begin
+from upriver.play.checks import check_table
 from upriver.play.policy import Policy
-from upriver.play.simulate import Checkpoint, begin, check_table
+from upriver.play.units import episode_converter, final_plan
 
 
-@displayed
+@add_repr
 class LearningRun(NamedTuple):
-    """K episodes of one agent in a black box. All arrays have length K."""
+    """K episodes of one agent in a black box. The arrays have length K."""
 
     returns: Array
     """Sum of rewards received in each episode, in the environment's own units."""
     lengths: Array
     """Number of steps of each episode."""
     ended: Array
-    """Whether the environment ended the episode itself, rather than time running out."""
+    """Whether the environment ended the episode itself, rather than the horizon."""
     seconds: Array
-    """Time that planning and learning took, environment not counted."""
+    """Time of planning and learning, without the environment."""
     plan: Plan
-    """The last plan played."""
+    """The plan of the last episode."""
     state: Any
     """The agent's state after the last episode."""
     task: Task
+    """What the agent knows of the environment."""
     checkpoint: Checkpoint
+    """Where to go on, see `learn`."""
 
     @property
     def regret(self) -> Array:
+        """Not known: this raises a ValueError."""
         raise ValueError(
-            "regret is not known: the environment is a black box, whose best value nobody has "
-            "computed; use returns"
+            "regret is not known: the optimal value of a black box is unknown; use returns"
         )
 
     @property
     def values(self) -> Array:
+        """Not known: this raises a ValueError."""
         raise ValueError(
             "the exact value of a policy is not known in a black box; returns are samples of it"
         )
 
     @property
     def policy(self) -> Policy:
-        """The last policy played, to keep, save and use."""
+        """The policy of the last episode, to keep, save and use."""
         return Policy.from_plan(self.plan, self.task)
 
     def card(self) -> Card:
+        """Return what the display shows."""
         recent = self.returns[-100:]
         facts: dict[str, Any] = {
             "episodes": len(self.returns),
@@ -72,7 +78,7 @@ class LearningRun(NamedTuple):
         return Card(facts, more=more, brief=f"{len(self.returns)} episodes")
 
     def to_pandas(self) -> Any:
-        """A data frame with a row per episode: return, length, ended, seconds."""
+        """Return a data frame with a row per episode: return, length, ended, seconds."""
         return to_frame({
             "episode": np.arange(1, len(self.returns) + 1),
             "return": self.returns,
@@ -82,17 +88,17 @@ class LearningRun(NamedTuple):
         })  # fmt: skip
 
     def plot(self) -> Any:
-        """A figure of the return of every episode, and of the return so far."""
+        """Return a figure of the return of every episode and of their running mean."""
         from upriver.display import figures
 
         so_far = np.cumsum(self.returns)
-        return figures.learning({
+        return figures.plot_learning({
             "return of an episode": {"return": self.returns},
             "mean return so far": {"mean": so_far / np.arange(1, len(so_far) + 1)},
         })  # fmt: skip
 
     def summary(self, last: int = 100) -> str:
-        """What was earned in the last episodes, with its standard error."""
+        """Return the mean return of the last episodes, with its standard error, as text."""
         recent = self.returns[-positive_integer("last", last) :]
         error = recent.std(ddof=1) / np.sqrt(len(recent)) if len(recent) > 1 else np.nan
         return (
@@ -115,56 +121,75 @@ def learn(
 ) -> LearningRun:
     """Let an agent learn through `reset` and `step` alone.
 
-    env: a Gymnasium environment or its id, or anything with the same `reset` and `step`.
-    state_of: maps an observation to a state of the agent's task, by name where the states have
-    names; without it the observation itself is the state, arrays as tuples of numbers.
-    end: the state that stands for "the episode is over"; without it the last observation does.
-    It must be its own only successor in the task.
-    action_of: maps an action of the task to what `step` takes; without it Discrete action spaces
-    get numbers, others the action's name.
-    reward_range: the rewards that stand for 0 and 1 in the task; unless given, the task is in the
-    environment's own units. Rewards that are to be learned must lie within `task.reward_range`.
-    resume: the checkpoint of an earlier call.
+    Each episode is reset with its own seed, drawn from `seed`, so that a run depends on (env,
+    agent, seed) alone where the environment honours its seed.
 
-    Each episode is reset with its own seed, drawn from `seed` (0 unless given), so that a run
-    depends on (env, agent, seed) alone where the environment honours its seed.
+    Parameters
+    ----------
+    env : Gymnasium environment or its id, or an object with the same `reset` and `step`
+        The black box.
+    agent : Agent
+        A learner of a task with a finite horizon.
+    n_episodes : int
+        K.
+    seed : int
+        0 unless given.
+    state_of : function, optional
+        Maps an observation to a state of the agent's task, by name where the states have names. By
+        default the observation itself is the state, arrays as tuples of numbers.
+    end : state, optional
+        The state that stands for "the episode has ended"; by default the last observation does. It
+        must be its own only successor in the task.
+    action_of : function, optional
+        Maps an action of the task to what `step` takes. By default Discrete action spaces get
+        numbers, others the action's name.
+    reward_range : (low, high), optional
+        The rewards that stand for 0 and 1 in the task; by default the task is in the environment's
+        own units. Rewards that are to be learned must lie within `task.reward_range`.
+    resume : Checkpoint, optional
+        Of an earlier call.
+
+    Returns
+    -------
+    LearningRun
     """
     n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
-    env = made(env)
+    env = open_environment(env)
     check_agent(agent)
     task = agent.task
+    if task.infinite_horizon:
+        raise ValueError("agent.task has an infinite horizon; learn plays episodes of H steps")
     adapter = Adapter(task, env, state_of, end, action_of, reward_range)
-    state, since, environment, randomness = begin(agent, None, seed, resume, 1)
+
+    start = begin(agent, None, seed, resume, draws=1)
     make_plan, update = unguarded(agent)
+    to_unit_scale = episode_converter(task)
     returns, seconds = np.empty((2, n_episodes))
     lengths = np.empty(n_episodes, np.int64)
     ended = np.empty(n_episodes, bool)
-    plan: Any = None
+    state, plan = start.state, None
     for k in range(n_episodes):
         began = perf_counter()
-        plan = make_plan(state, randomness)
+        plan: Any = make_plan(state, start.randomness)
         planned = perf_counter()
-        # One double an episode, so that a resumed run finds its place in the stream.
-        word = int(environment.random() * 2**31)
+        # One double per episode, so that a resumed run continues with the same seeds.
+        episode_seed = int(start.environment.random() * 2**31)
         check_table(plan.policy, task)
         check_available("the agent's policy", plan.policy, task)
-        episode, paid, over = adapter.play(plan.policy, word)
-        returns[k], lengths[k], ended[k] = paid, len(episode.actions), over
-        if over and task.reward is None:
-            episode = adapter.after_the_end(episode)
-        resumed = perf_counter()
-        state = update(state, plan, to_unit_scale(task, episode))
-        seconds[k] = perf_counter() - resumed + planned - began
-    stopped = Checkpoint(
-        state, since.episodes + n_episodes, since.seed, randomness.bit_generator.state,
-        (agent, None),
-    )  # fmt: skip
-    return LearningRun(
-        returns, lengths, ended, seconds, to_user_units(agent, plan), state, task, stopped
-    )
+        episode, returns[k], ended[k] = adapter.play(plan.policy, episode_seed)
+        lengths[k] = len(episode.actions)
+        if ended[k] and task.reward is None:
+            episode = adapter.extend_after_end(episode)
+        played = perf_counter()
+        state = update(state, plan, to_unit_scale(episode))
+        seconds[k] = perf_counter() - played + planned - began
+    plan = final_plan(plan, task)
+    stopped = start.stop(agent, None, state, n_episodes)
+    return LearningRun(returns, lengths, ended, seconds, plan, state, task, stopped)
 
 
-def made(env: Any) -> Any:
+def open_environment(env: Any) -> Any:
+    """Return the environment of a Gymnasium id, or `env` itself."""
     if isinstance(env, str):
         import gymnasium
 
@@ -176,7 +201,7 @@ def made(env: Any) -> Any:
 
 
 class Adapter:
-    """Between an environment's observations, actions and rewards, and those of a task."""
+    """Translates the observations, actions and rewards of an environment to those of a task."""
 
     def __init__(
         self, task: Task, env: Any, state_of: Any, end: Any, action_of: Any, reward_range: Any
@@ -199,7 +224,7 @@ class Adapter:
         self.actions = self.actions_for(action_of)
 
     def actions_for(self, action_of: Any) -> list[Any]:
-        """What `step` takes for each action of the task."""
+        """Return what `step` takes for each action of the task."""
         task = self.task
         names = [task.action_names[a] for a in range(task.n_actions)]
         if action_of is not None:
@@ -213,7 +238,30 @@ class Adapter:
             )
         return [int(space.start) + a for a in range(task.n_actions)]
 
+    def reset(self, seed: int) -> int:
+        """Reset the environment and return the first state."""
+        found = self.env.reset(seed=seed)
+        if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
+            raise TypeError(
+                f"env.reset returned {format_value(found)}; it must return (observation, info), as "
+                "Gymnasium's environments do"
+            )
+        return self.read(found[0])
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool]:
+        """Take one step and return observation, reward, terminated and truncated."""
+        found = self.env.step(self.actions[action])
+        if not (isinstance(found, tuple) and len(found) == 5):
+            count = f"{len(found)} values" if isinstance(found, tuple) else format_value(found)
+            raise TypeError(
+                f"env.step returned {count}; it must return 5, (observation, reward, terminated, "
+                "truncated, info), as Gymnasium's environments do"
+            )
+        observation, reward, terminated, truncated, _ = found
+        return observation, float(reward), bool(terminated), bool(truncated)
+
     def read(self, observation: Any) -> int:
+        """Return the state of an observation."""
         state = observation if self.state_of is None else self.state_of(observation)
         try:
             return self.task.state_names.number(state, "observation")
@@ -221,34 +269,37 @@ class Adapter:
             raise ValueError(f"{error}; state_of must map observations to states") from None
 
     def play(self, policy: Array, seed: int) -> tuple[Episode, float, bool]:
-        """(episode, return in the environment's units, whether the environment ended it)."""
+        """Play one episode.
+
+        Returns the episode in the units of the task, the return in the environment's units, and
+        whether the environment ended the episode.
+        """
         horizon = self.task.horizon
         states = np.empty(horizon + 1, np.int64)
         actions = np.empty(horizon, np.int64)
         rewards = np.empty(horizon)
-        observation, _ = self.env.reset(seed=seed)
-        states[0] = self.read(observation)
+        states[0] = self.reset(seed)
         total, h, ended, stopped = 0.0, 0, False, False
         while h < horizon and not stopped:
             actions[h] = policy[h, states[h]]
-            observation, reward, ended, truncated, _ = self.env.step(self.actions[actions[h]])
+            observation, reward, ended, truncated = self.step(actions[h])
             stopped = ended or truncated
-            total += float(reward)
-            rewards[h] = (float(reward) - self.low) / self.scale
+            total += reward
+            rewards[h] = (reward - self.low) / self.scale
             if not self.least - self.slack <= rewards[h] <= self.most + self.slack:
                 raise ValueError(
                     f"step {h} paid {reward}, outside reward_range "
                     f"({self.low + self.scale * self.least:g}, "
-                    f"{self.low + self.scale * self.most:g}); say the bounds of rewards to the Task"
+                    f"{self.low + self.scale * self.most:g}); give the Task the bounds of rewards"
                 )
             h += 1
             states[h] = self.end if ended and self.end is not None else self.read(observation)
         if ended and h < horizon:
             self.check_end(int(states[h]))
-        return Episode(states[: h + 1], actions[:h], rewards[:h]), total, bool(ended)
+        return Episode(states[: h + 1], actions[:h], rewards[:h]), total, ended
 
     def check_end(self, s: int) -> None:
-        """Refuse an end from where the task would go on, or be paid: plans would be wrong."""
+        """Refuse an end where the task goes on or pays: plans would be wrong."""
         task = self.task
         first, last = task.indptr[s * task.n_actions], task.indptr[(s + 1) * task.n_actions]
         name = task.state_names[s]
@@ -265,21 +316,19 @@ class Adapter:
             )
 
     def pays_nothing(self, s: int, nothing: float) -> bool:
-        """Whether the task pays `nothing` for staying in s, whatever is done there."""
-        reward, next_state_reward = self.task.paid_rows
+        """Return whether every action in state s pays `nothing`."""
+        reward, next_state_reward = self.task.user_rewards
         here = slice(s * self.task.n_actions, (s + 1) * self.task.n_actions)
         total = reward[:, here][:, self.task.available[s]]
-        if next_state_reward.size:  # one triple for each action that there is
-            total = (
-                total
-                + next_state_reward[:, self.task.indptr[here.start] : self.task.indptr[here.stop]]
-            )
+        if next_state_reward.size:  # each available action has one triple, to s itself
+            first, last = self.task.indptr[here.start], self.task.indptr[here.stop]
+            total = total + next_state_reward[:, first:last]
         return bool((np.abs(total - nothing) <= 1e-9 * max(self.task.units.unit, 1.0)).all())
 
-    def after_the_end(self, episode: Episode) -> Episode:
-        """The episode filled up to H steps: after the end every action pays 0.
+    def extend_after_end(self, episode: Episode) -> Episode:
+        """Return the episode filled up to H steps: after the end every action pays 0.
 
-        Only for rewards that must be learned, so that no reward is hoped for beyond the end.
+        Only where rewards must be learned, so that none is expected after the end.
         """
         missing, last = self.task.horizon - len(episode.actions), episode.states[-1]
         actions = np.flatnonzero(self.task.available[last])

@@ -1,12 +1,18 @@
-"""Agents in the middle of a run, as files that another process can go on from."""
+"""Runs that stop and go on: the checkpoint of a run, and files that another process can read."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import is_dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from upriver.agents.guard import check_agent, check_state
-from upriver.checks import Array
+from upriver.agents.protocol import Agent
+from upriver.checks import Array, check_instance, check_seed, positive_integer
+from upriver.display import add_repr
+from upriver.mdp import FiniteMDP
 from upriver.mdp.archive import (
     Unwritable,
     decode_from,
@@ -17,7 +23,98 @@ from upriver.mdp.archive import (
     read_archive,
     write_archive,
 )
-from upriver.play.simulate import Checkpoint
+from upriver.play.fingerprints import check_fingerprint, fingerprint_run
+
+
+@add_repr
+class Checkpoint(NamedTuple):
+    """All that a run needs to go on exactly as if it had not stopped."""
+
+    state: Any
+    """The agent's state."""
+    episodes: int
+    """Number of episodes played; with an infinite horizon of steps played before the last plan."""
+    seed: int
+    generator: Mapping[str, Any]
+    """State of the agent's generator; that of the environment follows from seed and episodes."""
+    fingerprint: Any = None
+    """The agent and the MDP of the run; in a file their digests."""
+    stream_state: int = -1
+    """With an infinite horizon: the state of the MDP where the last plan began; else -1."""
+    steps_played: int = 0
+    """With an infinite horizon: how many steps of the last plan have been played."""
+
+    def without_closures(self) -> Checkpoint:
+        """Return what a file holds: digests in place of the agent and the MDP."""
+        if not isinstance(self.fingerprint, tuple):
+            return self
+        return self._replace(fingerprint=fingerprint_run(*self.fingerprint))
+
+
+class Start(NamedTuple):
+    """Where a run begins, or goes on."""
+
+    state: Any
+    """The agent's state."""
+    checkpoint: Checkpoint
+    environment: np.random.Generator
+    randomness: np.random.Generator
+    """The agent's generator."""
+
+    def stop(self, agent: Agent, mdp: FiniteMDP | None, state: Any, n_episodes: int) -> Checkpoint:
+        """Return the checkpoint after `n_episodes` more episodes."""
+        before = self.checkpoint
+        generator = self.randomness.bit_generator.state
+        return Checkpoint(state, before.episodes + n_episodes, before.seed, generator, (agent, mdp))
+
+
+def spawn_generators(seed: int) -> tuple[np.random.Generator, np.random.Generator]:
+    """Return the generators of the environment and of the agent.
+
+    Every agent meets the same environment generator for a seed.
+    """
+    environment, agent = np.random.SeedSequence(check_seed(seed)).spawn(2)
+    return np.random.default_rng(environment), np.random.default_rng(agent)
+
+
+def begin(
+    agent: Agent, mdp: FiniteMDP | None, seed: int | None, resume: Checkpoint | None, draws: int
+) -> Start:
+    """Return where a run begins, from the first episode or from a checkpoint.
+
+    Parameters
+    ----------
+    agent, mdp
+        Of the run; the MDP is None for a black box.
+    seed : int, optional
+        0 unless given; that of the checkpoint where there is one.
+    resume : Checkpoint, optional
+        Of an earlier run of this agent on this MDP.
+    draws : int
+        How many uniforms an episode takes from the environment's generator.
+    """
+    if resume is None:
+        environment, randomness = spawn_generators(0 if seed is None else seed)
+        first = Checkpoint(None, 0, int(seed or 0), {})
+        return Start(agent.init(), first, environment, randomness)
+    check_instance("resume", resume, Checkpoint)
+    if seed is not None and check_seed(seed) != resume.seed:
+        raise ValueError(f"seed is {seed}; the run to resume has seed {resume.seed}")
+    check_fingerprint(resume.fingerprint, agent, mdp)
+    check_state(agent, resume.state, finite=True)
+    for name in ("episodes", "steps_played"):
+        if isinstance(getattr(resume, name), bool):
+            raise ValueError(f"resume.{name} is a bool; it must be a whole number")
+        positive_integer(f"resume.{name}", getattr(resume, name), least=0)
+    last = -1 if mdp is None else mdp.n_states - 1
+    positive_integer("resume.stream_state", resume.stream_state, least=-1, most=max(last, 0))
+    environment, randomness = spawn_generators(resume.seed)
+    environment.bit_generator.advance(resume.episodes * draws)  # type: ignore[attr-defined]
+    try:
+        randomness.bit_generator.state = resume.generator
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError("resume.generator is not the state of a PCG64 generator") from error
+    return Start(resume.state, resume, environment, randomness)
 
 
 class Saved(NamedTuple):
@@ -28,16 +125,23 @@ class Saved(NamedTuple):
 
 
 def save_agent(path: Any, agent: Any, run: Any) -> None:
-    """Write an agent in the middle of a run: its inputs, its state and its generator.
+    """Write an agent in the middle of a run: its fields, its state and its generator.
 
-    run: a run, or its checkpoint. Inputs that are functions of the user's own cannot be written;
-    `load_agent` then needs the agent again.
+    Parameters
+    ----------
+    path : path
+        The .npz file to write.
+    agent : Agent
+        A dataclass. Fields that hold functions of the user cannot be written; `load_agent` then
+        needs the agent again.
+    run : Run, LearningRun or Checkpoint
+        Where to go on.
     """
     checkpoint = getattr(run, "checkpoint", run)
     if not isinstance(checkpoint, Checkpoint):
         raise TypeError(f"run is a {type(run).__name__}; it must be a run or its checkpoint")
     if not is_dataclass(agent) or isinstance(agent, type):
-        raise TypeError(f"agent is a {type(agent).__name__}; it must be a dataclass of its inputs")
+        raise TypeError(f"agent is a {type(agent).__name__}; it must be a dataclass")
     arrays: dict[str, Array] = {}
     try:
         whole = encode(agent, arrays) if is_ours(type(agent)) else None
@@ -53,21 +157,26 @@ def save_agent(path: Any, agent: Any, run: Any) -> None:
 
 
 def load_agent(path: Any, agent: Any = None) -> Saved:
-    """(agent, checkpoint) of a file that `save_agent` wrote.
+    """Read the agent and the checkpoint of a file that `save_agent` wrote.
 
-    agent: needed only where the file could not hold it, because its class or one of its inputs is
-    the user's own; it must have the inputs that it was saved with.
+    Parameters
+    ----------
+    path : path
+        The file.
+    agent : Agent, optional
+        Needed only where the file could not hold it, because its class or one of its fields is code
+        of the user; it must have the fields that it was saved with.
     """
     body, arrays = read_archive(path, "agent")
     if agent is not None:
         if name_of(type(agent)) != body["class"]:
             raise ValueError(f"{path} holds a {body['class']}, not a {name_of(type(agent))}")
-        for name, print_ in fingerprints(agent).items():
-            if body["fingerprints"].get(name) != print_:
+        for name, saved in fingerprints(agent).items():
+            if body["fingerprints"].get(name) != saved:
                 raise ValueError(f"{name} of the agent is not what it was when {path} was saved")
     elif body["agent"] is None:
         raise ValueError(
-            f"{path} holds an agent with code of your own ({body['class']} or one of its inputs); "
+            f"{path} holds an agent with code of your own ({body['class']} or one of its fields); "
             "call load_agent(path, agent) with the same agent"
         )
     else:

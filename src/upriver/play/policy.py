@@ -9,26 +9,38 @@ from typing import Any
 
 import numpy as np
 
-from upriver.checks import Array, instance, owned, positive_integer, shown
-from upriver.display import Card, displayed, to_frame
-from upriver.display.card import MOST_ROWS
+from upriver.checks import Array, check_instance, format_value, positive_integer, read_only_copy
+from upriver.display import Card, add_repr, to_frame
+from upriver.display.card import MAX_ROWS
 from upriver.mdp import Task
 from upriver.mdp.archive import load_object, save_object
-from upriver.mdp.names import Names, checked_names, few
-from upriver.planning import Plan, action_table, check_actions
+from upriver.mdp.names import Names, abbreviate, check_names
+from upriver.planning import Plan, check_actions, mixture_or_actions
 from upriver.planning.tables import reordered
 
 
-@displayed
+@add_repr
 @dataclass(frozen=True, eq=False, repr=False)
 class Policy:
-    """A policy of H steps. States and actions go by their names where they have any."""
+    """A policy of H steps, or one for all steps of an infinite horizon.
+
+    Parameters
+    ----------
+    actions : array
+        (H, S) whole numbers, or (H, S, A) probabilities of a randomised policy.
+    n_actions : int
+        A.
+    state_names, action_names : sequence, optional
+        The user's names; the default is numbers from 0.
+    stationary : bool
+        Whether the policy, of one step, is for every step of an infinite horizon.
+    """
 
     actions: Array
-    """(H, S) whole numbers, or (H, S, A) probabilities of a randomised policy."""
     n_actions: int
     state_names: Sequence[Hashable] | None = None
     action_names: Sequence[Hashable] | None = None
+    stationary: bool = False
 
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)
@@ -47,23 +59,25 @@ class Policy:
                 f"actions are {table.dtype} of shape {table.shape}; they must be whole numbers "
                 f"(H, S) or probabilities (H, S, {self.n_actions})"
             )
-        put("actions", owned(table))
-        put("state_names", checked_names("state_names", self.state_names, table.shape[1]))
-        put("action_names", checked_names("action_names", self.action_names, self.n_actions))
+        if self.stationary and len(table) != 1:
+            raise ValueError(f"actions have {len(table)} steps; a stationary policy has 1")
+        put("actions", read_only_copy(table))
+        put("state_names", check_names("state_names", self.state_names, table.shape[1]))
+        put("action_names", check_names("action_names", self.action_names, self.n_actions))
 
     @staticmethod
     def from_plan(plan: Plan, task: Task | None = None) -> Policy:
-        """The policy of a plan, with the names of its task; of another task, matched by name."""
-        task = plan.task if task is None else instance("task", task, Task)
+        """Return the policy of a plan with the names of its task, or of another `task`."""
+        task = plan.task if task is None else check_instance("task", task, Task)
         if task is None:
             return Policy(plan.policy, int(plan.policy.max()) + 1)
-        table = action_table(task, plan)
-        return Policy(table, task.n_actions, task.states, task.actions)
+        table = mixture_or_actions(task, plan)
+        return Policy(table, task.n_actions, task.states, task.actions, task.infinite_horizon)
 
     def on(self, task: Task) -> Array:
-        """The table in the order of a task's states and actions, matched by name.
+        """Return the table in the order of a task's states and actions, matched by name.
 
-        A policy without names is as good as a table: it is for the states 0, 1, 2, ... of the task.
+        A policy without names is for the states 0, 1, 2, ... of the task.
         """
         states = self.states if self.state_names is not None else task.state_names
         actions = Names("action", self.n_actions, self.action_names)
@@ -73,59 +87,70 @@ class Policy:
 
     @property
     def horizon(self) -> int:
+        """H; 1 where the policy is stationary."""
         return len(self.actions)
 
     @cached_property
     def states(self) -> Names:
+        """The names of the states."""
         return Names("state", self.actions.shape[1], self.state_names)
 
-    def act(self, state: Any, h: int, rng: np.random.Generator | None = None) -> Any:
-        """The action in `state` at step h, counted from 0; a randomised policy draws from rng.
+    def act(self, state: Any, h: int = 0, rng: np.random.Generator | None = None) -> Any:
+        """Return the action in `state` at step h.
 
-        state: one by its name, or a list or array of them, for as many actions.
+        Parameters
+        ----------
+        state : name, or list or array of names
+            For a list the actions of all its states are returned.
+        h : int
+            The step, from 0; a stationary policy is the same at every step.
+        rng : Generator, optional
+            Needed by a randomised policy.
         """
-        if not (isinstance(h, int | np.integer) and 0 <= h < self.horizon):
-            raise ValueError(f"h is {shown(h)}; steps are 0 to {self.horizon - 1}")
-        several = self.states.several(state)
+        last = None if self.stationary else self.horizon - 1
+        if not isinstance(h, int | np.integer) or h < 0 or (last is not None and h > last):
+            allowed = "0 or more" if last is None else f"0 to {last}"
+            raise ValueError(f"h is {format_value(h)}; steps are {allowed}")
+        several = self.states.as_names(state)
         at = np.array([self.states.number(s) for s in ([state] if several is None else several)])
-        chosen = self.actions[h, at.astype(np.int64)]
+        chosen = self.actions[0 if self.stationary else h, at.astype(np.int64)]
         if self.actions.ndim == 3:
             if rng is None:
                 raise ValueError("this policy is randomised; act needs a generator rng")
-            chosen = [rng.choice(self.n_actions, p=chances) for chances in chosen]
+            chosen = [rng.choice(self.n_actions, p=p) for p in chosen]
         names = self.action_names
-        played = [int(a) if names is None else names[int(a)] for a in chosen]
+        actions = [int(a) if names is None else names[int(a)] for a in chosen]
         if several is None:
-            return played[0]
-        return np.array(played) if names is None else played
+            return actions[0]
+        return np.array(actions) if names is None else actions
 
     def table(self) -> list[dict[str, Any]]:
-        """Rows of state, action, and the first and last step between which it is taken.
+        """Return rows of state, action, and the first and last step between which it is taken.
 
-        Of a randomised policy: one row for each step, state and action of positive probability.
+        A randomised policy has one row for each step, state and action of positive probability; a
+        stationary one has no steps.
         """
-        states = self.state_names or range(self.actions.shape[1])
         names = self.action_names or range(self.n_actions)
-        if self.actions.ndim == 3:
-            return [
-                {"state": states[s], "first step": int(h), "last step": int(h), "action": names[a],
-                 "probability": float(self.actions[h, s, a])}
-                for s, h, a in np.argwhere(self.actions.transpose(1, 0, 2) > 0)
-            ]  # fmt: skip
         rows = []
-        for s, column in enumerate(self.actions.T):
-            starts = np.flatnonzero(np.r_[True, column[1:] != column[:-1]])
-            stops = np.r_[starts[1:], self.horizon] - 1
-            rows += [
-                {"state": states[s], "first step": int(i), "last step": int(j),
-                 "action": names[int(column[i])]}
-                for i, j in zip(starts, stops, strict=True)
-            ]  # fmt: skip
+        for s, column in enumerate(self.actions.swapaxes(0, 1)):
+            state = (self.state_names or range(self.actions.shape[1]))[s]
+            if self.actions.ndim == 3:
+                found = [(h, h, a, float(column[h, a])) for h, a in np.argwhere(column > 0)]
+            else:
+                starts = np.flatnonzero(np.r_[True, column[1:] != column[:-1]])
+                stops = np.r_[starts[1:], self.horizon] - 1
+                found = [(i, j, column[i], None) for i, j in zip(starts, stops, strict=True)]
+            for first, last, a, probability in found:
+                steps = {"first step": int(first), "last step": int(last)}
+                row = {"state": state} | ({} if self.stationary else steps)
+                row["action"] = names[int(a)]
+                rows.append(row if probability is None else row | {"probability": probability})
         return rows
 
     def card(self) -> Card:
-        facts: dict[str, Any] = {
-            "steps": self.horizon,
+        """Return what the display shows."""
+        steps = {"horizon": "infinite"} if self.stationary else {"steps": self.horizon}
+        facts: dict[str, Any] = steps | {
             "states": self.actions.shape[1],
             "actions": self.n_actions,
         }
@@ -133,21 +158,22 @@ class Policy:
             facts["kind"] = "randomised"
         for what, names in (("states", self.state_names), ("actions", self.action_names)):
             if names is not None:
-                facts[f"{what} named"] = few(names)
-        some = self.actions[:, :MOST_ROWS]
-        first = Policy(
-            some, self.n_actions, self.state_names and self.state_names[:MOST_ROWS],
-            self.action_names,
-        )  # fmt: skip
+                facts[f"{what} named"] = abbreviate(names)
+        some = replace(
+            self,
+            actions=self.actions[:, :MAX_ROWS],
+            state_names=self.state_names and self.state_names[:MAX_ROWS],
+        )
         more = "table() and to_pandas() have every state, plot() draws them"
-        return Card(facts, rows=first.table, more=more, brief=f"{self.horizon} steps")
+        brief = "stationary" if self.stationary else f"{self.horizon} steps"
+        return Card(facts, rows=some.table, more=more, brief=brief)
 
     def to_pandas(self) -> Any:
-        """The `table` as a data frame."""
+        """Return the `table` as a data frame."""
         return to_frame(self.table())
 
     def plot(self, step: int | None = None) -> Any:
-        """A figure of the actions by state and step, or at one step.
+        """Return a figure of the actions by state and step, or at one step.
 
         At one step the states lie on a line, or on a grid where they are pairs of numbers. Of a
         randomised policy the likeliest action is drawn.
@@ -155,7 +181,8 @@ class Policy:
         from upriver.display import figures
 
         table = self.actions if self.actions.ndim == 2 else self.actions.argmax(axis=2)
-        return figures.policy(table, self.state_names, self.action_names, step)
+        step = 0 if self.stationary else step
+        return figures.plot_policy(table, self.state_names, self.action_names, step)
 
     def save(self, path: Any) -> None:
         """Write the policy to `path`, an .npz file that `load_policy` reads."""

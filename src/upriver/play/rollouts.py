@@ -8,24 +8,25 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from upriver import kernels
-from upriver.checks import Array, instance, positive_integer
-from upriver.display import Card, displayed, to_frame
+from upriver.checks import Array, check_instance, positive_integer
+from upriver.display import Card, add_repr, to_frame
 from upriver.mdp import FiniteMDP
-from upriver.planning import Plan, mixture_or_actions
+from upriver.planning import Plan, environment_structure, mixture_or_actions
+from upriver.play.checkpoints import spawn_generators
+from upriver.play.episodes import CHUNK
 from upriver.play.policy import Policy
-from upriver.play.simulate import CHUNK, streams
 
 
-@displayed
+@add_repr
 class Rollouts(NamedTuple):
-    """n episodes of H steps, one a row."""
+    """n episodes of H steps, one per row, in the user's units."""
 
     states: Array
     """(n, H + 1)"""
     actions: Array
     """(n, H)"""
     rewards: Array
-    """(n, H); the last one has the terminal value of the state where the episode ended in it."""
+    """(n, H); the last reward includes the terminal value of the last state."""
 
     @property
     def returns(self) -> Array:
@@ -44,7 +45,7 @@ class Rollouts(NamedTuple):
         return Card(facts, more="to_pandas() has every step")
 
     def to_pandas(self) -> Any:
-        """A data frame with a row per step: episode, step, state, action, reward, next_state."""
+        """Return a data frame with a row per step and its episode, state, action and reward."""
         episode, step = np.divmod(np.arange(self.actions.size), self.actions.shape[1])
         return to_frame({
             "episode": episode,
@@ -59,65 +60,76 @@ class Rollouts(NamedTuple):
 def rollouts(
     mdp: FiniteMDP, policy: Policy | Plan | ArrayLike, n_episodes: int, seed: int = 0
 ) -> Rollouts:
-    """Play a fixed policy for `n_episodes` episodes on the environment stream of `seed`.
+    """Play a fixed policy for `n_episodes` episodes.
 
-    policy: whole numbers (H, S) or (S,), probabilities of actions (H, S, A) or (S, A), or a
-    `Policy` or `Plan`, matched by name. The episodes of a policy without chance are those that
-    `simulate` plays with this policy and seed, and the first ones do not depend on how many follow.
+    The episodes of a deterministic policy are those that `simulate` plays with this policy and
+    seed, and the first ones do not depend on how many follow.
+
+    Parameters
+    ----------
+    mdp : FiniteMDP
+        The true MDP, with a finite horizon.
+    policy : Policy, Plan or array
+        Actions (H, S) or (S,), or probabilities of actions (H, S, A) or (S, A); a `Policy` or
+        `Plan` is matched by name.
+    n_episodes : int
+        n.
+    seed : int
+        Of the environment's generator.
     """
     n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
-    task = instance("mdp", mdp, FiniteMDP).true_task
+    task = check_instance("mdp", mdp, FiniteMDP).true_task
     actions = mixture_or_actions(task, policy)
     if actions.ndim == 3:
-        return randomised(mdp, actions, n_episodes, seed)
-    environment, _ = streams(seed)
+        return play_randomised(mdp, actions, n_episodes, seed)
+    environment, _ = spawn_generators(seed)
     horizon = task.horizon
     done = Rollouts(
         np.empty((n_episodes, horizon + 1), np.int64),
         np.empty((n_episodes, horizon), np.int64),
         np.empty((n_episodes, horizon)),
     )
-    play: Any = kernels.planning.rollout_batch
+    play: Any = kernels.episodes.play_episodes
     for first in range(0, n_episodes, CHUNK):
         part = slice(first, min(first + CHUNK, n_episodes))
         play(
-            task.indptr, task.successors, mdp.probability, *task.paid_rows, mdp.initial_states,
-            mdp.initial_probability, actions, environment.random((part.stop - first, horizon + 1)),
-            done.states[part], done.actions[part], done.rewards[part],
+            environment_structure(mdp), actions,
+            environment.random((part.stop - first, horizon + 1)), done.states[part],
+            done.actions[part], done.rewards[part],
         )  # fmt: skip
-    return ended(mdp, done)
+    return add_terminal_value(mdp, done)
 
 
-def randomised(mdp: FiniteMDP, mixture: Array, n_episodes: int, seed: int) -> Rollouts:
-    """Episodes of a policy with chance, all episodes one step at a time; mixture (H, S, A)."""
-    task, (environment, agent) = mdp.true_task, streams(seed)
+def play_randomised(mdp: FiniteMDP, mixture: Array, n_episodes: int, seed: int) -> Rollouts:
+    """Play a randomised policy (H, S, A), all episodes one step at a time."""
+    task, (environment, agent) = mdp.true_task, spawn_generators(seed)
     ends = np.cumsum(mdp.probability, axis=1)
     below = ends - mdp.probability
-    reward, pay = task.paid_rows
-    upto = np.cumsum(mixture, axis=2)
-    upto /= upto[:, :, -1:]  # exactly 1 from the last action that has a chance
+    reward, next_state_reward = task.user_rewards
+    cumulative = np.cumsum(mixture, axis=2)
+    cumulative /= cumulative[:, :, -1:]  # exactly 1 from the last possible action on
     states = np.empty((n_episodes, task.horizon + 1), np.int64)
     actions = np.empty((n_episodes, task.horizon), np.int64)
     rewards = np.empty((n_episodes, task.horizon))
     states[:, 0] = environment.choice(mdp.initial_states, n_episodes, p=mdp.initial_probability)
     for h in range(task.horizon):
-        chance, end = upto[h], ends[min(h, len(ends) - 1)]
+        cumulative_h, end = cumulative[h], ends[min(h, len(ends) - 1)]
         u = agent.random(n_episodes)[:, None]
-        actions[:, h] = (u >= chance[states[:, h], :-1]).sum(axis=1)
-        group = states[:, h] * task.n_actions + actions[:, h]
-        first, last = task.indptr[group], task.indptr[group + 1] - 1
+        actions[:, h] = (u >= cumulative_h[states[:, h], :-1]).sum(axis=1)
+        pair = states[:, h] * task.n_actions + actions[:, h]
+        first, last = task.indptr[pair], task.indptr[pair + 1] - 1
         low = below[min(h, len(below) - 1)][first]
         at = np.searchsorted(end, low + environment.random(n_episodes) * (end[last] - low), "right")
         at = np.clip(at, first, last)
         states[:, h + 1] = task.successors[at]
-        rewards[:, h] = reward[min(h, len(reward) - 1)][group]
-        if pay.size:
-            rewards[:, h] += pay[min(h, len(pay) - 1)][at]
-    return ended(mdp, Rollouts(states, actions, rewards))
+        rewards[:, h] = reward[min(h, len(reward) - 1)][pair]
+        if next_state_reward.size:
+            rewards[:, h] += next_state_reward[min(h, len(next_state_reward) - 1)][at]
+    return add_terminal_value(mdp, Rollouts(states, actions, rewards))
 
 
-def ended(mdp: FiniteMDP, done: Rollouts) -> Rollouts:
-    """The last reward has what the last state is worth."""
+def add_terminal_value(mdp: FiniteMDP, done: Rollouts) -> Rollouts:
+    """Add the terminal value of the last state to the last reward."""
     if mdp.terminal.any():
         done.rewards[:, -1] += mdp.terminal[done.states[:, -1]]
     return done

@@ -1,147 +1,178 @@
-"""One stream of steps without an end: what `simulate` does for problems that have no last step.
+"""Infinite horizons: one stream of steps, which the agent divides into episodes of one plan each.
 
-An episode of the learner is what it plays of one plan, and its `steps_until_replan` says where that stops: when
-a count has doubled (Jaksch, Ortner and Auer 2010) or a determinant (Park, Kwon and Lee 2024). A
-stretch is rolled out, twice as long a one where the plan goes on; what was played is learned from.
+The agent's `steps_until_replan` says for how long a plan is kept: until a count has doubled
+(Jaksch, Ortner and Auer 2010) or a determinant (Park, Kwon and Lee 2024). A stretch of the stream
+is played, twice as long a one where the plan is kept beyond it, and the agent learns from the part
+that it keeps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from upriver import kernels
-from upriver.agents.guard import to_unit_scale, unguarded
+from upriver.agents.guard import unguarded
+from upriver.agents.mnl_family import cut_episode
 from upriver.agents.protocol import Episode
-from upriver.checks import Array
-from upriver.mdp import FiniteMDP, Task
-from upriver.planning import check_available, evaluate, solve
-from upriver.planning.tables import check_mixture
+from upriver.checks import Array, positive_integer
+from upriver.mdp import FiniteMDP
+from upriver.planning import environment_structure, evaluate, solve
+from upriver.play.checkpoints import Checkpoint, begin
+from upriver.play.checks import stationary_probabilities
+from upriver.play.run import Run
+from upriver.play.units import episode_converter, final_plan
 
-SHORT = 64
-"""Steps that are rolled out at first."""
-
-
-class Uniforms:
-    """The environment's numbers from the beginning of the present plan on, three for a step."""
-
-    def __init__(self, generator: np.random.Generator) -> None:
-        self.generator, self.drawn = generator, np.empty((0, 3))
-
-    def next(self, steps: int) -> Array:
-        more = steps - len(self.drawn)
-        if more > 0:
-            self.drawn = np.concatenate([self.drawn, self.generator.random((more, 3))])
-        return self.drawn[:steps]
-
-    def drop(self, steps: int) -> None:
-        self.drawn = self.drawn[steps:]
+FIRST_STRETCH = 64
+"""Steps that are played of a plan before its agent is asked for the first time."""
 
 
-def mixture_of(policy: Any, task: Task) -> Array:
-    """(S*A,) the chance of each action, from a table (1, S) or (1, S, A)."""
-    shape = task.n_states, task.n_actions
-    kind = policy.dtype.kind if isinstance(policy, np.ndarray) else ""
-    if kind and kind in "iu" and policy.shape == (1, shape[0]):
-        check_available("the agent's policy", policy, task)
-        return np.eye(shape[1])[policy[0]].ravel()
-    if kind == "f" and policy.shape == (1, *shape) and (policy >= 0).all():
-        check_mixture(policy, task)
-        if np.allclose(policy.sum(axis=2), 1.0, atol=1e-8):
-            return policy[0].ravel()
-    raise ValueError(
-        f"the agent's policy has shape {np.shape(policy)}; without a last step it must be whole "
-        f"numbers of shape (1, {shape[0]}), or probabilities (1, {shape[0]}, {shape[1]})"
-    )
+def simulate_stream(
+    mdp: FiniteMDP, agent: Any, n_episodes: int | None, seed: int | None,
+    resume: Checkpoint | None, n_steps: int | None, restart: float,
+) -> Run:  # fmt: skip
+    """Play `n_steps` steps; see `simulate`.
 
-
-def play_stream(
-    mdp: FiniteMDP, agent: Any, state: Any, place: int, environment: np.random.Generator,
-    randomness: np.random.Generator, n_steps: int, ahead: int, restart: float,
-) -> tuple[list[Array], Any, Any, tuple[Any, int, int, Any]]:  # fmt: skip
-    """(returns, values, optimal values and seconds of each step, the last plan, the state after
-    it, and where the last plan began: state, steps before it, place, generator).
-
-    ahead: steps of the first plan that were reported before. They are played again and left out.
+    A checkpoint is of where the last plan began. A resumed run plays the steps of that plan again
+    and leaves them out of its result.
     """
-    task = mdp.true_task
-    best: Any = solve(mdp)
+    if n_episodes is not None:
+        raise ValueError(f"{mdp.name} has an infinite horizon; give n_steps, not n_episodes")
+    n_steps = positive_integer("n_steps", n_steps, most=10**9)
+    if not 0.0 <= restart < 1.0:
+        raise ValueError(f"restart is {restart!r}; it must be at least 0 and less than 1")
+
+    start = begin(agent, mdp, seed, resume, draws=3)
     make_plan, update = unguarded(agent)
-    reward, pay = task.paid_rows
-    model = task.indptr, task.successors, mdp.probability[0], reward[0], pay[0]
-    starts = mdp.initial_states, mdp.initial_probability
-    # of an action: the gain less what it loses of gain and bias together
-    worth = best.gain - gaps(mdp, best) if mdp.discount == 1.0 else np.empty(0)
-    uniforms, total = Uniforms(environment), n_steps + ahead
-    returns, values, optimal, seconds = records = np.empty((4, total))
-    done, known = 0, {}
-    while True:
-        before = state, done, place, randomness.bit_generator.state
+    before, randomness = start.checkpoint, start.randomness
+    stream = Stream(mdp, restart, start.environment, before.stream_state, agent.task)
+    figures_of = stream_evaluator(mdp)
+    replayed = before.steps_played
+    total, done, state, plan = n_steps + replayed, 0, start.state, None
+    returns, values, optimal_values, seconds = figures = np.empty((4, total))
+    visits = np.zeros((mdp.n_states, mdp.n_actions), np.int64)
+    stopped = before
+    while done < total:
+        stopped = Checkpoint(
+            state, before.episodes + done, before.seed, randomness.bit_generator.state,
+            (agent, mdp), stream.state, total - done,
+        )  # fmt: skip
         began = perf_counter()
         plan = make_plan(state, randomness)
         planned = perf_counter()
-        mixture = mixture_of(getattr(plan, "policy", None), task)
-        steps = min(SHORT, total - done)
+        policy = stationary_probabilities(getattr(plan, "policy", None), mdp.true_task)
+        keep = lambda part: agent.steps_until_replan(state, plan, part)  # noqa: B023, E731
+        episode, learned_from, asking = stream.play(policy, total - done, keep)
+        now = slice(done, done + len(episode.actions))
+        returns[now] = episode.rewards
+        values[now], optimal_values[now] = figures_of(policy, episode)
+        new = slice(max(replayed - done, 0), None)
+        np.add.at(visits, (episode.states[:-1][new], episode.actions[new]), 1)
+        played = perf_counter()
+        state = update(state, plan, learned_from)
+        elapsed = perf_counter() - played + planned - began + asking
+        seconds[now] = elapsed / len(episode.actions)
+        done = now.stop
+    returns, values, optimal_values, seconds = figures[:, replayed:]
+    plan = final_plan(plan, agent.task)
+    return Run(returns, values, optimal_values, seconds, plan, state, agent.task, stopped, visits)
+
+
+class Stream:
+    """The true MDP as one stream of steps, and its present state."""
+
+    def __init__(
+        self, mdp: FiniteMDP, restart: float, generator: np.random.Generator, state: int, task: Any
+    ) -> None:
+        self.truth = environment_structure(mdp)
+        self.restart, self.generator = restart, generator
+        self.to_unit_scale = episode_converter(task)
+        first = draw_first_state(mdp, generator)  # also where a run goes on: it costs one uniform
+        self.state = state if state >= 0 else first
+        self.uniforms = np.empty((0, 3))
+        """Uniforms from the present state on, three for a step."""
+
+    def play(
+        self, policy: Array, most: int, steps_kept: Callable[[Episode], int]
+    ) -> tuple[Episode, Episode, float]:
+        """Play one plan from the present state on.
+
+        Parameters
+        ----------
+        policy : (S*A,)
+            Probability of each action.
+        most : int
+            Steps left.
+        steps_kept : function of an episode on the unit scale
+            For how many of its steps the plan is kept.
+
+        Returns
+        -------
+        The episode, the episode on the unit scale, and the seconds that `steps_kept` took.
+        """
+        steps, seconds = min(FIRST_STRETCH, most), 0.0
         while True:
+            if steps > len(self.uniforms):
+                more = self.generator.random((steps - len(self.uniforms), 3))
+                self.uniforms = np.concatenate([self.uniforms, more])
             episode = Episode(
                 np.empty(steps + 1, np.int64), np.empty(steps, np.int64), np.empty(steps)
             )
-            played, after = kernels.planning.stream(
-                *model, *starts, mixture, task.n_actions, restart, uniforms.next(steps), place,
-                *episode,
-            )  # fmt: skip
-            episode = cut(episode, played)
-            asked = perf_counter()
-            kept = (
-                agent.steps_until_replan(state, plan, episode)
-                if hasattr(agent, "steps_until_replan")
-                else played
+            played, after = kernels.episodes.play_stream(
+                self.truth, policy, self.restart, self.uniforms[:steps], self.state, *episode
             )
-            planned += perf_counter() - asked
-            if kept < steps or steps == total - done:
+            episode = cut_episode(episode, 0, played)
+            learned_from = self.to_unit_scale(episode)
+            asked = perf_counter()
+            kept = positive_integer("steps_until_replan", steps_kept(learned_from), most=played)
+            seconds += perf_counter() - asked
+            if kept < steps or steps == most:  # a restart ends the plan, too
                 break
-            steps = min(2 * steps, total - done)
-        if kept < played:
-            episode, after = cut(episode, kept), int(episode.states[kept])
-        now = slice(done, done + kept)
-        pairs = episode.states[:-1] * task.n_actions + episode.actions
-        returns[now] = episode.rewards
-        if mdp.discount == 1.0:
-            values[now], optimal[now] = worth[pairs], best.gain
-        else:
-            key = mixture.tobytes()
-            if key not in known:
-                valued: Any = evaluate(mdp, mixture.reshape(task.n_states, -1))
-                known = {key: valued.v}
-            values[now], optimal[now] = known[key][episode.states[:-1]], best.v[episode.states[:-1]]
-        resumed = perf_counter()
-        state = update(state, plan, to_unit_scale(agent.task, episode))
-        seconds[now] = (perf_counter() - resumed + planned - began) / kept
-        uniforms.drop(kept)
-        place, done = after, done + kept
-        if done == total:
-            return [x[ahead:] for x in records], plan, state, before
+            steps = min(2 * steps, most)
+        self.state = after if kept == played else int(episode.states[kept])
+        self.uniforms = self.uniforms[kept:]
+        return cut_episode(episode, 0, kept), cut_episode(learned_from, 0, kept), seconds
+
+
+def stream_evaluator(mdp: FiniteMDP) -> Callable[[Array, Episode], tuple[Any, Any]]:
+    """Return the function from policy (S*A,) and episode to values and optimal values (T,).
+
+    For the average reward the value of a step is the optimal gain minus the `gaps` of its action.
+    With a discount it is the value of the policy in the state.
+    """
+    best: Any = solve(mdp)
+    if mdp.discount == 1.0:
+        worth = (best.gain - gaps(mdp, best)).reshape(mdp.n_states, mdp.n_actions)
+        return lambda policy, e: (worth[e.states[:-1], e.actions], best.gain)
+    last: dict[bytes, Array] = {}
+
+    def figures_of(policy: Array, episode: Episode) -> tuple[Array, Array]:
+        if policy.tobytes() not in last:
+            valued: Any = evaluate(mdp, policy.reshape(mdp.n_states, -1))
+            last.clear()
+            last[policy.tobytes()] = valued.v
+        states = episode.states[:-1]
+        return last[policy.tobytes()][states], best.v[states]
+
+    return figures_of
 
 
 def gaps(mdp: FiniteMDP, best: Any) -> Array:
-    """(S*A,) gain + bias(s) - r - P bias, at least 0 and 0 where the action is optimal.
+    """Return gain + bias(s) - r - P bias (S*A,), at least 0 and 0 where the action is optimal.
 
-    Summed over a stream this is T times the gain less the rewards, but for the bias of where it
-    ends and for luck, whose mean is 0: the regret without its noise.
+    Summed over a stream this is T times the gain minus the rewards, up to the bias of the last
+    state and noise of mean 0: the regret without its noise.
     """
     task = mdp.true_task
-    ahead = task.by_pair(mdp.probability[0] * best.bias[task.successors])
-    here = np.repeat(best.bias, task.n_actions)
-    return np.maximum(best.gain + here - mdp.reward_rows[0] - ahead, 0.0)
+    next_bias = task.by_pair(mdp.probability[0] * best.bias[task.successors])
+    bias = np.repeat(best.bias, task.n_actions)
+    return np.maximum(best.gain + bias - mdp.reward_rows[0] - next_bias, 0.0)
 
 
-def cut(episode: Episode, steps: int) -> Episode:
-    return Episode(episode.states[: steps + 1], episode.actions[:steps], episode.rewards[:steps])
-
-
-def first_place(mdp: FiniteMDP, environment: np.random.Generator) -> int:
-    """Where a stream starts."""
+def draw_first_state(mdp: FiniteMDP, environment: np.random.Generator) -> int:
+    """Return the first state of a stream."""
     at = np.searchsorted(np.cumsum(mdp.initial_probability), environment.random(), side="right")
     return int(mdp.initial_states[min(at, len(mdp.initial_states) - 1)])

@@ -1,1 +1,1 @@
-"""From files of runs to numbers, tables, figures, a page and a live view."""
+"""From a results folder to numbers, tables, figures and a page."""

@@ -1,23 +1,22 @@
 """Numbers to figures for papers: matplotlib in one consistent, colour-blind-safe style.
 
 Every function takes numbers and returns a `Figure`; nothing here reads runs or computes statistics.
-A panel is {agent's label: band}, and panels are {title: panel}.
+A panel is {label of an agent: band}, and panels are {title: panel}.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from upriver.display.figures import WIDTHS, blank, styled
+from upriver.display.figures import WIDTHS, figure_style, new_figure
 from upriver.mdp.writing import replacing
 from upriver.results.statistics import Band
-from upriver.results.styles import Style, styles
+from upriver.results.styles import Style, assign_styles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 Panel = Mapping[str, Any]
-"""{label: Band}; anything with x, mean, low and high will do."""
+"""{label: band}; a band is any object with x, mean, low and high."""
 
 DASHES: dict[str, Any] = {
     "solid": "-",
@@ -35,126 +34,63 @@ DASHES: dict[str, Any] = {
 }
 
 
-def learning_curves(
+def plot_learning(
     panels: Mapping[str, Panel],
     optimal: Mapping[str, float] | None = None,
     window: int = 1,
     width: str = "two",
     ylabel: str = "return of an episode",
+    unit: str = "episode",
 ) -> Figure:
-    """What an episode earns against its number: one panel per environment, mean and band.
+    """Draw a quantity of each episode against its number: one panel per environment.
 
-    optimal: {title: V*}, a dashed line. window: how many episodes the numbers were averaged over
-    before they came here; it is named on the axis, so that no reader takes them for raw.
+    Parameters
+    ----------
+    panels
+        {title: {label: band}}.
+    optimal
+        {title: V*}, drawn as a dashed line in place of the runs of the optimal policy.
+    window
+        The number of episodes over which the numbers were averaged; the axis names it.
+    width
+        "one" or "two" columns of a paper.
+    ylabel
+        The label of the vertical axis.
+    unit
+        "episode", or "step" for an infinite horizon.
     """
-    if (unit := unit_of(panels)) == "step":
-        ylabel = ylabel.replace("an episode", "a step")
     if window > 1:
         ylabel += f" (mean of the last {window})"
-    return curves(panels, unit, ylabel, width, optimal or {})
+    return plot_panels(panels, unit, ylabel, width, optimal or {})
 
 
-def regret_curves(panels: Mapping[str, Panel], log: bool = False, width: str = "two") -> Figure:
-    """Cumulative regret against the episode: one panel per environment; log: both axes.
+def plot_regret(
+    panels: Mapping[str, Panel], log: bool = False, width: str = "two", unit: str = "episode"
+) -> Figure:
+    """Draw cumulative regret against the episode: one panel per environment.
 
-    On log axes a line begins where its mean is first above rounding, and one that never is, such as
-    that of the optimal policy, is left out.
+    With `log`, both axes are logarithmic: a line begins where its mean first exceeds rounding
+    errors, and a line that never does, such as that of the optimal policy, is left out.
     """
     if log:
-        panels = {title: positive_part(panel) for title, panel in panels.items()}
+        panels = {title: keep_positive(panel) for title, panel in panels.items()}
     scale = "log" if log else "linear"
-    return curves(panels, unit_of(panels), "cumulative regret", width, {}, scale)
+    return plot_panels(panels, unit, "cumulative regret", width, {}, scale)
 
 
-def unit_of(environments: Iterable[str]) -> str:
-    """What is counted: steps where all are streams, whose names end in a discount."""
-    streams = [re.search(r"-discount-[\d.e-]+$", env) is not None for env in environments]
-    return "step" if streams and all(streams) else "episode"
-
-
-def scaling_figure(panel: Panel, xlabel: str = "number of states", width: str = "one") -> Figure:
-    """Episodes lost, regret divided by V*, against the size of the problem: a line per agent."""
-    with styled():
-        figure, (axes,) = grid(1, width, 0.72)
-        drawn = draw(axes, panel, markers=True)
+def plot_scaling(panel: Panel, xlabel: str = "number of states", width: str = "one") -> Figure:
+    """Draw episodes lost, regret divided by V*, against the size of the problem on log axes."""
+    with figure_style():
+        figure, (axes,) = make_axes(1, width, 0.72)
+        lines = draw_bands(axes, panel, markers=True)
         axes.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="episodes lost (regret / V*)")
-        plain_ticks(axes.xaxis, sorted({float(x) for b in panel.values() for x in b.x}))
+        label_ticks(axes.xaxis, sorted({float(x) for b in panel.values() for x in b.x}))
         axes.grid(which="minor", visible=False)
-        finish(figure, [axes], drawn)
+        add_legend(figure, [axes], lines)
     return figure
 
 
-def bonus_sweep_figure(
-    panel: Panel,
-    xlabel: str = "bonus scale c",
-    ylabel: str = "return / optimum",
-    width: str = "one",
-) -> Figure:
-    """The fraction of the optimum that is earned against the scale of the bonus, on a log axis.
-
-    A point at c = 0 has no place on a log axis; it stands at the left, and its tick says 0.
-    """
-    with styled():
-        figure, (axes,) = grid(1, width, 0.72)
-        axes.axhline(1.0, color="#1a1a1a", linewidth=0.8, linestyle=DASHES["dash"], zorder=1)
-        positive = [float(x) for b in panel.values() for x in b.x if x > 0]
-        least, most = (min(positive), max(positive)) if positive else (1e-3, 1.0)
-        zero = least / 10 ** max(1.0, np.log10(most / least) / 7)
-        moved = {label: replaced(band, zero) for label, band in panel.items()}
-        drawn = draw(axes, moved, markers=True)
-        axes.set(xscale="log", ylim=(-0.03, 1.06), xlabel=xlabel, ylabel=ylabel)
-        decades = np.arange(np.ceil(np.log10(least) - 1e-9), np.floor(np.log10(most) + 1e-9) + 1)
-        ticks = 10.0 ** decades[:: max(1, ceil(len(decades) / 6))]
-        at = list(ticks) or [least]
-        names = [f"$10^{{{round(np.log10(t))}}}$" for t in at]
-        if any(0 in np.asarray(b.x) for b in panel.values()):
-            at, names = [zero, *at], ["0", *names]
-        axes.set_xticks(at, names)
-        axes.minorticks_off()
-        finish(figure, [axes], drawn)
-    return figure
-
-
-def profile_figure(
-    panels: Mapping[str, Panel], xlabel: str, ylabel: str, width: str = "two"
-) -> Figure:
-    """A share that grows with a factor on a log axis: one panel per entry, steps with bands."""
-    figure = curves(panels, xlabel, ylabel, width, {}, "linear")
-    for axes in figure.axes:
-        axes.set(xscale="log", ylim=(-0.02, 1.02))
-        low, high = (round(x) for x in axes.get_xlim())
-        plain_ticks(axes.xaxis, [2.0**i for i in range(12) if low <= 2**i <= high])
-    return figure
-
-
-def rate_figure(
-    panel: Panel, slopes: Mapping[str, Any], first: float | None = None, width: str = "one"
-) -> Figure:
-    """Log regret against log K, with the fitted slope of each agent in the legend.
-
-    slopes: {label: (slope, low, high)} or {label: slope}. first: where the fit begins; the thin
-    line is the fit, drawn from there through the middle of the fitted points.
-    """
-    with styled():
-        figure, (axes,) = grid(1, width, 0.78)
-        drawn = draw(axes, panel)
-        for label, handle in drawn.items():
-            slope = np.atleast_1d(np.asarray(slopes[label], float))
-            band = panel[label]
-            x, y = np.asarray(band.x, float), np.asarray(band.mean, float)
-            keep = (x >= (first or x[0])) & (y > 0)
-            if keep.any():
-                log_x, log_y = np.log(x[keep]), np.log(y[keep])
-                fit = np.exp(log_y.mean() + slope[0] * (log_x - log_x.mean()))
-                axes.plot(x[keep], fit, color=handle.get_color(), linewidth=0.6, alpha=0.8)
-            interval = f" [{slope[1]:.2f}, {slope[2]:.2f}]" if len(slope) == 3 else ""
-            handle.set_label(f"{label}: slope {slope[0]:.2f}{interval}")
-        axes.set(xscale="log", yscale="log", xlabel="episode", ylabel="cumulative regret")
-        finish(figure, [axes], {h.get_label(): h for h in drawn.values()}, columns=1)
-    return figure
-
-
-def curves(
+def plot_panels(
     panels: Mapping[str, Panel],
     xlabel: str,
     ylabel: str,
@@ -162,25 +98,27 @@ def curves(
     optimal: Mapping[str, float],
     scale: str = "linear",
 ) -> Figure:
-    """One panel per entry with a shared legend below."""
+    """Draw one panel per entry, with a shared legend below."""
     if not panels:
         raise ValueError("there are no curves to draw: panels is empty")
-    with styled():
-        figure, every = grid(len(panels), width)
-        look = styles(list(dict.fromkeys(label for panel in panels.values() for label in panel)))
+    labels = list(dict.fromkeys(label for panel in panels.values() for label in panel))
+    look = assign_styles([*labels, "optimal"])
+    with figure_style():
+        figure, every = make_axes(len(panels), width)
         legend: dict[str, Any] = {}
-        columns = columns_of(len(panels), width)
+        columns = count_columns(len(panels), width)
         for i, (axes, (title, panel)) in enumerate(zip(every, panels.items(), strict=True)):
-            if title in optimal:  # its value is known: no need to draw how lucky its runs were
+            if title in optimal:  # the exact value replaces the runs of the optimal policy
                 panel = {label: band for label, band in panel.items() if label != "optimal"}
-            drawn = draw(axes, panel, look)
+            lines = draw_bands(axes, panel, look)
             if title in optimal:
-                best = look_of("optimal")
-                drawn["optimal"] = axes.axhline(
+                best = look["optimal"]
+                lines["optimal"] = axes.axhline(
                     optimal[title], color=best.light, linestyle=DASHES[best.dash], linewidth=1.0
                 )
-            legend |= {label: h for label, h in drawn.items() if label not in legend}
-            axes.set(title=title, xscale=scale, yscale=scale)
+            legend |= {label: line for label, line in lines.items() if label not in legend}
+            axes.set_title(title, parse_math=False)
+            axes.set(xscale=scale, yscale=scale)
             if scale == "linear":
                 axes.margins(x=0)
                 axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
@@ -188,56 +126,63 @@ def curves(
                 axes.set_ylabel(ylabel)
             if i + columns >= len(panels):
                 axes.set_xlabel(xlabel)
-        finish(figure, every, legend)
+        add_legend(figure, every, legend)
     return figure
 
 
-def columns_of(n: int, width: str) -> int:
+def count_columns(n: int, width: str) -> int:
+    """Return the number of columns in which n panels are arranged."""
     if width not in WIDTHS:
         raise ValueError(f"width is {width!r}; it must be 'one' or 'two' columns")
     return 1 if width == "one" else n if n <= 3 else 2 if n == 4 else 3
 
 
-def grid(n: int, width: str, ratio: float = 0.62) -> tuple[Figure, list[Axes]]:
-    """A figure with n panels of one size, and its axes; no window, no global state."""
-    columns = columns_of(n, width)
+def make_axes(n: int, width: str, ratio: float = 0.62) -> tuple[Figure, list[Axes]]:
+    """Create a figure with n panels of one size; it has no window and no global state."""
+    columns = count_columns(n, width)
     rows = ceil(n / columns)
     inches = WIDTHS[width]
-    tall = min(inches / columns * ratio, 3.0) + 0.35
-    figure, axes = blank(inches, rows * tall, rows, columns)
+    height = min(inches / columns * ratio, 3.0) + 0.35
+    figure, axes = new_figure(inches, rows * height, rows, columns)
     cells = axes.ravel()
-    for spare in cells[n:]:
-        spare.remove()
+    for unused in cells[n:]:
+        unused.remove()
     return figure, list(cells[:n])
 
 
-def draw(
+def draw_bands(
     axes: Axes, panel: Panel, look: Mapping[str, Style] | None = None, markers: bool = False
 ) -> dict[str, Any]:
-    """Lines with their bands; {label: line}."""
-    look = look or styles(list(panel))
-    drawn = {}
+    """Draw lines with their bands and return {label: line}."""
+    look = look or assign_styles(list(panel))
+    lines = {}
     for order, (label, band) in enumerate(panel.items()):
         style = look[label]
-        # What comes first in the panel lies on top, and broken lines above whole ones, so that two
-        # that coincide are both seen; the optimum hides nobody.
+        # The first entry of the panel lies on top, and broken lines lie above solid ones, so that
+        # two coinciding lines are both visible; the optimum hides no line.
         above = 3 + (style.dash != "solid") + (len(panel) - order) / len(panel)
         above = above if label != "optimal" else 2.5
         axes.fill_between(
             band.x, band.low, band.high, color=style.light, alpha=0.16, linewidth=0, zorder=2
         )
-        (drawn[label],) = axes.plot(
-            band.x, band.mean, color=style.light, linestyle=DASHES[style.dash], zorder=above,
-            marker=style.marker if markers else "", markersize=3.6, markeredgewidth=0.7,
+        (lines[label],) = axes.plot(
+            band.x,
+            band.mean,
+            color=style.light,
+            linestyle=DASHES[style.dash],
+            zorder=above,
+            marker=style.marker if markers else "",
+            markersize=3.6,
+            markeredgewidth=0.7,
             label=label,
-        )  # fmt: skip
-    return drawn
+        )
+    return lines
 
 
-def finish(
+def add_legend(
     figure: Figure, every: Sequence[Axes], legend: Mapping[str, Any], columns: int | None = None
 ) -> None:
-    """One legend for all panels, below them; as many columns as the width holds."""
+    """Add one legend for all panels below them, in as many columns as the width holds."""
     from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
     for axes in every:
@@ -251,51 +196,52 @@ def finish(
     wide = columns or max(1, min(len(legend), fits))
     rows = ceil(len(legend) / wide)
     figure.set_figheight(figure.get_figheight() + 0.17 * rows + 0.05)
-    figure.legend(
-        list(legend.values()), list(legend), loc="outside lower center",
-        ncols=ceil(len(legend) / rows), columnspacing=1.4, handletextpad=0.6,
-    )  # fmt: skip
+    added = figure.legend(
+        list(legend.values()),
+        list(legend),
+        loc="outside lower center",
+        ncols=ceil(len(legend) / rows),
+        columnspacing=1.4,
+        handletextpad=0.6,
+    )
+    for text in added.get_texts():
+        text.set_parse_math(False)  # a label is a name, also where it holds a dollar sign
 
 
-def replaced(band: Any, zero: float) -> Band:
-    x = np.asarray(band.x, float)
-    return Band(np.where(x > 0, x, zero), band.mean, band.low, band.high)
-
-
-def positive_part(panel: Panel) -> dict[str, Band]:
-    """Means that a log axis can show, down to a millionth of the largest; the others are gaps."""
+def keep_positive(panel: Panel) -> dict[str, Band]:
+    """Replace means below a millionth of the largest by gaps; a log axis cannot show them."""
     means = {label: np.asarray(band.mean, float) for label, band in panel.items()}
     least = 1e-6 * max((float(mean.max()) for mean in means.values()), default=0.0)
     return {
-        label: Band(band.x, *(np.where(mean > least, y, np.nan) for y in band[1:]))
+        label: Band(
+            band.x, *(np.where(mean > least, y, np.nan) for y in (band.mean, band.low, band.high))
+        )
         for (label, band), mean in zip(panel.items(), means.values(), strict=True)
         if (mean > least).any()
     }
 
 
-def look_of(label: str) -> Style:
-    return styles([label])[label]
-
-
-def plain_ticks(axis: Any, at: Sequence[float]) -> None:
-    """Ticks at the sizes that were measured, as plain numbers, where there is room for them."""
-    shown: list[float] = []
+def label_ticks(axis: Any, at: Sequence[float]) -> None:
+    """Set ticks at the measured sizes, as plain numbers, where there is space for them."""
+    kept: list[float] = []
     for x in at:
-        if not shown or x / shown[-1] > 1.25:
-            shown.append(x)
-    axis.set_ticks(shown, [f"{x:g}" for x in shown])
+        if not kept or x / kept[-1] > 1.25:
+            kept.append(x)
+    axis.set_ticks(kept, [f"{x:g}" for x in kept])
     axis.set_ticks([], minor=True)
 
 
-def save(figure: Figure, path: str | Path, formats: Sequence[str] = ("png", "pdf")) -> list[Path]:
-    """Write `path`.png and `path`.pdf, without a date, so that equal figures are equal files."""
+def save_figure(
+    figure: Figure, path: str | Path, formats: Sequence[str] = ("png", "pdf")
+) -> list[Path]:
+    """Write `path`.png and `path`.pdf without a date, so that equal figures are equal files."""
     written = []
-    with styled():
+    with figure_style():
         for suffix in formats:
             file = Path(f"{path}.{suffix}")
             file.parent.mkdir(parents=True, exist_ok=True)
-            about: dict[str, Any] = {"CreationDate": None} if suffix == "pdf" else {}
+            metadata: Any = {"CreationDate": None} if suffix == "pdf" else None
             with replacing(file) as part:
-                figure.savefig(part, metadata=about or None)
+                figure.savefig(part, metadata=metadata)
             written.append(file)
     return written

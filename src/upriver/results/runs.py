@@ -1,138 +1,292 @@
-"""A results folder read: its runs as a table or as samples, and what went wrong in it."""
+"""Read a results folder: its runs as a table or as samples, and what is wrong with it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from upriver.checks import Array
-from upriver.results.samples import Sample
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 NUMBERS = ["return", "value", "optimal_value"]
+MAX_SETTINGS = 6
+"""The largest number of settings of one agent on one environment that a page shows."""
+BLOCKS = 10
+"""The number of blocks of episodes whose mean times a run contributes to the time of an agent."""
+
+Key = tuple[str, str, str]
+"""(environment, agent, setting)."""
 
 
-def load_runs(
-    folder: str | Path, timing: bool = False, problems: list[str] | None = None
-) -> pa.Table:
-    """Every run of a results folder, one row per episode, in one order whatever wrote it.
+class Sample(NamedTuple):
+    """Runs of one agent on one environment with one setting: R seeds, K episodes.
 
-    Columns: env, agent, setting (hash of everything but the seed), seed, episode (from 1), return,
-    value, optimal_value, regret; with timing=True also seconds, which no two runs share. A file
-    that is damaged or not of this package is an error that names it, or, where `problems` is a
-    list, one more sentence there, and is left out.
+    For an infinite-horizon problem the K columns are steps, and `unit` says so.
+    """
+
+    env: str
+    agent: str
+    setting: str
+    seeds: Array
+    """(R,) ascending."""
+    returns: Array
+    """(R, K) the rewards received."""
+    values: Array
+    """(R, K) the exact values of the policies played."""
+    optimal_values: Array
+    """(R, K) the optimal values from the same initial states."""
+    unit: Literal["episode", "step"] = "episode"
+
+    @property
+    def regret(self) -> Array:
+        """(R, K) exact regret of each episode."""
+        return self.optimal_values - self.values
+
+    def per_episode(self, quantity: str) -> Array:
+        """Return "return", "value" or "regret" of each episode, an array (R, K)."""
+        by_name = {"return": self.returns, "value": self.values, "regret": self.regret}
+        if quantity not in by_name:
+            raise ValueError(f"quantity {quantity!r} is unknown; it must be {', '.join(by_name)}")
+        return by_name[quantity]
+
+    def totals(self, quantity: str) -> Array:
+        """Return the sum over the episodes of a quantity, an array (R,).
+
+        The quantity is "return", "value", "regret" or "episodes lost". Episodes lost is regret
+        divided by the mean optimal value: the number of episodes of optimal play that were forgone.
+        """
+        if quantity == "episodes lost":
+            return self.regret.sum(axis=1) / self.optimal_values.mean(axis=1)
+        return self.per_episode(quantity).sum(axis=1)
+
+    def value_shares(self) -> Array:
+        """Return the value of the policies played divided by the optimal value, an array (R,)."""
+        return self.values.sum(axis=1) / self.optimal_values.sum(axis=1)
+
+    def locked_in(self) -> Array:
+        """Return for each run whether its last tenth is worth less than half of the optimum.
+
+        Such a run has settled on a poor policy, or still explores. The comparison needs a positive
+        optimum; without one no run counts.
+        """
+        last = slice(-max(1, self.values.shape[1] // 10), None)
+        best = self.optimal_values[:, last].mean(axis=1)
+        return (self.values[:, last].mean(axis=1) < 0.5 * best) & (best > 0.0)
+
+    def select_seeds(self, seeds: Iterable[int]) -> Sample:
+        """Return the sample with the runs of these seeds only."""
+        keep = np.isin(self.seeds, list(seeds))
+        names = ("seeds", "returns", "values", "optimal_values")
+        return self._replace(**{name: getattr(self, name)[keep] for name in names})
+
+
+class Results(NamedTuple):
+    """The content of a results folder."""
+
+    samples: list[Sample]
+    """One for each environment, agent and setting, in this order."""
+    metadata: dict[str, dict[str, Any]]
+    """{setting: the metadata of its first run file}."""
+    seconds: dict[Key, float]
+    """{key: seconds of planning and learning for one episode}; see `typical_seconds`."""
+    details: dict[Key, str]
+    """{key: JSON of the first run that stored its last plan}."""
+    problems: list[str]
+    """One sentence for each file that was left out."""
+
+
+def load_runs(folder: str | Path, timing: bool = False) -> pa.Table:
+    """Read every run of a results folder into one table, one row per episode.
+
+    Parameters
+    ----------
+    folder
+        A folder that `upriver run` or `upriver tune` wrote.
+    timing
+        Add the column `seconds`, which differs between any two executions of a run.
+
+    Returns
+    -------
+    pyarrow.Table
+        The columns env, agent, setting (hash of everything but the seed), seed, episode (from 1;
+        the step for an infinite horizon), return, value, optimal_value and regret, ordered by the
+        first five.
+
+    Raises
+    ------
+    ValueError
+        The folder is not a results folder, it holds no runs, or a file is damaged.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from upriver.experiments.store import read_records
+
     columns = ["setting", "seed", "episode", *NUMBERS, *(["seconds"] if timing else [])]
-    parts = [
-        part.columns.set_column(0, "setting", part.columns["setting"].cast(pa.string()))
-        .add_column(0, "agent", pa.repeat(part.agent, len(part.columns)))
-        .add_column(0, "env", pa.repeat(part.env, len(part.columns)))
-        for part in read_parts(folder, columns, problems)
-    ]
+    parts = []
+    for record in read_records(find_store(folder)):
+        rows = record.table.select(columns)
+        rows = rows.set_column(0, "setting", rows["setting"].cast(pa.string()))
+        rows = rows.add_column(0, "agent", pa.repeat(record.run.label, len(rows)))
+        parts.append(rows.add_column(0, "env", pa.repeat(record.run.env, len(rows))))
     if not parts:
         raise ValueError(f"{folder} holds no runs")
-    parts.sort(key=lambda p: [p[key][0].as_py() for key in ("env", "agent", "setting", "seed")])
+    parts.sort(key=lambda p: [p[name][0].as_py() for name in ("env", "agent", "setting", "seed")])
     table = pa.concat_tables(parts)
     regret = pc.subtract(table["optimal_value"], table["value"])  # type: ignore[attr-defined]
     return table.add_column(table.column_names.index("optimal_value") + 1, "regret", regret)
 
 
-class Part(NamedTuple):
-    """One run file."""
+def read_results(folder: str | Path) -> Results:
+    """Read a results folder, complete or not; damaged files are left out and named in `problems`.
 
-    env: str
-    agent: str
-    setting: str
-    about: dict[str, Any]
-    detail: bytes | None
-    columns: pa.Table
+    Parameters
+    ----------
+    folder
+        A folder that `upriver run` or `upriver tune` wrote.
 
+    Raises
+    ------
+    ValueError
+        The folder is not a results folder, or it holds no readable run.
+    """
+    from upriver.experiments.store import Problem, read_records
 
-def read_parts(
-    folder: str | Path, columns: Sequence[str], problems: list[str] | None
-) -> Iterator[Part]:
-    """Every run file; one that is damaged is a sentence in `problems`, or an error."""
-    from upriver.experiments.runfile import read_run
-    from upriver.experiments.store import Store
-
-    for path in Store.open(folder).files(problems):
-        try:
-            run, said, table = read_run(path, list(columns))
-        except ValueError as error:
-            if problems is None:
-                raise
-            problems.append(str(error))
-            continue
-        detail = (table.schema.metadata or {}).get(b"detail")
-        bare = table.replace_schema_metadata(None)
-        yield Part(run.env, run.label, run.setting, said, detail, bare)
-
-
-class Results(NamedTuple):
-    """A results folder, read once."""
-
-    samples: list[Sample]
-    about: dict[str, dict[str, Any]]
-    """{setting: what the first file of the sample says about itself}."""
-    seconds: dict[tuple[str, str, str], float]
-    """{(env, agent, setting): median seconds of a run: the first of a process compiles}."""
-    detail: dict[tuple[str, str, str], str]
-    """{(env, agent, setting): JSON of the first run that kept it}."""
-    problems: list[str]
-
-
-def read(folder: str | Path) -> Results:
-    """All runs, grouped; a damaged file is a sentence in `problems` and is left out."""
-    groups: dict[tuple[str, str, str], list[tuple[int, list[Array], float]]] = {}
+    groups: dict[Key, list[tuple[int, list[Array]]]] = {}
+    times: dict[Key, list[Array]] = {}
+    units: dict[Key, Any] = {}
+    problems: list[Problem] = []
     results = Results([], {}, {}, {}, [])
-    for part in read_parts(folder, ["seed", *NUMBERS], results.problems):
-        key = part.env, part.agent, part.setting
-        arrays = [part.columns[c].to_numpy() for c in NUMBERS]
-        run = part.columns["seed"][0].as_py(), arrays, part.about["seconds"]
-        groups.setdefault(key, []).append(run)
-        results.about.setdefault(part.setting, part.about)
-        if part.detail is not None:
-            results.detail.setdefault(key, part.detail.decode())
+    for run, about, table, unit, detail in read_records(find_store(folder), problems):
+        key = run.env, run.label, run.setting
+        groups.setdefault(key, []).append((run.seed, [table[name].to_numpy() for name in NUMBERS]))
+        times.setdefault(key, []).append(table["seconds"].to_numpy())
+        units[key] = unit
+        results.metadata.setdefault(run.setting, about)
+        if detail is not None:
+            results.details.setdefault(key, detail)
+    results.problems.extend(problem.sentence for problem in problems)
+    if not groups:
+        reason = f"; {results.problems[0]}" if problems else ""
+        raise ValueError(f"{folder} holds no runs{reason}")
     for key in sorted(groups):
-        seeds, arrays, seconds = zip(*sorted(groups[key], key=lambda run: run[0]), strict=True)
-        stacked = (np.stack(x) for x in zip(*arrays, strict=True))
-        results.samples.append(Sample(*key, np.array(seeds), *stacked))
-        results.seconds[key] = float(np.median(seconds))
+        results.samples.append(stack_runs(key, groups[key])._replace(unit=units[key]))
+        results.seconds[key] = typical_seconds(times[key])
     return results
 
 
-def store_of(folder: str | Path) -> Path:
-    """The folder with the runs: the one named, or the `runs` inside the folder of a tuning."""
+def to_samples(table: pa.Table) -> list[Sample]:
+    """Group a table of runs, as `load_runs` returns it, by environment, agent and setting."""
+    keys = ["env", "agent", "setting", "seed"]
+    order: Any = [(name, "ascending") for name in (*keys, "episode")]
+    counts = table.group_by(keys).aggregate([("episode", "count")]).sort_by(order[:4])
+    table = table.sort_by(order)
+    numbers = [table[name].to_numpy() for name in NUMBERS]
+    groups: dict[Key, list[tuple[int, list[Array]]]] = {}
+    end = 0
+    for row in counts.to_pylist():
+        start, end = end, end + row["episode_count"]
+        run = row["seed"], [x[start:end] for x in numbers]
+        groups.setdefault((row["env"], row["agent"], row["setting"]), []).append(run)
+    return [stack_runs(key, runs) for key, runs in groups.items()]
+
+
+def stack_runs(key: Key, runs: list[tuple[int, list[Array]]]) -> Sample:
+    """Stack runs (seed, [returns, values, optimal values]) of one key, ordered by seed."""
+    seeds, arrays = zip(*sorted(runs, key=lambda run: run[0]), strict=True)
+    lengths = [len(x[0]) for x in arrays]
+    if min(lengths) != max(lengths):
+        incomplete = seeds[int(np.argmin(lengths))]
+        raise ValueError(f"{key[1]} on {key[0]}: seed {incomplete} is incomplete")
+    returns, values, optimal_values = (np.stack(x) for x in zip(*arrays, strict=True))
+    return Sample(*key, np.array(seeds), returns, values, optimal_values)
+
+
+def typical_seconds(runs: Sequence[Array]) -> float:
+    """Return the time of an episode: the median of the means of blocks of episodes, over all runs.
+
+    The first episode of a run is left out: it compiles, or loads what was compiled. Medians of
+    block means also ignore single interruptions, and count plans that are made only now and then,
+    which a median of single episodes would not.
+    """
+    blocks = [
+        block.mean()
+        for seconds in runs
+        for block in np.array_split(seconds[1:], BLOCKS)
+        if len(block)
+    ]
+    return float(np.median(blocks or [x[0] for x in runs]))
+
+
+def find_store(folder: str | Path) -> Path:
+    """Return the folder with the runs: the given one, or `runs` inside the folder of a tuning."""
     root = Path(folder)
     inner = root / "runs"
     return inner if not (root / "_upriver.json").exists() and inner.is_dir() else root
 
 
-def failures_of(root: Path) -> list[dict[str, Any]]:
-    """Runs that raised and have not succeeded since."""
-    found = []
+def read_failures(root: Path) -> list[dict[str, Any]]:
+    """Return the runs that raised and have not succeeded since: env, agent, seed and error."""
+    failures = []
     for path in sorted((root / "_failed").rglob("*.json")):
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             run = record["run"]
             row = {"env": run["env"], "agent": run["label"], "seed": run["seed"]}
-            found.append({**row, "error": record["error"]})
+            failures.append({**row, "error": record["error"]})
         except (OSError, ValueError, KeyError, TypeError):
-            found.append({"env": "", "agent": "", "seed": "", "error": f"{path} is damaged"})
-    return found
+            failures.append({"env": "", "agent": "", "seed": "", "error": f"{path} is damaged"})
+    return failures
 
 
-def told(failures: list[dict[str, Any]]) -> str:
-    """How many runs failed, and the first of them."""
+def describe_failures(failures: list[dict[str, Any]]) -> str:
+    """Say how many runs failed, and which was the first."""
     first = failures[0]
     where = f"{first['env']}, {first['agent']}, seed {first['seed']}: {first['error']}"
     return f"{len(failures)} runs failed, first {where}"
+
+
+def natural_key(name: str) -> list[tuple[int, str]]:
+    """Return a sorting key by which river-6 comes before river-10."""
+    parts = name.replace("-", " ").split()
+    return [(int(p), "") if p.isdigit() else (-1, p) for p in parts]
+
+
+def keep_best_settings(samples: list[Sample]) -> tuple[list[Sample], list[str]]:
+    """Keep the MAX_SETTINGS best settings of an agent on an environment; note what is left out."""
+    groups: dict[tuple[str, str], list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault((sample.env, sample.agent), []).append(sample)
+    kept = []
+    for group in groups.values():
+        best = sorted(group, key=lambda s: -float(s.values.mean()))[:MAX_SETTINGS]
+        kept += sorted(best, key=lambda s: s.setting)
+    rest = len(samples) - len(kept)
+    note = (
+        f"Only the {MAX_SETTINGS} best settings of an agent are shown; {rest} others are left out."
+    )
+    return kept, [note] if rest else []
+
+
+def label_samples(samples: Sequence[Sample]) -> list[str]:
+    """Return the agent of each sample, with its setting where one agent has several."""
+    seen = Counter((s.env, s.agent) for s in samples)
+    repeated = {agent for (_, agent), n in seen.items() if n > 1}
+    return [f"{s.agent} [{s.setting[:6]}]" if s.agent in repeated else s.agent for s in samples]
+
+
+def order_agents(samples: Sequence[Sample], labels: Sequence[str]) -> list[str]:
+    """Order labels by mean regret over environments, least first; the optimum precedes all."""
+    lost: dict[str, list[float]] = {}
+    for sample, label in zip(samples, labels, strict=True):
+        share = sample.regret.sum(axis=1) / sample.optimal_values.sum(axis=1)
+        lost.setdefault(label, []).append(float(share.mean()))
+    mean_lost = {name: round(float(np.mean(shares)), 9) for name, shares in lost.items()}
+    return sorted(lost, key=lambda name: (name.lower() != "optimal", mean_lost[name], name))

@@ -1,4 +1,12 @@
-"""Numbers and their uncertainty: location, spread and bootstrap intervals with fixed streams."""
+"""Numbers of runs and their uncertainty: tables, comparisons, curves, bootstrap intervals.
+
+    samples = read_results("results/quick").samples   # arrays (R, K) per environment and agent
+    rows = summarize(samples)                          # mean, sd, se, IQM, 95% interval
+    curve = compute_curve(samples[0], "regret")        # cumulative regret with a band
+
+Every interval comes from a bootstrap with fixed random streams, so that a table is the same table
+every time. Runs are resampled within one environment, never across environments.
+"""
 
 from __future__ import annotations
 
@@ -7,70 +15,79 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from upriver.checks import Array
+from upriver.results.runs import Sample
 
 LEVEL = 0.95
 RESAMPLES = 2000
+CURVE_RESAMPLES = 1000
 Statistic = Callable[[Array], Any]
-"""A number for each row of an array (..., R), taken along the last axis."""
-
-
-class Band(NamedTuple):
-    """A line and the band around it; all of one length."""
-
-    x: ArrayLike
-    mean: ArrayLike
-    low: ArrayLike
-    high: ArrayLike
+"""A function that returns one number for each row of an array (..., R), along the last axis."""
 
 
 def sd(x: Array) -> Any:
-    """Standard deviation along the last axis, with n - 1; 0 for a single number."""
+    """Return the standard deviation along the last axis with n - 1; 0 for a single number."""
     return np.std(x, axis=-1, ddof=1) if x.shape[-1] > 1 else np.zeros(x.shape[:-1])[()]
 
 
 def standard_error(x: Array) -> Any:
+    """Return the standard error of the mean along the last axis."""
     return sd(x) / np.sqrt(x.shape[-1])
 
 
 def mean(x: Array) -> Any:
+    """Return the mean along the last axis."""
     return np.mean(x, axis=-1)
 
 
 def iqm(x: Array) -> Any:
-    """Interquartile mean along the last axis: the lowest and the highest n // 4 are left out."""
+    """Return the interquartile mean: the n // 4 lowest and n // 4 highest numbers are left out."""
     cut = x.shape[-1] // 4
     ordered = np.sort(x, axis=-1)
     return np.mean(ordered[..., cut : x.shape[-1] - cut], axis=-1)
 
 
 @lru_cache(maxsize=64)
-def draws(size: int, resamples: int, stream: int) -> Array:
-    """(resamples, size) positions drawn with replacement; a fixed stream for each stratum."""
+def resample_positions(size: int, resamples: int, stream: int = 0) -> Array:
+    """Draw positions with replacement, (resamples, size); each stratum has its own stream."""
     rng = np.random.default_rng([stream, size])
     return rng.integers(size, size=(resamples, size), dtype=np.int32)
 
 
-def counts_of(positions: Array) -> Array:
-    """(B, R) share of each position in each resample."""
+def resampling_weights(positions: Array) -> Array:
+    """Return the share of each of R positions in each of B resamples, (B, R)."""
     n_resamples, size = positions.shape
     flat = positions + size * np.arange(n_resamples)[:, None]
     counts = np.bincount(flat.ravel(), minlength=size * n_resamples)
     return counts.reshape(n_resamples, size) / size
 
 
-def interval(
+def bca_interval(
     resampled: Array, estimate: Any, influences: Sequence[Array], level: float = LEVEL
 ) -> tuple[Any, Any]:
-    """Limits from bootstrap values: bias-corrected, accelerated (BCa), widened for few runs.
+    """Compute limits from bootstrap values: bias-corrected, accelerated, widened for few runs.
 
-    resampled: (B, ...). estimate: (...). influences: for each stratum (n, ...), how far each run
-    pulls the estimate, times n; for a mean the distance from it. Efron's BCa levels correct for
-    bias and skewness; as Hesterberg advises, the normal quantile in them is replaced by Student's
-    times sqrt(n / (n - 1)), without which intervals of 10 or 20 runs are too short. A limit is
-    never beyond what resampled runs can show, also where one run in twenty is far from the others.
+    Efron's BCa levels correct for bias and skewness. As Hesterberg advises, the normal quantile in
+    them is replaced by Student's times sqrt(n / (n - 1)), without which intervals of 10 or 20 runs
+    are too short. A limit never lies beyond the resampled values.
+
+    Parameters
+    ----------
+    resampled
+        (B, ...) the statistic of each resample.
+    estimate
+        (...) the statistic of the runs.
+    influences
+        For each stratum (n, ...), the influence of each run on the estimate times n; for a mean,
+        its distance from the mean.
+    level
+        The probability that the interval should cover.
+
+    Returns
+    -------
+    tuple
+        The lower and the upper limit, each (...).
     """
     from scipy.special import ndtr, ndtri, stdtrit
 
@@ -78,62 +95,198 @@ def interval(
     degrees = int((sizes - 1).sum())
     if degrees == 0:
         return estimate, estimate
-    pulls = np.concatenate([u / len(u) for u in influences])
-    square = (pulls**2).sum(axis=0)
-    skew = (pulls**3).sum(axis=0) / np.where(square > 0.0, 6.0 * square**1.5, 1.0)
+    per_run = np.concatenate([u / len(u) for u in influences])
+    square = (per_run**2).sum(axis=0)
+    skewness = (per_run**3).sum(axis=0) / np.where(square > 0.0, square**1.5, 1.0)
     gaps = resampled - estimate
     tie = 1e-10 * np.abs(gaps).max(axis=0)  # the same runs summed in another order
     below = 0.5 * (gaps < -tie).mean(axis=0) + 0.5 * (gaps <= tie).mean(axis=0)
     edge = 0.5 / len(resampled)
     bias = ndtri(np.clip(below, edge, 1.0 - edge))
-    wide = stdtrit(degrees, (1.0 + level) / 2) * np.sqrt(np.mean(sizes / np.maximum(sizes - 1, 1)))
+    z = stdtrit(degrees, (1.0 + level) / 2) * np.sqrt(np.mean(sizes / np.maximum(sizes - 1, 1)))
     ordered = np.sort(resampled, axis=0)
-    ends = (bias + z for z in (-wide, wide))
-    low, high = (ndtr(bias + w / np.maximum(1.0 - skew * w, 0.1)) for w in ends)
+    low, high = (
+        ndtr(bias + w / np.maximum(1.0 - skewness / 6.0 * w, 0.1)) for w in (bias - z, bias + z)
+    )
     return quantile(ordered, low), quantile(ordered, high)
 
 
 def quantile(ordered: Array, level: Any) -> Any:
-    """The quantile of each column of sorted numbers (B, ...) at a level of its own (...)."""
-    place = np.asarray(level * (len(ordered) - 1))
-    left = np.floor(place).astype(np.int64)
+    """Return the quantile of each column of sorted numbers (B, ...) at its own level (...)."""
+    position = np.asarray(level * (len(ordered) - 1))
+    left = np.floor(position).astype(np.int64)
     ends = (np.minimum(left + i, len(ordered) - 1)[None] for i in (0, 1))
     low, high = (np.take_along_axis(ordered, at, axis=0)[0] for at in ends)
-    return low + (place - left) * (high - low)
+    return low + (position - left) * (high - low)
 
 
-def bootstrap(
+def bootstrap_interval(
     strata: Array | Sequence[Array],
     statistic: Statistic = mean,
     level: float = LEVEL,
     resamples: int = RESAMPLES,
 ) -> tuple[float, float]:
-    """Interval of `statistic`; with several strata, of its mean over them.
+    """Compute the BCa interval of a statistic of R numbers, or of its mean over several strata.
 
-    strata: (R,) numbers of one environment, or a list of such arrays, each resampled by itself.
+    Parameters
+    ----------
+    strata
+        (R,) one number for each run, or a list of such arrays, each of which is resampled by
+        itself.
+    statistic
+        A function of arrays (..., R), along the last axis.
+    level
+        The probability that the interval should cover.
+    resamples
+        The number of bootstrap resamples.
     """
     parts = [strata] if isinstance(strata, np.ndarray) else [np.asarray(x) for x in strata]
-    resampled = [statistic(x[draws(len(x), resamples, i)]) for i, x in enumerate(parts)]
+    resampled = [
+        statistic(x[resample_positions(len(x), resamples, i)]) for i, x in enumerate(parts)
+    ]
     estimate = np.mean([statistic(x) for x in parts])
-    pulls = [influence(x, statistic) for x in parts]
-    low, high = interval(np.mean(resampled, axis=0), estimate, pulls, level)
+    influences = [jackknife_influence(x, statistic) for x in parts]
+    low, high = bca_interval(np.mean(resampled, axis=0), estimate, influences, level)
     return float(low), float(high)
 
 
-def influence(x: Array, statistic: Statistic) -> Array:
-    """(R,) how far each number pulls the statistic, by leaving it out."""
+def jackknife_influence(x: Array, statistic: Statistic) -> Array:
+    """Return the influence of each of R numbers on a statistic, by leaving it out, (R,)."""
     if len(x) < 2:
         return np.zeros(len(x))
-    others = np.array([np.delete(x, i) for i in range(len(x))])
-    without = np.asarray(statistic(others))
+    without = np.asarray(statistic(np.array([np.delete(x, i) for i in range(len(x))])))
     return (len(x) - 1) * (without.mean() - without)
 
 
-def share_interval(count: int, of: int, level: float = LEVEL) -> tuple[float, float]:
-    """Clopper and Pearson's exact interval of a probability after `count` hits in `of` trials."""
+def binomial_interval(count: int, of: int, level: float = LEVEL) -> tuple[float, float]:
+    """Compute Clopper and Pearson's exact interval of a probability after `count` of `of` hits."""
     from scipy.special import betaincinv
 
     tail = (1.0 - level) / 2
     low = betaincinv(count, of - count + 1, tail) if count > 0 else 0.0
     high = betaincinv(count + 1, of - count, 1.0 - tail) if count < of else 1.0
     return float(low), float(high)
+
+
+class Row(NamedTuple):
+    """One line of a table: totals over all episodes, over R runs."""
+
+    env: str
+    agent: str
+    setting: str
+    runs: int
+    episodes: int
+    mean: float
+    sd: float
+    se: float
+    iqm: float
+    low: float
+    high: float
+    """95% interval of the mean."""
+    episodes_lost: float
+    """Mean regret in episodes of optimal play."""
+    locked_in: float
+    """Share of the runs whose last tenth is worth less than half of the optimum."""
+    locked_low: float
+    locked_high: float
+    """Exact 95% interval of that share."""
+
+
+def summarize(samples: Sequence[Sample], quantity: str = "return") -> list[Row]:
+    """Compute a row for each sample, of its total `quantity`; see `Sample.totals`."""
+    rows = []
+    for sample in samples:
+        x = sample.totals(quantity)
+        runs, episodes = sample.returns.shape
+        locked = int(sample.locked_in().sum())
+        numbers = mean(x), sd(x), standard_error(x), iqm(x), *bootstrap_interval(x)
+        lost = sample.totals("episodes lost").mean(), locked / runs
+        numbers = map(float, (*numbers, *lost, *binomial_interval(locked, runs)))
+        rows.append(Row(*sample[:3], runs, episodes, *numbers))
+    return rows
+
+
+class Difference(NamedTuple):
+    """The mean difference a - b over the seeds that both have."""
+
+    mean: float
+    se: float
+    low: float
+    high: float
+    pairs: int
+
+
+def paired_difference(a: Sample, b: Sample, quantity: str = "return") -> Difference:
+    """Compute the mean difference of totals over common seeds, with its 95% interval.
+
+    Runs with one seed on one environment share the environment's random numbers.
+
+    Raises
+    ------
+    ValueError
+        The environments differ, or there is no common seed.
+    """
+    if a.env != b.env:
+        raise ValueError(f"runs on {a.env} and on {b.env} are not pairs")
+    seeds, i, j = np.intersect1d(a.seeds, b.seeds, return_indices=True)
+    if not len(seeds):
+        raise ValueError(f"{a.agent} and {b.agent} on {a.env} have no seed in common")
+    x = a.totals(quantity)[i] - b.totals(quantity)[j]
+    return Difference(float(x.mean()), float(standard_error(x)), *bootstrap_interval(x), len(seeds))
+
+
+class Band(NamedTuple):
+    """A line and the band around it; all arrays have one length."""
+
+    x: Any
+    mean: Any
+    low: Any
+    high: Any
+
+    def at(self, positions: Array) -> Band:
+        """Return the band at some of its positions."""
+        return Band(*(np.asarray(y)[positions] for y in self))
+
+
+def compute_curve(
+    sample: Sample, quantity: str = "regret", cumulative: bool = True, window: int = 1
+) -> Band:
+    """Compute the mean over runs and the pointwise 95% band of a quantity at each episode.
+
+    Parameters
+    ----------
+    sample
+        The runs.
+    quantity
+        "return", "value" or "regret".
+    cumulative
+        Sum up to each episode.
+    window
+        Average over the last `window` episodes, over all there are at the beginning.
+
+    Returns
+    -------
+    Band
+        Its x are the numbers of the episodes, 1 to K.
+    """
+    if window < 1:
+        raise ValueError(f"window is {window}; it must be at least 1")
+    x = sample.per_episode(quantity)
+    x = trailing_mean(np.cumsum(x, axis=1) if cumulative else x, window)
+    return Band(np.arange(1, x.shape[1] + 1), *mean_and_band(x))
+
+
+def mean_and_band(x: Array) -> tuple[Array, Array, Array]:
+    """Compute the mean over R rows of (R, K) and the pointwise 95% band: mean, low, high (K,)."""
+    middle = x.mean(axis=0)
+    weights = resampling_weights(resample_positions(len(x), CURVE_RESAMPLES))
+    return middle, *bca_interval(weights @ x, middle, [x - middle])
+
+
+def trailing_mean(x: Array, window: int) -> Array:
+    """Average (R, K) over the last `window` columns, over all there are at the beginning."""
+    if window == 1:
+        return x
+    total = np.cumsum(x, axis=1)
+    total[:, window:] -= total[:, :-window].copy()
+    return total / np.minimum(np.arange(1, x.shape[1] + 1), window)

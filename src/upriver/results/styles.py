@@ -1,9 +1,9 @@
-"""How an agent looks, the same in every figure and page: a colour, a mark and a dash.
+"""The look of an agent, the same in every figure and page: a colour, a marker and a dash.
 
 Colours are those of Okabe and Ito, which people with any of the usual colour deficiencies can tell
 apart, without the yellow, which is too pale for a line; each has a lighter twin for dark pages. A
-family shares a colour and its members differ in mark and dash, so that print in grey can be read
-too. An agent with other features, or with another setting, keeps its colour and mark.
+family shares a colour and its members differ in marker and dash, so that a print in grey can be
+read too. An agent with other features, or with another setting, keeps its colour and marker.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ DASHES = "solid", "dash", "dashdot", "dot"
 
 KNOWN: dict[str, Style] = {
     "optimal": Style(*INK, "dash", ""),
-    # nobody explores here
+    # agents that do not explore on purpose
     "greedy": Style(*GREY, "dash", "v"),
     "epsilon-greedy": Style(*GREY, "solid", "*"),
     "random": Style(*GREY, "dot", "x"),
     "always": Style(*GREY, "dashdot", "+"),
-    # a bonus in standard errors, or a set without a tuned number
+    # a bonus in standard errors
     "ucrl-mnl-se": Style(*VERMILION, "solid", "D"),
     # an ellipsoid around the maximum-likelihood estimate
     "ucrl-mnl": Style(*BLUE, "solid", "o"),
     "ucrl-mnl-ll": Style(*BLUE, "dot", "<"),
-    # one for every online estimate
+    # an ellipsoid around an online estimate
     "ucrl-mnl-plus": Style(*SKY, "dash", ">"),
     "ucrl-mnl-ol": Style(*SKY, "dashdot", "p"),
     "ucrl-mnl-l1": Style(*SKY, "solid", "d"),
@@ -70,10 +70,10 @@ KNOWN: dict[str, Style] = {
     "psrl": Style(*OLIVE, "dash", "o"),
     "rlsvi": Style(*OLIVE, "dot", "^"),
 }
-"""Agents by name; labels are compared in small letters, without hyphens and spaces."""
+"""Styles by agent; labels are compared in lower case, without hyphens and spaces."""
 
 TUNED = " (tuned)"
-"""What the label of an agent ends with where its regularisation was tuned too."""
+"""The ending of the label of an agent whose regularisation was tuned too."""
 
 SPARE = tuple(
     Style(*colour, dash, marker)
@@ -81,46 +81,46 @@ SPARE = tuple(
     for colour in (VERMILION, GREEN, ORANGE, BLUE, PURPLE, SKY, BROWN, OLIVE, GREY)
     if (*colour, dash) not in {style[:3] for style in KNOWN.values()}
 )
-"""What is left for labels that are not in the table."""
+"""Styles for labels that are not in the table."""
 
 LENT = tuple(style for name, style in KNOWN.items() if name != "optimal")
-"""Looks of known agents, for a figure with more strangers than there are spare ones."""
+"""Styles of known agents, for a figure with more unknown labels than spare styles."""
 
 
-def plain(label: str) -> str:
-    """A label as the table of known agents is looked up."""
+def normalize_label(label: str) -> str:
+    """Return a label in the form in which known agents are looked up."""
     return re.sub(r"[^a-z0-9+]+", "", label.lower()).replace("mnl+", "mnlplus")
 
 
-BY_PLAIN = {plain(name): style for name, style in KNOWN.items()}
+BY_LABEL = {normalize_label(name): style for name, style in KNOWN.items()}
 
 
-def known(label: str) -> Style | None:
-    """The style of the agent that a label names: as it is, or with words after it."""
+def find_style(label: str) -> Style | None:
+    """Return the style of the agent that a label names, alone or followed by other words."""
     words = label.split(" ")
-    found = (BY_PLAIN.get(plain(" ".join(words[:n]))) for n in range(len(words), 0, -1))
+    found = (BY_LABEL.get(normalize_label(" ".join(words[:n]))) for n in range(len(words), 0, -1))
     return next((style for style in found if style is not None), None)
 
 
-def styles(labels: Iterable[str]) -> dict[str, Style]:
-    """The style of each label; two labels get one style only when all styles are taken.
+def assign_styles(labels: Iterable[str]) -> dict[str, Style]:
+    """Assign a style to each label; two labels share one only when all styles are in use.
 
-    Labels of one agent (with several features or settings) share its colour and mark, and differ
-    in their dashes as long as there are any. A label outside the table has a style of its own that
-    follows from its letters; where two of them meet in one figure the later in the alphabet moves
-    on to the next free one, of a colour that nobody has if there is one.
+    Labels of one agent (with several features or settings) share its colour and marker, and differ
+    in their dashes as long as there are any. The style of a label outside the table follows from
+    its letters; where two of these would share a style in one figure, the later in the alphabet
+    takes the next free one, of an unused colour if there is one.
     """
     labels = list(dict.fromkeys(labels))
     found: dict[str, Style] = {}
-    for label in sorted(labels, key=lambda label: plain(label) not in BY_PLAIN):
-        own = known(label)
+    for label in sorted(labels, key=lambda label: normalize_label(label) not in BY_LABEL):
+        own = find_style(label)
         if own is not None:
             options = [own, *(own._replace(dash=dash) for dash in DASHES)]
             free = [s for s in options if s not in found.values()]
             if free:
                 found[label] = free[0]
     for label in sorted(set(labels) - set(found)):
-        digest = hashlib.sha256(plain(label).encode()).digest()
+        digest = hashlib.sha256(normalize_label(label).encode()).digest()
         first = int.from_bytes(digest[:8], "big") % len(SPARE)
         order = SPARE[first:] + SPARE[:first] + LENT
         taken = set(found.values())

@@ -1,36 +1,49 @@
-"""Rows to text: for a terminal, for a spreadsheet, for a page."""
+"""Rows to text: CSV, Markdown, or aligned columns for a terminal."""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+NUMBERS = re.compile(r"[-+\d.e to]+")
+"""Numbers and intervals, which may begin with a sign."""
 
-def as_csv(head: Sequence[str], rows: Iterable[Iterable[Any]], digits: int | None = None) -> str:
-    """Numbers with all their digits, or with so many significant ones; None is empty."""
+
+def to_csv(head: Sequence[str], rows: Iterable[Iterable[Any]], digits: int | None = None) -> str:
+    """Write rows as CSV: numbers with all digits, or `digits` significant ones; None is empty.
+
+    A text that a spreadsheet would execute as a formula gets a leading apostrophe.
+    """
+
+    def cell(x: Any) -> Any:
+        if isinstance(x, float):
+            return repr(x) if digits is None else f"{x:.{digits}g}"
+        if (
+            isinstance(x, str)
+            and x[:1] in ("=", "+", "-", "@", "\t", "\r")
+            and not NUMBERS.fullmatch(x)
+        ):
+            return f"'{x}"
+        return "" if x is None else x
+
     sink = io.StringIO()
     writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows([written(x, digits) for x in row] for row in rows)
+    writer.writerow([cell(x) for x in head])
+    writer.writerows([cell(x) for x in row] for row in rows)
     return sink.getvalue()
 
 
-def written(x: Any, digits: int | None) -> Any:
-    if isinstance(x, float):
-        return repr(x) if digits is None else f"{x:.{digits}g}"
-    return "" if x is None else x
-
-
-def as_markdown(rows: Sequence[Sequence[str]], words: int = 1) -> str:
-    """A table whose first row is its head; the first columns are words, the others numbers."""
+def to_markdown(rows: Sequence[Sequence[str]], words: int = 1) -> str:
+    """Write a table whose first row is its head; columns after the first `words` hold numbers."""
     rule = ["---:" if i >= words else "---" for i in range(len(rows[0]))]
     return "".join(f"| {' | '.join(line)} |\n" for line in [rows[0], rule, *rows[1:]])
 
 
-def as_text(rows: Sequence[Sequence[str]], words: int = 1) -> str:
-    """Columns under each other, words to the left and numbers to the right."""
+def to_text(rows: Sequence[Sequence[str]], words: int = 1) -> str:
+    """Align columns: the first `words` to the left, numbers to the right."""
     width = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
         "  ".join(
@@ -42,6 +55,6 @@ def as_text(rows: Sequence[Sequence[str]], words: int = 1) -> str:
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
-def plain(number: Any) -> str:
-    """A number of a setting, without the digits that nobody wrote."""
-    return f"{number:g}" if isinstance(number, float) else str(number)
+def format_setting(value: Any) -> str:
+    """Write a number of a setting without superfluous digits."""
+    return f"{value:g}" if isinstance(value, float) else str(value)

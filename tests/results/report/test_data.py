@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from upriver.cli import main
-from upriver.results.analysis import load_runs, samples_of, summary
 from upriver.results.report import collect, page
 from upriver.results.report import data as report_data
-from upriver.results.report.page import embedded, filled
+from upriver.results.report.page import embed_json, fill_template
+from upriver.results.runs import load_runs, to_samples
+from upriver.results.statistics import summarize
 
 
 @pytest.fixture(scope="module")
@@ -26,15 +27,15 @@ def test_commands_can_be_pasted(sweep, found):
     assert words[2] == str(sweep / "_specs" / found["specs"][0]["file"])
 
 
-def test_it_is_json_without_surprises(found):
+def test_the_numbers_are_plain_json(found):
     json.dumps(found, allow_nan=False)
     assert found["runs"] == 24
     assert [e["name"] for e in found["environments"]] == ["river-4", "river-10"]
     assert found["agents"][0]["name"] == "optimal"
 
 
-def test_the_table_is_that_of_the_analysis(sweep, found):
-    rows = {(r.env, r.agent): r for r in summary(samples_of(load_runs(sweep)))}
+def test_the_table_is_that_of_the_statistics(sweep, found):
+    rows = {(r.env, r.agent): r for r in summarize(to_samples(load_runs(sweep)))}
     assert len(found["table"]) == len(rows) == 8
     for row in found["table"]:
         other = rows[row["env"], row["agent"]]
@@ -47,7 +48,7 @@ def test_the_table_is_that_of_the_analysis(sweep, found):
 
 
 def test_curves_end_where_the_runs_end(sweep, found):
-    for sample in samples_of(load_runs(sweep)):
+    for sample in to_samples(load_runs(sweep)):
         curve = found["curves"][sample.env][sample.agent]
         k = sample.returns.shape[1]
         assert curve["x"][0] == 1 and curve["x"][-1] == k
@@ -78,10 +79,10 @@ def test_details_and_tuning_and_paper(found):
 
 def test_rounding_is_that_of_a_single_number(rng):
     x = np.concatenate([rng.normal(size=500) * 10.0 ** rng.uniform(-15, 5, 500), [0.0, 1e6, 3e-30]])
-    for many, one in zip(report_data.numbers(x), x, strict=True):
-        assert many == pytest.approx(report_data.number(one), rel=1e-9, abs=1e-18)
+    for many, one in zip(report_data.round_all(x), x, strict=True):
+        assert many == pytest.approx(report_data.round_number(one), rel=1e-9, abs=1e-18)
         assert len(repr(many)) <= 10
-    assert report_data.numbers(np.array([1.0, np.nan, np.inf])) == [1.0, None, None]
+    assert report_data.round_all(np.array([1.0, np.nan, np.inf])) == [1.0, None, None]
 
 
 def test_thinning_keeps_both_ends_and_the_beginning():
@@ -91,8 +92,8 @@ def test_thinning_keeps_both_ends_and_the_beginning():
     assert np.array_equal(report_data.positions(50, 300), np.arange(50))
 
 
-def test_two_settings_of_one_agent_are_told_apart(sweep, tmp_path):
-    from tests.results.report.conftest import SPEC
+def test_two_settings_of_one_agent_have_different_labels(sweep, tmp_path):
+    from tests.results.conftest import SPEC
     from upriver.experiments import execute
     from upriver.experiments.spec import parse
 
@@ -129,7 +130,7 @@ def test_failures_are_listed(sweep, tmp_path):
     ]
 
 
-def test_wrong_folders_are_told(tmp_path, capsys):
+def test_wrong_folders_are_errors(tmp_path, capsys):
     assert main(["report", str(tmp_path / "absent")]) == 2
     assert "absent is not a folder" in capsys.readouterr().err
     assert main(["plot", str(tmp_path)]) == 2
@@ -138,13 +139,13 @@ def test_wrong_folders_are_told(tmp_path, capsys):
 
 def test_text_cannot_leave_its_element():
     data = {"error": "</script><script>alert(1)</script><!-- \u2028"}
-    text = embedded(data)
+    text = embed_json(data)
     assert "<" not in text and "\u2028" not in text
     assert json.loads(text) == data
 
 
 def test_parts_are_not_searched_for_parts():
-    assert filled("a {{x}} b {{y}}", {"x": "{{y}}", "y": "2"}) == "a {{y}} b 2"
+    assert fill_template("a {{x}} b {{y}}", {"x": "{{y}}", "y": "2"}) == "a {{y}} b 2"
 
 
 def test_the_page_is_one_file(found):
@@ -156,7 +157,7 @@ def test_the_page_is_one_file(found):
 
 def test_a_thousand_runs_fit(monkeypatch, tmp_path):
     """1,000 runs of 2,000 episodes, made without playing them: the page stays under 15 MB."""
-    from upriver.results.analysis import Sample
+    from upriver.results.runs import Sample
 
     rng = np.random.default_rng(0)
     settings = {"numbers": {"radius": 0.1}, "support": "known", "features": None, "reward": None}
@@ -172,7 +173,7 @@ def test_a_thousand_runs_fit(monkeypatch, tmp_path):
         (s.env, s.agent, s.setting): json.dumps({"planned": [[0.125] * 4096]}) for s in samples
     }
     results = report_data.Results(samples, about, seconds, detail, [])
-    monkeypatch.setattr(report_data, "read", lambda _: results)
+    monkeypatch.setattr(report_data, "read_results", lambda _: results)
     data = collect(tmp_path)
     assert data["runs"] == 1000
     assert len(page(data).encode()) < 15e6

@@ -1,7 +1,11 @@
 """The report in a real browser: every control, at desktop and phone width."""
 
+import shutil
+
+import numpy as np
 import pytest
 
+import upriver as up
 from tests.browser import Browser, needs_browser
 from upriver.cli import main
 from upriver.experiments import execute
@@ -99,6 +103,10 @@ def test_everything_answers(browser, report, width, height):
     # inside a run, and the grid
     page.choose("#inside-agent", "greedy")
     assert page.run("document.getElementById('policy').data[0].z.length") == 10
+    states = page.run("document.getElementById('policy').data[0].y")
+    steps = page.run("document.getElementById('policy').data[0].x")
+    assert states == list(range(10)) and steps == list(range(12))  # as in Python
+    assert page.run("document.getElementById('triples').data[1].text[0]").startswith("state 0, ")
     page.choose("#against", "best")
     assert page.run("document.getElementById('values').data[0].z[9].length") == 12
     assert page.run("document.getElementById('visits').data[0].z.length") == 10
@@ -110,6 +118,63 @@ def test_everything_answers(browser, report, width, height):
     assert page.run("document.documentElement.dataset.theme") == "dark"
     assert page.errors == []
     assert page.network == []
+
+
+def test_named_states_and_infinite_horizons(browser, tmp_path):
+    """States have their names where they have any, and an infinite horizon counts steps."""
+    river = up.envs.riverswim(3, 4)
+    names = ["spring", "<b>bend</b>", "mouth"]
+    named = up.FiniteMDP.from_arrays(dense(river), river.reward, 4, states=names)
+    named.save(tmp_path / "named.npz")
+    spec = {
+        "name": "names",
+        "episodes": 30,
+        "seeds": {"count": 1},
+        "environments": [
+            {"path": str(tmp_path / "named.npz"), "label": "named"},
+            {"name": "riverswim-3", "discount": 1, "label": "stream"},
+        ],
+        "agents": [{"agent": "ucrl-mnl-se", "label": "mine"}],
+    }
+    assert execute(parse(spec), tmp_path / "out", jobs=1).complete
+    assert main(["report", str(tmp_path / "out")]) == 0
+    page = browser.open((tmp_path / "out" / "report.html").as_uri())
+    page.wait("document.querySelector('#policy .main-svg')")
+    states = page.run("document.getElementById('policy').data[0].y")
+    assert states == ["spring", "&lt;b>bend&lt;/b>", "mouth"]
+    page.choose("#env", "stream")
+    assert page.text("#learning-title") == "What a step earns"
+    assert page.run("document.getElementById('regret').layout.xaxis.title.text") == "step"
+    assert "per 1,000 steps" in page.run(
+        "document.getElementById('seconds').layout.xaxis.title.text"
+    )
+    assert page.errors == []
+
+
+def dense(mdp):
+    """Return the transition probabilities of a small MDP as an array (S, A, S)."""
+    task = mdp.true_task
+    prob = np.zeros((task.n_states, task.n_actions, task.n_states))
+    s, a, s2 = task.triples
+    prob[s, a, s2] = mdp.probability[0]
+    return prob
+
+
+def test_a_partial_folder_has_a_report(browser, sweep, tmp_path):
+    """While a sweep runs, agents and environments may be missing and seeds differ in number."""
+    folder = tmp_path / "partial"
+    shutil.copytree(sweep, folder)
+    for path in sorted(folder.glob("env=river-10/agent=ucrl-mnl/*.parquet")):
+        path.unlink()
+    min(folder.glob("env=river-4/agent=random/*.parquet")).unlink()
+    assert main(["report", str(folder)]) == 0 and main(["table", str(folder)]) == 0
+    page = browser.open((folder / "report.html").as_uri())
+    page.wait("document.querySelector('#regret .main-svg')")
+    assert page.text("#summary") == "20 runs of 4 agents on 2 environments"
+    assert "2 to 3 runs" in page.text("#regret-text")
+    page.choose("#env", "river-10")
+    assert [row[0] for row in cells(page, "totals")] == ["optimal", "greedy", "random"]
+    assert page.errors == []
 
 
 def test_names_for_a_screen_reader(browser, report):

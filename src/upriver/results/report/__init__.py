@@ -1,4 +1,4 @@
-"""A results folder as one HTML page: `collect` makes the numbers, `page` the page."""
+"""A results folder as one HTML page: `collect` computes the numbers, `page` writes the page."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ __all__ = ["collect", "page", "write_report"]
 
 
 def write_report(folder: str | Path, file: str | Path | None = None) -> Path:
-    """Collect the numbers of a folder and write its page; report.html in the folder if absent."""
+    """Write the page of a results folder; without `file`, as report.html inside the folder."""
     return write_file(file or Path(folder) / "report.html", page(collect(folder)))

@@ -1,4 +1,4 @@
-"""Runs to the numbers of the page: plain dicts and lists, rounded and thinned. Plays nothing."""
+"""Runs to the numbers of the page: plain dicts and lists, rounded and thinned."""
 
 from __future__ import annotations
 
@@ -12,80 +12,92 @@ from typing import Any
 import numpy as np
 
 from upriver.checks import Array
-from upriver.results.analysis import curve_of, summary, trailing_mean
-from upriver.results.plots import unit_of
-from upriver.results.report.tuning import tuning_curves
-from upriver.results.runs import Results, failures_of, read, store_of
-from upriver.results.samples import Sample, labels_of, natural, order_of, without_crowds
-from upriver.results.styles import styles
-from upriver.results.tables import plain
+from upriver.results.report.tuning import read_tuning
+from upriver.results.runs import (
+    Results,
+    Sample,
+    find_store,
+    keep_best_settings,
+    label_samples,
+    natural_key,
+    order_agents,
+    read_failures,
+    read_results,
+)
+from upriver.results.statistics import mean_and_band, summarize, trailing_mean
+from upriver.results.styles import assign_styles
+from upriver.results.tables import format_setting
 
 POINTS = 300
-"""Points of a curve, at most; fewer where there are very many curves."""
+"""The largest number of points of a curve; fewer where there are very many curves."""
 SEED_POINTS = 80
 SEED_LINES = 20
-"""Single runs shown of one agent on one environment, at most."""
+"""The largest number of single runs of one agent on one environment."""
 BUDGET = {"points": 60_000, "seed_points": 80_000, "detail": 3_000_000}
-"""What all curves, all single runs (points) and all details (characters) may take together."""
+"""Limits of all curves and all single runs (points), and of all details (characters)."""
 
 
 def collect(folder: str | Path) -> dict[str, Any]:
-    """Everything that the page shows of a results folder."""
+    """Collect everything that the page shows of a results folder, complete or not.
+
+    Raises
+    ------
+    ValueError
+        The folder is not a results folder, or it holds no readable run.
+    """
     from upriver import __version__
 
-    results = read(store_of(folder))
-    if not results.samples:
-        more = f"; {results.problems[0]}" if results.problems else ""
-        raise ValueError(f"{folder} holds no runs to report{more}")
-    kept, notes = without_crowds(results.samples)
+    results = read_results(folder)
+    kept, notes = keep_best_settings(results.samples)
     results = results._replace(samples=kept)
-    labels = labels_of(results.samples)
-    look = styles(order_of(results.samples, labels))
-    root = Path(folder)
+    labels = label_samples(kept)
+    order = order_agents(kept, labels)
+    root, store = Path(folder), find_store(folder)
+    specs = sorted((store / "_specs").glob("*.toml"))
+    commands = [
+        *(["upriver", "run", str(spec), "--out", str(store)] for spec in specs),
+        ["upriver", "table", str(folder)],
+        ["upriver", "report", str(folder)],
+    ]
     return {
         "title": root.resolve().name,
-        "folder": str(folder),
         "version": __version__,
-        "runs": int(sum(len(s.seeds) for s in results.samples)),
-        "platforms": sorted({said["platform"] for said in results.about.values()}),
-        "agents": [{"name": name, **style._asdict()} for name, style in look.items()],
-        "environments": environments_of(results.samples),
-        "curves": curves_of(results.samples, labels),
-        "table": rows_of(results, labels),
-        "paper": paper_rows(root / "table1.csv"),
-        "detail": details_of(results, labels),
-        "tuning": tuning_curves(root),
-        "specs": [
-            {"file": f.name, "text": f.read_text(encoding="utf-8")}
-            for f in sorted((store_of(folder) / "_specs").glob("*.toml"))
-        ],
-        "commands": commands_of(folder),
-        "failures": failures_of(store_of(folder)),
+        "runs": sum(len(s.seeds) for s in kept),
+        "platforms": sorted({about["platform"] for about in results.metadata.values()}),
+        "agents": [{"name": n, **style._asdict()} for n, style in assign_styles(order).items()],
+        "environments": list_environments(kept),
+        "curves": make_curves(kept, labels),
+        "table": make_rows(results, labels, order),
+        "paper": read_paper_table(root / "table1.csv"),
+        "detail": read_details(results, labels),
+        "tuning": read_tuning(root),
+        "specs": [{"file": f.name, "text": f.read_text(encoding="utf-8")} for f in specs],
+        "commands": [shlex.join(words) for words in commands],
+        "failures": read_failures(store),
         "problems": results.problems,
         "notes": notes,
     }
 
 
-def environments_of(samples: Sequence[Sample]) -> list[dict[str, Any]]:
-    """Name, V* and longest number of episodes, in the order of size."""
+def list_environments(samples: Sequence[Sample]) -> list[dict[str, Any]]:
+    """List name, V*, unit and largest number of episodes, ordered by size."""
     found: dict[str, dict[str, Any]] = {}
     for s in samples:
-        unit = unit_of([s.env])
-        entry = found.setdefault(s.env, {"name": s.env, "episodes": 0, "unit": unit})
+        entry = found.setdefault(s.env, {"name": s.env, "episodes": 0, "unit": s.unit})
         entry["episodes"] = max(entry["episodes"], s.returns.shape[1])
-        entry["optimal"] = number(s.optimal_values.mean())
-    return sorted(found.values(), key=lambda e: natural(e["name"]))
+        entry["optimal"] = round_number(s.optimal_values.mean())
+    return sorted(found.values(), key=lambda e: natural_key(e["name"]))
 
 
-def curves_of(samples: Sequence[Sample], labels: Sequence[str]) -> dict[str, Any]:
-    """{env: {label: the three curves with bands, and single runs}}."""
+def make_curves(samples: Sequence[Sample], labels: Sequence[str]) -> dict[str, Any]:
+    """Compute {env: {label: value, return and regret with bands, and single runs}}."""
     points = int(np.clip(BUDGET["points"] // len(samples), 40, POINTS))
-    shown = [min(len(s.seeds), SEED_LINES) for s in samples]
-    seed_points = int(np.clip(BUDGET["seed_points"] // sum(shown), 10, SEED_POINTS))
+    n_lines = [min(len(s.seeds), SEED_LINES) for s in samples]
+    seed_points = int(np.clip(BUDGET["seed_points"] // sum(n_lines), 10, SEED_POINTS))
     found: dict[str, Any] = {}
-    for sample, label, lines in zip(samples, labels, shown, strict=True):
+    for sample, label, lines in zip(samples, labels, n_lines, strict=True):
         k = sample.returns.shape[1]
-        window = smoothing_of(k)
+        window = choose_window(k)
         series = {
             "value": sample.values,
             "return": trailing_mean(sample.returns, window),
@@ -96,27 +108,23 @@ def curves_of(samples: Sequence[Sample], labels: Sequence[str]) -> dict[str, Any
             "runs": len(sample.seeds),
             "window": window,
             "x": (at + 1).tolist(),
-            "seeds": {"x": (at_seed + 1).tolist(), "names": sample.seeds[:lines].tolist()},
+            "seeds": {"x": (at_seed + 1).tolist()},
         }
         for name, array in series.items():
-            thin = sample._replace(values=array[:, at], optimal_values=sample.optimal_values[:, at])
-            curve = curve_of(thin, "value", cumulative=False)
-            entry[name] = {b: numbers(getattr(curve, b)) for b in ("mean", "low", "high")}
-            entry["seeds"][name] = [numbers(row) for row in array[:lines, at_seed]]
+            bands = mean_and_band(array[:, at])
+            entry[name] = dict(zip(("mean", "low", "high"), map(round_all, bands), strict=True))
+            entry["seeds"][name] = [round_all(row) for row in array[:lines, at_seed]]
         found.setdefault(sample.env, {})[label] = entry
     return found
 
 
-def smoothing_of(n_episodes: int) -> int:
-    """Over how many episodes returns are averaged: a twentieth, in round numbers."""
-    for window in (500, 200, 100, 50, 20, 10, 5):
-        if window * 20 <= n_episodes:
-            return window
-    return 1
+def choose_window(n_episodes: int) -> int:
+    """Return the number of episodes over which returns are averaged: about a twentieth."""
+    return next((w for w in (500, 200, 100, 50, 20, 10, 5) if w * 20 <= n_episodes), 1)
 
 
 def positions(length: int, points: int) -> Array:
-    """At most `points` places, half of them evenly spread and half by ratio, both ends included."""
+    """Choose at most `points` positions, half evenly spaced and half by ratio, with both ends."""
     if length <= points:
         return np.arange(length)
     even = np.linspace(0, length - 1, points // 2)
@@ -124,91 +132,77 @@ def positions(length: int, points: int) -> Array:
     return np.unique(np.round(np.concatenate([even, ratio])).astype(int))
 
 
-def rows_of(results: Results, labels: Sequence[str]) -> list[dict[str, Any]]:
-    """The table: totals over all episodes, the share of the optimum, time, the agent's numbers."""
+def make_rows(
+    results: Results, labels: Sequence[str], order: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Compute the table: totals over all episodes, share of the optimum, time and settings."""
     rows = []
-    for sample, label, row in zip(results.samples, labels, summary(results.samples), strict=True):
-        spec = results.about[sample.setting]["run"]
+    for sample, label, row in zip(results.samples, labels, summarize(results.samples), strict=True):
         best = sample.optimal_values.sum(axis=1).mean()
         share = sample.values.sum(axis=1).mean() / best if best else float("nan")
         seconds = results.seconds[sample.env, sample.agent, sample.setting]
+        names = ("mean", "sd", "iqm", "low", "high")
         rows.append(
             {
                 "env": sample.env,
                 "agent": label,
                 "runs": row.runs,
                 "episodes": row.episodes,
-                **{k: number(getattr(row, k), 6) for k in ("mean", "sd", "iqm", "low", "high")},
-                "share": number(share, 5),
-                "lost": number(row.episodes_lost),
-                "seconds": number(1000 * seconds / row.episodes, 3),
-                "settings": settings_of(spec),
+                **{name: round_number(getattr(row, name), 6) for name in names},
+                "share": round_number(share, 5),
+                "lost": round_number(row.episodes_lost),
+                "seconds": round_number(1000 * seconds, 3),
+                "settings": describe_settings(results.metadata[sample.setting]["run"]),
             }
         )
-    order = {name: i for i, name in enumerate(order_of(results.samples, labels))}
-    return sorted(rows, key=lambda r: (natural(r["env"]), order[r["agent"]]))
+    return sorted(rows, key=lambda r: (natural_key(r["env"]), order.index(r["agent"])))
 
 
-def settings_of(spec: dict[str, Any]) -> str:
-    """The agent's numbers on one line."""
-    given = {k: spec.get(k) for k in ("support", "features", "reward")}
+def describe_settings(run: dict[str, Any]) -> str:
+    """Write the settings of an agent on one line."""
+    given = {key: run.get(key) for key in ("support", "features", "reward")}
     shown = [f"{k} {v}" for k, v in given.items() if v and (k, v) != ("reward", "known")]
-    for key, value in spec["numbers"].items():
+    for key, value in run["numbers"].items():
         if isinstance(value, dict):
             ((rule, constants),) = value.items()
-            inside = ", ".join(f"{k} {plain(v)}" for k, v in constants.items())
+            inside = ", ".join(f"{k} {format_setting(v)}" for k, v in constants.items())
             value = f"{rule}({inside})"
-        shown.append(f"{key} {plain(value)}")
+        shown.append(f"{key} {format_setting(value)}")
     return " · ".join(shown)
 
 
-def details_of(results: Results, labels: Sequence[str]) -> dict[str, Any]:
-    """{env: {label: detail}}, as many as fit."""
+def read_details(results: Results, labels: Sequence[str]) -> dict[str, Any]:
+    """Read {env: {label: detail}}, as many as the budget holds."""
     found: dict[str, Any] = {}
     left = BUDGET["detail"]
     for sample, label in zip(results.samples, labels, strict=True):
-        text = results.detail.get((sample.env, sample.agent, sample.setting))
+        text = results.details.get((sample.env, sample.agent, sample.setting))
         if text is not None and len(text) <= left:
             left -= len(text)
             found.setdefault(sample.env, {})[label] = json.loads(text)
     return found
 
 
-def paper_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a table1.csv beside the runs: ours and the printed values."""
+def read_paper_table(path: Path) -> list[dict[str, Any]]:
+    """Read the rows of a table1.csv beside the runs: our numbers and the printed ones."""
     if not path.exists():
         return []
     texts = ("method", "hyperparameters")
     with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    try:
-        return [
-            {k: v if k in texts else float(v) if v else None for k, v in row.items() if k}
-            for row in rows
-        ]
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path} is not a table of numbers: {error}") from error
+        try:
+            return [
+                {k: v if k in texts else float(v) if v else None for k, v in row.items() if k}
+                for row in csv.DictReader(file)
+            ]
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path} is not a table of numbers: {error}") from error
 
 
-def commands_of(folder: str | Path) -> list[str]:
-    """What makes the runs, the table and this page again."""
-    store, here = store_of(folder), str(folder)
-    specs = sorted(str(f) for f in (store / "_specs").glob("*.toml"))
-    runs = [["upriver", "run", spec, "--out", str(store)] for spec in specs]
-    return [shlex.join(c) for c in [*runs, ["upriver", "table", here], ["upriver", "report", here]]]
+def round_number(x: Any, digits: int = 4) -> float | None:
+    """Round to significant digits; JSON has no infinite numbers, they become None."""
+    return float(f"{x:.{digits}g}") if np.isfinite(x) else None
 
 
-def number(x: Any, digits: int = 4) -> float | None:
-    """A number to so many significant digits; None, which JSON has, for those it has not."""
-    return float(f"{float(x):.{digits}g}") if np.isfinite(x) else None
-
-
-def numbers(x: Array, digits: int = 4) -> list[float | None]:
-    """`number` of each entry; powers of ten stay whole, so that few digits are few characters."""
-    finite = np.isfinite(x) & (x != 0)
-    places = digits - 1 - np.floor(np.log10(np.abs(x, where=finite, out=np.ones_like(x))))
-    up, down = 10.0 ** np.clip(places, 0, 22), 10.0 ** np.clip(-places, 0, 22)
-    rounded = np.where(places > 22, 0.0, np.round(x * up / down) * down / up).tolist()
-    if np.isfinite(x).all():
-        return rounded
-    return [v if np.isfinite(v) else None for v in rounded]
+def round_all(x: Array) -> list[float | None]:
+    """Round every entry of an array."""
+    return [float(f"{v:.4g}") if np.isfinite(v) else None for v in x.tolist()]

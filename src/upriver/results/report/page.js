@@ -1,240 +1,159 @@
 "use strict";
 // Controls and tables; figures come from charts.js.
 
-// objects without a prototype: an agent may be called constructor
+// objects without a prototype, because an agent may be called constructor
 const bare = (x) => Object.assign(Object.create(null), x);
 const DATA = JSON.parse(document.getElementById("data").textContent, (_, v) => (v && typeof v === "object" && !Array.isArray(v) ? bare(v) : v));
 const AGENTS = bare(Object.fromEntries(DATA.agents.map((a) => [a.name, a])));
-const state = { env: DATA.environments[0].name, hidden: new Set(), log: false, seeds: false };
+const hidden = new Set();
 const $ = (id) => document.getElementById(id);
+const environment = () => DATA.environments.find((e) => e.name === $("env").value) || DATA.environments[0];
+const present = () => DATA.agents.filter((a) => a.name in DATA.curves[environment().name]);
+const fixed = (x, digits) => (x === null ? "–" : x.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+const setTheme = (dark) => (document.documentElement.dataset.theme = dark ? "dark" : "light");
+const rowsHere = () => DATA.table.filter((r) => r.env === environment().name);
 
 function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (key === "class") made.className = value;
-    else if (value !== undefined && value !== false) made.setAttribute(key, value);
-  }
-  made.append(...children.filter((c) => c !== null && c !== undefined));
+  for (const [key, value] of Object.entries(attributes)) if (value !== undefined) made.setAttribute(key, value);
+  made.append(...children);
   return made;
 }
 
-function options(select, names, chosen) {
-  select.replaceChildren(...names.map((n) => {
-    const made = element("option", { value: n }, n);
-    made.selected = n === chosen;
-    return made;
-  }));
+// Fill a menu; the entry chosen before stays where it exists, else the wanted one is chosen.
+function fillMenu(id, names, wanted = names[0]) {
+  const chosen = names.includes($(id).value) ? $(id).value : wanted;
+  $(id).replaceChildren(...names.map((n) => element("option", { value: n }, n)));
+  $(id).value = chosen;
+  return chosen;
 }
 
 function swatch(agent) {
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("class", "swatch");
-  svg.setAttribute("viewBox", "0 0 26 10");
-  svg.setAttribute("aria-hidden", "true");
-  const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
-  const dash = agent.dash === "solid" ? "" : DASHES[agent.dash].replaceAll("px", "");
-  for (const [k, v] of Object.entries({ x1: 1, x2: 25, y1: 5, y2: 5, stroke: colourOf(agent), "stroke-width": 2.6, "stroke-dasharray": dash })) line.setAttribute(k, v);
-  svg.append(line);
-  return svg;
+  const dash = DASHES[agent.dash].replace("solid", "").replaceAll("px", ""), made = element("span");
+  const line = `<line x1="1" x2="25" y1="5" y2="5" stroke-width="2.6" stroke="${colourOf(agent)}" stroke-dasharray="${dash}"/>`;
+  made.innerHTML = `<svg class="swatch" viewBox="0 0 26 10" aria-hidden="true">${line}</svg>`;
+  return made.firstChild;
 }
 
 function plot(id, figure) {
   const box = $(id);
   if (figure.height) box.style.height = `${figure.height}px`;
-  if (plot.width) figure.layout.width = plot.width(box);
-  Plotly.react(box, figure.data, figure.layout, {
-    displayModeBar: false, responsive: !plot.width, doubleClick: "reset",
-  });
+  if (isDark.printing) figure.layout.width = box.closest(".pair") ? 330 : 680;
+  Plotly.react(box, figure.data, figure.layout, { displayModeBar: false, responsive: !isDark.printing, doubleClick: "reset" });
   $(`${id}-text`).textContent = figure.text;
 }
 
-function present() {
-  return DATA.agents.filter((a) => a.name in DATA.curves[state.env]);
-}
-
-function learners() {
-  return present().filter((a) => !["optimal", "random", "always"].includes(a.name.toLowerCase()));
-}
-
-function environment() {
-  return DATA.environments.find((e) => e.name === state.env);
+// A table of rows {cells, class}; a cell is a node or text, or [text, class], and the first is the row's heading.
+function fillTable(id, head, rows, words = 1) {
+  const titles = head.map((n, i) => element("th", { scope: "col", class: i < words ? "words" : undefined }, n));
+  const body = rows.map((row) => element("tr", { class: row.class }, ...row.cells.map((cell, i) => {
+    if (i === 0) return element("th", { scope: "row" }, ...[cell].flat());
+    const [text, kind] = Array.isArray(cell) ? cell : [cell, i < words ? "words" : undefined];
+    return element("td", { class: kind }, text);
+  })));
+  $(id).replaceChildren(element("thead", {}, element("tr", {}, ...titles)), element("tbody", {}, ...body));
 }
 
 function drawCurves() {
-  const curves = DATA.curves[state.env];
-  const agents = present().filter((a) => !state.hidden.has(a.name));
-  const { optimal, unit } = environment();
-  const shared = { log: state.log, seeds: state.seeds, unit };
+  const { name, optimal, unit } = environment(), curves = DATA.curves[name];
+  const agents = present().filter((a) => !hidden.has(a.name));
+  const shared = { log: $("log").checked, seeds: $("seeds").checked, unit };
   $("learning-title").textContent = unit === "step" ? "What a step earns" : "What an episode earns";
   plot("learning", curvesChart(curves, agents, $("measure").value, { ...shared, optimal }));
   const regret = curvesChart(curves, agents, "regret", shared);
-  if (state.log && agents.some((a) => !(curves[a.name].regret.mean.at(-1) > 0))) regret.text += " An agent without regret has no line on a log scale.";
+  if (shared.log && agents.some((a) => !(curves[a.name].regret.mean.at(-1) > 0))) regret.text += " An agent without regret has no line on a log scale.";
   plot("regret", regret);
-}
-
-function drawTime() {
-  const rows = DATA.table.filter((r) => r.env === state.env);
-  plot("seconds", secondsChart(rows, learners().filter((a) => !state.hidden.has(a.name)), environment().unit));
+  plot("seconds", secondsChart(rowsHere(), agents.filter((a) => !["optimal", "random", "always"].includes(a.name.toLowerCase())), unit));
 }
 
 function drawInside() {
-  const kept = DATA.detail[state.env] || {};
+  const kept = DATA.detail[environment().name] || {};
   const names = present().map((a) => a.name).filter((n) => n in kept);
-  const any = Object.keys(DATA.detail).length > 0;
-  $("inside").hidden = !any;
-  $("inside-charts").hidden = !names.length;
-  if (!any) return;
-  const select = $("inside-agent");
-  const wanted = names.includes(select.value) ? select.value : names.find((n) => n.toLowerCase() === "ucrl-mnl") || names.find((n) => n.toLowerCase() !== "optimal") || names[0];
-  options(select, names, wanted);
+  [$("inside").hidden, $("inside-charts").hidden] = [!Object.keys(DATA.detail).length, !names.length];
   $("inside-note").textContent = names.length
     ? "The first run that kept its last plan; every tenth seed does, on problems that are small enough to draw."
     : "No run on this environment kept its last plan: only seeds that are multiples of ten do, and only on problems small enough to draw.";
+  const like = (test) => names.find((n) => test(n.toLowerCase()));
+  const agent = fillMenu("inside-agent", names, like((n) => n === "ucrl-mnl") || like((n) => n !== "optimal") || names[0]);
   if (!names.length) return;
-  const detail = kept[wanted];
+  const detail = kept[agent];
   plot("policy", policyChart(detail));
   plot("values", valuesChart(detail, $("against").value));
   plot("visits", visitsChart(detail));
   $("triples").closest("figure").hidden = !detail.triples;
-  if (detail.triples) plot("triples", triplesChart(detail, colourOf(AGENTS[wanted])));
+  if (detail.triples) plot("triples", triplesChart(detail, colourOf(AGENTS[agent])));
 }
 
 function drawTuning() {
   const places = Object.keys(DATA.tuning);
-  $("tuning").hidden = !places.length;
-  if (!places.length) return;
-  const env = places.includes($("tuning-env").value) ? $("tuning-env").value : places.includes(state.env) ? state.env : places[0];
-  options($("tuning-env"), places, env);
-  const names = Object.keys(DATA.tuning[env]);
-  const agent = names.includes($("tuning-agent").value) ? $("tuning-agent").value : names[0];
-  options($("tuning-agent"), names, agent);
-  const look = AGENTS[agent] || { name: agent, light: "#0072b2", dark: "#56a8e0", dash: "solid" };
-  plot("grid", tuningChart(DATA.tuning[env][agent], look));
-}
-
-function cell(text, kind) {
-  return element("td", { class: kind }, text);
-}
-
-function head(names, words = 1) {
-  return element("thead", {}, element("tr", {}, ...names.map((n, i) => element("th", { scope: "col", class: i < words ? "words" : undefined }, n))));
-}
-
-function fixed(x, digits) {
-  return x === null ? "–" : x.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  if (($("tuning").hidden = !places.length)) return;
+  const grids = DATA.tuning[fillMenu("tuning-env", places, places.find((p) => p === environment().name))];
+  const agent = fillMenu("tuning-agent", Object.keys(grids));
+  plot("grid", tuningChart(grids[agent], AGENTS[agent] || { name: agent, light: "#0072b2", dark: "#56a8e0", dash: "solid" }));
 }
 
 function drawTable() {
-  const table = $("totals");
-  const rows = DATA.table.filter((r) => r.env === state.env);
-  const unit = environment().unit;
+  const { name, unit } = environment(), rows = rowsHere();
   const learners = rows.filter((r) => r.agent.toLowerCase() !== "optimal");
   const most = Math.max(...learners.map((r) => r.mean));
-  const among = (r) => learners.length > 1 && learners.includes(r) && r.high >= most;
   const digits = Math.max(...rows.map((r) => Math.abs(r.mean))) >= 1000 ? 1 : 2;
-  table.replaceChildren(
-    element("caption", {}, `Total return on ${state.env}`),
-    head(["agent", "runs", `${unit}s`, "mean ± sd", "95% interval", "IQM", "of optimum", `${unit}s lost`]),
-    element("tbody", {}, ...rows.map((r) => element("tr", { class: among(r) ? "best" : undefined },
-      element("th", { scope: "row" }, swatch(AGENTS[r.agent]), r.agent),
-      cell(r.runs), cell(r.episodes.toLocaleString("en")), cell(`${fixed(r.mean, digits)} ± ${fixed(r.sd, digits)}`),
-      cell(`${fixed(r.low, digits)} to ${fixed(r.high, digits)}`), cell(fixed(r.iqm, digits)),
-      cell(r.share === null ? "–" : `${fixed(100 * r.share, 1)}%`), cell(fixed(r.lost, 1))))));
-}
-
-function drawPaper() {
-  $("paper").hidden = !DATA.paper.length;
-  const rows = DATA.paper.map((r) => {
-    const ratio = r.paper_mean ? r.mean / r.paper_mean : null;
-    return element("tr", {}, element("th", { scope: "row" }, r.method), cell(`${r.n_states}, ${r.horizon}`), cell(r.episodes), cell(r.runs),
-      cell(`${fixed(r.mean, 2)} ± ${fixed(r.sd, 2)}`), cell(`${fixed(r.ci_low, 2)} to ${fixed(r.ci_high, 2)}`),
-      r.paper_mean === null ? cell("not printed", "none") : cell(`${fixed(r.paper_mean, 2)} ± ${fixed(r.paper_sd, 2)}`),
-      cell(ratio === null ? "–" : ratio.toFixed(2)));
-  });
-  $("printed").replaceChildren(head(["method", "S, H", "episodes", "runs", "ours", "95% interval", "printed", "ratio"]), element("tbody", {}, ...rows));
+  fillTable("totals", ["agent", "runs", `${unit}s`, "mean ± sd", "95% interval", "IQM", "of optimum", `${unit}s lost`], rows.map((r) => ({
+    class: learners.length > 1 && learners.includes(r) && r.high >= most ? "best" : undefined,
+    cells: [[swatch(AGENTS[r.agent]), r.agent], r.runs, r.episodes.toLocaleString("en"), `${fixed(r.mean, digits)} ± ${fixed(r.sd, digits)}`,
+      `${fixed(r.low, digits)} to ${fixed(r.high, digits)}`, fixed(r.iqm, digits), r.share === null ? "–" : `${fixed(100 * r.share, 1)}%`, fixed(r.lost, 1)],
+  })));
+  $("totals").prepend(element("caption", {}, `Total return on ${name}`));
 }
 
 function drawChips() {
-  const chips = present().map((agent) => {
-    const made = element("button", { type: "button", class: "chip", "aria-pressed": String(!state.hidden.has(agent.name)), "data-agent": agent.name }, swatch(agent), agent.name);
-    made.addEventListener("click", () => {
-      if (!state.hidden.delete(agent.name)) state.hidden.add(agent.name);
-      made.setAttribute("aria-pressed", String(!state.hidden.has(agent.name)));
-      drawCurves();
-      drawTime();
-    });
-    return made;
-  });
-  const all = (label, hide) => {
-    const made = element("button", { type: "button", class: "chip plain" }, label);
-    made.addEventListener("click", () => {
-      state.hidden = new Set(hide ? DATA.agents.map((a) => a.name) : []);
-      drawChips();
-      drawCurves();
-      drawTime();
-    });
+  const button = (attributes, children, change) => {
+    const made = element("button", { type: "button", class: "chip", ...attributes }, ...children);
+    made.addEventListener("click", () => { change(); drawChips(); drawCurves(); });
     return made;
   };
-  $("agents").replaceChildren(...chips, element("span", { class: "together" }, all("all", false), all("none", true)));
+  const chips = present().map(({ name }) => button({ "aria-pressed": String(!hidden.has(name)), "data-agent": name },
+    [swatch(AGENTS[name]), name], () => hidden.delete(name) || hidden.add(name)));
+  const plain = { class: "chip plain" }, none = () => DATA.agents.forEach((a) => hidden.add(a.name));
+  $("agents").replaceChildren(...chips, element("span", { class: "together" }, button(plain, ["all"], () => hidden.clear()), button(plain, ["none"], none)));
 }
 
-function drawAll() {
-  drawChips();
-  drawCurves();
-  drawTable();
-  drawInside();
-  drawTuning();
-  drawTime();
+const drawAll = () => [drawChips, drawCurves, drawTable, drawInside, drawTuning].forEach((draw) => draw());
+
+function notice(text, lines) {
+  const items = lines.slice(0, 20).map((l) => element("li", {}, l));
+  if (items.length) $("notices").append(element("div", { class: "notice", role: "status" }, text, element("ul", {}, ...items)));
 }
 
-function once() {
-  const seeds = DATA.environments.length === 1 ? "1 environment" : `${DATA.environments.length} environments`;
-  $("summary").textContent = `${DATA.runs.toLocaleString("en")} runs of ${DATA.agents.length} agents on ${seeds}`;
-  options($("env"), DATA.environments.map((e) => e.name), state.env);
-  drawPaper();
-  if (DATA.failures.length) notice(`${DATA.failures.length} runs failed and are not shown.`, DATA.failures.map((f) => `${f.env}, ${f.agent}, seed ${f.seed}: ${f.error}`));
-  for (const note of DATA.notes) $("notices").append(element("p", { class: "note" }, note));
-  if (DATA.problems.length) notice(`${DATA.problems.length} files could not be read and were left out.`, DATA.problems);
+function drawOnce() {
+  const places = DATA.environments.length;
+  $("summary").textContent = `${DATA.runs.toLocaleString("en")} runs of ${DATA.agents.length} agents on ${places} environment${places === 1 ? "" : "s"}`;
+  fillMenu("env", DATA.environments.map((e) => e.name));
+  $("env").closest(".field").hidden = places < 2;
+  $("paper").hidden = !DATA.paper.length;
+  fillTable("printed", ["method", "S, H", "episodes", "runs", "ours", "95% interval", "printed", "ratio"], DATA.paper.map((r) => ({
+    cells: [r.method, `${r.n_states}, ${r.horizon}`, r.episodes, r.runs, `${fixed(r.mean, 2)} ± ${fixed(r.sd, 2)}`,
+      `${fixed(r.ci_low, 2)} to ${fixed(r.ci_high, 2)}`, r.paper_mean === null ? ["not printed", "none"] : `${fixed(r.paper_mean, 2)} ± ${fixed(r.paper_sd, 2)}`,
+      r.paper_mean ? (r.mean / r.paper_mean).toFixed(2) : "–"],
+  })));
+  notice(`${DATA.failures.length} runs failed and are not shown.`, DATA.failures.map((f) => `${f.env}, ${f.agent}, seed ${f.seed}: ${f.error}`));
+  $("notices").append(...DATA.notes.map((note) => element("p", { class: "note" }, note)));
+  notice(`${DATA.problems.length} files could not be read and were left out.`, DATA.problems);
   $("commands").append(element("pre", {}, DATA.commands.join("\n")));
   $("specs").append(...DATA.specs.map((s) => element("details", {}, element("summary", {}, s.file), element("pre", {}, s.text))));
-  $("settings").append(head(["environment", "agent", "numbers"], 3), element("tbody", {}, ...DATA.table.map((r) => element("tr", {}, element("th", { scope: "row" }, r.env), cell(r.agent, "words"), cell(r.settings, "words")))));
+  fillTable("settings", ["environment", "agent", "numbers"], DATA.table.map((r) => ({ cells: [r.env, r.agent, r.settings] })), 3);
   $("foot").textContent = `Upriver ${DATA.version} · runs made on ${DATA.platforms.join("; ")}`;
 }
 
-function notice(text, lines) {
-  const more = lines.slice(0, 20).map((l) => element("li", {}, l));
-  $("notices").append(element("div", { class: "notice", role: "status" }, text, element("ul", {}, ...more)));
-}
+const changes = { env: drawAll, log: drawCurves, seeds: drawCurves, measure: drawCurves, against: drawInside, "inside-agent": drawInside, "tuning-env": drawTuning, "tuning-agent": drawTuning };
+$("env").addEventListener("change", () => { if (environment().name in DATA.tuning) $("tuning-env").value = environment().name; });
+for (const [id, draw] of Object.entries(changes)) $(id).addEventListener("change", draw);
+const preferred = matchMedia("(prefers-color-scheme: dark)");
+setTheme(preferred.matches);
+preferred.addEventListener("change", (e) => { setTheme(e.matches); drawAll(); });
+$("theme").addEventListener("click", () => { setTheme(!isDark()); drawAll(); });
+for (const [event, printing] of [["beforeprint", true], ["afterprint", false]]) addEventListener(event, () => { isDark.printing = printing; drawAll(); });
 
-function setTheme(theme) {
-  document.documentElement.dataset.theme = theme;
-}
-
-const preferred = window.matchMedia("(prefers-color-scheme: dark)");
-setTheme(preferred.matches ? "dark" : "light");
-preferred.addEventListener("change", (e) => { setTheme(e.matches ? "dark" : "light"); drawAll(); });
-$("theme").addEventListener("click", () => { setTheme(isDark() ? "light" : "dark"); drawAll(); });
-$("env").addEventListener("change", (e) => { state.env = e.target.value; $("tuning-env").value = state.env; drawAll(); });
-$("log").addEventListener("change", (e) => { state.log = e.target.checked; drawCurves(); });
-$("seeds").addEventListener("change", (e) => { state.seeds = e.target.checked; drawCurves(); });
-$("measure").addEventListener("change", drawCurves);
-$("against").addEventListener("change", drawInside);
-$("inside-agent").addEventListener("change", drawInside);
-for (const id of ["tuning-env", "tuning-agent"]) $(id).addEventListener("change", drawTuning);
-window.addEventListener("beforeprint", () => {
-  isDark.printing = true;
-  plot.width = (box) => (box.closest(".pair") ? 330 : 680);
-  drawAll();
-});
-window.addEventListener("afterprint", () => {
-  isDark.printing = false;
-  plot.width = null;
-  drawAll();
-});
-
-once();
-drawAll();
-$("env").closest(".field").hidden = DATA.environments.length < 2;
-document.querySelector("nav").append(...[...document.querySelectorAll("main > section:not([hidden])")].map((s) => element("a", { href: `#${s.id}` }, s.querySelector("h2").textContent)));
-// plotly measures text in a drawing outside the page, which nobody should be told about
+[drawOnce, drawAll].forEach((draw) => draw());
+for (const s of document.querySelectorAll("main > section:not([hidden])")) document.querySelector("nav").append(element("a", { href: `#${s.id}` }, s.querySelector("h2").textContent));
+// plotly measures text in a drawing outside the page, which screen readers should ignore
 $("js-plotly-tester")?.setAttribute("aria-hidden", "true");

@@ -1,4 +1,4 @@
-"""Numbers to one HTML file that needs nothing else: no network, no server."""
+"""Numbers to one HTML file that needs no network and no server."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from typing import Any
 
 
 def page(data: Mapping[str, Any]) -> str:
-    """The report of what `collect` found: template, style, scripts, plotly.js and the numbers."""
+    """Return the report of what `collect` returned, with style, scripts and plotly.js inside."""
     from plotly.offline import get_plotlyjs
 
-    return filled(
-        read("template.html"),
-        {
-            "title": html.escape(str(data["title"])),
-            "style": read("style.css"),
-            "plotly": get_plotlyjs(),
-            "charts": read("charts.js"),
-            "page": read("page.js"),
-            "data": embedded(data),
-        },
-    )
+    parts = {
+        "title": html.escape(str(data["title"])),
+        "style": read_asset("style.css"),
+        "plotly": get_plotlyjs(),
+        "charts": read_asset("charts.js"),
+        "page": read_asset("page.js"),
+        "data": embed_json(data),
+    }
+    return fill_template(read_asset("template.html"), parts)
 
 
-def read(name: str) -> str:
+def read_asset(name: str) -> str:
+    """Read a file of this folder."""
     return (resources.files("upriver.results.report") / name).read_text(encoding="utf-8")
 
 
-def filled(template: str, parts: Mapping[str, str]) -> str:
-    """The template with each {{name}} replaced, in one pass: a part is never searched itself."""
+def fill_template(template: str, parts: Mapping[str, str]) -> str:
+    """Replace each {{name}} of a template in one pass; the parts are not searched themselves."""
     pieces = template.split("{{")
     text = [pieces[0]]
     for piece in pieces[1:]:
@@ -40,7 +39,7 @@ def filled(template: str, parts: Mapping[str, str]) -> str:
     return "".join(text)
 
 
-def embedded(data: Mapping[str, Any]) -> str:
-    """JSON that may stand inside a script element, whatever the names in it are."""
+def embed_json(data: Mapping[str, Any]) -> str:
+    """Write JSON that may stand inside a script element, whatever names it holds."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -1,4 +1,4 @@
-"""The grids that `upriver tune` tried, as curves: its grid.csv to plain dicts and lists."""
+"""The grids that `upriver tune` tried: its grid.csv to the curves of the page."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ import json
 from pathlib import Path
 from typing import Any
 
-from upriver.results.tables import plain
+from upriver.results.tables import format_setting
 
 
-def tuning_curves(root: Path) -> dict[str, Any]:
-    """{env: {agent: {axis, runs, lines, chosen}}} of the grid.csv of a folder; {} without one.
+def read_tuning(root: Path) -> dict[str, Any]:
+    """Read {env: {agent: curves}} from the grid.csv of a folder; {} without one.
 
-    The axis is the number with the most values; every combination of the others is a line.
+    The file lies in the folder, in its `tuning`, or above the `runs` of a tuning.
     """
-    path = next((p for p in places(root) if p.exists()), None)
+    above = [root.resolve().parent / "grid.csv"] if root.resolve().name == "runs" else []
+    candidates = [root / "grid.csv", root / "tuning" / "grid.csv", *above]
+    path = next((p for p in candidates if p.exists()), None)
     if path is None:
         return {}
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    groups: dict[str, dict[str, list[dict[str, Any]]]] = {}
     with path.open(encoding="utf-8", newline="") as file:
         try:
             for row in csv.DictReader(file):
@@ -30,30 +32,26 @@ def tuning_curves(root: Path) -> dict[str, Any]:
                     "high": float(row["ci_high"]),
                     "chosen": row["chosen"] == "1",
                 }
-                groups.setdefault((row["env"], row["agent"]), []).append(point)
+                groups.setdefault(row["env"], {}).setdefault(row["agent"], []).append(point)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is not a grid that upriver tune wrote: {error!r}") from error
-    found: dict[str, Any] = {}
-    for (env, agent), points in groups.items():
-        found.setdefault(env, {})[agent] = curve_of(points)
-    return found
+    return {
+        env: {agent: arrange_grid(points) for agent, points in agents.items()}
+        for env, agents in groups.items()
+    }
 
 
-def places(root: Path) -> list[Path]:
-    """Where a grid may lie: in the folder, in its tuning, or above the runs of a tuning."""
-    above = [root.resolve().parent / "grid.csv"] if root.resolve().name == "runs" else []
-    return [root / "grid.csv", root / "tuning" / "grid.csv", *above]
+def arrange_grid(points: list[dict[str, Any]]) -> dict[str, Any]:
+    """Arrange grid points as lines: the axis is the parameter with the most values.
 
-
-def curve_of(points: list[dict[str, Any]]) -> dict[str, Any]:
-    """One line for each combination of the numbers that are not on the axis."""
+    Every combination of the other parameters is a line.
+    """
     names = list(points[0]["numbers"])
     axis = max(names, key=lambda n: len({json.dumps(p["numbers"][n]) for p in points}), default="")
     lines: dict[str, list[dict[str, Any]]] = {}
     for point in points:
-        others = [f"{n} {plain(point['numbers'][n])}" for n in names if n != axis]
+        others = [f"{n} {format_setting(point['numbers'][n])}" for n in names if n != axis]
         lines.setdefault(", ".join(others), []).append(point)
-    keys = ("mean", "low", "high")
     return {
         "axis": axis,
         "runs": points[0]["runs"],
@@ -61,7 +59,7 @@ def curve_of(points: list[dict[str, Any]]) -> dict[str, Any]:
             {
                 "name": name,
                 "x": [p["numbers"].get(axis) for p in line],
-                **{k: [float(f"{p[k]:.5g}") for p in line] for k in keys},
+                **{k: [float(f"{p[k]:.5g}") for p in line] for k in ("mean", "low", "high")},
                 "chosen": [i for i, p in enumerate(line) if p["chosen"]],
             }
             for name, line in lines.items()

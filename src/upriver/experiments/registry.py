@@ -1,0 +1,261 @@
+"""The names that an experiment file may use, and the objects that they stand for.
+
+A name belongs to one of the tables of this package, or to an entry point of an installed package,
+or has the form `file:name`: an object that is defined in a Python file which the caller imported
+with `import_code` (on the command line: `--import FILE`). Nothing else is ever imported, so that an
+experiment file or a results folder of a stranger runs no code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from difflib import get_close_matches
+from functools import cache, partial
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from upriver.agents.table import AGENTS
+from upriver.agents.ucrl2 import original_l1
+from upriver.envs import ENVIRONMENTS
+from upriver.features import FEATURES, OWN, Features, own_map
+from upriver.mdp import FiniteMDP, Task
+from upriver.mnl import online, radii
+from upriver.planning.optimism import OPTIMISMS
+
+FUNCTIONS: dict[str, Mapping[str, Any]] = {"optimism": OPTIMISMS}
+"""Agent fields whose value is a function, given by its name: optimism = "gradient"."""
+
+RULES: dict[str, Mapping[str, Any]] = {
+    "radius": {
+        "scaled": radii.scaled_radius,
+        "constant": radii.constant_radius,
+        "lemma1": radii.lemma1_radius,
+        "corrected": radii.corrected_radius,
+        "standard-errors": radii.standard_errors,
+        "newton": online.newton_radius,
+        "mirror": online.mirror_radius,
+        "additive": online.additive_radius,
+        "original": original_l1,
+    },
+    "regularization": {"theory": radii.theory_regularization},
+}
+"""Agent fields whose value may be a rule with constants: radius = {constant = {beta = 0.1}}."""
+
+ENTRY_POINTS = {
+    "agent": "upriver.agents",
+    "environment": "upriver.environments",
+    "features": "upriver.features",
+}
+"""Kind of object -> the group of entry points under which installed packages offer theirs."""
+
+BUILT_BY_EXPERIMENT = ("task", "features", "mdp", "phi", "psi")
+"""Agent fields that are not settings: the experiment builds them, or they keep their default."""
+
+
+class ImportedFile(NamedTuple):
+    """A Python file that the caller imported; workers execute the same text."""
+
+    path: str
+    text: str
+
+
+IMPORTED: dict[str, ImportedFile] = {}
+"""File name without .py -> the file, for every file that `import_code` executed."""
+
+ON_IMPORT: list[Callable[[], None]] = []
+"""Called when a file was imported, which may replace what was built from an earlier version."""
+
+
+def import_code(path: str | Path, text: str | None = None) -> ModuleType:
+    """Execute a Python file, so that experiments may name what it defines as `file:name`.
+
+    Parameters
+    ----------
+    path
+        The file. `agents.py` makes its class `Curious` available as `agents:Curious`.
+    text
+        The contents, where the file itself is on another machine.
+
+    Returns
+    -------
+    The module, which is kept apart from other modules of the same name.
+    """
+    path = Path(path).absolute()
+    if path.suffix != ".py":
+        raise ValueError(f"cannot import {str(path)!r}; it must be a Python file (.py)")
+    if text is None:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ValueError(f"cannot import {str(path)!r}: {reason}") from error
+    known = IMPORTED.get(path.stem)
+    if known == (str(path), text):
+        return sys.modules[module_name(path.stem)]
+    if known is not None and known.path != str(path):
+        raise ValueError(
+            f"cannot import {str(path)!r}: {known.path!r} was imported under the same name"
+        )
+    if str(path.parent) not in sys.path:  # last, so that a file hides no installed module
+        sys.path.append(str(path.parent))
+    module = ModuleType(module_name(path.stem))
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses look their module up
+    try:
+        exec(compile(text, str(path), "exec"), module.__dict__)
+    except (Exception, SystemExit) as error:
+        del sys.modules[module.__name__]
+        raise ValueError(f"cannot import {str(path)!r}: {type(error).__name__}: {error}") from error
+    IMPORTED[path.stem] = ImportedFile(str(path), text)
+    for forget in ON_IMPORT:
+        forget()
+    return module
+
+
+def module_name(stem: str) -> str:
+    return f"imported_file_{stem}"
+
+
+@cache
+def find_entry_points(kind: str) -> dict[str, EntryPoint]:
+    """Return what installed packages offer, by the name that an experiment file gives it."""
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS[kind])}
+
+
+def unknown(kind: str, name: str, allowed: Iterable[str]) -> ValueError:
+    """Return the error about a name that is not allowed, with the nearest one that is."""
+    known = sorted(allowed)
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return ValueError(f"{kind} {name!r} is unknown{hint} (allowed: {', '.join(known) or 'none'})")
+
+
+def find(kind: str, name: str, own: Mapping[str, Any]) -> Any:
+    """Return the object of a name: of the package, of an imported file or of an entry point."""
+    if name in own:
+        return own[name]
+    stem, colon, attribute = name.partition(":")
+    if not colon:
+        offered = find_entry_points(kind)
+        if name not in offered:
+            raise unknown(kind, name, [*own, *offered])
+        return offered[name].load()
+    if stem not in IMPORTED:
+        raise ValueError(
+            f"{kind} {name!r} is defined in a file that was not imported; if you trust it, give "
+            f"--import {stem}.py, or call import_code"
+        )
+    found = getattr(sys.modules[module_name(stem)], attribute, None)
+    # what the file merely imports, such as os.system, is not offered to experiment files
+    if getattr(found, "__module__", None) != module_name(stem):
+        raise ValueError(f"{kind} {name!r} is not defined in {IMPORTED[stem].path}")
+    return found
+
+
+def agent_class(name: str) -> type[Any]:
+    """Return the dataclass of an agent."""
+    found = find("agent", name, AGENTS)
+    has_methods = all(callable(getattr(found, m, None)) for m in ("init", "plan", "update"))
+    if not (isinstance(found, type) and is_dataclass(found) and has_methods):
+        raise ValueError(f"agent {name!r} is not a dataclass with init, plan and update")
+    return found
+
+
+def environment_function(name: str) -> Callable[..., FiniteMDP]:
+    """Return the function that makes an environment."""
+    if name in ENVIRONMENTS:
+        return ENVIRONMENTS[name].make
+    return check_annotation(find("environment", name, ENVIRONMENTS), FiniteMDP, "environment", name)
+
+
+def feature_function(name: str, environment: str | None) -> Callable[[Task], Features]:
+    """Return the feature map of a name, on an environment whose own features it may need."""
+    if is_file(name):
+        from upriver.features.files import read_features
+
+        path, _, digest = name.partition("#")
+        if digest and file_digest(path) != digest:
+            raise ValueError(f"features {path!r} were changed after the experiment was read")
+        return partial(read_features, path=path)
+    if (own := own_map(name)) is not None:
+        if environment not in ENVIRONMENTS:
+            raise ValueError(f"features {name!r} need an environment of the catalogue")
+        return lambda task: own(ENVIRONMENTS[environment].shared(task))
+    found = find("features", name, {**FEATURES, **dict.fromkeys(OWN)})
+    return found if name in FEATURES else check_annotation(found, Features, "features", name)
+
+
+def check_annotation(found: Any, result: type[Any], kind: str, name: str) -> Any:
+    """Refuse, before it is called, a function that is annotated to return another type."""
+    says = inspect.signature(found).return_annotation if inspect.isfunction(found) else None
+    if says is not inspect.Signature.empty and result.__name__ not in str(says):
+        raise ValueError(f"{kind} {name!r} must be a function that returns {result.__name__}")
+    return found
+
+
+def is_file(features: str) -> bool:
+    """Whether the features of a run are a .csv file, with or without its digest."""
+    return features.partition("#")[0].endswith(".csv")
+
+
+def file_digest(path: str) -> str:
+    """Return a short digest of the contents of a file of features."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
+    except OSError as error:
+        raise ValueError(f"features {path!r} cannot be read: {error.strerror}") from error
+
+
+def agent_settings(cls: type[Any]) -> dict[str, Any]:
+    """Return {field: default} of an agent's or rule's settings; MISSING if it must be given."""
+    return {f.name: f.default for f in fields(cls) if f.name not in BUILT_BY_EXPERIMENT and f.init}
+
+
+def environment_settings(make: Callable[..., Any]) -> dict[str, Any]:
+    """Return {argument: default} of an environment's function; MISSING if it must be given."""
+    return {
+        name: MISSING if p.default is inspect.Parameter.empty else p.default
+        for name, p in inspect.signature(make).parameters.items()
+        if p.kind is not inspect.Parameter.VAR_KEYWORD
+    }
+
+
+def has_field(cls: type[Any], field: str) -> bool:
+    return any(f.name == field for f in fields(cls))
+
+
+def default_features(cls: type[Any]) -> str | None:
+    """Return the features of an agent whose entry names none: one-hot if it needs some."""
+    needed = any(f.name == "features" and f.default is MISSING for f in fields(cls))
+    return "one-hot" if needed else None
+
+
+def to_plain(field: str, value: Any) -> Any:
+    """Return the default of an agent's field as an experiment file would write it."""
+    for name, function in FUNCTIONS.get(field, {}).items():
+        if value is function:
+            return name
+    for name, rule in RULES.get(field, {}).items():
+        if isinstance(value, rule):
+            return {name: {key: getattr(value, key) for key in agent_settings(rule)}}
+    if callable(value):
+        return f"{value.__module__}:{getattr(value, '__qualname__', type(value).__qualname__)}"
+    return list(value) if isinstance(value, tuple) else value
+
+
+def from_plain(field: str, value: Any, features: Features | None) -> Any:
+    """Return the object that an agent is built with, from its plain form."""
+    if isinstance(value, dict):
+        ((name, constants),) = value.items()
+        rule = RULES[field][name]
+        own = {"features": features} if has_field(rule, "features") else {}
+        return rule(**own, **constants)
+    if isinstance(value, str) and field in FUNCTIONS:
+        return FUNCTIONS[field][value]
+    return value

@@ -1,0 +1,323 @@
+"""From a log to a decision: a model, a plan, its value against what was done, checks, one page."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from upriver.checks import Array
+from upriver.display import Card, add_repr
+from upriver.logs.episodes import Episodes, read_episodes
+from upriver.logs.fit import fit_transitions
+from upriver.logs.formula import Formula, mentions
+from upriver.logs.goodness import GoodnessOfFit
+from upriver.logs.model import TransitionModel, check_model
+from upriver.logs.offpolicy import ValueChecks, check_episodes
+from upriver.logs.planning import plan_from_model
+from upriver.logs.tables import COLUMNS, Table
+from upriver.logs.value import PolicyValue, compare_policies, policy_value
+from upriver.logs.value_function import build_value_function
+from upriver.mdp import Task
+from upriver.mdp.writing import write_file
+
+
+@add_repr
+@dataclass(frozen=True, eq=False, repr=False)
+class Decision:
+    """A plan from a log and what supports it; made by `decide`."""
+
+    model: TransitionModel
+    """The model, at the covariates for which the plan is made."""
+    plan: Any
+    """The cautious plan."""
+    bound: float
+    """A lower bound of the plan's value, adjusted for choosing the plan."""
+    start: Mapping[Any, float]
+    """The probabilities of the first state."""
+    value: PolicyValue
+    """The value of the plan."""
+    behaviour: PolicyValue
+    """The value of what the log did."""
+    gain: PolicyValue
+    """The difference of both."""
+    occupancy: Array
+    """(S*A,) expected steps of the plan in each pair."""
+    goodness_of_fit: GoodnessOfFit
+    checks: ValueChecks | None
+    """Estimates that do not rely on the model; None without a column of episodes."""
+    source: str
+    """The name of the log."""
+    command: str
+    """The command that makes the page again; empty where none does."""
+
+    @property
+    def task(self) -> Task:
+        return self.model.task
+
+    def card(self) -> Card:
+        facts = {"value": self.value.value, "gain": self.gain.value, "bound": self.bound}
+        return Card(facts, of=self.source)
+
+    def summary(self) -> str:
+        """Return the values, the gain and the bound in two sentences."""
+        new, old, gain = (
+            f"{x.value:.4g} [{x.low:.4g}, {x.high:.4g}]"
+            for x in (self.value, self.behaviour, self.gain)
+        )
+        unit = " per step" if self.task.discount == 1.0 else ""
+        return (
+            f"The plan is worth {new}, what was done {old}: a gain of {gain}{unit}. "
+            f"{100 * self.value.confidence:g}% lower bound, adjusted for choosing the plan: "
+            f"{self.bound:.4g}."
+        )
+
+    def to_html(self) -> str:
+        """Return one page of HTML that needs no script and no network."""
+        return decision_page(self)
+
+    def save(self, path: Any) -> Path:
+        """Write the page to a file and return its path."""
+        return write_file(path, self.to_html())
+
+
+def decide(
+    frame: Any,
+    formula: Formula,
+    *,
+    reward: Any,
+    horizon: int | None = None,
+    discount: float | None = None,
+    start: Any = None,
+    at: Mapping[str, Any] | None = None,
+    states: Any = None,
+    successors: Any = None,
+    columns: Sequence[str] = COLUMNS,
+    cluster: str | None = None,
+    weights: str | None = None,
+    regularization: float = 0.0,
+    missing: str = "refuse",
+    episode: str | None = None,
+    step: str = "step",
+    confidence: float = 0.95,
+    command: str = "",
+) -> Decision:
+    """Fit a log, plan with the model and value the plan against what was done.
+
+    Parameters
+    ----------
+    frame, formula, states, successors, columns, cluster, weights, regularization, missing
+        As in `fit_transitions`.
+    reward
+        {state: number} with 0 for other states, the name of a column whose mean for each pair is
+        the reward, or as in `TransitionModel.at`.
+    horizon, discount
+        Steps of an episode, or the discount of an infinite horizon; 1 for the average reward.
+    start
+        The first state, or {state: probability}. Unless given, the states where the episodes
+        start, or without `episode` the shares of the states among all rows.
+    at
+        The values of the covariates.
+    episode, step
+        The columns of the episode and of the step: with an episode, estimates that do not rely on
+        the model are made.
+    confidence
+        Of the intervals.
+    command
+        The command that makes the page again, for the page.
+
+    Returns
+    -------
+    Decision
+        `save("decision.html")` writes the page.
+    """
+    if (horizon is None) == (discount is None):
+        raise ValueError("give a horizon, or a discount for an infinite horizon, and not both")
+    if discount is not None and episode is not None:
+        raise ValueError(
+            f"episode is {episode!r}; checks by episodes need a horizon instead of a discount"
+        )
+    table = Table(frame)
+    if episode is not None:  # both the fit and the checks use the rows, which are read once
+        uses = mentions(formula)
+        named = [*columns, episode, step, cluster, weights, reward]
+        table.load([c for c in table.names if uses(c) or c in named])
+    model = fit_transitions(
+        formula, table, states=states, successors=successors, columns=columns, cluster=cluster,
+        weights=weights, regularization=regularization, missing=missing,
+        reward=reward if isinstance(reward, str) else None,
+    )  # fmt: skip
+    assert model.log is not None
+    if isinstance(reward, Mapping):
+        reward = {by_text("reward", model.log.space.states, s): x for s, x in reward.items()}
+    model = model.at(
+        at, horizon=horizon, discount=None if discount == 1.0 else discount,
+        reward=None if isinstance(reward, str) else reward,
+    )  # fmt: skip
+    task = check_model(model).task
+    episodes = None
+    if episode is not None:
+        episodes = read_episodes(task, table, columns, episode, step, None, weights, missing)
+    first = first_states(model, start, episodes)
+    plan = plan_from_model(model, "cautious", confidence, start=first)
+    function = build_value_function(model, [(plan, 1.0)], first)
+    if task.discount == 1.0:
+        bound = float(plan.gain)
+    else:
+        bound = float(function.start @ (plan.v if task.infinite_horizon else plan.v[0]))
+    return Decision(
+        model=model,
+        plan=plan,
+        bound=bound,
+        start=first,
+        value=policy_value(model, plan, confidence, first),
+        behaviour=policy_value(model, "behaviour", confidence, first),
+        gain=compare_policies(model, plan, "behaviour", confidence, first),
+        occupancy=function.at(function.origin).occupancy,
+        goodness_of_fit=model.goodness_of_fit(),
+        checks=None if episodes is None else check_episodes(model, plan, episodes, confidence),
+        source=Path(table.file).name if table.file else "a frame",
+        command=command,
+    )
+
+
+def by_text(what: str, names: Iterable[Any], given: Any) -> Any:
+    """Return the name that is equal to what was given, or that reads like it."""
+    listed = list(names)
+    for name in listed:
+        if name == given or str(name) == str(given):
+            return name
+    raise ValueError(f"{what} names {given!r}; the states are {', '.join(map(str, listed))}")
+
+
+def first_states(model: TransitionModel, start: Any, episodes: Episodes | None) -> dict[Any, float]:
+    """Return {state: probability} of the first state; see `decide`."""
+    task = model.task
+    if start is not None:
+        given = start if isinstance(start, Mapping) else {start: 1.0}
+        return {by_text("start", task.state_names, s): p for s, p in given.items()}
+    if episodes is not None:
+        return episodes.starts(task)
+    rows = task.by_pair(model.counts).reshape(task.n_states, task.n_actions).sum(axis=1)
+    return {task.state_names[s]: float(n / rows.sum()) for s, n in enumerate(rows) if n > 0}
+
+
+def decision_page(decision: Decision) -> str:
+    """Return the page of a decision; everything from the log is escaped."""
+    task, plan, value = decision.task, decision.plan, decision.value
+    visits = task.by_pair(decision.model.counts)
+    actions = plan.policy[None] if task.infinite_horizon else plan.policy
+    changes = int((actions != actions[0]).any(axis=1).sum())
+    estimates = [
+        {"name": name, "value": x.value, "standard_error": x.standard_error, "low": x.low,
+         "high": x.high}
+        for name, x in (("the plan", value), ("what was done", decision.behaviour),
+                        ("the gain", decision.gain))
+    ]  # fmt: skip
+    most = [g for g in np.argsort(-decision.occupancy).tolist() if decision.occupancy[g] > 0][:12]
+    met = [
+        (task.state_names[g // task.n_actions], task.action_names[g % task.n_actions],
+         f"{decision.occupancy[g]:.2g}", f"{visits[g]:g}")
+        for g in most
+    ]  # fmt: skip
+    if decision.checks is not None:
+        verdict = decision.checks.verdict[:1].upper() + decision.checks.verdict[1:]
+    elif task.infinite_horizon:
+        verdict = "They follow episodes to a last step, which an infinite horizon does not have."
+    else:
+        verdict = "Name the column of the episode (--episode) to make them."
+    text = {
+        "title": f"Decide from {decision.source}",
+        "lead": decision.summary(),
+        "confidence": f"{100 * value.confidence:g}%",
+        "steps": "At every step." if task.infinite_horizon else "The first step of the plan"
+        + (f"; {changes} of {task.horizon} steps differ." if changes else ", and every step."),
+        "unseen": f"{value.unseen:.2g} {value.steps} are in pairs without any row.",
+        "model": decision.model.summary(),
+        "fit": decision.goodness_of_fit.summary(),
+        "command": decision.command or f"upriver.decide, from {decision.source}",
+    }  # fmt: skip
+    parts = {k: html.escape(v) for k, v in text.items()} | {
+        "style": resources.files("upriver.results.report").joinpath("style.css").read_text("utf-8"),
+        "intervals": draw_intervals(estimates[:2]),
+        "worth": html_table(("", "value", "std. error", "low", "high"), map(cells_of, estimates)),
+        "policy": html_table(("state", "do", "was done"), policy_rows(task, actions[0], visits)),
+        "missing": html_table(("state", "action", value.steps, "rows"), met),
+        "checks": checks_section(decision.checks, html.escape(verdict)),
+    }
+    template = resources.files("upriver.logs").joinpath("decision.html").read_text("utf-8")
+    # one pass: what stands for a name is never searched for names itself
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
+
+
+def policy_rows(task: Task, actions: Array, visits: Array) -> list[tuple[Any, Any, str]]:
+    """Return (state, action of the plan, shares of the actions of the log) of every state."""
+    table = visits.reshape(task.n_states, task.n_actions)
+    share = table / np.maximum(table.sum(axis=1, keepdims=True), 1.0)
+    rows = []
+    for s, state in enumerate(task.state_names):
+        done = [a for a in np.argsort(-share[s]).tolist() if share[s, a] > 0]
+        words = ", ".join(f"{task.action_names[a]} {100 * share[s, a]:.0f}%" for a in done)
+        rows.append((state, task.action_names[int(actions[s])], words))
+    return rows
+
+
+def cells_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the cells of an estimate."""
+    return row["name"], *(f"{row[k]:.4g}" for k in ("value", "standard_error", "low", "high"))
+
+
+def html_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return a table whose first column names the rows."""
+    cells = "".join(
+        f"<tr><th scope='row'>{html.escape(str(first))}</th>"
+        f"{''.join(f'<td>{html.escape(str(x))}</td>' for x in rest)}</tr>"
+        for first, *rest in rows
+    )
+    titles = "".join(f"<th scope='col'>{html.escape(x)}</th>" for x in head)
+    body = f"<table><thead><tr>{titles}</tr></thead><tbody>{cells}</tbody></table>"
+    return f"<div class='scroll' tabindex='0'>{body}</div>"
+
+
+def checks_section(checks: ValueChecks | None, verdict: str) -> str:
+    """Return the estimates that do not rely on the model, as a figure and a table."""
+    if checks is None:
+        return f"<p>{verdict}</p>"
+    head = "estimate", "value", "std. error", "low", "high", "effective episodes"
+    body = html_table(head, [(*cells_of(r), f"{r['effective']:.1f}") for r in checks.rows])
+    return f"<p>{verdict}.</p>{draw_intervals(checks.rows)}{body}"
+
+
+def draw_intervals(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a figure of values and their intervals, one line below the other."""
+    low, high = min(r["low"] for r in rows), max(r["high"] for r in rows)
+    span = (high - low) or 1.0
+    left, width, step = 230, 440, 34
+
+    def x(value: float) -> float:
+        return left + width * (value - low) / span
+
+    lines = []
+    for i, r in enumerate(rows):
+        y = step * (i + 0.5)
+        title = f"{r['name']}: {r['value']:.4g}, from {r['low']:.4g} to {r['high']:.4g}"
+        lines.append(
+            f"<g><title>{html.escape(title)}</title>"
+            f"<text x='0' y='{y + 5:.1f}'>{html.escape(r['name'])}</text>"
+            f"<line x1='{x(r['low']):.1f}' x2='{x(r['high']):.1f}' y1='{y:.1f}' y2='{y:.1f}' "
+            "stroke='currentColor' stroke-width='3'/>"
+            f"<circle cx='{x(r['value']):.1f}' cy='{y:.1f}' r='6' fill='#d55e00'/></g>"
+        )
+    bottom = step * len(rows)
+    for value, anchor in ((low, "start"), (high, "end")):
+        lines.append(
+            f"<text x='{x(value):.1f}' y='{bottom + 14}' text-anchor='{anchor}'>{value:.4g}</text>"
+        )
+    size = f"viewBox='0 0 {left + width + 10} {bottom + 20}'"
+    return f"<svg {size} role='img' width='100%' style='max-width:680px'>{''.join(lines)}</svg>"

@@ -1,0 +1,213 @@
+"""From a formula to columns without the expanded table: every term is a product of factors.
+
+Of `age:worse`, age belongs to the situation and worse to the move. So a factor is evaluated once
+for each situation, or once for each triple (s, a, s'), and only a factor that mixes both (such as
+`I(age > level_next)`) for each row of the expanded table. `Products` multiplies them when asked.
+
+A formula is code that the user writes. The name of a column is not: a column that a formula quotes
+in backticks is looked up, and coded under a name that this module makes.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from upriver.checks import Array
+from upriver.logs.tables import import_packages, listed
+
+Columns = Mapping[str, Array]
+Formula = str | Sequence[str]
+"""A formula in the language of formulaic, or a list of columns of numbers."""
+SAFE = "quoted_column"  # the name under which formulaic sees a column that it codes
+LARGEST = 1e100  # larger numbers overflow when they are multiplied
+
+
+class Factor(NamedTuple):
+    """A part of terms: a column, or an expression such as `C(ward)` or `bs(age, df=4)`."""
+
+    text: str
+    """As the formula has it; of a column its name."""
+    is_column: bool
+    """Whether it is a column by name, and not an expression."""
+    reduced: bool = False
+    """Whether the reference category is left out."""
+    levels: tuple[Any, ...] | None = None
+    """The steps, where the factor is the step of coefficients that differ by step."""
+    spec: Any = None
+    """formulaic's specification, which makes the same columns of other tables."""
+    names: tuple[str, ...] = ()
+
+    def uses(self, name: str) -> bool:
+        """Whether the factor uses a column of this name."""
+        return self.text == name if self.is_column else mentions(self.text)(name)
+
+
+class Column(NamedTuple):
+    """A column of the model: a product of columns of factors, times a number."""
+
+    name: str
+    term: str
+    parts: tuple[tuple[int, int], ...]
+    """(number of the factor, number of its column) of each part."""
+    scale: float
+
+
+class Recipe(NamedTuple):
+    """How a formula makes columns of a table."""
+
+    factors: tuple[Factor, ...]
+    columns: tuple[Column, ...]
+
+    def rows(self, table: Columns, keep: Array) -> Array:
+        """Return (n, len(keep)) some of the columns of an expanded table."""
+        used = {f for j in keep for f, _ in self.columns[j].parts}
+        cells = {f: evaluate_factor(self.factors[f], table)[0] for f in used}
+        made = np.empty((len(next(iter(table.values()))), len(keep)))
+        for i, j in enumerate(keep):
+            made[:, i] = self.columns[j].scale
+            for f, c in self.columns[j].parts:
+                made[:, i] *= cells[f][:, c]
+        return made
+
+
+def mentions(formula: Formula) -> Callable[[str], bool]:
+    """Return a function that says whether a formula uses a column of a name."""
+    if not isinstance(formula, str):
+        return lambda name: name in formula
+    return lambda name: bool(re.search(rf"(?<![\w.]){re.escape(str(name))}(?!\w)", formula))
+
+
+class Terms(NamedTuple):
+    """The terms of a formula: (name, scale, factors) of each product of factors."""
+
+    factors: list[Factor]
+    products: list[tuple[str, float, tuple[int, ...]]]
+
+    def by_step(self, step: str, steps: Sequence[Any]) -> Terms:
+        """Return the terms with a coefficient for every step instead of one for all."""
+        factor = Factor(step, True, levels=tuple(steps))
+        products = [(name, scale, (*at, len(self.factors))) for name, scale, at in self.products]
+        return Terms([*self.factors, factor], products)
+
+
+def parse_terms(formula: Formula, sample: Columns, known: Sequence[str]) -> Terms:
+    """Return the terms of a formula; categories are coded as formulaic codes those of a sample.
+
+    known: all columns that the formula could have used, for error messages.
+    """
+    if not isinstance(formula, str):
+        for name in formula:
+            if name not in sample:
+                raise ValueError(
+                    f"there is no column {name!r}; the columns are {listed(known, 40)}"
+                )
+            if sample[name].dtype.kind not in "biuf":
+                raise ValueError(f"column {name!r} holds words; a list of columns needs numbers, a "
+                                 "formula codes words")  # fmt: skip
+        factors = [Factor(c, True) for c in formula]
+        return Terms(factors, [(c, 1.0, (i,)) for i, c in enumerate(formula)])
+    number: dict[Factor, int] = {}
+    products = []
+    for term in apply_formulaic(formula, sample, formula, known).model_spec.structure:
+        for scoped in term.scoped_terms:
+            at = []
+            for part in scoped.factors:
+                factor = part.factor.factor
+                is_column = factor.eval_method.value == "lookup"
+                made = Factor(factor.expr, is_column, bool(part.reduced))
+                at.append(number.setdefault(made, len(number)))
+            products.append((str(term.term), float(scoped.scale), tuple(at)))
+    return Terms(list(number), products)
+
+
+def multiply_factors(terms: Terms, factors: Sequence[Factor]) -> tuple[Column, ...]:
+    """Return the columns of all products; the first factor changes fastest, as in formulaic."""
+    columns = []
+    for term, scale, at in terms.products:
+        for places in product(*(range(len(factors[f].names)) for f in reversed(at))):
+            parts = tuple(zip(at, reversed(places), strict=True))
+            name = ":".join(factors[f].names[c] for f, c in parts) or "Intercept"
+            columns.append(Column(name, term or name, parts, scale))
+    return tuple(columns)
+
+
+def evaluate_factor(factor: Factor, table: Columns) -> tuple[Array, Factor]:
+    """Return (n, k) the columns of a factor, and the factor with what it learned from the table."""
+    text = factor.text
+    if factor.levels is not None:
+        cells = table[text]
+        unknown = ~np.isin(cells, list(factor.levels))
+        if unknown.any():
+            value = cells[unknown][:1].tolist()[0]
+            raise ValueError(
+                f"column {text!r} holds {value!r}, which the log does not, so it has no coefficient"
+            )
+        found = np.stack([cells == level for level in factor.levels], axis=1).astype(np.float64)
+        names = tuple(f"C({text})[{level}]" for level in factor.levels)
+    elif factor.is_column and table[text].dtype.kind in "mM":
+        raise ValueError(f"column {text!r} holds dates; a formula needs numbers or words")
+    elif factor.is_column and table[text].dtype.kind in "iuf":
+        found, names = table[text][:, None], (text,)
+    elif factor.is_column:
+        formula = factor.spec or f"{int(factor.reduced)} + {SAFE}"
+        found, names, spec = code_columns(formula, {SAFE: table[text]}, text)
+        names = tuple(name.replace(SAFE, text, 1) for name in names)
+        factor = factor._replace(spec=spec)
+    else:
+        used = {c: x for c, x in table.items() if factor.uses(c)} or table
+        formula = factor.spec or f"{int(factor.reduced)} + {{{text}}}"
+        found, names, spec = code_columns(formula, used, text)
+        factor = factor._replace(spec=spec)
+    found = np.asarray(found, np.float64)
+    bad = ~(np.abs(found) < LARGEST)
+    if bad.any():
+        i, j = np.unravel_index(int(np.argmax(bad)), bad.shape)
+        raise ValueError(
+            f"column {names[j]!r} is {found[i, j]} somewhere; it must be finite and less than "
+            f"{LARGEST:g} in size"
+        )
+    return found, factor._replace(names=names)
+
+
+def code_columns(formula: Any, table: Columns, text: str) -> tuple[Array, tuple[str, ...], Any]:
+    """Return the columns, their names and formulaic's specification, without the intercept."""
+    made = apply_formulaic(formula, table, text)
+    keep = [i for i, c in enumerate(made.columns) if c != "Intercept"]
+    names = tuple(str(made.columns[i]) for i in keep)
+    return made.to_numpy(np.float64)[:, keep], names, made.model_spec
+
+
+def apply_formulaic(
+    formula: Any, table: Columns, text: str, known: Sequence[str] | None = None
+) -> Any:
+    """Return what formulaic makes of a table, as a data frame with a `model_spec`."""
+    formulaic, pd = import_packages("a formula", "formulaic", "pandas")
+    from formulaic.errors import DataMismatchWarning, FormulaicError
+
+    context = {"offset": lambda x: x, "np": np}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", DataMismatchWarning)
+            return formulaic.model_matrix(
+                formula, pd.DataFrame(dict(table)), context=context, na_action="ignore",
+                output="pandas",
+            )  # fmt: skip
+    except DataMismatchWarning as warning:
+        found = re.search(r"\{(.*)\}", str(warning))
+        unknown = re.sub(r"np\.\w+\((.*?)\)", r"\1", found[1]) if found else "a category"
+        raise ValueError(
+            f"{text} holds {unknown}, which the log does not, so it has no coefficient"
+        ) from None
+    except FormulaicError as error:
+        first = " ".join(str(error).split("\n")[0].split())
+        raise ValueError(
+            f"the formula {text!r} cannot be used: {first} The columns are "
+            f"{listed(known or table, 40)}"
+        ) from None

@@ -1,0 +1,271 @@
+"""Choice situations of a log: which next states were possible, and which one followed.
+
+A situation is a distinct (state, action, covariates); its candidates are the reachable next states.
+The expanded table has one row per candidate: state, action, next_state, the covariates, the
+attributes of the state under their names, those of the candidate with the suffix `_next`, and the
+attributes of the move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from upriver.checks import Array
+from upriver.display import add_repr
+from upriver.logs.tables import Rows, Table, array_of, listed, sort_distinct
+
+Wanted = Callable[[str], bool]
+"""Whether a column of that name is used."""
+RULES = {
+    "pair": "those seen from each (state, action)",
+    "state": "those seen from each state, by any action",
+    "all": "all states",
+}
+WORDS = ("state", "action", "next state")
+
+
+class Attribute(NamedTuple):
+    """An attribute of moves: one value per (state, next state), (state, action) or triple."""
+
+    dims: tuple[int, ...]
+    """Which of state (0), action (1) and next state (2) it depends on."""
+    keys: Array
+    """(m,) numbers of the combinations that have a value, ascending."""
+    values: Array
+    """(m,) their values."""
+
+
+@add_repr
+@dataclass(frozen=True, eq=False, repr=False)
+class StateSpace:
+    """The states, actions, reachable next states and attributes of a log."""
+
+    states: Sequence[Any]
+    actions: Sequence[Any]
+    columns: tuple[str, str, str]
+    """The names of the columns of state, action and next state."""
+    attributes: Mapping[str, Array]
+    """(S,) each: attributes of states."""
+    moves: Mapping[str, Attribute]
+    """Attributes of moves."""
+    indptr: Array
+    """(S*A + 1,) where the candidates of each (s, a) begin; a pair without any does not exist."""
+    successors: Array
+    """(n,) the candidates, ascending within each pair."""
+    rule: str
+    """Where the reachable sets come from, in words."""
+
+    @property
+    def sizes(self) -> Array:
+        """(S*A,) the number of candidates of each pair."""
+        return np.diff(self.indptr)
+
+    def names(self, pair: int) -> tuple[Any, Any]:
+        """Return (state, action) of the pair s * A + a."""
+        s, a = divmod(pair, len(self.actions))
+        return self.states[s], self.actions[a]
+
+    def number(self, dims: Sequence[int], parts: Sequence[Array]) -> Array:
+        """Return (m,) one number for each combination of states and actions."""
+        key = np.zeros(len(parts[0]), np.int64)
+        for dim, part in zip(dims, parts, strict=True):
+            key = key * len(self.actions if dim == 1 else self.states) + part
+        return key
+
+
+@add_repr
+class Situations(NamedTuple):
+    """Situations and their candidates."""
+
+    pair: Array
+    """(G,) s * A + a of each situation."""
+    covariates: Mapping[str, Array]
+    """(G,) each."""
+    indptr: Array
+    """(G + 1,) where the candidates of each situation begin."""
+    successor: Array
+    """(n,) the candidates."""
+
+    def select(self, space: StateSpace, rows: Any) -> Situations:
+        """Return some of the situations."""
+        chosen = {c: x[rows] for c, x in self.covariates.items()}
+        return build_situations(space, self.pair[rows], chosen)
+
+
+def build_space(
+    rows: Rows, columns: tuple[str, str, str], states: Any, successors: Any, wanted: Wanted
+) -> tuple[StateSpace, Array, Array, Array]:
+    """Return the state space of a log, and (m,) the numbers of s, a and s' of its rows.
+
+    Parameters
+    ----------
+    rows
+        The rows of the log.
+    columns
+        The columns of state, action and next state.
+    states
+        A table of attributes, a list of such tables, or None. A table with only the column of the
+        state holds attributes of states and says which states there are; one that has the column
+        of the action or of the next state as well holds attributes of moves.
+    successors
+        The rule of reachable next states, see `fit_transitions`.
+    wanted
+        Which attributes the formula uses.
+    """
+    tables = [] if states is None else states if isinstance(states, list) else [states]
+    read = []
+    for given in tables:
+        table = Table(given, "states")
+        dims = tuple(i for i, c in enumerate(columns) if c in table.names)
+        used = [c for c in table.names if c not in columns and (wanted(c) or wanted(f"{c}_next"))]
+        read.append((dims, used, table.read([*(columns[i] for i in dims), *used], group=False)))
+        if 0 not in dims:
+            raise ValueError(f"states has no column {columns[0]!r}; it has {listed(table.names)}")
+    seen = [rows.codes(c)[1] for c in columns]
+    names, actions = sort_distinct([*seen[0], *seen[2]]), seen[1]
+    for dims, _, table in read:
+        if dims == (0,):  # a table of states says which states there are, and their order
+            names = list(dict.fromkeys(table.values(columns[0]).tolist()))
+            break
+        more = [x for i in dims if i != 1 for x in table.codes(columns[i])[1]]
+        names = sort_distinct([*names, *more])
+    none = np.empty(0, np.int64)
+    space = StateSpace(names, actions, columns, {}, {}, none, none, "")
+    attributes, moves = {}, {}
+    for dims, used, table in read:
+        known = [names, actions, names]
+        if 1 in dims:  # the table may name actions that the log never took; they are not used
+            known[1] = [*actions, *(x for x in table.codes(columns[1])[1] if x not in actions)]
+        parts = [table.numbers(columns[i], known[i], WORDS[i]) for i in dims]
+        keep = parts[1] < len(actions) if 1 in dims else np.ones(len(parts[0]), bool)
+        parts = [x[keep] for x in parts]
+        key = space.number(dims, parts)
+        order = np.argsort(key, kind="stable")
+        twice = np.flatnonzero(np.diff(key[order]) == 0)
+        if len(twice):
+            i = order[twice[0] + 1]
+            given = [known[d][p[i]] for d, p in zip(dims, parts, strict=True)]
+            raise ValueError(
+                f"states has more than one row for the {' and '.join(WORDS[d] for d in dims)} "
+                f"{', '.join(map(repr, given))}; it must have one"
+            )
+        for name in used:
+            values = table.values(name)[keep][order]
+            if dims == (0,):
+                attributes[name] = values
+            else:
+                moves[name] = Attribute(dims, key[order], values)
+    s, a, s2 = (
+        rows.numbers(c, known, what)
+        for c, known, what in zip(columns, (names, actions, names), WORDS, strict=True)
+    )
+    key, rule = reachable_keys(space, s, a, s2, successors)
+    indptr = np.searchsorted(key, np.arange(len(names) * len(actions) + 1) * len(names))
+    successor = (key % len(names)).astype(np.int32)
+    space = StateSpace(names, actions, columns, attributes, moves, indptr, successor, rule)
+    return space, s, a, s2
+
+
+def reachable_keys(
+    space: StateSpace, s: Array, a: Array, s2: Array, successors: Any
+) -> tuple[Array, str]:
+    """Return the numbers of all reachable triples, ascending, and the rule in words."""
+    n_states, n_actions = len(space.states), len(space.actions)
+    if successors is None or isinstance(successors, str):
+        rule = successors or "pair"
+        if rule not in RULES:
+            raise ValueError(f"successors is {rule!r}; it must be one of {listed(RULES)}")
+        if rule == "all":
+            return np.arange(n_states * n_actions * n_states), RULES[rule]
+        if rule == "pair":
+            return np.unique(space.number((0, 1, 2), (s, a, s2))), RULES[rule]
+        moves = np.unique(s * n_states + s2)
+        pairs = np.unique(s * n_actions + a)  # an action that was never taken does not exist
+        first = np.searchsorted(moves, pairs // n_actions * n_states)
+        last = np.searchsorted(moves, (pairs // n_actions + 1) * n_states)
+        at = np.concatenate([np.arange(i, j) for i, j in zip(first, last, strict=True)])
+        return np.repeat(pairs, last - first) * n_states + moves[at] % n_states, RULES[rule]
+    if callable(successors):
+        number = {x: i for i, x in enumerate(space.states)}
+        key = []
+        for pair in range(n_states * n_actions):
+            given: Any = successors(*space.names(pair))
+            for following in given or ():
+                if following not in number:
+                    state, action = space.names(pair)
+                    raise ValueError(
+                        f"successors({state!r}, {action!r}) names {following!r}, which is not "
+                        "among the states"
+                    )
+                key.append(pair * n_states + number[following])
+        return np.unique(key), "given by a function"
+    table = Table(successors, "successors").read(space.columns, group=False)
+    known = space.states, space.actions, space.states
+    parts = [
+        table.numbers(c, names, what)
+        for c, names, what in zip(space.columns, known, WORDS, strict=True)
+    ]
+    return np.unique(space.number((0, 1, 2), parts)), "given by a table"
+
+
+def build_situations(space: StateSpace, pair: Array, covariates: Mapping[str, Array]) -> Situations:
+    """Return situations with the candidates of their pairs."""
+    sizes = space.sizes[pair]
+    indptr = np.concatenate([[0], np.cumsum(sizes)])
+    row = np.arange(indptr[-1]) + np.repeat(space.indptr[pair] - indptr[:-1], sizes)
+    return Situations(pair, covariates, indptr, space.successors[row])
+
+
+def find_distinct(columns: Callable[[], Iterator[Array]]) -> tuple[Any, Array]:
+    """Return a row of each distinct row of some columns, and (m,) the distinct row of each row.
+
+    columns: makes (m,) columns of 64-bit numbers, one after the other, so that only one is held.
+    Where all rows differ the first result is a slice, so that nothing is copied.
+    """
+    mixed = np.zeros(1, np.uint64)  # (m,) a number for each row that mixes all of its cells
+    for cells in columns():
+        mixed = mixed ^ cells.view(np.uint64)
+        mixed *= np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+    ordered = np.sort(mixed)
+    if (ordered[1:] != ordered[:-1]).all():
+        return slice(None), np.arange(len(mixed))
+    _, first, at = np.unique(mixed, return_index=True, return_inverse=True)
+    if any((cells != cells[first[at]]).any() for cells in columns()):  # a rare coincidence
+        table = np.column_stack([cells.view(np.int64) for cells in columns()])
+        _, first, at = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    return first, at.ravel()
+
+
+def expand(space: StateSpace, of: Situations, wanted: Wanted) -> dict[str, Array]:
+    """Return the expanded table: the wanted columns, one row per candidate of each situation."""
+    sizes = np.diff(of.indptr)
+    pair = np.repeat(of.pair, sizes)
+    parts = pair // len(space.actions), pair % len(space.actions), of.successor
+    names = space.states, space.actions, space.states
+    table = {
+        c: array_of(known)[part]
+        for c, known, part in zip(space.columns, names, parts, strict=True)
+        if wanted(c)
+    }
+    table |= {c: np.repeat(x, sizes) for c, x in of.covariates.items() if wanted(c)}
+    for name, cells in space.attributes.items():
+        if wanted(name):
+            table[name] = cells[parts[0]]
+        if wanted(f"{name}_next"):
+            table[f"{name}_next"] = cells[parts[2]]
+    for name, attribute in space.moves.items():
+        if wanted(name):
+            key = space.number(attribute.dims, [parts[i] for i in attribute.dims])
+            at = np.minimum(np.searchsorted(attribute.keys, key), len(attribute.keys) - 1)
+            absent = attribute.keys[at] != key
+            if absent.any():
+                i = int(np.argmax(absent))
+                given = ", ".join(f"{WORDS[d]} {names[d][parts[d][i]]!r}" for d in attribute.dims)
+                raise ValueError(f"states has no {name!r} for the {given}")
+            table[name] = attribute.values[at]
+    return table

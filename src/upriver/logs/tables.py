@@ -1,0 +1,497 @@
+"""Read tables: DuckDB reads every kind of table and counts equal rows before Python sees them.
+
+A table is a .csv or .parquet file, a folder of Parquet files, a pandas, polars or pyarrow frame, or
+a mapping of columns. Names of columns are quoted in every query, so nothing that a table holds is
+ever executed.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from glob import escape
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from upriver.checks import Array
+
+COLUMNS = ("state", "action", "next_state")
+KINDS = (
+    "a pandas, polars or pyarrow frame, a mapping of columns, or the path of a .csv or .parquet "
+    "file or of a folder of Parquet files"
+)
+GIVEN_WEIGHTS = "weights that were given"  # the name of a column that is not in the frame
+LARGEST_WEIGHT = 2.0**53  # a larger sum of weights does not notice a row of weight 1
+
+
+def import_packages(purpose: str, *names: str) -> list[Any]:
+    """Import optional packages, or raise an error that names all that work on logs needs."""
+    try:
+        return [import_module(name) for name in names]
+    except ImportError:
+        raise ImportError(
+            f"{purpose} needs packages that are not installed: pip install duckdb formulaic pandas"
+        ) from None
+
+
+@cache
+def shared_database() -> Any:
+    """Return the database whose cursors read frames; to make one takes longer than most reads."""
+    (duckdb,) = import_packages("reading a table", "duckdb")
+    return duckdb.connect()
+
+
+def listed(names: Iterable[Any], limit: int = 12) -> str:
+    """Return the names, or the first `limit` of many, for an error message."""
+    names = list(names)
+    text = ", ".join(repr(x) for x in names[:limit])
+    return text if len(names) <= limit else f"{text} and {len(names) - limit} more"
+
+
+def quote(name: str) -> str:
+    """Return the name of a column as an identifier of SQL."""
+    return '"' + str(name).replace('"', '""') + '"'
+
+
+def hashable(value: Any) -> Any:
+    """Return a tuple for a list, as states that are tuples come back from Arrow."""
+    return tuple(value) if isinstance(value, list | np.ndarray) else value
+
+
+def array_of(values: Sequence[Any]) -> Array:
+    """Return (m,) one entry per value; values that are tuples stay tuples."""
+    if any(isinstance(x, tuple) for x in values):
+        cells = np.empty(len(values), object)
+        cells[:] = values  # np.asarray would make a matrix of a list of tuples
+        return cells
+    return np.asarray(values)
+
+
+def sort_distinct(values: Iterable[Any]) -> list[Any]:
+    """Return the distinct values, sorted where they can be."""
+    distinct = list(dict.fromkeys(values))
+    try:
+        return sorted(distinct)
+    except TypeError:
+        return distinct
+
+
+class Rows(NamedTuple):
+    """Rows of a table without gaps; equal rows may have been counted together."""
+
+    table: Table
+    columns: dict[str, Any]
+    """Arrow columns, each (m,)."""
+    weight: Array
+    """(m,) the sum of the weights of equal rows; without weights the number of equal rows."""
+    sums: dict[str, Array]
+    """(m,) each: sums of weight times a column over equal rows."""
+    n_rows: int
+    """The number of rows of the table that were used."""
+    dropped: dict[str, int]
+    """The number of rows that were left out, by the column that has the gap."""
+
+    def codes(self, name: str) -> tuple[Array, list[Any]]:
+        """Return (m,) the number of each entry of a column, and the distinct entries in order."""
+        import pyarrow as pa
+
+        column, kind = self.columns[name], self.columns[name].type
+        if name in self.table.levels:
+            levels, index = self.table.levels[name], column.to_numpy()
+        elif pa.types.is_nested(kind):
+            number: dict[Any, int] = {}
+            cells = [number.setdefault(hashable(x), len(number)) for x in column.to_pylist()]
+            levels, index = list(number), np.array(cells, np.int64)
+        else:
+            if isinstance(column, pa.ChunkedArray):
+                column = column.combine_chunks()
+            if not pa.types.is_dictionary(kind):
+                column = column.dictionary_encode()
+            levels, index = column.dictionary.to_pylist(), column.indices.to_numpy()
+            if pa.types.is_integer(kind):  # the many numbers of individuals
+                order = np.argsort(column.dictionary.to_numpy())
+                rank = np.empty_like(order)
+                rank[order] = np.arange(len(order))
+                return rank[index], [levels[i] for i in order.tolist()]
+        used = np.flatnonzero(np.bincount(index, minlength=len(levels)))  # categories may be empty
+        order = sort_distinct(levels[i] for i in used.tolist())
+        place = {x: i for i, x in enumerate(order)}
+        return np.array([place.get(x, -1) for x in levels], np.int64)[index], order
+
+    def values(self, name: str) -> Array:
+        """Return (m,) a column: numbers and dates as NumPy has them, words as Python objects."""
+        import pyarrow as pa
+
+        column, kind = self.columns[name], self.columns[name].type
+        words = pa.types.is_dictionary(kind) or pa.types.is_nested(kind)
+        words |= pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        if words or name in self.table.levels:
+            index, levels = self.codes(name)
+            cells = np.empty(len(levels), object)  # every word is held once
+            cells[:] = levels
+            return cells[index]
+        if pa.types.is_decimal(kind):
+            column = column.cast(pa.float64())
+        return column.to_numpy()
+
+    def numbers(self, name: str, known: Sequence[Any], what: str) -> Array:
+        """Return (m,) the number of each entry among `known`; another entry is refused by row."""
+        index, levels = self.codes(name)
+        number = {x: i for i, x in enumerate(known)}
+        found = np.array([number.get(x, -1) for x in levels], np.int64)
+        if (found < 0).any():
+            value = levels[int(np.argmax(found < 0))]
+            allowed = (
+                f"0 to {len(known) - 1}" if isinstance(known, range) else f"one of {listed(known)}"
+            )
+            raise ValueError(
+                f"{self.table.place({name: value})} has the {what} {value!r}; it must be {allowed}"
+            )
+        return found[index]
+
+
+class Table:
+    """A table and the DuckDB connection that reads it.
+
+    Parameters
+    ----------
+    source
+        The table, of one of the kinds that this module names.
+    what
+        What the table is called in error messages.
+    weights
+        (m,) weights of the rows of a frame, which become the column `GIVEN_WEIGHTS`.
+    """
+
+    def __init__(self, source: Any, what: str = "the frame", weights: Any = None) -> None:
+        (duckdb,) = import_packages("reading a table", "duckdb")
+        self.what, self.file = what, None
+        self.frame: Any = None
+        self.errors = (duckdb.Error, OSError, RuntimeError, UnicodeError)
+        """What reading a damaged file raises."""
+        self.arrow: Any = None
+        """The columns of a frame that the last query used."""
+        self.levels: dict[str, list[Any]] = {}
+        """Distinct entries of columns of Python objects, whose entries are replaced by numbers."""
+        self.weights = weights
+        if isinstance(source, str | Path):
+            self.file = str(source)
+            if weights is not None:
+                raise ValueError("weights of a file must be the name of a column")
+            self.connection = duckdb.connect()
+            self.names = self.open_file(Path(source))
+            return
+        self.connection = shared_database().cursor()  # which costs nothing
+        if isinstance(source, np.ndarray):
+            if source.ndim != 2 or source.shape[1] != 3:
+                raise ValueError(f"{what} has shape {source.shape}; an array must be (m, 3)")
+            source = tuple(source.T.tolist())
+        if isinstance(source, tuple | list) and len(source) == 3:
+            source = dict(zip(COLUMNS, source, strict=True))
+        lazy: Any = source
+        if hasattr(lazy, "collect"):  # a polars LazyFrame
+            source = lazy.collect()
+        # the `columns` of pyarrow are the columns themselves
+        names = getattr(source, "column_names", getattr(source, "columns", None))
+        names = list(source) if isinstance(source, Mapping) else names
+        if names is None:
+            raise TypeError(f"{what} is a {type(source).__name__}; it must be {KINDS}")
+        self.frame, self.names = source, list(names)
+        self.check_distinct(self.names)
+
+    @property
+    def title(self) -> str:
+        return self.file or self.what
+
+    def check_distinct(self, names: Sequence[Any]) -> None:
+        """Refuse two columns of one name."""
+        for i, name in enumerate(names):
+            if name in names[:i]:
+                raise ValueError(f"{self.title} has more than one column {name!r}; rename them")
+
+    def open_file(self, path: Path) -> list[str]:
+        """Make the view `source` of a file or a folder, and return the names of its columns."""
+        if path.suffix not in (".csv", ".parquet") and not path.is_dir():
+            raise ValueError(
+                f"{self.what} is {str(path)!r}; it must end in .csv or .parquet, or be a folder "
+                "of Parquet files"
+            )
+        files = sorted(map(str, path.rglob("*.parquet"))) if path.is_dir() else [str(path)]
+        if not path.exists() or not files:
+            wanted = "does not exist" if not path.exists() else "holds no .parquet file"
+            raise FileNotFoundError(f"{path} {wanted}")
+        try:
+            if path.suffix == ".csv" and path.is_file():
+                with open(path, encoding="utf-8", newline="") as opened:
+                    names = next(csv.reader(opened), [])
+                if not names:
+                    raise ValueError(f"{self.title} is empty; its first line must name the columns")
+                self.check_distinct(names)
+                # DuckDB reads a cell with nothing in it as a gap, in columns of words too
+                found = self.connection.read_csv(
+                    escape(files[0]), header=True, sep=",", quotechar='"', escapechar='"'
+                )
+            else:
+                found = self.connection.read_parquet([escape(x) for x in files])
+            found.create_view("source")
+            return list(found.columns)
+        except self.errors as error:
+            raise self.unreadable(error) from None
+
+    def unreadable(self, error: Exception) -> ValueError:
+        """Return one sentence for an error of DuckDB or of the file system."""
+        text = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, UnicodeError) or "not utf-8" in text:
+            return ValueError(f"{self.title} is not encoded as UTF-8; save it as UTF-8")
+        return ValueError(f"{self.title} cannot be read: {text[:300]}")
+
+    def open_columns(self, columns: Sequence[str]) -> dict[str, str]:
+        """Return DuckDB's type of each column; the columns of a frame go into the view `source`."""
+        for name in columns:
+            if name not in self.names and name != GIVEN_WEIGHTS:
+                raise ValueError(
+                    f"{self.title} has no column {name!r}; it has {listed(self.names, 40)}"
+                )
+        if self.frame is not None:
+            import pyarrow as pa
+
+            arrays = {c: self.arrow_column(c) for c in columns}
+            lengths = {c: len(x) for c, x in arrays.items()}
+            if len(set(lengths.values())) > 1:
+                raise ValueError(
+                    f"the columns of {self.title} have lengths {lengths}; they must have one length"
+                )
+            self.arrow = pa.table(arrays)
+            self.connection.register("source", self.arrow)
+        found = self.connection.table("source")
+        return dict(zip(found.columns, map(str, found.types), strict=True))
+
+    def load(self, columns: Sequence[str]) -> None:
+        """Read columns of a file into memory, so that several queries read the file once."""
+        if self.file is None:
+            return
+        cells = ", ".join(map(quote, columns))
+        try:
+            self.frame = self.connection.sql(f"SELECT {cells} FROM source").to_arrow_table()
+        except self.errors as error:
+            raise self.unreadable(error) from None
+        self.connection.execute("DROP VIEW source")
+
+    def arrow_column(self, name: str) -> Any:
+        """Return a column of a frame as Arrow has it; gaps of pandas become nulls."""
+        import pyarrow as pa
+
+        values: Any = self.weights if name == GIVEN_WEIGHTS else self.frame[name]
+        if hasattr(values, "to_arrow"):  # polars
+            values = values.to_arrow()
+        if isinstance(values, pa.ChunkedArray | pa.Array):
+            kind = values.type  # views of strings are not known everywhere
+            return values.cast(pa.large_string()) if pa.types.is_string_view(kind) else values
+        if isinstance(values, np.ndarray) and values.ndim == 2:
+            values = list(map(tuple, values.tolist()))
+        if not isinstance(values, list | tuple) and np.ndim(values) != 1:
+            raise ValueError(
+                f"column {name!r} of {self.title} has shape {np.shape(values)}; it must have one "
+                "entry per row"
+            )
+        try:
+            return pa.array(values, from_pandas=True)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            pass
+        number: dict[Any, int] = {}  # values of several types
+        try:
+            cells = [number.setdefault(hashable(x), len(number)) for x in values]
+        except TypeError:
+            raise ValueError(
+                f"the entries of column {name!r} of {self.title} must be numbers, words or tuples"
+            ) from None
+        self.levels[name] = list(number)
+        gaps = {i for x, i in number.items() if x is None or x != x}
+        return pa.array([None if i in gaps else i for i in cells], pa.int64())
+
+    def read(
+        self,
+        columns: Sequence[str],
+        weights: str | None = None,
+        sums: Sequence[str] = (),
+        missing: str = "refuse",
+        group: bool = True,
+    ) -> Rows:
+        """Read some columns; equal rows are counted together.
+
+        Parameters
+        ----------
+        columns
+            The columns that tell rows apart.
+        weights
+            The column of the weight of each row; every row has weight 1 without it.
+        sums
+            Columns of numbers of which weighted sums are made.
+        missing
+            "refuse" raises an error that names rows with gaps, "drop" leaves such rows out.
+        group
+            False keeps every row, in the order of the table.
+
+        Returns
+        -------
+        Rows
+        """
+        if missing not in ("refuse", "drop"):
+            raise ValueError(f"missing is {missing!r}; it must be 'refuse' or 'drop'")
+        keys, numeric = list(dict.fromkeys(columns)), [c for c in (weights, *sums) if c is not None]
+        every = list(dict.fromkeys([*keys, *numeric]))
+        types = self.open_columns(every)
+        for name in numeric:
+            if not types[name].startswith(NUMBERS) or name in self.levels:
+                raise ValueError(
+                    f"column {name!r} of {self.title} holds words; it must hold numbers"
+                )
+        fault = fault_number(every, types, weights)
+        try:
+            found, faults, weight, n_rows, *totals = self.query(
+                keys, fault, weights, sums, group and self.has_equal_rows(keys)
+            )
+        except self.errors as error:
+            raise self.unreadable(error) from None
+        if not len(weight):
+            raise ValueError(f"{self.title} has no rows; it must have at least one")
+        dropped: dict[str, int] = {}
+        if faults.any():
+            dropped = self.count_faults(faults, n_rows, every, fault, weights, missing)
+            keep = faults == 0
+            if not keep.any():
+                raise ValueError(f"{self.title} has no row without a gap in {listed(every)}")
+            found = {c: x.filter(keep) for c, x in found.items()}
+            weight, n_rows, *totals = (x[keep] for x in (weight, n_rows, *totals))
+        if weight.sum() > LARGEST_WEIGHT:
+            raise ValueError(
+                f"the weights {weights!r} sum to {weight.sum():.3g}; they must sum to at most "
+                f"{LARGEST_WEIGHT:.3g}, or rows of small weight are lost"
+            )
+        by_name = dict(zip(sums, totals, strict=True))
+        return Rows(self, found, weight, by_name, int(n_rows.sum()), dropped)
+
+    def has_equal_rows(self, keys: Sequence[str]) -> bool:
+        """Return False for a frame in memory whose rows differ: grouping it would take longer."""
+        if self.frame is None:
+            return True
+        cells = ", ".join(map(quote, keys))
+        question = f"SELECT count(*), approx_count_distinct(hash({cells})) FROM source"
+        n_rows, n_distinct = self.connection.execute(question).fetchall()[0]
+        return n_distinct <= n_rows / 2
+
+    def query(
+        self, keys: Sequence[str], fault: str, weights: str | None, sums: Sequence[str], group: bool
+    ) -> list[Any]:
+        """Return the columns, and the fault, weight, number and sums of rows.
+
+        With `group` these are sets of equal rows, in an order that does not depend on threads.
+        Without it they are single rows, and the columns of a frame are not copied.
+        """
+        times, cells = as_double(weights), list(map(quote, keys))
+        totals = [times, as_double(None), *(f"{times} * {as_double(c)}" for c in sums)]
+        if group:
+            totals = [f"sum({x})" for x in totals]
+            cells_and_fault = ", ".join([*cells, "fault"])
+            order = f"GROUP BY {cells_and_fault} ORDER BY ALL"
+        else:
+            cells, order = [] if self.arrow is not None else cells, ""
+        made = ", ".join([*cells, f"{fault} AS fault", *totals])
+        table = self.connection.sql(f"SELECT {made} FROM source {order}").to_arrow_table()
+        source = table if group or self.arrow is None else self.arrow
+        columns = {c: source.column(i if source is table else c) for i, c in enumerate(keys)}
+        numbers = [table.column(i).to_numpy() for i in range(len(cells), table.num_columns)]
+        return [columns, *numbers]
+
+    def count_faults(
+        self,
+        faults: Array,
+        n_rows: Array,
+        every: Sequence[str],
+        fault: str,
+        weights: str | None,
+        missing: str,
+    ) -> dict[str, int]:
+        """Return {column: number of rows without an entry}, or refuse the first fault."""
+        count = np.bincount(faults, n_rows, len(every) + 2).astype(int)[1:]
+        if count[-1]:
+            at = self.name_rows(self.find_rows(f"{fault} = {len(every) + 1}"))
+            raise ValueError(
+                f"{at} has a weight {weights!r} below 0 or infinite; weights must be finite and at "
+                "least 0"
+            )
+        if missing == "refuse":
+            i = int(np.argmax(count > 0))
+            at = self.find_rows(f"{fault} = {i + 1}", limit=5)
+            more = f" (and {count[i] - len(at)} more rows)" if count[i] > len(at) else ""
+            raise ValueError(
+                f"{self.name_rows(at)}{more} has no {every[i]!r}; fill it in, or leave such rows "
+                "out with missing='drop'"
+            )
+        return {c: int(n) for c, n in zip(every, count, strict=False) if n}
+
+    def find_rows(self, condition: str, values: Sequence[Any] = (), limit: int = 1) -> list[int]:
+        """Return the numbers of the first rows that meet a condition, counted from 0."""
+        question = (
+            "SELECT number FROM (SELECT *, row_number() OVER () - 1 AS number FROM source) "
+            f"WHERE {condition} ORDER BY number LIMIT {int(limit)}"
+        )
+        return [row[0] for row in self.connection.execute(question, list(values)).fetchall()]
+
+    def name_rows(self, rows: Sequence[int]) -> str:
+        """Return how to find rows: by line of a .csv file, else by number from 0."""
+        if not rows:
+            return self.title
+        if self.file is not None and self.file.endswith(".csv"):
+            return f"{self.file}:" + ", ".join(str(i + 2) for i in rows)
+        numbers = ", ".join(map(str, rows))
+        return f"row{'s' if len(rows) > 1 else ''} {numbers} of {self.title}"
+
+    def place(self, cells: Mapping[str, Any]) -> str:
+        """Return how to find the first row with these entries."""
+        given = [
+            self.levels[c].index(x) if c in self.levels else list(x) if isinstance(x, tuple) else x
+            for c, x in cells.items()
+        ]
+        try:
+            return self.name_rows(
+                self.find_rows(" AND ".join(f"{quote(c)} = ?" for c in cells), given)
+            )
+        except self.errors:
+            return self.title
+
+
+NUMBERS = (
+    "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER",
+    "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN",
+)  # fmt: skip
+"""DuckDB's types of numbers."""
+
+
+def open_table(source: Any, what: str = "the frame", weights: Any = None) -> Table:
+    """Return a table that is open, or open one; weights (m,) are those of its rows."""
+    return source if isinstance(source, Table) else Table(source, what, weights)
+
+
+def as_double(name: str | None) -> str:
+    """Return a column as numbers in SQL; 1 for None."""
+    return "CAST(1 AS DOUBLE)" if name is None else f"CAST({quote(name)} AS DOUBLE)"
+
+
+def fault_number(columns: Sequence[str], types: Mapping[str, str], weights: str | None) -> str:
+    """Return an expression of SQL: the number of the first column without an entry, from 1.
+
+    It is 0 for a row without a fault, and one more than the number of columns for a bad weight.
+    """
+    cases = []
+    for i, name in enumerate(columns, start=1):
+        nan = f" OR isnan({quote(name)})" if types[name] in ("FLOAT", "DOUBLE") else ""
+        cases.append(f"WHEN {quote(name)} IS NULL{nan} THEN {i}")
+    if weights is not None:
+        cell = as_double(weights)
+        cases.append(f"WHEN {cell} < 0 OR isinf({cell}) THEN {len(columns) + 1}")
+    return f"(CASE {' '.join(cases)} ELSE 0 END)"

@@ -1,0 +1,267 @@
+"""Checks of tasks and MDPs: supports, probabilities, initial states, rewards and their bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from upriver.checks import Array, Support, as_float, format_value, read_only_copy
+
+if TYPE_CHECKING:
+    from upriver.mdp.task import Task
+
+ROW_TOLERANCE = 1e-8
+"""How far the sum of a row of probabilities may be from 1."""
+MAX_REWARD = 1e150
+"""No reward may be larger in absolute value, so that sums of squares stay finite."""
+MAX_TRIPLES = 50_000_000
+"""How many triples (s, a, s') the builders list unless another limit is given."""
+
+
+def initial_distribution(initial_state: Any, n_states: int) -> tuple[Array, Array]:
+    """Return (states, probabilities) of a state number or a distribution (S,)."""
+    given = np.asarray(initial_state)
+    if given.ndim == 0:
+        if not np.issubdtype(given.dtype, np.integer) or not 0 <= given < n_states:
+            raise ValueError(
+                f"initial_state is {format_value(initial_state)}; it must be a state from 0 to "
+                f"{n_states - 1} or a distribution of shape ({n_states},)"
+            )
+        return np.array([int(given)]), np.ones(1)
+    weights = as_float("initial_state", given)
+    if weights.shape != (n_states,):
+        raise ValueError(
+            f"initial_state has shape {weights.shape}; a distribution must be ({n_states},)"
+        )
+    starts = np.flatnonzero(weights)
+    return starts, weights[starts]
+
+
+def support_from_sets(sets: Iterable[Iterable[int]], n_states: int, n_actions: int) -> Support:
+    """Return (indptr, successors) of one set of states per pair; `Task` checks the states."""
+    listed = [sorted(each) for each in sets]
+    if len(listed) != n_states * n_actions:
+        raise ValueError(
+            f"support has {len(listed)} sets; there must be {n_states * n_actions}, one for each "
+            "(s, a) in the order s * n_actions + a"
+        )
+    indptr = np.concatenate([[0], np.cumsum([len(each) for each in listed])])
+    flat = np.array([s for each in listed for s in each], dtype=None if indptr[-1] else np.int64)
+    return indptr, flat
+
+
+def check_support(
+    support: Support, n_states: int, n_actions: int, describe: Callable[[int], str]
+) -> Support:
+    """Return the support as read-only arrays, or raise an error that names the first bad pair.
+
+    A pair without successors does not exist: the state does not have that action. `describe` turns
+    a pair number s * n_actions + a into text for the errors.
+    """
+    for name, values in zip(("indptr", "successors"), map(np.asarray, support), strict=True):
+        if values.ndim != 1 or (values.size and values.dtype.kind not in "iu"):
+            raise ValueError(f"{name} must be a one-dimensional array of whole numbers")
+    indptr, successors = read_only_copy(support[0], np.int64), np.asarray(support[1])
+    n_pairs = n_states * n_actions
+    if indptr.shape != (n_pairs + 1,) or indptr[0] != 0 or indptr[-1] != len(successors):
+        raise ValueError(
+            f"indptr must have {n_pairs + 1} entries from 0 to {len(successors)}, the number of "
+            "successors"
+        )
+    sizes = np.diff(indptr)
+    if (sizes < 0).any():
+        raise ValueError(
+            f"indptr decreases at {describe(int(np.argmax(sizes < 0)))}; it must not decrease"
+        )
+    idle = ~(sizes > 0).reshape(n_states, n_actions).any(axis=1)
+    if idle.any():
+        text = describe(int(np.argmax(idle)) * n_actions)
+        raise ValueError(
+            f"state {text.removeprefix('(s=').rpartition(', a=')[0]} has no action; every state "
+            "needs one, if only to stay where it is"
+        )
+
+    def refuse(row: int, reason: str) -> None:
+        pair = int(np.searchsorted(indptr, row, side="right")) - 1
+        raise ValueError(f"successor {successors[row]} of {describe(pair)} is {reason}")
+
+    outside = (successors < 0) | (successors >= n_states)
+    if outside.any():
+        refuse(int(np.argmax(outside)), f"out of range; states are 0 to {n_states - 1}")
+    ascending = np.diff(successors.astype(np.int64)) > 0
+    ascending[indptr[(indptr > 0) & (indptr < len(successors))] - 1] = True  # a new pair begins
+    if not ascending.all():
+        refuse(
+            int(np.argmin(ascending)) + 1,
+            "repeated or out of order; successors must be distinct and ascending",
+        )
+    return indptr, read_only_copy(successors, np.int32)
+
+
+def check_covers(support: Support, task: Task, name: str) -> None:
+    """Refuse a support that lacks a reachable state or has actions that the task does not have."""
+    indptr, successors = support
+    extra = (np.diff(indptr) > 0) & (task.sizes == 0)
+    if extra.any():
+        raise ValueError(
+            f"{name} has successors for {task.describe_pair(int(np.argmax(extra)))}, an action "
+            "that the state does not have"
+        )
+    pairs = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    given = pairs * task.n_states + successors  # ascending, as every support is
+    s, a, s2 = task.triples
+    wanted = (s * task.n_actions + a) * task.n_states + s2
+    position = np.minimum(np.searchsorted(given, wanted), len(given) - 1)
+    missing = given[position] != wanted
+    if missing.any():
+        i = int(np.argmax(missing))
+        raise ValueError(
+            f"{name} leaves out successor {task.state_names[s2[i]]!r} of "
+            f"{task.describe_pair(s[i] * task.n_actions + a[i])}, which has a positive probability"
+        )
+
+
+def check_probabilities(probability: Array, task: Task) -> None:
+    """Refuse probabilities (1 or H, n) that are not a distribution over each pair's successors."""
+    bad = ~(np.isfinite(probability) & (probability >= 0))
+    if bad.any():
+        step, i = np.unravel_index(int(np.argmax(bad)), bad.shape)
+        pair = int(np.searchsorted(task.indptr, i, side="right")) - 1
+        raise ValueError(
+            f"transition row {task.describe_pair(pair)} holds {probability[step, i]}; "
+            "probabilities must be between 0 and 1"
+        )
+    totals = task.by_pair(probability)
+    wrong = (np.abs(totals - 1.0) > ROW_TOLERANCE) & (task.sizes > 0)
+    if wrong.any():
+        step, pair = (int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+        row = task.describe_pair(pair, None if len(probability) == 1 else step)
+        raise ValueError(f"transition row {row} sums to {totals[step, pair]:.9g}; it must sum to 1")
+
+
+def check_initial(states: Array, weights: Array, n_states: int) -> None:
+    """Refuse initial states and probabilities that are not a distribution over the states."""
+    if states.shape != weights.shape or states.ndim != 1 or not len(states):
+        raise ValueError("initial_states and initial_probability must have the same length")
+    if ((states < 0) | (states >= n_states)).any():
+        raise ValueError(f"initial_states must lie between 0 and {n_states - 1}")
+    if not (weights >= 0).all():
+        i = int(np.argmin(weights >= 0))
+        raise ValueError(
+            f"the initial probability of state {states[i]} is {weights[i]}; it must be >= 0"
+        )
+    if abs(weights.sum() - 1.0) > ROW_TOLERANCE:
+        raise ValueError(f"initial probabilities sum to {weights.sum():.9g}; they must sum to 1")
+
+
+def check_rewards(task: Task, reward: Any) -> Array:
+    """Return rewards (S, A) or (H, S, A); actions that a state does not have get a reward of 0."""
+    shape = task.n_states, task.n_actions
+    table = check_shape("reward", reward, shape, (task.horizon, *shape))
+
+    def describe(*at: int) -> str:
+        return task.describe_pair(at[-2] * task.n_actions + at[-1], *at[:-2])
+
+    return check_finite("reward", np.where(task.available, table, 0.0), describe)
+
+
+def check_next_state_reward(task: Task, next_state_reward: Any) -> Array:
+    """Return the rewards (1 or H, n) of triples."""
+    n = task.n_triples
+    rows = check_shape("next_state_reward", next_state_reward, (n,), (1, n), (task.horizon, n))
+
+    def describe(_: int, row: int) -> str:
+        s, a, s2 = (x[row] for x in task.triples)
+        pair = task.describe_pair(s * task.n_actions + a)
+        return f"{pair} with next state {task.state_names[s2]!r}"
+
+    return check_finite("reward", np.atleast_2d(rows), describe)
+
+
+def check_terminal(task: Task, terminal: Any) -> Array:
+    """Return the values (S,) of the states after the last step."""
+    values = check_shape("terminal", terminal, (task.n_states,))
+    return check_finite("terminal", values, lambda s: repr(task.state_names[s]))
+
+
+def check_shape(name: str, values: Any, *shapes: tuple[int, ...]) -> Array:
+    """Return an array of numbers that has one of the shapes."""
+    array = as_float(name, values)
+    if array.shape not in shapes:
+        allowed = " or ".join(map(str, dict.fromkeys(shapes)))
+        raise ValueError(f"{name} has shape {array.shape}; it must be {allowed}")
+    return array
+
+
+def check_finite(name: str, values: Array, describe: Callable[..., str]) -> Array:
+    """Return a read-only copy of finite numbers; `describe` turns an index into text for errors."""
+    bad = ~(np.abs(values) <= MAX_REWARD)
+    if bad.any():
+        at = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), values.shape))
+        raise ValueError(
+            f"{name} of {describe(*at)} is {values[at]}; rewards and values must be finite numbers "
+            f"of at most {MAX_REWARD:g}"
+        )
+    return read_only_copy(values)
+
+
+def check_reward_range(task: Task, given: Any) -> tuple[float, float]:
+    """Return the bounds of one reward.
+
+    Unless they are given, they are [0, 1] where all known rewards lie in it, else the smallest and
+    the largest reward.
+    """
+    low, high = 0.0, 1.0
+    if task.reward is not None:
+        rewards = task.reward.reshape(-1, task.available.size)
+        if task.next_state_reward is None:
+            rewards = rewards[:, task.available.ravel()]
+        else:
+            rewards = rewards.repeat(task.sizes, axis=1) + task.next_state_reward
+        low, high = float(rewards.min()), float(rewards.max())
+    if given is None:
+        if low >= 0.0 and high <= 1.0:
+            return 0.0, 1.0
+        return low, high if low < high else low + 1.0
+    try:
+        lower, upper = map(float, given)
+    except (TypeError, ValueError):
+        lower = upper = np.nan
+    if not (np.isfinite([lower, upper]).all() and lower < upper):
+        raise ValueError(
+            f"reward_range is {format_value(given)}; it must be (low, high), low below high"
+        )
+    slack = 1e-9 * (upper - lower)
+    if task.reward is not None and not (lower - slack <= low and high <= upper + slack):
+        raise ValueError(
+            f"rewards lie between {low:g} and {high:g}, outside reward_range ({lower:g}, {upper:g})"
+        )
+    return lower, upper
+
+
+def check_discount(horizon: Any, discount: Any) -> float | None:
+    """Return the discount of a task: None with a horizon, 1 for the average reward."""
+    if discount is None:
+        return None if horizon is not None else 1.0
+    if horizon is not None:
+        raise ValueError(
+            f"horizon is {horizon!r} and discount is {discount!r}; it must be one of them, with "
+            "horizon=None for a discount"
+        )
+    if isinstance(discount, bool) or not 0.0 <= discount < 1.0:
+        raise ValueError(f"discount is {discount!r}; it must be at least 0 and less than 1")
+    return float(discount)
+
+
+def check_size(n_states: int, n_triples: float, max_triples: int = MAX_TRIPLES) -> None:
+    """Refuse a problem that is too large to list, before it fills the memory.
+
+    `n_triples` is the number of triples (s, a, s') of the states so far, or an estimate of it.
+    """
+    if n_triples > max_triples:
+        raise ValueError(
+            f"{n_states:,} states have about {n_triples:,.0f} triples (s, a, s'); at most "
+            f"max_triples={max_triples:,} are listed"
+        )

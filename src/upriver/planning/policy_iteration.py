@@ -1,0 +1,242 @@
+"""Modified policy iteration on relative values, the loop behind every stationary plan.
+
+Write T for the Bellman operator and u = T w. Whatever w is, adding a number to it moves w and T w
+alike, so only differences count, and the optimal value v* obeys
+
+    u + gamma/(1 - gamma) min(u - w) <= v* <= u + gamma/(1 - gamma) max(u - w)    (gamma < 1)
+    min(u - w) <= the optimal gain <= max(u - w)                                  (gamma = 1)
+
+(MacQueen 1966; Odoni 1969), and so does the value of the policy that is greedy in w. Rows of
+probabilities are taken to sum to 1 exactly. Between two improvements the chain of the policy is
+iterated until its changes are nearly equal; where that takes long and the chain has a band matrix,
+its linear equations are solved instead, which is policy iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from upriver import kernels
+from upriver.checks import Array
+from upriver.mdp import Task
+from upriver.planning.tables import check_mixture
+
+CHAIN_LEVEL = 0.1
+"""A chain is iterated until its changes differ by this much of those of the improvement."""
+SHORT, LONG = 6, 200
+"""The most steps of a chain between improvements, where its equations can be solved and not."""
+DIVERGED = 1e9
+"""Changes so far apart that rounding alone decides the equations of a chain."""
+MAX_UNCHANGED = 3
+"""Solutions in a row that may leave the policy as it is."""
+MAX_CHOICES, MAX_HALF_STEPS = 30, 3_000
+"""Solutions, and then half steps, at most where each improvement chooses a model too. The first is
+also how many policies without a gain of their own are passed through."""
+SUBSTITUTE = 1e-3
+"""1 - discount where a policy without a discount has two recurrent classes, and so no gain."""
+MAX_BAND_OPERATIONS = 2e9
+"""The most multiplications that solving the equations of a chain may take."""
+MAX_SWEEPS = 1_000_000
+
+Improve = Callable[[Array, Array, Array], tuple[float, float]]
+"""(w, u, policy) -> the least and largest u - w, writing u and policy."""
+
+
+class PolicyIteration(NamedTuple):
+    """How far policy iteration came."""
+
+    policy: Array
+    """(S,) the last policy."""
+    values: Array
+    """(S,) relative values after a last backup."""
+    min_change: float
+    max_change: float
+    """The least and largest change of the last backup, with what rounding may add."""
+    sweeps: int
+    """Passes over the states, of all actions or of one."""
+
+    @property
+    def mean_change(self) -> float:
+        return 0.5 * (self.min_change + self.max_change)
+
+    @property
+    def half_spread(self) -> float:
+        return 0.5 * (self.max_change - self.min_change)
+
+
+def possible_rows(
+    indptr: Array, successors: Array, prob: Array, reward: Array, n_states: int
+) -> Any:
+    """Return `kernels.stationary.Rows` without triples of probability 0: they lead nowhere."""
+    possible = prob > 0.0
+    if not possible.all():
+        before = np.concatenate([[0], np.cumsum(possible)])
+        indptr, successors, prob = before[indptr], successors[possible], prob[possible]
+    return kernels.stationary.Rows(indptr, successors, prob, reward, n_states)
+
+
+def policy_rows(rows: Any, task: Task, policy: Array) -> Any:
+    """Return the rows of a policy as a model with one action.
+
+    policy: whole numbers (S,), or action probabilities (S, A).
+    """
+    from scipy import sparse
+
+    shape = task.n_states, task.n_actions
+    mixture = policy
+    if mixture.shape not in {shape, shape[:1]}:
+        raise ValueError(f"policy has shape {mixture.shape}; it must be {shape[:1]} or {shape}")
+    if mixture.ndim == 1:
+        bad = (mixture < 0) | (mixture >= task.n_actions)
+        if mixture.dtype.kind not in "iu" or bad.any():
+            s = int(np.argmax(bad))
+            raise ValueError(f"policy[{s}] is {mixture[s]}; actions are 0 to {task.n_actions - 1}")
+        mixture = np.eye(task.n_actions)[mixture]
+    if not ((mixture >= 0).all() and np.allclose(mixture.sum(axis=1), 1.0, atol=1e-8)):
+        raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
+    check_mixture(mixture, task)
+    pairs = np.arange(mixture.size)
+    select = sparse.csr_array((mixture.ravel(), (pairs // shape[1], pairs)))
+    select.eliminate_zeros()
+    size = mixture.size, task.n_states
+    chain: Any = select @ sparse.csr_array((rows.prob, rows.successors, rows.indptr), shape=size)
+    return possible_rows(
+        chain.indptr.astype(np.int64), chain.indices.astype(np.int32), chain.data,
+        select @ rows.reward, shape[0],
+    )  # fmt: skip
+
+
+def iterate_policies(
+    rows: Any,
+    discount: float,
+    damping: float,
+    tolerance: float,
+    *,
+    guess: Array | None = None,
+    policy: Array | None = None,
+    improve: Improve | None = None,
+    stop_at_two_classes: bool = False,
+) -> PolicyIteration:
+    """Improve a policy until the changes of a backup are within `tolerance` of each other.
+
+    Parameters
+    ----------
+    rows : kernels.stationary.Rows
+        The model. Where `improve` is given, it writes the model that it chose into it.
+    discount : float
+        Between 0 and 1; 1 is the average reward.
+    damping : float
+        Share of the old value that a step of a chain keeps; above 0 it cannot oscillate.
+    tolerance : float
+        Ends early where rounding keeps the changes further apart.
+    guess : array (S,), optional
+        Values to begin with.
+    policy : array (S,) of int32, optional
+        Policy to begin with, which keeps its actions where they are as good as others.
+    improve : callable, optional
+        Another backup than the one of `rows`, such as one that also chooses the model.
+    stop_at_two_classes : bool
+        Whether to end where a policy without a discount has two recurrent classes, with infinite
+        changes; otherwise that policy is taken to have a discount.
+    """
+    k, n_states = kernels.stationary, rows.n_states
+    chain, widest = empty_chain(rows)
+    w = np.zeros(n_states) if guess is None else guess - guess[0]
+    u = np.empty(n_states)
+    policy = np.zeros(n_states, np.int32) if policy is None else policy
+    previous = np.full(n_states, -1, np.int32)
+    choosing = improve is not None
+    patience = MAX_HALF_STEPS if choosing else MAX_UNCHANGED
+    if improve is None:
+        improve = partial(k.improve_policy, rows, discount, np.empty_like(rows.reward))
+    reach, band = band_matrix(rows)
+    # solving the equations of a chain takes as long as a few steps of it
+    most = LONG if band is None else min(LONG, SHORT + (reach + 1) ** 2 // widest)
+    sweeps, unchanged, without_gain, direct = 0, 0, 0, False
+    while True:
+        before = policy.copy()
+        low, high = improve(w, u, policy)
+        sweeps, spread = sweeps + 1, high - low
+        rounding = 8.0 * np.finfo(float).eps * max(float(np.abs(u).max()), 1.0)
+        same = np.array_equal(before, policy)
+        unchanged = unchanged + 1 if direct and (choosing or same) else 0
+        hopeless = (
+            not spread < DIVERGED
+            or unchanged > patience
+            or without_gain > MAX_CHOICES
+            or sweeps > MAX_SWEEPS
+        )
+        if spread <= max(tolerance, rounding) or hopeless:
+            return PolicyIteration(policy, u, float(low - rounding), float(high + rounding), sweeps)
+        if choosing:
+            previous.fill(-1)  # the probabilities changed
+        k.extract_chain(rows, policy, previous, chain)
+        if unchanged > MAX_CHOICES:  # the chosen models go round in circles: take half steps
+            w = 0.5 * (w + u)
+            w -= w[0]
+            continue
+        if direct and band is not None:
+            exact = chain_values(chain, discount, reach, w, band)
+            if exact is None and stop_at_two_classes:
+                return PolicyIteration(policy, u, -np.inf, np.inf, sweeps)
+            if exact is None:
+                without_gain += 1
+                exact = chain_values(chain, 1.0 - SUBSTITUTE, reach, w, band)
+            assert exact is not None
+            w = exact
+            continue
+        if damping == 0.0:
+            w, u = u, w
+        enough = 0.5 * tolerance if same and not choosing else CHAIN_LEVEL * spread
+        done = k.iterate_chain(chain, discount, damping, enough, most, w, u)
+        sweeps += done
+        direct = band is not None and done == most
+
+
+def empty_chain(rows: Any) -> tuple[Any, int]:
+    """Return room for the chain of any policy, and the largest number of successors of a pair."""
+    n_states, widest = rows.n_states, int(np.diff(rows.indptr).max())
+    return kernels.stationary.Chain(
+        np.empty(n_states + 1, np.int64), np.empty(n_states * widest, np.int32),
+        np.empty(n_states * widest), np.empty(n_states),
+    ), widest  # fmt: skip
+
+
+def relative_values(rows: Any, policy: Array, discount: float) -> Array:
+    """Return the relative values (S,) of a policy, or zeros where they cannot be solved for."""
+    w, (reach, band) = np.zeros(rows.n_states), band_matrix(rows)
+    if band is None:
+        return w
+    chain, _ = empty_chain(rows)
+    kernels.stationary.extract_chain(rows, policy, np.full(rows.n_states, -1, np.int32), chain)
+    found = chain_values(chain, discount, reach, w, band)
+    return w if found is None else found
+
+
+def band_matrix(rows: Any) -> tuple[int, Array | None]:
+    """Return the largest |s' - s| of a step and room for a band matrix, None if too large."""
+    most = int((MAX_BAND_OPERATIONS / rows.n_states) ** 0.5) - 1
+    n_actions = len(rows.reward) // rows.n_states
+    reach = kernels.stationary.max_reach(rows.indptr, rows.successors, n_actions, most)
+    return reach, np.empty((rows.n_states, 2 * reach + 1)) if reach <= most else None
+
+
+def chain_values(chain: Any, discount: float, reach: int, w: Array, band: Array) -> Array | None:
+    """Return w such that r + discount P w - w is the same at every state of a chain.
+
+    The guess w is corrected, so that rounding concerns the correction only. None where there are
+    two recurrent classes and no discount.
+    """
+    steps = slice(chain.start[-1])
+    expected = np.add.reduceat(chain.prob[steps] * w[chain.successors[steps]], chain.start[:-1])
+    change = chain.reward + discount * expected - w
+    change -= 0.5 * (change.max() + change.min())
+    x = np.empty_like(w)
+    if not kernels.stationary.solve_chain(chain, discount, reach, change, x, band):
+        return None
+    w = w + x
+    return w - w[0]

@@ -1,0 +1,64 @@
+"""Checks of an agent against the MDP it plays on, and of the policies that it returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from upriver.checks import Array
+from upriver.mdp import Task
+from upriver.planning import check_available
+from upriver.planning.tables import check_mixture
+
+
+def check_same_problem(task: Task, true_task: Task) -> None:
+    """Refuse an agent of another problem: sizes and names must agree, in the same order."""
+    for what in ("n_states", "n_actions", "horizon", "discount"):
+        if getattr(task, what) != getattr(true_task, what):
+            raise ValueError(
+                f"the agent's task has {task.describe()}, the MDP has {true_task.describe()}; "
+                "build the agent from a task of this MDP"
+            )
+    for what in ("state_names", "action_names"):
+        mine, true = getattr(task, what), getattr(true_task, what)
+        if mine.numbers_in(true, "the MDP") is not None:
+            i = next(i for i in range(mine.size) if mine[i] != true[i])
+            raise ValueError(
+                f"{mine.what} {i} is {mine[i]!r} in the agent's task and {true[i]!r} in the MDP; "
+                "build the agent from a task of this MDP, with the same order of names"
+            )
+    extra = task.available & ~true_task.available
+    if extra.any():
+        raise ValueError(
+            f"the agent's task has the pair {task.describe_pair(int(np.argmax(extra)))}, which the "
+            "MDP does not have; build the agent from a task of this MDP"
+        )
+
+
+def check_table(policy: Any, task: Task) -> None:
+    """Refuse a table of another shape or kind: the kernels would read past its end."""
+    shape = task.horizon, task.n_states
+    if not isinstance(policy, np.ndarray) or policy.shape != shape or policy.dtype.kind not in "iu":
+        kind = policy.dtype if isinstance(policy, np.ndarray) else type(policy).__name__
+        raise ValueError(
+            f"the agent's policy is {kind} of shape {np.shape(policy)}; "
+            f"it must be whole numbers of shape {shape}"
+        )
+
+
+def stationary_probabilities(policy: Any, task: Task) -> Array:
+    """Return the probability of each action (S*A,) of a policy (1, S) or (1, S, A)."""
+    shape = task.n_states, task.n_actions
+    kind = policy.dtype.kind if isinstance(policy, np.ndarray) else ""
+    if kind and kind in "iu" and policy.shape == (1, shape[0]):
+        check_available("the agent's policy", policy, task)
+        return np.eye(shape[1])[policy[0]].ravel()
+    if kind == "f" and policy.shape == (1, *shape) and (policy >= 0).all():
+        check_mixture(policy, task)
+        if np.allclose(policy.sum(axis=2), 1.0, atol=1e-8):
+            return policy[0].ravel()
+    raise ValueError(
+        f"the agent's policy has shape {np.shape(policy)}; with an infinite horizon it must be "
+        f"whole numbers of shape (1, {shape[0]}), or probabilities (1, {shape[0]}, {shape[1]})"
+    )

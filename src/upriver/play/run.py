@@ -1,0 +1,95 @@
+"""What a simulated run returns."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from upriver.checks import Array
+from upriver.display import Card, add_repr, to_frame
+from upriver.mdp import Task
+from upriver.planning import Plan
+from upriver.play.checkpoints import Checkpoint
+from upriver.play.policy import Policy
+
+
+@add_repr
+class Run(NamedTuple):
+    """K episodes of one agent, or K steps where the horizon is infinite.
+
+    `returns`, `values`, `optimal_values` and `seconds` have length K, in the user's units.
+    """
+
+    returns: Array
+    """Sum of rewards received in each episode, and the terminal value where it ended."""
+    values: Array
+    """Exact value V^{pi_k}_1(s_{k,1}) of the policy played. With a discount: of the policy in the
+    state of each step. For the average reward: the optimal gain minus what the action loses."""
+    optimal_values: Array
+    """V*_1(s_{k,1}), the best possible from where the episode began. With a discount: V*(s_t). For
+    the average reward: the optimal gain."""
+    seconds: Array
+    """Time of planning and learning, without the environment and the evaluation."""
+    plan: Plan
+    """The plan of the last episode, in the user's units."""
+    state: Any
+    """The agent's state after the last episode."""
+    task: Task | None = None
+    """The agent's view of the MDP, which has the names of states and actions."""
+    checkpoint: Checkpoint | None = None
+    """Where to go on, see `simulate`."""
+    visits: Array | None = None
+    """(S, A) how often each pair was visited in these episodes."""
+
+    @property
+    def regret(self) -> Array:
+        """V*_1 - V^{pi_k}_1 at the start of each episode, exact; of a stream at each step."""
+        return self.optimal_values - self.values
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the last episode, to keep, save and use."""
+        return Policy.from_plan(self.plan, self.task)
+
+    def card(self) -> Card:
+        """Return what the display shows."""
+        discount = None if self.task is None else self.task.discount
+        unit = "episodes" if discount is None else "steps"
+        facts: dict[str, Any] = {
+            unit: len(self.returns),
+            "return": float(self.returns.sum()),
+            "regret": float(self.regret.sum()),
+        }
+        if discount == 1.0:  # one value belongs to one action, so only their mean says something
+            facts |= {
+                "mean value": float(self.values.mean()),
+                "optimal gain": float(self.optimal_values[-1]),
+            }
+        else:
+            facts |= {
+                "last value": float(self.values[-1]),
+                "optimal value": float(self.optimal_values[-1]),
+            }
+        more = f"plot() draws value and regret, to_pandas() has all {unit}"
+        return Card(facts, more=more, brief=f"{len(self.returns)} {unit}")
+
+    def to_pandas(self) -> Any:
+        """Return a data frame with a row per episode: its return, value, regret and seconds."""
+        return to_frame({
+            "episode": np.arange(1, len(self.returns) + 1),
+            "return": self.returns,
+            "value": self.values,
+            "optimal_value": self.optimal_values,
+            "regret": self.regret,
+            "seconds": self.seconds,
+        })  # fmt: skip
+
+    def plot(self) -> Any:
+        """Return a figure of the value of each policy and of the cumulative regret."""
+        from upriver.display import figures
+
+        return figures.plot_learning({
+            "value of the policy": {"played": self.values, "optimal": self.optimal_values},
+            "cumulative regret": {"regret": np.cumsum(self.regret)},
+        })  # fmt: skip

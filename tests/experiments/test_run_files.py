@@ -1,0 +1,267 @@
+"""A run file is what was written, or it is named: every bit, every place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import upriver as up
+from tests.experiments.sweeping import environment, stored, sweep
+from upriver.cli import main
+from upriver.experiments import Store, check, execute, parse
+from upriver.experiments.store import StorageFailed, folder_name, read_run, to_bytes
+
+SMALL = sweep([{"agent": "ucrl-mnl"}, {"agent": "random"}], seeds=2)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    execute(SMALL, folder, jobs=1)
+    return folder
+
+
+@pytest.fixture
+def folder(whole, tmp_path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "copy"))
+
+
+def test_a_run_is_played_and_kept_without_pandas(tmp_path):
+    """Arrow imports it on the way to NumPy and back; every worker of a sweep would pay for it."""
+    code = (
+        "import sys; from pathlib import Path; from upriver.experiments import execute; "
+        "from tests.experiments.sweeping import sweep; "
+        "spec = sweep([{'agent': 'ucrl-mnl'}], seeds=1); "
+        f"execute(spec, Path({str(tmp_path)!r}), jobs=1); print('pandas' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True
+    )
+    assert done.stdout.split()[-1] == "False"
+    assert len(stored(tmp_path)) == 1
+
+
+def flipped(path: Path, rng: np.random.Generator) -> bytes:
+    """The bytes of a file with one bit changed."""
+    data = bytearray(path.read_bytes())
+    data[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
+    return bytes(data)
+
+
+def find_flips(folder: Path, count: int, rng: np.random.Generator) -> None:
+    files = stored(folder)
+    for _ in range(count):
+        path = files[rng.integers(len(files))]
+        before = path.read_bytes()
+        path.write_bytes(flipped(path, rng))
+        (problem,) = check(folder).problems
+        assert problem.kind == "damaged" and str(path) in problem.sentence
+        path.write_bytes(before)
+    assert check(folder).problems == []
+
+
+def test_a_changed_bit_is_found_wherever_it_is(folder, rng):
+    find_flips(folder, 60, rng)
+
+
+@pytest.mark.slow
+def test_a_thousand_changed_bits_are_found(folder, rng):
+    find_flips(folder, 1000, rng)
+
+
+def test_every_reader_refuses_or_marks_a_changed_bit(folder, rng, capsys):
+    path = stored(folder)[0]
+    path.write_bytes(flipped(path, rng))
+    with pytest.raises(ValueError, match=str(path)):
+        up.load_runs(folder)
+    for command in ("table", "report", "check", "plot"):
+        assert main([command, str(folder)]) == 1
+        out, err = capsys.readouterr()
+        assert str(path) in out + err, command
+    outcome = execute(SMALL, folder, jobs=1)
+    assert len(outcome.broken) == 1 and not outcome.complete
+
+
+def test_pages_carry_checksums(folder):
+    """What other readers can verify: damage inside a page, and the footer as it was."""
+    path = stored(folder)[0]
+    column = pq.ParquetFile(path).metadata.row_group(0).column(3)
+    start = column.dictionary_page_offset or column.data_page_offset
+    data = bytearray(path.read_bytes())
+    data[start + column.total_compressed_size - 1] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(OSError, match=r"(?i)crc|corrupt|checksum"):
+        pq.ParquetFile(path, page_checksum_verification=True).read()
+
+
+def test_what_is_foreign_moved_or_copied_is_named(whole, folder, capsys):
+    assert main(["check", str(folder)]) == 0
+    assert capsys.readouterr().out == "4 run files whole, 0 problems\n"
+    first, second, third, fourth = stored(folder)
+    other = third.parent / first.name
+    shutil.copy(first, other)
+    renamed = second.with_name("0" * 12 + "-7.parquet")
+    second.rename(renamed)
+    fourth.write_bytes(fourth.read_bytes()[:-9])
+    (third.parent / "notes.txt").write_text("mine")
+    pq.write_table(up.load_runs(whole), third.parent / "table.parquet")
+    found = {Path(p.sentence.split(" ")[0]): p.kind for p in check(folder).problems}
+    assert found == {
+        other: "duplicate",
+        renamed: "moved",
+        fourth: "damaged",
+        third.parent / "notes.txt": "foreign",
+        third.parent / "table.parquet": "foreign",
+    }
+    assert main(["check", str(folder)]) == 1
+    assert "2 run files whole, 1 runs missing, 5 problems" in capsys.readouterr().out
+    assert main(["table", str(folder)]) == 1
+    assert str(other) in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_read_does_not_vanish(folder, monkeypatch, capsys):
+    scandir = os.scandir
+
+    def locked(path):
+        if str(path).endswith("agent=random"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", locked)
+    assert main(["table", str(folder)]) == 1
+    out, err = capsys.readouterr()
+    assert "agent=random cannot be read: Permission denied" in err and "ucrl-mnl" in out
+    with pytest.raises(ValueError, match="agent=random cannot be read"):
+        up.load_runs(folder)
+    assert [p.kind for p in check(folder).problems] == ["unreadable"]
+
+
+LABELS = st.one_of(
+    st.text(max_size=120),
+    st.text(alphabet="./\\~:=\0", min_size=1, max_size=20),
+    st.text(alphabet="東京都河川", min_size=1, max_size=100),
+    st.sampled_from(["..", ".", "/etc", "a/../../b", "CON", "a.", "a ", "A" * 300, "~", ""]),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(env=LABELS, label=LABELS, other=LABELS)
+def test_the_store_stays_inside_its_root_whatever_the_labels(tmp_path_factory, env, label, other):
+    """Also short enough for any file system, and different labels in different folders."""
+    import dataclasses
+
+    root = Store(Path(tmp_path_factory.getbasetemp()) / "root")
+    run = dataclasses.replace(SMALL.runs()[0], env=env, label=label)
+    for path in (root.path(run), root.failure_path(run)):
+        inside = Path(os.path.realpath(path)).relative_to(os.path.realpath(root.root))
+        assert len(inside.parts) in (2, 3)
+        assert all(len(os.fsencode(part)) <= 200 for part in inside.parts)
+        assert all(part.isascii() and part.isprintable() for part in inside.parts)
+    assert (folder_name(label) == folder_name(other)) == (label == other)
+
+
+def test_hostile_arguments_and_links_write_nothing_outside(tmp_path):
+    store = Store.create(tmp_path / "root")
+    with pytest.raises(StorageFailed, match="lies outside"):
+        store.write(tmp_path / "root" / ".." / "evil", b"x")
+    (tmp_path / "elsewhere").mkdir()
+    run = SMALL.runs()[0]
+    (tmp_path / "root" / "env=riverswim-3-horizon-5").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageFailed, match="lies outside"):
+        execute([run], tmp_path / "root", jobs=1)
+    assert not any((tmp_path / "elsewhere").iterdir())
+
+
+def test_plain_labels_are_the_names_of_their_folders():
+    for label in ("UCRL-MNL (tuned)", "riverswim-6", "c 0.001", "UCRL-MNL+", "a@b,c"):
+        assert folder_name(label) == label
+
+
+def test_a_file_is_read_back_as_it_was_written(whole):
+    record = read_run(stored(whole)[0])
+    assert record.about["format"] == 3 and record.about["run"] == record.run.to_data()
+    assert len(record.table) == record.run.episodes and record.unit == "episode"
+
+
+def test_a_changed_bit_beside_the_runs_is_found_too(folder, rng):
+    """In the marker, the lists of runs, the experiments and their inputs."""
+    up.envs.riverswim(3).save(folder.parent / "river.npz")
+    spec = {**SMALL.to_data(), "environments": [{"path": str(folder.parent / "river.npz")}]}
+    execute(parse(spec), folder, jobs=1)
+    assert check(folder).problems == []
+    beside = [folder / "_upriver.json"]
+    for kind in ("_runs/*", "_specs/*", "_inputs/*/*"):
+        assert list(folder.glob(kind))
+        beside += folder.glob(kind)
+    for path in beside:
+        before = path.read_bytes()
+        for _ in range(20):
+            path.write_bytes(flipped(path, rng))
+            (problem,) = check(folder).problems
+            assert problem.kind == "damaged" and str(path) in problem.sentence
+        path.write_bytes(before)
+    assert main(["check", str(folder)]) == 0
+
+
+def rewrite(path: Path, change) -> None:
+    """Write a run file anew, with a right digest, after a change of its rows."""
+    record = read_run(path)
+    path.write_bytes(to_bytes(record.run, change(record.table)))
+
+
+def replaced(name: str, value: object):
+    def change(table):
+        kind = None if isinstance(value, str) else table[name].type
+        column = pa.array([value] * len(table), kind)
+        return table.set_column(table.column_names.index(name), name, column)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (replaced("value", float("nan")), "column 'value' holds a number that is not finite"),
+        (replaced("return", float("inf")), "column 'return' holds a number that is not finite"),
+        (replaced("optimal_value", "much"), "column 'optimal_value' is string"),
+        (replaced("value", None), "column 'value'"),
+        (replaced("seed", 77), "seed 77; the run has seed"),
+        (replaced("episode", 1), "episodes are not numbered"),
+        (replaced("setting", "other"), "another setting"),
+        (lambda table: table.slice(0, 2), "2 rows; the run has 3 episodes"),
+        (lambda table: table.drop(["value"]), "no column 'value'"),
+    ],
+)
+def test_rows_that_contradict_the_run_are_a_problem(folder, capsys, change, named):
+    path = stored(folder)[0]
+    rewrite(path, change)
+    for command in ("check", "table", "report", "plot"):
+        assert main([command, str(folder)]) == 1
+        out, err = capsys.readouterr()
+        assert str(path) in out + err and named in out + err, command
+    with pytest.raises(ValueError, match=named.replace("[", ".")):
+        up.load_runs(folder)
+
+
+def test_a_folder_has_one_writer_at_a_time(folder):
+    """A second command is refused, and the temporary file of the first is not touched."""
+    store = Store.create(folder)
+    with store.lock():
+        part = folder / "_tmp" / "living.part"
+        part.write_bytes(b"x")
+        os.utime(part, (0, 0))
+        with pytest.raises(ValueError, match="is being written by another process"):
+            execute(SMALL.with_seeds(3), folder, jobs=1)
+        assert part.exists()
+    assert execute(SMALL.with_seeds(3), folder, jobs=1).ran == 2
+    assert not part.exists()

@@ -1,0 +1,275 @@
+"""Tuning: the whole grid, on seeds of its own, and a choice that `run` accepts."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+import upriver as up
+from tests.experiments.sweeping import stored, sweep
+from upriver.experiments import execute, load
+from upriver.experiments.spec import TUNING_SEEDS, parse
+from upriver.tuning import ALL, Edge, Point, grid_points, list_doubts, tune
+
+TWO = parse(
+    {
+        "name": "two",
+        "episodes": 6,
+        "seeds": {"count": 3},
+        "environments": [{"name": "riverswim-3"}, {"name": "riverswim-4", "episodes": 8}],
+        "agents": [
+            {
+                "agent": "ucrl-mnl",
+                "support": "local",
+                "grid": {"radius": [0.0, 0.003, 0.1], "regularization": [1.0]},
+            },
+            {
+                "agent": "ucrl-mnl",
+                "label": "greedy",
+                "radius": 0.0,
+                "grid": {"regularization": [1]},
+            },
+            {"agent": "random"},
+        ],
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tuned")
+    return folder, tune(TWO, folder, runs=4, jobs=1)
+
+
+def by_hand(n_states: int, episodes: int, radius: float) -> np.ndarray:
+    """Cumulative exact values over the tuning seeds, straight from `simulate`."""
+    mdp = up.envs.riverswim(n_states)
+    task = mdp.task("local")
+    agent = up.agents.UCRLMNL(task, up.features.one_hot(task), radius=radius, regularization=1.0)
+    seeds = range(TUNING_SEEDS, TUNING_SEEDS + 4)
+    return np.array([up.simulate(mdp, agent, episodes, s).values.sum() for s in seeds])
+
+
+def test_the_best_mean_value_is_chosen_for_each_environment(tuned):
+    _, result = tuned
+    for n_states, episodes in ((3, 6), (4, 8)):
+        place = f"riverswim-{n_states}"
+        points = [p for p in result.points if (p.env, p.agent) == (place, "ucrl-mnl")]
+        means = {r: by_hand(n_states, episodes, r).mean() for r in (0.0, 0.003, 0.1)}
+        assert {p.numbers["radius"]: p.mean for p in points} == pytest.approx(means)
+        (best,) = [p for p in points if p.chosen]
+        assert means[best.numbers["radius"]] == max(means.values())
+        assert all(p.low <= p.mean <= p.high and p.runs == 4 for p in points)
+    assert not [p for p in result.points if p.agent == "random"]  # nothing to tune
+
+
+def test_tuning_seeds_are_no_evaluation_seeds(tuned):
+    folder, _ = tuned
+    seeds = {int(p.stem.rpartition("-")[2]) for p in stored(folder / "runs")}
+    assert seeds == set(range(TUNING_SEEDS, TUNING_SEEDS + 4))
+    with pytest.raises(ValueError, match=r"seeds reach 1000000; .* for tuning"):
+        TWO.with_seeds(1, first=TUNING_SEEDS)
+
+
+def test_the_choice_is_an_experiment_that_run_accepts(tuned, tmp_path):
+    folder, result = tuned
+    experiment = load(folder / "tuned.toml")
+    assert experiment == result.experiment
+    assert {r.seed for r in experiment.runs()} == {0, 1, 2}
+    chosen = {(p.env, p.agent): p.numbers for p in result.points if p.chosen}
+    for run in experiment.runs():
+        for key, value in chosen.get((run.env, run.label), {}).items():
+            assert run.numbers[key] == value
+    assert {r.numbers["radius"] for r in experiment.runs() if r.label == "greedy"} == {0.0}
+    assert execute(experiment, tmp_path, jobs=1).complete
+
+
+def test_every_grid_point_is_kept_with_its_interval(tuned):
+    folder, result = tuned
+    with open(folder / "grid.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(result.points) == 2 * (3 + 1)
+    for row, point in zip(rows, result.points, strict=True):
+        assert json.loads(row["numbers"]) == point.numbers
+        assert (float(row["mean"]), float(row["ci_low"])) == (point.mean, point.low)
+
+
+def test_tuning_resumes(tuned):
+    folder, result = tuned
+    again = tune(TWO, folder, runs=4, jobs=1)
+    assert again.outcome.ran == 0 and again.points == result.points
+    more = tune(TWO, folder, runs=5, jobs=1)
+    assert more.outcome.ran == len(result.points)
+
+
+def test_one_choice_for_all_divides_by_the_optimum(tmp_path):
+    result = tune(TWO, tmp_path, runs=4, shared=True, jobs=1)
+    points = {p.numbers["radius"]: p for p in result.points if p.agent == "ucrl-mnl"}
+    for radius, point in points.items():
+        shares = []
+        for n_states, episodes in ((3, 6), (4, 8)):
+            best = up.solve(up.envs.riverswim(n_states)).v[0, 0]
+            shares.append(by_hand(n_states, episodes, radius).mean() / (episodes * best))
+        assert point.env == ALL
+        assert point.mean == pytest.approx(np.mean(shares))
+    (best,) = [r for r, p in points.items() if p.chosen]
+    runs = [r for r in load(tmp_path / "tuned.toml").runs() if r.label == "ucrl-mnl"]
+    assert {r.numbers["radius"] for r in runs} == {best}
+
+
+def test_the_declared_grid_is_taken_unless_the_entry_says_otherwise():
+    plain, narrowed, fixed = sweep(
+        [
+            {"agent": "ucrl-mnl"},
+            {"agent": "ucrl-mnl", "label": "narrowed", "grid": {"radius": [0.5]}},
+            {"agent": "ucrl-mnl", "label": "fixed", "radius": 0.5},
+        ],
+        seeds=1,
+    ).agents
+    grid = up.agents.UCRLMNL.GRID
+    assert len(grid_points(plain)) == len(grid["radius"]) * len(grid["regularization"])
+    assert len(grid_points(narrowed)) == len(grid["regularization"])
+    assert {p["radius"] for p in grid_points(narrowed)} == {0.5}
+    assert [set(p) for p in grid_points(fixed)] == [{"regularization"}] * len(
+        grid["regularization"]
+    )
+
+
+def points(best: float, axis=(0.0, 0.1, 1.0), tied=()) -> list[Point]:
+    return [
+        Point("river", "a", {"radius": r}, 4, 1.0, 0.9, 1.1, r == best, r in tied) for r in axis
+    ]
+
+
+def test_edges_and_ties_are_reported():
+    assert list_doubts(points(0.1)) == []
+    assert list_doubts(points(1.0)) == [
+        "a on river: radius = 1 is the highest value tried: extend the grid"
+    ]
+    harmless, _ = list_doubts(points(1.0, tied=(0.1,)))
+    assert (
+        harmless == "a on river: radius = 1 is the highest value tried, and ties with 0.1 beside it"
+    )
+    (edge,) = list_doubts(points(0.0))
+    assert "radius = 0 is the lowest value tried, which cannot be lowered" in edge
+    (tie,) = list_doubts(points(0.1, tied=(1.0,)))
+    assert tie.startswith("a on river: 1 of the 2 other points tie with the best")
+    assert list_doubts(points(1.0, axis=(1.0,))) == []
+
+
+def test_an_edge_that_matters_is_walked_on_from_until_it_does_not(tmp_path):
+    """Radii far too large: each smaller one is better, until the optimum is inside."""
+    entry = {"agent": "ucrl-mnl", "support": "local", "regularization": 1.0}
+    entry |= {"grid": {"radius": [0.1, 0.03]}}
+    data = {**TWO.to_data(), "episodes": 40, "agents": [entry]}
+    data["environments"] = [{"name": "riverswim-4"}]
+    narrow = tune(parse(data), tmp_path, runs=6, jobs=1)
+    assert any(
+        "radius = 0.03 is the lowest value tried: extend the grid" in w for w in narrow.warnings
+    )
+    wide = tune(parse(data), tmp_path, runs=6, widen=20, jobs=1)
+    radii = [p.numbers["radius"] for p in wide.points]
+    assert np.allclose(radii, 0.1 * 0.3 ** np.arange(len(radii)), rtol=1e-2) and len(radii) > 3
+    assert wide.outcome.ran == 6 * (len(radii) - 2)
+    assert not any("extend the grid" in w for w in wide.warnings)
+    (best,) = [p for p in wide.points if p.chosen]
+    assert best.mean == max(p.mean for p in wide.points)
+    (one,) = tune(parse(data), tmp_path, runs=6, widen=1, jobs=1).experiment.agents
+    assert one.at["riverswim-4"] == {"radius": 0.009}
+
+
+def test_a_step_that_the_agent_refuses_is_not_taken(tmp_path):
+    """Where only chance explores, all of it is best, and a probability ends at 1."""
+    entry = {"agent": "epsilon-greedy", "decay": 0.0, "regularization": 1.0}
+    entry |= {"support": "local", "grid": {"epsilon": [0.0, 1.0]}}
+    data = {**TWO.to_data(), "episodes": 30, "agents": [entry]}
+    data["environments"] = [{"name": "riverswim-20"}]
+    result = tune(parse(data), tmp_path, runs=2, widen=3, jobs=1)
+    assert result.outcome.complete and {p.numbers["epsilon"] for p in result.points} == {0.0, 1.0}
+
+
+def test_whole_numbers_stay_whole_and_a_step_keeps_the_proportion():
+    assert Edge("n", 8, 4, True).beyond == 16
+    assert Edge("n", 1, 2, True).beyond == 1  # no step is left
+    assert Edge("radius", 0.1, 0.3, True).beyond == 0.0333
+    assert Edge("radius", 0.5, 0.0, True).beyond == 1.0
+    assert Edge("radius", 0.0, 0.5, True).beyond is None
+
+
+def test_points_that_play_alike_tie(tmp_path):
+    """Radii too small to change any plan give the same runs."""
+    entry = {"agent": "ucrl-mnl", "grid": {"radius": [1e-12, 1e-11], "regularization": [1.0]}}
+    result = tune(sweep([entry], seeds=1), tmp_path, runs=3, jobs=1)
+    first, second = result.points
+    assert first.chosen and second.tied and first.mean == second.mean
+    assert any("1 of the 1 other points tie" in w for w in result.warnings)
+
+
+def test_mistakes_are_sentences(tmp_path):
+    with pytest.raises(ValueError, match="has a grid with a setting left to tune"):
+        tune(sweep([{"agent": "random"}], seeds=1), tmp_path)
+    with pytest.raises(ValueError, match="runs is 1; tuning needs at least 2"):
+        tune(TWO, tmp_path, runs=1)
+    with pytest.raises(ValueError, match="widen is -1; it must be 0 or more"):
+        tune(TWO, tmp_path, runs=2, widen=-1)
+    with pytest.raises(ValueError, match=r"grid.radius is \[\]; it should have at least 1 item"):
+        tune(sweep([{"agent": "ucrl-mnl", "grid": {"radius": []}}], seeds=1), tmp_path)
+
+
+def test_a_shared_choice_is_what_is_evaluated(tmp_path):
+    """Also where the entry had numbers of its own for single environments."""
+    entry = {
+        "agent": "ucrl-mnl",
+        "at": {"riverswim-3": {"radius": 5.0, "per_step": True}, "riverswim-4": {"radius": 9}},
+        "grid": {"radius": [0.0, 0.003]},
+    }
+    data = {**TWO.to_data(), "agents": [entry]}
+    result = tune(parse(data), tmp_path, runs=2, shared=True, jobs=1)
+    (best,) = [p.numbers["radius"] for p in result.points if p.chosen]
+    runs = load(tmp_path / "tuned.toml").runs()
+    assert {r.numbers["radius"] for r in runs} == {best}
+    kept = {r.env: r.numbers["per_step"] for r in runs}
+    assert kept == {"riverswim-3": True, "riverswim-4": False}  # what was not tuned stays
+
+
+def choice(scores: dict[float, np.ndarray], shared: bool = False, optimum: float = 1.0):
+    """`choose` over radii with the scores of common seeds given."""
+    from upriver.experiments.build import RunSpec
+    from upriver.results.runs import Sample
+    from upriver.tuning import Candidate, choose
+
+    candidates, samples = [], {}
+    for radius, values in scores.items():
+        seeds = np.arange(len(values))
+        own = "e", "a", {}, "x", {"radius": radius}, None, None, None, 1
+        runs = [RunSpec(*own, int(seed)) for seed in seeds]
+        candidates.append(Candidate("e", "a", {"radius": radius}, runs))
+        column = np.asarray(values, float)[:, None]
+        samples["e", "a", runs[0].setting] = Sample(
+            "e", "a", runs[0].setting, seeds, column, column, np.full_like(column, optimum)
+        )
+    return choose(candidates, samples, len(seeds), shared)
+
+
+def test_points_are_compared_on_common_seeds():
+    """The seeds differ more than the points do: a difference seed by seed is still seen."""
+    noise = np.random.default_rng(0).normal(0.0, 100.0, 30)
+    wobble = np.random.default_rng(1).normal(0.0, 0.5, 30)
+    points, _ = choice({0.1: noise + 1.0 + wobble, 0.2: noise, 0.3: noise + 1.0 + wobble[::-1]})
+    by = {p.numbers["radius"]: p for p in points}
+    assert by[0.1].chosen or by[0.3].chosen
+    assert not by[0.2].tied and by[0.2].high > by[0.1].low  # apart, though their intervals overlap
+    assert by[0.1].tied != by[0.1].chosen  # wobble alone tells nothing
+
+
+def test_a_better_mean_that_rests_on_one_seed_is_a_tie():
+    scores = np.zeros(20)
+    lucky = scores.copy()
+    lucky[3] = 50.0
+    points, warnings = choice({0.1: lucky, 0.2: scores})
+    assert points[0].chosen and points[1].tied
+    assert any("1 of the 1 other points tie" in w for w in warnings)
+    assert points[0].low <= points[0].mean <= points[0].high

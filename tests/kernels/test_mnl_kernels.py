@@ -1,0 +1,304 @@
+"""The kernels of the MNL model against plain NumPy, with dense, sparse and pooled features."""
+
+from __future__ import annotations
+
+import inspect
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numba
+import numpy as np
+import pytest
+from numba.core.registry import CPUDispatcher
+from scipy import sparse
+
+from tests import reference
+from upriver import kernels
+from upriver.features import Features, pooled
+from upriver.kernels import covariance, gram, likelihood, model, newton, online
+from upriver.mnl import model as running
+
+LAM = 0.6
+KINDS = ["dense", "sparse", "pooled"]
+
+
+@pytest.fixture
+def case(request, rng):
+    """Features, their dense matrix, a parameter and counts; one pair has no count."""
+    task = reference.random_mdp(rng, 4, 2).task()
+    phi = rng.standard_normal((task.n_triples, 3))
+    features = Features(task, phi)
+    if request.param == "sparse":  # each pair has two features of eight, so there are blocks
+        phi = np.zeros((task.n_triples, 8))
+        for pair, (_, _, rows) in enumerate(reference.groups(task)):
+            columns = 4 * (pair % 2) + rng.choice(4, 2, replace=False)
+            phi[np.ix_(rows, columns)] = rng.standard_normal((len(rows), 2))
+        features = Features(task, sparse.csr_array(phi))
+        assert len(features.layout.size) > 1
+    if request.param == "pooled":
+        features = pooled(features, 0.8)
+    counts = rng.integers(0, 5, task.n_triples).astype(float)
+    counts[task.rows(2, 1)] = 0.0
+    theta = 0.5 * rng.standard_normal(features.dimension)
+    return SimpleNamespace(
+        task=task, features=features, phi=reference.matrix(features), theta=theta, counts=counts,
+        loss=lambda t: reference.mnl_loss(task, reference.matrix(features), t, counts, LAM),
+    )  # fmt: skip
+
+
+every_kind = pytest.mark.parametrize("case", KINDS, indirect=True)
+
+
+def differences(function, x, step=1e-5):
+    """The derivative of a function by central differences, one row per coordinate of x."""
+    return np.array(
+        [(function(x + e) - function(x - e)) / (2 * step) for e in step * np.eye(len(x))]
+    )
+
+
+def dense_hessian(case, theta):
+    """The Hessian of (2), the sum of N P (varphi - mean)(varphi - mean)^T and lambda I."""
+    result = LAM * np.eye(len(theta))
+    p = np.exp(reference.mnl_log_probabilities(case.task, case.phi, theta))
+    for _, _, rows in reference.groups(case.task):
+        x = case.phi[rows] - p[rows] @ case.phi[rows]
+        result += case.counts[rows].sum() * (x * p[rows, None]).T @ x
+    return result
+
+
+def schur(matrix, shared):
+    """What is left of a matrix for the shared coordinates when the others are eliminated."""
+    rest = np.setdiff1d(np.arange(len(matrix)), shared)
+    if not len(rest):
+        return matrix[np.ix_(shared, shared)]
+    border = matrix[np.ix_(shared, rest)]
+    inverse = np.linalg.inv(matrix[np.ix_(rest, rest)])
+    return matrix[np.ix_(shared, shared)] - border @ inverse @ border.T
+
+
+@numba.njit
+def evaluate_and_gram(layout, counts, theta, b, lam, gradient, hessian, matrix):
+    """Call the functions that only kernels can call."""
+    visited = np.empty(layout.block_pairs.shape[0], np.int64)
+    prob, mean = np.empty(2 * layout.max_successors), np.empty(layout.max_block_size)
+    found = visited[: likelihood.find_visited_pairs(layout, counts, b, visited)]
+    loss = likelihood.evaluate_block(
+        layout, found, counts, theta, b, lam, gradient, hessian, prob, mean
+    )
+    shrinkage = np.empty(layout.max_successors)
+    gram.gram_block(layout, b, found, counts, lam, matrix, prob, shrinkage)
+    return loss
+
+
+@every_kind
+def test_equation_1_is_the_softmax_of_the_logits(case):
+    log_prob = np.empty(case.task.n_triples)
+    likelihood.log_probabilities(case.features.layout, 50 * case.theta, log_prob)
+    expected = reference.mnl_log_probabilities(case.task, case.phi, 50 * case.theta)
+    np.testing.assert_allclose(log_prob, expected, atol=1e-10)
+
+
+@every_kind
+def test_equation_2_and_its_derivatives_block_by_block(case):
+    layout, m = case.features.layout, case.features.layout.max_block_size
+    slope = differences(case.loss, case.theta)
+    bend = differences(lambda t: differences(case.loss, t, 1e-3), case.theta, 1e-3)
+    whole, gram_matrix = (
+        dense_hessian(case, case.theta),
+        reference.gram(case.task, case.phi, case.counts, LAM),
+    )
+    np.testing.assert_allclose(whole, bend, atol=2e-4)
+    total = 0.0
+    for b, size in enumerate(layout.size):
+        at = layout.features[layout.feature_start[b] : layout.feature_start[b + 1]]
+        effects = np.arange(case.features.n_shared, case.features.dimension)
+        part = np.concatenate([at, effects])
+        gradient, hessian, matrix = np.empty(m), np.zeros((m, m)), np.zeros((m, m))
+        total += evaluate_and_gram(
+            layout, case.counts, case.theta, b, LAM, gradient, hessian, matrix
+        )
+        np.testing.assert_allclose(gradient[:size], slope[at], atol=1e-6)
+        for computed, expected in ((hessian, whole), (matrix, gram_matrix)):
+            left = schur(expected[np.ix_(part, part)], np.arange(size))
+            np.testing.assert_allclose(np.tril(computed[:size, :size]), np.tril(left), atol=1e-9)
+    unvisited = 0.0  # the penalty of effects in pairs without a count is not in the sum
+    if case.features.spread:
+        rows = np.delete(np.arange(case.task.n_triples), case.task.first_rows)
+        visits = np.repeat(case.task.by_pair(case.counts), case.task.sizes)[rows]
+        effects = case.theta[case.features.n_shared :]
+        unvisited = 0.5 * LAM * (effects[visits == 0] ** 2).sum()
+    assert total + unvisited == pytest.approx(case.loss(case.theta), rel=1e-12)
+
+
+@every_kind
+def test_log_loss_is_equation_2_without_the_ridge(case):
+    loss = likelihood.log_loss(case.features.layout, case.counts, case.theta)
+    assert loss == pytest.approx(case.loss(case.theta) - 0.5 * LAM * case.theta @ case.theta)
+
+
+@every_kind
+def test_equation_3_is_the_stationary_point(case):
+    theta = np.zeros(case.features.dimension)
+    assert newton.fit_blocks(case.features.problem, case.counts, theta, LAM) == -1
+    args = case.task, case.phi, theta, case.counts, LAM
+    np.testing.assert_allclose(reference.mnl_gradient(*args), 0.0, atol=1e-8)
+
+
+def test_one_newton_step_from_near_the_minimum_squares_the_error(rng):
+    """The last step of Newton's method, after which the kernel stops, is a full one."""
+    task = reference.random_mdp(rng, 4, 2).task()
+    features = Features(task, rng.standard_normal((task.n_triples, 3)))
+    counts = rng.integers(0, 5, task.n_triples).astype(float)
+    case = SimpleNamespace(task=task, phi=features.matrix, counts=counts)
+    minimum = np.zeros(3)
+    newton.fit_blocks(features.problem, counts, minimum, LAM)
+    start = minimum + 1e-6 * rng.standard_normal(3)  # its squared decrement is below DECREMENT
+    slope = reference.mnl_gradient(task, features.matrix, start, counts, LAM)
+    expected = start - np.linalg.solve(dense_hessian(case, start), slope)
+    theta = start.copy()
+    newton.fit_blocks(features.problem, counts, theta, LAM)
+    np.testing.assert_allclose(theta, expected, atol=1e-13)
+    assert np.abs(theta - minimum).max() < 1e-10
+
+
+@every_kind
+def test_norms_are_those_in_the_inverse_of_equation_5(case):
+    norms = np.zeros(case.task.n_triples)
+    gram.norms(case.features.layout, case.counts, LAM, norms)
+    inverse = np.linalg.inv(reference.gram(case.task, case.phi, case.counts, LAM))
+    squares = np.einsum("ij,jk,ik->i", case.phi, inverse, case.phi)
+    np.testing.assert_allclose(norms**2, squares, atol=1e-10)
+
+
+def test_inverse_of_blocks(rng):
+    sizes, blocks = np.array([2, 3]), []
+    for m in sizes:
+        root = rng.standard_normal((m, m))
+        blocks.append(root @ root.T + np.eye(m))
+    flat, start = np.concatenate([b.ravel() for b in blocks]), np.array([0, 4, 13])
+    assert gram.inverse(flat, start, sizes, 0.0) == -1
+    expected = np.concatenate([np.linalg.inv(b).ravel() for b in blocks])
+    np.testing.assert_allclose(flat, expected, atol=1e-12)
+    assert gram.inverse(np.zeros(13), start, sizes, 0.0) == 0
+
+
+@pytest.mark.parametrize("case", ["pooled"], indirect=True)
+def test_products_variances_and_draws_are_those_of_the_dense_inverse(case, rng):
+    features, d = case.features, case.features.dimension
+    whole = dense_hessian(case, case.theta)
+    inverse = np.linalg.inv(whole)
+    args = features.problem, case.counts, case.theta, LAM
+    vector = rng.standard_normal(d)
+    product = vector.copy()
+    covariance.solve(*args, product)
+    np.testing.assert_allclose(product, inverse @ vector, atol=1e-10)
+    variance = np.full(d, 1.0 / LAM)
+    logdet = covariance.variances(*args, variance)
+    np.testing.assert_allclose(variance, np.diag(inverse), atol=1e-10)
+    assert logdet == pytest.approx(np.linalg.slogdet(whole)[1], rel=1e-12)
+    assert model.information(*args) == pytest.approx(logdet, rel=1e-12)
+    # A draw is theta + root z with a fixed root, and root root^T is the inverse.
+    root = np.empty((d, d))
+    for i, unit in enumerate(np.eye(d)):
+        assert covariance.draw(*args, unit) == -1
+        root[:, i] = unit - case.theta
+    np.testing.assert_allclose(root @ root.T, inverse, atol=1e-10)
+
+
+@every_kind
+@pytest.mark.parametrize("local", [False, True])
+def test_refresh_computes_equations_1_3_and_5(case, local):
+    features, task = case.features, case.task
+    new = running.new_model(features, LAM, 1, task.n_squares)
+    new.counts[0] = case.counts
+    none = np.empty(0, np.int64)
+    assert model.refresh(features.problem, new, none, none, True, local, False) == (-1, -1)
+    theta = new.theta[0]
+    slope = reference.mnl_gradient(task, case.phi, theta, case.counts, LAM)
+    np.testing.assert_allclose(slope, 0.0, atol=1e-8)
+    log_prob = reference.mnl_log_probabilities(task, case.phi, theta)
+    np.testing.assert_allclose(new.prob[0], np.exp(log_prob), atol=1e-12)
+    matrix = dense_hessian(case, theta)
+    if not local:
+        matrix = reference.gram(task, case.phi, case.counts, LAM)
+    assert new.logdet.sum() == pytest.approx(np.linalg.slogdet(matrix)[1], rel=1e-12)
+    products = case.phi @ np.linalg.inv(matrix) @ case.phi.T
+    for pair, (_, _, rows) in enumerate(reference.groups(task)):
+        block = products[np.ix_(rows, rows)]
+        at = slice(task.square_start[pair], task.square_start[pair + 1])
+        np.testing.assert_allclose(new.inverse_products[0, at], block.ravel(), atol=1e-9)
+        assert new.max_norm[0, pair] ** 2 == pytest.approx(block.diagonal().max(), abs=1e-9)
+    # The same in parts, as for a large block.
+    if len(features.layout.size) == 1:
+        parts = running.new_model(features, LAM, 1, task.n_squares)
+        parts.counts[0] = case.counts
+        model.refresh(features.problem, parts, none, none, True, local, True)
+        assert not parts.max_norm.any()
+        edges = (0, 3, len(features.layout.block_pairs))
+        for first, last in pairwise(edges):
+            parts.logdet[0, 0] += model.measure_part(features.problem, parts, local, first, last)
+        for got, expected in zip(parts[:-1], new[:-1], strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-13)
+
+
+@every_kind
+def test_refresh_counts_an_episode_and_names_a_step_outside_the_support(case):
+    features, task = case.features, case.task
+    new = running.start(features, LAM, 1, False)
+    first = int(task.successors[0])  # a successor of state 0 and action 0
+    states, actions = np.array([0, first]), np.array([0])
+    args = features.problem, new, states, actions, False, False, False
+    assert model.refresh(*args) == (-1, -1)
+    assert new.counts.sum() == 1.0 and new.counts[0, 0] == 1.0
+    missing = np.setdiff1d(np.arange(4), task.successors[task.rows(0, 0)])
+    if len(missing):
+        wrong = np.array([0, missing[0]])
+        assert model.refresh(features.problem, new, wrong, *args[3:]) == (0, -1)
+
+
+def test_choice_data_in_chunks(rng):
+    """Residuals, totals and centred rows of two chunks, and the same from products of columns."""
+    indptr = np.array([0, 2, 5, 6, 9])
+    first_triple, left = np.array([0, 2, 5, 2]), rng.standard_normal((4, 2))
+    right, column = rng.standard_normal((6, 5)), np.array([0, 1, 1, 0, 1], np.uint64)
+    pair = np.repeat(np.arange(4), np.diff(indptr))
+    triple = first_triple[pair] + np.arange(9) - indptr[pair]
+    x = left[pair][:, column.astype(int)] * right[triple]
+    counts, theta = rng.integers(0, 4, 9).astype(float), rng.standard_normal(5)
+    visits = np.add.reduceat(counts, indptr[:-1])
+    products = kernels.ProductColumns(first_triple, left, column, right)
+    for first, last in ((0, 2), (2, 4)):
+        part = slice(indptr[first], indptr[last])
+        size = part.stop - part.start
+        made, logits = np.empty((size, 5)), np.empty(size)
+        likelihood.multiply(indptr, first, last, products, made)
+        np.testing.assert_allclose(made, x[part], rtol=1e-14)
+        likelihood.product_logits(indptr, first, last, products, theta, logits)
+        np.testing.assert_allclose(logits, x[part] @ theta, rtol=1e-12)
+        likelihood.shift_chunk(indptr, first, last, logits)
+        assert [logits[pair[part] == g].max() for g in range(first, last)] == [0.0, 0.0]
+        residual, totals, rows = np.exp(logits), np.empty(last - first), np.empty((size, 5))
+        args = indptr, first, last
+        likelihood.centre_chunk(*args, made, counts, visits, residual, totals, rows)
+        gradient, again = np.zeros(5), np.exp(logits)
+        likelihood.product_gradient(
+            *args, products, counts, visits, again, np.empty(2), gradient
+        )  # fmt: skip
+        np.testing.assert_allclose(again, residual, atol=1e-14)
+        np.testing.assert_allclose(gradient, made.T @ residual, atol=1e-12)
+        for g in range(first, last):
+            of = np.flatnonzero(pair == g)
+            e = np.exp(logits[of - part.start])
+            p = e / e.sum()
+            assert totals[g - first] == pytest.approx(e.sum())
+            expected = visits[g] * p - counts[of]
+            np.testing.assert_allclose(residual[of - part.start], expected, atol=1e-12)
+            centred = np.sqrt(visits[g] * p)[:, None] * (x[of] - p @ x[of])
+            np.testing.assert_allclose(rows[of - part.start], centred, atol=1e-12)
+
+
+@pytest.mark.parametrize("module", [likelihood, newton, gram, covariance, model, online])
+def test_functions_that_python_calls_take_few_arguments(module):
+    for name, kernel in vars(module).items():
+        if isinstance(kernel, CPUDispatcher) and kernel.targetoptions.get("inline") != "always":
+            assert len(inspect.signature(kernel.py_func).parameters) <= 10, name

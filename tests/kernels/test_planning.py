@@ -1,0 +1,282 @@
+"""The kernels of planning and of episodes against plain NumPy references."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.optimize import minimize
+
+import upriver as up
+from tests.reference import random_mdp
+from upriver import kernels
+from upriver.planning import Clip, empty_plan, environment_structure
+from upriver.planning.induction import problem_structure
+
+H, S, A = 4, 5, 3
+
+
+def problem(rng, per_step=True):
+    """A task with rewards of next states, a missing pair, and arrays for one backward pass."""
+    sizes = rng.integers(1, 4, (S, A))
+    sizes[2, 1] = 0
+    rows = {
+        (int(s), int(a)): dict.fromkeys(
+            rng.choice(S, sizes[s, a], replace=False).tolist(), 1 / sizes[s, a]
+        )
+        for s, a in zip(*np.nonzero(sizes), strict=True)
+    }
+    mdp = up.FiniteMDP.from_rows(rows, rng.random((S, A)) * (sizes > 0), H)
+    task, steps = mdp.true_task, H if per_step else 1
+    prob = rng.random((steps, task.n_triples))
+    prob /= np.repeat(np.array([task.by_pair(p) for p in prob]), task.sizes, axis=1)
+    return task, prob, rng.random((steps, S * A)), rng.random((steps, task.n_triples))
+
+
+def constants(task, extra, low, q_cap, v_cap):
+    return kernels.constants.make_constants(
+        kernels.planning.Problem(task.indptr, task.successors, extra, low, q_cap, v_cap)
+    )
+
+
+def at(array, h):
+    return array[min(h, len(array) - 1)]
+
+
+def run(kernel, constant, task, *arguments, seed=3):
+    policy, v, q = empty_plan(task)
+    kernel(constant, *arguments, np.uint64(seed), v, policy, q, np.array([0, H, 0, S]))
+    return policy, v, q
+
+
+def reference(task, extra, low, q_cap, v_cap, backup):
+    """(Q (H, S, A), V) with backup(h, pair, rows, next values) -> Q before the clip."""
+    v, q = np.zeros((H + 1, S)), np.full((H, S, A), -np.inf)
+    for h in reversed(range(H)):
+        for pair in np.flatnonzero(task.sizes):
+            rows = slice(task.indptr[pair], task.indptr[pair + 1])
+            ahead = v[h + 1][task.successors[rows]]
+            if extra.size:
+                ahead = ahead + at(extra, h)[rows]
+            x = backup(h, pair, rows, ahead)
+            q[h].flat[pair] = min(max(x, low), q_cap[h])
+        v[h] = np.minimum(q[h].max(axis=1), v_cap[h])
+    return q, v
+
+
+@pytest.mark.parametrize("per_step", [False, True])
+@pytest.mark.parametrize("with_extra", [False, True])
+def test_backward_pass_with_bonus_and_clip(rng, per_step, with_extra):
+    task, prob, reward, extra = problem(rng, per_step)
+    extra = extra if with_extra else np.empty((1, 0))
+    bonus, scale = rng.normal(0, 1, reward.shape), rng.uniform(0, 2, H)
+    clip = 0.1, np.array([2.5, 2.2, 1.6, 0.9]), np.array([2.0, 1.9, 1.5, 0.8])
+    q, v = reference(
+        task, extra, *clip,
+        lambda h, pair, rows, ahead: at(reward, h)[pair] + at(prob, h)[rows] @ ahead
+        + scale[h] * at(bonus, h)[pair],
+    )  # fmt: skip
+    made = run(
+        kernels.planning.backward_pass, constants(task, extra, *clip), task, prob, reward, bonus,
+        scale,
+    )  # fmt: skip
+    np.testing.assert_allclose(made[1], v, atol=1e-13)
+    np.testing.assert_allclose(made[2], q[0].ravel(), atol=1e-13)
+    chosen = np.take_along_axis(q, made[0][..., None].astype(int), 2)[..., 0]
+    np.testing.assert_allclose(chosen, q.max(axis=2), atol=1e-13)
+
+
+def test_a_bonus_of_counts_is_its_formula(rng):
+    task, prob, reward, extra = problem(rng)
+    visits = rng.integers(0, 4, S * A).astype(float)
+    hoeffding, linear, ranges = rng.random(H), rng.random(H), 1.0 + rng.random(H)
+    doubt, variance = rng.random((H, S)), 0.7
+    free = -np.inf, np.full(H, np.inf), np.full(H, np.inf)
+
+    def backup(h, pair, rows, ahead):
+        p, d, n = prob[h][rows], doubt[h][task.successors[rows]], visits[pair]
+        mean, spread, mean_doubt = p @ ahead, p @ ahead**2 - (p @ ahead) ** 2, p @ d
+        if n == 0:
+            n, mean, spread, mean_doubt = 1.0, ahead.max(), ranges[h] ** 2 / 4, d.max()
+        bonus = hoeffding[h] / n**0.5 + (variance * spread / n) ** 0.5
+        bonus += linear[h] / n + (mean_doubt / n) ** 0.5
+        return reward[h][pair] + mean + bonus * (len(p) > 1)
+
+    _, v = reference(task, extra, *free, backup)
+    bonus = kernels.tabular.CountBonus(visits, hoeffding, variance, linear, doubt, ranges, True)
+    made = run(
+        kernels.tabular.backward_pass_counts, constants(task, extra, *free), task, prob, reward,
+        bonus,
+    )  # fmt: skip
+    np.testing.assert_allclose(made[1], v, atol=1e-12)
+
+
+def test_backward_pass_over_kl_balls(rng):
+    task, prob, reward, extra = problem(rng)
+    radius = rng.uniform(0.0, 0.5, (H, S * A))
+    free = -np.inf, np.full(H, np.inf), np.full(H, np.inf)
+
+    def backup(h, pair, rows, ahead):
+        p = prob[h][rows]
+        if len(p) == 1:
+            return reward[h][pair] + ahead[0]
+        found = minimize(
+            lambda q: -q @ ahead, p, jac=lambda q: -ahead, bounds=[(1e-9, 1)] * len(p),
+            constraints=[
+                {"type": "eq", "fun": lambda q: q.sum() - 1, "jac": np.ones_like},
+                {"type": "ineq", "fun": lambda q: radius[h][pair] - p @ np.log(p / q),
+                 "jac": lambda q: p / q},
+            ],
+            options={"ftol": 1e-12, "maxiter": 300},
+        )  # fmt: skip
+        return reward[h][pair] - found.fun
+
+    _, v = reference(task, extra, *free, backup)
+    constant = constants(task, extra, *free)
+    made = run(kernels.ratio.backward_pass_kl, constant, task, prob, reward, radius)
+    np.testing.assert_allclose(made[1], v, atol=1e-6)
+
+
+def test_ties_are_broken_uniformly_by_the_shared_choice_of_actions(rng):
+    """`choose_action`, through the L1 pass: three tied actions at each of 20 states and steps."""
+    mdp = up.FiniteMDP.from_arrays(np.full((S, A, S), 1 / S), np.full((S, A), 0.5), H)
+    task = mdp.true_task
+    free = np.full(H, np.inf)
+    constant = problem_structure(task, Clip(-np.inf, free, free), True)
+    zero = np.zeros((1, S * A))
+    counts, seeds = np.zeros((A, H * S)), rng.integers(0, 2**63, 3000)
+    for seed in seeds:
+        policy, _, _ = run(
+            kernels.tabular.backward_pass_l1, constant, task, mdp.probability, task.reward_rows,
+            zero, seed=seed,
+        )  # fmt: skip
+        counts[policy.ravel(), np.arange(H * S)] += 1
+    chi2 = ((counts - len(seeds) / A) ** 2 / (len(seeds) / A)).sum()
+    assert stats.chi2.sf(chi2, (A - 1) * H * S) > 1e-4
+
+
+def test_evaluation_and_the_return_of_one_episode(rng):
+    mdp = random_mdp(rng, S, A, H, per_step=True)
+    task, environment = mdp.true_task, environment_structure(mdp)
+    policy = rng.integers(0, A, (H, S)).astype(np.int8)
+    expected = np.zeros((H + 1, S))
+    for h in reversed(range(H)):
+        for s in range(S):
+            pair = s * A + policy[h, s]
+            rows = slice(task.indptr[pair], task.indptr[pair + 1])
+            expected[h, s] = (
+                at(mdp.reward_rows, h)[pair]
+                + at(mdp.probability, h)[rows] @ (expected[h + 1][task.successors[rows]])
+            )
+    v, previous = np.zeros((H + 1, S)), np.full((H, S), -1, np.int8)
+    assert kernels.planning.evaluate(environment, policy, previous, v, np.array([0, H, 0, S]))
+    np.testing.assert_allclose(v, expected, atol=1e-14)
+    np.testing.assert_array_equal(previous, policy)
+    # only steps up to the last difference are computed again
+    changed = policy.copy()
+    changed[1, 2] = (changed[1, 2] + 1) % A
+    assert kernels.planning.last_difference(changed, policy) == 1
+    optimum, outcome = rng.random(S), np.empty(3)
+    states, actions, rewards = np.empty(H + 1, np.int64), np.empty(H, np.int64), np.empty(H)
+    uniforms = rng.random(H + 1)
+    v[2:] = 7.0  # which must not be touched
+    assert kernels.episodes.play_episode(
+        environment, optimum, changed, previous, v, uniforms, states, actions, rewards, outcome
+    )
+    assert (v[2:] == 7.0).all() and (previous == changed).all()
+    assert outcome == pytest.approx([rewards.sum(), v[0, states[0]], optimum[states[0]]])
+    for h in range(H):  # by inverse transform, within the successors of the pair
+        assert actions[h] == changed[h, states[h]]
+        rows = slice(*task.indptr[states[h] * A + actions[h] + np.arange(2)])
+        ends = np.cumsum(at(mdp.probability, h)[rows])
+        index = min(int(np.searchsorted(ends, uniforms[h + 1], "right")), len(ends) - 1)
+        assert states[h + 1] == task.successors[rows][index]
+    changed[0, 0] = A
+    assert not kernels.episodes.play_episode(
+        environment, optimum, changed, previous, v, uniforms, states, actions, rewards, outcome
+    )
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_the_derivatives_of_a_value_are_finite_differences(rng, mixed):
+    task, prob, reward, extra = problem(rng)
+    prob, reward, extra = prob[:1], reward[:1], extra[:1]
+    features, start = rng.standard_normal((task.n_triples, 3)), rng.dirichlet(np.ones(S))
+    available = task.available / task.available.sum(axis=1, keepdims=True)
+    policy = (
+        np.tile(available.ravel(), (H, 1))
+        if mixed
+        else np.where(task.available[:, 1], 1, 0)[None].repeat(H, 0)
+    )
+    k = kernels.value
+    kernel = k.differentiate_random_policy if mixed else k.differentiate
+
+    def value(p, mixture=policy):
+        out = k.ValueGradient(
+            np.zeros((H + 1, S)), np.zeros((1, task.n_triples)), np.zeros(S * A), np.zeros(S * A)
+        )
+        kernel(task.indptr, task.successors, p, reward, extra, mixture, start, out)
+        return start @ out.v[0], out
+
+    _, out = value(prob)
+    assert out.occupancy.sum() == pytest.approx(H)
+    gradient = np.zeros(3)
+    k.add_weighted_rows(features, out.weight[0], gradient)
+    for j in range(3):
+        step, shifted = np.eye(3)[j] * 1e-5, np.empty((2, task.n_triples))
+        for sign, p in zip((1, -1), shifted, strict=True):
+            k.tilt_probabilities(
+                task.indptr, prob[0], features, sign * step, np.ones(S * A, bool), p
+            )
+        slope = (value(shifted[:1])[0] - value(shifted[1:])[0]) / 2e-5
+        assert gradient[j] == pytest.approx(slope, abs=1e-8)
+    if mixed:
+        pair = int(np.flatnonzero(task.sizes)[3])
+        up_, down = policy.copy(), policy.copy()
+        up_[:, pair] += 1e-6
+        down[:, pair] -= 1e-6
+        slope = (value(prob, up_)[0] - value(prob, down)[0]) / 2e-6
+        assert out.action_value[pair] == pytest.approx(slope, rel=1e-5)
+
+
+def test_extended_value_iteration_takes_the_best_model_of_an_l1_ball(rng):
+    task, prob, reward, extra = problem(rng)
+    radius, w, discount = rng.uniform(0, 1.5, S * A), rng.normal(size=S), 0.9
+    rows = kernels.stationary.Rows(task.indptr, task.successors, prob[0], reward[0], S)
+    chosen = rows._replace(prob=prob[0].copy(), reward=reward[0].copy())
+    u, policy = np.empty(S), np.argmax(task.available, axis=1).astype(np.int32)
+    low, high = kernels.extended.improve_l1(rows, extra[0], radius, discount, chosen, w, u, policy)
+    q = np.full(S * A, -np.inf)
+    for pair in np.flatnonzero(task.sizes):
+        at_pair = slice(task.indptr[pair], task.indptr[pair + 1])
+        y, p = extra[0][at_pair] + discount * w[task.successors[at_pair]], prob[0][at_pair]
+        order = np.argsort(y)
+        moved, left = p.copy(), min(radius[pair] / 2, 1 - p[order[-1]])
+        moved[order[-1]] += left
+        for i in order[:-1]:
+            taken = min(left, moved[i])
+            moved[i] -= taken
+            left -= taken
+        q[pair] = reward[0][pair] + moved @ y
+        np.testing.assert_allclose(chosen.prob[at_pair], moved, atol=1e-14)
+        assert abs(chosen.prob[at_pair] - p).sum() <= radius[pair] + 1e-12
+        earned = reward[0][pair] + moved @ extra[0][at_pair]
+        assert chosen.reward[pair] == pytest.approx(earned)
+    np.testing.assert_allclose(u, q.reshape(S, A).max(axis=1), atol=1e-13)
+    np.testing.assert_array_equal(policy, q.reshape(S, A).argmax(axis=1))
+    assert (low, high) == pytest.approx(((u - w).min(), (u - w).max()))
+
+
+def test_products_are_inner_products_and_can_be_centered(rng):
+    task, prob, _, _ = problem(rng)
+    rows, out = rng.standard_normal((task.n_triples, 4)), np.empty(int(task.square_start[-1]))
+    kernels.ellipsoid.compute_products(task.indptr, task.square_start, rows, out)
+    centered = out.copy()
+    kernels.ellipsoid.center_products(task.indptr, task.square_start, prob[0], centered)
+    for pair in np.flatnonzero(task.sizes):
+        at_pair = slice(task.indptr[pair], task.indptr[pair + 1])
+        square = slice(task.square_start[pair], task.square_start[pair + 1])
+        x, p = rows[at_pair], prob[0][at_pair]
+        np.testing.assert_allclose(out[square], (x @ x.T).ravel(), atol=1e-13)
+        x = x - p @ x
+        np.testing.assert_allclose(centered[square], (x @ x.T).ravel(), atol=1e-13)

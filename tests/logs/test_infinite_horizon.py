@@ -1,0 +1,161 @@
+"""Plans and values with an infinite horizon: adjoint, standard errors, lower bounds."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import upriver as up
+from upriver.logs.value_function import evaluate_policy, policy_table, with_infinite_horizon
+from upriver.planning.visits import solve_visits
+
+from .coverage import PROBLEMS, coverage
+from .test_goodness import fit, logged
+
+MDP = up.envs.riverswim(5, 8)
+TASK = MDP.true_task
+PHI = up.features.shared(TASK)
+SETTINGS = [{"discount": 0.0}, {"discount": 0.9}, {"discount": 0.999}, {"average": True}]
+
+
+@pytest.fixture
+def model(rng):
+    return fit(TASK, PHI, logged(MDP, rng, 200))
+
+
+def with_next_state_reward(model):
+    """The same with a reward that depends on the next state too."""
+    next_state_reward = np.cos(np.arange(TASK.n_triples))[None]
+    return replace(
+        model, task=replace(TASK, next_state_reward=next_state_reward, reward_range=None)
+    )
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("kind", ["one", "mixed"])
+@pytest.mark.parametrize("next_state_reward", [False, True])
+def test_value_and_gradient(model, rng, setting, kind, next_state_reward):
+    """The value is that of `evaluate`; the gradient that of finite differences to 1e-6."""
+    model = with_next_state_reward(model) if next_state_reward else model
+    policy = np.ones(5, int) if kind == "one" else rng.dirichlet(np.ones(2), size=5)
+    start = np.array([0.5, 0.0, 0.3, 0.2, 0.0])
+    infinite = with_infinite_horizon(model, setting.get("discount"), setting.get("average", False))
+    known = policy_table(infinite.task, policy)
+
+    def value(theta):
+        at = replace(infinite, fitted=replace(model.fitted, theta=theta))
+        return evaluate_policy(at.task, at.prob, known, start)
+
+    found = value(model.fitted.theta)
+    by_hand = up.evaluate(infinite.to_mdp(), policy)
+    true = by_hand.gain if "average" in setting else start @ by_hand.v
+    assert found.value == pytest.approx(true, abs=3e-8)
+    steps = 1.0 if "average" in setting else 1.0 / (1.0 - setting["discount"])
+    assert found.occupancy.sum() == pytest.approx(steps)
+    slope = PHI.matrix.T @ found.weight[0]
+    for j, unit in enumerate(np.eye(len(slope)) * 1e-5):
+        rise = value(model.fitted.theta + unit).value - value(model.fitted.theta - unit).value
+        assert slope[j] == pytest.approx(rise / 2e-5, rel=1e-6, abs=1e-8)
+
+
+@pytest.mark.parametrize("setting", SETTINGS[1:])
+def test_the_gradient_in_the_behaviour(model, setting, rng):
+    """action_slope: the derivative of the value in the probability of each action."""
+    task = with_infinite_horizon(model, setting.get("discount"), setting.get("average", False)).task
+    mixture, move = rng.dirichlet(np.ones(2), size=5), 1e-6 * np.array([[1.0, -1.0]] * 5)
+    start = np.eye(5)[1]
+    up_, down, here = (
+        evaluate_policy(task, model.prob, (mixture + x).reshape(1, -1), start)
+        for x in (move, -move, 0.0)
+    )
+    rise = (up_.value - down.value) / 2
+    assert rise == pytest.approx(float(here.action_slope @ move.ravel()), rel=1e-5)
+
+
+def test_shares_of_time_are_the_stationary_distribution(model):
+    task = with_infinite_horizon(model, None, True).task
+    policy = np.ones(5, int)
+    found = solve_visits(task, model.probability, task.user_rewards[0][0], policy, np.eye(5)[0])
+    p = np.zeros((5, 2, 5))
+    p[task.triples] = model.probability
+    np.testing.assert_allclose(found.visits @ p[:, 1], found.visits, atol=1e-12)
+    assert found.visits.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("setting", SETTINGS[1:])
+def test_plans_and_their_lower_bounds(model, setting):
+    greedy = up.plan_from_model(model, **setting)
+    exact = up.solve(model.to_mdp(), **setting)
+    np.testing.assert_array_equal(greedy.policy, exact.policy)
+    worth = up.policy_value(model, greedy, **setting)
+    assert worth.low < worth.value < worth.high
+    careful = up.plan_from_model(model, "cautious", **setting)
+    promise = careful.gain if "average" in setting else careful.v[0]
+    own = up.policy_value(model, careful, **setting)
+    assert own.low <= promise + 1e-6 and promise < own.value  # a one-sided 95% bound of its own
+    gain = up.compare_policies(model, greedy, "behaviour", **setting)
+    was = up.policy_value(model, "behaviour", **setting)
+    assert gain.value == pytest.approx(worth.value - was.value)
+    assert gain.standard_error < worth.standard_error + was.standard_error
+
+
+def test_a_discount_close_to_one_is_the_average(model):
+    policy = np.ones(5, int)
+    gain = up.policy_value(model, policy, average=True)
+    patient = up.policy_value(model, policy, discount=1.0 - 1e-6)
+    assert 1e-6 * patient.value == pytest.approx(gain.value, rel=1e-4)
+    assert 1e-6 * patient.standard_error == pytest.approx(gain.standard_error, rel=1e-4)
+
+
+def test_steps_without_data_are_reported(rng):
+    half = fit(TASK, PHI, logged(MDP, rng, 50, range(4)), 0.1)
+    for setting, words in ((SETTINGS[1], "discounted steps are in"), (SETTINGS[3], "of all steps")):
+        result = up.policy_value(half, np.ones(5, int), **setting)
+        assert result.unseen > 0.0 and words in result.summary()
+
+
+def test_a_task_with_an_infinite_horizon_needs_no_discount(model):
+    infinite = replace(model, task=MDP.infinite_horizon(0.9).true_task)
+    assert up.policy_value(infinite, np.ones(5, int)).value == pytest.approx(
+        up.policy_value(model, np.ones(5, int), discount=0.9).value
+    )
+
+
+def apart():
+    """Two states that one never leaves."""
+    task = up.Task(2, 1, 4, np.arange(3), np.array([0, 1]), np.array([[0.0], [1.0]]))
+    phi = up.Features(task, np.zeros((2, 1)))
+    return up.fit_transitions(task.triples, features=phi, task=task, regularization=1.0)
+
+
+BY_STEP = replace(TASK, reward=np.zeros((8, 5, 2)))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: up.plan_from_model(m, discount=1.0), r"discount is 1\.0; it must be at least 0"),
+        (lambda m: up.policy_value(m, [0] * 5, discount=-1), "discount is -1; it must be at least"),
+        (lambda m: up.plan_from_model(m, discount=0.9, average=True), "it must be one of them"),
+        (lambda m: up.plan_from_model(m, "pessimistic", discount=0.9), "be greedy or cautious"),
+        (lambda m: up.policy_value(m, [[0] * 5, [1] * 5], discount=0.9), r"shape \(2, 5\)"),
+        (lambda m: up.policy_value(apart(), [0, 0], average=True), "has 2 sets of stat"),
+        (lambda m: up.plan_from_model(apart(), average=True), "has 2 sets of states"),
+        (lambda m: up.plan_from_model(replace(m, task=BY_STEP), discount=0.9), "with the step"),
+    ],
+)
+def test_bad_calls_are_one_sentence(model, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", [{"discount": 0.9}, {"average": True}])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_intervals_cover(name, setting):
+    """95% intervals of large logs hold the true value, and difference, in 93 to 97% of logs."""
+    problem = PROBLEMS[name]()
+    rules = {k: p[0] if p.ndim > 2 or len(p) == 12 else p for k, p in problem.policies.items()}
+    problem = problem._replace(policies=rules)
+    for what, share in coverage(problem, problem.sizes[1], **setting).items():
+        assert 0.93 <= share <= 0.97, what

@@ -1,0 +1,223 @@
+"""Tables: every kind reads alike, gaps are refused or dropped, and nothing in a table is code."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+import upriver as up
+from upriver.logs.tables import Table
+
+from . import clinic
+
+MOVES = clinic.moves()
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return pd.DataFrame(clinic.visits(np.random.default_rng(5), 200))
+
+
+def fit(given, formula=clinic.FORMULA, **options):
+    return up.fit_transitions(formula, given, states=MOVES, **options)
+
+
+def test_files_folders_and_frames_give_one_fit(frame, tmp_path):
+    """Clusters and weights too, whatever the order of the rows."""
+    weighted = frame.assign(times=1 + frame["patient"] % 3)
+    weighted.to_csv(tmp_path / "log [1].csv", index=False)
+    folder = tmp_path / "many"
+    for i, part in enumerate(np.array_split(np.arange(len(frame)), 3)):
+        (folder / f"part={i}").mkdir(parents=True)
+        rows = pa.Table.from_pandas(weighted.iloc[part], preserve_index=False)
+        parquet.write_table(rows, folder / f"part={i}" / "x.parquet")
+    options = {"cluster": "patient", "weights": "times"}
+    expected = fit(weighted, **options)
+    shuffled = weighted.sample(frac=1.0, random_state=0)
+    columns = {c: weighted[c].tolist() for c in weighted}
+    frames = [shuffled, pl.from_pandas(weighted), pa.Table.from_pandas(weighted), columns]
+    for given in (tmp_path / "log [1].csv", folder, *frames):
+        again = fit(given, **options)
+        np.testing.assert_allclose(again.theta, expected.theta, rtol=1e-9)
+        np.testing.assert_allclose(again.bse, expected.bse, rtol=1e-9)
+        assert again.log.n_rows == len(frame) and again.nobs == weighted["times"].sum()
+
+
+def test_equal_rows_are_counted_before_python_sees_them(frame):
+    rows = Table(frame).read(["state", "action", "next_state", "age"], sums=["age"])
+    assert len(rows.weight) < len(frame) / 5 and rows.n_rows == len(frame)
+    counted = frame.groupby(["state", "action", "next_state", "age"], as_index=False).size()
+    ours = pd.DataFrame({c: rows.values(c) for c in rows.columns}).assign(size=rows.weight)
+    key = ["state", "action", "next_state", "age"]
+    pd.testing.assert_frame_equal(
+        ours.sort_values(key, ignore_index=True), counted, check_dtype=False
+    )
+    assert rows.sums["age"].sum() == pytest.approx(frame["age"].sum())
+
+
+def holed(frame, column, rows=(3, 8)):
+    """The frame as CSV text, Parquet, polars and pandas, with gaps in one column."""
+    made = frame.copy()
+    made[column] = made[column].astype(object)
+    made.loc[list(rows), column] = None
+    return made.infer_objects()
+
+
+@pytest.mark.parametrize("column", ["state", "action", "next_state", "age", "patient"])
+@pytest.mark.parametrize("form", ["csv", "parquet", "polars", "pandas", "string", "arrow"])
+def test_gaps_are_refused_by_row_or_dropped(frame, tmp_path, column, form):
+    made = holed(frame, column)
+    table = pa.Table.from_pandas(made, preserve_index=False)
+    given, place = made, f"rows 3, 8 of the frame has no '{column}'"
+    if form == "csv":
+        given, place = tmp_path / "log.csv", rf"log\.csv:5, 10 has no '{column}'"
+        made.to_csv(given, index=False)
+    elif form == "parquet":
+        given, place = tmp_path / "log.parquet", rf"rows 3, 8 of .*log\.parquet has no '{column}'"
+        parquet.write_table(table, given)
+    elif form == "polars":
+        given = pl.from_arrow(table)
+    elif form == "arrow":
+        given = table
+    elif form == "string":
+        given = made.convert_dtypes()
+    with pytest.raises(ValueError, match=place):
+        fit(given, cluster="patient")
+    dropped = fit(given, cluster="patient", missing="drop")
+    without = fit(frame.drop(index=[3, 8]), cluster="patient")
+    np.testing.assert_allclose(dropped.theta, without.theta, rtol=1e-9)
+    assert f"2 without '{column}'" in dropped.summary() and dropped.log.n_rows == len(frame) - 2
+
+
+def test_missing_is_one_of_two_words(frame):
+    with pytest.raises(ValueError, match="missing is 'skip'; it must be 'refuse' or 'drop'"):
+        fit(frame, missing="skip")
+
+
+def text_file(folder, text, encoding="utf-8"):
+    (folder / "log.csv").write_bytes(text.encode(encoding))
+    return folder / "log.csv"
+
+
+HEAD = "state,action,next_state,age"
+MISTAKES = {
+    "duplicate columns of a file": (
+        lambda frame, folder: text_file(folder, f"{HEAD},age\na,b,c,1,2\n"), {},
+        r"log\.csv has more than one column 'age'",
+    ),
+    "duplicate columns of a frame": (
+        lambda frame, folder: pd.concat([frame, frame["age"]], axis=1), {}, "one column 'age'",
+    ),
+    "only a header": (
+        lambda frame, folder: text_file(folder, f"{HEAD}\n"), {}, r"log\.csv has no rows",
+    ),
+    "a Latin-1 file": (
+        lambda frame, folder: text_file(folder, f"{HEAD}\n\xe9tat,b,c,1\n", "latin-1"), {},
+        r"log\.csv is not encoded as UTF-8",
+    ),
+    "rewards that are words": (
+        lambda frame, folder: frame, {"reward": "state"}, "column 'state' .* must hold numbers",
+    ),
+    "huge weights": (
+        lambda frame, folder: frame.assign(times=1e18), {"weights": "times"},
+        r"weights 'times' sum to .*e\+21",
+    ),
+    "a negative weight": (
+        lambda frame, folder: frame.assign(times=np.where(frame.index == 4, -1.0, 1.0)),
+        {"weights": "times"}, "row 4 of the frame has a weight 'times' below 0",
+    ),
+    "a misspelt column": (
+        lambda frame, folder: frame, {"cluster": "patent"}, "no column 'patent'.*'patient'",
+    ),
+    "a misspelt name in a formula": (
+        lambda frame, folder: frame, {"formula": "worse + agee:better"}, "agee.*'patient'.*'age'",
+    ),
+    "no rows": (lambda frame, folder: frame.head(0), {}, "has no rows"),
+    "a number": (lambda frame, folder: 3, {}, "the frame is a int; it must be a pandas"),
+    "no such file": (lambda frame, folder: folder / "none.csv", {}, "does not exist"),
+    "no Parquet in a folder": (lambda frame, folder: folder, {}, r"holds no \.parquet file"),
+    "covariates of 1e200": (
+        lambda frame, folder: frame.assign(age=frame["age"] * 1e200), {}, r"'age' is .*1e\+200",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_bad_table_is_one_sentence(frame, tmp_path, name):
+    given, options, message = MISTAKES[name]
+    with pytest.raises((ValueError, TypeError, FileNotFoundError), match=message) as raised:
+        fit(given(frame, tmp_path), **options)
+    assert "\n" not in str(raised.value)
+
+
+class TestNothingIsCode:
+    """Names of columns, states and files are data."""
+
+    code = "{__import__('pathlib').Path('pwned').touch()}"
+
+    @pytest.fixture(autouse=True)
+    def inside(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        yield
+        assert not (tmp_path / "pwned").exists()
+
+    def test_a_column_that_the_formula_quotes(self, frame):
+        ward = np.where(frame["patient"] % 2, "east", "west")
+        plain = fit(frame.assign(ward=ward), "worse + better + ward:worse")
+        for name in (self.code, "my ward", "ward'); DROP TABLE source; --", 'a "b" c'):
+            made = fit(frame.assign(**{name: ward}), f"worse + better + `{name}`:worse")
+            np.testing.assert_allclose(made.theta, plain.theta, rtol=1e-9)
+            assert any(name in x for x in made.coefficient_names)
+
+    def test_the_column_of_the_step(self, frame):
+        week = frame.index % 2
+        plain = fit(frame.assign(week=week), "worse + better", per_step="week")
+        name = "__import__('pathlib').Path('pwned').touch()"
+        made = fit(frame.assign(**{name: week}), "worse + better", per_step=name)
+        np.testing.assert_allclose(made.theta, plain.theta, rtol=1e-9)
+        with pytest.raises(ValueError, match=r"per_step is .__import__"):
+            fit(frame, "worse + better", per_step=name)
+
+    def test_words_in_cells(self, frame):
+        hostile = frame.replace({"ill": self.code, "well": "'; DROP TABLE source; --"})
+        made = up.fit_transitions("next_state", hostile, regularization=1.0)
+        assert self.code in made.log.space.states
+        with pytest.raises(ValueError, match="has the state 'gone'"):
+            made.predict({"state": ["gone"], "action": ["rest"]})
+
+
+def test_a_table_of_moves_may_depend_on_the_action():
+    """Two actions, of which one helps: the estimate is log 3, not 0 as without the action."""
+    log = {"state": ["a"] * 8, "action": ["go", "stop"] * 4, "next_state": list("aabaaaba")}
+    log["next_state"] = ["b", "a", "b", "a", "b", "a", "a", "a"]
+    moves = {
+        "state": ["a"] * 4,
+        "action": ["go", "go", "stop", "stop"],
+        "next_state": ["a", "b"] * 2,
+        "helps": [0.0, 1.0, 0.0, 0.0],
+    }
+    model = up.fit_transitions("helps", log, states=moves, successors="state")
+    assert model.theta == pytest.approx([np.log(3)])
+    again = {c: [*x, x[-1]] for c, x in moves.items()}
+    with pytest.raises(ValueError, match=r"more than one row .* 'a', 'stop', 'b'"):
+        up.fit_transitions("helps", log, states=again, successors="state")
+    short = {c: x[:3] for c, x in moves.items()}
+    with pytest.raises(
+        ValueError, match="no 'helps' for the state 'a', action 'stop', next state 'b'"
+    ):
+        up.fit_transitions("helps", log, states=short, successors="state")
+    other = {"state": ["a"] * 2, "action": ["go", "stop"], "dose": [1.0, 0.0]}
+    by_dose = up.fit_transitions("dose:next_state", log, states=other, successors="state")
+    assert abs(by_dose.theta[0]) == pytest.approx(np.log(3))
+
+
+def test_a_missing_package_is_one_sentence(monkeypatch, frame):
+    import sys
+
+    for package in ("duckdb", "formulaic"):
+        with monkeypatch.context() as patched:
+            patched.setitem(sys.modules, package, None)
+            with pytest.raises(ImportError, match="pip install duckdb formulaic pandas"):
+                fit(frame)

@@ -1,0 +1,173 @@
+"""A results folder read into samples: grouping, totals, times and units."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import upriver as up
+from upriver.experiments import execute
+from upriver.experiments.spec import parse
+from upriver.results.runs import (
+    Sample,
+    keep_best_settings,
+    label_samples,
+    natural_key,
+    order_agents,
+    read_results,
+    to_samples,
+    typical_seconds,
+)
+
+
+def make_sample(values, env="river", agent="a", setting="s", best=10.0) -> Sample:
+    values = np.asarray(values, dtype=float)
+    seeds = np.arange(len(values))
+    return Sample(env, agent, setting, seeds, values, values, np.full(values.shape, best))
+
+
+def test_samples_come_out_of_a_shuffled_table(rng):
+    import pyarrow as pa
+
+    rows = [
+        (env, agent, "h", seed, k, 100.0 * seed + k)
+        for env in ("x", "y")
+        for agent in ("b", "a")
+        for seed in (4, 2)
+        for k in (1, 2, 3)
+    ]
+    rng.shuffle(rows)
+    env, agent, setting, seed, episode, number = zip(*rows, strict=True)
+    columns = {
+        "env": env,
+        "agent": agent,
+        "setting": setting,
+        "seed": np.array(seed, dtype=int),
+        "episode": np.array(episode, dtype=int),
+        "return": np.array(number, dtype=float),
+        "value": np.array(number, dtype=float) - 1,
+        "optimal_value": np.full(len(rows), 500.0),
+    }
+    table = pa.table(columns)
+    found = to_samples(table)
+    assert [(s.env, s.agent) for s in found] == [("x", "a"), ("x", "b"), ("y", "a"), ("y", "b")]
+    for s in found:
+        assert list(s.seeds) == [2, 4]
+        np.testing.assert_array_equal(s.returns, [[201, 202, 203], [401, 402, 403]])
+        np.testing.assert_array_equal(s.regret, 501.0 - s.returns)
+    with pytest.raises(ValueError, match="is incomplete"):
+        to_samples(table.slice(1))
+
+
+def test_both_ways_to_samples_agree(sweep):
+    """Environments of different lengths, so that a wrong order of groups mixes runs."""
+    direct, from_table = read_results(sweep).samples, to_samples(up.load_runs(sweep))
+    assert [s[:3] for s in direct] == [s[:3] for s in from_table]
+    for a, b in zip(direct, from_table, strict=True):
+        for x, y in zip(a[3:7], b[3:7], strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def test_episodes_lost_are_counted_in_mean_optimal_values():
+    # the initial state is random: some episodes are worth 1 at best, some 3
+    best = np.array([[1.0, 3.0, 3.0, 1.0]])
+    values = np.array([[1.0, 1.0, 3.0, 0.0]])
+    one = Sample("river", "a", "s", np.arange(1), values, values, best)
+    assert one.totals("regret") == pytest.approx([3.0])
+    assert one.totals("episodes lost") == pytest.approx([1.5])
+    assert one.value_shares() == pytest.approx([5 / 8])
+    with pytest.raises(ValueError, match="quantity 'gain' is unknown"):
+        one.totals("gain")
+
+
+def test_a_run_is_locked_in_when_its_last_tenth_is_worth_less_than_half():
+    values = np.full((4, 20), 10.0)
+    values[1, :18] = 0.0  # a late start
+    values[2, -2:] = [4.0, 6.0]  # exactly half
+    values[3, -2:] = [4.0, 5.9]
+    runs = make_sample(values)
+    assert runs.locked_in().tolist() == [False, False, False, True]
+    assert not runs._replace(optimal_values=-runs.optimal_values).locked_in().any()
+    short = make_sample([[1.0, 10.0], [10.0, 1.0]])
+    assert short.locked_in().tolist() == [False, True]
+
+
+def test_seeds_can_be_selected():
+    runs = make_sample([[1.0], [2.0], [3.0]])._replace(unit="step")
+    kept = runs.select_seeds([2, 0, 99])
+    assert kept.seeds.tolist() == [0, 2] and kept.values.tolist() == [[1.0], [3.0]]
+    assert kept.unit == "step"
+
+
+def test_time_leaves_out_the_first_episode_and_interruptions():
+    steady = np.full(101, 2.0)
+    compiling, interrupted = steady.copy(), steady.copy()
+    compiling[0] = 5000.0
+    interrupted[40] = 900.0
+    assert typical_seconds([compiling, interrupted]) == 2.0
+    # a plan every tenth episode that takes 50 costs 5 an episode
+    lazy = np.where(np.arange(101) % 10 == 1, 50.0, 0.0)
+    assert typical_seconds([lazy]) == pytest.approx(5.0)
+    assert typical_seconds([np.array([3.0])]) == 3.0
+
+
+def test_agents_that_do_the_same_work_take_the_same_time(sweep):
+    """The greedy learner is UCRL-MNL without a bonus; a compilation must not tell them apart."""
+    seconds = read_results(sweep).seconds
+    by_name = {key[:2]: time for key, time in seconds.items()}
+    ratio = by_name["river-10", "greedy"] / by_name["river-10", "ucrl-mnl"]
+    assert 1 / 4 < ratio < 4
+
+
+def test_infinite_horizon_runs_are_known_by_their_file_not_by_their_name(tmp_path):
+    """A label hides the discount, and a saved MDP has no discount in its specification."""
+    up.envs.riverswim(4).infinite_horizon(0.9).save(tmp_path / "saved.npz")
+    spec = {
+        "name": "units",
+        "episodes": 20,
+        "seeds": {"count": 1},
+        "environments": [
+            {"name": "riverswim-4", "discount": 0.9, "label": "river"},
+            {"path": str(tmp_path / "saved.npz"), "label": "file"},
+            {"name": "riverswim-4", "label": "river-discount-0.9"},
+        ],
+        "agents": [{"agent": "random"}],
+    }
+    assert execute(parse(spec), tmp_path / "out", jobs=1).complete
+    units = {s.env: s.unit for s in read_results(tmp_path / "out").samples}
+    assert units == {"river": "step", "file": "step", "river-discount-0.9": "episode"}
+
+
+def test_names_are_ordered_by_their_numbers():
+    names = ["river-10", "river-6", "grid", "river-6-2"]
+    assert sorted(names, key=natural_key) == ["grid", "river-6", "river-6-2", "river-10"]
+
+
+def test_only_the_best_settings_are_kept():
+    samples = [make_sample([[float(i)]], setting=f"{i}") for i in range(8)]
+    kept, notes = keep_best_settings(samples)
+    assert [s.setting for s in kept] == ["2", "3", "4", "5", "6", "7"]
+    assert "2 others" in notes[0]
+    assert keep_best_settings(samples[:6]) == (samples[:6], [])
+    assert label_samples(kept)[0] == "a [2]"
+    assert label_samples([samples[0]]) == ["a"]
+
+
+def test_agents_are_ordered_by_regret_and_the_optimum_is_first():
+    samples = [make_sample([[v]], agent=a) for a, v in (("x", 3.0), ("Optimal", 1.0), ("y", 9.0))]
+    assert order_agents(samples, [s.agent for s in samples]) == ["Optimal", "y", "x"]
+
+
+def test_failures_and_damaged_records_are_listed(tmp_path):
+    from upriver.results.runs import describe_failures, read_failures
+
+    (tmp_path / "_failed").mkdir()
+    run = {"env": "river", "label": "mine", "seed": 7}
+    (tmp_path / "_failed" / "a.json").write_text(json.dumps({"error": "no", "run": run}))
+    (tmp_path / "_failed" / "b.json").write_text("{")
+    failures = read_failures(tmp_path)
+    assert failures[0] == {"env": "river", "agent": "mine", "seed": 7, "error": "no"}
+    assert "b.json is damaged" in failures[1]["error"]
+    assert describe_failures(failures) == "2 runs failed, first river, mine, seed 7: no"
