@@ -213,7 +213,7 @@ def check_temperature(temperature: Any) -> float:
 def solve_soft(
     mdp: FiniteMDP, discount: float | None, temperature: float, tolerance: float
 ) -> Plan | StationaryPlan:
-    """Return the soft optimum of `solve(mdp, temperature=…)` as a plan with action probabilities."""
+    """Return the soft optimum as a plan with action probabilities; see `solve`."""
     temperature, task = check_temperature(temperature), mdp.task()
     discount = mdp.discount if discount is None else check_discount(None, discount)
     if discount is None:
