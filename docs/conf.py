@@ -21,6 +21,7 @@ extensions = [
 ]
 napoleon_google_docstring = False
 napoleon_use_rtype = False
+napoleon_use_param = False  # types are words such as "function of the state", not references
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 nb_execution_mode = "cache"  # an unchanged page is not executed again

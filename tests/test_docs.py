@@ -33,8 +33,6 @@ RETURNED = {
     "TransitionModel": "ward.",
 }
 """The variable that holds an instance in the examples, for classes that users do not construct."""
-REPLACED = {"fit_from_log"}
-"""Public names that `fit_transitions` replaces and that no page mentions any more."""
 LINK = re.compile(r"(?<!\\)\]\(([^)\s]+)\)")
 ROLE = re.compile(r"\{doc\}`(?:[^`<]*<)?([^`>]+)>?`")
 
@@ -99,7 +97,7 @@ def test_every_public_name_has_an_entry_and_an_example():
     for path in (DOCS / "reference" / "api").glob("*.md"):
         found = re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", path.read_text(), re.M | re.S)
         entries.update(found)
-    assert set(entries) == set(upriver.__all__) - REPLACED
+    assert set(entries) == set(upriver.__all__)
     for name, entry in entries.items():
         assert f":: upriver.{name}" in entry, f"{name} has no signature"
         shown = "\n".join(b.body for b in pages.blocks(entry) if b.kind == "pycon")

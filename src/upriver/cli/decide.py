@@ -66,11 +66,11 @@ def decide(
     episode
         The column of the episode: then checks that do not rely on the model are made.
     step
-        The column of the step within an episode.
+        The column of the step of a row.
     regularization
         The ridge of the fit.
     missing
-        drop leaves rows with gaps out; refuse stops at the first.
+        drop or refuse rows with gaps.
     confidence
         Of the intervals.
     out
