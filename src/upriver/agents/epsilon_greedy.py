@@ -13,12 +13,7 @@ import numpy as np
 
 from upriver.agents.fields import validate_fields
 from upriver.agents.guard import guarded
-from upriver.agents.mnl_family import (
-    MNLLearner,
-    State,
-    no_bonus,
-    steps_until_information_doubles,
-)
+from upriver.agents.mnl_family import MNLLearner, State, no_bonus, steps_until_information_doubles
 from upriver.agents.protocol import Episode
 from upriver.agents.rewards import OptimisticReward
 from upriver.checks import nonnegative_number

@@ -14,12 +14,7 @@ import numpy as np
 
 from upriver.agents import rewards
 from upriver.agents.guard import guarded
-from upriver.agents.mnl_family import (
-    MNLLearner,
-    State,
-    no_bonus,
-    steps_until_information_doubles,
-)
+from upriver.agents.mnl_family import MNLLearner, State, no_bonus, steps_until_information_doubles
 from upriver.agents.protocol import Episode
 from upriver.mnl import model as mnl
 from upriver.mnl.likelihood import probabilities

@@ -16,11 +16,7 @@ import numpy as np
 from upriver.agents import rewards
 from upriver.agents.fields import function_or_number, validate_fields
 from upriver.agents.guard import guarded
-from upriver.agents.mnl_family import (
-    ConfidenceSetLearner,
-    State,
-    steps_until_information_doubles,
-)
+from upriver.agents.mnl_family import ConfidenceSetLearner, State, steps_until_information_doubles
 from upriver.agents.protocol import Episode
 from upriver.mnl import model as mnl
 from upriver.mnl.radii import Radius, constant_radius, standard_errors

@@ -24,12 +24,9 @@ REPLACEMENT = 10.0750
 
 
 def bus_engine(
-    n_bins: int = 90,
-    horizon: int = 240,
-    increments: Sequence[float] = INCREMENTS,
-    upkeep: float = UPKEEP,
-    replacement: float = REPLACEMENT,
-) -> FiniteMDP:
+    n_bins: int = 90, horizon: int = 240, increments: Sequence[float] = INCREMENTS,
+    upkeep: float = UPKEEP, replacement: float = REPLACEMENT,
+) -> FiniteMDP:  # fmt: skip
     """Make the bus-engine problem, which starts with a new engine.
 
     Replacing sets the mileage to 0 before the month's increment, and mileage stays in the last bin.

@@ -27,11 +27,9 @@ Outcomes = list[tuple[float, int, float, bool]]
 
 
 def from_gymnasium(
-    env: Any,
-    horizon: int | None = None,
-    initial_state: int | ArrayLike | None = None,
+    env: Any, horizon: int | None = None, initial_state: int | ArrayLike | None = None,
     **arguments: Any,
-) -> FiniteMDP:
+) -> FiniteMDP:  # fmt: skip
     """Make a FiniteMDP from an environment with a transition table `P`, as those of toy_text.
 
     Outcomes with the same next state are merged, and the reward is E[r | s, a, s']. A state in
@@ -295,9 +293,7 @@ def register() -> None:
     for name in envs.ENVIRONMENTS:
         if id_of(name) not in gymnasium.registry:
             gymnasium.register(
-                id_of(name),
-                entry_point="upriver.envs.gymnasium:named_env",
-                kwargs={"name": name},
+                id_of(name), entry_point="upriver.envs.gymnasium:named_env", kwargs={"name": name}
             )
 
 

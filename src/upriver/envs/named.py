@@ -13,13 +13,10 @@ from upriver.mdp.validation import support_from_sets
 
 
 def build_mdp(
-    name: str,
-    states: Sequence[Any],
-    actions: Sequence[Any],
+    name: str, states: Sequence[Any], actions: Sequence[Any],
     outcomes: Callable[[Any, Any], Iterable[tuple[Any, float]]],
-    reward: Callable[[Any, Any], float],
-    horizon: int,
-) -> FiniteMDP:
+    reward: Callable[[Any, Any], float], horizon: int,
+) -> FiniteMDP:  # fmt: skip
     """Make an MDP that starts in states[0].
 
     Parameters
@@ -46,14 +43,10 @@ def build_mdp(
                 row[number[s2]] = row.get(number[s2], 0.0) + p
         local += [{s2 for j in range(len(actions)) for s2, p in rows[i, j].items() if p}] * (j + 1)
     return FiniteMDP.from_rows(
-        rows,
-        np.array([[reward(s, a) for a in actions] for s in states]),
-        horizon,
+        rows, np.array([[reward(s, a) for a in actions] for s in states]), horizon,
         local=support_from_sets(local, len(states), len(actions)),
-        states=None if isinstance(states, range) else states,
-        actions=tuple(actions),
-        name=name,
-    )
+        states=None if isinstance(states, range) else states, actions=tuple(actions), name=name,
+    )  # fmt: skip
 
 
 def normalize(weights: list[tuple[Any, float]]) -> list[tuple[Any, float]]:

@@ -17,13 +17,9 @@ ADMIT, REJECT = "admit", "reject"
 
 
 def queue(
-    buffer: int = 20,
-    horizon: int | None = None,
-    arrival: float = 1.2,
-    service: float = 1.0,
-    emergencies: float = 0.1,
-    refusal: float = 0.3,
-) -> FiniteMDP:
+    buffer: int = 20, horizon: int | None = None, arrival: float = 1.2, service: float = 1.0,
+    emergencies: float = 0.1, refusal: float = 0.3,
+) -> FiniteMDP:  # fmt: skip
     """Make a queue that is empty at first; the state is the number of customers.
 
     The reward of a step is 1 - (1 - refusal) * customers / buffer, less `refusal` where customers

@@ -19,23 +19,16 @@ from upriver.mdp import FiniteMDP, Task
 
 Cell = tuple[int, int]
 MOVES: dict[str, Cell] = {
-    "upstream": (1, 0),
-    "downstream": (-1, 0),
-    "right": (0, 1),
-    "left": (0, -1),
-}
+    "upstream": (1, 0), "downstream": (-1, 0), "right": (0, 1), "left": (0, -1),
+}  # fmt: skip
 UPSTREAM, ACROSS = 0.05, 0.12
 """Weights of being carried upstream or to a side; staying has weight 1."""
 
 
 def river_grid(
-    length: int = 6,
-    width: int = 3,
-    horizon: int | None = None,
-    current: float = 0.25,
-    strength: float = 20.0,
-    small_reward: float = 0.1,
-) -> FiniteMDP:
+    length: int = 6, width: int = 3, horizon: int | None = None, current: float = 0.25,
+    strength: float = 20.0, small_reward: float = 0.1,
+) -> FiniteMDP:  # fmt: skip
     """Make a river of length x width cells that starts at the mouth, (0, 0).
 
     Swimming upstream in the far corner (length - 1, width - 1) has a reward of 1. The true support

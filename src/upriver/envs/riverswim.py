@@ -56,11 +56,9 @@ VARIANTS: dict[str, Current] = {
 
 
 def riverswim(
-    n_states: int = 6,
-    horizon: int | None = None,
-    variant: str = "paper",
+    n_states: int = 6, horizon: int | None = None, variant: str = "paper",
     small_reward: float | None = None,
-) -> FiniteMDP:
+) -> FiniteMDP:  # fmt: skip
     """Make RiverSwim; its actions are "left" and "right".
 
     The local support is the state itself and its neighbours, for both actions.

@@ -25,13 +25,9 @@ DRIFT, ANCHOR_FACTOR = 0.3, 0.1
 
 
 def tidal_river(
-    n_states: int = 10,
-    horizon: int | None = None,
-    current: float = 1.5,
-    period: float = 12.0,
-    strength: float = 4.0,
-    small_reward: float = 0.005,
-) -> FiniteMDP:
+    n_states: int = 10, horizon: int | None = None, current: float = 1.5, period: float = 12.0,
+    strength: float = 4.0, small_reward: float = 0.005,
+) -> FiniteMDP:  # fmt: skip
     """Make a tidal river that starts in its first state, at high tide.
 
     Swimming right in the last state has a reward of 1. The true support is local.

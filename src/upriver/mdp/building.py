@@ -30,12 +30,9 @@ if TYPE_CHECKING:
 
 
 def from_arrays(
-    transition: ArrayLike,
-    reward: ArrayLike,
-    horizon: int | None,
-    initial_state: int | ArrayLike = 0,
-    **names: Any,
-) -> FiniteMDP:
+    transition: ArrayLike, reward: ArrayLike, horizon: int | None,
+    initial_state: int | ArrayLike = 0, **names: Any,
+) -> FiniteMDP:  # fmt: skip
     """Make an MDP from dense arrays.
 
     Parameters
@@ -85,12 +82,9 @@ def from_arrays(
 
 
 def from_sparse(
-    transition: Any,
-    reward: Any,
-    horizon: int | None,
-    initial_state: int | ArrayLike = 0,
+    transition: Any, reward: Any, horizon: int | None, initial_state: int | ArrayLike = 0,
     **names: Any,
-) -> FiniteMDP:
+) -> FiniteMDP:  # fmt: skip
     """Make an MDP from a scipy.sparse matrix.
 
     Parameters
@@ -130,12 +124,9 @@ def from_sparse(
 
 
 def from_rows(
-    rows: Mapping[tuple[int, int], Mapping[int, float]],
-    reward: Any,
-    horizon: int | None,
-    initial_state: int | ArrayLike = 0,
-    **names: Any,
-) -> FiniteMDP:
+    rows: Mapping[tuple[int, int], Mapping[int, float]], reward: Any, horizon: int | None,
+    initial_state: int | ArrayLike = 0, **names: Any,
+) -> FiniteMDP:  # fmt: skip
     """Make an MDP from a mapping of rows.
 
     Parameters
@@ -201,15 +192,10 @@ def check_row(key: Any, row: Any) -> None:
 def from_functions(
     start: Hashable | Mapping[Any, float],
     actions: Sequence[Hashable] | Callable[[Any], Iterable[Hashable]],
-    successors: Callable[[Any, Any], Iterable[Any]],
-    probability: Callable[[Any, Any, Any], float],
-    reward: Callable[..., float],
-    horizon: int | None,
-    max_states: int = 1_000_000,
-    max_triples: int = MAX_TRIPLES,
-    terminal: Callable[[Any], float] | None = None,
-    **names: Any,
-) -> FiniteMDP:
+    successors: Callable[[Any, Any], Iterable[Any]], probability: Callable[[Any, Any, Any], float],
+    reward: Callable[..., float], horizon: int | None, max_states: int = 1_000_000,
+    max_triples: int = MAX_TRIPLES, terminal: Callable[[Any], float] | None = None, **names: Any,
+) -> FiniteMDP:  # fmt: skip
     """Make an MDP from functions of the user's states, which are any hashable values.
 
     Only the states that can be reached from the start within `horizon` steps are listed, so the
@@ -312,14 +298,10 @@ def refuse_states(max_states: int, max_steps: int) -> None:
 
 
 def from_outcomes(
-    start: Hashable | Mapping[Any, float],
-    actions: Sequence[Hashable],
-    outcomes: Callable[[Array, Any], tuple[ArrayLike, ArrayLike, ArrayLike]],
-    horizon: int | None,
-    max_states: int = 1_000_000,
-    max_triples: int = MAX_TRIPLES,
-    **names: Any,
-) -> FiniteMDP:
+    start: Hashable | Mapping[Any, float], actions: Sequence[Hashable],
+    outcomes: Callable[[Array, Any], tuple[ArrayLike, ArrayLike, ArrayLike]], horizon: int | None,
+    max_states: int = 1_000_000, max_triples: int = MAX_TRIPLES, **names: Any,
+) -> FiniteMDP:  # fmt: skip
     """Make an MDP from one function of arrays, which gives the outcomes of many states at once.
 
     Parameters
@@ -410,15 +392,9 @@ def call_outcomes(
 
 
 def from_triples(
-    pair: Array,
-    following: Array,
-    probability: Array,
-    reward: Array,
-    shape: tuple[int, int],
-    horizon: int | None,
-    initial: Any,
-    names: dict[str, Any],
-) -> FiniteMDP:
+    pair: Array, following: Array, probability: Array, reward: Array, shape: tuple[int, int],
+    horizon: int | None, initial: Any, names: dict[str, Any],
+) -> FiniteMDP:  # fmt: skip
     """Make an MDP from (m,) pairs s * A + a, next states, probabilities and rewards in any order.
 
     A triple that occurs several times gets the sum of its probabilities and, weighted by them, the
@@ -441,16 +417,10 @@ def from_triples(
 
 
 def assemble(
-    pair: Array,
-    successors: Array,
-    probability: Array,
-    shape: tuple[int, int],
-    reward: Any,
-    horizon: int | None,
-    initial_state: Any,
-    names: dict[str, Any],
+    pair: Array, successors: Array, probability: Array, shape: tuple[int, int], reward: Any,
+    horizon: int | None, initial_state: Any, names: dict[str, Any],
     next_state_reward: Array | None = None,
-) -> FiniteMDP:
+) -> FiniteMDP:  # fmt: skip
     """Make an MDP from sorted triples; those of probability 0 are left out.
 
     Parameters
@@ -472,16 +442,13 @@ def assemble(
     keep = probability.any(axis=0)
     counts = np.bincount(pair[keep], minlength=shape[0] * shape[1])
     task = Task(
-        *shape,
-        horizon=1 if horizon is None else horizon,
-        indptr=np.concatenate([[0], np.cumsum(counts)]),
-        successors=successors[keep],
-        reward=reward,
+        *shape, horizon=1 if horizon is None else horizon,
+        indptr=np.concatenate([[0], np.cumsum(counts)]), successors=successors[keep], reward=reward,
         support="known",
         next_state_reward=None if next_state_reward is None else next_state_reward[:, keep],
         discount=check_discount(horizon, names.get("discount")),
         **{key: x for key, x in names.items() if key in of_task},
-    )
+    )  # fmt: skip
     starts, weights = initial_distribution(initial_state, shape[0])
     rest = {key: x for key, x in names.items() if key in of_mdp}
     return FiniteMDP(task, probability[:, keep], starts, weights, **rest)

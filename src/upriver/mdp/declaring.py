@@ -24,15 +24,11 @@ SAMPLE = 20
 
 
 def from_successors(
-    states: Iterable[Hashable],
-    actions: Iterable[Hashable] | Callable[[Any], Iterable[Hashable]],
-    successors: Callable[[Any, Any], Iterable[Any]],
-    horizon: int | None,
-    reward: Callable[..., float] | None = None,
-    terminal: Callable[[Any], float] | None = None,
-    reward_range: tuple[float, float] | None = None,
-    discount: float | None = None,
-) -> Task:
+    states: Iterable[Hashable], actions: Iterable[Hashable] | Callable[[Any], Iterable[Hashable]],
+    successors: Callable[[Any, Any], Iterable[Any]], horizon: int | None,
+    reward: Callable[..., float] | None = None, terminal: Callable[[Any], float] | None = None,
+    reward_range: tuple[float, float] | None = None, discount: float | None = None,
+) -> Task:  # fmt: skip
     """Declare what is known of a simulator: states, actions and where each pair may lead.
 
     Parameters
@@ -108,13 +104,11 @@ def from_successors(
 
 
 def from_transitions(
-    transitions: Iterable[tuple[Any, Any, Any]],
-    horizon: int | None,
+    transitions: Iterable[tuple[Any, Any, Any]], horizon: int | None,
     neighbours: Callable[[Any, Any], Iterable[Any]] | None = None,
-    reward: Callable[..., float] | None = None,
-    reward_range: tuple[float, float] | None = None,
+    reward: Callable[..., float] | None = None, reward_range: tuple[float, float] | None = None,
     discount: float | None = None,
-) -> Task:
+) -> Task:  # fmt: skip
     """Make a task of unknown support from observed transitions and a declared neighbourhood.
 
     Episodes that leave the support are refused with a message that names the transition;
@@ -146,14 +140,9 @@ def from_transitions(
         return [a for a in actions if a in observed[s]] or actions
 
     return from_successors(
-        states,
-        actions if neighbours is not None else observed_actions,
-        successors,
-        horizon,
-        reward,
-        reward_range=reward_range,
-        discount=discount,
-    )
+        states, actions if neighbours is not None else observed_actions, successors, horizon,
+        reward, reward_range=reward_range, discount=discount,
+    )  # fmt: skip
 
 
 def list_transitions(transitions: Any) -> list[tuple[Any, Any, Any]]:

@@ -42,12 +42,9 @@ def from_quantecon(
 
 
 def from_mdptoolbox(
-    transition: Any,
-    reward: Any,
-    horizon: int | None,
-    initial_state: int | ArrayLike = 0,
+    transition: Any, reward: Any, horizon: int | None, initial_state: int | ArrayLike = 0,
     **names: Any,
-) -> FiniteMDP:
+) -> FiniteMDP:  # fmt: skip
     """Make an MDP from the arrays of pymdptoolbox, in which the action comes first.
 
     Parameters
@@ -104,12 +101,9 @@ def stack_matrices(name: str, matrices: Any) -> Any:
 
 
 def from_model(
-    task: Task,
-    probability: Array,
-    reward: Any = None,
-    horizon: int | None = None,
+    task: Task, probability: Array, reward: Any = None, horizon: int | None = None,
     start: Any = None,
-) -> FiniteMDP:
+) -> FiniteMDP:  # fmt: skip
     """Make the MDP of a task and estimated probabilities (1 or H, n) of its triples.
 
     `reward` and `horizon` replace those of the task. `start` is a state or {state: probability};

@@ -20,13 +20,9 @@ COLUMNS = ("state", "action", "next_state", "probability", "reward")
 
 
 def from_frame(
-    frame: Any,
-    horizon: int | None,
-    initial_state: Any = None,
-    columns: Sequence[str] = COLUMNS,
-    missing: str = "refuse",
-    **names: Any,
-) -> FiniteMDP:
+    frame: Any, horizon: int | None, initial_state: Any = None, columns: Sequence[str] = COLUMNS,
+    missing: str = "refuse", **names: Any,
+) -> FiniteMDP:  # fmt: skip
     """Make an MDP from a table with one row per transition.
 
     Parameters

@@ -283,12 +283,9 @@ class Task:
                 known[position] == wanted, triple_reward[:, position], mean[:, pairs]
             )
         return replace(
-            self,
-            indptr=support[0],
-            successors=support[1],
-            support=source,
+            self, indptr=support[0], successors=support[1], support=source,
             next_state_reward=triple_reward,
-        )
+        )  # fmt: skip
 
     def same_support(self, other: Task) -> bool:
         """Return whether the rows of both tasks are the same triples."""
@@ -317,12 +314,10 @@ class Task:
     def card(self) -> Card:
         """Return what `repr` and a notebook show."""
         facts = {
-            "states": self.n_states,
-            "actions": self.n_actions,
+            "states": self.n_states, "actions": self.n_actions,
             **({"horizon": self.horizon} if self.discount is None else {"discount": self.discount}),
-            "triples": self.n_triples,
-            "support": self.support,
-        }
+            "triples": self.n_triples, "support": self.support,
+        }  # fmt: skip
         if self.reward is None:
             facts["reward"] = "unknown"
         for what in ("states", "actions"):

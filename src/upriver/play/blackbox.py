@@ -68,12 +68,10 @@ class LearningRun(NamedTuple):
         """Return what the display shows."""
         recent = self.returns[-100:]
         facts: dict[str, Any] = {
-            "episodes": len(self.returns),
-            "return": float(self.returns.sum()),
+            "episodes": len(self.returns), "return": float(self.returns.sum()),
             f"mean of the last {len(recent)}": float(recent.mean()),
-            "ended early": int(self.ended.sum()),
-            "regret": "unknown (black box)",
-        }
+            "ended early": int(self.ended.sum()), "regret": "unknown (black box)",
+        }  # fmt: skip
         more = "plot() draws the returns, to_pandas() has every episode"
         return Card(facts, more=more, brief=f"{len(self.returns)} episodes")
 
@@ -108,17 +106,11 @@ class LearningRun(NamedTuple):
 
 
 def learn(
-    env: Any,
-    agent: Agent,
-    n_episodes: int,
-    seed: int | None = None,
-    *,
-    state_of: Callable[[Any], Any] | None = None,
-    end: Any = None,
-    action_of: Callable[[Any], Any] | None = None,
-    reward_range: tuple[float, float] | None = None,
+    env: Any, agent: Agent, n_episodes: int, seed: int | None = None, *,
+    state_of: Callable[[Any], Any] | None = None, end: Any = None,
+    action_of: Callable[[Any], Any] | None = None, reward_range: tuple[float, float] | None = None,
     resume: Checkpoint | None = None,
-) -> LearningRun:
+) -> LearningRun:  # fmt: skip
     """Let an agent learn through `reset` and `step` alone.
 
     Each episode is reset with its own seed, drawn from `seed`, so that a run depends on (env,

@@ -148,11 +148,9 @@ def save_agent(path: Any, agent: Any, run: Any) -> None:
     except Unwritable:
         whole, arrays = None, {}
     body = {
-        "class": name_of(type(agent)),
-        "fingerprints": fingerprints(agent),
-        "agent": whole,
+        "class": name_of(type(agent)), "fingerprints": fingerprints(agent), "agent": whole,
         "checkpoint": encode(checkpoint, arrays),
-    }
+    }  # fmt: skip
     write_archive(path, "agent", body, arrays)
 
 

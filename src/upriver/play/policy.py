@@ -150,10 +150,7 @@ class Policy:
     def card(self) -> Card:
         """Return what the display shows."""
         steps = {"horizon": "infinite"} if self.stationary else {"steps": self.horizon}
-        facts: dict[str, Any] = steps | {
-            "states": self.actions.shape[1],
-            "actions": self.n_actions,
-        }
+        facts: dict[str, Any] = steps | {"states": self.actions.shape[1], "actions": self.n_actions}
         if self.actions.ndim == 3:
             facts["kind"] = "randomised"
         for what, names in (("states", self.state_names), ("actions", self.action_names)):

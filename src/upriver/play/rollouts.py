@@ -37,11 +37,9 @@ class Rollouts(NamedTuple):
         n, steps = self.rewards.shape
         error = float(self.returns.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
         facts = {
-            "episodes": n,
-            "steps": steps,
-            "mean return": float(self.returns.mean()),
+            "episodes": n, "steps": steps, "mean return": float(self.returns.mean()),
             "standard error": error,
-        }
+        }  # fmt: skip
         return Card(facts, more="to_pandas() has every step")
 
     def to_pandas(self) -> Any:

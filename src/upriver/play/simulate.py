@@ -23,15 +23,10 @@ from upriver.play.units import episode_converter, final_plan
 
 
 def simulate(
-    mdp: FiniteMDP,
-    agent: Agent | Policy | Plan,
-    n_episodes: int | None = None,
-    seed: int | None = None,
-    resume: Checkpoint | None = None,
-    *,
-    n_steps: int | None = None,
+    mdp: FiniteMDP, agent: Agent | Policy | Plan, n_episodes: int | None = None,
+    seed: int | None = None, resume: Checkpoint | None = None, *, n_steps: int | None = None,
     restart: float = 0.0,
-) -> Run:
+) -> Run:  # fmt: skip
     """Play `n_episodes` episodes; every policy is evaluated exactly on the true MDP.
 
     The result depends on (mdp, agent, seed) alone, and its first episodes do not depend on how many
