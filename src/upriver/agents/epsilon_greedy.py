@@ -7,7 +7,7 @@ and each action is replaced by a uniform one with probability epsilon_k.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -44,11 +44,10 @@ class EpsilonGreedy(OptimisticReward, MNLLearner):
     regularization: float = 1.0
     reward_bonus: float = field(default=0.0, kw_only=True)
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "epsilon": (3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0),
-        "decay": (0.0, 0.5),
+    GRID: ClassVar = {
+        "epsilon": (3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0), "decay": (0.0, 0.5),
         "regularization": (1e-2, 1.0),
-    }
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         validate_fields(self, epsilon=nonnegative_number, decay=nonnegative_number)

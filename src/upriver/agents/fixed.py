@@ -28,7 +28,7 @@ class ReferencePolicy:
     """The base of agents without a state: they plan the same in every episode."""
 
     task: Any
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {}
+    GRID: ClassVar = {}
 
     def __post_init__(self) -> None:
         validate_fields(self)

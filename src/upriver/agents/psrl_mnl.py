@@ -8,7 +8,7 @@ mode: the Laplace approximation.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -42,10 +42,7 @@ class PSRLMNL(MNLLearner):
     regularization: float = 1.0
     inflation: float = 1.0
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "regularization": (0.1, 1.0),
-        "inflation": (0.1, 0.3, 1.0, 3.0),
-    }
+    GRID: ClassVar = {"regularization": (0.1, 1.0), "inflation": (0.1, 0.3, 1.0, 3.0)}
 
     def init(self) -> State:
         """Return theta_hat = 0 and B = lambda I."""

@@ -70,7 +70,7 @@ class RLSVI(OptimisticReward, TabularLearner):
     noise: Callable[[Task, int], Array] | float = 0.01
     regularization: float = 0.01
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
+    GRID: ClassVar = {
         "noise": (0.0, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1),
         "regularization": (1e-3, 1e-2, 1e-1, 1.0),
     }

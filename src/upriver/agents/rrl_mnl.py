@@ -7,7 +7,7 @@ Function Approximation" (2024), Algorithm 1. Time and memory per episode do not 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -54,11 +54,9 @@ class RRLMNL(OnlineLearner):
     kappa: float = 0.1
     n_samples: int | None = None
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (0.0, 1e-6, 1e-5, 1e-4),
-        "kappa": (0.03, 0.1, 0.3),
-        "regularization": (0.1, 1.0),
-    }
+    GRID: ClassVar = {
+        "radius": (0.0, 1e-6, 1e-5, 1e-4), "kappa": (0.03, 0.1, 0.3), "regularization": (0.1, 1.0),
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         validate_fields(self)

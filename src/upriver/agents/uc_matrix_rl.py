@@ -65,7 +65,7 @@ class UCMatrixRL(rewards.OptimisticReward):
     phi: Any = None
     psi: Any = None
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
+    GRID: ClassVar = {
         "bonus": (0.0, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0),
         "regularization": (1e-6, 1e-3, 1e-1, 1.0),
     }

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -54,10 +54,9 @@ class UCRLMNL(OptimisticReward, ConfidenceSetLearner):
     regularization: float | Callable[[int], float] = 1.0  # pyright: ignore[reportIncompatibleVariableOverride]
     optimism: optimistic.Optimism = optimistic.closed_form
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
-        "regularization": (1e-3, 1e-2, 1e-1, 1.0),
-    }
+    GRID: ClassVar = {
+        "radius": (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1), "regularization": (1e-3, 1e-2, 1e-1, 1.0),
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         validate_fields(self, regularization=function_or_number(float, positive_number))

@@ -8,7 +8,7 @@ optimistic model is a distribution over the reachable states, so values need no 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -45,11 +45,10 @@ class UCRLMNLL1(MirrorDescentLearner):
     radius: Radius | float = 3e-3
     per_step: bool = field(default=False, kw_only=True)
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (0.0, 1e-4, 1e-3, 1e-2),
-        "step_size": (0.5, 1.0),
+    GRID: ClassVar = {
+        "radius": (0.0, 1e-4, 1e-3, 1e-2), "step_size": (0.5, 1.0),
         "regularization": (0.1, 1.0, 10.0),
-    }
+    }  # fmt: skip
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the largest values over the L1 balls around P_theta."""

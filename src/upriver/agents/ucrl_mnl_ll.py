@@ -8,7 +8,7 @@ bonus. The estimate uses all data at once, from counts, so that its cost does no
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -53,10 +53,9 @@ class UCRLMNLLL(OptimisticReward, ConfidenceSetLearner):
     exact: bool = False
     per_step: bool = field(default=True, kw_only=True)
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2),
-        "regularization": (1e-2, 1e-1, 1.0, 10.0),
-    }
+    GRID: ClassVar = {
+        "radius": (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2), "regularization": (1e-2, 1e-1, 1.0, 10.0),
+    }  # fmt: skip
 
     def init(self) -> State:
         """Return theta_hat = 0 and B = lambda I."""

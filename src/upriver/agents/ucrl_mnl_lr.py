@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import log
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -58,7 +58,7 @@ class UCRLMNLLR(OptimisticReward, MNLLearner):
 
     delta: float = 0.05
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {"delta": (0.01, 0.05, 0.2, 0.8)}
+    GRID: ClassVar = {"delta": (0.01, 0.05, 0.2, 0.8)}
 
     def init(self) -> State:
         """Return counts of 0."""

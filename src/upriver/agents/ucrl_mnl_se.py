@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -54,10 +54,7 @@ class UCRLMNLSE(ConfidenceSetLearner):
 
     radius: Radius | float = DEFAULT_RADIUS
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (0.5, 1.0, 2.0, 4.0),
-        "regularization": (0.1, 1.0),
-    }
+    GRID: ClassVar = {"radius": (0.5, 1.0, 2.0, 4.0), "regularization": (0.1, 1.0)}
 
     def __post_init__(self) -> None:
         validate_fields(self, radius=function_or_number(constant_radius))

@@ -76,10 +76,9 @@ class UCRLVTR(rewards.OptimisticReward):
 
     READS_PLAN: ClassVar[bool] = True
     """`update` regresses on the values of the plan."""
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "bonus": (0.0, 0.3, 1.0, 2.0, 3.0),
-        "regularization": (0.1, 1.0, 3.0, 10.0, 30.0),
-    }
+    GRID: ClassVar = {
+        "bonus": (0.0, 0.3, 1.0, 2.0, 3.0), "regularization": (0.1, 1.0, 3.0, 10.0, 30.0),
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         features = with_default(None, CHECKS["features"])
