@@ -47,14 +47,8 @@ def from_mdptoolbox(
 ) -> FiniteMDP:  # fmt: skip
     """Make an MDP from the arrays of pymdptoolbox, in which the action comes first.
 
-    Parameters
-    ----------
-    transition : (A, S, S)
-        An array, or a list of A matrices (S, S), dense or scipy.sparse.
-    reward : (S,), (S, A) or (A, S, S)
-        The last in the same forms as `transition`.
-    horizon, initial_state, **names
-        As in `from_arrays`.
+    The transition (A, S, S) is an array, or a list of A matrices (S, S), dense or scipy.sparse. The
+    reward is (S,), (S, A), or in these forms (A, S, S). The rest is as in `from_arrays`.
     """
     from scipy import sparse
 

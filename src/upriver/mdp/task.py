@@ -175,6 +175,12 @@ class Task:
         pairs = np.repeat(np.arange(self.n_states * self.n_actions), self.sizes)
         return pairs // self.n_actions, pairs % self.n_actions, self.successors
 
+    @property
+    def triple_keys(self) -> Array:
+        """(n,) the number (s * A + a) * S + s' of every row, ascending."""
+        s, a, s2 = self.triples
+        return (s * self.n_actions + a) * self.n_states + s2
+
     @cached_property
     def units(self) -> Units:
         """How the unit scale on which agents plan lies in the user's units."""
@@ -246,21 +252,14 @@ class Task:
         )
 
     def with_transitions(self, transitions: Iterable[tuple[Any, Any, Any]]) -> Task:
-        """Return the same task in which further transitions are possible.
-
-        Parameters
-        ----------
-        transitions : iterable of (state, action, next state)
-            Names of states and actions, such as the transitions of an episode that left the
-            support.
+        """Return the same task in which further transitions, (state, action, next state) by name,
+        are possible, such as those of an episode that left the support.
         """
-        s, a, s2 = self.triples
-        pairs, successors = [s * self.n_actions + a], [s2]
-        for state, action, following in declaring.list_transitions(transitions):
-            pair = self.state_names.number(state) * self.n_actions
-            pairs.append(np.array([pair + self.action_names.number(action)]))
-            successors.append(np.array([self.state_names.number(following)]))
-        keys = np.unique(np.concatenate(pairs) * self.n_states + np.concatenate(successors))
+        number, new = self.state_names.number, []
+        for s, a, s2 in declaring.list_transitions(transitions):
+            pair = number(s) * self.n_actions + self.action_names.number(a)
+            new.append(pair * self.n_states + number(s2))
+        keys = np.unique(np.append(self.triple_keys, np.array(new, np.int64)))
         pair, successor = np.divmod(keys, self.n_states)
         counts = np.bincount(pair, minlength=self.n_states * self.n_actions)
         return self.with_support((np.concatenate([[0], np.cumsum(counts)]), successor), "explicit")
@@ -274,18 +273,13 @@ class Task:
         triple_reward = self.next_state_reward
         if triple_reward is not None:
             pairs = np.repeat(np.arange(len(support[0]) - 1), np.diff(support[0]))
-            wanted = pairs * self.n_states + support[1]
-            s, a, s2 = self.triples
-            known = (s * self.n_actions + a) * self.n_states + s2
+            wanted, known = pairs * self.n_states + support[1], self.triple_keys
             position = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
             mean = self.by_pair(triple_reward) / np.maximum(self.sizes, 1)
-            triple_reward = np.where(
-                known[position] == wanted, triple_reward[:, position], mean[:, pairs]
-            )
-        return replace(
-            self, indptr=support[0], successors=support[1], support=source,
-            next_state_reward=triple_reward,
-        )  # fmt: skip
+            same = known[position] == wanted
+            triple_reward = np.where(same, triple_reward[:, position], mean[:, pairs])
+        new = dict(zip(("indptr", "successors"), support, strict=True))
+        return replace(self, **new, support=source, next_state_reward=triple_reward)
 
     def same_support(self, other: Task) -> bool:
         """Return whether the rows of both tasks are the same triples."""

@@ -61,16 +61,11 @@ class Run(NamedTuple):
             "return": float(self.returns.sum()),
             "regret": float(self.regret.sum()),
         }
+        value, best = float(self.values[-1]), float(self.optimal_values[-1])
         if discount == 1.0:  # one value belongs to one action, so only their mean says something
-            facts |= {
-                "mean value": float(self.values.mean()),
-                "optimal gain": float(self.optimal_values[-1]),
-            }
+            facts |= {"mean value": float(self.values.mean()), "optimal gain": best}
         else:
-            facts |= {
-                "last value": float(self.values[-1]),
-                "optimal value": float(self.optimal_values[-1]),
-            }
+            facts |= {"last value": value, "optimal value": best}
         more = f"plot() draws value and regret, to_pandas() has all {unit}"
         return Card(facts, more=more, brief=f"{len(self.returns)} {unit}")
 

@@ -98,20 +98,11 @@ class Stream:
     def play(
         self, policy: Array, most: int, steps_kept: Callable[[Episode], int]
     ) -> tuple[Episode, Episode, float]:
-        """Play one plan from the present state on.
+        """Play one plan, probabilities of actions (S*A,), from the present state on.
 
-        Parameters
-        ----------
-        policy : (S*A,)
-            Probability of each action.
-        most : int
-            Steps left.
-        steps_kept : function of an episode on the unit scale
-            For how many of its steps the plan is kept.
-
-        Returns
-        -------
-        The episode, the episode on the unit scale, and the seconds that `steps_kept` took.
+        `steps_kept` says for how many steps of an episode on the unit scale the plan is kept, and
+        `most` steps are left. Returns the episode, the episode on the unit scale, and the seconds
+        that `steps_kept` took.
         """
         steps, seconds = min(FIRST_STRETCH, most), 0.0
         while True:
