@@ -48,14 +48,9 @@ ENVIRONMENTS: dict[str, Environment] = {
 
 
 def make(name: str, **numbers: Any) -> FiniteMDP:
-    """Make the environment of a name.
+    """Make the environment of a name, such as "riverswim", or "riverswim-6" for n_states=6.
 
-    Parameters
-    ----------
-    name : str
-        Such as "riverswim", or "riverswim-6" for n_states=6.
-    **numbers
-        Further arguments of its function.
+    Further arguments are those of its function.
     """
     entry, size = read_name(name)
     return entry.make(**size, **numbers)

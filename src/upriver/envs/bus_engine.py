@@ -37,16 +37,12 @@ def bus_engine(
 
     Parameters
     ----------
-    n_bins : int
-        Bins of mileage, at least 3; the number of states.
-    horizon : int
-        Months.
+    n_bins, horizon : int
+        Bins of mileage, at least 3, which are the states; and months.
     increments : three probabilities
         Of an increment of 0, 1 and 2 bins in a month.
-    upkeep : float
-        Cost of a month for each bin of mileage.
-    replacement : float
-        Cost of a new engine.
+    upkeep, replacement : float
+        Cost of a month for each bin of mileage, and of a new engine.
     """
     n_bins = positive_integer("n_bins", n_bins, 3)
     if len(increments) != 3:

@@ -40,10 +40,8 @@ def from_gymnasium(
     ----------
     env : environment or id
         An id is made with `arguments`.
-    horizon : int, optional
-        The default is the environment's time limit.
-    initial_state : int or (S,), optional
-        The default is the environment's `initial_state_distrib`.
+    horizon, initial_state : int, and int or (S,)
+        The defaults are the environment's time limit and its `initial_state_distrib`.
     """
     made = gymnasium.make(env, **arguments) if isinstance(env, str) else env
     base = getattr(made, "unwrapped", made)
@@ -148,13 +146,8 @@ class FiniteMDPEnv(gymnasium.Env):
 
     An episode is truncated after the horizon. It terminates before in a state that no action leaves
     and whose rewards are 0. The last reward includes the terminal value. `info["action_mask"]` has
-    a 1 for each action that the state has, as `action_space.sample(mask)` takes it.
-
-    Parameters
-    ----------
-    mdp : FiniteMDP
-        With a finite horizon.
-    render_mode : {"ansi", "rgb_array"}, optional
+    a 1 for each action that the state has, as `action_space.sample(mask)` takes it. The render mode
+    is "ansi", "rgb_array" or None.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
@@ -174,10 +167,8 @@ class FiniteMDPEnv(gymnasium.Env):
         """(1 or H, S*A) and (1 or H, n or 0) rewards of pairs and triples."""
         s, _, s2 = task.triples
         leaves = np.bincount(s[s != s2], minlength=mdp.n_states) > 0
-        has_reward = (
-            (np.abs(mdp.reward) > 1e-12).reshape(-1, mdp.n_states, mdp.n_actions).any((0, 2))
-        )
-        self.ends = np.asarray(~(leaves | has_reward | (mdp.terminal != 0.0)))
+        paid = (np.abs(mdp.reward) > 1e-12).reshape(-1, *task.available.shape).any((0, 2))
+        self.ends = np.asarray(~(leaves | paid | (mdp.terminal != 0.0)))
         """(S,) whether an episode terminates in the state."""
         self.state, self.step_number = 0, 0
         self.last: str = ""
@@ -192,16 +183,9 @@ class FiniteMDPEnv(gymnasium.Env):
                 "table P"
             )
         table: dict[int, dict[int, Outcomes]] = {s: {} for s in range(mdp.n_states)}
-        for s in range(mdp.n_states):
-            for a in range(mdp.n_actions):
-                at = task.rows(s, a)
-                if at.start == at.stop:
-                    continue
-                table[s][a] = [
-                    (float(mdp.probability[0, i]), int(s2), self.reward(0, s, a, i),
-                     bool(self.ends[s2]))
-                    for i, s2 in enumerate(task.successors[at], start=at.start)
-                ]  # fmt: skip
+        for i, (s, a, s2) in enumerate(zip(*(x.tolist() for x in task.triples), strict=True)):
+            p, r = float(mdp.probability[0, i]), self.reward(0, s, a, i)
+            table[s].setdefault(a, []).append((p, s2, r, bool(self.ends[s2])))
         return table
 
     @property
@@ -290,11 +274,10 @@ def id_of(name: str) -> str:
 
 def register() -> None:
     """Register every environment that has a name with Gymnasium."""
+    entry = "upriver.envs.gymnasium:named_env"
     for name in envs.ENVIRONMENTS:
         if id_of(name) not in gymnasium.registry:
-            gymnasium.register(
-                id_of(name), entry_point="upriver.envs.gymnasium:named_env", kwargs={"name": name}
-            )
+            gymnasium.register(id_of(name), entry_point=entry, kwargs={"name": name})
 
 
 register()

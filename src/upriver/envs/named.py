@@ -17,21 +17,10 @@ def build_mdp(
     outcomes: Callable[[Any, Any], Iterable[tuple[Any, float]]],
     reward: Callable[[Any, Any], float], horizon: int,
 ) -> FiniteMDP:  # fmt: skip
-    """Make an MDP that starts in states[0].
+    """Make an MDP that starts in states[0]; `outcomes` gives the pairs (s', probability) of (s, a).
 
-    Parameters
-    ----------
-    name : str
-    states, actions : sequences of names
-    outcomes : function (s, a) -> pairs (s', probability)
-        A next state that occurs twice gets the sum of its probabilities.
-    reward : function of (s, a)
-    horizon : int
-
-    Returns
-    -------
-    FiniteMDP
-        Its local support has, for every action of a state, what any action can do there.
+    A next state that occurs twice gets the sum of its probabilities. The local support has, for
+    every action of a state, what any action can do there.
     """
     number = {s: i for i, s in enumerate(states)}
     rows: dict[tuple[int, int], dict[int, float]] = {}

@@ -27,10 +27,8 @@ def queue(
 
     Parameters
     ----------
-    buffer : int
-        The largest number of customers, at least 2.
-    horizon : int, optional
-        The default is 4 * buffer.
+    buffer, horizon : int
+        The largest number of customers, at least 2; the default horizon is 4 * buffer.
     arrival, service : float
         Rates; an inspection has rate 1.
     emergencies : float
@@ -57,9 +55,7 @@ def queue(
         return (1.0 - refusal) * (1.0 - n / buffer) + refusal - lost
 
     name, horizon = f"queue-{buffer}", 4 * buffer if horizon is None else horizon
-    return build_mdp(
-        name, range(buffer + 1), (ADMIT, REJECT), outcomes, reward, horizon
-    )  # fmt: skip
+    return build_mdp(name, range(buffer + 1), (ADMIT, REJECT), outcomes, reward, horizon)
 
 
 def queue_features(task: Task) -> Features:

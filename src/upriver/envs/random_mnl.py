@@ -40,13 +40,10 @@ def random_mnl(
 
     Parameters
     ----------
-    n_states, n_actions, dimension : int
     max_successors : int
         Successors of each pair, drawn without repetition.
-    seed : int
     theta_norm : float
         theta* is uniform on the sphere of this radius.
-    horizon : int
     distance : float
         Each row P becomes (1 - distance) P + distance R with R uniform on the simplex, so the total
         variation from the MNL family is at most `distance`.

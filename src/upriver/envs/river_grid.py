@@ -18,9 +18,7 @@ from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
 Cell = tuple[int, int]
-MOVES: dict[str, Cell] = {
-    "upstream": (1, 0), "downstream": (-1, 0), "right": (0, 1), "left": (0, -1),
-}  # fmt: skip
+MOVES = {"upstream": (1, 0), "downstream": (-1, 0), "right": (0, 1), "left": (0, -1)}
 UPSTREAM, ACROSS = 0.05, 0.12
 """Weights of being carried upstream or to a side; staying has weight 1."""
 
@@ -36,10 +34,8 @@ def river_grid(
 
     Parameters
     ----------
-    length, width : int
-        At least 2 and 1.
-    horizon : int, optional
-        The default is 4 * (length + width).
+    length, width, horizon : int
+        At least 2 and 1; the default horizon is 4 * (length + width).
     current : float
         Weight of being carried downstream.
     strength : float

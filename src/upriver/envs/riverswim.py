@@ -65,10 +65,8 @@ def riverswim(
 
     Parameters
     ----------
-    n_states : int
-        At least 2.
-    horizon : int, optional
-        The default is 4 * n_states.
+    n_states, horizon : int
+        At least 2 states; the default horizon is 4 * n_states.
     variant : str
         A key of `VARIANTS`: the numbers of several articles.
     small_reward : float, optional
