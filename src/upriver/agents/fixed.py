@@ -56,13 +56,7 @@ class ReferencePolicy:
 @guarded
 @dataclass(frozen=True)
 class Optimal(ReferencePolicy):
-    """Plays the exact optimum, with exact values.
-
-    Parameters
-    ----------
-    mdp : FiniteMDP
-        The MDP itself, which no learner is given.
-    """
+    """Plays the exact optimum of the MDP, which no learner is given, with exact values."""
 
     mdp: FiniteMDP
 
@@ -140,21 +134,14 @@ class Fixed(ReferencePolicy):
 @guarded
 @dataclass(frozen=True)
 class Always(ReferencePolicy):
-    """Plays one action, whatever happens.
-
-    Parameters
-    ----------
-    action : int
-        The action, which every state must have.
-    """
+    """Plays one action, by its number, which every state must have."""
 
     task: Task
     action: int = 0
 
     def __post_init__(self) -> None:
         validate_fields(self)
-        last = self.task.n_actions - 1
-        positive_integer("action", self.action, least=0, most=last)
+        positive_integer("action", self.action, least=0, most=self.task.n_actions - 1)
         check_available("action", np.full(self.task.n_states, self.action), self.task)
 
     def plan(self, state: None, rng: np.random.Generator) -> Plan:

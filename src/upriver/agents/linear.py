@@ -118,7 +118,7 @@ def checked_next(task: Task, psi: Any) -> Array | None:
     rank = int(np.linalg.matrix_rank(table))
     if rank < table.shape[1]:
         raise ValueError(
-            f"psi has {table.shape[1]} columns of rank {rank}; they must be linearly independent"
+            f"psi has {table.shape[1]} columns of rank {rank}; they must be independent"
         )
     return table
 
@@ -127,13 +127,11 @@ def checked_table(name: str, table: Array, rows: int, what: str) -> Array:
     """Return a finite table with one row per pair or state."""
     if table.ndim != 2 or table.shape[0] != rows or table.shape[1] < 1:
         raise ValueError(
-            f"{name} has shape {table.shape}; it must be ({rows}, d), one row per {what}"
+            f"{name} has shape {table.shape}; it must be ({rows}, d), a row per {what}"
         )
     if not np.isfinite(table).all():
-        where = np.unravel_index(int(np.argmin(np.isfinite(table))), table.shape)
-        raise ValueError(
-            f"{name}[{where[0]}, {where[1]}] is {table[where]}; features must be finite"
-        )
+        i, j = np.unravel_index(int(np.argmin(np.isfinite(table))), table.shape)
+        raise ValueError(f"{name}[{i}, {j}] is {table[i, j]}; features must be finite")
     return table
 
 

@@ -45,12 +45,8 @@ class LSVIPHE(LeastSquaresLearner):
         sigma / H; 0 is the greedy learner. The theory's is `lsvi_phe_theory_noise`.
     ensemble : int
         M, over which the maximum is taken. The theory's is `lsvi_phe_theory_ensemble`.
-    regularization : float
-        lambda; the paper has 1.
-    regress_reward : bool
-        True regresses the rewards even where they are known, as published.
-    phi : array, optional
-        (S*A, d) or (S, A, d) features of pairs; the default is one-hot.
+    regularization, regress_reward, phi
+        As in `LSVIUCB`.
     """
 
     noise: float = 1e-3

@@ -56,17 +56,14 @@ class LSVIUCB(LeastSquaresLearner):
 
     def plan(self, state: Visits, rng: np.random.Generator) -> Plan:
         """Return the values with the bonus beta ||phi||."""
-        task = self.task
-        beta = self.bonus * task.units.max_value
+        task, beta = self.task, self.bonus * self.task.units.max_value
 
         def bonus(factor: Array) -> Array:
             norms = np.empty((task.horizon, len(task.sizes)))
             kernels.linear.compute_norms(self.phi, factor, norms)
             return beta * norms
 
-        return self.plan_with_bonus(
-            state, clip_q_above(task), bonus, lambda norms: beta * norms, rng
-        )
+        return self.plan_with_bonus(state, clip_q_above(task), bonus, lambda norm: beta * norm, rng)
 
 
 def lsvi_ucb_theory_bonus(

@@ -7,7 +7,6 @@ Function Approximation" (2024), Algorithm 2. Time and memory per episode do not 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -48,11 +47,6 @@ class ORRLMNL(MirrorDescentLearner):
 
     _: KW_ONLY
     n_samples: int | None = None
-
-    GRID: ClassVar = {
-        "radius": (0.0, 1e-5, 1e-4, 1e-3), "step_size": (0.5, 1.0),
-        "regularization": (0.1, 1.0, 10.0),
-    }  # fmt: skip
 
     def __post_init__(self) -> None:
         validate_fields(self)

@@ -58,8 +58,7 @@ class PSRL(TabularLearner):
         draws = rng.standard_gamma(shape / self.inflation)
         kernels.tabular.normalize_pairs(task.indptr, draws, prob)
         reward = rewards.posterior_reward(task, state.rewards, rng)
-        return backward_induction(
-            task, prob, reward, *no_bonus(task), clip_nothing(task), draw_tie_seed(rng)
-        )
+        added, clip = no_bonus(task), clip_nothing(task)
+        return backward_induction(task, prob, reward, *added, clip, draw_tie_seed(rng))
 
     steps_until_replan = tabular.steps_until_visits_double

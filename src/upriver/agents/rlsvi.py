@@ -88,7 +88,5 @@ class RLSVI(OptimisticReward, TabularLearner):
         prob = counts.prob * np.repeat(shrinkage, task.sizes)
         spread = np.where(certain, 0.0, 1.0 / np.sqrt(precision))
         noise = rng.standard_normal((task.horizon, len(spread))) * spread
-        return backward_induction(
-            task, prob, self.reward(state), noise, rule(task, state.k), clip_v_remaining(task),
-            draw_tie_seed(rng),
-        )  # fmt: skip
+        sigma, reward, clip = rule(task, state.k), self.reward(state), clip_v_remaining(task)
+        return backward_induction(task, prob, reward, noise, sigma, clip, draw_tie_seed(rng))

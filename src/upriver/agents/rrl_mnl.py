@@ -66,17 +66,15 @@ class RRLMNL(OnlineLearner):
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the perturbed values with theta_k and sigma_k."""
         assert self.n_samples is not None
+        task, prob, reward = self.task, state.model.prob, self.reward(state)
         noise = online.noise(self.features, state.model, self.n_samples, rng, centred=False)
-        return backward_induction(
-            self.task, state.model.prob, self.reward(state), noise,
-            self.sigma(state) * ones(self.task), clip_q_above(self.task), draw_tie_seed(rng),
-        )  # fmt: skip
+        scale, clip = self.sigma(state) * ones(task), clip_q_above(task)
+        return backward_induction(task, prob, reward, noise, scale, clip, draw_tie_seed(rng))
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
         """Return the state after the online Newton steps of the episode."""
-        model = online.newton_step(
-            self.features, state.model, episode, self.kappa, self.theta_bound
-        )
+        kappa, bound = self.kappa, self.theta_bound
+        model = online.newton_step(self.features, state.model, episode, kappa, bound)
         return self.advance(state, model, episode)
 
     def sigma(self, state: State) -> float:

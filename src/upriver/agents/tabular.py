@@ -65,9 +65,8 @@ class TabularLearner:
 
 def start(task: Task) -> Counts:
     """Return counts of 0."""
-    return Counts(
-        np.zeros((1, task.n_triples)), np.zeros(len(task.sizes)), uniform(task)[None].copy()
-    )
+    visits = np.zeros(len(task.sizes))
+    return Counts(np.zeros((1, task.n_triples)), visits, uniform(task)[None].copy())
 
 
 @lru_cache(maxsize=64)

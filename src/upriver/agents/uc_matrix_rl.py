@@ -81,12 +81,10 @@ class UCMatrixRL(rewards.OptimisticReward):
 
     def plan(self, state: UCMatrixRLState, rng: np.random.Generator) -> Plan:
         """Return the values with the bonus."""
-        task = self.task
+        task, reward = self.task, self.reward(state)
         prob, width = self.estimate(state)
-        scale = (self.bonus * task.units.max_value) * ones(task)
-        return backward_induction(
-            task, prob, self.reward(state), width, scale, clip_q(task), draw_tie_seed(rng)
-        )
+        scale, clip = (self.bonus * task.units.max_value) * ones(task), clip_q(task)
+        return backward_induction(task, prob, reward, width, scale, clip, draw_tie_seed(rng))
 
     def update(self, state: UCMatrixRLState, plan: Plan, episode: Episode) -> UCMatrixRLState:
         """Return the counts with one more episode."""
@@ -99,9 +97,8 @@ class UCMatrixRL(rewards.OptimisticReward):
         if self.phi is None and self.psi is None:
             prob, weight = linear.one_hot_ridge(self.task, state.counts, self.regularization)
             return prob, np.sqrt(weight)
-        return bilinear_estimate(
-            self.task, state.counts[0], self.regularization, self.phi, self.psi
-        )
+        counts, lam = state.counts[0], self.regularization
+        return bilinear_estimate(self.task, counts, lam, self.phi, self.psi)
 
 
 def bilinear_estimate(
@@ -137,8 +134,7 @@ def uc_matrix_rl_theory_bonus(
     is the self-normalised bound for each column of M, the columns added up. `core_bound` is an
     upper bound of ||M*||_F, by default sqrt(S A), which is right for one-hot features.
     """
-    phi = linear.checked_pairs(task, phi)
-    psi = linear.checked_next(task, psi)
+    phi, psi = linear.checked_pairs(task, phi), linear.checked_next(task, psi)
     d = len(task.sizes) if phi is None else phi.shape[1]
     d2 = task.n_states if psi is None else psi.shape[1]
     c_phi = 1.0 if phi is None else float(np.square(phi).sum(axis=1).max())

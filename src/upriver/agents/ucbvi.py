@@ -191,7 +191,5 @@ def optimistic_plan(
     bonus = kernels.tabular.CountBonus(
         counts.visits, flat, variance, linear, doubt, tabular.steps_left(task), optimistic
     )
-    return run_backward_pass(
-        task, kernels.tabular.backward_pass_counts, (counts.prob, reward, bonus),
-        clip_v_remaining(task), tie_seed,
-    )  # fmt: skip
+    kernel, arguments = kernels.tabular.backward_pass_counts, (counts.prob, reward, bonus)
+    return run_backward_pass(task, kernel, arguments, clip_v_remaining(task), tie_seed)

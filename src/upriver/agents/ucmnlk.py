@@ -62,9 +62,7 @@ class UCMNLK(MirrorDescentLearner):
     regularization, step_size, theta_bound : float
         lambda, eta, and L_theta (None is no projection).
     n_steps, diameter : int, float
-        T and D, which only the average reward needs.
-    per_step : bool
-        One theta_h for each step h, only for tasks with a horizon.
+        T and D, which only the average reward needs. `per_step` is only for a finite horizon.
     """
 
     radius: Radius | float = 1e-3

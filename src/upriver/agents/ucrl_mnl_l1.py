@@ -8,7 +8,7 @@ optimistic model is a distribution over the reachable states, so values need no 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -52,16 +52,12 @@ class UCRLMNLL1(MirrorDescentLearner):
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the largest values over the L1 balls around P_theta."""
-        size = np.minimum(self.beta(state) * state.model.max_norm, 2.0)
-        return plan_in_l1_balls(
-            self.task, state.model.prob, self.reward(state), size, draw_tie_seed(rng)
-        )
+        model, reward = state.model, self.reward(state)
+        size = np.minimum(self.beta(state) * model.max_norm, 2.0)
+        return plan_in_l1_balls(self.task, model.prob, reward, size, draw_tie_seed(rng))
 
 
-def plan_in_l1_balls(
-    task: Task, prob: Array, reward: Array, size: Array, tie_seed: np.uint64
-) -> Plan:
+def plan_in_l1_balls(task: Task, prob: Array, reward: Array, size: Array, tie_seed: Any) -> Plan:
     """Run backward induction with the best model within L1 distance `size` (1 | H, S*A)."""
-    arrays = prob, reward, size
-    kernel = kernels.tabular.backward_pass_l1
+    kernel, arrays = kernels.tabular.backward_pass_l1, (prob, reward, size)
     return run_backward_pass(task, kernel, arrays, clip_nothing(task), tie_seed)

@@ -50,8 +50,6 @@ class UCRLMNLLR(OptimisticReward, MNLLearner):
         common.
     delta : float
         The probability that the sets may fail.
-    per_step : bool
-        One distribution for each step h instead of one for all.
     reward_bonus : float
         Width of unknown rewards, see `rewards.optimistic_reward`; delta does not cover it.
     """
@@ -115,10 +113,7 @@ def class_rows(features: Features) -> Array:
     row = np.arange(task.n_triples)
     for start, stop in zip(task.indptr[:-1], task.indptr[1:], strict=True):
         low, high = rows.indptr[start], rows.indptr[stop]
-        key = (
-            (rows.indptr[start : stop + 1] - low).tobytes(),
-            rows.indices[low:high].tobytes(),
-            rows.data[low:high].tobytes(),
-        )
+        parts = rows.indptr[start : stop + 1] - low, rows.indices[low:high], rows.data[low:high]
+        key = tuple(part.tobytes() for part in parts)
         row[start:stop] = first_row.setdefault(key, int(start)) + np.arange(stop - start)
     return row

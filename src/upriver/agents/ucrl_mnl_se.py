@@ -16,7 +16,7 @@ import numpy as np
 from upriver.agents import rewards
 from upriver.agents.fields import function_or_number, validate_fields
 from upriver.agents.guard import guarded
-from upriver.agents.mnl_family import ConfidenceSetLearner, State, steps_until_information_doubles
+from upriver.agents.mnl_family import ConfidenceSetLearner, MaximumLikelihoodLearner, State
 from upriver.agents.protocol import Episode
 from upriver.mnl import model as mnl
 from upriver.mnl.radii import Radius, constant_radius, standard_errors
@@ -28,7 +28,7 @@ DEFAULT_RADIUS = standard_errors()
 
 @guarded
 @dataclass(frozen=True)
-class UCRLMNLSE(ConfidenceSetLearner):
+class UCRLMNLSE(MaximumLikelihoodLearner, ConfidenceSetLearner):
     """Q_h = r + P V_{h+1} + beta_k ||sum_s' P (V_{h+1} - P V_{h+1}) varphi||_{B^-1}.
 
     V_h is at most the number of steps left. P is the distribution at theta_hat, which minimises
@@ -81,5 +81,3 @@ class UCRLMNLSE(ConfidenceSetLearner):
             lam /= max(1.0, log(state.model.counts.sum() + len(episode.actions)))
         model = mnl.absorb(self.features, state.model, episode, lam, local=True)
         return self.advance(state, model, episode)
-
-    steps_until_replan = steps_until_information_doubles

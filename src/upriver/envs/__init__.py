@@ -69,9 +69,8 @@ def read_name(name: str) -> tuple[Environment, dict[str, int]]:
     if name not in ENVIRONMENTS:
         near = get_close_matches(name, ENVIRONMENTS, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(
-            f"environment {name!r} is unknown{hint} (known: {', '.join(sorted(ENVIRONMENTS))})"
-        )
+        known = ", ".join(sorted(ENVIRONMENTS))
+        raise ValueError(f"environment {name!r} is unknown{hint} (known: {known})")
     return ENVIRONMENTS[name], {}
 
 

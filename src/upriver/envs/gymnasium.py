@@ -97,9 +97,8 @@ def read_table(table: Any, name: str) -> list[dict[int, Outcomes]]:
                         f"P[{s}][{a}] of {name} holds {outcome!r}; it must be (probability, next "
                         f"state from 0 to {len(rows) - 1}, reward, terminated)"
                     )
-            actions[a] = [
-                (float(p), int(s2), float(r), bool(end)) for p, s2, r, end in outcomes if p != 0
-            ]
+            kept = (outcome for outcome in outcomes if outcome[0] != 0)
+            actions[a] = [(float(p), int(s2), float(r), bool(end)) for p, s2, r, end in kept]
     return rows
 
 
@@ -154,10 +153,9 @@ class FiniteMDPEnv(gymnasium.Env):
 
     def __init__(self, mdp: FiniteMDP, render_mode: str | None = None) -> None:
         check_instance("mdp", mdp, FiniteMDP)
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ValueError(
-                f"render_mode is {render_mode!r}; it must be one of {self.metadata['render_modes']}"
-            )
+        modes = self.metadata["render_modes"]
+        if render_mode not in (None, *modes):
+            raise ValueError(f"render_mode is {render_mode!r}; it must be one of {modes}")
         self.mdp = mdp
         self.render_mode = render_mode
         self.observation_space = spaces.Discrete(mdp.n_states)

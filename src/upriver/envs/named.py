@@ -50,10 +50,8 @@ def indicator_features(task: Task, labels: Callable[[Any, Any, Any], Sequence[st
     `labels` is a function of the names (s, a, s'). A triple without labels has the zero vector; one
     successor of each pair should, since only differences within a pair matter in the model.
     """
-    states, actions = task.state_names, task.action_names
-    found = [
-        labels(states[s], actions[a], states[s2]) for s, a, s2 in zip(*task.triples, strict=True)
-    ]
+    of, named, triples = task.state_names, task.action_names, zip(*task.triples, strict=True)
+    found = [labels(of[s], named[a], of[s2]) for s, a, s2 in triples]
     names = sorted({name for each in found for name in each})
     matrix = np.zeros((task.n_triples, max(len(names), 1)))
     for row, each in zip(matrix, found, strict=True):

@@ -76,10 +76,8 @@ def riverswim(
     if variant not in VARIANTS:
         raise ValueError(f"variant {variant!r} is unknown; it must be one of {sorted(VARIANTS)}")
     current = VARIANTS[variant]
-    if max(current.starts) >= n_states:
-        raise ValueError(
-            f"n_states is {n_states}; variant {variant!r} starts in state {max(current.starts)}"
-        )
+    if (last := max(current.starts)) >= n_states:
+        raise ValueError(f"n_states is {n_states}; variant {variant!r} starts in state {last}")
     outcomes = np.empty((n_states, 2, 3))
     outcomes[:, LEFT] = current.left
     outcomes[:, RIGHT] = current.middle
@@ -91,13 +89,11 @@ def riverswim(
         reward[0], reward[-1] = reward[0, LEFT], reward[-1, RIGHT]
     initial = np.zeros(n_states)
     initial[list(current.starts)] = 1.0 / len(current.starts)
-    pair, successors, probability = list_moves(outcomes)
+    pair, successors, p = list_moves(outcomes)
     name = f"riverswim-{n_states}" + ("" if variant == "paper" else f"-{variant}")
     names = {"local": neighbours(n_states, 2), "actions": ("left", "right"), "name": name}
     horizon = 4 * n_states if horizon is None else horizon
-    return assemble(
-        pair, successors, probability[None], (n_states, 2), reward, horizon, initial, names
-    )
+    return assemble(pair, successors, p[None], (n_states, 2), reward, horizon, initial, names)
 
 
 def list_moves(outcomes: Array) -> tuple[Array, Array, Array]:

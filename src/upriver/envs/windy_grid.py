@@ -52,9 +52,7 @@ def windy_grid(
         return normalize(found)
 
     name, horizon = f"windy-grid-{size}", 8 * size if horizon is None else horizon
-    return build_mdp(
-        name, cells, tuple(MOVES), outcomes, lambda cell, _: float(cell == goal), horizon
-    )
+    return build_mdp(name, cells, tuple(MOVES), outcomes, lambda s, _: float(s == goal), horizon)
 
 
 def free_cells(size: int) -> list[Cell]:

@@ -77,9 +77,7 @@ def encode(value: Any, arrays: dict[str, Array], seen: dict[int, Any] | None = N
         return {"dict": [[walk(k), walk(x)] for k, x in value.items()]}
     if isinstance(value, FunctionType):
         if not is_ours(value) or "<" in value.__qualname__:
-            raise Unwritable(
-                f"{value!r} is not a function of Upriver, and cannot be written to a file"
-            )
+            raise Unwritable(f"{value!r} is not a function of Upriver; no file can hold it")
         return {"function": name_of(value)}
     if id(value) in seen:
         return {"same": seen[id(value)][0]}

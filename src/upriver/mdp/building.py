@@ -45,13 +45,10 @@ def from_arrays(
     """
     dense = as_float("transition", transition)
     if dense.ndim not in (3, 4) or dense.shape[-1] != dense.shape[-3] or not dense.size:
-        raise ValueError(
-            f"transition has shape {dense.shape}; it must be (S, A, S) or (H, S, A, S)"
-        )
+        allowed = "it must be (S, A, S) or (H, S, A, S)"
+        raise ValueError(f"transition has shape {dense.shape}; {allowed}")
     if dense.ndim == 4 and len(dense) != positive_integer("horizon", horizon):
-        raise ValueError(
-            f"transition has {len(dense)} steps; with horizon {horizon} it must have {horizon}"
-        )
+        raise ValueError(f"transition has {len(dense)} steps; it must have horizon={horizon}")
     n_states, n_actions = dense.shape[-1], dense.shape[-2]
     flat = dense.reshape(-1, n_states * n_actions, n_states)
     pair, successors = np.nonzero(flat.any(axis=0))
@@ -98,9 +95,7 @@ def from_sparse(
     matrix: Any = sparse.csr_array(transition, dtype=np.float64, copy=True)
     n_states = matrix.shape[1]
     if n_states == 0 or matrix.shape[0] == 0 or matrix.shape[0] % n_states:
-        raise ValueError(
-            f"transition has shape {matrix.shape}; it must be (S*A, S) with row s*A + a"
-        )
+        raise ValueError(f"transition has shape {matrix.shape}; it must be (S*A, S), row s*A + a")
     matrix.sum_duplicates()
     pair = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     shape, next_state_reward = (n_states, matrix.shape[0] // n_states), None
@@ -239,9 +234,7 @@ def from_functions(
                     refuse_states(max_states, max_steps)
                 if len(set(reached)) < len(reached):
                     twice = next(x for j, x in enumerate(reached) if x in reached[:j])
-                    raise ValueError(
-                        f"successors({s!r}, {a!r}) names {twice!r} twice; each at most once"
-                    )
+                    raise ValueError(f"successors({s!r}, {a!r}) names {twice!r} twice")
                 r = 0.0 if by_next_state else call_for_number(reward, s, a)
                 for s2 in reached:
                     if by_next_state:

@@ -62,9 +62,7 @@ def from_successors(
             reached = list_successors(successors, s, a)
             for s2 in reached:
                 if s2 not in number:
-                    raise ValueError(
-                        f"successors({s!r}, {a!r}) names {s2!r}, which is not among the states"
-                    )
+                    raise ValueError(f"successors({s!r}, {a!r}) names {s2!r}, which is no state")
             new = sorted({number[s2] for s2 in reached})
             columns[0].extend([i] * len(new))
             columns[1].extend([action_number.setdefault(a, len(action_number))] * len(new))
@@ -134,9 +132,7 @@ def list_transitions(transitions: Any) -> list[tuple[Any, Any, Any]]:
     rows = as_list("transitions", transitions)
     for i, row in enumerate(rows):
         if isinstance(row, str) or not isinstance(row, Iterable) or len(tuple(row)) != 3:
-            raise ValueError(
-                f"transitions[{i}] is {format_value(row)}; it must be a transition (s, a, s')"
-            )
+            raise ValueError(f"transitions[{i}] is {format_value(row)}; it must be (s, a, s')")
     return [tuple(row) for row in rows]
 
 

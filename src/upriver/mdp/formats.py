@@ -87,9 +87,8 @@ def stack_matrices(name: str, matrices: Any) -> Any:
         ) from None
     for a, matrix in enumerate(listed):
         if matrix.shape != (n_states, n_states):
-            raise ValueError(
-                f"{name}[{a}] has shape {matrix.shape}; it must be ({n_states}, {n_states})"
-            )
+            square = n_states, n_states
+            raise ValueError(f"{name}[{a}] has shape {matrix.shape}; it must be {square}")
     order = np.arange(n_actions * n_states).reshape(n_actions, n_states).T.ravel()
     return sparse.csr_array(sparse.vstack(listed))[order]
 

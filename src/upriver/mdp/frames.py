@@ -62,9 +62,8 @@ def from_frame(
     repeated = (np.diff(key[order]) == 0) & (step[order][1:] == step[order][:-1])
     if repeated.any():
         i = int(order[1:][repeated].min())
-        raise ValueError(
-            f"row {i} names ({s[i]!r}, {a[i]!r}, {s2[i]!r}) again; each triple has one row"
-        )
+        triple = s[i], a[i], s2[i]
+        raise ValueError(f"row {i} names {triple} again; each triple has one row")
     if "step" not in cells:
         return from_triples(pair, following, p, r, shape, horizon, initial, names)
     if horizon is None:

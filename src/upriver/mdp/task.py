@@ -100,9 +100,7 @@ class Task:
             put("reward", validation.check_rewards(self, self.reward))
         if self.next_state_reward is not None:
             if self.reward is None:
-                raise ValueError(
-                    "next_state_reward is part of the reward; it must be None where reward is"
-                )
+                raise ValueError("next_state_reward must be None where reward is None")
             triple_reward = validation.check_next_state_reward(self, self.next_state_reward)
             put("next_state_reward", triple_reward)
         if self.terminal is not None:

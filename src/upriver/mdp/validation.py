@@ -32,9 +32,7 @@ def initial_distribution(initial_state: Any, n_states: int) -> tuple[Array, Arra
         return np.array([int(given)]), np.ones(1)
     weights = as_float("initial_state", given)
     if weights.shape != (n_states,):
-        raise ValueError(
-            f"initial_state has shape {weights.shape}; a distribution must be ({n_states},)"
-        )
+        raise ValueError(f"initial_state has shape {weights.shape}; it must be ({n_states},)")
     starts = np.flatnonzero(weights)
     return starts, weights[starts]
 
@@ -147,7 +145,7 @@ def check_initial(states: Array, weights: Array, n_states: int) -> None:
     if not (weights >= 0).all():
         i = int(np.argmin(weights >= 0))
         raise ValueError(
-            f"the initial probability of state {states[i]} is {weights[i]}; it must be >= 0"
+            f"initial probability of state {states[i]} is {weights[i]}; it must be >= 0"
         )
     if abs(weights.sum() - 1.0) > ROW_TOLERANCE:
         raise ValueError(f"initial probabilities sum to {weights.sum():.9g}; they must sum to 1")
@@ -225,9 +223,8 @@ def check_reward_range(task: Task, given: Any) -> tuple[float, float]:
     except (TypeError, ValueError):
         lower = upper = np.nan
     if not (np.isfinite([lower, upper]).all() and lower < upper):
-        raise ValueError(
-            f"reward_range is {format_value(given)}; it must be (low, high), low below high"
-        )
+        allowed = "it must be (low, high), low below high"
+        raise ValueError(f"reward_range is {format_value(given)}; {allowed}")
     slack = 1e-9 * (upper - lower)
     if task.reward is not None and not (lower - slack <= low and high <= upper + slack):
         raise ValueError(

@@ -48,16 +48,12 @@ class LearningRun(NamedTuple):
     @property
     def regret(self) -> Array:
         """Not known: this raises a ValueError."""
-        raise ValueError(
-            "regret is not known: the optimal value of a black box is unknown; use returns"
-        )
+        raise ValueError("regret is not known in a black box, nor is the optimum; use returns")
 
     @property
     def values(self) -> Array:
         """Not known: this raises a ValueError."""
-        raise ValueError(
-            "the exact value of a policy is not known in a black box; returns are samples of it"
-        )
+        raise ValueError("values are not known in a black box; returns are samples of them")
 
     @property
     def policy(self) -> Policy:
@@ -78,11 +74,8 @@ class LearningRun(NamedTuple):
     def to_pandas(self) -> Any:
         """Return a data frame with a row per episode: return, length, ended, seconds."""
         return to_frame({
-            "episode": np.arange(1, len(self.returns) + 1),
-            "return": self.returns,
-            "length": self.lengths,
-            "ended": self.ended,
-            "seconds": self.seconds,
+            "episode": np.arange(1, len(self.returns) + 1), "return": self.returns,
+            "length": self.lengths, "ended": self.ended, "seconds": self.seconds,
         })  # fmt: skip
 
     def plot(self) -> Any:
@@ -208,9 +201,7 @@ class Adapter:
         if space is None or not hasattr(space, "n"):
             return names
         if space.n != len(names):
-            raise ValueError(
-                f"the environment has {space.n} actions, the agent's task {len(names)}"
-            )
+            raise ValueError(f"the environment has {space.n} actions, the task has {len(names)}")
         return [int(space.start) + a for a in range(len(names))]
 
     def reset(self, seed: int) -> int:

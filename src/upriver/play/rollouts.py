@@ -46,11 +46,8 @@ class Rollouts(NamedTuple):
         """Return a data frame with a row per step and its episode, state, action and reward."""
         episode, step = np.divmod(np.arange(self.actions.size), self.actions.shape[1])
         return to_frame({
-            "episode": episode,
-            "step": step,
-            "state": self.states[:, :-1].ravel(),
-            "action": self.actions.ravel(),
-            "reward": self.rewards.ravel(),
+            "episode": episode, "step": step, "state": self.states[:, :-1].ravel(),
+            "action": self.actions.ravel(), "reward": self.rewards.ravel(),
             "next_state": self.states[:, 1:].ravel(),
         })  # fmt: skip
 

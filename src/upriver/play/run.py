@@ -72,11 +72,8 @@ class Run(NamedTuple):
     def to_pandas(self) -> Any:
         """Return a data frame with a row per episode: its return, value, regret and seconds."""
         return to_frame({
-            "episode": np.arange(1, len(self.returns) + 1),
-            "return": self.returns,
-            "value": self.values,
-            "optimal_value": self.optimal_values,
-            "regret": self.regret,
+            "episode": np.arange(1, len(self.returns) + 1), "return": self.returns,
+            "value": self.values, "optimal_value": self.optimal_values, "regret": self.regret,
             "seconds": self.seconds,
         })  # fmt: skip
 

@@ -109,9 +109,8 @@ class Stream:
             if steps > len(self.uniforms):
                 more = self.generator.random((steps - len(self.uniforms), 3))
                 self.uniforms = np.concatenate([self.uniforms, more])
-            episode = Episode(
-                np.empty(steps + 1, np.int64), np.empty(steps, np.int64), np.empty(steps)
-            )
+            states, actions = np.empty(steps + 1, np.int64), np.empty(steps, np.int64)
+            episode = Episode(states, actions, np.empty(steps))
             played, after = kernels.episodes.play_stream(
                 self.truth, policy, self.restart, self.uniforms[:steps], self.state, *episode
             )
