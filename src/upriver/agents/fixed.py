@@ -13,15 +13,8 @@ from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, positive_integer
 from upriver.mdp import FiniteMDP, Task
-from upriver.planning import (
-    Plan,
-    check_available,
-    mixture_or_actions,
-    policy_type,
-    random_actions,
-    solve,
-)
-from upriver.planning.tables import stationary_table
+from upriver.planning import Plan, check_available, policy_type, random_actions, solve
+from upriver.planning.tables import mixture_or_actions, stationary_table
 
 
 class ReferencePolicy:

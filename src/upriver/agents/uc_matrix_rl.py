@@ -97,29 +97,22 @@ class UCMatrixRL(rewards.OptimisticReward):
         if self.phi is None and self.psi is None:
             prob, weight = linear.one_hot_ridge(self.task, state.counts, self.regularization)
             return prob, np.sqrt(weight)
-        counts, lam = state.counts[0], self.regularization
-        return bilinear_estimate(self.task, counts, lam, self.phi, self.psi)
+        from scipy import linalg
 
-
-def bilinear_estimate(
-    task: Task, counts: Array, lam: float, phi: Array | None, psi: Array | None
-) -> tuple[Array, Array]:
-    """Return `UCMatrixRL.estimate` for features given as arrays, from counts (n,)."""
-    from scipy import linalg
-
-    phi = np.eye(len(task.sizes)) if phi is None else phi
-    psi = np.eye(task.n_states) if psi is None else psi
-    following = psi[task.successors]
-    visits = task.by_pair(counts)
-    sums = phi.T @ task.by_pair(counts * following.T).T
-    gram = phi.T @ (visits[:, None] * phi) + lam * np.eye(phi.shape[1])
-    factor = linalg.cholesky(gram, lower=True)
-    core = linalg.cho_solve((factor, True), sums)
-    core = linalg.cho_solve(linalg.cho_factor(psi.T @ psi), core.T).T
-    rows = np.repeat(phi @ core, task.sizes, axis=0)
-    prob = np.einsum("ij,ij->i", rows, following)
-    width = np.sqrt(np.square(linalg.solve_triangular(factor, phi.T, lower=True)).sum(axis=0))
-    return prob[None], width[None]
+        task, counts = self.task, state.counts[0]
+        phi = np.eye(len(task.sizes)) if self.phi is None else self.phi
+        psi = np.eye(task.n_states) if self.psi is None else self.psi
+        following = psi[task.successors]
+        visits = task.by_pair(counts)
+        sums = phi.T @ task.by_pair(counts * following.T).T
+        gram = phi.T @ (visits[:, None] * phi) + self.regularization * np.eye(phi.shape[1])
+        factor = linalg.cholesky(gram, lower=True)
+        core = linalg.cho_solve((factor, True), sums)
+        core = linalg.cho_solve(linalg.cho_factor(psi.T @ psi), core.T).T
+        rows = np.repeat(phi @ core, task.sizes, axis=0)
+        prob = np.einsum("ij,ij->i", rows, following)
+        width = np.sqrt(np.square(linalg.solve_triangular(factor, phi.T, lower=True)).sum(axis=0))
+        return prob[None], width[None]
 
 
 def uc_matrix_rl_theory_bonus(

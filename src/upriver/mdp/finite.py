@@ -164,16 +164,12 @@ class FiniteMDP:
             validation.check_size(task.n_states, int(counts.sum()))
             states = np.tile(np.arange(task.n_states, dtype=np.int32), int((task.sizes > 0).sum()))
             return task.with_support((np.concatenate([[0], np.cumsum(counts)]), states), "full")
-        if support != "local":
-            raise ValueError(
-                f"support {support!r} is unknown; it must be 'known', 'local', 'full' or "
-                "explicit sets"
-            )
-        if self.local is None:
-            raise ValueError(
-                f"{self.name} declares no local support; use 'known', 'full' or explicit sets"
-            )
-        return task.with_support(self.local, "local")
+        if support == "local" and self.local is not None:
+            return task.with_support(self.local, "local")
+        problem, allowed = f"support {support!r} is unknown", "'known', 'local', 'full'"
+        if support == "local":
+            problem, allowed = f"{self.name} declares no local support", "'known', 'full'"
+        raise ValueError(f"{problem}; it must be {allowed} or explicit sets")
 
     def save(self, path: Any) -> None:
         """Write the MDP to an .npz file, completely or not at all."""

@@ -18,14 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from upriver.checks import (
-    Array,
-    Support,
-    check_instance,
-    format_value,
-    kernel_view,
-    positive_integer,
-)
+from upriver.checks import Array, check_instance, format_value, kernel_view, positive_integer
 from upriver.display import Card, add_repr
 from upriver.mdp import declaring, validation
 from upriver.mdp.names import Names, abbreviate, check_names
@@ -262,7 +255,7 @@ class Task:
         counts = np.bincount(pair, minlength=self.n_states * self.n_actions)
         return self.with_support((np.concatenate([[0], np.cumsum(counts)]), successor), "explicit")
 
-    def with_support(self, support: Support, source: str) -> Task:
+    def with_support(self, support: tuple[Array, Array], source: str) -> Task:
         """Return the same task with a larger support (indptr, successors) that `source` declares.
 
         The reward of a triple that the old support does not have is the mean over those of its

@@ -191,18 +191,14 @@ class Adapter:
         least, most = task.reward_range or (0.0, 1.0)
         self.slack = 1e-9 * (most - least)
         self.least, self.most = (least, most) if task.reward is None else (-np.inf, np.inf)
-        self.actions = self.actions_for(action_of)
-
-    def actions_for(self, action_of: Any) -> list[Any]:
-        """Return what `step` takes for each action of the task."""
-        names, space = list(self.task.action_names), getattr(self.env, "action_space", None)
+        self.actions, space = list(task.action_names), getattr(env, "action_space", None)
+        """What `step` takes for each action of the task."""
         if action_of is not None:
-            return [action_of(a) for a in names]
-        if space is None or not hasattr(space, "n"):
-            return names
-        if space.n != len(names):
-            raise ValueError(f"the environment has {space.n} actions, the task has {len(names)}")
-        return [int(space.start) + a for a in range(len(names))]
+            self.actions = [action_of(a) for a in self.actions]
+        elif space is not None and hasattr(space, "n"):
+            if space.n != task.n_actions:
+                raise ValueError(f"env has {space.n} actions, the agent's task {task.n_actions}")
+            self.actions = [int(space.start) + a for a in range(task.n_actions)]
 
     def reset(self, seed: int) -> int:
         """Reset the environment and return the first state."""

@@ -90,8 +90,10 @@ class Stream:
         self.truth = environment_structure(mdp)
         self.restart, self.generator = restart, generator
         self.to_unit_scale = episode_converter(task)
-        first = draw_first_state(mdp, generator)  # also where a run goes on: it costs one uniform
-        self.state = state if state >= 0 else first
+        below = np.cumsum(mdp.initial_probability)
+        # Drawn also where a run goes on: the first state costs one uniform.
+        first = min(np.searchsorted(below, generator.random(), side="right"), len(below) - 1)
+        self.state = state if state >= 0 else int(mdp.initial_states[first])
         self.uniforms = np.empty((0, 3))
         """Uniforms from the present state on, three for a step."""
 
@@ -160,9 +162,3 @@ def gaps(mdp: FiniteMDP, best: Any) -> Array:
     next_bias = task.by_pair(mdp.probability[0] * best.bias[task.successors])
     bias = np.repeat(best.bias, task.n_actions)
     return np.maximum(best.gain + bias - mdp.reward_rows[0] - next_bias, 0.0)
-
-
-def draw_first_state(mdp: FiniteMDP, environment: np.random.Generator) -> int:
-    """Return the first state of a stream."""
-    at = np.searchsorted(np.cumsum(mdp.initial_probability), environment.random(), side="right")
-    return int(mdp.initial_states[min(at, len(mdp.initial_states) - 1)])
