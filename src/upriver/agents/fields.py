@@ -46,7 +46,9 @@ def open_fraction(name: str, value: Any) -> float:
 def known_task(name: str, value: Any) -> Task:
     """Check that the agent was given a Task, and not the MDP with its probabilities."""
     if isinstance(value, FiniteMDP):
-        raise TypeError(f"{name} is a FiniteMDP; pass mdp.task(), which a learner may know")
+        raise TypeError(
+            f"{name} is a FiniteMDP; pass mdp.task(), which holds what a learner may know"
+        )
     return check_instance(name, value, Task)
 
 

@@ -137,11 +137,8 @@ def checked_table(name: str, table: Array, rows: int, what: str) -> Array:
 
 @lru_cache(maxsize=64)
 def one_hot_mixture(task: Task) -> Features:
-    """Return x(s, a, s') = e_(s,a,s'), for which theta is the table of probabilities itself.
-
-    X_V(s, a) is then the vector of V on the successors of (s, a), and the regression splits into
-    one small ridge for each (s, a).
-    """
+    """Return x(s, a, s') = e_(s,a,s'), for which theta is the table of probabilities itself:
+    X_V(s, a) is V on the successors of (s, a), and the regression is one small ridge per pair."""
     rows = sparse.identity(task.n_triples, format="csr")
     return Features(task, rows, formal_dimension=task.n_states * task.n_actions * task.n_states)
 

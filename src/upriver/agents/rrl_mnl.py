@@ -45,8 +45,6 @@ class RRLMNL(OnlineLearner):
         The curvature of the loss that the Newton step assumes; a smaller one takes longer steps.
     n_samples : int, optional
         M; the default is the theory's, ceil(1 - log H / log Phi(1)).
-    per_step : bool
-        One theta_h for each step h, as published, instead of one for all.
     """
 
     radius: Radius | float = 1e-5

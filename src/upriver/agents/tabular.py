@@ -77,10 +77,8 @@ def uniform(task: Task) -> Array:
 
 @lru_cache(maxsize=64)
 def steps_left(task: Task) -> Array:
-    """Return H - h (H,), h from 1: the number of steps after step h, and the range of V_{h+1}.
-
-    It is more where there are terminal values or the reward depends on s'.
-    """
+    """Return H - h (H,), h from 1: the number of steps after step h, and the range of V_{h+1},
+    which is larger where there are terminal values or the reward depends on s'."""
     return task.units.next_value_range.copy()
 
 

@@ -101,10 +101,8 @@ class UCRLMNLLR(OptimisticReward, MNLLearner):
 
 @lru_cache(maxsize=64)
 def class_rows(features: Features) -> Array:
-    """Return for each triple (n,) the row that counts for it: of the first pair of its class.
-
-    Only differences within a pair matter, so rows are compared relative to the pair's first row.
-    """
+    """Return for each triple (n,) the row that counts for it: of the first pair of its class. Only
+    differences within a pair matter, so rows are compared relative to the pair's first row."""
     task = features.task
     rows = csr_array(recentre(features).matrix, copy=True)
     rows.eliminate_zeros()

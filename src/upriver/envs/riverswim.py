@@ -97,11 +97,8 @@ def riverswim(
 
 
 def list_moves(outcomes: Array) -> tuple[Array, Array, Array]:
-    """Return (s * A + a, successor, probability) of every triple of outcomes (S, A, 3).
-
-    The outcomes of an action are to move left, stay and move right; at the ends of the chain a move
-    beyond the end is a stay.
-    """
+    """Return (s * A + a, successor, probability) of every triple of outcomes (S, A, 3), which are
+    to move left, stay and move right; a move beyond an end of the chain is a stay."""
     clipped = outcomes.copy()
     clipped[0, :, 1] += clipped[0, :, 0]
     clipped[-1, :, 1] += clipped[-1, :, 2]

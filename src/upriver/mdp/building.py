@@ -47,8 +47,8 @@ def from_arrays(
     if dense.ndim not in (3, 4) or dense.shape[-1] != dense.shape[-3] or not dense.size:
         allowed = "it must be (S, A, S) or (H, S, A, S)"
         raise ValueError(f"transition has shape {dense.shape}; {allowed}")
-    if dense.ndim == 4 and len(dense) != positive_integer("horizon", horizon):
-        raise ValueError(f"transition has {len(dense)} steps; it must have horizon={horizon}")
+    if dense.ndim == 4 and (n := len(dense)) != positive_integer("horizon", horizon):
+        raise ValueError(f"transition has {n} steps; with horizon {horizon} it must have {horizon}")
     n_states, n_actions = dense.shape[-1], dense.shape[-2]
     flat = dense.reshape(-1, n_states * n_actions, n_states)
     pair, successors = np.nonzero(flat.any(axis=0))
@@ -338,10 +338,8 @@ def from_outcomes(
 def call_outcomes(
     outcomes: Callable[..., Any], states: Array, action: Any, scalar: bool
 ) -> tuple[Array, Array, Array, Array]:
-    """Return (row of the state, next state (k,), probability, reward) of each possible outcome.
-
-    states is (n, k); `scalar` says that the user's states are numbers, with k = 1.
-    """
+    """Return (row of the state, next state (k,), probability, reward) of each possible outcome of
+    states (n, k); `scalar` says that the user's states are numbers, with k = 1."""
     n, k = states.shape
     answer = outcomes(states[:, 0] if scalar else states, action)
     if not (isinstance(answer, tuple | list) and len(answer) == 3):

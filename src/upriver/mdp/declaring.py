@@ -132,7 +132,9 @@ def list_transitions(transitions: Any) -> list[tuple[Any, Any, Any]]:
     rows = as_list("transitions", transitions)
     for i, row in enumerate(rows):
         if isinstance(row, str) or not isinstance(row, Iterable) or len(tuple(row)) != 3:
-            raise ValueError(f"transitions[{i}] is {format_value(row)}; it must be (s, a, s')")
+            raise ValueError(
+                f"transitions[{i}] is {format_value(row)}; it must be a transition (s, a, s')"
+            )
     return [tuple(row) for row in rows]
 
 

@@ -109,8 +109,7 @@ class FiniteMDP:
 
     def infinite_horizon(self, discount: float | None = None) -> FiniteMDP:
         """Return the same MDP with an infinite horizon: a discount in [0, 1), or None for the
-        average reward. Probabilities and rewards must not depend on the step.
-        """
+        average reward. Probabilities and rewards must not depend on the step."""
         if len(self.probability) > 1 or self.reward.ndim > 2:
             raise ValueError(
                 f"{self.name} changes with the step; an infinite horizon needs one transition and "

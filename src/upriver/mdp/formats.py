@@ -97,11 +97,8 @@ def from_model(
     task: Task, probability: Array, reward: Any = None, horizon: int | None = None,
     start: Any = None,
 ) -> FiniteMDP:  # fmt: skip
-    """Make the MDP of a task and estimated probabilities (1 or H, n) of its triples.
-
-    `reward` and `horizon` replace those of the task. `start` is a state or {state: probability};
-    the default is the first state.
-    """
+    """Make the MDP of a task and estimated probabilities (1 or H, n) of its triples, with another
+    reward or horizon where given. It starts in the first state, or as `start_of` says."""
     from upriver.mdp.finite import FiniteMDP
 
     if horizon is not None:

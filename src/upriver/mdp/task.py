@@ -134,10 +134,7 @@ class Task:
         return self.indptr[:-1][self.sizes > 0]
 
     def by_pair(self, rows: Array, reduce: np.ufunc = np.add) -> Array:
-        """Return the sum of rows (..., n) over each pair (..., S*A); missing pairs give 0.
-
-        `reduce` is another ufunc than the sum, such as `np.maximum`.
-        """
+        """Return the sum, or `reduce`, of rows (..., n) over each pair (..., S*A); 0 for none."""
         found = reduce.reduceat(rows, self.first_rows, axis=-1)
         if len(self.first_rows) == len(self.sizes):
             return found
@@ -244,8 +241,7 @@ class Task:
 
     def with_transitions(self, transitions: Iterable[tuple[Any, Any, Any]]) -> Task:
         """Return the same task in which further transitions, (state, action, next state) by name,
-        are possible, such as those of an episode that left the support.
-        """
+        are possible, such as those of an episode that left the support."""
         number, new = self.state_names.number, []
         for s, a, s2 in declaring.list_transitions(transitions):
             pair = number(s) * self.n_actions + self.action_names.number(a)

@@ -204,8 +204,7 @@ def check_finite(name: str, values: Array, describe: Callable[..., str]) -> Arra
 
 def check_reward_range(task: Task, given: Any) -> tuple[float, float]:
     """Return the bounds of one reward: as given, or [0, 1] where all known rewards lie in it, else
-    the smallest and the largest reward.
-    """
+    the smallest and the largest reward."""
     low, high = 0.0, 1.0
     if task.reward is not None:
         rewards = task.reward.reshape(-1, task.available.size)

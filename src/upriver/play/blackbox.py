@@ -232,8 +232,7 @@ class Adapter:
 
     def play(self, policy: Array, seed: int) -> tuple[Episode, float, bool]:
         """Return one episode in the units of the task, its return in the environment's units, and
-        whether the environment ended it.
-        """
+        whether the environment ended it."""
         horizon = self.task.horizon
         states = np.empty(horizon + 1, np.int64)
         actions = np.empty(horizon, np.int64)
@@ -281,10 +280,8 @@ class Adapter:
             )
 
     def extend_after_end(self, episode: Episode) -> Episode:
-        """Return the episode filled up to H steps: after the end every action pays 0.
-
-        It is for rewards that must be learned, so that none is expected after the end.
-        """
+        """Return the episode filled up to H steps in which every action pays 0, so that an agent
+        that learns rewards expects none after the end."""
         missing, last = self.task.horizon - len(episode.actions), episode.states[-1]
         actions = np.flatnonzero(self.task.available[last])
         nothing = -self.low / self.scale

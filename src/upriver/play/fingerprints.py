@@ -39,10 +39,8 @@ def fingerprint_mdp(mdp: FiniteMDP | None) -> str:
 
 
 def check_fingerprint(saved: Any, agent: Any, mdp: FiniteMDP | None) -> None:
-    """Refuse to resume a run with another agent or another MDP.
-
-    The checkpoint has `saved` the two objects themselves, or their digests where it was in a file.
-    """
+    """Refuse to resume a run with another agent or MDP than `saved`: these objects, or from a file
+    their digests."""
     if isinstance(saved, tuple) and len(saved) == 2 and isinstance(saved[1], FiniteMDP | None):
         if saved[0] is agent and saved[1] is mdp:
             return

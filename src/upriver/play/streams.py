@@ -34,11 +34,8 @@ def simulate_stream(
     mdp: FiniteMDP, agent: Any, n_episodes: int | None, seed: int | None,
     resume: Checkpoint | None, n_steps: int | None, restart: float,
 ) -> Run:  # fmt: skip
-    """Play `n_steps` steps; see `simulate`.
-
-    A checkpoint is of where the last plan began. A resumed run plays the steps of that plan again
-    and leaves them out of its result.
-    """
+    """Play `n_steps` steps; see `simulate`. A checkpoint is of where the last plan began; a resumed
+    run plays the steps of that plan again and leaves them out of its result."""
     if n_episodes is not None:
         raise ValueError(f"{mdp.name} has an infinite horizon; give n_steps, not n_episodes")
     n_steps = positive_integer("n_steps", n_steps, most=10**9)
@@ -130,11 +127,8 @@ class Stream:
 
 
 def stream_evaluator(mdp: FiniteMDP) -> Callable[[Array, Episode], tuple[Any, Any]]:
-    """Return the function from policy (S*A,) and episode to values and optimal values (T,).
-
-    For the average reward the value of a step is the optimal gain minus the `gaps` of its action.
-    With a discount it is the value of the policy in the state.
-    """
+    """Return the function from policy (S*A,) and episode to values and optimal values (T,): the
+    optimal gain minus the `gaps` of actions, or with a discount the values of the states."""
     best: Any = solve(mdp)
     if mdp.discount == 1.0:
         worth = (best.gain - gaps(mdp, best)).reshape(mdp.n_states, mdp.n_actions)
