@@ -76,9 +76,8 @@ def positive_integer(name: str, value: Any, least: int = 1, most: int = 10**10) 
     except TypeError:
         number = least - 1
     if number < least:
-        raise ValueError(
-            f"{name} is {format_value(value)}; it must be a whole number of at least {least}"
-        )
+        allowed = f"it must be a whole number of at least {least}"
+        raise ValueError(f"{name} is {format_value(value)}; {allowed}")
     if number > most:
         raise ValueError(f"{name} is {number}; it must be at most {most}")
     return number

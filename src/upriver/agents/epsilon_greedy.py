@@ -7,28 +7,21 @@ and each action is replaced by a uniform one with probability epsilon_k.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from upriver.agents.fields import validate_fields
 from upriver.agents.guard import guarded
-from upriver.agents.mnl_family import (
-    MNLLearner,
-    State,
-    no_bonus,
-    steps_until_information_doubles,
-)
-from upriver.agents.protocol import Episode
+from upriver.agents.mnl_family import MaximumLikelihoodLearner, State, no_bonus
 from upriver.agents.rewards import OptimisticReward
 from upriver.checks import nonnegative_number
-from upriver.mnl import model as mnl
 from upriver.planning import Plan, backward_induction, clip_nothing, draw_tie_seed, random_actions
 
 
 @guarded
 @dataclass(frozen=True)
-class EpsilonGreedy(OptimisticReward, MNLLearner):
+class EpsilonGreedy(OptimisticReward, MaximumLikelihoodLearner):
     """The greedy plan of theta_hat with random actions, epsilon_k = min(1, epsilon k^-decay).
 
     Each episode draws a table of random actions over the greedy plan. An episode visits each (h, s)
@@ -49,29 +42,22 @@ class EpsilonGreedy(OptimisticReward, MNLLearner):
     regularization: float = 1.0
     reward_bonus: float = field(default=0.0, kw_only=True)
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "epsilon": (3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0),
-        "decay": (0.0, 0.5),
+    GRID: ClassVar = {
+        "epsilon": (3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0), "decay": (0.0, 0.5),
         "regularization": (1e-2, 1.0),
-    }
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         validate_fields(self, epsilon=nonnegative_number, decay=nonnegative_number)
         if self.epsilon > 1.0:
             raise ValueError(f"epsilon is {self.epsilon!r}; it must lie between 0 and 1")
 
-    def init(self) -> State:
-        """Return theta_hat = 0."""
-        model = mnl.start(self.features, self.regularization, self.n_models, with_products=False)
-        return self.first_state(model)
-
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the greedy plan with random actions over it."""
-        task = self.task
+        task, prob, reward = self.task, state.model.prob, self.reward(state)
         greedy = backward_induction(
-            task, state.model.prob, self.reward(state), *no_bonus(task), clip_nothing(task),
-            draw_tie_seed(rng),
-        )  # fmt: skip
+            task, prob, reward, *no_bonus(task), clip_nothing(task), draw_tie_seed(rng)
+        )
         rate = self.epsilon * state.k**-self.decay
         if task.infinite_horizon:
             uniform = task.available / task.available.sum(axis=1, keepdims=True)
@@ -79,10 +65,3 @@ class EpsilonGreedy(OptimisticReward, MNLLearner):
             return greedy._replace(policy=(1.0 - rate) * taken + rate * uniform)
         explore = rng.random(greedy.policy.shape) < rate
         return greedy._replace(policy=np.where(explore, random_actions(task, rng), greedy.policy))
-
-    def update(self, state: State, plan: Plan, episode: Episode) -> State:
-        """Return theta_hat with one more episode."""
-        model = mnl.absorb(self.features, state.model, episode, self.regularization)
-        return self.advance(state, model, episode)
-
-    steps_until_replan = steps_until_information_doubles

@@ -79,20 +79,10 @@ class Rule:
 
 
 def validate_fields(agent: Any, **checks: Check) -> None:
-    """Check the fields of a frozen dataclass and keep them in canonical form.
+    """Check the fields of a frozen dataclass, an agent or a rule, and keep them in canonical form.
 
-    Parameters
-    ----------
-    agent : dataclass
-        An agent, or a radius or bonus rule of one.
-    **checks : Check
-        Checks of fields that `CHECKS` does not name, or that it names otherwise.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If a field holds something else, the features belong to another task, or the task has an
-        infinite horizon and the agent cannot plan for it.
+    `checks` are for fields that `CHECKS` does not name, or that it names otherwise. Features of
+    another task are refused, and an infinite horizon where the agent cannot plan for it.
     """
     checks = CHECKS | checks
     for name in (field.name for field in fields(agent) if field.name in checks):

@@ -13,22 +13,15 @@ from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
 from upriver.checks import Array, positive_integer
 from upriver.mdp import FiniteMDP, Task
-from upriver.planning import (
-    Plan,
-    check_available,
-    mixture_or_actions,
-    policy_type,
-    random_actions,
-    solve,
-)
-from upriver.planning.tables import stationary_table
+from upriver.planning import Plan, check_available, policy_type, random_actions, solve
+from upriver.planning.tables import mixture_or_actions, stationary_table
 
 
 class ReferencePolicy:
     """The base of agents without a state: they plan the same in every episode."""
 
     task: Any
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {}
+    GRID: ClassVar = {}
 
     def __post_init__(self) -> None:
         validate_fields(self)
@@ -56,13 +49,7 @@ class ReferencePolicy:
 @guarded
 @dataclass(frozen=True)
 class Optimal(ReferencePolicy):
-    """Plays the exact optimum, with exact values.
-
-    Parameters
-    ----------
-    mdp : FiniteMDP
-        The MDP itself, which no learner is given.
-    """
+    """Plays the exact optimum of the MDP, which no learner is given, with exact values."""
 
     mdp: FiniteMDP
 
@@ -140,21 +127,14 @@ class Fixed(ReferencePolicy):
 @guarded
 @dataclass(frozen=True)
 class Always(ReferencePolicy):
-    """Plays one action, whatever happens.
-
-    Parameters
-    ----------
-    action : int
-        The action, which every state must have.
-    """
+    """Plays one action, by its number, which every state must have."""
 
     task: Task
     action: int = 0
 
     def __post_init__(self) -> None:
         validate_fields(self)
-        last = self.task.n_actions - 1
-        positive_integer("action", self.action, least=0, most=last)
+        positive_integer("action", self.action, least=0, most=self.task.n_actions - 1)
         check_available("action", np.full(self.task.n_states, self.action), self.task)
 
     def plan(self, state: None, rng: np.random.Generator) -> Plan:

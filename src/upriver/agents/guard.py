@@ -74,9 +74,8 @@ def check_state(agent: Any, state: Any, finite: bool = False) -> None:
     if "first_layout" not in known:
         object.__setattr__(agent, "first_layout", describe_parts(agent.init()))
     name = type(agent).__name__
-    for found, expected in zip_longest(
-        describe_parts(state), known["first_layout"], fillvalue="nothing"
-    ):
+    parts, first = describe_parts(state), known["first_layout"]
+    for found, expected in zip_longest(parts, first, fillvalue="nothing"):
         if found not in (expected, f"{expected} above 0"):  # what begins at 0 may grow
             raise ValueError(
                 f"the state is not one of this {name} and its task: it holds {found} where "
@@ -114,9 +113,7 @@ def check_plan(task: Task, plan: Any) -> None:
     shape = task.horizon + 1, task.n_states
     fits = isinstance(v, np.ndarray) and v.dtype == np.float64 and v.shape == shape
     if not fits or not v.flags.c_contiguous or not np.isfinite(v).all():
-        raise ValueError(
-            f"plan is not one of this task: its v must be finite numbers of shape {shape}"
-        )
+        raise ValueError(f"plan is not one of this task: its v must be finite, of shape {shape}")
     if getattr(plan, "in_user_units", False) and not task.units.is_identity:
         raise ValueError("plan is in the user's units; update needs the plan as the agent made it")
 
@@ -138,19 +135,13 @@ def checked_episode(task: Task, episode: Any) -> Episode:
             f"rewards; with horizon {task.horizon} it must have T + 1, T and T, T at most "
             f"{task.horizon}"
         )
-    refuse_first_fault(task, Episode(states, actions, rewards))
-    return Episode(states, actions, rewards)
-
-
-def refuse_first_fault(task: Task, episode: Episode) -> None:
-    """Name the first state, action or reward of an episode that the task does not have."""
-    states, actions, rewards = episode
+    episode = Episode(states, actions, rewards)
     fault = kernels.episodes.check_episode(*episode, task.n_states, task.n_actions, task.indptr)
     if fault < 0 and task.reward is None:  # only rewards that are learned from must be in range
         outside = (rewards < -SLACK) | (rewards > 1.0 + SLACK)
         fault = 3 * int(np.argmax(outside)) + 2 if outside.any() else -1
     if fault < 0:
-        return
+        return episode
     step, what = divmod(fault, 3)
     if what == 0:
         name, values, allowed = "states", states, f"0 to {task.n_states - 1}"

@@ -118,7 +118,7 @@ def checked_next(task: Task, psi: Any) -> Array | None:
     rank = int(np.linalg.matrix_rank(table))
     if rank < table.shape[1]:
         raise ValueError(
-            f"psi has {table.shape[1]} columns of rank {rank}; they must be linearly independent"
+            f"psi has {table.shape[1]} columns of rank {rank}; they must be independent"
         )
     return table
 
@@ -127,23 +127,18 @@ def checked_table(name: str, table: Array, rows: int, what: str) -> Array:
     """Return a finite table with one row per pair or state."""
     if table.ndim != 2 or table.shape[0] != rows or table.shape[1] < 1:
         raise ValueError(
-            f"{name} has shape {table.shape}; it must be ({rows}, d), one row per {what}"
+            f"{name} has shape {table.shape}; it must be ({rows}, d), a row per {what}"
         )
     if not np.isfinite(table).all():
-        where = np.unravel_index(int(np.argmin(np.isfinite(table))), table.shape)
-        raise ValueError(
-            f"{name}[{where[0]}, {where[1]}] is {table[where]}; features must be finite"
-        )
+        i, j = np.unravel_index(int(np.argmin(np.isfinite(table))), table.shape)
+        raise ValueError(f"{name}[{i}, {j}] is {table[i, j]}; features must be finite")
     return table
 
 
 @lru_cache(maxsize=64)
 def one_hot_mixture(task: Task) -> Features:
-    """Return x(s, a, s') = e_(s,a,s'), for which theta is the table of probabilities itself.
-
-    X_V(s, a) is then the vector of V on the successors of (s, a), and the regression splits into
-    one small ridge for each (s, a).
-    """
+    """Return x(s, a, s') = e_(s,a,s'), for which theta is the table of probabilities itself:
+    X_V(s, a) is V on the successors of (s, a), and the regression is one small ridge per pair."""
     rows = sparse.identity(task.n_triples, format="csr")
     return Features(task, rows, formal_dimension=task.n_states * task.n_actions * task.n_states)
 

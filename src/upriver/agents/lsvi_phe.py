@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, log, sqrt
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -45,18 +45,14 @@ class LSVIPHE(LeastSquaresLearner):
         sigma / H; 0 is the greedy learner. The theory's is `lsvi_phe_theory_noise`.
     ensemble : int
         M, over which the maximum is taken. The theory's is `lsvi_phe_theory_ensemble`.
-    regularization : float
-        lambda; the paper has 1.
-    regress_reward : bool
-        True regresses the rewards even where they are known, as published.
-    phi : array, optional
-        (S*A, d) or (S, A, d) features of pairs; the default is one-hot.
+    regularization, regress_reward, phi
+        As in `LSVIUCB`.
     """
 
     noise: float = 1e-3
     ensemble: int = 10
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
+    GRID: ClassVar = {
         "noise": (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0),
         "regularization": (1e-6, 1e-3, 1e-1, 1.0),
     }

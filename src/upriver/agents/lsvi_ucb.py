@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log, sqrt
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -49,24 +49,21 @@ class LSVIUCB(LeastSquaresLearner):
 
     bonus: float = 1e-3
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
+    GRID: ClassVar = {
         "bonus": (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0),
         "regularization": (1e-6, 1e-3, 1e-1, 1.0),
     }
 
     def plan(self, state: Visits, rng: np.random.Generator) -> Plan:
         """Return the values with the bonus beta ||phi||."""
-        task = self.task
-        beta = self.bonus * task.units.max_value
+        task, beta = self.task, self.bonus * self.task.units.max_value
 
         def bonus(factor: Array) -> Array:
             norms = np.empty((task.horizon, len(task.sizes)))
             kernels.linear.compute_norms(self.phi, factor, norms)
             return beta * norms
 
-        return self.plan_with_bonus(
-            state, clip_q_above(task), bonus, lambda norms: beta * norms, rng
-        )
+        return self.plan_with_bonus(state, clip_q_above(task), bonus, lambda norm: beta * norm, rng)
 
 
 def lsvi_ucb_theory_bonus(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from math import log, nan
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -64,6 +64,42 @@ class MNLLearner:
         return new_tuple(State, (k, model, rewards.observe(self.task, state.rewards, episode)))
 
 
+class MaximumLikelihoodLearner(MNLLearner):
+    """The base of learners for any horizon whose theta_hat minimises (2) over all data."""
+
+    regularization: float
+
+    def init(self) -> State:
+        """Return theta_hat = 0 and B = lambda I."""
+        model = mnl.start(self.features, self.regularization, self.n_models, with_products=False)
+        return self.first_state(model)
+
+    def update(self, state: State, plan: Plan, episode: Episode) -> State:
+        """Return theta_hat and B with one more episode."""
+        model = mnl.absorb(self.features, state.model, episode, self.regularization)
+        return self.advance(state, model, episode)
+
+    def steps_until_replan(self, state: State, plan: Plan, episode: Episode) -> int:
+        """Return the steps until det(lambda I + information at theta_hat) has doubled.
+
+        The number is at most half of the steps before, so that no plan is kept for long where there
+        is little to learn.
+        """
+        longest = int(state.model.counts.sum()) // 2 + 1
+        episode = cut_episode(episode, 0, min(len(episode.actions), longest))
+        features, theta, lam = self.features, state.model.theta[0], state.model.regularization
+
+        def add(counts: Array, part: Episode) -> Array:
+            more = counts[None].copy()
+            mnl.add_counts(features, more, part)
+            return more[0]
+
+        def logdet(counts: Array) -> float:
+            return kernels.model.information(features.problem, counts, theta, lam)
+
+        return steps_until_doubled(state.model.counts[0], add, logdet, episode)
+
+
 @dataclass(frozen=True)
 class ConfidenceSetLearner(MNLLearner):
     """The base of learners with a confidence set around their estimate."""
@@ -102,15 +138,19 @@ class MirrorDescentLearner(OnlineLearner):
     step_size: float = 1.0
     """eta."""
 
+    GRID: ClassVar = {
+        "radius": (0.0, 1e-5, 1e-4, 1e-3), "step_size": (0.5, 1.0),
+        "regularization": (0.1, 1.0, 10.0),
+    }  # fmt: skip
+
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
         """Return the state after the mirror descent steps of the episode."""
         return self.advance(state, self.learn(state.model, episode), episode)
 
     def learn(self, model: online.Online, episode: Episode) -> online.Online:
         """Return the model after the mirror descent steps of the episode."""
-        return online.mirror_descent(
-            self.features, model, episode, self.step_size, self.theta_bound
-        )
+        rate, bound = self.step_size, self.theta_bound
+        return online.mirror_descent(self.features, model, episode, rate, bound)
 
 
 def no_bonus(task: Task) -> tuple[Array, Array]:
@@ -132,27 +172,6 @@ def constant_evidence(features: Features) -> tuple[Any, ...]:
     task = features.task
     sizes = task.horizon, task.n_states, task.max_successors
     return (*sizes, features.formal_dimension, features.norm_bound)
-
-
-def steps_until_information_doubles(agent: Any, state: State, plan: Plan, episode: Episode) -> int:
-    """Return the steps until det(lambda I + information at theta_hat) has doubled.
-
-    It is `steps_until_replan` of learners with a maximum-likelihood estimate. The number is at most
-    half of the steps before, so that no plan is kept for long where there is little to learn.
-    """
-    longest = int(state.model.counts.sum()) // 2 + 1
-    episode = cut_episode(episode, 0, min(len(episode.actions), longest))
-    features, theta, lam = agent.features, state.model.theta[0], state.model.regularization
-
-    def add(counts: Array, part: Episode) -> Array:
-        more = counts[None].copy()
-        mnl.add_counts(features, more, part)
-        return more[0]
-
-    def logdet(counts: Array) -> float:
-        return kernels.model.information(features.problem, counts, theta, lam)
-
-    return steps_until_doubled(state.model.counts[0], add, logdet, episode)
 
 
 def steps_until_doubled(

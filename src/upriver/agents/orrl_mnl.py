@@ -7,7 +7,6 @@ Function Approximation" (2024), Algorithm 2. Time and memory per episode do not 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,30 +29,18 @@ class ORRLMNL(MirrorDescentLearner):
     expected feature under P. The samples of a step are shared by all (s, a); the maximum is taken
     for each s' separately.
 
-    Deviations: the default radius is the practical form, without projection; for the constants of
-    the theory use `mnl.online.mirror_radius`, `theory_step` and `mirror_regularization` and a
-    finite `theta_bound`. Ties are broken uniformly at random when the plan is made.
+    Deviations: as in UCRL-MNL+, with the same parameters.
 
     Parameters
     ----------
     radius : Radius or float
         beta_k; sigma_k is H beta_k. A number c stands for scaled_radius(c).
-    regularization, step_size, theta_bound : float
-        lambda, eta, and L_theta (None is no projection).
     n_samples : int, optional
         M; the default is the theory's, ceil(1 - log(H U) / log Phi(1)).
-    per_step : bool
-        One theta_h for each step h, as published, instead of one for all.
     """
 
     _: KW_ONLY
     n_samples: int | None = None
-
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (0.0, 1e-5, 1e-4, 1e-3),
-        "step_size": (0.5, 1.0),
-        "regularization": (0.1, 1.0, 10.0),
-    }
 
     def __post_init__(self) -> None:
         validate_fields(self)

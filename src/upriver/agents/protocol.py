@@ -34,6 +34,9 @@ class Agent(Protocol):
 
     `plan` goes back to `update` because some learners regress on the values they planned with.
     Randomness comes only from `rng`.
+
+    For an infinite horizon an agent also has `steps_until_replan(state, plan, episode)`, which says
+    for how many steps of an episode, a stretch of the stream, the plan is kept; at most all.
     """
 
     @property
@@ -51,12 +54,4 @@ class Agent(Protocol):
 
     def update(self, state: Any, plan: Plan, episode: Episode) -> Any:
         """Return the state after an episode."""
-        ...
-
-
-class StreamingAgent(Agent, Protocol):
-    """A learner for an infinite horizon: its episode is the stretch that it plays of one plan."""
-
-    def steps_until_replan(self, state: Any, plan: Plan, episode: Episode) -> int:
-        """Return how many steps of `episode` the plan is kept for; all where it need not change."""
         ...

@@ -7,7 +7,7 @@ after Strens (2000). The prior is a Dirichlet distribution over the task's suppo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -43,10 +43,9 @@ class PSRL(TabularLearner):
     prior: float = 1.0
     inflation: float = 1.0
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "prior": (1e-1, 1.0, 3.0, 10.0),
-        "inflation": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
-    }
+    GRID: ClassVar = {
+        "prior": (1e-1, 1.0, 3.0, 10.0), "inflation": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         validate_fields(self, prior=positive_number)
@@ -59,8 +58,7 @@ class PSRL(TabularLearner):
         draws = rng.standard_gamma(shape / self.inflation)
         kernels.tabular.normalize_pairs(task.indptr, draws, prob)
         reward = rewards.posterior_reward(task, state.rewards, rng)
-        return backward_induction(
-            task, prob, reward, *no_bonus(task), clip_nothing(task), draw_tie_seed(rng)
-        )
+        added, clip = no_bonus(task), clip_nothing(task)
+        return backward_induction(task, prob, reward, *added, clip, draw_tie_seed(rng))
 
     steps_until_replan = tabular.steps_until_visits_double

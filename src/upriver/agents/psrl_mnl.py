@@ -8,19 +8,13 @@ mode: the Laplace approximation.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from upriver.agents import rewards
 from upriver.agents.guard import guarded
-from upriver.agents.mnl_family import (
-    MNLLearner,
-    State,
-    no_bonus,
-    steps_until_information_doubles,
-)
-from upriver.agents.protocol import Episode
+from upriver.agents.mnl_family import MaximumLikelihoodLearner, State, no_bonus
 from upriver.mnl import model as mnl
 from upriver.mnl.likelihood import probabilities
 from upriver.planning import Plan, backward_induction, clip_nothing, draw_tie_seed
@@ -28,7 +22,7 @@ from upriver.planning import Plan, backward_induction, clip_nothing, draw_tie_se
 
 @guarded
 @dataclass(frozen=True)
-class PSRLMNL(MNLLearner):
+class PSRLMNL(MaximumLikelihoodLearner):
     """theta ~ N(theta_hat, inflation B^-1) once per episode; Q_h = r + P_theta V_{h+1}, no bonus.
 
     B is the Hessian of (2) at theta_hat, lambda I included. Unknown rewards are drawn from their
@@ -47,31 +41,14 @@ class PSRLMNL(MNLLearner):
     regularization: float = 1.0
     inflation: float = 1.0
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "regularization": (0.1, 1.0),
-        "inflation": (0.1, 0.3, 1.0, 3.0),
-    }
-
-    def init(self) -> State:
-        """Return theta_hat = 0 and B = lambda I."""
-        model = mnl.start(self.features, self.regularization, self.n_models, with_products=False)
-        return self.first_state(model)
+    GRID: ClassVar = {"regularization": (0.1, 1.0), "inflation": (0.1, 0.3, 1.0, 3.0)}
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the optimum of a parameter drawn from the posterior."""
         task, centre = self.task, state.model.theta
-        theta = centre + self.inflation**0.5 * (
-            mnl.sample(self.features, state.model, rng) - centre
-        )
+        drawn = mnl.sample(self.features, state.model, rng)
+        theta = centre + self.inflation**0.5 * (drawn - centre)
         prob = np.array([probabilities(self.features, row) for row in theta])
         reward = rewards.posterior_reward(task, state.rewards, rng)
-        return backward_induction(
-            task, prob, reward, *no_bonus(task), clip_nothing(task), draw_tie_seed(rng)
-        )
-
-    def update(self, state: State, plan: Plan, episode: Episode) -> State:
-        """Return theta_hat and B with one more episode."""
-        model = mnl.absorb(self.features, state.model, episode, self.regularization)
-        return self.advance(state, model, episode)
-
-    steps_until_replan = steps_until_information_doubles
+        added, clip = no_bonus(task), clip_nothing(task)
+        return backward_induction(task, prob, reward, *added, clip, draw_tie_seed(rng))

@@ -95,8 +95,7 @@ def reward_upper_bound(task: Task, sums: RewardSums | None, beta: float) -> Arra
 def posterior_reward(task: Task, sums: RewardSums | None, rng: np.random.Generator) -> Array:
     """Return the known reward, or draws from Beta(1 + sum, 1 + n - sum), shape (1 | H, S*A).
 
-    This is the posterior of a uniform prior for rewards of 0 or 1, and its usual substitute for
-    other rewards in [0, 1].
+    It is the posterior of a uniform prior for rewards of 0 or 1, or its usual substitute in [0, 1].
     """
     if sums is None:
         return task.reward_rows

@@ -70,7 +70,7 @@ class RLSVI(OptimisticReward, TabularLearner):
     noise: Callable[[Task, int], Array] | float = 0.01
     regularization: float = 0.01
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
+    GRID: ClassVar = {
         "noise": (0.0, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1),
         "regularization": (1e-3, 1e-2, 1e-1, 1.0),
     }
@@ -88,7 +88,5 @@ class RLSVI(OptimisticReward, TabularLearner):
         prob = counts.prob * np.repeat(shrinkage, task.sizes)
         spread = np.where(certain, 0.0, 1.0 / np.sqrt(precision))
         noise = rng.standard_normal((task.horizon, len(spread))) * spread
-        return backward_induction(
-            task, prob, self.reward(state), noise, rule(task, state.k), clip_v_remaining(task),
-            draw_tie_seed(rng),
-        )  # fmt: skip
+        sigma, reward, clip = rule(task, state.k), self.reward(state), clip_v_remaining(task)
+        return backward_induction(task, prob, reward, noise, sigma, clip, draw_tie_seed(rng))

@@ -7,7 +7,7 @@ Function Approximation" (2024), Algorithm 1. Time and memory per episode do not 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -45,8 +45,6 @@ class RRLMNL(OnlineLearner):
         The curvature of the loss that the Newton step assumes; a smaller one takes longer steps.
     n_samples : int, optional
         M; the default is the theory's, ceil(1 - log H / log Phi(1)).
-    per_step : bool
-        One theta_h for each step h, as published, instead of one for all.
     """
 
     radius: Radius | float = 1e-5
@@ -54,11 +52,9 @@ class RRLMNL(OnlineLearner):
     kappa: float = 0.1
     n_samples: int | None = None
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (0.0, 1e-6, 1e-5, 1e-4),
-        "kappa": (0.03, 0.1, 0.3),
-        "regularization": (0.1, 1.0),
-    }
+    GRID: ClassVar = {
+        "radius": (0.0, 1e-6, 1e-5, 1e-4), "kappa": (0.03, 0.1, 0.3), "regularization": (0.1, 1.0),
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         validate_fields(self)
@@ -68,17 +64,15 @@ class RRLMNL(OnlineLearner):
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the perturbed values with theta_k and sigma_k."""
         assert self.n_samples is not None
+        task, prob, reward = self.task, state.model.prob, self.reward(state)
         noise = online.noise(self.features, state.model, self.n_samples, rng, centred=False)
-        return backward_induction(
-            self.task, state.model.prob, self.reward(state), noise,
-            self.sigma(state) * ones(self.task), clip_q_above(self.task), draw_tie_seed(rng),
-        )  # fmt: skip
+        scale, clip = self.sigma(state) * ones(task), clip_q_above(task)
+        return backward_induction(task, prob, reward, noise, scale, clip, draw_tie_seed(rng))
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
         """Return the state after the online Newton steps of the episode."""
-        model = online.newton_step(
-            self.features, state.model, episode, self.kappa, self.theta_bound
-        )
+        kappa, bound = self.kappa, self.theta_bound
+        model = online.newton_step(self.features, state.model, episode, kappa, bound)
         return self.advance(state, model, episode)
 
     def sigma(self, state: State) -> float:

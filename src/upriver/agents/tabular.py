@@ -65,9 +65,8 @@ class TabularLearner:
 
 def start(task: Task) -> Counts:
     """Return counts of 0."""
-    return Counts(
-        np.zeros((1, task.n_triples)), np.zeros(len(task.sizes)), uniform(task)[None].copy()
-    )
+    visits = np.zeros(len(task.sizes))
+    return Counts(np.zeros((1, task.n_triples)), visits, uniform(task)[None].copy())
 
 
 @lru_cache(maxsize=64)
@@ -78,10 +77,8 @@ def uniform(task: Task) -> Array:
 
 @lru_cache(maxsize=64)
 def steps_left(task: Task) -> Array:
-    """Return H - h (H,), h from 1: the number of steps after step h, and the range of V_{h+1}.
-
-    It is more where there are terminal values or the reward depends on s'.
-    """
+    """Return H - h (H,), h from 1: the number of steps after step h, and the range of V_{h+1},
+    which is larger where there are terminal values or the reward depends on s'."""
     return task.units.next_value_range.copy()
 
 

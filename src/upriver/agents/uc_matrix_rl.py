@@ -65,7 +65,7 @@ class UCMatrixRL(rewards.OptimisticReward):
     phi: Any = None
     psi: Any = None
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
+    GRID: ClassVar = {
         "bonus": (0.0, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0),
         "regularization": (1e-6, 1e-3, 1e-1, 1.0),
     }
@@ -81,12 +81,10 @@ class UCMatrixRL(rewards.OptimisticReward):
 
     def plan(self, state: UCMatrixRLState, rng: np.random.Generator) -> Plan:
         """Return the values with the bonus."""
-        task = self.task
+        task, reward = self.task, self.reward(state)
         prob, width = self.estimate(state)
-        scale = (self.bonus * task.units.max_value) * ones(task)
-        return backward_induction(
-            task, prob, self.reward(state), width, scale, clip_q(task), draw_tie_seed(rng)
-        )
+        scale, clip = (self.bonus * task.units.max_value) * ones(task), clip_q(task)
+        return backward_induction(task, prob, reward, width, scale, clip, draw_tie_seed(rng))
 
     def update(self, state: UCMatrixRLState, plan: Plan, episode: Episode) -> UCMatrixRLState:
         """Return the counts with one more episode."""
@@ -99,30 +97,22 @@ class UCMatrixRL(rewards.OptimisticReward):
         if self.phi is None and self.psi is None:
             prob, weight = linear.one_hot_ridge(self.task, state.counts, self.regularization)
             return prob, np.sqrt(weight)
-        return bilinear_estimate(
-            self.task, state.counts[0], self.regularization, self.phi, self.psi
-        )
+        from scipy import linalg
 
-
-def bilinear_estimate(
-    task: Task, counts: Array, lam: float, phi: Array | None, psi: Array | None
-) -> tuple[Array, Array]:
-    """Return `UCMatrixRL.estimate` for features given as arrays, from counts (n,)."""
-    from scipy import linalg
-
-    phi = np.eye(len(task.sizes)) if phi is None else phi
-    psi = np.eye(task.n_states) if psi is None else psi
-    following = psi[task.successors]
-    visits = task.by_pair(counts)
-    sums = phi.T @ task.by_pair(counts * following.T).T
-    gram = phi.T @ (visits[:, None] * phi) + lam * np.eye(phi.shape[1])
-    factor = linalg.cholesky(gram, lower=True)
-    core = linalg.cho_solve((factor, True), sums)
-    core = linalg.cho_solve(linalg.cho_factor(psi.T @ psi), core.T).T
-    rows = np.repeat(phi @ core, task.sizes, axis=0)
-    prob = np.einsum("ij,ij->i", rows, following)
-    width = np.sqrt(np.square(linalg.solve_triangular(factor, phi.T, lower=True)).sum(axis=0))
-    return prob[None], width[None]
+        task, counts = self.task, state.counts[0]
+        phi = np.eye(len(task.sizes)) if self.phi is None else self.phi
+        psi = np.eye(task.n_states) if self.psi is None else self.psi
+        following = psi[task.successors]
+        visits = task.by_pair(counts)
+        sums = phi.T @ task.by_pair(counts * following.T).T
+        gram = phi.T @ (visits[:, None] * phi) + self.regularization * np.eye(phi.shape[1])
+        factor = linalg.cholesky(gram, lower=True)
+        core = linalg.cho_solve((factor, True), sums)
+        core = linalg.cho_solve(linalg.cho_factor(psi.T @ psi), core.T).T
+        rows = np.repeat(phi @ core, task.sizes, axis=0)
+        prob = np.einsum("ij,ij->i", rows, following)
+        width = np.sqrt(np.square(linalg.solve_triangular(factor, phi.T, lower=True)).sum(axis=0))
+        return prob[None], width[None]
 
 
 def uc_matrix_rl_theory_bonus(
@@ -137,8 +127,7 @@ def uc_matrix_rl_theory_bonus(
     is the self-normalised bound for each column of M, the columns added up. `core_bound` is an
     upper bound of ||M*||_F, by default sqrt(S A), which is right for one-hot features.
     """
-    phi = linear.checked_pairs(task, phi)
-    psi = linear.checked_next(task, psi)
+    phi, psi = linear.checked_pairs(task, phi), linear.checked_next(task, psi)
     d = len(task.sizes) if phi is None else phi.shape[1]
     d2 = task.n_states if psi is None else psi.shape[1]
     c_phi = 1.0 if phi is None else float(np.square(phi).sum(axis=1).max())

@@ -117,9 +117,7 @@ class UCBVI(rewards.OptimisticReward, TabularLearner):
 
     bonus: Callable[[Task], Array] | float = 0.01
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "bonus": (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0),
-    }
+    GRID: ClassVar = {"bonus": (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)}
 
     def __post_init__(self) -> None:
         validate_fields(self, bonus=function_or_number(scaled_hoeffding))
@@ -157,7 +155,7 @@ class UCBVIBF(rewards.OptimisticReward, TabularLearner):
 
     bonus: Callable[[Task, Array], Bernstein] | float = 0.01
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = UCBVI.GRID
+    GRID: ClassVar = UCBVI.GRID
 
     def __post_init__(self) -> None:
         validate_fields(self, bonus=function_or_number(scaled_bernstein))
@@ -193,7 +191,5 @@ def optimistic_plan(
     bonus = kernels.tabular.CountBonus(
         counts.visits, flat, variance, linear, doubt, tabular.steps_left(task), optimistic
     )
-    return run_backward_pass(
-        task, kernels.tabular.backward_pass_counts, (counts.prob, reward, bonus),
-        clip_v_remaining(task), tie_seed,
-    )  # fmt: skip
+    kernel, arguments = kernels.tabular.backward_pass_counts, (counts.prob, reward, bonus)
+    return run_backward_pass(task, kernel, arguments, clip_v_remaining(task), tie_seed)

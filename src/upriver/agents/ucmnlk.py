@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from math import log, sqrt
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -62,9 +62,7 @@ class UCMNLK(MirrorDescentLearner):
     regularization, step_size, theta_bound : float
         lambda, eta, and L_theta (None is no projection).
     n_steps, diameter : int, float
-        T and D, which only the average reward needs.
-    per_step : bool
-        One theta_h for each step h, only for tasks with a horizon.
+        T and D, which only the average reward needs. `per_step` is only for a finite horizon.
     """
 
     radius: Radius | float = 1e-3
@@ -74,10 +72,7 @@ class UCMNLK(MirrorDescentLearner):
     diameter: float = 10.0
     per_step: bool = False
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (0.0, 1e-4, 1e-3, 1e-2, 1e-1),
-        "regularization": (0.1, 1.0, 10.0),
-    }
+    GRID: ClassVar = {"radius": (0.0, 1e-4, 1e-3, 1e-2, 1e-1), "regularization": (0.1, 1.0, 10.0)}
 
     def __post_init__(self) -> None:
         positive_integer("n_steps", self.n_steps)

@@ -96,9 +96,7 @@ class UCRL2(OptimisticReward, TabularLearner):
 
     radius: Callable[[Task, Array, int], Array] | float = 0.3
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (0.0, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0),
-    }
+    GRID: ClassVar = {"radius": (0.0, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0)}
 
     def __post_init__(self) -> None:
         validate_fields(self, radius=function_or_number(scaled_l1))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -37,27 +37,20 @@ class UCRLMNL(OptimisticReward, ConfidenceSetLearner):
 
     Parameters
     ----------
-    task : Task
-        The MDP without its transition probabilities; the number of episodes K is not needed.
-    features : Features
-        varphi.
     radius : Radius or float
         beta_k. A number c stands for scaled_radius(c), the practical form; 0 is the greedy learner.
     regularization : float or function of k
         lambda_k.
     optimism : function of `upriver.optimism`
         How the confidence set becomes a plan; the default is (6).
-    per_step : bool
-        One theta_h for each step h instead of one for all.
     """
 
     regularization: float | Callable[[int], float] = 1.0  # pyright: ignore[reportIncompatibleVariableOverride]
     optimism: optimistic.Optimism = optimistic.closed_form
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
-        "regularization": (1e-3, 1e-2, 1e-1, 1.0),
-    }
+    GRID: ClassVar = {
+        "radius": (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1), "regularization": (1e-3, 1e-2, 1e-1, 1.0),
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         validate_fields(self, regularization=function_or_number(float, positive_number))
@@ -69,10 +62,9 @@ class UCRLMNL(OptimisticReward, ConfidenceSetLearner):
 
     def init(self) -> State:
         """Return theta_1 = 0 and A_1 = lambda_1 I."""
-        with_products = self.optimism in optimistic.NEEDS_GEOMETRY
-        return self.first_state(
-            mnl.start(self.features, self.lam(1), self.n_models, with_products=with_products)
-        )
+        needed = self.optimism in optimistic.NEEDS_GEOMETRY
+        model = mnl.start(self.features, self.lam(1), self.n_models, with_products=needed)
+        return self.first_state(model)
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Line 4: return the optimistic values with theta_k and beta_k."""

@@ -45,24 +45,19 @@ class UCRLMNLL1(MirrorDescentLearner):
     radius: Radius | float = 3e-3
     per_step: bool = field(default=False, kw_only=True)
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (0.0, 1e-4, 1e-3, 1e-2),
-        "step_size": (0.5, 1.0),
+    GRID: ClassVar = {
+        "radius": (0.0, 1e-4, 1e-3, 1e-2), "step_size": (0.5, 1.0),
         "regularization": (0.1, 1.0, 10.0),
-    }
+    }  # fmt: skip
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the largest values over the L1 balls around P_theta."""
-        size = np.minimum(self.beta(state) * state.model.max_norm, 2.0)
-        return plan_in_l1_balls(
-            self.task, state.model.prob, self.reward(state), size, draw_tie_seed(rng)
-        )
+        model, reward = state.model, self.reward(state)
+        size = np.minimum(self.beta(state) * model.max_norm, 2.0)
+        return plan_in_l1_balls(self.task, model.prob, reward, size, draw_tie_seed(rng))
 
 
-def plan_in_l1_balls(
-    task: Task, prob: Array, reward: Array, size: Array, tie_seed: np.uint64
-) -> Plan:
+def plan_in_l1_balls(task: Task, prob: Array, reward: Array, size: Array, tie_seed: Any) -> Plan:
     """Run backward induction with the best model within L1 distance `size` (1 | H, S*A)."""
-    arrays = prob, reward, size
-    kernel = kernels.tabular.backward_pass_l1
+    kernel, arrays = kernels.tabular.backward_pass_l1, (prob, reward, size)
     return run_backward_pass(task, kernel, arrays, clip_nothing(task), tie_seed)

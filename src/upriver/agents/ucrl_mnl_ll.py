@@ -8,7 +8,7 @@ bonus. The estimate uses all data at once, from counts, so that its cost does no
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -53,31 +53,26 @@ class UCRLMNLLL(OptimisticReward, ConfidenceSetLearner):
     exact: bool = False
     per_step: bool = field(default=True, kw_only=True)
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2),
-        "regularization": (1e-2, 1e-1, 1.0, 10.0),
-    }
+    GRID: ClassVar = {
+        "radius": (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2), "regularization": (1e-2, 1e-1, 1.0, 10.0),
+    }  # fmt: skip
 
     def init(self) -> State:
         """Return theta_hat = 0 and B = lambda I."""
-        return self.first_state(
-            mnl.start(
-                self.features, self.regularization, self.n_models, with_products=True, local=True
-            )
-        )
+        lam = self.regularization
+        model = mnl.start(self.features, lam, self.n_models, with_products=True, local=True)
+        return self.first_state(model)
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the optimistic values with theta_hat and beta_k."""
-        beta, horizon = self.beta(state), self.task.units.max_value
-        reward = self.reward(state)
+        task, model, beta, reward = self.task, state.model, self.beta(state), self.reward(state)
         if self.exact:
-            return exact_maximum(self.task, state.model, reward, beta, draw_tie_seed(rng))
-        second = 2.5 * horizon * beta**2
-        bonus = online.local_bonus(self.task, state.model, horizon * beta, second)
+            return exact_maximum(task, model, reward, beta, draw_tie_seed(rng))
+        first, second = task.units.max_value * beta, 2.5 * task.units.max_value * beta**2
+        bonus, clip = online.local_bonus(task, model, first, second), clip_q(task)
         return backward_induction(
-            self.task, state.model.prob, reward, bonus, ones(self.task), clip_q(self.task),
-            draw_tie_seed(rng),
-        )  # fmt: skip
+            task, model.prob, reward, bonus, ones(task), clip, draw_tie_seed(rng)
+        )
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
         """Return theta_hat and B with one more episode."""

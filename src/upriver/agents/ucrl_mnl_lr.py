@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import log
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -50,15 +50,13 @@ class UCRLMNLLR(OptimisticReward, MNLLearner):
         common.
     delta : float
         The probability that the sets may fail.
-    per_step : bool
-        One distribution for each step h instead of one for all.
     reward_bonus : float
         Width of unknown rewards, see `rewards.optimistic_reward`; delta does not cover it.
     """
 
     delta: float = 0.05
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {"delta": (0.01, 0.05, 0.2, 0.8)}
+    GRID: ClassVar = {"delta": (0.01, 0.05, 0.2, 0.8)}
 
     def init(self) -> State:
         """Return counts of 0."""
@@ -103,10 +101,8 @@ class UCRLMNLLR(OptimisticReward, MNLLearner):
 
 @lru_cache(maxsize=64)
 def class_rows(features: Features) -> Array:
-    """Return for each triple (n,) the row that counts for it: of the first pair of its class.
-
-    Only differences within a pair matter, so rows are compared relative to the pair's first row.
-    """
+    """Return for each triple (n,) the row that counts for it: of the first pair of its class. Only
+    differences within a pair matter, so rows are compared relative to the pair's first row."""
     task = features.task
     rows = csr_array(recentre(features).matrix, copy=True)
     rows.eliminate_zeros()
@@ -115,10 +111,7 @@ def class_rows(features: Features) -> Array:
     row = np.arange(task.n_triples)
     for start, stop in zip(task.indptr[:-1], task.indptr[1:], strict=True):
         low, high = rows.indptr[start], rows.indptr[stop]
-        key = (
-            (rows.indptr[start : stop + 1] - low).tobytes(),
-            rows.indices[low:high].tobytes(),
-            rows.data[low:high].tobytes(),
-        )
+        parts = rows.indptr[start : stop + 1] - low, rows.indices[low:high], rows.data[low:high]
+        key = tuple(part.tobytes() for part in parts)
         row[start:stop] = first_row.setdefault(key, int(start)) + np.arange(stop - start)
     return row

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -46,11 +46,6 @@ class UCRLMNLPlus(MirrorDescentLearner):
         One theta_h for each step h, as published, instead of one for all.
     """
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (0.0, 1e-5, 1e-4, 1e-3),
-        "step_size": (0.5, 1.0),
-        "regularization": (0.1, 1.0, 10.0),
-    }
     SECOND_ORDER: ClassVar[float] = 3.0
     """Factor of the second-order term of the bonus."""
     CLIP: ClassVar[Callable[[Task], Clip]] = staticmethod(clip_v)

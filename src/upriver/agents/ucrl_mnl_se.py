@@ -9,18 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from upriver.agents import rewards
 from upriver.agents.fields import function_or_number, validate_fields
 from upriver.agents.guard import guarded
-from upriver.agents.mnl_family import (
-    ConfidenceSetLearner,
-    State,
-    steps_until_information_doubles,
-)
+from upriver.agents.mnl_family import ConfidenceSetLearner, MaximumLikelihoodLearner, State
 from upriver.agents.protocol import Episode
 from upriver.mnl import model as mnl
 from upriver.mnl.radii import Radius, constant_radius, standard_errors
@@ -32,7 +28,7 @@ DEFAULT_RADIUS = standard_errors()
 
 @guarded
 @dataclass(frozen=True)
-class UCRLMNLSE(ConfidenceSetLearner):
+class UCRLMNLSE(MaximumLikelihoodLearner, ConfidenceSetLearner):
     """Q_h = r + P V_{h+1} + beta_k ||sum_s' P (V_{h+1} - P V_{h+1}) varphi||_{B^-1}.
 
     V_h is at most the number of steps left. P is the distribution at theta_hat, which minimises
@@ -58,10 +54,7 @@ class UCRLMNLSE(ConfidenceSetLearner):
 
     radius: Radius | float = DEFAULT_RADIUS
 
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "radius": (0.5, 1.0, 2.0, 4.0),
-        "regularization": (0.1, 1.0),
-    }
+    GRID: ClassVar = {"radius": (0.5, 1.0, 2.0, 4.0), "regularization": (0.1, 1.0)}
 
     def __post_init__(self) -> None:
         validate_fields(self, radius=function_or_number(constant_radius))
@@ -88,5 +81,3 @@ class UCRLMNLSE(ConfidenceSetLearner):
             lam /= max(1.0, log(state.model.counts.sum() + len(episode.actions)))
         model = mnl.absorb(self.features, state.model, episode, lam, local=True)
         return self.advance(state, model, episode)
-
-    steps_until_replan = steps_until_information_doubles

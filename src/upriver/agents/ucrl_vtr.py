@@ -76,10 +76,9 @@ class UCRLVTR(rewards.OptimisticReward):
 
     READS_PLAN: ClassVar[bool] = True
     """`update` regresses on the values of the plan."""
-    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "bonus": (0.0, 0.3, 1.0, 2.0, 3.0),
-        "regularization": (0.1, 1.0, 3.0, 10.0, 30.0),
-    }
+    GRID: ClassVar = {
+        "bonus": (0.0, 0.3, 1.0, 2.0, 3.0), "regularization": (0.1, 1.0, 3.0, 10.0, 30.0),
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         features = with_default(None, CHECKS["features"])
@@ -94,25 +93,18 @@ class UCRLVTR(rewards.OptimisticReward):
 
     def init(self) -> UCRLVTRState:
         """Return theta = 0 and M = lambda I."""
-        features = self.mixture
-        sizes = features.layout.size
-        eyes = [np.eye(m).ravel() for m in sizes]
+        eyes = [np.eye(m).ravel() for m in self.mixture.layout.size]
         root = np.concatenate(eyes) / sqrt(self.regularization)
-        d = features.dimension
-        return UCRLVTRState(
-            1, np.zeros_like(root), np.zeros(d), root, np.zeros(d), rewards.start(self.task)
-        )
+        gram, zeros, sums = np.zeros_like(root), np.zeros, rewards.start(self.task)
+        d = self.mixture.dimension
+        return UCRLVTRState(1, gram, zeros(d), root, zeros(d), sums)
 
     def plan(self, state: UCRLVTRState, rng: np.random.Generator) -> Plan:
         """Return the optimistic values."""
-        arguments = (
-            self.reward(state), self.mixture.layout, self.regression(*state[1:5]),
-            self.radius(state.k),
-        )  # fmt: skip
-        return run_backward_pass(
-            self.task, kernels.linear.backward_pass_value_targets, arguments, clip_q(self.task),
-            draw_tie_seed(rng),
-        )  # fmt: skip
+        task, kernel = self.task, kernels.linear.backward_pass_value_targets
+        reward, regression = self.reward(state), self.regression(*state[1:5])
+        arguments = reward, self.mixture.layout, regression, self.radius(state.k)
+        return run_backward_pass(task, kernel, arguments, clip_q(task), draw_tie_seed(rng))
 
     def update(self, state: UCRLVTRState, plan: Plan, episode: Episode) -> UCRLVTRState:
         """Regress V_{h+1}(s_{h+1}) on X_h, with the values that the episode was planned with."""

@@ -96,19 +96,9 @@ def plot_learning(panels: Mapping[str, Mapping[str, Array]], first: int = 1) -> 
 def plot_policy(
     table: Array, states: Any, actions: Any, step: int | None = None, v: Array | None = None
 ) -> Figure:
-    """Plot a policy (H, S) over all steps, or at one step.
+    """Plot a policy (H, S) over all steps, or at one step, which shows the values v (H + 1, S) too.
 
     States whose names are pairs of whole numbers lie on a grid, others on a line.
-
-    Parameters
-    ----------
-    table : (H, S)
-        Numbers of actions.
-    states, actions : sequences of names, or None
-    step : int, optional
-        From 0; None draws all steps.
-    v : (H + 1, S), optional
-        Values of the states; only a figure of one step uses them.
     """
     n_steps, n_states = table.shape
     state_names = range(n_states) if states is None else states
@@ -177,9 +167,8 @@ def plot_grid(table: Array, places: Array, actions: Sequence[Any], values: Array
     if values is not None:
         board = np.full(shape, np.nan)
         board[at] = values
-        image = axes[0, 1].imshow(
-            board.T, cmap="Blues", origin="lower", extent=extent, aspect="auto"
-        )
+        look: Any = {"origin": "lower", "extent": extent, "aspect": "auto"}
+        image = axes[0, 1].imshow(board.T, cmap="Blues", **look)
         figure.colorbar(image, ax=axes[0, 1], label="value")
     for ax in axes[0]:
         ax.set(xlabel="first coordinate", ylabel="second coordinate")
@@ -218,9 +207,8 @@ def plot_probabilities(rows: Sequence[Mapping[str, Any]], state: Any, action: An
     ax.bar(x, p, 0.7, color=SKY)
     if rows and "low" in rows[0]:
         low, high = (np.array([r[k] for r in rows]) for k in ("low", "high"))
-        ax.errorbar(
-            x, p, yerr=[p - low, high - p], fmt="o", color=BLUE, markersize=4.5, linewidth=1.3
-        )
+        error = [p - low, high - p]
+        ax.errorbar(x, p, yerr=error, fmt="o", color=BLUE, markersize=4.5, linewidth=1.3)
     title = f"from {as_label(state)} with {as_label(action)}"
     ax.set(xlabel="next state", ylabel="probability", ylim=(0, 1.02), title=title)
     label_states(ax, [r["next_state"] for r in rows])

@@ -17,9 +17,7 @@ def to_frame(data: Any) -> pd.DataFrame:
     try:
         import pandas as pd
     except ImportError as error:
-        raise ImportError(
-            "a data frame needs pandas, which is not installed: pip install pandas"
-        ) from error
+        raise ImportError("a data frame needs pandas: pip install pandas") from error
     return pd.DataFrame(data)
 
 

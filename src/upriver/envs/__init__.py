@@ -48,14 +48,9 @@ ENVIRONMENTS: dict[str, Environment] = {
 
 
 def make(name: str, **numbers: Any) -> FiniteMDP:
-    """Make the environment of a name.
+    """Make the environment of a name, such as "riverswim", or "riverswim-6" for n_states=6.
 
-    Parameters
-    ----------
-    name : str
-        Such as "riverswim", or "riverswim-6" for n_states=6.
-    **numbers
-        Further arguments of its function.
+    Further arguments are those of its function.
     """
     entry, size = read_name(name)
     return entry.make(**size, **numbers)
@@ -74,9 +69,8 @@ def read_name(name: str) -> tuple[Environment, dict[str, int]]:
     if name not in ENVIRONMENTS:
         near = get_close_matches(name, ENVIRONMENTS, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(
-            f"environment {name!r} is unknown{hint} (known: {', '.join(sorted(ENVIRONMENTS))})"
-        )
+        known = ", ".join(sorted(ENVIRONMENTS))
+        raise ValueError(f"environment {name!r} is unknown{hint} (known: {known})")
     return ENVIRONMENTS[name], {}
 
 

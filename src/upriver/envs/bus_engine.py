@@ -24,12 +24,9 @@ REPLACEMENT = 10.0750
 
 
 def bus_engine(
-    n_bins: int = 90,
-    horizon: int = 240,
-    increments: Sequence[float] = INCREMENTS,
-    upkeep: float = UPKEEP,
-    replacement: float = REPLACEMENT,
-) -> FiniteMDP:
+    n_bins: int = 90, horizon: int = 240, increments: Sequence[float] = INCREMENTS,
+    upkeep: float = UPKEEP, replacement: float = REPLACEMENT,
+) -> FiniteMDP:  # fmt: skip
     """Make the bus-engine problem, which starts with a new engine.
 
     Replacing sets the mileage to 0 before the month's increment, and mileage stays in the last bin.
@@ -40,16 +37,12 @@ def bus_engine(
 
     Parameters
     ----------
-    n_bins : int
-        Bins of mileage, at least 3; the number of states.
-    horizon : int
-        Months.
+    n_bins, horizon : int
+        Bins of mileage, at least 3, which are the states; and months.
     increments : three probabilities
         Of an increment of 0, 1 and 2 bins in a month.
-    upkeep : float
-        Cost of a month for each bin of mileage.
-    replacement : float
-        Cost of a new engine.
+    upkeep, replacement : float
+        Cost of a month for each bin of mileage, and of a new engine.
     """
     n_bins = positive_integer("n_bins", n_bins, 3)
     if len(increments) != 3:

@@ -27,8 +27,6 @@ def deep_sea(size: int = 10, slip: float | None = None, income: float = 0.05) ->
 
     Parameters
     ----------
-    size : int
-        Rows and columns, at least 2.
     slip : float, optional
         In [0, 1); the default is 1 / size.
     income : float

@@ -15,10 +15,8 @@ PIXELS = 480
 
 
 def state_places(mdp: FiniteMDP) -> Array:
-    """Return (S, 2) row and column of every state: its name, if that is a pair of whole numbers.
-
-    Up to 30 other states are on one line, more fill a square.
-    """
+    """Return (S, 2) row and column of every state: its name, if that is a pair of whole numbers. Up
+    to 30 other states are on one line, more fill a square."""
     names = mdp.true_task.states
     if names is not None and all(
         isinstance(x, tuple) and len(x) == 2 and all(isinstance(i, int) for i in x) for x in names

@@ -27,11 +27,9 @@ Outcomes = list[tuple[float, int, float, bool]]
 
 
 def from_gymnasium(
-    env: Any,
-    horizon: int | None = None,
-    initial_state: int | ArrayLike | None = None,
+    env: Any, horizon: int | None = None, initial_state: int | ArrayLike | None = None,
     **arguments: Any,
-) -> FiniteMDP:
+) -> FiniteMDP:  # fmt: skip
     """Make a FiniteMDP from an environment with a transition table `P`, as those of toy_text.
 
     Outcomes with the same next state are merged, and the reward is E[r | s, a, s']. A state in
@@ -42,10 +40,8 @@ def from_gymnasium(
     ----------
     env : environment or id
         An id is made with `arguments`.
-    horizon : int, optional
-        The default is the environment's time limit.
-    initial_state : int or (S,), optional
-        The default is the environment's `initial_state_distrib`.
+    horizon, initial_state : int, and int or (S,)
+        The defaults are the environment's time limit and its `initial_state_distrib`.
     """
     made = gymnasium.make(env, **arguments) if isinstance(env, str) else env
     base = getattr(made, "unwrapped", made)
@@ -101,9 +97,8 @@ def read_table(table: Any, name: str) -> list[dict[int, Outcomes]]:
                         f"P[{s}][{a}] of {name} holds {outcome!r}; it must be (probability, next "
                         f"state from 0 to {len(rows) - 1}, reward, terminated)"
                     )
-            actions[a] = [
-                (float(p), int(s2), float(r), bool(end)) for p, s2, r, end in outcomes if p != 0
-            ]
+            kept = (outcome for outcome in outcomes if outcome[0] != 0)
+            actions[a] = [(float(p), int(s2), float(r), bool(end)) for p, s2, r, end in kept]
     return rows
 
 
@@ -150,23 +145,17 @@ class FiniteMDPEnv(gymnasium.Env):
 
     An episode is truncated after the horizon. It terminates before in a state that no action leaves
     and whose rewards are 0. The last reward includes the terminal value. `info["action_mask"]` has
-    a 1 for each action that the state has, as `action_space.sample(mask)` takes it.
-
-    Parameters
-    ----------
-    mdp : FiniteMDP
-        With a finite horizon.
-    render_mode : {"ansi", "rgb_array"}, optional
+    a 1 for each action that the state has, as `action_space.sample(mask)` takes it. The render mode
+    is "ansi", "rgb_array" or None.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(self, mdp: FiniteMDP, render_mode: str | None = None) -> None:
         check_instance("mdp", mdp, FiniteMDP)
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ValueError(
-                f"render_mode is {render_mode!r}; it must be one of {self.metadata['render_modes']}"
-            )
+        modes = self.metadata["render_modes"]
+        if render_mode not in (None, *modes):
+            raise ValueError(f"render_mode is {render_mode!r}; it must be one of {modes}")
         self.mdp = mdp
         self.render_mode = render_mode
         self.observation_space = spaces.Discrete(mdp.n_states)
@@ -176,10 +165,8 @@ class FiniteMDPEnv(gymnasium.Env):
         """(1 or H, S*A) and (1 or H, n or 0) rewards of pairs and triples."""
         s, _, s2 = task.triples
         leaves = np.bincount(s[s != s2], minlength=mdp.n_states) > 0
-        has_reward = (
-            (np.abs(mdp.reward) > 1e-12).reshape(-1, mdp.n_states, mdp.n_actions).any((0, 2))
-        )
-        self.ends = np.asarray(~(leaves | has_reward | (mdp.terminal != 0.0)))
+        paid = (np.abs(mdp.reward) > 1e-12).reshape(-1, *task.available.shape).any((0, 2))
+        self.ends = np.asarray(~(leaves | paid | (mdp.terminal != 0.0)))
         """(S,) whether an episode terminates in the state."""
         self.state, self.step_number = 0, 0
         self.last: str = ""
@@ -194,16 +181,9 @@ class FiniteMDPEnv(gymnasium.Env):
                 "table P"
             )
         table: dict[int, dict[int, Outcomes]] = {s: {} for s in range(mdp.n_states)}
-        for s in range(mdp.n_states):
-            for a in range(mdp.n_actions):
-                at = task.rows(s, a)
-                if at.start == at.stop:
-                    continue
-                table[s][a] = [
-                    (float(mdp.probability[0, i]), int(s2), self.reward(0, s, a, i),
-                     bool(self.ends[s2]))
-                    for i, s2 in enumerate(task.successors[at], start=at.start)
-                ]  # fmt: skip
+        for i, (s, a, s2) in enumerate(zip(*(x.tolist() for x in task.triples), strict=True)):
+            p, r = float(mdp.probability[0, i]), self.reward(0, s, a, i)
+            table[s].setdefault(a, []).append((p, s2, r, bool(self.ends[s2])))
         return table
 
     @property
@@ -292,13 +272,10 @@ def id_of(name: str) -> str:
 
 def register() -> None:
     """Register every environment that has a name with Gymnasium."""
+    entry = "upriver.envs.gymnasium:named_env"
     for name in envs.ENVIRONMENTS:
         if id_of(name) not in gymnasium.registry:
-            gymnasium.register(
-                id_of(name),
-                entry_point="upriver.envs.gymnasium:named_env",
-                kwargs={"name": name},
-            )
+            gymnasium.register(id_of(name), entry_point=entry, kwargs={"name": name})
 
 
 register()

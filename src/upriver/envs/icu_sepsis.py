@@ -68,11 +68,6 @@ def icu_sepsis(horizon: int = 100) -> FiniteMDP:
     It has 716 states and 25 actions, named (fluids, vasopressors), of which a state has 3 on
     average. A step is four hours; after 100 steps fewer than one patient in 3,000 is still treated.
     The reward of 1 is paid once, in the state of survival.
-
-    Parameters
-    ----------
-    horizon : int
-        Steps of four hours.
     """
     found = read_records()
     n_states, n_actions = found.clinicians.shape

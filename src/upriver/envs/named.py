@@ -13,28 +13,14 @@ from upriver.mdp.validation import support_from_sets
 
 
 def build_mdp(
-    name: str,
-    states: Sequence[Any],
-    actions: Sequence[Any],
+    name: str, states: Sequence[Any], actions: Sequence[Any],
     outcomes: Callable[[Any, Any], Iterable[tuple[Any, float]]],
-    reward: Callable[[Any, Any], float],
-    horizon: int,
-) -> FiniteMDP:
-    """Make an MDP that starts in states[0].
+    reward: Callable[[Any, Any], float], horizon: int,
+) -> FiniteMDP:  # fmt: skip
+    """Make an MDP that starts in states[0]; `outcomes` gives the pairs (s', probability) of (s, a).
 
-    Parameters
-    ----------
-    name : str
-    states, actions : sequences of names
-    outcomes : function (s, a) -> pairs (s', probability)
-        A next state that occurs twice gets the sum of its probabilities.
-    reward : function of (s, a)
-    horizon : int
-
-    Returns
-    -------
-    FiniteMDP
-        Its local support has, for every action of a state, what any action can do there.
+    A next state that occurs twice gets the sum of its probabilities. The local support has, for
+    every action of a state, what any action can do there.
     """
     number = {s: i for i, s in enumerate(states)}
     rows: dict[tuple[int, int], dict[int, float]] = {}
@@ -46,14 +32,10 @@ def build_mdp(
                 row[number[s2]] = row.get(number[s2], 0.0) + p
         local += [{s2 for j in range(len(actions)) for s2, p in rows[i, j].items() if p}] * (j + 1)
     return FiniteMDP.from_rows(
-        rows,
-        np.array([[reward(s, a) for a in actions] for s in states]),
-        horizon,
+        rows, np.array([[reward(s, a) for a in actions] for s in states]), horizon,
         local=support_from_sets(local, len(states), len(actions)),
-        states=None if isinstance(states, range) else states,
-        actions=tuple(actions),
-        name=name,
-    )
+        states=None if isinstance(states, range) else states, actions=tuple(actions), name=name,
+    )  # fmt: skip
 
 
 def normalize(weights: list[tuple[Any, float]]) -> list[tuple[Any, float]]:
@@ -68,10 +50,8 @@ def indicator_features(task: Task, labels: Callable[[Any, Any, Any], Sequence[st
     `labels` is a function of the names (s, a, s'). A triple without labels has the zero vector; one
     successor of each pair should, since only differences within a pair matter in the model.
     """
-    states, actions = task.state_names, task.action_names
-    found = [
-        labels(states[s], actions[a], states[s2]) for s, a, s2 in zip(*task.triples, strict=True)
-    ]
+    of, named, triples = task.state_names, task.action_names, zip(*task.triples, strict=True)
+    found = [labels(of[s], named[a], of[s2]) for s, a, s2 in triples]
     names = sorted({name for each in found for name in each})
     matrix = np.zeros((task.n_triples, max(len(names), 1)))
     for row, each in zip(matrix, found, strict=True):

@@ -17,13 +17,9 @@ ADMIT, REJECT = "admit", "reject"
 
 
 def queue(
-    buffer: int = 20,
-    horizon: int | None = None,
-    arrival: float = 1.2,
-    service: float = 1.0,
-    emergencies: float = 0.1,
-    refusal: float = 0.3,
-) -> FiniteMDP:
+    buffer: int = 20, horizon: int | None = None, arrival: float = 1.2, service: float = 1.0,
+    emergencies: float = 0.1, refusal: float = 0.3,
+) -> FiniteMDP:  # fmt: skip
     """Make a queue that is empty at first; the state is the number of customers.
 
     The reward of a step is 1 - (1 - refusal) * customers / buffer, less `refusal` where customers
@@ -31,10 +27,8 @@ def queue(
 
     Parameters
     ----------
-    buffer : int
-        The largest number of customers, at least 2.
-    horizon : int, optional
-        The default is 4 * buffer.
+    buffer, horizon : int
+        The largest number of customers, at least 2; the default horizon is 4 * buffer.
     arrival, service : float
         Rates; an inspection has rate 1.
     emergencies : float
@@ -61,9 +55,7 @@ def queue(
         return (1.0 - refusal) * (1.0 - n / buffer) + refusal - lost
 
     name, horizon = f"queue-{buffer}", 4 * buffer if horizon is None else horizon
-    return build_mdp(
-        name, range(buffer + 1), (ADMIT, REJECT), outcomes, reward, horizon
-    )  # fmt: skip
+    return build_mdp(name, range(buffer + 1), (ADMIT, REJECT), outcomes, reward, horizon)
 
 
 def queue_features(task: Task) -> Features:

@@ -30,15 +30,9 @@ class Drawn(NamedTuple):
 
 
 def random_mnl(
-    n_states: int = 10,
-    n_actions: int = 2,
-    dimension: int = 5,
-    max_successors: int = 3,
-    seed: int = 0,
-    theta_norm: float = 8.0,
-    horizon: int = 20,
-    distance: float = 0.0,
-) -> FiniteMDP:
+    n_states: int = 10, n_actions: int = 2, dimension: int = 5, max_successors: int = 3,
+    seed: int = 0, theta_norm: float = 8.0, horizon: int = 20, distance: float = 0.0,
+) -> FiniteMDP:  # fmt: skip
     """Make an MDP whose transitions are eq. (1) with random features of norm 1 and a random theta*.
 
     Rewards are cubes of uniform numbers, so few pairs have a large one. It starts in state 0 and
@@ -46,13 +40,10 @@ def random_mnl(
 
     Parameters
     ----------
-    n_states, n_actions, dimension : int
     max_successors : int
         Successors of each pair, drawn without repetition.
-    seed : int
     theta_norm : float
         theta* is uniform on the sphere of this radius.
-    horizon : int
     distance : float
         Each row P becomes (1 - distance) P + distance R with R uniform on the simplex, so the total
         variation from the MNL family is at most `distance`.
@@ -69,15 +60,11 @@ def random_mnl(
     key = int.from_bytes(sha256(f"features of random_mnl, seed {seed}".encode()).digest()[:7])
     order = stream(seed, SUPPORT).permuted(np.tile(np.arange(n_states), (n_pairs, 1)), axis=1)
     task = Task(
-        n_states,
-        n_actions,
-        horizon,
-        indptr=np.arange(n_pairs + 1) * size,
+        n_states, n_actions, horizon, indptr=np.arange(n_pairs + 1) * size,
         successors=np.sort(order[:, :size], axis=1).ravel(),
-        reward=stream(seed, REWARD).random((n_states, n_actions)) ** 3,
-        support="known",
+        reward=stream(seed, REWARD).random((n_states, n_actions)) ** 3, support="known",
         states=[Drawn(s, dimension, key) for s in range(n_states)],
-    )
+    )  # fmt: skip
     logits = random_mnl_features(task).matrix @ true_parameter(dimension, theta_norm, seed)
     logits = logits.reshape(n_pairs, size)
     prob = np.exp(logits - logits.max(axis=1, keepdims=True))

@@ -18,24 +18,15 @@ from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
 Cell = tuple[int, int]
-MOVES: dict[str, Cell] = {
-    "upstream": (1, 0),
-    "downstream": (-1, 0),
-    "right": (0, 1),
-    "left": (0, -1),
-}
+MOVES = {"upstream": (1, 0), "downstream": (-1, 0), "right": (0, 1), "left": (0, -1)}
 UPSTREAM, ACROSS = 0.05, 0.12
 """Weights of being carried upstream or to a side; staying has weight 1."""
 
 
 def river_grid(
-    length: int = 6,
-    width: int = 3,
-    horizon: int | None = None,
-    current: float = 0.25,
-    strength: float = 20.0,
-    small_reward: float = 0.1,
-) -> FiniteMDP:
+    length: int = 6, width: int = 3, horizon: int | None = None, current: float = 0.25,
+    strength: float = 20.0, small_reward: float = 0.1,
+) -> FiniteMDP:  # fmt: skip
     """Make a river of length x width cells that starts at the mouth, (0, 0).
 
     Swimming upstream in the far corner (length - 1, width - 1) has a reward of 1. The true support
@@ -43,10 +34,8 @@ def river_grid(
 
     Parameters
     ----------
-    length, width : int
-        At least 2 and 1.
-    horizon : int, optional
-        The default is 4 * (length + width).
+    length, width, horizon : int
+        At least 2 and 1; the default horizon is 4 * (length + width).
     current : float
         Weight of being carried downstream.
     strength : float

@@ -56,21 +56,17 @@ VARIANTS: dict[str, Current] = {
 
 
 def riverswim(
-    n_states: int = 6,
-    horizon: int | None = None,
-    variant: str = "paper",
+    n_states: int = 6, horizon: int | None = None, variant: str = "paper",
     small_reward: float | None = None,
-) -> FiniteMDP:
+) -> FiniteMDP:  # fmt: skip
     """Make RiverSwim; its actions are "left" and "right".
 
     The local support is the state itself and its neighbours, for both actions.
 
     Parameters
     ----------
-    n_states : int
-        At least 2.
-    horizon : int, optional
-        The default is 4 * n_states.
+    n_states, horizon : int
+        At least 2 states; the default horizon is 4 * n_states.
     variant : str
         A key of `VARIANTS`: the numbers of several articles.
     small_reward : float, optional
@@ -80,10 +76,8 @@ def riverswim(
     if variant not in VARIANTS:
         raise ValueError(f"variant {variant!r} is unknown; it must be one of {sorted(VARIANTS)}")
     current = VARIANTS[variant]
-    if max(current.starts) >= n_states:
-        raise ValueError(
-            f"n_states is {n_states}; variant {variant!r} starts in state {max(current.starts)}"
-        )
+    if (last := max(current.starts)) >= n_states:
+        raise ValueError(f"n_states is {n_states}; variant {variant!r} starts in state {last}")
     outcomes = np.empty((n_states, 2, 3))
     outcomes[:, LEFT] = current.left
     outcomes[:, RIGHT] = current.middle
@@ -95,21 +89,16 @@ def riverswim(
         reward[0], reward[-1] = reward[0, LEFT], reward[-1, RIGHT]
     initial = np.zeros(n_states)
     initial[list(current.starts)] = 1.0 / len(current.starts)
-    pair, successors, probability = list_moves(outcomes)
+    pair, successors, p = list_moves(outcomes)
     name = f"riverswim-{n_states}" + ("" if variant == "paper" else f"-{variant}")
     names = {"local": neighbours(n_states, 2), "actions": ("left", "right"), "name": name}
     horizon = 4 * n_states if horizon is None else horizon
-    return assemble(
-        pair, successors, probability[None], (n_states, 2), reward, horizon, initial, names
-    )
+    return assemble(pair, successors, p[None], (n_states, 2), reward, horizon, initial, names)
 
 
 def list_moves(outcomes: Array) -> tuple[Array, Array, Array]:
-    """Return (s * A + a, successor, probability) of every triple of outcomes (S, A, 3).
-
-    The outcomes of an action are to move left, stay and move right; at the ends of the chain a move
-    beyond the end is a stay.
-    """
+    """Return (s * A + a, successor, probability) of every triple of outcomes (S, A, 3), which are
+    to move left, stay and move right; a move beyond an end of the chain is a stay."""
     clipped = outcomes.copy()
     clipped[0, :, 1] += clipped[0, :, 0]
     clipped[-1, :, 1] += clipped[-1, :, 2]

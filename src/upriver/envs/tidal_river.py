@@ -25,23 +25,17 @@ DRIFT, ANCHOR_FACTOR = 0.3, 0.1
 
 
 def tidal_river(
-    n_states: int = 10,
-    horizon: int | None = None,
-    current: float = 1.5,
-    period: float = 12.0,
-    strength: float = 4.0,
-    small_reward: float = 0.005,
-) -> FiniteMDP:
+    n_states: int = 10, horizon: int | None = None, current: float = 1.5, period: float = 12.0,
+    strength: float = 4.0, small_reward: float = 0.005,
+) -> FiniteMDP:  # fmt: skip
     """Make a tidal river that starts in its first state, at high tide.
 
     Swimming right in the last state has a reward of 1. The true support is local.
 
     Parameters
     ----------
-    n_states : int
-        At least 2.
-    horizon : int, optional
-        The default is 4 * n_states.
+    n_states, horizon : int
+        At least 2 states; the default horizon is 4 * n_states.
     current : float
         What high tide adds to the log-odds of a step right, and low tide takes away.
     period : float
@@ -56,9 +50,7 @@ def tidal_river(
     reward = np.zeros((n_states, len(ACTIONS)))
     reward[0, 0], reward[-1, 1] = small_reward, 1.0
     sets = neighbours(n_states, len(ACTIONS))
-    task = Task(
-        n_states, len(ACTIONS), horizon, *sets, reward, support="known", actions=ACTIONS
-    )  # fmt: skip
+    task = Task(n_states, 3, horizon, *sets, reward, support="known", actions=ACTIONS)
     angle = 2.0 * np.pi * np.arange(horizon) / positive_number("period", period)
     tide = nonnegative_number("current", current) * np.cos(angle)
     theta = np.empty((horizon, 4))  # in the order of the features, which is alphabetical

@@ -28,9 +28,6 @@ def two_state(dimension: int = 3, horizon: int = 20, gap: float = 0.01) -> Finit
 
     Parameters
     ----------
-    dimension : int
-        Signs of an action.
-    horizon : int
     gap : float
         About what a sign adds to the probability of crossing.
     """

@@ -23,17 +23,8 @@ def uneven_river(
 
     In each state a random sign says whether swimming moves right more often and stays less, or the
     reverse (in the last state: whether it stays more or less often). The reachable states stay the
-    same and the average river is `riverswim`, as is the river at distance 0. The task does not
-    depend on the seed.
-
-    Parameters
-    ----------
-    n_states : int
-    distance : float
-        Total variation, from 0 to 0.3.
-    seed : int
-    horizon : int, optional
-        The default is 4 * n_states.
+    same and the average river is `riverswim`, as is the river at distance 0. The distance is the
+    total variation, from 0 to 0.3. The task does not depend on the seed.
     """
     if not 0.0 <= distance <= 0.3:
         raise ValueError(f"distance is {distance!r}; it must lie between 0 and 0.3")

@@ -31,14 +31,10 @@ def windy_grid(
 
     Parameters
     ----------
-    size : int
-        At least 5.
-    horizon : int, optional
-        The default is 8 * size.
-    wind : float
-        Factor by which the wind raises the weight of going south.
-    strength : float
-        Factor by which walking in a direction raises its weight.
+    size, horizon : int
+        At least 5 x 5 cells; the default horizon is 8 * size.
+    wind, strength : float
+        Factors by which the wind raises the weight of going south, and walking that of a direction.
     """
     size = positive_integer("size", size, 5)
     wind, strength = positive_number("wind", wind), positive_number("strength", strength)
@@ -55,11 +51,8 @@ def windy_grid(
                 found.append((there, weight * (wind if wind_helps(cell, move, size) else 1.0)))
         return normalize(found)
 
-    def reward(cell: Cell, a: str) -> float:
-        return float(cell == goal)
-
-    horizon = 8 * size if horizon is None else horizon
-    return build_mdp(f"windy-grid-{size}", cells, tuple(MOVES), outcomes, reward, horizon)
+    name, horizon = f"windy-grid-{size}", 8 * size if horizon is None else horizon
+    return build_mdp(name, cells, tuple(MOVES), outcomes, lambda s, _: float(s == goal), horizon)
 
 
 def free_cells(size: int) -> list[Cell]:

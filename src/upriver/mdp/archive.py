@@ -56,10 +56,8 @@ def is_ours(kind: Any) -> bool:
 
 
 def encode(value: Any, arrays: dict[str, Array], seen: dict[int, Any] | None = None) -> Any:
-    """Return a JSON tree of `value`, whose arrays go into `arrays`.
-
-    `seen` holds (number, object) of what was written before, so that each object is written once.
-    """
+    """Return a JSON tree of `value`, whose arrays go into `arrays`; each object is written once,
+    for which `seen` holds (number, object) of what was written before."""
     seen = {} if seen is None else seen
 
     def walk(x: Any) -> Any:
@@ -77,9 +75,7 @@ def encode(value: Any, arrays: dict[str, Array], seen: dict[int, Any] | None = N
         return {"dict": [[walk(k), walk(x)] for k, x in value.items()]}
     if isinstance(value, FunctionType):
         if not is_ours(value) or "<" in value.__qualname__:
-            raise Unwritable(
-                f"{value!r} is not a function of Upriver, and cannot be written to a file"
-            )
+            raise Unwritable(f"{value!r} is not a function of Upriver; no file can hold it")
         return {"function": name_of(value)}
     if id(value) in seen:
         return {"same": seen[id(value)][0]}
@@ -114,10 +110,7 @@ def add_array(array: Array, arrays: dict[str, Array]) -> str:
 
 
 def decode_from(path: Any, tree: Any, arrays: dict[str, Array], trusted: str = "upriver") -> Any:
-    """Return the value of a tree that `encode` made; errors name the file.
-
-    `trusted` is one more module whose classes the file may name.
-    """
+    """Return the value of a tree that `encode` made; it may name classes of module `trusted`."""
     try:
         return decode(tree, arrays, trusted, {})
     except (KeyError, TypeError, AttributeError, ImportError, IndexError) as error:

@@ -7,21 +7,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from upriver.checks import Array, as_float, format_value, positive_integer
-from upriver.mdp.declaring import (
-    SAMPLE,
-    call_for_number,
-    check_actions,
-    list_successors,
-    read_actions,
-    takes_next_state,
-)
+from upriver.mdp import declaring
+from upriver.mdp.declaring import call_for_number
 from upriver.mdp.task import Task
 from upriver.mdp.validation import MAX_TRIPLES, check_discount, check_size, initial_distribution
 
@@ -30,12 +23,9 @@ if TYPE_CHECKING:
 
 
 def from_arrays(
-    transition: ArrayLike,
-    reward: ArrayLike,
-    horizon: int | None,
-    initial_state: int | ArrayLike = 0,
-    **names: Any,
-) -> FiniteMDP:
+    transition: ArrayLike, reward: ArrayLike, horizon: int | None,
+    initial_state: int | ArrayLike = 0, **names: Any,
+) -> FiniteMDP:  # fmt: skip
     """Make an MDP from dense arrays.
 
     Parameters
@@ -46,23 +36,19 @@ def from_arrays(
     reward : (S, A), (H, S, A), (S, A, S) or (H, S, A, S)
         The latter two where the reward depends on the next state.
     horizon : int or None
-        Steps of an episode. None is an infinite horizon: with a `discount`, or without one for the
-        average reward.
+        None is an infinite horizon: with a `discount`, or without one for the average reward.
     initial_state : int or (S,)
         A state, or the distribution of the initial state.
     **names
-        Further fields: `name`, `states`, `actions`, `local`, `terminal`, `reward_range`,
-        `discount`. See `Task` and `FiniteMDP`.
+        Fields of `Task` and `FiniteMDP`: name, states, actions, local, terminal, reward_range,
+        discount.
     """
     dense = as_float("transition", transition)
     if dense.ndim not in (3, 4) or dense.shape[-1] != dense.shape[-3] or not dense.size:
-        raise ValueError(
-            f"transition has shape {dense.shape}; it must be (S, A, S) or (H, S, A, S)"
-        )
-    if dense.ndim == 4 and len(dense) != positive_integer("horizon", horizon):
-        raise ValueError(
-            f"transition has {len(dense)} steps; with horizon {horizon} it must have {horizon}"
-        )
+        allowed = "it must be (S, A, S) or (H, S, A, S)"
+        raise ValueError(f"transition has shape {dense.shape}; {allowed}")
+    if dense.ndim == 4 and (n := len(dense)) != positive_integer("horizon", horizon):
+        raise ValueError(f"transition has {n} steps; with horizon {horizon} it must have {horizon}")
     n_states, n_actions = dense.shape[-1], dense.shape[-2]
     flat = dense.reshape(-1, n_states * n_actions, n_states)
     pair, successors = np.nonzero(flat.any(axis=0))
@@ -85,12 +71,9 @@ def from_arrays(
 
 
 def from_sparse(
-    transition: Any,
-    reward: Any,
-    horizon: int | None,
-    initial_state: int | ArrayLike = 0,
+    transition: Any, reward: Any, horizon: int | None, initial_state: int | ArrayLike = 0,
     **names: Any,
-) -> FiniteMDP:
+) -> FiniteMDP:  # fmt: skip
     """Make an MDP from a scipy.sparse matrix.
 
     Parameters
@@ -112,9 +95,7 @@ def from_sparse(
     matrix: Any = sparse.csr_array(transition, dtype=np.float64, copy=True)
     n_states = matrix.shape[1]
     if n_states == 0 or matrix.shape[0] == 0 or matrix.shape[0] % n_states:
-        raise ValueError(
-            f"transition has shape {matrix.shape}; it must be (S*A, S) with row s*A + a"
-        )
+        raise ValueError(f"transition has shape {matrix.shape}; it must be (S*A, S), row s*A + a")
     matrix.sum_duplicates()
     pair = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     shape, next_state_reward = (n_states, matrix.shape[0] // n_states), None
@@ -130,12 +111,9 @@ def from_sparse(
 
 
 def from_rows(
-    rows: Mapping[tuple[int, int], Mapping[int, float]],
-    reward: Any,
-    horizon: int | None,
-    initial_state: int | ArrayLike = 0,
-    **names: Any,
-) -> FiniteMDP:
+    rows: Mapping[tuple[int, int], Mapping[int, float]], reward: Any, horizon: int | None,
+    initial_state: int | ArrayLike = 0, **names: Any,
+) -> FiniteMDP:  # fmt: skip
     """Make an MDP from a mapping of rows.
 
     Parameters
@@ -150,7 +128,16 @@ def from_rows(
     if not isinstance(rows, Mapping) or not rows:
         raise ValueError("rows must be a non-empty mapping {(s, a): {s2: p}}")
     for key, row in rows.items():
-        check_row(key, row)
+        if not (isinstance(key, tuple) and len(key) == 2):
+            raise ValueError(f"rows has the key {key!r}; keys must be pairs (s, a)")
+        if not row:
+            raise ValueError(f"transition row (s={key[0]}, a={key[1]}) is empty")
+        for number in (*key, *row):
+            if not isinstance(number, int | np.integer) or number < 0:
+                raise ValueError(
+                    f"transition row {key!r} names {number!r}; states and actions must be whole "
+                    "numbers from 0 (for other states use from_functions)"
+                )
     n_actions = 1 + max(a for _, a in rows)
     n_states = 1 + max(max(s, *row) for (s, _), row in rows.items())
     triples = [(s, a, s2) for s, a in sorted(rows) for s2 in sorted(rows[s, a])]
@@ -180,36 +167,13 @@ def from_rows(
     )  # fmt: skip
 
 
-def check_row(key: Any, row: Any) -> None:
-    """Refuse a row of `from_rows` whose states or actions are not numbers from 0."""
-    if not (isinstance(key, tuple) and len(key) == 2):
-        raise ValueError(f"rows has the key {key!r}; keys must be pairs (s, a)")
-    if not row:
-        raise ValueError(f"transition row (s={key[0]}, a={key[1]}) is empty")
-    for number in (*key, *row):
-        try:
-            bad = index(number) < 0
-        except TypeError:
-            bad = True
-        if bad:
-            raise ValueError(
-                f"transition row {key!r} names {number!r}; states and actions must be whole "
-                "numbers from 0 (for other states use from_functions)"
-            )
-
-
 def from_functions(
     start: Hashable | Mapping[Any, float],
     actions: Sequence[Hashable] | Callable[[Any], Iterable[Hashable]],
-    successors: Callable[[Any, Any], Iterable[Any]],
-    probability: Callable[[Any, Any, Any], float],
-    reward: Callable[..., float],
-    horizon: int | None,
-    max_states: int = 1_000_000,
-    max_triples: int = MAX_TRIPLES,
-    terminal: Callable[[Any], float] | None = None,
-    **names: Any,
-) -> FiniteMDP:
+    successors: Callable[[Any, Any], Iterable[Any]], probability: Callable[[Any, Any, Any], float],
+    reward: Callable[..., float], horizon: int | None, max_states: int = 1_000_000,
+    max_triples: int = MAX_TRIPLES, terminal: Callable[[Any], float] | None = None, **names: Any,
+) -> FiniteMDP:  # fmt: skip
     """Make an MDP from functions of the user's states, which are any hashable values.
 
     Only the states that can be reached from the start within `horizon` steps are listed, so the
@@ -222,26 +186,26 @@ def from_functions(
         The initial state or its distribution.
     actions : list of hashable, or function
         Names of all actions, or a function from a state to the actions that it has.
-    successors : function (s, a) -> states
-        The states that can follow, each once.
-    probability : function (s, a, s') -> float
+    successors, probability : functions of (s, a) and (s, a, s')
+        The states that can follow, each once, and how likely each is.
     reward : function of (s, a) or (s, a, s')
-    horizon : int or None
-        As in `from_arrays`.
     max_states, max_triples : int
         A larger problem is refused, as soon as its size can be estimated.
     terminal : function of s, optional
         Value of the state after the last step.
-    **names
+    horizon, **names
         As in `from_arrays`, without `states` and `actions`.
     """
     max_steps = max_states if horizon is None else positive_integer("horizon", horizon)
     functions = {"successors": successors, "probability": probability, "reward": reward}
-    for name, function in {**functions, "terminal": terminal}.items():
-        if not callable(function) and not (name == "terminal" and terminal is None):
+    if terminal is not None:
+        functions["terminal"] = terminal
+    for name, function in functions.items():
+        if not callable(function):
             raise TypeError(f"{name} is {format_value(function)}; it must be a function")
     starts = dict(start) if isinstance(start, Mapping) else {start: 1.0}
-    actions_of, by_next_state = read_actions(actions), takes_next_state(reward)
+    actions_of = declaring.read_actions(actions)
+    by_next_state = declaring.takes_next_state(reward)
     states, number = list(starts), {s: i for i, s in enumerate(starts)}
     action_number: dict[Any, int] = {}
     pairs, following = (array("q"), array("q")), array("q")
@@ -262,7 +226,7 @@ def from_functions(
         for i in newest:
             s = states[i]
             for a in actions_of(s):
-                reached = list_successors(successors, s, a)
+                reached = declaring.list_successors(successors, s, a)
                 new = [s2 for s2 in dict.fromkeys(reached) if s2 not in number]
                 number.update(zip(new, range(len(states), len(states) + len(new)), strict=True))
                 states += new
@@ -270,15 +234,13 @@ def from_functions(
                     refuse_states(max_states, max_steps)
                 if len(set(reached)) < len(reached):
                     twice = next(x for j, x in enumerate(reached) if x in reached[:j])
-                    raise ValueError(
-                        f"successors({s!r}, {a!r}) names {twice!r} twice; each at most once"
-                    )
+                    raise ValueError(f"successors({s!r}, {a!r}) names {twice!r} twice")
                 r = 0.0 if by_next_state else call_for_number(reward, s, a)
                 for s2 in reached:
                     if by_next_state:
                         r = call_for_number(reward, s, a, s2)
                     add(i, a, number[s2], call_for_number(probability, s, a, s2), r)
-            if i + 1 >= SAMPLE:
+            if i + 1 >= declaring.SAMPLE:
                 check_size(len(states), len(weights) / (i + 1) * len(states), max_triples)
         n_acting = newest.stop
     for i in range(n_acting, len(states)):
@@ -312,14 +274,10 @@ def refuse_states(max_states: int, max_steps: int) -> None:
 
 
 def from_outcomes(
-    start: Hashable | Mapping[Any, float],
-    actions: Sequence[Hashable],
-    outcomes: Callable[[Array, Any], tuple[ArrayLike, ArrayLike, ArrayLike]],
-    horizon: int | None,
-    max_states: int = 1_000_000,
-    max_triples: int = MAX_TRIPLES,
-    **names: Any,
-) -> FiniteMDP:
+    start: Hashable | Mapping[Any, float], actions: Sequence[Hashable],
+    outcomes: Callable[[Array, Any], tuple[ArrayLike, ArrayLike, ArrayLike]], horizon: int | None,
+    max_states: int = 1_000_000, max_triples: int = MAX_TRIPLES, **names: Any,
+) -> FiniteMDP:  # fmt: skip
     """Make an MDP from one function of arrays, which gives the outcomes of many states at once.
 
     Parameters
@@ -331,10 +289,8 @@ def from_outcomes(
     outcomes : function (states, action) -> (next_states, probability, reward)
         states is (n,) or (n, k); next_states is (n, m) or (n, m, k) for m outcomes; probability
         and reward are (n, m) or broadcast to it. Several outcomes may be the same next state.
-    horizon, max_states, max_triples
+    horizon, max_states, max_triples, **names
         As in `from_functions`; only reachable states are listed.
-    **names
-        As in `from_arrays`, without `states` and `actions`.
     """
     max_steps = max_states if horizon is None else positive_integer("horizon", horizon)
     if callable(actions):
@@ -342,7 +298,7 @@ def from_outcomes(
             f"actions is {format_value(actions)}; it must be a list of all actions, where outcomes "
             "of probability 0 say that a state does not have an action"
         )
-    labels = check_actions("actions", actions)
+    labels = declaring.check_actions("actions", actions)
     starts = dict(start) if isinstance(start, Mapping) else {start: 1.0}
     scalar = not isinstance(next(iter(starts)), tuple)
     number: dict[Any, int] = {(s,) if scalar else s: i for i, s in enumerate(starts)}
@@ -382,10 +338,8 @@ def from_outcomes(
 def call_outcomes(
     outcomes: Callable[..., Any], states: Array, action: Any, scalar: bool
 ) -> tuple[Array, Array, Array, Array]:
-    """Return (row of the state, next state (k,), probability, reward) of each possible outcome.
-
-    states is (n, k); `scalar` says that the user's states are numbers, with k = 1.
-    """
+    """Return (row of the state, next state (k,), probability, reward) of each possible outcome of
+    states (n, k); `scalar` says that the user's states are numbers, with k = 1."""
     n, k = states.shape
     answer = outcomes(states[:, 0] if scalar else states, action)
     if not (isinstance(answer, tuple | list) and len(answer) == 3):
@@ -410,15 +364,9 @@ def call_outcomes(
 
 
 def from_triples(
-    pair: Array,
-    following: Array,
-    probability: Array,
-    reward: Array,
-    shape: tuple[int, int],
-    horizon: int | None,
-    initial: Any,
-    names: dict[str, Any],
-) -> FiniteMDP:
+    pair: Array, following: Array, probability: Array, reward: Array, shape: tuple[int, int],
+    horizon: int | None, initial: Any, names: dict[str, Any],
+) -> FiniteMDP:  # fmt: skip
     """Make an MDP from (m,) pairs s * A + a, next states, probabilities and rewards in any order.
 
     A triple that occurs several times gets the sum of its probabilities and, weighted by them, the
@@ -441,27 +389,14 @@ def from_triples(
 
 
 def assemble(
-    pair: Array,
-    successors: Array,
-    probability: Array,
-    shape: tuple[int, int],
-    reward: Any,
-    horizon: int | None,
-    initial_state: Any,
-    names: dict[str, Any],
+    pair: Array, successors: Array, probability: Array, shape: tuple[int, int], reward: Any,
+    horizon: int | None, initial_state: Any, names: dict[str, Any],
     next_state_reward: Array | None = None,
-) -> FiniteMDP:
-    """Make an MDP from sorted triples; those of probability 0 are left out.
+) -> FiniteMDP:  # fmt: skip
+    """Make an MDP from triples in ascending order; those of probability 0 are left out.
 
-    Parameters
-    ----------
-    pair, successors : (n,)
-        Numbers s * A + a and s', in ascending order.
-    probability : (1 or H, n)
-    shape : (n_states, n_actions)
-    reward, horizon, initial_state, names
-        As in `from_arrays`.
-    next_state_reward : (1 or H, n), optional
+    `pair` and `successors` (n,) are s * A + a and s', `shape` is (S, A), and `probability` and
+    `next_state_reward` are (1 or H, n). The rest is as in `from_arrays`.
     """
     from upriver.mdp.finite import FiniteMDP
 
@@ -472,16 +407,13 @@ def assemble(
     keep = probability.any(axis=0)
     counts = np.bincount(pair[keep], minlength=shape[0] * shape[1])
     task = Task(
-        *shape,
-        horizon=1 if horizon is None else horizon,
-        indptr=np.concatenate([[0], np.cumsum(counts)]),
-        successors=successors[keep],
-        reward=reward,
+        *shape, horizon=1 if horizon is None else horizon,
+        indptr=np.concatenate([[0], np.cumsum(counts)]), successors=successors[keep], reward=reward,
         support="known",
         next_state_reward=None if next_state_reward is None else next_state_reward[:, keep],
         discount=check_discount(horizon, names.get("discount")),
         **{key: x for key, x in names.items() if key in of_task},
-    )
+    )  # fmt: skip
     starts, weights = initial_distribution(initial_state, shape[0])
     rest = {key: x for key, x in names.items() if key in of_mdp}
     return FiniteMDP(task, probability[:, keep], starts, weights, **rest)

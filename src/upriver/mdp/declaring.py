@@ -24,15 +24,11 @@ SAMPLE = 20
 
 
 def from_successors(
-    states: Iterable[Hashable],
-    actions: Iterable[Hashable] | Callable[[Any], Iterable[Hashable]],
-    successors: Callable[[Any, Any], Iterable[Any]],
-    horizon: int | None,
-    reward: Callable[..., float] | None = None,
-    terminal: Callable[[Any], float] | None = None,
-    reward_range: tuple[float, float] | None = None,
-    discount: float | None = None,
-) -> Task:
+    states: Iterable[Hashable], actions: Iterable[Hashable] | Callable[[Any], Iterable[Hashable]],
+    successors: Callable[[Any, Any], Iterable[Any]], horizon: int | None,
+    reward: Callable[..., float] | None = None, terminal: Callable[[Any], float] | None = None,
+    reward_range: tuple[float, float] | None = None, discount: float | None = None,
+) -> Task:  # fmt: skip
     """Declare what is known of a simulator: states, actions and where each pair may lead.
 
     Parameters
@@ -45,22 +41,13 @@ def from_successors(
     successors : function (s, a) -> states
         The states that can follow.
     horizon : int or None
-        Steps of an episode. None is an infinite horizon: with a `discount`, or without one for the
-        average reward.
+        None is an infinite horizon: with a `discount`, or without one for the average reward.
     reward : function of (s, a) or (s, a, s'), optional
         None when the rewards are unknown and must be learned.
     terminal : function of s, optional
         Value of the state after the last step.
     reward_range : (low, high), optional
         Bounds of one reward, [0, 1] where rewards are unknown.
-    discount : float, optional
-        In [0, 1), with `horizon=None`.
-
-    Raises
-    ------
-    ValueError
-        If a successor is not among the states, an action leads nowhere, or there are too many
-        triples to list.
     """
     from upriver.mdp.task import Task
 
@@ -75,9 +62,7 @@ def from_successors(
             reached = list_successors(successors, s, a)
             for s2 in reached:
                 if s2 not in number:
-                    raise ValueError(
-                        f"successors({s!r}, {a!r}) names {s2!r}, which is not among the states"
-                    )
+                    raise ValueError(f"successors({s!r}, {a!r}) names {s2!r}, which is no state")
             new = sorted({number[s2] for s2 in reached})
             columns[0].extend([i] * len(new))
             columns[1].extend([action_number.setdefault(a, len(action_number))] * len(new))
@@ -87,20 +72,13 @@ def from_successors(
     s, a, s2 = (np.array(column) for column in columns)
     pairs = s * len(action_number) + a
     counts = np.bincount(pairs, minlength=len(states) * len(action_number))
+    last = None if terminal is None else np.array([call_for_number(terminal, s) for s in states])
     task = Task(
-        len(states),
-        len(action_number),
-        1 if horizon is None else horizon,
-        np.concatenate([[0], np.cumsum(counts)]),
-        s2[np.argsort(pairs, kind="stable")],
-        states=states,
-        actions=list(action_number),
-        terminal=(
-            None if terminal is None else np.array([call_for_number(terminal, s) for s in states])
-        ),
-        reward_range=reward_range,
+        len(states), len(action_number), 1 if horizon is None else horizon,
+        np.concatenate([[0], np.cumsum(counts)]), s2[np.argsort(pairs, kind="stable")],
+        states=states, actions=list(action_number), terminal=last, reward_range=reward_range,
         discount=check_discount(horizon, discount),
-    )
+    )  # fmt: skip
     if reward is None:
         return task
     table, rewards = tabulate_reward(reward, task)
@@ -108,13 +86,11 @@ def from_successors(
 
 
 def from_transitions(
-    transitions: Iterable[tuple[Any, Any, Any]],
-    horizon: int | None,
+    transitions: Iterable[tuple[Any, Any, Any]], horizon: int | None,
     neighbours: Callable[[Any, Any], Iterable[Any]] | None = None,
-    reward: Callable[..., float] | None = None,
-    reward_range: tuple[float, float] | None = None,
+    reward: Callable[..., float] | None = None, reward_range: tuple[float, float] | None = None,
     discount: float | None = None,
-) -> Task:
+) -> Task:  # fmt: skip
     """Make a task of unknown support from observed transitions and a declared neighbourhood.
 
     Episodes that leave the support are refused with a message that names the transition;
@@ -146,14 +122,9 @@ def from_transitions(
         return [a for a in actions if a in observed[s]] or actions
 
     return from_successors(
-        states,
-        actions if neighbours is not None else observed_actions,
-        successors,
-        horizon,
-        reward,
-        reward_range=reward_range,
-        discount=discount,
-    )
+        states, actions if neighbours is not None else observed_actions, successors, horizon,
+        reward, reward_range=reward_range, discount=discount,
+    )  # fmt: skip
 
 
 def list_transitions(transitions: Any) -> list[tuple[Any, Any, Any]]:
@@ -211,15 +182,7 @@ def call_for_number(function: Callable[..., float], *arguments: Any) -> float:
 
 
 def tabulate_reward(reward: Callable[..., float], task: Task) -> tuple[Array, Array | None]:
-    """Evaluate a reward function on a task.
-
-    Returns
-    -------
-    reward : (S, A)
-        The rewards of a function of (s, a); zeros for one of (s, a, s').
-    next_state_reward : (n,) or None
-        The rewards of the triples for a function of (s, a, s').
-    """
+    """Return (reward (S, A), None) of a function of (s, a), or (zeros, rewards of triples (n,))."""
     s, a, s2 = task.triples
     states, actions = task.state_names, task.action_names
     table = np.zeros((task.n_states, task.n_actions))

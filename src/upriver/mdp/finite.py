@@ -53,11 +53,11 @@ class FiniteMDP:
         put = partial(object.__setattr__, self)
         task = check_instance("true_task", self.true_task, Task)
         probability = np.atleast_2d(as_float("probability", self.probability))
-        if probability.shape not in {(1, task.n_triples), (task.horizon, task.n_triples)}:
+        n, steps = task.n_triples, task.horizon
+        if probability.shape not in {(1, n), (steps, n)}:
             raise ValueError(
-                f"probability has shape {probability.shape}; with {task.n_triples} triples and "
-                f"horizon {task.horizon} it must be (1, {task.n_triples}) or "
-                f"({task.horizon}, {task.n_triples})"
+                f"probability has shape {probability.shape}; with {n} triples and horizon {steps} "
+                f"it must be (1, {n}) or ({steps}, {n})"
             )
         validation.check_probabilities(probability, task)
         put("probability", read_only_copy(probability))
@@ -67,9 +67,8 @@ class FiniteMDP:
         put("initial_states", states)
         put("initial_probability", weights)
         if self.local is not None:
-            local = validation.check_support(
-                self.local, task.n_states, task.n_actions, task.describe_pair
-            )
+            sizes = task.n_states, task.n_actions
+            local = validation.check_support(self.local, *sizes, task.describe_pair)
             validation.check_covers(local, task, "local")
             put("local", local)
 
@@ -84,11 +83,9 @@ class FiniteMDP:
         task = self.true_task
         rows = task.rows_of(state, action)
         p = self.probability[min(step, len(self.probability) - 1), rows]
-        outcomes = [
-            {"next_state": task.state_names[s], "probability": x}
-            for s, x in zip(task.successors[rows], p, strict=True)
-        ]
-        return figures.plot_probabilities(outcomes, state, action)
+        pairs = zip(task.successors[rows], p, strict=True)
+        found = [{"next_state": task.state_names[s], "probability": x} for s, x in pairs]
+        return figures.plot_probabilities(found, state, action)
 
     @property
     def n_states(self) -> int:
@@ -111,18 +108,8 @@ class FiniteMDP:
         return self.true_task.discount
 
     def infinite_horizon(self, discount: float | None = None) -> FiniteMDP:
-        """Return the same MDP with an infinite horizon.
-
-        Parameters
-        ----------
-        discount : float, optional
-            In [0, 1); None is the average reward.
-
-        Raises
-        ------
-        ValueError
-            If probabilities or rewards depend on the step.
-        """
+        """Return the same MDP with an infinite horizon: a discount in [0, 1), or None for the
+        average reward. Probabilities and rewards must not depend on the step."""
         if len(self.probability) > 1 or self.reward.ndim > 2:
             raise ValueError(
                 f"{self.name} changes with the step; an infinite horizon needs one transition and "
@@ -176,30 +163,25 @@ class FiniteMDP:
             validation.check_size(task.n_states, int(counts.sum()))
             states = np.tile(np.arange(task.n_states, dtype=np.int32), int((task.sizes > 0).sum()))
             return task.with_support((np.concatenate([[0], np.cumsum(counts)]), states), "full")
-        if support != "local":
-            raise ValueError(
-                f"support {support!r} is unknown; it must be 'known', 'local', 'full' or "
-                "explicit sets"
-            )
-        if self.local is None:
-            raise ValueError(
-                f"{self.name} declares no local support; use 'known', 'full' or explicit sets"
-            )
-        return task.with_support(self.local, "local")
+        if support == "local" and self.local is not None:
+            return task.with_support(self.local, "local")
+        problem, allowed = f"support {support!r} is unknown", "'known', 'local', 'full'"
+        if support == "local":
+            problem, allowed = f"{self.name} declares no local support", "'known', 'full'"
+        raise ValueError(f"{problem}; it must be {allowed} or explicit sets")
 
     def save(self, path: Any) -> None:
         """Write the MDP to an .npz file, completely or not at all."""
-        check_suffix(path)
-        archive.save_object(path, "mdp", self)
+        archive.save_object(check_suffix(path), "mdp", self)
 
     @staticmethod
     def load(path: Any) -> FiniteMDP:
         """Read the MDP of a file that `save` wrote; no code is run."""
-        check_suffix(path)
-        return archive.load_object(path, "mdp", FiniteMDP)
+        return archive.load_object(check_suffix(path), "mdp", FiniteMDP)
 
 
-def check_suffix(path: Any) -> None:
-    """Refuse the name of a file that is not an .npz file."""
+def check_suffix(path: Any) -> Any:
+    """Return the path of an .npz file."""
     if Path(path).suffix != ".npz":
         raise ValueError(f"path is {str(path)!r}; it must end in .npz")
+    return path

@@ -42,22 +42,13 @@ def from_quantecon(
 
 
 def from_mdptoolbox(
-    transition: Any,
-    reward: Any,
-    horizon: int | None,
-    initial_state: int | ArrayLike = 0,
+    transition: Any, reward: Any, horizon: int | None, initial_state: int | ArrayLike = 0,
     **names: Any,
-) -> FiniteMDP:
+) -> FiniteMDP:  # fmt: skip
     """Make an MDP from the arrays of pymdptoolbox, in which the action comes first.
 
-    Parameters
-    ----------
-    transition : (A, S, S)
-        An array, or a list of A matrices (S, S), dense or scipy.sparse.
-    reward : (S,), (S, A) or (A, S, S)
-        The last in the same forms as `transition`.
-    horizon, initial_state, **names
-        As in `from_arrays`.
+    The transition (A, S, S) is an array, or a list of A matrices (S, S), dense or scipy.sparse. The
+    reward is (S,), (S, A), or in these forms (A, S, S). The rest is as in `from_arrays`.
     """
     from scipy import sparse
 
@@ -96,25 +87,18 @@ def stack_matrices(name: str, matrices: Any) -> Any:
         ) from None
     for a, matrix in enumerate(listed):
         if matrix.shape != (n_states, n_states):
-            raise ValueError(
-                f"{name}[{a}] has shape {matrix.shape}; it must be ({n_states}, {n_states})"
-            )
+            square = n_states, n_states
+            raise ValueError(f"{name}[{a}] has shape {matrix.shape}; it must be {square}")
     order = np.arange(n_actions * n_states).reshape(n_actions, n_states).T.ravel()
     return sparse.csr_array(sparse.vstack(listed))[order]
 
 
 def from_model(
-    task: Task,
-    probability: Array,
-    reward: Any = None,
-    horizon: int | None = None,
+    task: Task, probability: Array, reward: Any = None, horizon: int | None = None,
     start: Any = None,
-) -> FiniteMDP:
-    """Make the MDP of a task and estimated probabilities (1 or H, n) of its triples.
-
-    `reward` and `horizon` replace those of the task. `start` is a state or {state: probability};
-    the default is the first state.
-    """
+) -> FiniteMDP:  # fmt: skip
+    """Make the MDP of a task and estimated probabilities (1 or H, n) of its triples, with another
+    reward or horizon where given. It starts in the first state, or as `start_of` says."""
     from upriver.mdp.finite import FiniteMDP
 
     if horizon is not None:

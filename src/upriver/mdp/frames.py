@@ -20,13 +20,9 @@ COLUMNS = ("state", "action", "next_state", "probability", "reward")
 
 
 def from_frame(
-    frame: Any,
-    horizon: int | None,
-    initial_state: Any = None,
-    columns: Sequence[str] = COLUMNS,
-    missing: str = "refuse",
-    **names: Any,
-) -> FiniteMDP:
+    frame: Any, horizon: int | None, initial_state: Any = None, columns: Sequence[str] = COLUMNS,
+    missing: str = "refuse", **names: Any,
+) -> FiniteMDP:  # fmt: skip
     """Make an MDP from a table with one row per transition.
 
     Parameters
@@ -35,15 +31,13 @@ def from_frame(
         The path is that of a .csv or .parquet file. States and actions are any values, numbered in
         the order in which they appear; a state has the actions for which there are rows. A column
         "step", counted from 0, makes probabilities and rewards depend on the step.
-    horizon : int or None
-        As in `from_arrays`.
     initial_state : state, or {state: probability}
         The default is the state of the first row.
     columns : five names
         The columns of state, action, next state, probability and reward.
     missing : {"refuse", "drop"}
         What to do with rows in which one of these cells is empty: null, NaN or blank text.
-    **names
+    horizon, **names
         As in `from_arrays`; `states` and `actions` set another order.
     """
     horizon = None if horizon is None else positive_integer("horizon", horizon)
@@ -68,9 +62,8 @@ def from_frame(
     repeated = (np.diff(key[order]) == 0) & (step[order][1:] == step[order][:-1])
     if repeated.any():
         i = int(order[1:][repeated].min())
-        raise ValueError(
-            f"row {i} names ({s[i]!r}, {a[i]!r}, {s2[i]!r}) again; each triple has one row"
-        )
+        triple = s[i], a[i], s2[i]
+        raise ValueError(f"row {i} names {triple} again; each triple has one row")
     if "step" not in cells:
         return from_triples(pair, following, p, r, shape, horizon, initial, names)
     if horizon is None:
@@ -107,22 +100,14 @@ def number_cells(names: Names, cells: list[Any], called: str) -> Array:
 def read_columns(
     frame: Any, required: Sequence[str], optional: Sequence[str] = (), missing: str = "refuse"
 ) -> dict[str, list[Any]]:
-    """Return columns of a table as lists of equal length.
-
-    Parameters
-    ----------
-    frame, missing
-        As in `from_frame`.
-    required, optional : names of columns
-        A required column that is not there is an error.
-    """
+    """Return columns of a table (see `from_frame`) as lists of equal length."""
     source = "the frame"
     if isinstance(frame, str | Path):
         source, frame = str(frame), read_file(Path(frame))
+    # The `columns` of an Arrow table are the columns themselves.
+    present = getattr(frame, "column_names", getattr(frame, "columns", None))
     if isinstance(frame, Mapping):
-        present = list(frame)
-    else:  # the `columns` of an Arrow table are the columns themselves
-        present = getattr(frame, "column_names", getattr(frame, "columns", None))
+        present = frame
     if present is None:
         raise TypeError(
             f"frame is a {type(frame).__name__}; it must be a pandas, polars or pyarrow table, a "
@@ -142,11 +127,10 @@ def read_columns(
         raise ValueError(f"missing is {missing!r}; it must be 'refuse' or 'drop'")
     for name, rows in empty.items():
         if rows and missing == "refuse":
-            listed = ", ".join(map(str, rows[:5]))
             more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
             raise ValueError(
-                f"column {name!r} of {source} is empty in row {listed}{more} (rows count from 0); "
-                "missing='drop' leaves such rows out"
+                f"column {name!r} of {source} is empty in row {', '.join(map(str, rows[:5]))}{more}"
+                " (rows count from 0); missing='drop' leaves such rows out"
             )
     if dropped := set().union(*empty.values()):
         for name, column in cells.items():
@@ -165,18 +149,13 @@ def list_cells(column: Any) -> list[Any]:
 
 
 def find_empty(column: list[Any]) -> list[int]:
-    """Return the rows in which a column is empty."""
-    empty = {x for x in set(column) if is_empty(x)}
+    """Return the rows in which a column holds null, NaN, pandas' NA or blank text."""
+    empty = {
+        x for x in set(column)
+        if x is None or type(x).__name__ in ("NAType", "NaTType")
+        or (isinstance(x, str) and not x.strip()) or (isinstance(x, float) and x != x)
+    }  # fmt: skip
     return [i for i, x in enumerate(column) if x in empty] if empty else []
-
-
-def is_empty(cell: Any) -> bool:
-    """Return whether a cell holds nothing: null, NaN, pandas' NA or blank text."""
-    if isinstance(cell, str):
-        return not cell.strip()
-    if isinstance(cell, float):
-        return cell != cell
-    return cell is None or type(cell).__name__ in ("NAType", "NaTType")
 
 
 def read_file(path: Path) -> Any:

@@ -97,10 +97,8 @@ class Names:
         return [to_tuples(x) for x in listed]
 
     def numbers_in(self, other: Names, owner: str) -> Array | None:
-        """Return the number in `other` of each of these names, or None where both are the same.
-
-        Errors call the object that has the `other` names `owner`.
-        """
+        """Return the number of each of these names in the `other` names of `owner`, or None where
+        both are the same."""
         if self.size == other.size and same_names(self.given, other.given):
             return None
         missing = next((i for i in range(self.size) if self[i] not in other), None)

@@ -18,14 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from upriver.checks import (
-    Array,
-    Support,
-    check_instance,
-    format_value,
-    kernel_view,
-    positive_integer,
-)
+from upriver.checks import Array, check_instance, format_value, kernel_view, positive_integer
 from upriver.display import Card, add_repr
 from upriver.mdp import declaring, validation
 from upriver.mdp.names import Names, abbreviate, check_names
@@ -100,9 +93,7 @@ class Task:
             put("reward", validation.check_rewards(self, self.reward))
         if self.next_state_reward is not None:
             if self.reward is None:
-                raise ValueError(
-                    "next_state_reward is part of the reward; it must be None where reward is"
-                )
+                raise ValueError("next_state_reward must be None where reward is None")
             triple_reward = validation.check_next_state_reward(self, self.next_state_reward)
             put("next_state_reward", triple_reward)
         if self.terminal is not None:
@@ -143,10 +134,7 @@ class Task:
         return self.indptr[:-1][self.sizes > 0]
 
     def by_pair(self, rows: Array, reduce: np.ufunc = np.add) -> Array:
-        """Return the sum of rows (..., n) over each pair (..., S*A); missing pairs give 0.
-
-        `reduce` is another ufunc than the sum, such as `np.maximum`.
-        """
+        """Return the sum, or `reduce`, of rows (..., n) over each pair (..., S*A); 0 for none."""
         found = reduce.reduceat(rows, self.first_rows, axis=-1)
         if len(self.first_rows) == len(self.sizes):
             return found
@@ -174,6 +162,12 @@ class Task:
         """(s, a, s') of every row, three arrays (n,)."""
         pairs = np.repeat(np.arange(self.n_states * self.n_actions), self.sizes)
         return pairs // self.n_actions, pairs % self.n_actions, self.successors
+
+    @property
+    def triple_keys(self) -> Array:
+        """(n,) the number (s * A + a) * S + s' of every row, ascending."""
+        s, a, s2 = self.triples
+        return (s * self.n_actions + a) * self.n_states + s2
 
     @cached_property
     def units(self) -> Units:
@@ -246,26 +240,18 @@ class Task:
         )
 
     def with_transitions(self, transitions: Iterable[tuple[Any, Any, Any]]) -> Task:
-        """Return the same task in which further transitions are possible.
-
-        Parameters
-        ----------
-        transitions : iterable of (state, action, next state)
-            Names of states and actions, such as the transitions of an episode that left the
-            support.
-        """
-        s, a, s2 = self.triples
-        pairs, successors = [s * self.n_actions + a], [s2]
-        for state, action, following in declaring.list_transitions(transitions):
-            pair = self.state_names.number(state) * self.n_actions
-            pairs.append(np.array([pair + self.action_names.number(action)]))
-            successors.append(np.array([self.state_names.number(following)]))
-        keys = np.unique(np.concatenate(pairs) * self.n_states + np.concatenate(successors))
+        """Return the same task in which further transitions, (state, action, next state) by name,
+        are possible, such as those of an episode that left the support."""
+        number, new = self.state_names.number, []
+        for s, a, s2 in declaring.list_transitions(transitions):
+            pair = number(s) * self.n_actions + self.action_names.number(a)
+            new.append(pair * self.n_states + number(s2))
+        keys = np.unique(np.append(self.triple_keys, np.array(new, np.int64)))
         pair, successor = np.divmod(keys, self.n_states)
         counts = np.bincount(pair, minlength=self.n_states * self.n_actions)
         return self.with_support((np.concatenate([[0], np.cumsum(counts)]), successor), "explicit")
 
-    def with_support(self, support: Support, source: str) -> Task:
+    def with_support(self, support: tuple[Array, Array], source: str) -> Task:
         """Return the same task with a larger support (indptr, successors) that `source` declares.
 
         The reward of a triple that the old support does not have is the mean over those of its
@@ -274,21 +260,13 @@ class Task:
         triple_reward = self.next_state_reward
         if triple_reward is not None:
             pairs = np.repeat(np.arange(len(support[0]) - 1), np.diff(support[0]))
-            wanted = pairs * self.n_states + support[1]
-            s, a, s2 = self.triples
-            known = (s * self.n_actions + a) * self.n_states + s2
+            wanted, known = pairs * self.n_states + support[1], self.triple_keys
             position = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
             mean = self.by_pair(triple_reward) / np.maximum(self.sizes, 1)
-            triple_reward = np.where(
-                known[position] == wanted, triple_reward[:, position], mean[:, pairs]
-            )
-        return replace(
-            self,
-            indptr=support[0],
-            successors=support[1],
-            support=source,
-            next_state_reward=triple_reward,
-        )
+            same = known[position] == wanted
+            triple_reward = np.where(same, triple_reward[:, position], mean[:, pairs])
+        new = dict(zip(("indptr", "successors"), support, strict=True))
+        return replace(self, **new, support=source, next_state_reward=triple_reward)
 
     def same_support(self, other: Task) -> bool:
         """Return whether the rows of both tasks are the same triples."""
@@ -317,12 +295,10 @@ class Task:
     def card(self) -> Card:
         """Return what `repr` and a notebook show."""
         facts = {
-            "states": self.n_states,
-            "actions": self.n_actions,
+            "states": self.n_states, "actions": self.n_actions,
             **({"horizon": self.horizon} if self.discount is None else {"discount": self.discount}),
-            "triples": self.n_triples,
-            "support": self.support,
-        }
+            "triples": self.n_triples, "support": self.support,
+        }  # fmt: skip
         if self.reward is None:
             facts["reward"] = "unknown"
         for what in ("states", "actions"):

@@ -64,6 +64,5 @@ def make_units(task: Task) -> Units:
     least, most = float(terminal.min()), float(terminal.max())
     value_range = steps_left + (most - least) / unit
     next_value_range = value_range[1:] + (0.0 if task.next_state_reward is None else 1.0)
-    return Units(
-        low, unit, steps_left * low + least, value_range, next_value_range, float(value_range[0])
-    )
+    floor = steps_left * low + least
+    return Units(low, unit, floor, value_range, next_value_range, float(value_range[0]))

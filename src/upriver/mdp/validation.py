@@ -32,9 +32,7 @@ def initial_distribution(initial_state: Any, n_states: int) -> tuple[Array, Arra
         return np.array([int(given)]), np.ones(1)
     weights = as_float("initial_state", given)
     if weights.shape != (n_states,):
-        raise ValueError(
-            f"initial_state has shape {weights.shape}; a distribution must be ({n_states},)"
-        )
+        raise ValueError(f"initial_state has shape {weights.shape}; it must be ({n_states},)")
     starts = np.flatnonzero(weights)
     return starts, weights[starts]
 
@@ -111,15 +109,12 @@ def check_covers(support: Support, task: Task, name: str) -> None:
         )
     pairs = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     given = pairs * task.n_states + successors  # ascending, as every support is
-    s, a, s2 = task.triples
-    wanted = (s * task.n_actions + a) * task.n_states + s2
-    position = np.minimum(np.searchsorted(given, wanted), len(given) - 1)
-    missing = given[position] != wanted
-    if missing.any():
-        i = int(np.argmax(missing))
+    missing = np.setdiff1d(task.triple_keys, given)
+    if missing.size:
+        pair, s2 = divmod(int(missing[0]), task.n_states)
         raise ValueError(
-            f"{name} leaves out successor {task.state_names[s2[i]]!r} of "
-            f"{task.describe_pair(s[i] * task.n_actions + a[i])}, which has a positive probability"
+            f"{name} leaves out successor {task.state_names[s2]!r} of {task.describe_pair(pair)}, "
+            "which has a positive probability"
         )
 
 
@@ -150,7 +145,7 @@ def check_initial(states: Array, weights: Array, n_states: int) -> None:
     if not (weights >= 0).all():
         i = int(np.argmin(weights >= 0))
         raise ValueError(
-            f"the initial probability of state {states[i]} is {weights[i]}; it must be >= 0"
+            f"initial probability of state {states[i]} is {weights[i]}; it must be >= 0"
         )
     if abs(weights.sum() - 1.0) > ROW_TOLERANCE:
         raise ValueError(f"initial probabilities sum to {weights.sum():.9g}; they must sum to 1")
@@ -208,11 +203,8 @@ def check_finite(name: str, values: Array, describe: Callable[..., str]) -> Arra
 
 
 def check_reward_range(task: Task, given: Any) -> tuple[float, float]:
-    """Return the bounds of one reward.
-
-    Unless they are given, they are [0, 1] where all known rewards lie in it, else the smallest and
-    the largest reward.
-    """
+    """Return the bounds of one reward: as given, or [0, 1] where all known rewards lie in it, else
+    the smallest and the largest reward."""
     low, high = 0.0, 1.0
     if task.reward is not None:
         rewards = task.reward.reshape(-1, task.available.size)
@@ -230,9 +222,8 @@ def check_reward_range(task: Task, given: Any) -> tuple[float, float]:
     except (TypeError, ValueError):
         lower = upper = np.nan
     if not (np.isfinite([lower, upper]).all() and lower < upper):
-        raise ValueError(
-            f"reward_range is {format_value(given)}; it must be (low, high), low below high"
-        )
+        allowed = "it must be (low, high), low below high"
+        raise ValueError(f"reward_range is {format_value(given)}; {allowed}")
     slack = 1e-9 * (upper - lower)
     if task.reward is not None and not (lower - slack <= low and high <= upper + slack):
         raise ValueError(
@@ -256,10 +247,7 @@ def check_discount(horizon: Any, discount: Any) -> float | None:
 
 
 def check_size(n_states: int, n_triples: float, max_triples: int = MAX_TRIPLES) -> None:
-    """Refuse a problem that is too large to list, before it fills the memory.
-
-    `n_triples` is the number of triples (s, a, s') of the states so far, or an estimate of it.
-    """
+    """Refuse a problem of so many triples (s, a, s'), or about so many, before it fills memory."""
     if n_triples > max_triples:
         raise ValueError(
             f"{n_states:,} states have about {n_triples:,.0f} triples (s, a, s'); at most "

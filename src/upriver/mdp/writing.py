@@ -13,10 +13,8 @@ from uuid import uuid4
 
 @contextmanager
 def replacing(path: Any) -> Iterator[Path]:
-    """Give a temporary name beside `path`; what is written there replaces `path` at the end.
-
-    An error leaves the old file as it was and removes the temporary one.
-    """
+    """Give a temporary name beside `path`; what is written there replaces `path` at the end, unless
+    there is an error."""
     target = Path(os.path.realpath(path))  # a link stays a link
     if target.exists() and not target.is_file():  # a pipe or a terminal is written to directly
         yield target

@@ -48,16 +48,12 @@ class LearningRun(NamedTuple):
     @property
     def regret(self) -> Array:
         """Not known: this raises a ValueError."""
-        raise ValueError(
-            "regret is not known: the optimal value of a black box is unknown; use returns"
-        )
+        raise ValueError("regret is not known in a black box, nor is the optimum; use returns")
 
     @property
     def values(self) -> Array:
         """Not known: this raises a ValueError."""
-        raise ValueError(
-            "the exact value of a policy is not known in a black box; returns are samples of it"
-        )
+        raise ValueError("values are not known in a black box; returns are samples of them")
 
     @property
     def policy(self) -> Policy:
@@ -68,23 +64,18 @@ class LearningRun(NamedTuple):
         """Return what the display shows."""
         recent = self.returns[-100:]
         facts: dict[str, Any] = {
-            "episodes": len(self.returns),
-            "return": float(self.returns.sum()),
+            "episodes": len(self.returns), "return": float(self.returns.sum()),
             f"mean of the last {len(recent)}": float(recent.mean()),
-            "ended early": int(self.ended.sum()),
-            "regret": "unknown (black box)",
-        }
+            "ended early": int(self.ended.sum()), "regret": "unknown (black box)",
+        }  # fmt: skip
         more = "plot() draws the returns, to_pandas() has every episode"
         return Card(facts, more=more, brief=f"{len(self.returns)} episodes")
 
     def to_pandas(self) -> Any:
         """Return a data frame with a row per episode: return, length, ended, seconds."""
         return to_frame({
-            "episode": np.arange(1, len(self.returns) + 1),
-            "return": self.returns,
-            "length": self.lengths,
-            "ended": self.ended,
-            "seconds": self.seconds,
+            "episode": np.arange(1, len(self.returns) + 1), "return": self.returns,
+            "length": self.lengths, "ended": self.ended, "seconds": self.seconds,
         })  # fmt: skip
 
     def plot(self) -> Any:
@@ -108,17 +99,11 @@ class LearningRun(NamedTuple):
 
 
 def learn(
-    env: Any,
-    agent: Agent,
-    n_episodes: int,
-    seed: int | None = None,
-    *,
-    state_of: Callable[[Any], Any] | None = None,
-    end: Any = None,
-    action_of: Callable[[Any], Any] | None = None,
-    reward_range: tuple[float, float] | None = None,
+    env: Any, agent: Agent, n_episodes: int, seed: int | None = None, *,
+    state_of: Callable[[Any], Any] | None = None, end: Any = None,
+    action_of: Callable[[Any], Any] | None = None, reward_range: tuple[float, float] | None = None,
     resume: Checkpoint | None = None,
-) -> LearningRun:
+) -> LearningRun:  # fmt: skip
     """Let an agent learn through `reset` and `step` alone.
 
     Each episode is reset with its own seed, drawn from `seed`, so that a run depends on (env,
@@ -127,13 +112,8 @@ def learn(
     Parameters
     ----------
     env : Gymnasium environment or its id, or an object with the same `reset` and `step`
-        The black box.
     agent : Agent
         A learner of a task with a finite horizon.
-    n_episodes : int
-        K.
-    seed : int
-        0 unless given.
     state_of : function, optional
         Maps an observation to a state of the agent's task, by name where the states have names. By
         default the observation itself is the state, arrays as tuples of numbers.
@@ -148,13 +128,15 @@ def learn(
         own units. Rewards that are to be learned must lie within `task.reward_range`.
     resume : Checkpoint, optional
         Of an earlier call.
-
-    Returns
-    -------
-    LearningRun
     """
     n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
-    env = open_environment(env)
+    if isinstance(env, str):
+        import gymnasium
+
+        env = gymnasium.make(env)
+    for method in ("reset", "step"):
+        if not callable(getattr(env, method, None)):
+            raise TypeError(f"env is a {type(env).__name__}, which has no method {method}")
     check_agent(agent)
     task = agent.task
     if task.infinite_horizon:
@@ -188,18 +170,6 @@ def learn(
     return LearningRun(returns, lengths, ended, seconds, plan, state, task, stopped)
 
 
-def open_environment(env: Any) -> Any:
-    """Return the environment of a Gymnasium id, or `env` itself."""
-    if isinstance(env, str):
-        import gymnasium
-
-        env = gymnasium.make(env)
-    for method in ("reset", "step"):
-        if not callable(getattr(env, method, None)):
-            raise TypeError(f"env is a {type(env).__name__}, which has no method {method}")
-    return env
-
-
 class Adapter:
     """Translates the observations, actions and rewards of an environment to those of a task."""
 
@@ -221,22 +191,14 @@ class Adapter:
         least, most = task.reward_range or (0.0, 1.0)
         self.slack = 1e-9 * (most - least)
         self.least, self.most = (least, most) if task.reward is None else (-np.inf, np.inf)
-        self.actions = self.actions_for(action_of)
-
-    def actions_for(self, action_of: Any) -> list[Any]:
-        """Return what `step` takes for each action of the task."""
-        task = self.task
-        names = [task.action_names[a] for a in range(task.n_actions)]
+        self.actions, space = list(task.action_names), getattr(env, "action_space", None)
+        """What `step` takes for each action of the task."""
         if action_of is not None:
-            return [action_of(a) for a in names]
-        space: Any = getattr(self.env, "action_space", None)
-        if not hasattr(space, "n"):
-            return names
-        if space.n != task.n_actions:
-            raise ValueError(
-                f"the environment has {space.n} actions, the agent's task {task.n_actions}"
-            )
-        return [int(space.start) + a for a in range(task.n_actions)]
+            self.actions = [action_of(a) for a in self.actions]
+        elif space is not None and hasattr(space, "n"):
+            if space.n != task.n_actions:
+                raise ValueError(f"env has {space.n} actions, the agent's task {task.n_actions}")
+            self.actions = [int(space.start) + a for a in range(task.n_actions)]
 
     def reset(self, seed: int) -> int:
         """Reset the environment and return the first state."""
@@ -269,11 +231,8 @@ class Adapter:
             raise ValueError(f"{error}; state_of must map observations to states") from None
 
     def play(self, policy: Array, seed: int) -> tuple[Episode, float, bool]:
-        """Play one episode.
-
-        Returns the episode in the units of the task, the return in the environment's units, and
-        whether the environment ended the episode.
-        """
+        """Return one episode in the units of the task, its return in the environment's units, and
+        whether the environment ended it."""
         horizon = self.task.horizon
         states = np.empty(horizon + 1, np.int64)
         actions = np.empty(horizon, np.int64)
@@ -287,10 +246,10 @@ class Adapter:
             total += reward
             rewards[h] = (reward - self.low) / self.scale
             if not self.least - self.slack <= rewards[h] <= self.most + self.slack:
+                low, high = (self.low + self.scale * x for x in (self.least, self.most))
                 raise ValueError(
-                    f"step {h} paid {reward}, outside reward_range "
-                    f"({self.low + self.scale * self.least:g}, "
-                    f"{self.low + self.scale * self.most:g}); give the Task the bounds of rewards"
+                    f"step {h} paid {reward}, outside reward_range ({low:g}, {high:g}); give the "
+                    "Task the bounds of rewards"
                 )
             h += 1
             states[h] = self.end if ended and self.end is not None else self.read(observation)
@@ -300,36 +259,29 @@ class Adapter:
 
     def check_end(self, s: int) -> None:
         """Refuse an end where the task goes on or pays: plans would be wrong."""
-        task = self.task
-        first, last = task.indptr[s * task.n_actions], task.indptr[(s + 1) * task.n_actions]
-        name = task.state_names[s]
-        if (task.successors[first:last] != s).any():
+        task, name = self.task, self.task.state_names[s]
+        here = slice(s * task.n_actions, (s + 1) * task.n_actions)
+        rows = slice(task.indptr[here.start], task.indptr[here.stop])
+        if (task.successors[rows] != s).any():
             raise ValueError(
                 f"the environment ended in state {name!r}, where the task goes on; give that state "
                 "itself as its only successor, or a state of that kind as `end`"
             )
-        nothing = -self.low / self.scale
-        if task.reward is not None and not self.pays_nothing(s, nothing):
+        if task.reward is None:
+            return
+        reward, next_state_reward = task.user_rewards
+        total, nothing = reward[:, here][:, task.available[s]], -self.low / self.scale
+        if next_state_reward.size:  # each available action has one triple, to s itself
+            total = total + next_state_reward[:, rows]
+        if (np.abs(total - nothing) > 1e-9 * max(task.units.unit, 1.0)).any():
             raise ValueError(
                 f"the environment ended in state {name!r}, where the task pays; its reward must be "
                 f"{nothing:g}, which stands for 0"
             )
 
-    def pays_nothing(self, s: int, nothing: float) -> bool:
-        """Return whether every action in state s pays `nothing`."""
-        reward, next_state_reward = self.task.user_rewards
-        here = slice(s * self.task.n_actions, (s + 1) * self.task.n_actions)
-        total = reward[:, here][:, self.task.available[s]]
-        if next_state_reward.size:  # each available action has one triple, to s itself
-            first, last = self.task.indptr[here.start], self.task.indptr[here.stop]
-            total = total + next_state_reward[:, first:last]
-        return bool((np.abs(total - nothing) <= 1e-9 * max(self.task.units.unit, 1.0)).all())
-
     def extend_after_end(self, episode: Episode) -> Episode:
-        """Return the episode filled up to H steps: after the end every action pays 0.
-
-        Only where rewards must be learned, so that none is expected after the end.
-        """
+        """Return the episode filled up to H steps in which every action pays 0, so that an agent
+        that learns rewards expects none after the end."""
         missing, last = self.task.horizon - len(episode.actions), episode.states[-1]
         actions = np.flatnonzero(self.task.available[last])
         nothing = -self.low / self.scale

@@ -12,17 +12,8 @@ from upriver.agents.guard import check_agent, check_state
 from upriver.agents.protocol import Agent
 from upriver.checks import Array, check_instance, check_seed, positive_integer
 from upriver.display import add_repr
-from upriver.mdp import FiniteMDP
-from upriver.mdp.archive import (
-    Unwritable,
-    decode_from,
-    encode,
-    fingerprints,
-    is_ours,
-    name_of,
-    read_archive,
-    write_archive,
-)
+from upriver.mdp import FiniteMDP, archive
+from upriver.mdp.archive import encode, fingerprints, name_of
 from upriver.play.fingerprints import check_fingerprint, fingerprint_run
 
 
@@ -82,16 +73,8 @@ def begin(
 ) -> Start:
     """Return where a run begins, from the first episode or from a checkpoint.
 
-    Parameters
-    ----------
-    agent, mdp
-        Of the run; the MDP is None for a black box.
-    seed : int, optional
-        0 unless given; that of the checkpoint where there is one.
-    resume : Checkpoint, optional
-        Of an earlier run of this agent on this MDP.
-    draws : int
-        How many uniforms an episode takes from the environment's generator.
+    The MDP is None for a black box; an episode takes `draws` uniforms from the environment's
+    generator.
     """
     if resume is None:
         environment, randomness = spawn_generators(0 if seed is None else seed)
@@ -129,8 +112,6 @@ def save_agent(path: Any, agent: Any, run: Any) -> None:
 
     Parameters
     ----------
-    path : path
-        The .npz file to write.
     agent : Agent
         A dataclass. Fields that hold functions of the user cannot be written; `load_agent` then
         needs the agent again.
@@ -144,30 +125,23 @@ def save_agent(path: Any, agent: Any, run: Any) -> None:
         raise TypeError(f"agent is a {type(agent).__name__}; it must be a dataclass")
     arrays: dict[str, Array] = {}
     try:
-        whole = encode(agent, arrays) if is_ours(type(agent)) else None
-    except Unwritable:
+        whole = encode(agent, arrays) if archive.is_ours(type(agent)) else None
+    except archive.Unwritable:
         whole, arrays = None, {}
     body = {
-        "class": name_of(type(agent)),
-        "fingerprints": fingerprints(agent),
-        "agent": whole,
+        "class": name_of(type(agent)), "fingerprints": fingerprints(agent), "agent": whole,
         "checkpoint": encode(checkpoint, arrays),
-    }
-    write_archive(path, "agent", body, arrays)
+    }  # fmt: skip
+    archive.write_archive(path, "agent", body, arrays)
 
 
 def load_agent(path: Any, agent: Any = None) -> Saved:
     """Read the agent and the checkpoint of a file that `save_agent` wrote.
 
-    Parameters
-    ----------
-    path : path
-        The file.
-    agent : Agent, optional
-        Needed only where the file could not hold it, because its class or one of its fields is code
-        of the user; it must have the fields that it was saved with.
+    The agent is needed only where the file could not hold it, because its class or one of its
+    fields is code of the user; it must have the fields that it was saved with.
     """
-    body, arrays = read_archive(path, "agent")
+    body, arrays = archive.read_archive(path, "agent")
     if agent is not None:
         if name_of(type(agent)) != body["class"]:
             raise ValueError(f"{path} holds a {body['class']}, not a {name_of(type(agent))}")
@@ -180,8 +154,8 @@ def load_agent(path: Any, agent: Any = None) -> Saved:
             "call load_agent(path, agent) with the same agent"
         )
     else:
-        agent = decode_from(path, body["agent"], arrays)
-    checkpoint = decode_from(path, body["checkpoint"], arrays, type(agent).__module__)
+        agent = archive.decode_from(path, body["agent"], arrays)
+    checkpoint = archive.decode_from(path, body["checkpoint"], arrays, type(agent).__module__)
     if not isinstance(checkpoint, Checkpoint):
         raise ValueError(f"{path} holds no checkpoint of an agent")
     check_agent(agent)

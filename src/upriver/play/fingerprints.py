@@ -9,11 +9,8 @@ from upriver.checks import Array, check_instance
 from upriver.mdp import FiniteMDP
 from upriver.mdp.archive import digest, encode, fingerprints, name_of
 
-Fingerprint = dict[str, str]
-"""The digests of the "agent" and of the "mdp" of a run."""
 
-
-def fingerprint_run(agent: Any, mdp: FiniteMDP | None) -> Fingerprint:
+def fingerprint_run(agent: Any, mdp: FiniteMDP | None) -> dict[str, str]:
     """Return the digests of everything that influences a run beside its seed and length."""
     return {"agent": fingerprint_agent(agent), "mdp": fingerprint_mdp(mdp)}
 
@@ -42,13 +39,8 @@ def fingerprint_mdp(mdp: FiniteMDP | None) -> str:
 
 
 def check_fingerprint(saved: Any, agent: Any, mdp: FiniteMDP | None) -> None:
-    """Refuse to resume a run with another agent or another MDP.
-
-    Parameters
-    ----------
-    saved : tuple of agent and MDP, or Fingerprint
-        What the checkpoint holds: the objects in memory, their digests in a file.
-    """
+    """Refuse to resume a run with another agent or MDP than `saved`: these objects, or from a file
+    their digests."""
     if isinstance(saved, tuple) and len(saved) == 2 and isinstance(saved[1], FiniteMDP | None):
         if saved[0] is agent and saved[1] is mdp:
             return

@@ -28,8 +28,6 @@ class Policy:
     ----------
     actions : array
         (H, S) whole numbers, or (H, S, A) probabilities of a randomised policy.
-    n_actions : int
-        A.
     state_names, action_names : sequence, optional
         The user's names; the default is numbers from 0.
     stationary : bool
@@ -150,20 +148,14 @@ class Policy:
     def card(self) -> Card:
         """Return what the display shows."""
         steps = {"horizon": "infinite"} if self.stationary else {"steps": self.horizon}
-        facts: dict[str, Any] = steps | {
-            "states": self.actions.shape[1],
-            "actions": self.n_actions,
-        }
+        facts: dict[str, Any] = steps | {"states": self.actions.shape[1], "actions": self.n_actions}
         if self.actions.ndim == 3:
             facts["kind"] = "randomised"
         for what, names in (("states", self.state_names), ("actions", self.action_names)):
             if names is not None:
                 facts[f"{what} named"] = abbreviate(names)
-        some = replace(
-            self,
-            actions=self.actions[:, :MAX_ROWS],
-            state_names=self.state_names and self.state_names[:MAX_ROWS],
-        )
+        names = self.state_names and self.state_names[:MAX_ROWS]
+        some = replace(self, actions=self.actions[:, :MAX_ROWS], state_names=names)
         more = "table() and to_pandas() have every state, plot() draws them"
         brief = "stationary" if self.stationary else f"{self.horizon} steps"
         return Card(facts, rows=some.table, more=more, brief=brief)

@@ -37,22 +37,17 @@ class Rollouts(NamedTuple):
         n, steps = self.rewards.shape
         error = float(self.returns.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
         facts = {
-            "episodes": n,
-            "steps": steps,
-            "mean return": float(self.returns.mean()),
+            "episodes": n, "steps": steps, "mean return": float(self.returns.mean()),
             "standard error": error,
-        }
+        }  # fmt: skip
         return Card(facts, more="to_pandas() has every step")
 
     def to_pandas(self) -> Any:
         """Return a data frame with a row per step and its episode, state, action and reward."""
         episode, step = np.divmod(np.arange(self.actions.size), self.actions.shape[1])
         return to_frame({
-            "episode": episode,
-            "step": step,
-            "state": self.states[:, :-1].ravel(),
-            "action": self.actions.ravel(),
-            "reward": self.rewards.ravel(),
+            "episode": episode, "step": step, "state": self.states[:, :-1].ravel(),
+            "action": self.actions.ravel(), "reward": self.rewards.ravel(),
             "next_state": self.states[:, 1:].ravel(),
         })  # fmt: skip
 
@@ -68,14 +63,10 @@ def rollouts(
     Parameters
     ----------
     mdp : FiniteMDP
-        The true MDP, with a finite horizon.
+        With a finite horizon.
     policy : Policy, Plan or array
         Actions (H, S) or (S,), or probabilities of actions (H, S, A) or (S, A); a `Policy` or
         `Plan` is matched by name.
-    n_episodes : int
-        n.
-    seed : int
-        Of the environment's generator.
     """
     n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
     task = check_instance("mdp", mdp, FiniteMDP).true_task
@@ -83,21 +74,17 @@ def rollouts(
     if actions.ndim == 3:
         return play_randomised(mdp, actions, n_episodes, seed)
     environment, _ = spawn_generators(seed)
-    horizon = task.horizon
-    done = Rollouts(
-        np.empty((n_episodes, horizon + 1), np.int64),
-        np.empty((n_episodes, horizon), np.int64),
-        np.empty((n_episodes, horizon)),
-    )
-    play: Any = kernels.episodes.play_episodes
+    done, play = allocate(n_episodes, task.horizon), kernels.episodes.play_episodes
     for first in range(0, n_episodes, CHUNK):
-        part = slice(first, min(first + CHUNK, n_episodes))
-        play(
-            environment_structure(mdp), actions,
-            environment.random((part.stop - first, horizon + 1)), done.states[part],
-            done.actions[part], done.rewards[part],
-        )  # fmt: skip
+        part = tuple(x[first : first + CHUNK] for x in done)
+        play(environment_structure(mdp), actions, environment.random(part[0].shape), *part)
     return add_terminal_value(mdp, done)
+
+
+def allocate(n_episodes: int, horizon: int) -> Rollouts:
+    """Return arrays to be filled."""
+    states = np.empty((n_episodes, horizon + 1), np.int64)
+    return Rollouts(states, np.empty_like(states[:, 1:]), np.empty((n_episodes, horizon)))
 
 
 def play_randomised(mdp: FiniteMDP, mixture: Array, n_episodes: int, seed: int) -> Rollouts:
@@ -108,9 +95,7 @@ def play_randomised(mdp: FiniteMDP, mixture: Array, n_episodes: int, seed: int) 
     reward, next_state_reward = task.user_rewards
     cumulative = np.cumsum(mixture, axis=2)
     cumulative /= cumulative[:, :, -1:]  # exactly 1 from the last possible action on
-    states = np.empty((n_episodes, task.horizon + 1), np.int64)
-    actions = np.empty((n_episodes, task.horizon), np.int64)
-    rewards = np.empty((n_episodes, task.horizon))
+    states, actions, rewards = done = allocate(n_episodes, task.horizon)
     states[:, 0] = environment.choice(mdp.initial_states, n_episodes, p=mdp.initial_probability)
     for h in range(task.horizon):
         cumulative_h, end = cumulative[h], ends[min(h, len(ends) - 1)]
@@ -125,7 +110,7 @@ def play_randomised(mdp: FiniteMDP, mixture: Array, n_episodes: int, seed: int) 
         rewards[:, h] = reward[min(h, len(reward) - 1)][pair]
         if next_state_reward.size:
             rewards[:, h] += next_state_reward[min(h, len(next_state_reward) - 1)][at]
-    return add_terminal_value(mdp, Rollouts(states, actions, rewards))
+    return add_terminal_value(mdp, done)
 
 
 def add_terminal_value(mdp: FiniteMDP, done: Rollouts) -> Rollouts:

@@ -61,27 +61,19 @@ class Run(NamedTuple):
             "return": float(self.returns.sum()),
             "regret": float(self.regret.sum()),
         }
+        value, best = float(self.values[-1]), float(self.optimal_values[-1])
         if discount == 1.0:  # one value belongs to one action, so only their mean says something
-            facts |= {
-                "mean value": float(self.values.mean()),
-                "optimal gain": float(self.optimal_values[-1]),
-            }
+            facts |= {"mean value": float(self.values.mean()), "optimal gain": best}
         else:
-            facts |= {
-                "last value": float(self.values[-1]),
-                "optimal value": float(self.optimal_values[-1]),
-            }
+            facts |= {"last value": value, "optimal value": best}
         more = f"plot() draws value and regret, to_pandas() has all {unit}"
         return Card(facts, more=more, brief=f"{len(self.returns)} {unit}")
 
     def to_pandas(self) -> Any:
         """Return a data frame with a row per episode: its return, value, regret and seconds."""
         return to_frame({
-            "episode": np.arange(1, len(self.returns) + 1),
-            "return": self.returns,
-            "value": self.values,
-            "optimal_value": self.optimal_values,
-            "regret": self.regret,
+            "episode": np.arange(1, len(self.returns) + 1), "return": self.returns,
+            "value": self.values, "optimal_value": self.optimal_values, "regret": self.regret,
             "seconds": self.seconds,
         })  # fmt: skip
 

@@ -23,15 +23,10 @@ from upriver.play.units import episode_converter, final_plan
 
 
 def simulate(
-    mdp: FiniteMDP,
-    agent: Agent | Policy | Plan,
-    n_episodes: int | None = None,
-    seed: int | None = None,
-    resume: Checkpoint | None = None,
-    *,
-    n_steps: int | None = None,
+    mdp: FiniteMDP, agent: Agent | Policy | Plan, n_episodes: int | None = None,
+    seed: int | None = None, resume: Checkpoint | None = None, *, n_steps: int | None = None,
     restart: float = 0.0,
-) -> Run:
+) -> Run:  # fmt: skip
     """Play `n_episodes` episodes; every policy is evaluated exactly on the true MDP.
 
     The result depends on (mdp, agent, seed) alone, and its first episodes do not depend on how many
@@ -39,25 +34,14 @@ def simulate(
 
     Parameters
     ----------
-    mdp : FiniteMDP
-        The true MDP.
     agent : Agent, Policy or Plan
         A learner, or a policy to play as it is, matched by name.
-    n_episodes : int
-        K.
-    seed : int
-        0 unless given.
     resume : Checkpoint, optional
         Of an earlier run of the same agent; its episodes and these together are, byte for byte, one
         uninterrupted run.
     n_steps, restart : int, float
         For an infinite horizon, in place of n_episodes: the length of the stream, and the
         probability that after a step it starts again.
-
-    Returns
-    -------
-    Run
-        In the user's units.
     """
     task = check_instance("mdp", mdp, FiniteMDP).true_task
     learner: Any = Fixed(task, agent) if hasattr(agent, "on") else agent

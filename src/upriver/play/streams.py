@@ -34,11 +34,8 @@ def simulate_stream(
     mdp: FiniteMDP, agent: Any, n_episodes: int | None, seed: int | None,
     resume: Checkpoint | None, n_steps: int | None, restart: float,
 ) -> Run:  # fmt: skip
-    """Play `n_steps` steps; see `simulate`.
-
-    A checkpoint is of where the last plan began. A resumed run plays the steps of that plan again
-    and leaves them out of its result.
-    """
+    """Play `n_steps` steps; see `simulate`. A checkpoint is of where the last plan began; a resumed
+    run plays the steps of that plan again and leaves them out of its result."""
     if n_episodes is not None:
         raise ValueError(f"{mdp.name} has an infinite horizon; give n_steps, not n_episodes")
     n_steps = positive_integer("n_steps", n_steps, most=10**9)
@@ -90,37 +87,29 @@ class Stream:
         self.truth = environment_structure(mdp)
         self.restart, self.generator = restart, generator
         self.to_unit_scale = episode_converter(task)
-        first = draw_first_state(mdp, generator)  # also where a run goes on: it costs one uniform
-        self.state = state if state >= 0 else first
+        below = np.cumsum(mdp.initial_probability)
+        # Drawn also where a run goes on: the first state costs one uniform.
+        first = min(np.searchsorted(below, generator.random(), side="right"), len(below) - 1)
+        self.state = state if state >= 0 else int(mdp.initial_states[first])
         self.uniforms = np.empty((0, 3))
         """Uniforms from the present state on, three for a step."""
 
     def play(
         self, policy: Array, most: int, steps_kept: Callable[[Episode], int]
     ) -> tuple[Episode, Episode, float]:
-        """Play one plan from the present state on.
+        """Play one plan, probabilities of actions (S*A,), from the present state on.
 
-        Parameters
-        ----------
-        policy : (S*A,)
-            Probability of each action.
-        most : int
-            Steps left.
-        steps_kept : function of an episode on the unit scale
-            For how many of its steps the plan is kept.
-
-        Returns
-        -------
-        The episode, the episode on the unit scale, and the seconds that `steps_kept` took.
+        `steps_kept` says for how many steps of an episode on the unit scale the plan is kept, and
+        `most` steps are left. Returns the episode, the episode on the unit scale, and the seconds
+        that `steps_kept` took.
         """
         steps, seconds = min(FIRST_STRETCH, most), 0.0
         while True:
             if steps > len(self.uniforms):
                 more = self.generator.random((steps - len(self.uniforms), 3))
                 self.uniforms = np.concatenate([self.uniforms, more])
-            episode = Episode(
-                np.empty(steps + 1, np.int64), np.empty(steps, np.int64), np.empty(steps)
-            )
+            states, actions = np.empty(steps + 1, np.int64), np.empty(steps, np.int64)
+            episode = Episode(states, actions, np.empty(steps))
             played, after = kernels.episodes.play_stream(
                 self.truth, policy, self.restart, self.uniforms[:steps], self.state, *episode
             )
@@ -138,11 +127,8 @@ class Stream:
 
 
 def stream_evaluator(mdp: FiniteMDP) -> Callable[[Array, Episode], tuple[Any, Any]]:
-    """Return the function from policy (S*A,) and episode to values and optimal values (T,).
-
-    For the average reward the value of a step is the optimal gain minus the `gaps` of its action.
-    With a discount it is the value of the policy in the state.
-    """
+    """Return the function from policy (S*A,) and episode to values and optimal values (T,): the
+    optimal gain minus the `gaps` of actions, or with a discount the values of the states."""
     best: Any = solve(mdp)
     if mdp.discount == 1.0:
         worth = (best.gain - gaps(mdp, best)).reshape(mdp.n_states, mdp.n_actions)
@@ -170,9 +156,3 @@ def gaps(mdp: FiniteMDP, best: Any) -> Array:
     next_bias = task.by_pair(mdp.probability[0] * best.bias[task.successors])
     bias = np.repeat(best.bias, task.n_actions)
     return np.maximum(best.gain + bias - mdp.reward_rows[0] - next_bias, 0.0)
-
-
-def draw_first_state(mdp: FiniteMDP, environment: np.random.Generator) -> int:
-    """Return the first state of a stream."""
-    at = np.searchsorted(np.cumsum(mdp.initial_probability), environment.random(), side="right")
-    return int(mdp.initial_states[min(at, len(mdp.initial_states) - 1)])
