@@ -85,8 +85,7 @@ def keep_on_interrupt(work: Callable[[], Any], folder: Path) -> Any:
     except KeyboardInterrupt:
         again = shlex.join(["upriver", *sys.argv[1:]])
         print(
-            f"stopped; finished runs are kept in {folder}. Continue with: {again}",
-            file=sys.stderr,
+            f"stopped; finished runs are kept in {folder}. Continue with: {again}", file=sys.stderr
         )
         raise
 

@@ -59,12 +59,10 @@ def make_detail(mdp: FiniteMDP, task: Task, stretches: list[Run]) -> str:
     last = stretches[-1]
     visits = np.stack([np.asarray(part.visits) for part in stretches])  # (stretches, S, A)
     lengths = [len(part.returns) for part in stretches]
-    found = {
-        "horizon": task.horizon,
-        "n_states": task.n_states,
-        "n_actions": task.n_actions,
-        "states": [str(s) for s in task.states] if task.states is not None else None,
-        "actions": [str(a) for a in task.actions] if task.actions is not None else None,
+    found = {name: getattr(task, name) for name in ("horizon", "n_states", "n_actions")}
+    for kind, names in (("states", task.states), ("actions", task.actions)):
+        found[kind] = None if names is None else [str(name) for name in names]
+    found |= {
         "policy": last.plan.policy.tolist(),
         "planned": round_digits(last.plan.v[:-1]),
         "best": round_digits(solve(mdp).v[:-1]),
