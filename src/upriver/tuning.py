@@ -21,7 +21,7 @@ from upriver.experiments.execute import Outcome, execute
 from upriver.experiments.spec import TUNING_SEEDS, AgentEntry, Experiment, combinations, parse
 from upriver.experiments.store import relative_to
 from upriver.mdp.writing import write_file
-from upriver.results.runs import Sample, load_runs, to_samples
+from upriver.results.runs import Sample, read_results
 from upriver.results.statistics import bootstrap_interval
 from upriver.results.tables import to_csv
 
@@ -89,15 +89,13 @@ def tune(
 ) -> Tuned:
     """Play the grids of an experiment's agents and choose; a stopped search continues.
 
+    In the folder `out`, `runs` holds the runs, grid.csv every grid point, tuned.toml the experiment
+    with the chosen settings, for `upriver run`.
+
     Parameters
     ----------
-    experiment
-        The experiment; its own seeds are not used.
-    out
-        The folder: `runs` holds the runs, grid.csv every grid point, tuned.toml the experiment with
-        the chosen settings, for `upriver run`.
     runs
-        Tuning seeds for each grid point, at least 2.
+        Tuning seeds for each grid point, at least 2; the experiment's own seeds are not used.
     shared
         Make one choice for all environments instead of one for each.
     widen
@@ -128,20 +126,16 @@ def tune(
         if not outcome.complete:
             return Tuned(experiment, [], ["some runs failed, so nothing was chosen"], outcome)
         settings = {run.setting for run in every}
-        found = [s for s in to_samples(load_runs(folder / "runs")) if s.setting in settings]
+        found = [s for s in read_results(folder / "runs").samples if s.setting in settings]
         samples = {(s.env, s.agent, s.setting): s for s in found}
         points, warnings = choose(candidates, samples, runs, shared)
-        further = list_candidates(
-            experiment, seeds, steps_beyond(points, experiment) if left else {}
-        )
-        further = [c for c in further if is_allowed(c)]
+        beyond = steps_beyond(points, experiment) if left else {}
+        further = list(filter(is_allowed, list_candidates(experiment, seeds, beyond)))
         if not further:
             break
         candidates += further
     tuned = with_choices(experiment, points)
-    rows = [
-        [p.env, p.agent, json.dumps(p.numbers), *p[3:7], int(p.chosen), int(p.tied)] for p in points
-    ]
+    rows = [[*p[:2], json.dumps(p.numbers), *p[3:7], int(p.chosen), int(p.tied)] for p in points]
     head = ["env", "agent", "numbers", "runs", "mean", "ci_low", "ci_high", "chosen", "tied"]
     write_file(folder / "grid.csv", to_csv(head, rows))
     text = tuned.to_toml(lambda file: relative_to(file, folder.absolute()))
@@ -271,12 +265,9 @@ def list_doubts(points: list[Point]) -> list[str]:
             end = ", which cannot be lowered"
         extreme = "lowest" if edge.value < edge.beside else "highest"
         found.append(f"{which}: {edge.key} = {edge.value:g} is the {extreme} value tried{end}")
-    tied = sum(p.tied for p in points)
-    if tied:
-        found.append(
-            f"{which}: {tied} of the {len(points) - 1} other points tie with the best; "
-            "the first with the highest mean was chosen"
-        )
+    if tied := sum(p.tied for p in points):
+        end = "tie with the best; the first with the highest mean was chosen"
+        found.append(f"{which}: {tied} of the {len(points) - 1} other points {end}")
     return found
 
 

@@ -81,7 +81,7 @@ def test_the_screen_shows_what_runs_measured(capsys):
 
 
 def test_json_has_the_documented_keys(capsys):
-    page = (Path(__file__).parents[2] / "docs" / "diagnose.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "explanation" / "diagnose.md").read_text()
     assert main(["diagnose", "riverswim-4", "--json", "--runs", "2", "--episodes", "3"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["schema"] == 1

@@ -61,13 +61,15 @@ def theorem1(
     check_delta(delta)
     kappa, trivial = clip_kappa(kappa), float(n_episodes) * features.task.horizon
     evidence = worst_evidence(features, n_episodes)
-    radii = (r(kappa, theta_bound, delta)(evidence) for r in (lemma1_radius, corrected_radius))
+    beta = lemma1_radius(kappa, theta_bound, delta)(evidence)
+    corrected = corrected_radius(kappa, theta_bound, delta)(evidence)
     printed, bound = (
         regret(features, kappa, theta_bound, n_episodes, delta)
         for regret in (printed_regret, corrected_regret)
     )
     useful = first_useful(features, kappa, theta_bound, delta)
     lam = evidence.regularization
+    radii = beta, corrected
     return Bounds(kappa, lam, *radii, printed, bound, trivial, bound >= trivial, useful)
 
 

@@ -60,10 +60,10 @@ class Diagnosis:
 
     def table(self) -> list[dict[str, Any]]:
         """Return a row per finding: part, what, value, and its meaning or what to do."""
-        rows = [(part, *line) for part, lines in describe(self).items() for line in lines]
         return [
             {"part": part, "what": what.strip(), "value": format_value(value), "meaning": meaning}
-            for part, what, value, meaning, _ in rows
+            for part, lines in describe(self).items()
+            for what, value, meaning, _ in lines
         ]
 
     def to_pandas(self) -> Any:
