@@ -107,12 +107,9 @@ def tune(
         raise ValueError(f"runs is {runs}; tuning needs at least 2 for an interval")
     if widen < 0:
         raise ValueError(f"widen is {widen}; it must be 0 or more")
-    grids = {
-        (environment.full_label, agent.full_label): grid
-        for environment in experiment.environments
-        for agent in experiment.agents
-        if (grid := grid_points(agent)) != [{}]
-    }
+    own = {a.full_label: grid for a in experiment.agents if (grid := grid_points(a)) != [{}]}
+    places = [environment.full_label for environment in experiment.environments]
+    grids = {(place, label): grid for place in places for label, grid in own.items()}
     if not grids:
         raise ValueError(f"no agent of {experiment.name!r} has a grid with a setting left to tune")
     seeds = range(TUNING_SEEDS, TUNING_SEEDS + runs)

@@ -63,14 +63,11 @@ def theorem1(
     evidence = worst_evidence(features, n_episodes)
     beta = lemma1_radius(kappa, theta_bound, delta)(evidence)
     corrected = corrected_radius(kappa, theta_bound, delta)(evidence)
-    printed, bound = (
-        regret(features, kappa, theta_bound, n_episodes, delta)
-        for regret in (printed_regret, corrected_regret)
-    )
+    printed = printed_regret(features, kappa, theta_bound, n_episodes, delta)
+    bound = corrected_regret(features, kappa, theta_bound, n_episodes, delta)
     useful = first_useful(features, kappa, theta_bound, delta)
-    lam = evidence.regularization
-    radii = beta, corrected
-    return Bounds(kappa, lam, *radii, printed, bound, trivial, bound >= trivial, useful)
+    radii = evidence.regularization, beta, corrected
+    return Bounds(kappa, *radii, printed, bound, trivial, bound >= trivial, useful)
 
 
 def worst_evidence(features: Features, k: int) -> Evidence:

@@ -257,8 +257,5 @@ def lemma_radii(features: Features, theta: Array, agent: UCRLMNL, delta: float) 
     bound = max(float(np.linalg.norm(theta, axis=1).max()), 1e-12)
     ball = kappa_over_ball(features, bound)
     kappa = clip_kappa(ball.certified if ball else 0.25)
-    return {
-        "printed": lemma1_radius(kappa, bound, delta),
-        "corrected": corrected_radius(kappa, bound, delta),
-        "acting": agent.radius,
-    }
+    found: dict[str, Any] = {"printed": lemma1_radius(kappa, bound, delta)}
+    return found | {"corrected": corrected_radius(kappa, bound, delta), "acting": agent.radius}

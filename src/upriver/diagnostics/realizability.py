@@ -80,7 +80,7 @@ def find_core(mdp: FiniteMDP, features: Features) -> Core:
     task = features.task
     prob = true_probabilities(mdp, task)
     forbidden: Any = None  # the first declared successor with probability 0 at some step
-    residual = np.inf
+    residual, realizable, theta = np.inf, False, np.empty(0)
     if len(zero := np.flatnonzero((prob <= 0.0).any(axis=0))):
         forbidden = tuple(int(x[zero[0]]) for x in task.triples)
     else:
@@ -88,10 +88,14 @@ def find_core(mdp: FiniteMDP, features: Features) -> Core:
         odds -= odds[:, first_rows(task)]
         theta, _ = least_squares(features, odds)
         residual = float(np.abs(differences(features, theta) - odds).max())
-        if residual <= TOLERANCE * max(1.0, float(np.abs(odds).max())):
-            return Core(theta, True, residual, *largest_error(task, prob, features, theta), None)
-    theta = project(features, prob)
-    return Core(theta, False, residual, *largest_error(task, prob, features, theta), forbidden)
+        realizable = residual <= TOLERANCE * max(1.0, float(np.abs(odds).max()))
+    if not realizable:
+        theta = project(features, prob)
+    gap = np.abs(prob - softmax_rows(task, differences(features, theta)))
+    error = 0.5 * task.by_pair(gap)  # (1 | H, S*A) total variation
+    h, pair = np.unravel_index(int(np.argmax(error)), error.shape)
+    where = (int(h), *divmod(int(pair), task.n_actions))
+    return Core(theta, realizable, residual, float(error[h, pair]), where, forbidden)
 
 
 def theta_star(mdp: FiniteMDP, features: Features) -> Array:
@@ -121,16 +125,6 @@ def differences(features: Features, theta: Array) -> Array:
     """Return (varphi(s') - varphi(ref))^T theta for each of C parameters, (C, n)."""
     logits = np.asarray(features.matrix @ theta.T).T
     return logits - logits[:, first_rows(features.task)]
-
-
-def largest_error(
-    task: Task, prob: Array, features: Features, theta: Array
-) -> tuple[float, tuple[int, int, int]]:
-    """Return the largest total-variation error over (h, s, a), and its place."""
-    gap = np.abs(prob - softmax_rows(task, differences(features, theta)))
-    error = 0.5 * task.by_pair(gap)
-    h, g = np.unravel_index(int(np.argmax(error)), error.shape)
-    return float(error[h, g]), (int(h), int(g) // task.n_actions, int(g) % task.n_actions)
 
 
 def least_squares(features: Features, odds: Array) -> tuple[Array, int | None]:

@@ -205,28 +205,16 @@ def to_table(run: RunSpec, stretches: list[Run]) -> pa.Table:
     """Return a row per episode. From buffers, since `pa.array` would import pandas."""
     import pyarrow as pa
 
-    setting = run.setting.encode()
-
-    def join(name: str) -> Array:
-        return np.concatenate([getattr(part, name) for part in stretches])
-
-    returns = join("returns")
-    k = len(returns)
-    numbers = {
-        "seed": np.full(k, run.seed, np.int64),
-        "episode": np.arange(1, k + 1, dtype=np.int32),
-        "return": returns,
-        "value": join("values"),
-        "optimal_value": join("optimal_values"),
-        "seconds": join("seconds"),
-    }
+    setting, k = run.setting.encode(), sum(len(part.returns) for part in stretches)
+    numbers = {"seed": np.full(k, run.seed), "episode": np.arange(1, k + 1, dtype=np.int32)}
+    names = {"return": "returns", "value": "values", "optimal_value": "optimal_values"}
+    for name, field in (names | {"seconds": "seconds"}).items():
+        numbers[name] = np.concatenate([getattr(part, field) for part in stretches])
 
     def column(kind: Any, size: int, *buffers: Any) -> Any:
         return pa.Array.from_buffers(kind, size, [None, *map(pa.py_buffer, buffers)])
 
     name = column(pa.string(), 1, np.array([0, len(setting)], np.int32), setting)
     places = column(pa.int32(), k, np.zeros(k, np.int32))
-    named = {"setting": pa.DictionaryArray.from_arrays(places, name)}
-    return pa.table(
-        named | {n: column(pa.from_numpy_dtype(x.dtype), k, x) for n, x in numbers.items()}
-    )
+    columns = {n: column(pa.from_numpy_dtype(x.dtype), k, x) for n, x in numbers.items()}
+    return pa.table({"setting": pa.DictionaryArray.from_arrays(places, name)} | columns)

@@ -78,20 +78,14 @@ def list_triples(mdp: FiniteMDP, task: Task, state: Any, visits: Array) -> dict[
     estimate = find_estimate(task, state)
     if estimate is None or task.n_triples > LIMIT:
         return None
-    pair = np.repeat(np.arange(len(task.sizes)), task.sizes)
-    known = mdp.true_task
-    keys = np.repeat(np.arange(len(known.sizes)), known.sizes) * task.n_states + known.successors
-    wanted = pair * task.n_states + task.successors
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    truth = np.where(keys[at] == wanted, mdp.probability[0][at], 0.0)
-    return {
-        "s": (pair // task.n_actions).tolist(),
-        "a": (pair % task.n_actions).tolist(),
-        "next": task.successors.tolist(),
-        "estimate": round_digits(estimate),
-        "truth": round_digits(truth),
-        "count": visits.ravel()[pair].tolist(),
-    }
+    shape = task.n_states, task.n_actions, task.n_states
+    ours, true = (np.ravel_multi_index(x.triples, shape) for x in (task, mdp.true_task))
+    truth = np.zeros(task.n_triples)
+    truth[np.searchsorted(ours, true)] = mdp.probability[0]
+    s, a, s2 = task.triples
+    found = {"s": s.tolist(), "a": a.tolist(), "next": s2.tolist()}
+    numbers = {"estimate": round_digits(estimate), "truth": round_digits(truth)}
+    return found | numbers | {"count": visits[s, a].tolist()}
 
 
 def find_estimate(task: Task, state: Any) -> Array | None:

@@ -21,6 +21,9 @@ from upriver.experiments.progress import Reporter
 from upriver.experiments.spec import Experiment
 from upriver.experiments.store import BadFile, Store, check_seal
 
+ATTEMPTS = 3
+"""How many workers may be lost at a run before it counts as failed."""
+
 
 @add_repr
 class Outcome(NamedTuple):
@@ -134,10 +137,11 @@ def play_all(
             result = executor.collect(future)
         except executors.WorkerLost as error:
             lost[id(run)] += 1
-            if lost[id(run)] < executors.ATTEMPTS:
+            if lost[id(run)] < ATTEMPTS:
                 waiting.appendleft(run)
                 continue
-            result = executors.Result(None, executors.too_many_deaths(str(error)))
+            how = f"the worker process died {ATTEMPTS} times at this run ({error})"
+            result = executors.Result(None, how)
         error = executors.keep(run, result, store)
         if error is None:
             told.done(run)

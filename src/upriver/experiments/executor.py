@@ -31,8 +31,6 @@ from upriver.experiments.build import RunSpec, run_one
 from upriver.experiments.registry import IMPORTED, ImportedFile, import_code
 from upriver.experiments.store import StorageFailed, Store, to_bytes
 
-ATTEMPTS = 3
-"""How many workers may be lost at a run before it counts as failed."""
 CONNECT_TIMEOUT = 10
 """Seconds that a Dask scheduler has to answer."""
 NO_WORKERS_TIMEOUT = 30.0
@@ -202,7 +200,11 @@ def play_beside(
             current_process()._config["daemon"] = False  # type: ignore[attr-defined]
             BESIDE[key] = Processes(get_worker().state.nthreads, timeout, imported)
         processes = BESIDE[key]
-    result = try_run(processes, run)
+        future = processes.submit(run)
+    try:
+        result = processes.collect(future)
+    except WorkersFailed as error:
+        result = Result(None, str(error))
     if shared is None:
         return result
     try:
@@ -223,25 +225,6 @@ def keep(run: RunSpec, result: Result, store: Store) -> str | None:
     if error is not None:
         store.record_failure(run, error, result.traceback)
     return error
-
-
-def try_run(processes: Processes, run: RunSpec) -> Result:
-    """Play a run until it ends or ATTEMPTS workers were lost at it."""
-    how = ""
-    for _ in range(ATTEMPTS):
-        try:
-            with BESIDE_LOCK:
-                future = processes.submit(run)
-            return processes.collect(future)
-        except WorkerLost as error:
-            how = str(error)
-        except WorkersFailed as error:
-            return Result(None, str(error))
-    return Result(None, too_many_deaths(how))
-
-
-def too_many_deaths(how: str) -> str:
-    return f"the worker process died {ATTEMPTS} times at this run ({how})"
 
 
 def end_processes() -> None:

@@ -85,9 +85,8 @@ def import_code(path: str | Path, text: str | None = None) -> ModuleType:
     if known == (str(path), text):
         return sys.modules[module_name(path.stem)]
     if known is not None and known.path != str(path):
-        raise ValueError(
-            f"cannot import {str(path)!r}: {known.path!r} was imported under the same name"
-        )
+        other = f"{known.path!r} was imported under the same name"
+        raise ValueError(f"cannot import {str(path)!r}: {other}")
     if str(path.parent) not in sys.path:  # last, so that a file hides no installed module
         sys.path.append(str(path.parent))
     module = ModuleType(module_name(path.stem))

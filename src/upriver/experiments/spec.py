@@ -52,9 +52,8 @@ def check_scalar(value: Any) -> Any:
     raise ValueError(f"it is {str(value)[:40]}; it must be a finite number, true, false or a name")
 
 
-Scalar = Annotated[
-    Any, AfterValidator(check_scalar), pd.WithJsonSchema({"type": ["number", "boolean", "string"]})
-]
+SCALAR_SCHEMA = pd.WithJsonSchema({"type": ["number", "boolean", "string"]})
+Scalar = Annotated[Any, AfterValidator(check_scalar), SCALAR_SCHEMA]
 
 
 def check_features(name: str) -> str:
@@ -67,11 +66,8 @@ FEATURE_NAMES = [
     {"enum": [*registry.FEATURES, *registry.OWN]},
     {"pattern": r"\.csv$|^pooled [0-9.eE+-]+$|^\w+:\w+$"},
 ]
-FeatureName = Annotated[
-    str,
-    AfterValidator(check_features),
-    pd.WithJsonSchema({"type": "string", "anyOf": FEATURE_NAMES}),
-]
+FEATURE_SCHEMA = pd.WithJsonSchema({"type": "string", "anyOf": FEATURE_NAMES})
+FeatureName = Annotated[str, AfterValidator(check_features), FEATURE_SCHEMA]
 
 
 # Tags of unions begin with @ and are left out of error messages.
@@ -79,10 +75,8 @@ def one_or_each(kind: Any) -> Any:
     """Return the type of a value, or of a list of values that stands for one entry each."""
     if get_origin(kind) is list:  # a list already is one value
         return kind
-    return Annotated[
-        Annotated[kind, Tag("@one")] | Annotated[list[kind], Tag("@each")],
-        Discriminator(lambda value: "@each" if isinstance(value, list) else "@one"),
-    ]
+    tag = Discriminator(lambda value: "@each" if isinstance(value, list) else "@one")
+    return Annotated[Annotated[kind, Tag("@one")] | Annotated[list[kind], Tag("@each")], tag]
 
 
 class WithoutSource(pd.BaseModel):
@@ -310,10 +304,8 @@ def rule_type(field: str) -> Any:
     rules = registry.RULES[field]
     kinds: list[Any] = [Annotated[Finite, Tag("@number")]]
     for name, rule in rules.items():
-        constants = {
-            key: (Finite, ... if default is MISSING else default)
-            for key, default in registry.agent_settings(rule).items()
-        }
+        defaults = registry.agent_settings(rule).items()
+        constants = {key: (Finite, ... if x is MISSING else x) for key, x in defaults}
         said = (inspect.getdoc(rule) or "").partition("\n\n")[0]
         table = make_model(f"{field} {name}", Strict, constants, said)
         outer = make_model(f"{field} rule {name}", Strict, {name: (table, ...)})
@@ -356,10 +348,8 @@ def agent_model(name: str) -> type[Strict]:
 def environment_model(name: str) -> type[Strict]:
     """Return the model of the entries of one environment."""
     defaults = registry.environment_settings(registry.environment_function(name))
-    given: dict[str, Any] = {
-        key: (one_or_each(setting_type(key, default)), ... if default is MISSING else None)
-        for key, default in defaults.items()
-    }
+    kinds = {key: one_or_each(setting_type(key, x)) for key, x in defaults.items()}
+    given: Any = {k: (t, ... if defaults[k] is MISSING else None) for k, t in kinds.items()}
     size = "(-[0-9]+)?" if name in registry.ENVIRONMENTS else ""
     word = Annotated[str, Field(pattern=f"^{re.escape(name)}{size}$")]
     return make_model(name, EnvironmentEntry, {"name": (word, ...), **given})
@@ -435,14 +425,10 @@ class Experiment(Strict):
         fields = agent.cls.__dataclass_fields__
         needs = "features" in fields and fields["features"].default is MISSING
         features = agent.features or ("one-hot" if needs else None)
-        first = RunSpec(
-            *(env, label, place.run_data, agent.agent, agent.numbers_at(env)),
-            support=support if sees_task else None,
-            features=digest_features(features, place.run_data, support),
-            reward=agent.reward if sees_task else None,
-            episodes=place.episodes or self.episodes,
-            seed=seeds.start,
-        )
+        features = digest_features(features, place.run_data, support)
+        told = (support, features, agent.reward) if sees_task else (None, features, None)
+        given = env, label, place.run_data, agent.agent, agent.numbers_at(env), *told
+        first = RunSpec(*given, place.episodes or self.episodes, seeds.start)
         return [replace(first, seed=seed) for seed in seeds]
 
     def with_seeds(self, count: int, first: int = 0) -> Experiment:
@@ -458,12 +444,9 @@ class Experiment(Strict):
 
     def to_data(self) -> dict[str, Any]:
         """Return plain tables and lists, as TOML has them."""
-        return {
-            **super().to_data(),
-            "seeds": self.seeds.to_data(),
-            "environments": [e.to_data() for e in self.environments],
-            "agents": [a.to_data() for a in self.agents],
-        }
+        lists = {"environments": self.environments, "agents": self.agents}
+        plain = {kind: [entry.to_data() for entry in entries] for kind, entries in lists.items()}
+        return {**super().to_data(), "seeds": self.seeds.to_data(), **plain}
 
     def to_toml(self, place_file: Callable[[Path], Path] = Path) -> str:
         """Return the text of an experiment file.
@@ -573,9 +556,8 @@ def describe_mistake(error: pd.ValidationError) -> str:
 def schema() -> dict[str, Any]:
     """Return the JSON schema of experiment files, with which editors complete and check them."""
     offered = registry.find_entry_points
-    model = experiment_model(
-        [*registry.AGENTS, *offered("agent")], [*registry.ENVIRONMENTS, *offered("environment")]
-    )
+    names = [*registry.AGENTS, *offered("agent")]
+    model = experiment_model(names, [*registry.ENVIRONMENTS, *offered("environment")])
     made = model.model_json_schema()
     own = {"type": "string", "pattern": r"^\w+:\w+$", "description": "Your own, as file:name."}
     for kind, key in (("agents", "agent"), ("environments", "name")):

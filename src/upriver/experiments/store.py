@@ -58,10 +58,8 @@ class StorageFailed(OSError):
     """The folder cannot be written: one sentence, and no further run is started."""
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(
-            f"cannot write {path}: {reason}; finished runs are kept, "
-            "and the same command continues once this is solved"
-        )
+        then = "finished runs are kept, and the same command continues once this is solved"
+        super().__init__(f"cannot write {path}: {reason}; {then}")
 
 
 class BadFile(ValueError):
@@ -75,8 +73,7 @@ class BadFile(ValueError):
 
 def folder_name(label: str) -> str:
     """Return the name of a label's folder: the label if every file system accepts it."""
-    plain = re.fullmatch(r"\w([\w .+()@,-]*[\w+()@,-])?", label, re.ASCII)
-    if plain and len(label) <= MAX_NAME:
+    if len(label) <= MAX_NAME and re.fullmatch(r"\w([\w .+()@,-]*[\w+()@,-])?", label, re.ASCII):
         return label
     safe = re.sub(r"[^A-Za-z0-9_-]+", "_", label)[: MAX_NAME - 13]
     return f"{safe}~{hashlib.sha256(label.encode(errors='surrogatepass')).hexdigest()[:12]}"
@@ -98,16 +95,10 @@ def to_bytes(run: RunSpec, table: pa.Table) -> bytes:
 
     from upriver import __version__
 
-    about = {
-        "format": FORMAT,
-        "upriver": __version__,
-        "run": run.to_data(),
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "seconds": float(np.sum(np.from_dlpack(table["seconds"].combine_chunks()))),
-        "seal": BLANK.decode(),
-    }
+    seconds = float(np.sum(np.from_dlpack(table["seconds"].combine_chunks())))
+    about: dict[str, Any] = {"format": FORMAT, "upriver": __version__, "run": run.to_data()}
+    about |= {"platform": platform.platform(), "python": platform.python_version()}
+    about |= {"numpy": np.__version__, "seconds": seconds, "seal": BLANK.decode()}
     sink = pa.BufferOutputStream()
     bare = table.replace_schema_metadata(None)
     # the schema as Arrow keeps it would hold all metadata a second time
@@ -146,29 +137,22 @@ def read_run(path: Path) -> Record:
     except OSError as error:
         raise BadFile("damaged", f"{path} cannot be read: {error.strerror}") from error
     check_seal(path, data)
-    try:
-        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
-        metadata = file.schema_arrow.metadata or {}
-        table = file.read()
-    except (pa.ArrowException, OSError, KeyError, IndexError) as error:
-        raise BadFile("damaged", f"{path} is damaged: {error}") from error
-    if b"upriver" not in metadata:
-        raise BadFile("foreign", f"{path} was not written by upriver")
-    try:
+    try:  # the digest is right, so what fails here was written so, by another version or program
+        file = pq.ParquetFile(pa.BufferReader(data))
+        metadata, table = file.schema_arrow.metadata, file.read()
         about = json.loads(metadata[b"upriver"])
+        if about["format"] != FORMAT:
+            raise ValueError(f"it has format {about['format']!r}, not {FORMAT}")
         run = RunSpec(**about["run"])
         own = place_of(run.env, run.label, run.key)
-        format = about["format"]
-        detail = metadata[b"detail"].decode() if b"detail" in metadata else None
-        json.loads(detail or "{}")
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise BadFile("foreign", f"{path} does not hold a run of this version") from error
-    if format != FORMAT:
-        raise BadFile("foreign", f"{path} has format {format!r}, not {FORMAT}")
+    except (pa.ArrowException, OSError, ValueError, TypeError, LookupError) as error:
+        sentence = f"{path} does not hold a run of this version: {error}"
+        raise BadFile("foreign", sentence) from error
     if Path(*path.parts[-3:]) != own:
         sentence = f"{path} holds the run that belongs at {own}; it was moved or copied"
         raise BadFile("moved", sentence, own)
-    unit = "step" if metadata.get(b"unit") == b"step" else "episode"
+    unit = metadata.get(b"unit", b"episode").decode()
+    detail = metadata[b"detail"].decode() if b"detail" in metadata else None
     return Record(run, about, table.replace_schema_metadata(None), unit, detail)
 
 
@@ -204,8 +188,7 @@ class Store:
             if store.files():
                 raise ValueError(f"{root} holds run files but no {MARKER}; choose another folder")
             store.write(store.root / MARKER, marker_text(__version__).encode())
-        version = store.read_version()
-        if version != __version__:
+        if (version := store.read_version()) != __version__:
             raise ValueError(
                 f"{root} holds runs of upriver {version}, and this is {__version__}; "
                 "runs of two versions are not mixed: choose another folder"
@@ -231,10 +214,8 @@ class Store:
         except (OSError, ValueError, KeyError, TypeError):
             raise ValueError(f"{path} is damaged; it must name a format and a version") from None
         if number != FORMAT:
-            raise ValueError(
-                f"{self.root} was written by upriver {version} in format {number!r}; this version "
-                f"reads format {FORMAT}"
-            )
+            theirs = f"{self.root} was written by upriver {version} in format {number!r}"
+            raise ValueError(f"{theirs}; this version reads format {FORMAT}")
         if text != marker_text(version):
             raise ValueError(f"{path} is damaged: its contents are not those that were written")
         return version
@@ -276,8 +257,7 @@ class Store:
 
         The folder entry is not synced: after a power cut a run may be missing, never incomplete.
         """
-        root = Path(os.path.realpath(self.root))
-        if not Path(os.path.realpath(path)).is_relative_to(root):
+        if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(self.root)):
             raise StorageFailed(path, f"it lies outside {self.root}")
         if path.name != MARKER and not (self.root / MARKER).exists():
             raise StorageFailed(path, f"{self.root} was removed or emptied while it was in use")

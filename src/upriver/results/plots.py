@@ -26,12 +26,8 @@ if TYPE_CHECKING:
 Panel = Mapping[str, Any]
 """{label: band}; a band is any object with x, mean, low and high."""
 
-DASHES: dict[str, Any] = {
-    "solid": "-",
-    "dash": (0, (5, 1.6)),
-    "dot": (0, (1.2, 1.2)),
-    "dashdot": (0, (5, 1.4, 1.2, 1.4)),
-}
+DASHES: dict[str, Any] = {"solid": "-", "dash": (0, (5, 1.6)), "dot": (0, (1.2, 1.2))}
+DASHES["dashdot"] = (0, (5, 1.4, 1.2, 1.4))
 
 
 def plot_learning(

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from upriver.cli import main
-from upriver.results.report import collect, page
+from upriver.results.report import collect, embed_json, fill_template, page
 from upriver.results.report import data as report_data
-from upriver.results.report.page import embed_json, fill_template
 from upriver.results.runs import read_results
 from upriver.results.statistics import summarize
 

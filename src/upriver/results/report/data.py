@@ -38,11 +38,8 @@ def collect(folder: str | Path) -> dict[str, Any]:
     order = reader.order_agents(kept, labels)
     root, store = Path(folder), reader.find_store(folder)
     specs = sorted((store / "_specs").glob("*.toml"))
-    commands = [
-        *(["upriver", "run", str(spec), "--out", str(store)] for spec in specs),
-        ["upriver", "table", str(folder)],
-        ["upriver", "report", str(folder)],
-    ]
+    commands = [["upriver", "run", str(spec), "--out", str(store)] for spec in specs]
+    commands += [["upriver", "table", str(folder)], ["upriver", "report", str(folder)]]
     return {
         "title": root.resolve().name,
         "version": __version__,
@@ -82,11 +79,8 @@ def make_curves(samples: Sequence[Sample], labels: Sequence[str]) -> dict[str, A
     for sample, label, lines in zip(samples, labels, n_lines, strict=True):
         k = sample.returns.shape[1]
         window = choose_window(k)
-        series = {
-            "value": sample.values,
-            "return": trailing_mean(sample.returns, window),
-            "regret": np.cumsum(sample.regret, axis=1),
-        }
+        series = {"value": sample.values, "return": trailing_mean(sample.returns, window)}
+        series["regret"] = np.cumsum(sample.regret, axis=1)
         at, at_seed = positions(k, points), positions(k, seed_points)
         entry: dict[str, Any] = {"runs": len(sample.seeds), "window": window}
         entry |= {"x": (at + 1).tolist(), "seeds": {"x": (at_seed + 1).tolist()}}
