@@ -427,8 +427,9 @@ class Experiment(Strict):
         features = agent.features or ("one-hot" if needs else None)
         features = digest_features(features, place.run_data, support)
         told = (support, features, agent.reward) if sees_task else (None, features, None)
-        given = env, label, place.run_data, agent.agent, agent.numbers_at(env), *told
-        first = RunSpec(*given, place.episodes or self.episodes, seeds.start)
+        given: Any = env, label, place.run_data, agent.agent, agent.numbers_at(env), *told
+        episodes = place.episodes or self.episodes
+        first = RunSpec(*given, episodes=episodes, seed=seeds.start)
         return [replace(first, seed=seed) for seed in seeds]
 
     def with_seeds(self, count: int, first: int = 0) -> Experiment:
