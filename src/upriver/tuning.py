@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -195,11 +196,8 @@ def choose(
 
 
 def group_points(points: list[Point]) -> list[list[Point]]:
-    """Return the points of each environment and agent."""
-    found: dict[tuple[str, str], list[Point]] = {}
-    for p in points:
-        found.setdefault((p.env, p.agent), []).append(p)
-    return list(found.values())
+    """Return the points of each environment and agent, which are consecutive."""
+    return [list(group) for _, group in groupby(points, key=lambda p: (p.env, p.agent))]
 
 
 class Edge(NamedTuple):
