@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from upriver.experiments.execute import Outcome, execute
 from upriver.experiments.spec import TUNING_SEEDS, AgentEntry, Experiment, combinations, parse
 from upriver.experiments.store import relative_to
 from upriver.mdp.writing import write_file
-from upriver.results.runs import Sample, load_runs, to_samples
+from upriver.results.runs import Sample, read_results
 from upriver.results.statistics import bootstrap_interval
 from upriver.results.tables import to_csv
 
@@ -89,15 +90,13 @@ def tune(
 ) -> Tuned:
     """Play the grids of an experiment's agents and choose; a stopped search continues.
 
+    In the folder `out`, `runs` holds the runs, grid.csv every grid point, tuned.toml the experiment
+    with the chosen settings, for `upriver run`.
+
     Parameters
     ----------
-    experiment
-        The experiment; its own seeds are not used.
-    out
-        The folder: `runs` holds the runs, grid.csv every grid point, tuned.toml the experiment with
-        the chosen settings, for `upriver run`.
     runs
-        Tuning seeds for each grid point, at least 2.
+        Tuning seeds for each grid point, at least 2; the experiment's own seeds are not used.
     shared
         Make one choice for all environments instead of one for each.
     widen
@@ -109,12 +108,9 @@ def tune(
         raise ValueError(f"runs is {runs}; tuning needs at least 2 for an interval")
     if widen < 0:
         raise ValueError(f"widen is {widen}; it must be 0 or more")
-    grids = {
-        (environment.full_label, agent.full_label): grid
-        for environment in experiment.environments
-        for agent in experiment.agents
-        if (grid := grid_points(agent)) != [{}]
-    }
+    own = {a.full_label: grid for a in experiment.agents if (grid := grid_points(a)) != [{}]}
+    places = [environment.full_label for environment in experiment.environments]
+    grids = {(place, label): grid for place in places for label, grid in own.items()}
     if not grids:
         raise ValueError(f"no agent of {experiment.name!r} has a grid with a setting left to tune")
     seeds = range(TUNING_SEEDS, TUNING_SEEDS + runs)
@@ -128,20 +124,16 @@ def tune(
         if not outcome.complete:
             return Tuned(experiment, [], ["some runs failed, so nothing was chosen"], outcome)
         settings = {run.setting for run in every}
-        found = [s for s in to_samples(load_runs(folder / "runs")) if s.setting in settings]
+        found = [s for s in read_results(folder / "runs").samples if s.setting in settings]
         samples = {(s.env, s.agent, s.setting): s for s in found}
         points, warnings = choose(candidates, samples, runs, shared)
-        further = list_candidates(
-            experiment, seeds, steps_beyond(points, experiment) if left else {}
-        )
-        further = [c for c in further if is_allowed(c)]
+        beyond = steps_beyond(points, experiment) if left else {}
+        further = list(filter(is_allowed, list_candidates(experiment, seeds, beyond)))
         if not further:
             break
         candidates += further
     tuned = with_choices(experiment, points)
-    rows = [
-        [p.env, p.agent, json.dumps(p.numbers), *p[3:7], int(p.chosen), int(p.tied)] for p in points
-    ]
+    rows = [[*p[:2], json.dumps(p.numbers), *p[3:7], int(p.chosen), int(p.tied)] for p in points]
     head = ["env", "agent", "numbers", "runs", "mean", "ci_low", "ci_high", "chosen", "tied"]
     write_file(folder / "grid.csv", to_csv(head, rows))
     text = tuned.to_toml(lambda file: relative_to(file, folder.absolute()))
@@ -204,11 +196,8 @@ def choose(
 
 
 def group_points(points: list[Point]) -> list[list[Point]]:
-    """Return the points of each environment and agent."""
-    found: dict[tuple[str, str], list[Point]] = {}
-    for p in points:
-        found.setdefault((p.env, p.agent), []).append(p)
-    return list(found.values())
+    """Return the points of each environment and agent, which are consecutive."""
+    return [list(group) for _, group in groupby(points, key=lambda p: (p.env, p.agent))]
 
 
 class Edge(NamedTuple):
@@ -271,12 +260,9 @@ def list_doubts(points: list[Point]) -> list[str]:
             end = ", which cannot be lowered"
         extreme = "lowest" if edge.value < edge.beside else "highest"
         found.append(f"{which}: {edge.key} = {edge.value:g} is the {extreme} value tried{end}")
-    tied = sum(p.tied for p in points)
-    if tied:
-        found.append(
-            f"{which}: {tied} of the {len(points) - 1} other points tie with the best; "
-            "the first with the highest mean was chosen"
-        )
+    if tied := sum(p.tied for p in points):
+        end = "tie with the best; the first with the highest mean was chosen"
+        found.append(f"{which}: {tied} of the {len(points) - 1} other points {end}")
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from upriver.cli.table import COLUMNS
 from upriver.experiments import Experiment, import_code, parse
-from upriver.results.runs import load_runs, to_samples
+from upriver.results.runs import load_runs, read_results
 from upriver.results.statistics import summarize
 from upriver.results.tables import to_csv
 
@@ -74,4 +74,7 @@ def table_bytes(folder: Path) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
-    return sink.getvalue().to_pybytes() + to_csv(COLUMNS, summarize(to_samples(table))).encode()
+    return (
+        sink.getvalue().to_pybytes()
+        + to_csv(COLUMNS, summarize(read_results(folder).samples)).encode()
+    )

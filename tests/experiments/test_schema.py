@@ -12,7 +12,7 @@ import pytest
 
 from upriver.agents.table import AGENTS
 from upriver.cli import main
-from upriver.cli.new import make_template
+from upriver.cli.writing import make_template
 from upriver.envs import ENVIRONMENTS
 from upriver.experiments import catalogue, load, parse, registry
 from upriver.experiments.spec import loads, schema

@@ -79,12 +79,11 @@ def plain_bca(x, statistic, level, resamples):
 
 
 @pytest.mark.parametrize("n", [5, 12, 40])
-@pytest.mark.parametrize("level", [0.8, 0.95])
 @pytest.mark.parametrize("statistic", [statistics.mean, statistics.iqm])
-def test_the_bootstrap_agrees_with_a_plain_reference(rng, n, level, statistic):
+def test_the_bootstrap_agrees_with_a_plain_reference(rng, n, statistic):
     x = rng.exponential(size=n)
-    found = statistics.bootstrap_interval(x, statistic, level, 500)
-    np.testing.assert_allclose(found, plain_bca(x, statistic, level, 500), rtol=1e-9)
+    found = statistics.bootstrap_interval(x, statistic, 500)
+    np.testing.assert_allclose(found, plain_bca(x, statistic, 0.95, 500), rtol=1e-9)
 
 
 def test_the_default_interval_has_level_95_percent(rng):
@@ -164,10 +163,9 @@ def test_the_exact_binomial_interval_by_hand():
 
 
 @pytest.mark.parametrize(("count", "of"), [(0, 20), (1, 20), (7, 9), (20, 20)])
-@pytest.mark.parametrize("level", [0.5, 0.95])
-def test_the_binomial_interval_is_scipys_exact_one(count, of, level):
-    theirs = stats.binomtest(count, of).proportion_ci(level, method="exact")
-    assert statistics.binomial_interval(count, of, level) == pytest.approx(tuple(theirs))
+def test_the_binomial_interval_is_scipys_exact_one(count, of):
+    theirs = stats.binomtest(count, of).proportion_ci(0.95, method="exact")
+    assert statistics.binomial_interval(count, of) == pytest.approx(tuple(theirs))
 
 
 def test_paired_differences_by_hand():

@@ -14,19 +14,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cyclopts import App
 
-COMMANDS: dict[str, str] = {
-    "reproduce": "upriver.cli.reproduce:reproduce",
-    "run": "upriver.cli.run:run",
-    "tune": "upriver.cli.tune:tune",
-    "table": "upriver.cli.table:table",
-    "plot": "upriver.cli.plot:plot",
-    "report": "upriver.cli.report:report",
-    "check": "upriver.cli.check:check",
-    "decide": "upriver.cli.decide:decide",
-    "diagnose": "upriver.cli.diagnose:diagnose",
-    "list": "upriver.cli.listing:list_names",
-    "new": "upriver.cli.new:new",
-    "schema": "upriver.cli.schema:schema",
+FILES = "reproduce", "run", "tune", "table", "plot", "report", "check", "decide", "diagnose"
+COMMANDS: dict[str, str] = {name: f"upriver.cli.{name}:{name}" for name in FILES} | {
+    "list": "upriver.cli.writing:list_names",
+    "new": "upriver.cli.writing:new",
+    "schema": "upriver.cli.writing:schema",
 }
 """Name of each command and where its function is; it is imported when it is called."""
 
@@ -35,10 +27,6 @@ MAX_ERROR = 2000  # characters of an error that are printed
 HELP = """Reinforcement learning with multinomial-logistic transition models.
 
 **Example:** `upriver run quick`, then `upriver report results/quick`"""
-
-
-class CommandFailed(Exception):
-    """The work was understood and failed: one sentence on stderr, exit code 1."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -63,11 +51,7 @@ def run_command(words: list[str]) -> int:
         code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except CycloptsError as error:
-        return print_error(errors, error, debug, 2)
-    except CommandFailed as error:
-        return print_error(errors, error, debug, 1)
-    except (ValueError, TypeError, FileNotFoundError, NotADirectoryError) as error:
+    except (CycloptsError, ValueError, TypeError, FileNotFoundError, NotADirectoryError) as error:
         return print_error(errors, error, debug, 2)
     except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -82,24 +66,15 @@ def make_app(errors: Any, everything: bool = True) -> App:
 
     from upriver import __version__
 
-    app = App(
-        name="upriver",
-        help=HELP,
-        version=__version__,
-        error_console=errors,
-        help_format="markdown",
-        # a switch is off unless given, so that it needs no --no- form
-        default_parameter=Parameter(negative=()),
-    )
+    about: Any = {"name": "upriver", "help": HELP, "version": __version__}
+    # a switch is off unless given, so that it needs no --no- form
+    about |= {"help_format": "markdown", "default_parameter": Parameter(negative=())}
+    app = App(**about, error_console=errors)
     for name, where in COMMANDS.items():
-        app.command(load_function(where) if everything else where, name=name)
+        module, _, function = where.partition(":")
+        app.command(getattr(import_module(module), function) if everything else where, name=name)
     app.register_install_completion_command(help="Make the shell complete commands and options.")
     return app
-
-
-def load_function(where: str) -> Any:
-    module, _, function = where.partition(":")
-    return getattr(import_module(module), function)
 
 
 def print_error(console, error: BaseException, debug: bool, code: int) -> int:

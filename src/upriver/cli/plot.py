@@ -53,8 +53,6 @@ def plot(
     from upriver.results import plots
     from upriver.results.runs import keep_best_settings, label_samples, read_results
 
-    if window < 1:
-        raise ValueError(f"window is {window}; it must be at least 1")
     results = read_results(folder)
     samples, _ = keep_best_settings(results.samples)
     labelled = list(zip(label_samples(samples), samples, strict=True))
@@ -86,8 +84,6 @@ def draw(kind: str, labelled: Labelled, columns: str, of: str, window: int) -> A
 
 def make_panels(labelled: Labelled, quantity: str, cumulative: bool, window: int = 1) -> Any:
     """Return {environment: {agent: band}}, thinned to what a page can show, in a fixed order."""
-    import numpy as np
-
     from upriver.results.report.data import positions
     from upriver.results.runs import natural_key, order_agents
     from upriver.results.statistics import compute_curve
@@ -99,8 +95,7 @@ def make_panels(labelled: Labelled, quantity: str, cumulative: bool, window: int
         for label in order_agents(samples, labels):
             if label in inside:
                 curve = compute_curve(inside[label], quantity, cumulative, window)
-                band = curve.at(positions(len(np.asarray(curve.x)), 400))
-                panels.setdefault(env, {})[label] = band
+                panels.setdefault(env, {})[label] = curve.at(positions(len(curve.x), 400))
     return panels
 
 
@@ -115,10 +110,8 @@ def lost_by_size(labelled: Labelled) -> Any:
             raise ValueError(f"environment {sample.env!r} has no size in its name to scale with")
         lost = sample.totals("episodes lost")
         if label != "optimal":
-            found.setdefault(label, {})[int(size[1])] = (
-                float(lost.mean()),
-                *bootstrap_interval(lost),
-            )
+            band = float(lost.mean()), *bootstrap_interval(lost)
+            found.setdefault(label, {})[int(size[1])] = band
     if max(map(len, found.values()), default=0) < 2:
         raise ValueError("a scaling figure needs an environment in at least two sizes")
     return {

@@ -59,20 +59,11 @@ def print_table(lines: list[Line]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    by = {(x.method, x.n_states): x for x in lines}
-    sizes = sorted({(x.n_states, x.horizon) for x in lines})
-    runs = lines[0].runs
-    table = Table(title=f"Cumulative return, mean ± sd over {runs} runs; printed value and ratio")
-    table.add_column("")
-    for n, horizon in sizes:
-        table.add_column(f"S = {n}, H = {horizon}", justify="right")
-    for method in dict.fromkeys(x.method for x in lines):
-        cells = []
-        for n, _ in sizes:
-            x = by[method, n]
-            cell = f"{x.mean:.1f} ± {x.sd:.1f}"
-            if x.paper_mean is not None:
-                cell += f"\n[dim]{x.paper_mean:.1f} x {x.ratio:.2f}[/dim]"
-            cells.append(cell)
-        table.add_row(method, *cells)
+    from upriver.paper.table1 import METHODS, TUNED_METHODS, grid
+
+    head, *rows = grid(lines, METHODS + TUNED_METHODS)
+    title = f"Cumulative return, mean ± sd over {lines[0].runs} runs; below it, as printed"
+    table = Table(*head, title=title)
+    for method, *cells in rows:
+        table.add_row(method.strip("*"), *(cell.replace("<br>", "\n") for cell in cells))
     Console().print(table)

@@ -46,13 +46,9 @@ class Options:
         """Return the arguments of `execute`."""
         from upriver.experiments.progress import make_reporter
 
-        return {
-            "jobs": self.jobs,
-            "cluster": self.cluster,
-            "shared_store": self.shared_store,
-            "run_timeout": self.run_timeout,
-            "reporter": make_reporter(self.quiet),
-        }
+        names = ("jobs", "cluster", "shared_store", "run_timeout")
+        given = {name: getattr(self, name) for name in names}
+        return given | {"reporter": make_reporter(self.quiet)}
 
 
 DEFAULTS = Options()
@@ -83,20 +79,15 @@ def keep_on_interrupt(work: Callable[[], Any], folder: Path) -> Any:
     try:
         return work()
     except KeyboardInterrupt:
-        again = shlex.join(["upriver", *sys.argv[1:]])
-        print(
-            f"stopped; finished runs are kept in {folder}. Continue with: {again}",
-            file=sys.stderr,
-        )
+        again = f"Continue with: {shlex.join(['upriver', *sys.argv[1:]])}"
+        print(f"stopped; finished runs are kept in {folder}. {again}", file=sys.stderr)
         raise
 
 
 def print_outcome(outcome: Outcome, folder: Path) -> int:
     """Print what became of the runs, and return the exit code."""
-    print(
-        f"{outcome.total} runs in {folder}: {outcome.stored} were stored, {outcome.ran} ran, "
-        f"{len(outcome.failed)} failed"
-    )
+    numbers = f"{outcome.stored} were stored, {outcome.ran} ran, {len(outcome.failed)} failed"
+    print(f"{outcome.total} runs in {folder}: {numbers}")
     for sentence in outcome.broken:
         print(f"upriver: {sentence}; move the file away and run again", file=sys.stderr)
     if outcome.failed:

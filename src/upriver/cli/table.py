@@ -48,18 +48,12 @@ def table(
         over common seeds, with a 95% interval.
     """
     from upriver.mdp.writing import write_file
-    from upriver.results.runs import (
-        describe_failures,
-        find_store,
-        natural_key,
-        read_failures,
-        read_results,
-    )
+    from upriver.results import runs
     from upriver.results.statistics import summarize
     from upriver.results.tables import to_csv, to_markdown, to_text
 
-    results = read_results(folder)
-    samples = sorted(results.samples, key=lambda sample: natural_key(sample.env))
+    results = runs.read_results(folder)
+    samples = sorted(results.samples, key=lambda sample: runs.natural_key(sample.env))
     if against is not None:
         head, *body = compare_with(samples, against, of)
     else:
@@ -75,9 +69,9 @@ def table(
         write_file(out, text)
     for sentence in results.problems:
         print(f"upriver: {sentence}; it was left out", file=sys.stderr)
-    failures = read_failures(find_store(folder))
+    failures = runs.read_failures(runs.find_store(folder))
     if failures:
-        print(f"upriver: {describe_failures(failures)}; not in the table", file=sys.stderr)
+        print(f"upriver: {runs.describe_failures(failures)}; not in the table", file=sys.stderr)
     return 1 if results.problems or failures else 0
 
 
@@ -86,21 +80,14 @@ def to_cells(rows: list[Row]) -> list[list[str]]:
     names = [(r.env, r.agent) for r in rows]
     head = ["environment", "agent", "runs", "episodes", "mean ± sd", "95% interval", "IQM", "lost",
             "locked in"]  # fmt: skip
-    body = [
-        [
-            r.env,
-            r.agent if names.count((r.env, r.agent)) == 1 else f"{r.agent} [{r.setting[:6]}]",
-            str(r.runs),
-            str(r.episodes),
-            f"{r.mean:.2f} ± {r.sd:.2f}",
-            f"{r.low:.2f} to {r.high:.2f}",
-            f"{r.iqm:.2f}",
-            f"{r.episodes_lost:.1f}",
-            f"{r.locked_in:.0%} [{r.locked_low:.0%}, {r.locked_high:.0%}]",
-        ]
-        for r in rows
-    ]
-    return [head, *body]
+    cells = [head]
+    for r in rows:
+        label = r.agent if names.count((r.env, r.agent)) == 1 else f"{r.agent} [{r.setting[:6]}]"
+        numbers = [f"{r.mean:.2f} ± {r.sd:.2f}", f"{r.low:.2f} to {r.high:.2f}", f"{r.iqm:.2f}"]
+        locked = f"{r.locked_in:.0%} [{r.locked_low:.0%}, {r.locked_high:.0%}]"
+        lost = f"{r.episodes_lost:.1f}"
+        cells.append([r.env, label, str(r.runs), str(r.episodes), *numbers, lost, locked])
+    return cells
 
 
 def compare_with(samples: list[Sample], agent: str, of: str) -> list[list[str]]:

@@ -55,34 +55,19 @@ def theorem1(
 ) -> Bounds:
     """Evaluate lambda_K, beta_K (Lemma 1) and the regret bound (Theorem 1) at K = n_episodes.
 
-    Parameters
-    ----------
-    features
-        The feature map: H, U, d and L_varphi.
-    kappa
-        The constant of Assumption 3.
-    theta_bound
-        L_theta.
-    n_episodes
-        K.
-    delta
-        The bounds hold with probability 1 - delta.
+    The features give H, U, d and L_varphi, kappa is that of Assumption 3, theta_bound is L_theta;
+    the bounds hold with probability 1 - delta.
     """
     check_delta(delta)
     kappa, trivial = clip_kappa(kappa), float(n_episodes) * features.task.horizon
     evidence = worst_evidence(features, n_episodes)
+    beta = lemma1_radius(kappa, theta_bound, delta)(evidence)
+    corrected = corrected_radius(kappa, theta_bound, delta)(evidence)
+    printed = printed_regret(features, kappa, theta_bound, n_episodes, delta)
     bound = corrected_regret(features, kappa, theta_bound, n_episodes, delta)
-    return Bounds(
-        kappa=kappa,
-        regularization=evidence.regularization,
-        radius_printed=lemma1_radius(kappa, theta_bound, delta)(evidence),
-        radius_corrected=corrected_radius(kappa, theta_bound, delta)(evidence),
-        regret_printed=printed_regret(features, kappa, theta_bound, n_episodes, delta),
-        regret_corrected=bound,
-        trivial=trivial,
-        vacuous=bound >= trivial,
-        first_useful=first_useful(features, kappa, theta_bound, delta),
-    )
+    useful = first_useful(features, kappa, theta_bound, delta)
+    radii = evidence.regularization, beta, corrected
+    return Bounds(kappa, *radii, printed, bound, trivial, bound >= trivial, useful)
 
 
 def worst_evidence(features: Features, k: int) -> Evidence:
@@ -101,22 +86,18 @@ def potential_bound(features: Features, n_episodes: float, regularization: float
     return 2.0 * task.horizon * d * log(1.0 + total / (d * regularization))
 
 
-def printed_regret(
-    features: Features, kappa: float, theta_bound: float, k: int, delta: float
-) -> float:
+def printed_regret(features: Features, kappa: float, bound: float, k: int, delta: float) -> float:
     """Return 2 H beta_K(delta/2K) sqrt(2 T H d log(1 + K H U L^2)) + H sqrt(2 T log(2/delta))."""
     task, d = features.task, features.formal_dimension
     assert d is not None
-    beta = lemma1_radius(kappa, theta_bound, delta / (2.0 * k))(worst_evidence(features, k))
+    beta = lemma1_radius(kappa, bound, delta / (2.0 * k))(worst_evidence(features, k))
     spread = log(1.0 + float(k) * task.horizon * task.max_successors * features.norm_bound**2)
     return regret(task.horizon, k, 2.0 * beta, 2.0 * task.horizon * d * spread, delta)
 
 
-def corrected_regret(
-    features: Features, kappa: float, theta_bound: float, k: int, delta: float
-) -> float:
+def corrected_regret(features: Features, kappa: float, bound: float, k: int, delta: float) -> float:
     """Return 3 H max_k beta_k(delta/2) sqrt(T Sigma) + H sqrt(2 T log(2/delta))."""
-    radius = corrected_radius(kappa, theta_bound, delta / 2.0)
+    radius = corrected_radius(kappa, bound, delta / 2.0)
     # beta_k need not grow with k while lambda_k does, so its maximum is taken along the way
     along = {1, k, *(min(2**i, k) for i in range(k.bit_length()))}
     beta = max(radius(worst_evidence(features, i)) for i in along)

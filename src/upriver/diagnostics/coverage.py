@@ -29,9 +29,7 @@ from upriver.planning import Plan, clip_v, clip_v_remaining, solve
 from upriver.planning import optimism as optimistic
 from upriver.play.simulate import simulate
 
-CLIPPED_AT_STEPS_LEFT = frozenset(
-    {optimistic.half_range, optimistic.gradient, optimistic.pessimistic}
-)
+CLIPPED_AT_STEPS_LEFT = {optimistic.half_range, optimistic.gradient, optimistic.pessimistic}
 """Plans that clip V at the number of steps left; the others clip it at H."""
 
 
@@ -82,15 +80,13 @@ class Coverage:
 
     def summary(self) -> dict[str, Any]:
         """Return the measurements as plain numbers."""
+        rates = {"optimism": self.optimistic, "clip": self.clipped, "tie": self.tied}
         return {
-            "n_runs": self.distance.shape[0],
-            "n_episodes": self.distance.shape[1],
+            **dict(zip(("n_runs", "n_episodes"), self.distance.shape, strict=True)),
             "delta": self.delta,
             "covered": {name: self.share(name) for name in self.radii},
             "largest_ratio": {name: float(self.ratio(name).max()) for name in self.radii},
-            "optimism_rate": float(self.optimistic.mean()),
-            "clip_rate": float(self.clipped.mean()),
-            "tie_rate": float(self.tied.mean()),
+            **{f"{name}_rate": float(rate.mean()) for name, rate in rates.items()},
             "potential": float(self.potential[:, -1].max()),
             "potential_bound": float(self.potential_bound[:, -1].min()),
         }
@@ -191,8 +187,6 @@ def coverage(
     radii
         {name: radius} to measure; unless given, Lemma 1 as printed and corrected, with
         L_theta = ||theta*|| and the certified kappa of that ball, and the agent's own ("acting").
-    n_episodes, n_runs
-        K and R.
     delta
         The level of Lemma 1.
     seed
@@ -218,7 +212,7 @@ def coverage_over(
     positive_integer("n_episodes", n_episodes)
     runs, bounds = [], []
     previous: Any = None
-    names: Iterable[str] = ()
+    names: Any = ()
     measured: Any = None
     for i, problem in enumerate(problems):
         mdp, features, _ = problem
@@ -230,22 +224,14 @@ def coverage_over(
             rows.append(row)
         runs.append(rows[::-1])
         first_lambda = runs[-1][0][5]
-        bounds.append(
-            [potential_bound(features, k, first_lambda) for k in range(1, n_episodes + 1)]
-        )
+        episodes = range(1, n_episodes + 1)
+        bounds.append([potential_bound(features, k, first_lambda) for k in episodes])
     if not runs:
         raise ValueError("there are no problems; coverage needs at least one run")
     distances, hopeful, clipped, tied, added, _, *radius = np.moveaxis(np.array(runs), 2, 0)
-    return Coverage(
-        delta,
-        distances,
-        dict(zip(names, radius, strict=True)),
-        hopeful > 0.5,
-        clipped,
-        tied,
-        np.cumsum(added, axis=1),
-        np.array(bounds),
-    )
+    by_name = dict(zip(names, radius, strict=True))
+    potential = np.cumsum(added, axis=1), np.array(bounds)
+    return Coverage(delta, distances, by_name, hopeful > 0.5, clipped, tied, *potential)
 
 
 def prepare(
@@ -271,8 +257,5 @@ def lemma_radii(features: Features, theta: Array, agent: UCRLMNL, delta: float) 
     bound = max(float(np.linalg.norm(theta, axis=1).max()), 1e-12)
     ball = kappa_over_ball(features, bound)
     kappa = clip_kappa(ball.certified if ball else 0.25)
-    return {
-        "printed": lemma1_radius(kappa, bound, delta),
-        "corrected": corrected_radius(kappa, bound, delta),
-        "acting": agent.radius,
-    }
+    found: dict[str, Any] = {"printed": lemma1_radius(kappa, bound, delta)}
+    return found | {"corrected": corrected_radius(kappa, bound, delta), "acting": agent.radius}

@@ -22,7 +22,7 @@ from upriver.mdp import Task
 STEPS = 200
 PAIRS_UP_TO = 8  # successors up to which every pair is a starting point
 CERTIFY_UP_TO = 128  # successors up to which the bound looks at pairs
-CHUNK = 2_000_000  # numbers in one batch of starting points
+CHUNK = 2_000_000  # numbers in one batch of starting points, so that memory stays small
 
 
 @add_repr
@@ -82,7 +82,8 @@ def kappa_over_ball(features: Features, theta_bound: float) -> BallKappa | None:
     worst: tuple[int, Array] | None = None
     for pairs, gram in distinct_grams(features):
         certified = min(certified, certify(gram, radius))
-        for part in np.array_split(np.arange(len(gram)), pieces(gram)):
+        numbers = gram.shape[0] * gram.shape[1] * len(starting_points(gram.shape[1]))
+        for part in np.array_split(np.arange(len(gram)), max(1, numbers // CHUNK)):
             if len(part):
                 product, at, push = search(gram[part], radius)
                 if product < found:
@@ -140,12 +141,6 @@ def distinct_grams(features: Features) -> Iterator[tuple[Array, Array]]:
         yield pairs[first], gram[first]
 
 
-def pieces(gram: Array) -> int:
-    """Return the number of batches of the search, so that memory stays small."""
-    m, u = gram.shape[:2]
-    return max(1, int(m * len(starting_points(u)) * u // CHUNK))
-
-
 def starting_points(u: int) -> Array:
     """Return coefficients (p, U) of the first directions: single successors, and pairs if few."""
     one = np.eye(u) - 1.0 / u
@@ -158,8 +153,7 @@ def starting_points(u: int) -> Array:
 
 def search(gram: Array, radius: float) -> tuple[float, int, Array]:
     """Minimise by linearising and jumping; return the product, its pair, coefficients of theta."""
-    u = gram.shape[1]
-    slope = np.broadcast_to(starting_points(u), (len(gram), len(starting_points(u)), u)).copy()
+    slope = np.repeat(starting_points(gram.shape[1])[None], len(gram), axis=0)
     lowest = np.full(slope.shape[:2], np.inf)
     push = np.zeros_like(slope)
     for _ in range(STEPS):

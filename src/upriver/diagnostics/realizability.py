@@ -8,7 +8,7 @@ larger than a block of features is ever dense.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -56,25 +56,12 @@ def true_probabilities(mdp: FiniteMDP, task: Task) -> Array:
             f"{known.describe()}; build the features from a task of this MDP"
         )
     check_covers((task.indptr, task.successors), known, "the task of the features")
+    # one ascending number for each triple
+    shape = task.n_states, task.n_actions, task.n_states
+    ours, theirs = (np.ravel_multi_index(x.triples, shape) for x in (task, known))
     prob = np.zeros((len(mdp.probability), task.n_triples))
-    prob[:, np.searchsorted(triple_keys(task), triple_keys(known))] = mdp.probability
+    prob[:, np.searchsorted(ours, theirs)] = mdp.probability
     return prob
-
-
-def triple_keys(task: Task) -> Array:
-    """Return one ascending number per triple, (n,)."""
-    s, a, s2 = task.triples
-    return (s * task.n_actions + a) * task.n_states + s2
-
-
-def forbidden_successor(task: Task, prob: Array) -> tuple[int, int, int] | None:
-    """Return the first declared successor (s, a, s') with probability 0 at some step, or None."""
-    zero = (prob <= 0.0).any(axis=0)
-    if not zero.any():
-        return None
-    i = int(np.argmax(zero))
-    s, a, s2 = (int(x[i]) for x in task.triples)
-    return s, a, s2
 
 
 def softmax_rows(task: Task, logits: Array) -> Array:
@@ -92,18 +79,23 @@ def find_core(mdp: FiniteMDP, features: Features) -> Core:
     """
     task = features.task
     prob = true_probabilities(mdp, task)
-    forbidden = forbidden_successor(task, prob)
-    residual = np.inf
-    theta = np.zeros((len(prob), features.dimension))
-    if forbidden is None:
+    forbidden: Any = None  # the first declared successor with probability 0 at some step
+    residual, realizable, theta = np.inf, False, np.empty(0)
+    if len(zero := np.flatnonzero((prob <= 0.0).any(axis=0))):
+        forbidden = tuple(int(x[zero[0]]) for x in task.triples)
+    else:
         odds = np.log(prob)
         odds -= odds[:, first_rows(task)]
         theta, _ = least_squares(features, odds)
         residual = float(np.abs(differences(features, theta) - odds).max())
-        if residual <= TOLERANCE * max(1.0, float(np.abs(odds).max())):
-            return Core(theta, True, residual, *largest_error(task, prob, features, theta), None)
-    theta = project(features, prob)
-    return Core(theta, False, residual, *largest_error(task, prob, features, theta), forbidden)
+        realizable = residual <= TOLERANCE * max(1.0, float(np.abs(odds).max()))
+    if not realizable:
+        theta = project(features, prob)
+    gap = np.abs(prob - softmax_rows(task, differences(features, theta)))
+    error = 0.5 * task.by_pair(gap)  # (1 | H, S*A) total variation
+    h, pair = np.unravel_index(int(np.argmax(error)), error.shape)
+    where = (int(h), *divmod(int(pair), task.n_actions))
+    return Core(theta, realizable, residual, float(error[h, pair]), where, forbidden)
 
 
 def theta_star(mdp: FiniteMDP, features: Features) -> Array:
@@ -133,16 +125,6 @@ def differences(features: Features, theta: Array) -> Array:
     """Return (varphi(s') - varphi(ref))^T theta for each of C parameters, (C, n)."""
     logits = np.asarray(features.matrix @ theta.T).T
     return logits - logits[:, first_rows(features.task)]
-
-
-def largest_error(
-    task: Task, prob: Array, features: Features, theta: Array
-) -> tuple[float, tuple[int, int, int]]:
-    """Return the largest total-variation error over (h, s, a), and its place."""
-    gap = np.abs(prob - softmax_rows(task, differences(features, theta)))
-    error = 0.5 * task.by_pair(gap)
-    h, g = np.unravel_index(int(np.argmax(error)), error.shape)
-    return float(error[h, g]), (int(h), int(g) // task.n_actions, int(g) % task.n_actions)
 
 
 def least_squares(features: Features, odds: Array) -> tuple[Array, int | None]:
@@ -265,13 +247,5 @@ def shape_of(features: Features) -> Shape:
         zero = zero and bool((square.min(axis=1) <= 0.0).all())
     assert features.formal_dimension is not None
     rank = least_squares(features, np.zeros((1, task.n_triples)))[1]
-    return Shape(
-        max_successors=task.max_successors,
-        dimension=features.dimension,
-        formal_dimension=features.formal_dimension,
-        rank=rank,
-        norm_bound=features.norm_bound,
-        best_norm_bound=float(np.sqrt(max(best, 0.0))),
-        best_reference=reference,
-        zero_successor=zero,
-    )
+    given = features.dimension, features.formal_dimension, rank, features.norm_bound
+    return Shape(task.max_successors, *given, float(np.sqrt(max(best, 0.0))), reference, zero)

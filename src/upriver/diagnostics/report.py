@@ -8,17 +8,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from upriver.checks import positive_integer, positive_number
+from upriver.diagnostics import realizability
 from upriver.diagnostics.bounds import Bounds, check_delta, theorem1
 from upriver.diagnostics.coverage import Coverage
 from upriver.diagnostics.curvature import BallKappa, Kappa, curvature_at, kappa_at, kappa_over_ball
-from upriver.diagnostics.realizability import (
-    Core,
-    Shape,
-    find_core,
-    shape_of,
-    softmax_rows,
-    true_probabilities,
-)
+from upriver.diagnostics.realizability import Core, Shape
 from upriver.display import Card, add_repr, to_frame
 from upriver.features import Features, one_hot, recentre
 from upriver.mdp import FiniteMDP, Task
@@ -67,14 +61,9 @@ class Diagnosis:
     def table(self) -> list[dict[str, Any]]:
         """Return a row per finding: part, what, value, and its meaning or what to do."""
         return [
-            {
-                "part": part,
-                "what": line.what.strip(),
-                "value": format_value(line.value),
-                "meaning": line.meaning,
-            }
+            {"part": part, "what": what.strip(), "value": format_value(value), "meaning": meaning}
             for part, lines in describe(self).items()
-            for line in lines
+            for what, value, meaning, _ in lines
         ]
 
     def to_pandas(self) -> Any:
@@ -86,39 +75,33 @@ class Diagnosis:
         shape, core, ball, task = self.shape, self.core, self.ball, self.task
         names = ("n_states", "n_actions", "horizon", "n_triples", "support")
         columns = ("max_successors", "dimension", "formal_dimension", "rank", "norm_bound")
-        forbidden = core.forbidden
-        return to_plain(
-            {
-                "schema": SCHEMA,
-                "environment": {"name": self.name} | {x: getattr(task, x) for x in names},
-                "n_episodes": self.n_episodes,
-                "delta": self.delta,
-                "features": {x: getattr(shape, x) for x in columns}
-                | {
-                    "norm_bound_recentred": shape.best_norm_bound,
-                    "zero_successor": shape.zero_successor,
-                },
-                "core": {
-                    "realizable": core.realizable,
-                    "residual": core.residual,
-                    "norm": core.norm if core.realizable else None,
-                    "theta_bound": self.theta_bound,
-                    "total_variation": core.error,
-                    "where": dict(zip("hsa", core.where, strict=True)),
-                    "forbidden_successor": forbidden
-                    and dict(zip(("s", "a", "next"), forbidden, strict=True)),
-                },
-                "kappa": {
-                    "at_core": self.kappa and self.kappa.value,
-                    "ball_found": ball and ball.found,
-                    "ball_certified": ball and ball.certified,
-                    "ball_crude": ball and ball.crude,
-                    "curvature": self.curvature and self.curvature.value,
-                },
-                "theorem1": self.bounds and self.bounds._asdict(),
-                "theorem1_at_core": self.bounds_at_core and self.bounds_at_core._asdict(),
-            }
-        )
+        features = {x: getattr(shape, x) for x in columns}
+        features |= {"norm_bound_recentred": shape.best_norm_bound}
+        found = {
+            "schema": SCHEMA,
+            "environment": {"name": self.name} | {x: getattr(task, x) for x in names},
+            "n_episodes": self.n_episodes,
+            "delta": self.delta,
+            "features": features | {"zero_successor": shape.zero_successor},
+            "core": {
+                "realizable": core.realizable,
+                "residual": core.residual,
+                "norm": core.norm if core.realizable else None,
+                "theta_bound": self.theta_bound,
+                "total_variation": core.error,
+                "where": dict(zip("hsa", core.where, strict=True)),
+                "forbidden_successor": core.forbidden
+                and dict(zip(("s", "a", "next"), core.forbidden, strict=True)),
+            },
+            "kappa": {
+                "at_core": self.kappa and self.kappa.value,
+                **{f"ball_{x}": getattr(ball, x, None) for x in ("found", "certified", "crude")},
+                "curvature": self.curvature and self.curvature.value,
+            },
+            "theorem1": self.bounds and self.bounds._asdict(),
+            "theorem1_at_core": self.bounds_at_core and self.bounds_at_core._asdict(),
+        }
+        return to_plain(found)
 
 
 def to_plain(value: Any) -> Any:
@@ -154,37 +137,26 @@ def diagnose(
     n_episodes = positive_integer("n_episodes", n_episodes)
     check_delta(delta)
     task = features.task
-    core = find_core(mdp, features)
+    core = realizability.find_core(mdp, features)
     if theta_bound is not None:
         theta_bound = positive_number("theta_bound", theta_bound)
     elif core.realizable or core.forbidden is None:
         theta_bound = core.norm
-    prob = true_probabilities(mdp, task)
+    prob = realizability.true_probabilities(mdp, task)
     if core.forbidden is None and not core.realizable:
-        prob = softmax_rows(task, np.asarray(features.matrix @ core.theta.T).T)
+        prob = realizability.softmax_rows(task, np.asarray(features.matrix @ core.theta.T).T)
     kappa = kappa_at(task, prob)
     ball = kappa_over_ball(features, theta_bound) if theta_bound is not None else None
-    shape = shape_of(features)
+    shape = realizability.shape_of(features)
     bounds = at_core = None
     if theta_bound and ball is not None and shape.best_norm_bound > 0.0:
         used = features if shape.zero_successor else recentre(features, shape.best_reference)
         bounds = theorem1(used, ball.certified, theta_bound, n_episodes, delta)
         if kappa is not None and kappa.value > 0.0:
             at_core = theorem1(used, kappa.value, theta_bound, n_episodes, delta)
-    return Diagnosis(
-        name=mdp.name,
-        task=task,
-        n_episodes=n_episodes,
-        delta=delta,
-        shape=shape,
-        core=core,
-        theta_bound=theta_bound,
-        kappa=kappa,
-        ball=ball,
-        curvature=curvature_at(features, prob),
-        bounds=bounds,
-        bounds_at_core=at_core,
-    )
+    given = mdp.name, task, n_episodes, delta
+    measured = shape, core, theta_bound, kappa, ball, curvature_at(features, prob)
+    return Diagnosis(*given, *measured, bounds, at_core)
 
 
 class Line(NamedTuple):
@@ -277,8 +249,7 @@ def describe_curvature(found: Diagnosis) -> list[Line]:
         lines.append(Line("  over the ball", found.ball.found, "smallest found, which proofs need"))
         lines.append(Line("  certified", found.ball.certified, "no theta of the ball is below it"))
     if found.curvature is not None:
-        least = found.curvature.value
-        what = "smallest eigenvalue of Hessian against Gram"
+        least, what = found.curvature.value, "smallest eigenvalue of Hessian against Gram"
         lines.append(Line("effective", least, what, "bad" if least <= 0.0 else ""))
     return lines
 
@@ -294,9 +265,8 @@ def describe_bounds(found: Diagnosis) -> list[Line]:
         regret += f", with kappa at theta* {format_value(best.regret_corrected)}"
     verdict = Line("verdict", "informative", "smaller than the trivial bound", "good")
     if bounds.vacuous:
-        at_best = format_value((best or bounds).first_useful)
-        useful = f"no information before K = {format_value(bounds.first_useful)}"
-        cure = f"{useful} (at best {at_best}): tune scaled_radius(c)"
+        useful, at_best = (format_value(x.first_useful) for x in (bounds, best or bounds))
+        cure = f"no information before K = {useful} (at best {at_best}): tune scaled_radius(c)"
         verdict = Line("verdict", "vacuous", cure, "bad")
     radius = f"Lemma 1; corrected {format_value(bounds.radius_corrected)}"
     return [
@@ -314,11 +284,12 @@ def describe_coverage(measured: Coverage) -> list[Line]:
     inside = f"of runs had theta* inside for all k; goal {goal:.0%}"
     bound = f"elliptical sum; bound {format_value(numbers['potential_bound'])}"
     clips = "values at the cap: the bonus hides the transitions"
+    covers = [
+        Line(f"covers, {name}", f"{share:.1%}", inside, "good" if share >= goal else "warn")
+        for name, share in numbers["covered"].items()
+    ]
     return [
-        *(
-            Line(f"covers, {name}", f"{share:.1%}", inside, "good" if share >= goal else "warn")
-            for name, share in numbers["covered"].items()
-        ),
+        *covers,
         Line("optimism rate", f"{numbers['optimism_rate']:.1%}", "planned V_1 >= V*_1"),
         Line("clip rate", f"{numbers['clip_rate']:.1%}", clips),
         Line("tie rate", f"{numbers['tie_rate']:.1%}", "states whose best action is not unique"),

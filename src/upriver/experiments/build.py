@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +48,7 @@ class RunSpec:
     @cached_property
     def setting(self) -> str:
         """Short digest of everything but the seed that influences the result."""
-        identity = self.to_data()
-        for key in ("env", "label", "seed"):
-            del identity[key]
+        identity = {k: v for k, v in self.to_data().items() if k not in ("env", "label", "seed")}
         # a file is what it holds, not where it lies
         identity["environment"] = {k: v for k, v in self.environment.items() if k != "path"}
         if self.features is not None and registry.is_file(self.features):
@@ -75,11 +73,7 @@ class RunSpec:
 
 
 def digest_mdp(mdp: FiniteMDP) -> str:
-    """Return a digest of all that influences a run: transitions, rewards, range, names, start.
-
-    The horizon or discount and the terminal values are fields of the task. The name of the MDP
-    is left out.
-    """
+    """Return a digest of all that influences a run, which the name of the MDP does not."""
     arrays: dict[str, Array] = {}
     parts = [mdp.true_task, mdp.probability, mdp.initial_states, mdp.initial_probability, mdp.local]
     return digest(encode(parts, arrays), arrays)
@@ -123,24 +117,19 @@ def make_features(features: str, environment: dict[str, Any], support: str) -> F
 @lru_cache(maxsize=4)
 def cached_features(name: str, environment: str, support: str) -> Features:
     data = json.loads(environment)
-    make = registry.feature_function(name, data.get("name"))
-    task = get_mdp(data).task(support)
-    return check_type(make(task), Features, f"features {name!r}")
+    made = registry.feature_function(name, data.get("name"))(get_mdp(data).task(support))
+    return check_type(made, Features, f"features {name!r}")
 
 
 def build(run: RunSpec) -> tuple[FiniteMDP, Any]:
     """Return (mdp, agent) of a run; the last few are kept, so that seeds share them."""
-    environment = json.dumps(run.environment, sort_keys=True)
-    numbers = json.dumps(run.numbers, sort_keys=True)
-    return cached_agent(environment, run.agent, numbers, run.support, run.features, run.reward)
+    return cached_agent(replace(run, env="", label="", episodes=0, seed=0).to_json())
 
 
 def get_mdp(environment: dict[str, Any]) -> FiniteMDP:
     """Return the MDP of an environment; refuse a file that was changed since it was digested."""
-    rest = {k: v for k, v in environment.items() if k != "digest"}
-    if "path" not in rest:
-        return cached_mdp(json.dumps(rest, sort_keys=True))
-    return cached_mdp(json.dumps(environment, sort_keys=True))
+    rest = {k: v for k, v in environment.items() if k != "digest" or "path" in environment}
+    return cached_mdp(json.dumps(rest, sort_keys=True))
 
 
 @lru_cache(maxsize=4)
@@ -163,28 +152,19 @@ def cached_mdp(environment: str) -> FiniteMDP:
 
 
 @lru_cache(maxsize=4)
-def cached_agent(
-    environment: str,
-    agent: str,
-    numbers: str,
-    support: str | None,
-    features: str | None,
-    reward: str | None,
-) -> tuple[FiniteMDP, Any]:
-    mdp = get_mdp(json.loads(environment))
-    cls = registry.agent_class(agent)
+def cached_agent(run_json: str) -> tuple[FiniteMDP, Any]:
+    run = RunSpec.from_json(run_json)
+    mdp, cls = get_mdp(run.environment), registry.agent_class(run.agent)
+    support, varphi = run.support or "known", None
     given: dict[str, Any] = {}
-    varphi = None
     if registry.has_field(cls, "mdp"):
         given["mdp"] = mdp
     else:
-        if features is not None:
-            given["features"] = varphi = make_features(
-                features, json.loads(environment), support or "known"
-            )
-        task = mdp.task(support or "known") if varphi is None else varphi.task
-        given["task"] = task.with_unknown_reward() if reward == "unknown" else task
-    own = {k: registry.from_plain(k, v, varphi) for k, v in json.loads(numbers).items()}
+        if run.features is not None:
+            given["features"] = varphi = make_features(run.features, run.environment, support)
+        task = mdp.task(support) if varphi is None else varphi.task
+        given["task"] = task.with_unknown_reward() if run.reward == "unknown" else task
+    own = {k: registry.from_plain(k, v, varphi) for k, v in run.numbers.items()}
     return mdp, cls(**given, **own)
 
 
@@ -225,28 +205,16 @@ def to_table(run: RunSpec, stretches: list[Run]) -> pa.Table:
     """Return a row per episode. From buffers, since `pa.array` would import pandas."""
     import pyarrow as pa
 
-    setting = run.setting.encode()
-
-    def join(name: str) -> Array:
-        return np.concatenate([getattr(part, name) for part in stretches])
-
-    returns = join("returns")
-    k = len(returns)
-    numbers = {
-        "seed": np.full(k, run.seed, np.int64),
-        "episode": np.arange(1, k + 1, dtype=np.int32),
-        "return": returns,
-        "value": join("values"),
-        "optimal_value": join("optimal_values"),
-        "seconds": join("seconds"),
-    }
+    setting, k = run.setting.encode(), sum(len(part.returns) for part in stretches)
+    numbers = {"seed": np.full(k, run.seed), "episode": np.arange(1, k + 1, dtype=np.int32)}
+    names = {"return": "returns", "value": "values", "optimal_value": "optimal_values"}
+    for name, field in (names | {"seconds": "seconds"}).items():
+        numbers[name] = np.concatenate([getattr(part, field) for part in stretches])
 
     def column(kind: Any, size: int, *buffers: Any) -> Any:
         return pa.Array.from_buffers(kind, size, [None, *map(pa.py_buffer, buffers)])
 
     name = column(pa.string(), 1, np.array([0, len(setting)], np.int32), setting)
     places = column(pa.int32(), k, np.zeros(k, np.int32))
-    named = {"setting": pa.DictionaryArray.from_arrays(places, name)}
-    return pa.table(
-        named | {n: column(pa.from_numpy_dtype(x.dtype), k, x) for n, x in numbers.items()}
-    )
+    columns = {n: column(pa.from_numpy_dtype(x.dtype), k, x) for n, x in numbers.items()}
+    return pa.table({"setting": pa.DictionaryArray.from_arrays(places, name)} | columns)

@@ -59,12 +59,10 @@ def make_detail(mdp: FiniteMDP, task: Task, stretches: list[Run]) -> str:
     last = stretches[-1]
     visits = np.stack([np.asarray(part.visits) for part in stretches])  # (stretches, S, A)
     lengths = [len(part.returns) for part in stretches]
-    found = {
-        "horizon": task.horizon,
-        "n_states": task.n_states,
-        "n_actions": task.n_actions,
-        "states": [str(s) for s in task.states] if task.states is not None else None,
-        "actions": [str(a) for a in task.actions] if task.actions is not None else None,
+    found = {name: getattr(task, name) for name in ("horizon", "n_states", "n_actions")}
+    for kind, names in (("states", task.states), ("actions", task.actions)):
+        found[kind] = None if names is None else [str(name) for name in names]
+    found |= {
         "policy": last.plan.policy.tolist(),
         "planned": round_digits(last.plan.v[:-1]),
         "best": round_digits(solve(mdp).v[:-1]),
@@ -80,20 +78,14 @@ def list_triples(mdp: FiniteMDP, task: Task, state: Any, visits: Array) -> dict[
     estimate = find_estimate(task, state)
     if estimate is None or task.n_triples > LIMIT:
         return None
-    pair = np.repeat(np.arange(len(task.sizes)), task.sizes)
-    known = mdp.true_task
-    keys = np.repeat(np.arange(len(known.sizes)), known.sizes) * task.n_states + known.successors
-    wanted = pair * task.n_states + task.successors
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    truth = np.where(keys[at] == wanted, mdp.probability[0][at], 0.0)
-    return {
-        "s": (pair // task.n_actions).tolist(),
-        "a": (pair % task.n_actions).tolist(),
-        "next": task.successors.tolist(),
-        "estimate": round_digits(estimate),
-        "truth": round_digits(truth),
-        "count": visits.ravel()[pair].tolist(),
-    }
+    shape = task.n_states, task.n_actions, task.n_states
+    ours, true = (np.ravel_multi_index(x.triples, shape) for x in (task, mdp.true_task))
+    truth = np.zeros(task.n_triples)
+    truth[np.searchsorted(ours, true)] = mdp.probability[0]
+    s, a, s2 = task.triples
+    found = {"s": s.tolist(), "a": a.tolist(), "next": s2.tolist()}
+    numbers = {"estimate": round_digits(estimate), "truth": round_digits(truth)}
+    return found | numbers | {"count": visits[s, a].tolist()}
 
 
 def find_estimate(task: Task, state: Any) -> Array | None:

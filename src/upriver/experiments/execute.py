@@ -15,20 +15,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from upriver.display import add_repr
+from upriver.experiments import executor as executors
 from upriver.experiments.build import RunSpec, build
-from upriver.experiments.executor import (
-    ATTEMPTS,
-    Executor,
-    Result,
-    WorkerLost,
-    check_workers,
-    describe,
-    open_executor,
-    too_many_deaths,
-)
 from upriver.experiments.progress import Reporter
 from upriver.experiments.spec import Experiment
 from upriver.experiments.store import BadFile, Store, check_seal
+
+ATTEMPTS = 3
+"""How many workers may be lost at a run before it counts as failed."""
 
 
 @add_repr
@@ -102,8 +96,8 @@ def execute(
         failed: list[tuple[RunSpec, str]] = []
         try:
             if pending:
-                how: Any = cluster, shared_store, run_timeout
-                with open_executor(store, min(jobs, len(pending)), *how) as executor:
+                how = cluster, store.root if shared_store else None, run_timeout
+                with executors.open_executor(min(jobs, len(pending)), *how) as executor:
                     failed = play_all(pending, store, executor, told)
         finally:
             told.end()
@@ -116,7 +110,7 @@ def execute(
 
 
 def play_all(
-    pending: list[RunSpec], store: Store, executor: Executor, told: Reporter
+    pending: list[RunSpec], store: Store, executor: executors.Executor, told: Reporter
 ) -> list[tuple[RunSpec, str]]:
     """Play runs until each is stored or has failed; return those that failed."""
     waiting, lost = deque(pending), Counter[int]()
@@ -135,38 +129,26 @@ def play_all(
             future = inbox.get(timeout=0.5)
         except queue.Empty:
             told.tick()
-            last_seen = check_workers(executor, last_seen)
+            last_seen = executors.check_workers(executor, last_seen)
             continue
         last_seen = time.monotonic()
         run, _ = under_way.pop(id(future))
         try:
             result = executor.collect(future)
-        except WorkerLost as error:
+        except executors.WorkerLost as error:
             lost[id(run)] += 1
             if lost[id(run)] < ATTEMPTS:
                 waiting.appendleft(run)
                 continue
-            result = Result(None, too_many_deaths(str(error)))
-        error = keep(run, result, store)
+            how = f"the worker process died {ATTEMPTS} times at this run ({error})"
+            result = executors.Result(None, how)
+        error = executors.keep(run, result, store)
         if error is None:
             told.done(run)
         else:
             failed.append((run, error))
             told.failed(run, error)
     return failed
-
-
-def keep(run: RunSpec, result: Result, store: Store) -> str | None:
-    """Store a result, and return its error if there was one."""
-    if result.data is not None:
-        store.save(run, result.data)
-        return None
-    error = result.error
-    if error is None and not store.has(run):  # the worker says that it stored the run
-        error = f"a worker stored the run, and {store.path(run)} is not visible here"
-    if error is not None:
-        store.record_failure(run, error, result.traceback)
-    return error
 
 
 def find_broken(store: Store, runs: list[RunSpec]) -> list[str]:
@@ -182,16 +164,16 @@ def find_broken(store: Store, runs: list[RunSpec]) -> list[str]:
 
 def check_buildable(runs: list[RunSpec]) -> None:
     """Build every setting once, so that a wrong number is an error now and not in every run."""
-    seen = set()
+    first: dict[str, RunSpec] = {}
     for run in runs:
-        if run.setting not in seen:
-            seen.add(run.setting)
-            try:
-                build(run)
-            except (ValueError, TypeError) as error:
-                raise ValueError(f"{run.label} on {run.env}: {error}") from error
-            except (Exception, SystemExit) as error:  # too large, or an error of the user's code
-                raise ValueError(f"{run.label} on {run.env}: {describe(error)}") from error
+        first.setdefault(run.setting, run)
+    for run in first.values():
+        try:
+            build(run)
+        except (Exception, SystemExit) as error:
+            ours = isinstance(error, ValueError | TypeError)  # else too large, or the user's code
+            text = str(error) if ours else executors.describe(error)
+            raise ValueError(f"{run.label} on {run.env}: {text}") from error
 
 
 def count_processors() -> int:

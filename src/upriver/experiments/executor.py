@@ -25,27 +25,20 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from threading import Lock, Thread
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from upriver.experiments.build import RunSpec, run_one
 from upriver.experiments.registry import IMPORTED, ImportedFile, import_code
 from upriver.experiments.store import StorageFailed, Store, to_bytes
 
-ATTEMPTS = 3
-"""How many workers may be lost at a run before it counts as failed."""
 CONNECT_TIMEOUT = 10
 """Seconds that a Dask scheduler has to answer."""
 NO_WORKERS_TIMEOUT = 30.0
 """Seconds that a cluster may be without workers."""
 MAX_ERROR = 500
 """Characters of an error that are shown and kept; its traceback is kept too."""
-ONE_THREAD = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMBA_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
+LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "NUMBA_NUM", "VECLIB_MAXIMUM")
+ONE_THREAD = [f"{library}_THREADS" for library in LIBRARIES]
 """Environment variables that are 1 in every worker process."""
 
 
@@ -65,17 +58,6 @@ class WorkerLost(Exception):
 
 class WorkersFailed(ChildProcessError):
     """No worker process gets as far as its first run."""
-
-
-class Executor(Protocol):
-    @property
-    def capacity(self) -> int:
-        """How many runs should be under way at once."""
-        ...
-
-    def submit(self, run: RunSpec) -> Any: ...
-    def collect(self, future: Any) -> Result: ...
-    def close(self, kill: bool = False) -> None: ...
 
 
 def describe(error: BaseException) -> str:
@@ -98,6 +80,7 @@ class InProcess:
     """Plays each run in this process, when it is submitted."""
 
     capacity = 1
+    """How many runs should be under way at once."""
 
     def submit(self, run: RunSpec) -> Future[Result]:
         future: Future[Result] = Future()
@@ -126,8 +109,7 @@ class WorkerProcess(SpawnProcess):
         finally:
             for key in ONE_THREAD:
                 os.environ.pop(key, None)
-                if key in before:
-                    os.environ[key] = before[key]
+            os.environ.update(before)
             sys.modules["__main__"] = main
             if block:
                 block(signal.SIG_SETMASK, mask)
@@ -148,15 +130,10 @@ class Processes:
     """Plays runs in worker processes, with pebble's pool."""
 
     def __init__(
-        self,
-        jobs: int,
-        timeout: float | None = None,
-        imported: dict[str, ImportedFile] | None = None,
+        self, jobs: int, timeout: float | None = None, imported: dict[str, ImportedFile] = IMPORTED
     ) -> None:
-        self.jobs = jobs
+        self.jobs, self.timeout, self.imported = jobs, timeout, dict(imported)
         self.capacity = 2 * jobs  # one waits for each that is played
-        self.timeout = timeout
-        self.imported = dict(IMPORTED) if imported is None else imported
         self.finished_any = False
         self.pool: Any = None
 
@@ -166,12 +143,8 @@ class Processes:
         if self.pool is not None and not self.pool.active:
             self.close(kill=True)
         if self.pool is None:
-            self.pool = ProcessPool(
-                self.jobs,
-                initializer=start_worker,
-                initargs=(self.imported,),
-                context=WorkerContext(),  # type: ignore[arg-type]
-            )
+            context: Any = WorkerContext()
+            self.pool = ProcessPool(self.jobs, 0, start_worker, (self.imported,), context)
         return self.pool.schedule(play_run, args=(run.to_json(),), timeout=self.timeout)
 
     def collect(self, future: Any) -> Result:
@@ -194,10 +167,7 @@ class Processes:
     def close(self, kill: bool = False) -> None:
         if self.pool is not None:
             pool, self.pool = self.pool, None
-            if kill:
-                pool.stop()
-            else:
-                pool.close()
+            (pool.stop if kill else pool.close)()
             pool.join()
 
 
@@ -207,11 +177,7 @@ BESIDE_LOCK = Lock()
 
 
 def play_beside(
-    run_json: str,
-    version: str,
-    imported: dict[str, ImportedFile],
-    root: str | None,
-    timeout: float | None,
+    run_json: str, version: str, imported: dict[str, ImportedFile], root: str | None, timeout: Any
 ) -> Result:
     """Play one run in a process beside a Dask worker; with `root`, store it there too.
 
@@ -234,36 +200,31 @@ def play_beside(
             current_process()._config["daemon"] = False  # type: ignore[attr-defined]
             BESIDE[key] = Processes(get_worker().state.nthreads, timeout, imported)
         processes = BESIDE[key]
-    result = try_run(processes, run)
+        future = processes.submit(run)
+    try:
+        result = processes.collect(future)
+    except WorkersFailed as error:
+        result = Result(None, str(error))
     if shared is None:
         return result
     try:
-        if result.data is None:
-            shared.record_failure(run, str(result.error), result.traceback)
-        else:
-            shared.save(run, result.data)
+        keep(run, result, shared)
         return result._replace(data=None)
     except StorageFailed as error:
         return Result(None, storage=str(error))
 
 
-def try_run(processes: Processes, run: RunSpec) -> Result:
-    """Play a run until it ends or too many workers were lost at it."""
-    how = ""
-    for _ in range(ATTEMPTS):
-        try:
-            with BESIDE_LOCK:
-                future = processes.submit(run)
-            return processes.collect(future)
-        except WorkerLost as error:
-            how = str(error)
-        except WorkersFailed as error:
-            return Result(None, str(error))
-    return Result(None, too_many_deaths(how))
-
-
-def too_many_deaths(how: str) -> str:
-    return f"the worker process died {ATTEMPTS} times at this run ({how})"
+def keep(run: RunSpec, result: Result, store: Store) -> str | None:
+    """Store a result, and return its error if there was one."""
+    if result.data is not None:
+        store.save(run, result.data)
+        return None
+    error = result.error
+    if error is None and not store.has(run):  # the worker says that it stored the run
+        error = f"a worker stored the run, and {store.path(run)} is not visible here"
+    if error is not None:
+        store.record_failure(run, error, result.traceback)
+    return error
 
 
 def end_processes() -> None:
@@ -282,10 +243,8 @@ class Cluster:
     """
 
     def __init__(self, client: Any, address: str, root: Path | None, timeout: float | None) -> None:
-        self.client = client
-        self.address = address
+        self.client, self.address, self.timeout = client, address, timeout
         self.root = None if root is None else str(root.resolve())
-        self.timeout = timeout
         self.count = 0
 
     @property
@@ -331,6 +290,9 @@ class Cluster:
             self.client.run(end_processes)
 
 
+Executor = InProcess | Processes | Cluster
+
+
 def check_workers(executor: Executor, last_seen: float) -> float:
     """Return when a worker was last seen; refuse to wait longer for a cluster without any."""
     if not isinstance(executor, Cluster) or executor.n_threads:
@@ -345,17 +307,15 @@ def check_workers(executor: Executor, last_seen: float) -> float:
 
 @contextmanager
 def open_executor(
-    store: Store,
-    jobs: int,
-    cluster: str | None = None,
-    shared_store: bool = False,
-    timeout: float | None = None,
+    jobs: int, cluster: str | None, shared: Path | None, timeout: float | None
 ) -> Iterator[Executor]:
-    """Open the executor that the options of `execute` ask for, and close it at the end."""
+    """Open the executor that the options of `execute` ask for, and close it at the end.
+
+    shared: the folder into which the workers of a cluster write; None if only the caller does.
+    """
     if cluster is not None:
-        root = store.root if shared_store else None
         with connect(cluster, jobs) as client:
-            executor: Executor = Cluster(client, cluster, root, timeout)
+            executor: Executor = Cluster(client, cluster, shared, timeout)
             yield executor
             executor.close()
         return

@@ -34,17 +34,11 @@ class PlainLines(Reporter):
     """One line at the start, every `interval` seconds, for each failure, and at the end."""
 
     def __init__(self, stream: TextIO, interval: float = 10.0) -> None:
-        self.stream = stream
-        self.interval = interval
-        self.begin_counts(0)
-
-    def begin_counts(self, total: int) -> None:
-        self.total = total
-        self.finished = self.failures = 0
-        self.began = self.last_line = time.monotonic()
+        self.stream, self.interval = stream, interval
 
     def begin(self, pending: list[RunSpec], stored: int) -> None:
-        self.begin_counts(len(pending))  # one reporter may follow several sweeps
+        self.total, self.finished, self.failures = len(pending), 0, 0
+        self.began = self.last_line = time.monotonic()
         self.print(f"{len(pending)} runs to do, {stored} already stored")
 
     def done(self, run: RunSpec) -> None:
@@ -84,15 +78,9 @@ class Bar(Reporter):
         from rich import progress as rich
         from rich.console import Console
 
-        self.progress = rich.Progress(
-            "{task.description}",
-            rich.BarColumn(),
-            rich.MofNCompleteColumn(),
-            rich.TimeElapsedColumn(),
-            rich.TimeRemainingColumn(),
-            console=Console(stderr=True),
-        )
-        self.failures = 0
+        columns = rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeElapsedColumn()
+        columns = "{task.description}", *columns, rich.TimeRemainingColumn()
+        self.progress = rich.Progress(*columns, console=Console(stderr=True))
 
     def begin(self, pending: list[RunSpec], stored: int) -> None:
         for line in self.progress.task_ids:  # of an earlier sweep
@@ -109,8 +97,7 @@ class Bar(Reporter):
         self.failures += 1
         self.progress.update(self.line, description=f"runs, [red]{self.failures} failed[/red]")
         if self.failures <= MAX_REPORTED:
-            text = describe_failure(run, error)
-            self.progress.console.print(text, markup=False, style="red")
+            self.progress.console.print(describe_failure(run, error), markup=False, style="red")
         self.done(run)
 
     def end(self) -> None:

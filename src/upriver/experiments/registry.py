@@ -47,13 +47,6 @@ RULES: dict[str, Mapping[str, Any]] = {
 }
 """Agent fields whose value may be a rule with constants: radius = {constant = {beta = 0.1}}."""
 
-ENTRY_POINTS = {
-    "agent": "upriver.agents",
-    "environment": "upriver.environments",
-    "features": "upriver.features",
-}
-"""Kind of object -> the group of entry points under which installed packages offer theirs."""
-
 BUILT_BY_EXPERIMENT = ("task", "features", "mdp", "phi", "psi")
 """Agent fields that are not settings: the experiment builds them, or they keep their default."""
 
@@ -75,16 +68,9 @@ ON_IMPORT: list[Callable[[], None]] = []
 def import_code(path: str | Path, text: str | None = None) -> ModuleType:
     """Execute a Python file, so that experiments may name what it defines as `file:name`.
 
-    Parameters
-    ----------
-    path
-        The file. `agents.py` makes its class `Curious` available as `agents:Curious`.
-    text
-        The contents, where the file itself is on another machine.
-
-    Returns
-    -------
-    The module, which is kept apart from other modules of the same name.
+    `agents.py` makes its class `Curious` available as `agents:Curious`. `text` is the contents,
+    where the file itself is on another machine. The module that is returned is kept apart from
+    other modules of the same name.
     """
     path = Path(path).absolute()
     if path.suffix != ".py":
@@ -99,9 +85,8 @@ def import_code(path: str | Path, text: str | None = None) -> ModuleType:
     if known == (str(path), text):
         return sys.modules[module_name(path.stem)]
     if known is not None and known.path != str(path):
-        raise ValueError(
-            f"cannot import {str(path)!r}: {known.path!r} was imported under the same name"
-        )
+        other = f"{known.path!r} was imported under the same name"
+        raise ValueError(f"cannot import {str(path)!r}: {other}")
     if str(path.parent) not in sys.path:  # last, so that a file hides no installed module
         sys.path.append(str(path.parent))
     module = ModuleType(module_name(path.stem))
@@ -125,7 +110,8 @@ def module_name(stem: str) -> str:
 @cache
 def find_entry_points(kind: str) -> dict[str, EntryPoint]:
     """Return what installed packages offer, by the name that an experiment file gives it."""
-    return {point.name: point for point in entry_points(group=ENTRY_POINTS[kind])}
+    groups = {"agent": "agents", "environment": "environments", "features": "features"}
+    return {point.name: point for point in entry_points(group=f"upriver.{groups[kind]}")}
 
 
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> ValueError:
@@ -228,12 +214,6 @@ def environment_settings(make: Callable[..., Any]) -> dict[str, Any]:
 
 def has_field(cls: type[Any], field: str) -> bool:
     return any(f.name == field for f in fields(cls))
-
-
-def default_features(cls: type[Any]) -> str | None:
-    """Return the features of an agent whose entry names none: one-hot if it needs some."""
-    needed = any(f.name == "features" and f.default is MISSING for f in fields(cls))
-    return "one-hot" if needed else None
 
 
 def to_plain(field: str, value: Any) -> Any:

@@ -13,6 +13,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, replace
 from functools import cache, cached_property, reduce
 from importlib import resources
@@ -51,9 +52,8 @@ def check_scalar(value: Any) -> Any:
     raise ValueError(f"it is {str(value)[:40]}; it must be a finite number, true, false or a name")
 
 
-Scalar = Annotated[
-    Any, AfterValidator(check_scalar), pd.WithJsonSchema({"type": ["number", "boolean", "string"]})
-]
+SCALAR_SCHEMA = pd.WithJsonSchema({"type": ["number", "boolean", "string"]})
+Scalar = Annotated[Any, AfterValidator(check_scalar), SCALAR_SCHEMA]
 
 
 def check_features(name: str) -> str:
@@ -62,19 +62,12 @@ def check_features(name: str) -> str:
     return name
 
 
-FeatureName = Annotated[
-    str,
-    AfterValidator(check_features),
-    pd.WithJsonSchema(
-        {
-            "type": "string",
-            "anyOf": [
-                {"enum": [*registry.FEATURES, *registry.OWN]},
-                {"pattern": r"\.csv$|^pooled [0-9.eE+-]+$|^\w+:\w+$"},
-            ],
-        }
-    ),
+FEATURE_NAMES = [
+    {"enum": [*registry.FEATURES, *registry.OWN]},
+    {"pattern": r"\.csv$|^pooled [0-9.eE+-]+$|^\w+:\w+$"},
 ]
+FEATURE_SCHEMA = pd.WithJsonSchema({"type": "string", "anyOf": FEATURE_NAMES})
+FeatureName = Annotated[str, AfterValidator(check_features), FEATURE_SCHEMA]
 
 
 # Tags of unions begin with @ and are left out of error messages.
@@ -82,15 +75,8 @@ def one_or_each(kind: Any) -> Any:
     """Return the type of a value, or of a list of values that stands for one entry each."""
     if get_origin(kind) is list:  # a list already is one value
         return kind
-    return Annotated[
-        Annotated[kind, Tag("@one")] | Annotated[list[kind], Tag("@each")],
-        Discriminator(lambda value: "@each" if isinstance(value, list) else "@one"),
-    ]
-
-
-def unite(kinds: list[Any]) -> Any:
-    """Return the union of some types."""
-    return reduce(or_, kinds)
+    tag = Discriminator(lambda value: "@each" if isinstance(value, list) else "@one")
+    return Annotated[Annotated[kind, Tag("@one")] | Annotated[list[kind], Tag("@each")], tag]
 
 
 class WithoutSource(pd.BaseModel):
@@ -122,8 +108,8 @@ class Strict(pd.BaseModel):
 
     def to_data(self) -> dict[str, Any]:
         """Return what was given, as plain tables and lists."""
-        given = {k: v for k, v in self.__dict__.items() if k in self.model_fields_set}
-        return {k: v for k, v in given.items() if v is not None}
+        given = self.__dict__.items()
+        return {k: v for k, v in given if k in self.model_fields_set and v is not None}
 
 
 class Entry(Strict):
@@ -145,17 +131,15 @@ class Entry(Strict):
 
     def variants(self) -> list[Self]:
         """Return one entry for each combination of the listed values, with a label of its own."""
-        settings = {k: v for k, v in self.to_data().items() if k not in ("at", "grid")}
         lists = {
             key: value
-            for key, value in settings.items()
+            for key, value in self.to_data().items()
             if isinstance(value, list) and not isinstance(self.settings.get(key), list | tuple)
         }
+        named = self.full_label if lists and isinstance(self, AgentEntry) else None
         found = []
         for chosen in combinations(lists):
-            label = self.label or (
-                self.full_label if lists and isinstance(self, AgentEntry) else None
-            )
+            label = self.label or named
             if label is not None and "{" in label:
                 label = fill_in(label, {**self.settings, **self.to_data(), **chosen})
             elif label is not None:
@@ -187,14 +171,10 @@ def to_label(value: Any) -> str:
 
 
 class EnvironmentEntry(Entry):
-    name: str = Field(
-        "",
-        description="A name of the catalogue: riverswim-6, or riverswim and the argument n_states.",
-    )
-    episodes: Episodes | None = Field(
-        None,
-        description="Instead of the experiment's own; steps if the horizon is infinite.",
-    )
+    name: str = ""
+    """A name of the catalogue: riverswim-6, or riverswim and the argument n_states."""
+    episodes: Episodes | None = None
+    """Instead of the experiment's own; steps if the horizon is infinite."""
     discount: Annotated[float, Field(ge=0, le=1)] | None = None
     """Makes the horizon infinite; 1 stands for the average reward."""
 
@@ -231,14 +211,12 @@ class EnvironmentEntry(Entry):
     @cached_property
     def run_data(self) -> dict[str, Any]:
         """The environment as runs have it: all arguments, and a digest of MDPs of your own."""
-        found = {
-            "name": self.name,
-            "numbers": self.settings | self.numbers,
-        }
+        found: dict[str, Any] = {"name": self.name, "numbers": self.settings | self.numbers}
+        if isinstance(self, FileEntry):
+            found = {"path": os.path.abspath(self.path)}
         found |= {} if self.discount is None else {"discount": self.discount}
-        if self.name not in registry.ENVIRONMENTS:
-            found["digest"] = digest_environment(found)
-        return found
+        own = self.name not in registry.ENVIRONMENTS
+        return found | ({"digest": digest_environment(found)} if own else {})
 
 
 class FileEntry(EnvironmentEntry):
@@ -257,19 +235,11 @@ class FileEntry(EnvironmentEntry):
         stem = re.sub(r"[^\w .+()@,:-]", "_", Path(self.path).stem)
         return self.label or stem.lstrip(" .+()@,:-")[:100] or "mdp"
 
-    @cached_property
-    def run_data(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"path": os.path.abspath(self.path)}
-        found |= {} if self.discount is None else {"discount": self.discount}
-        return {**found, "digest": digest_environment(found)}
-
 
 class AgentEntry(Entry):
     agent: str
-    support: Any = Field(
-        "known",
-        description="Which next states the learner knows of; a list stands for one entry each.",
-    )
+    support: Any = "known"
+    """Which next states the learner knows of; a list stands for one entry each."""
     features: Any = None
     """For agents that take features; "one-hot" if absent. A list stands for one entry each."""
     reward: Literal["known", "unknown"] = "known"
@@ -334,10 +304,8 @@ def rule_type(field: str) -> Any:
     rules = registry.RULES[field]
     kinds: list[Any] = [Annotated[Finite, Tag("@number")]]
     for name, rule in rules.items():
-        constants = {
-            key: (Finite, ... if default is MISSING else default)
-            for key, default in registry.agent_settings(rule).items()
-        }
+        defaults = registry.agent_settings(rule).items()
+        constants = {key: (Finite, ... if x is MISSING else x) for key, x in defaults}
         said = (inspect.getdoc(rule) or "").partition("\n\n")[0]
         table = make_model(f"{field} {name}", Strict, constants, said)
         outer = make_model(f"{field} rule {name}", Strict, {name: (table, ...)})
@@ -354,7 +322,7 @@ def rule_type(field: str) -> Any:
     def tag(value: Any) -> str:
         return f"@{next(iter(value))}" if isinstance(value, dict) and value else "@number"
 
-    return Annotated[unite(kinds), Discriminator(tag), BeforeValidator(check)]
+    return Annotated[reduce(or_, kinds), Discriminator(tag), BeforeValidator(check)]
 
 
 def agent_model(name: str) -> type[Strict]:
@@ -380,10 +348,8 @@ def agent_model(name: str) -> type[Strict]:
 def environment_model(name: str) -> type[Strict]:
     """Return the model of the entries of one environment."""
     defaults = registry.environment_settings(registry.environment_function(name))
-    given: dict[str, Any] = {
-        key: (one_or_each(setting_type(key, default)), ... if default is MISSING else None)
-        for key, default in defaults.items()
-    }
+    kinds = {key: one_or_each(setting_type(key, x)) for key, x in defaults.items()}
+    given: Any = {k: (t, ... if defaults[k] is MISSING else None) for k, t in kinds.items()}
     size = "(-[0-9]+)?" if name in registry.ENVIRONMENTS else ""
     word = Annotated[str, Field(pattern=f"^{re.escape(name)}{size}$")]
     return make_model(name, EnvironmentEntry, {"name": (word, ...), **given})
@@ -440,14 +406,11 @@ class Experiment(Strict):
         return isinstance(other, Experiment) and self.to_data() == other.to_data()
 
     def card(self) -> Card:
-        facts = {
-            "runs": len(self.environments) * len(self.agents) * self.seeds.count,
-            "episodes": self.episodes,
-            "environments": abbreviate([e.full_label for e in self.environments]),
-            "agents": abbreviate([a.full_label for a in self.agents]),
-            "seeds": self.seeds.count,
-        }
-        return Card(facts, of=self.name)
+        runs = len(self.environments) * len(self.agents) * self.seeds.count
+        facts: dict[str, Any] = {"runs": runs, "episodes": self.episodes}
+        for kind, entries in (("environments", self.environments), ("agents", self.agents)):
+            facts[kind] = abbreviate([entry.full_label for entry in entries])
+        return Card(facts | {"seeds": self.seeds.count}, of=self.name)
 
     def runs(self) -> list[RunSpec]:
         """Return every run, ordered by environment, agent and seed."""
@@ -455,25 +418,18 @@ class Experiment(Strict):
         pairs = ((e, a) for e in self.environments for a in self.agents)
         return [run for e, a in pairs for run in self.runs_of(e, a, seeds)]
 
-    def runs_of(
-        self, environment: EnvironmentEntry, agent: AgentEntry, seeds: range
-    ) -> list[RunSpec]:
+    def runs_of(self, place: EnvironmentEntry, agent: AgentEntry, seeds: range) -> list[RunSpec]:
         """Return the runs of one agent on one environment."""
         sees_task = not registry.has_field(agent.cls, "mdp")
-        place = environment.run_data
-        features = agent.features or registry.default_features(agent.cls)
-        first = RunSpec(
-            env=environment.full_label,
-            label=agent.full_label,
-            environment=place,
-            agent=agent.agent,
-            numbers=agent.numbers_at(environment.full_label),
-            support=str(agent.support) if sees_task else None,
-            features=digest_features(features, place, str(agent.support)),
-            reward=agent.reward if sees_task else None,
-            episodes=environment.episodes or self.episodes,
-            seed=seeds.start,
-        )
+        env, label, support = place.full_label, agent.full_label, str(agent.support)
+        fields = agent.cls.__dataclass_fields__
+        needs = "features" in fields and fields["features"].default is MISSING
+        features = agent.features or ("one-hot" if needs else None)
+        features = digest_features(features, place.run_data, support)
+        told = (support, features, agent.reward) if sees_task else (None, features, None)
+        given: Any = env, label, place.run_data, agent.agent, agent.numbers_at(env), *told
+        episodes = place.episodes or self.episodes
+        first = RunSpec(*given, episodes=episodes, seed=seeds.start)
         return [replace(first, seed=seed) for seed in seeds]
 
     def with_seeds(self, count: int, first: int = 0) -> Experiment:
@@ -489,12 +445,9 @@ class Experiment(Strict):
 
     def to_data(self) -> dict[str, Any]:
         """Return plain tables and lists, as TOML has them."""
-        return {
-            **super().to_data(),
-            "seeds": self.seeds.to_data(),
-            "environments": [e.to_data() for e in self.environments],
-            "agents": [a.to_data() for a in self.agents],
-        }
+        lists = {"environments": self.environments, "agents": self.agents}
+        plain = {kind: [entry.to_data() for entry in entries] for kind, entries in lists.items()}
+        return {**super().to_data(), "seeds": self.seeds.to_data(), **plain}
 
     def to_toml(self, place_file: Callable[[Path], Path] = Path) -> str:
         """Return the text of an experiment file.
@@ -509,87 +462,68 @@ class Experiment(Strict):
                 plain.update(path=path, label=entry.full_label)
         for plain in data["agents"]:
             if registry.is_file(str(plain.get("features"))):
-                path = Path(os.path.abspath(plain["features"]))
-                plain["features"] = str(place_file(path))
+                plain["features"] = str(place_file(Path(os.path.abspath(plain["features"]))))
         return tomli_w.dumps(data)
 
 
 def experiment_model(agents: Iterable[str], environments: Iterable[str]) -> type[Experiment]:
     """Return the model of experiments that name only these agents and environments."""
     # two members at least, for pydantic has no union of one
-    agent_kinds = [
-        Annotated[agent_model(name), Tag(f"@{name}")]
-        for name in sorted({*agents, "optimal", "random"})
-    ]
-    kinds: list[Any] = [Annotated[FileEntry, Tag("@path")]]
-    kinds += [
-        Annotated[environment_model(name), Tag(f"@{name}")]
-        for name in sorted({*environments, "riverswim"})
-    ]
-    agent = Annotated[
-        unite(agent_kinds),
-        Discriminator(lambda entry: f"@{entry['agent']}"),
-        BeforeValidator(check_agent),
-    ]
-    environment = Annotated[
-        unite(kinds), Discriminator(environment_tag), BeforeValidator(check_environment)
-    ]
-    entries = {"environments": environment, "agents": agent}
-    lists = {k: (Annotated[tuple[t, ...], Field(min_length=1)], ...) for k, t in entries.items()}
-    return make_model("Experiment", Experiment, lists)
+    models = {"agents": {name: agent_model(name) for name in {*agents, "optimal", "random"}}}
+    names = {*environments, "riverswim"}
+    models["environments"] = {"path": FileEntry} | {name: environment_model(name) for name in names}
+    fields = {kind: (list_type(kind, by_name), ...) for kind, by_name in models.items()}
+    return make_model("Experiment", Experiment, fields)
 
 
-def environment_tag(entry: Any) -> str:
-    return "@path" if entry.get("name") is None else f"@{split_name(entry['name'])[0]}"
+def list_type(kind: str, models: dict[str, Any]) -> Any:
+    """Return the type of a list of entries, each of the model that `find_name` says."""
+
+    def check(entry: Any) -> Any:
+        find_name(kind, entry)
+        return entry
+
+    def tag(entry: Any) -> str:
+        return f"@{find_name(kind, entry)}"
+
+    kinds: list[Any] = [Annotated[models[name], Tag(f"@{name}")] for name in sorted(models)]
+    one = Annotated[reduce(or_, kinds), Discriminator(tag), BeforeValidator(check)]
+    return Annotated[tuple[one, ...], Field(min_length=1)]
 
 
-def check_agent(entry: Any) -> Any:
-    """Refuse an entry that names no agent, before its model is looked up."""
+def find_name(kind: str, entry: Any) -> str:
+    """Return the name whose model an entry has, "path" for a file; refuse an entry without one."""
     if not isinstance(entry, dict):
         raise ValueError(f"it is {entry!r}; it must be a table")
-    if not isinstance(entry.get("agent"), str):
-        raise ValueError("agent is missing; it must be the name of an agent")
-    registry.agent_class(entry["agent"])
-    return entry
-
-
-def check_environment(entry: Any) -> Any:
-    """Refuse an entry that names no environment, before its model is looked up."""
-    if not isinstance(entry, dict):
-        raise ValueError(f"it is {entry!r}; it must be a table")
+    if kind == "agents":
+        if not isinstance(entry.get("agent"), str):
+            raise ValueError("agent is missing; it must be the name of an agent")
+        registry.agent_class(entry["agent"])
+        return entry["agent"]
     if ("name" in entry) == ("path" in entry):
         raise ValueError("an environment needs either a name or a path")
-    if "name" in entry:
-        registry.environment_function(split_name(entry["name"])[0])
-    return entry
+    if "path" in entry:
+        return "path"
+    name, _ = split_name(entry["name"])
+    registry.environment_function(name)
+    return name
 
 
 def parse(data: Mapping[str, Any], source: str = "experiment") -> Experiment:
     """Return the experiment of plain tables and lists, or one sentence about the first mistake.
 
-    Parameters
-    ----------
-    data
-        What a TOML file holds.
-    source
-        What error messages call it.
+    data: what a TOML file holds. source: what error messages call it.
     """
 
-    def names(kind: str, key: str, check: Callable[[Any], Any]) -> set[str]:
-        """Collect the names that have a model; the others are reported where they stand."""
-        found = set()
+    names: dict[str, set[str]] = {"agents": set(), "environments": set()}
+    for kind, found in names.items():
         entries = data.get(kind)
         for entry in entries if isinstance(entries, list | tuple) else ():
-            try:
-                found.add(split_name(check(entry)[key])[0])
-            except (ValueError, KeyError):
-                continue
-        return found
-
-    agents = names("agents", "agent", check_agent)
-    environments = names("environments", "name", check_environment)
+            with suppress(ValueError):  # reported below, where it stands
+                found.add(find_name(kind, entry))
     try:
-        return experiment_model(agents, environments).model_validate(dict(data))
+        model = experiment_model(names["agents"], names["environments"] - {"path"})
+        return model.model_validate(dict(data))
     except pd.ValidationError as error:
         raise ValueError(f"{source}: {describe_mistake(error)}") from error
 
@@ -623,9 +557,8 @@ def describe_mistake(error: pd.ValidationError) -> str:
 def schema() -> dict[str, Any]:
     """Return the JSON schema of experiment files, with which editors complete and check them."""
     offered = registry.find_entry_points
-    model = experiment_model(
-        [*registry.AGENTS, *offered("agent")], [*registry.ENVIRONMENTS, *offered("environment")]
-    )
+    names = [*registry.AGENTS, *offered("agent")]
+    model = experiment_model(names, [*registry.ENVIRONMENTS, *offered("environment")])
     made = model.model_json_schema()
     own = {"type": "string", "pattern": r"^\w+:\w+$", "description": "Your own, as file:name."}
     for kind, key in (("agents", "agent"), ("environments", "name")):
@@ -666,17 +599,16 @@ def loads(text: str, source: str = "experiment", folder: Path | None = None) -> 
         data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"{source} is not TOML: {error}") from error
-    for kind, key in (("environments", "path"), ("agents", "features")) if folder else ():
+
+    def place(value: Any) -> Any:
+        if isinstance(value, list):
+            return [place(x) for x in value]
+        is_path = isinstance(value, str) and (key == "path" or registry.is_file(value))
+        return os.path.abspath(folder / value) if is_path and folder else value
+
+    for kind, key in (("environments", "path"), ("agents", "features")):
         entries = data.get(kind)
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict) and key in entry:
-                entry[key] = place_under(entry[key], folder or Path(), always=key == "path")
+                entry[key] = place(entry[key])
     return parse(data, source)
-
-
-def place_under(value: Any, folder: Path, always: bool) -> Any:
-    """Return a path under `folder`; features are a path only if they are a file."""
-    if isinstance(value, list):
-        return [place_under(x, folder, always) for x in value]
-    is_path = isinstance(value, str) and (always or registry.is_file(value))
-    return os.path.abspath(folder / value) if is_path else value

@@ -52,17 +52,14 @@ MAX_COPIED = 16_000_000
 MAX_TRACEBACK = 20_000
 MAX_NAME = 80
 """Characters of the name of a folder, but for its `env=` or `agent=`."""
-NUMBERS = ("return", "value", "optimal_value", "seconds")
 
 
 class StorageFailed(OSError):
     """The folder cannot be written: one sentence, and no further run is started."""
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(
-            f"cannot write {path}: {reason}; finished runs are kept, "
-            "and the same command continues once this is solved"
-        )
+        then = "finished runs are kept, and the same command continues once this is solved"
+        super().__init__(f"cannot write {path}: {reason}; {then}")
 
 
 class BadFile(ValueError):
@@ -76,8 +73,7 @@ class BadFile(ValueError):
 
 def folder_name(label: str) -> str:
     """Return the name of a label's folder: the label if every file system accepts it."""
-    plain = re.fullmatch(r"\w([\w .+()@,-]*[\w+()@,-])?", label, re.ASCII)
-    if plain and len(label) <= MAX_NAME:
+    if len(label) <= MAX_NAME and re.fullmatch(r"\w([\w .+()@,-]*[\w+()@,-])?", label, re.ASCII):
         return label
     safe = re.sub(r"[^A-Za-z0-9_-]+", "_", label)[: MAX_NAME - 13]
     return f"{safe}~{hashlib.sha256(label.encode(errors='surrogatepass')).hexdigest()[:12]}"
@@ -99,16 +95,10 @@ def to_bytes(run: RunSpec, table: pa.Table) -> bytes:
 
     from upriver import __version__
 
-    about = {
-        "format": FORMAT,
-        "upriver": __version__,
-        "run": run.to_data(),
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "seconds": float(np.sum(np.from_dlpack(table["seconds"].combine_chunks()))),
-        "seal": BLANK.decode(),
-    }
+    seconds = float(np.sum(np.from_dlpack(table["seconds"].combine_chunks())))
+    about: dict[str, Any] = {"format": FORMAT, "upriver": __version__, "run": run.to_data()}
+    about |= {"platform": platform.platform(), "python": platform.python_version()}
+    about |= {"numpy": np.__version__, "seconds": seconds, "seal": BLANK.decode()}
     sink = pa.BufferOutputStream()
     bare = table.replace_schema_metadata(None)
     # the schema as Arrow keeps it would hold all metadata a second time
@@ -147,32 +137,22 @@ def read_run(path: Path) -> Record:
     except OSError as error:
         raise BadFile("damaged", f"{path} cannot be read: {error.strerror}") from error
     check_seal(path, data)
-    try:
-        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
-        metadata = file.schema_arrow.metadata or {}
-        table = file.read()
-    except (pa.ArrowException, OSError, KeyError, IndexError) as error:
-        raise BadFile("damaged", f"{path} is damaged: {error}") from error
-    if b"upriver" not in metadata:
-        raise BadFile("foreign", f"{path} was not written by upriver")
-    try:
+    try:  # the digest is right, so what fails here was written so, by another version or program
+        file = pq.ParquetFile(pa.BufferReader(data))
+        metadata, table = file.schema_arrow.metadata, file.read()
         about = json.loads(metadata[b"upriver"])
+        if about["format"] != FORMAT:
+            raise ValueError(f"it has format {about['format']!r}, not {FORMAT}")
         run = RunSpec(**about["run"])
         own = place_of(run.env, run.label, run.key)
-        format, seconds = about["format"], float(about["seconds"])
-        detail = metadata[b"detail"].decode() if b"detail" in metadata else None
-        json.loads(detail or "{}")
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise BadFile("foreign", f"{path} does not hold a run of this version") from error
-    if format != FORMAT:
-        raise BadFile("foreign", f"{path} has format {format!r}, not {FORMAT}")
+    except (pa.ArrowException, OSError, ValueError, TypeError, LookupError) as error:
+        sentence = f"{path} does not hold a run of this version: {error}"
+        raise BadFile("foreign", sentence) from error
     if Path(*path.parts[-3:]) != own:
         sentence = f"{path} holds the run that belongs at {own}; it was moved or copied"
         raise BadFile("moved", sentence, own)
-    mistake = find_mistake(run, table, seconds)
-    if mistake:
-        raise BadFile("damaged", f"{path} is damaged: {mistake}")
-    unit = "step" if metadata.get(b"unit") == b"step" else "episode"
+    unit = metadata.get(b"unit", b"episode").decode()
+    detail = metadata[b"detail"].decode() if b"detail" in metadata else None
     return Record(run, about, table.replace_schema_metadata(None), unit, detail)
 
 
@@ -189,33 +169,6 @@ def check_seal(path: Path, data: bytes) -> None:
     first, last = found.span(1)
     if hashlib.sha256(data[:first] + BLANK + data[last:]).hexdigest().encode() != found[1]:
         raise BadFile("damaged", f"{path} is damaged: its bytes are not those that were written")
-
-
-def find_mistake(run: RunSpec, table: pa.Table, seconds: float) -> str | None:
-    """Return what contradicts the run in its rows, or None."""
-    import pyarrow as pa
-
-    kinds = {"seed": pa.int64(), "episode": pa.int32(), **dict.fromkeys(NUMBERS, pa.float64())}
-    for name in ("setting", *kinds):
-        if name not in table.column_names:
-            return f"it has no column {name!r}"
-        if table[name].null_count or (name in kinds and table[name].type != kinds[name]):
-            return f"column {name!r} is {table[name].type}; it must be {kinds.get(name, 'text')}"
-    if len(table) != run.episodes or run.episodes == 0:
-        return f"it has {len(table)} rows; the run has {run.episodes} episodes"
-    columns = {name: np.from_dlpack(table[name].combine_chunks()) for name in kinds}
-    for name in NUMBERS:
-        if not np.isfinite(columns[name]).all():
-            return f"column {name!r} holds a number that is not finite"
-    if not np.isfinite(seconds):
-        return f"its seconds are {seconds}"
-    if (columns["seed"] != run.seed).any():
-        return f"its rows have seed {columns['seed'][0]}; the run has seed {run.seed}"
-    if (columns["episode"] != np.arange(1, run.episodes + 1)).any():
-        return "its episodes are not numbered 1, 2, 3, ..."
-    if set(table["setting"].unique().to_pylist()) != {run.setting}:
-        return f"its rows have another setting than the run, {run.setting}"
-    return None
 
 
 @dataclass(frozen=True)
@@ -235,8 +188,7 @@ class Store:
             if store.files():
                 raise ValueError(f"{root} holds run files but no {MARKER}; choose another folder")
             store.write(store.root / MARKER, marker_text(__version__).encode())
-        version = store.read_version()
-        if version != __version__:
+        if (version := store.read_version()) != __version__:
             raise ValueError(
                 f"{root} holds runs of upriver {version}, and this is {__version__}; "
                 "runs of two versions are not mixed: choose another folder"
@@ -247,8 +199,6 @@ class Store:
     def open(root: str | Path) -> Store:
         """Return the store in a folder that exists, for reading."""
         store = Store(Path(root))
-        if not store.root.is_dir():
-            raise ValueError(f"{root} is not a folder of results")
         if not (store.root / MARKER).exists():
             raise ValueError(f"{root} is not a folder of results: it has no {MARKER}")
         store.read_version()
@@ -264,10 +214,8 @@ class Store:
         except (OSError, ValueError, KeyError, TypeError):
             raise ValueError(f"{path} is damaged; it must name a format and a version") from None
         if number != FORMAT:
-            raise ValueError(
-                f"{self.root} was written by upriver {version} in format {number!r}; this version "
-                f"reads format {FORMAT}"
-            )
+            theirs = f"{self.root} was written by upriver {version} in format {number!r}"
+            raise ValueError(f"{theirs}; this version reads format {FORMAT}")
         if text != marker_text(version):
             raise ValueError(f"{path} is damaged: its contents are not those that were written")
         return version
@@ -286,16 +234,11 @@ class Store:
                     f"{self.root} is being written by another process; wait for it to finish, or "
                     "choose another folder with --out"
                 )
-            self.remove_leftovers()
+            for part in (self.root / "_tmp").glob("*"):  # of writers that were killed
+                with suppress(OSError):
+                    if time.time() - part.stat().st_mtime > STALE:
+                        part.unlink()
             yield
-
-    def remove_leftovers(self) -> None:
-        """Remove temporary files of writers that were killed."""
-        folder = self.root / "_tmp"
-        for part in folder.iterdir() if folder.is_dir() else ():
-            with suppress(OSError):
-                if time.time() - part.stat().st_mtime > STALE:
-                    part.unlink()
 
     def path(self, run: RunSpec) -> Path:
         return self.root / place_of(run.env, run.label, run.key)
@@ -314,8 +257,7 @@ class Store:
 
         The folder entry is not synced: after a power cut a run may be missing, never incomplete.
         """
-        root = Path(os.path.realpath(self.root))
-        if not Path(os.path.realpath(path)).is_relative_to(root):
+        if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(self.root)):
             raise StorageFailed(path, f"it lies outside {self.root}")
         if path.name != MARKER and not (self.root / MARKER).exists():
             raise StorageFailed(path, f"{self.root} was removed or emptied while it was in use")
@@ -345,10 +287,10 @@ class Store:
             return relative_to(self.copy_input(file), specs)
 
         text = experiment.to_toml(place)
-        named = {str(entry.name).partition(":")[0] for entry in experiment.environments}
-        named |= {str(agent.agent).partition(":")[0] for agent in experiment.agents}
-        named |= {str(agent.features).partition(":")[0] for agent in experiment.agents}
-        files = [place(Path(IMPORTED[stem].path)) for stem in sorted(named & set(IMPORTED))]
+        named = [entry.name for entry in experiment.environments]
+        named += [name for agent in experiment.agents for name in (agent.agent, agent.features)]
+        stems = {str(name).partition(":")[0] for name in named} & set(IMPORTED)
+        files = [place(Path(IMPORTED[stem].path)) for stem in sorted(stems)]
         if files:
             options = " ".join(f"--import {file}" for file in files)
             text = f"# This experiment needs code of its own: {options}\n{text}"
@@ -386,14 +328,14 @@ class Store:
         self.write(self.failure_path(run), json.dumps(kept, indent=1).encode(), replace=True)
 
     def files(self, problems: list[Problem] | None = None) -> list[Path]:
-        """Return the run files, in one order on all file systems.
-
-        A folder that cannot be read is an error, or one more item of `problems`.
-        """
+        """Return the run files, in one order on all file systems."""
         return [path for path in self.list_all(problems) if path.suffix == ".parquet"]
 
     def list_all(self, problems: list[Problem] | None = None) -> list[Path]:
-        """Return all that lies in the folders of the runs."""
+        """Return all that lies in the folders of the runs.
+
+        A folder that cannot be read is an error, or one more item of `problems`.
+        """
         found: list[Path] = []
         for place in list_folder(self.root, problems):
             if place.name.startswith("env="):
@@ -415,13 +357,8 @@ class Problem(NamedTuple):
 def read_records(folder: str | Path, problems: list[Problem] | None = None) -> Iterator[Record]:
     """Read every run of a results folder, verified, in the order of the file names.
 
-    Parameters
-    ----------
-    folder
-        A results folder, as `upriver run` writes it.
-    problems
-        A file or folder that cannot be used is appended here and left out; without a list it is a
-        ValueError that names it.
+    A file or folder that cannot be used is appended to `problems` and left out; without a list it
+    is a ValueError that names it.
     """
     store = Store.open(folder)
     for path in store.files(problems):
@@ -458,29 +395,19 @@ def check(folder: str | Path) -> Checked:
     whole = sum(1 for _ in read_records(folder, problems))
     others = [path for path in store.list_all([]) if path.suffix != ".parquet"]
     problems += [Problem("foreign", f"{path} is not a run file") for path in others]
-    kept = [
-        *store.root.glob("_specs/*"),
-        *store.root.glob("_runs/*"),
-        *store.root.glob("_inputs/*/*"),
-    ]
-    for path in sorted(kept):
+    folders = ("_specs/*", "_runs/*", "_inputs/*/*")
+    for path in sorted(path for pattern in folders for path in store.root.glob(pattern)):
         digest = path.parent.name if path.parent.parent.name == "_inputs" else path.stem[-16:]
         if not path.is_file() or short_digest(path.read_bytes()) != digest:
             sentence = f"{path} is damaged: its contents are not those that were written"
             problems.append(Problem("damaged", sentence))
-    missing = sum(not (store.root / place).exists() for place in list_requested(store))
-    return Checked(whole, missing, problems)
-
-
-def list_requested(store: Store) -> set[Path]:
-    """Return where the files of all runs that were ever requested belong."""
-    places: set[Path] = set()
-    for path in sorted((store.root / "_runs").glob("*.json")):
-        with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+    requested: set[Path] = set()
+    for path in (store.root / "_runs").glob("*.json"):
+        with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):  # damaged
             for env, label, setting, seeds in json.loads(path.read_text(encoding="utf-8")):
                 keys = (f"{str(setting)[:64]}-{int(seed)}" for seed in seeds)
-                places |= {place_of(env, label, key) for key in keys}
-    return places
+                requested |= {store.root / place_of(env, label, key) for key in keys}
+    return Checked(whole, sum(not path.exists() for path in requested), problems)
 
 
 def marker_text(version: str) -> str:
@@ -495,10 +422,8 @@ def short_digest(data: bytes) -> str:
 
 def relative_to(file: Path, folder: Path) -> Path:
     """Return a file as an experiment in `folder` names it."""
-    try:
-        return Path(os.path.relpath(file, folder))
-    except ValueError:  # on another drive
-        return file
+    same_drive = file.drive == folder.drive
+    return Path(os.path.relpath(file, folder)) if same_drive else file
 
 
 def list_folder(folder: Path, problems: list[Problem] | None) -> list[Path]:

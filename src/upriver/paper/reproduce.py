@@ -11,7 +11,7 @@ from upriver.experiments.progress import Reporter
 from upriver.mdp.writing import write_file
 from upriver.paper import table1 as paper
 from upriver.results import plots
-from upriver.results.runs import Sample, load_runs, to_samples
+from upriver.results.runs import Sample, read_results
 from upriver.results.statistics import compute_curve
 from upriver.results.tables import format_setting
 from upriver.tuning import grid_points, tune
@@ -35,29 +35,15 @@ def reproduce(
     retune: bool = False,
     reporter: Reporter | None = None,
 ) -> Reproduced:
-    """Play both settings of Table 1 and write the table and the figures.
+    """Play both settings of Table 1, `runs` runs of each method in each column, and write them.
 
-    Parameters
-    ----------
-    out
-        The results folder.
-    runs
-        Evaluation runs of each method in each column.
-    jobs
-        Worker processes; by default one for each processor.
-    retune
-        Repeat the search for the settings on tuning seeds first, instead of using those that come
-        with the package.
-    reporter
-        Who is told about the progress.
+    With `retune`, the settings are searched for on tuning seeds first, instead of using those that
+    come with the package.
     """
-    folder = Path(out)
+    folder, how = Path(out), {"jobs": jobs, "reporter": reporter}
     experiments = [load(name) for name in EXPERIMENTS]
     if retune:
-        experiments = [
-            tune(e, folder / "tuning" / e.name, jobs=jobs, reporter=reporter).experiment
-            for e in experiments
-        ]
+        experiments = [tune(e, folder / "tuning" / e.name, **how).experiment for e in experiments]
     experiments = [e.with_seeds(runs) for e in experiments]
     wanted = [run for e in experiments for run in e.runs()]
     outcome = execute(wanted, folder, jobs, reporter=reporter)
@@ -65,14 +51,11 @@ def reproduce(
         return Reproduced([], outcome, [])
     settings = {run.setting for run in wanted}
     seeds = {run.seed for run in wanted}
-    samples = [
-        s.select_seeds(seeds) for s in to_samples(load_runs(folder)) if s.setting in settings
-    ]
+    found = read_results(folder).samples
+    samples = [s.select_seeds(seeds) for s in found if s.setting in settings]
     lines = paper.compare(samples, hyperparameters(experiments))
-    files = [
-        write_file(folder / "table1.csv", paper.table_csv(lines)),
-        write_file(folder / "table1.md", paper.table_markdown(lines)),
-    ]
+    texts = {"csv": paper.table_csv(lines), "md": paper.table_markdown(lines)}
+    files = [write_file(folder / f"table1.{suffix}", text) for suffix, text in texts.items()]
     for name, window in (("figure2", WINDOW), ("figure3", 1)):
         for methods, suffix in ((paper.METHODS, ""), (paper.TUNED_METHODS, "-tuned")):
             figure = learning_figure(samples, methods, window)
@@ -87,10 +70,9 @@ def hyperparameters(experiments: Sequence[Experiment]) -> dict[tuple[str, str], 
         for agent in experiment.agents:
             for environment in experiment.environments:
                 numbers: dict[str, Any] = agent.numbers_at(environment.full_label)
-                shown = {*agent.numbers, *grid_points(agent)[0]} & set(numbers)
-                found[environment.full_label, agent.full_label] = ", ".join(
-                    f"{key} = {format_setting(numbers[key])}" for key in sorted(shown)
-                )
+                shown = sorted({*agent.numbers, *grid_points(agent)[0]} & set(numbers))
+                text = ", ".join(f"{key} = {format_setting(numbers[key])}" for key in shown)
+                found[environment.full_label, agent.full_label] = text
     return found
 
 

@@ -12,7 +12,7 @@ from math import sqrt
 from typing import NamedTuple
 
 from upriver.results.runs import Sample
-from upriver.results.statistics import Row, summarize
+from upriver.results.statistics import summarize
 from upriver.results.styles import TUNED
 from upriver.results.tables import to_csv, to_markdown
 
@@ -43,8 +43,6 @@ WHY = {
     "for good, and the best bonus of our grid is taken, which may be to have none",
     "LSVI-UCB": "at lambda = 1 it plays much like a random policy, whose total grows with the "
     "number of episodes, and the printed row grows as if every column had 100 of them",
-    "LSVI-PHE": "at lambda = 1 it plays much like a random policy, whose total grows with the "
-    "number of episodes, and the printed row grows as if every column had 100 of them",
 }
 """One sentence for each method whose number may differ from the printed one."""
 
@@ -58,6 +56,7 @@ WHY |= {
     "UCRL-VTR (tuned)": "a larger ridge, with a bonus to match, keeps more seeds exploring until "
     "the far end is found",
     "LSVI-UCB (tuned)": RIDGE,
+    "LSVI-PHE": WHY["LSVI-UCB"],
     "LSVI-PHE (tuned)": RIDGE,
 }
 
@@ -96,7 +95,7 @@ def compare(samples: Sequence[Sample], hyperparameters: dict[tuple[str, str], st
 
     hyperparameters: {(environment, label): text}.
     """
-    found: dict[tuple[str, str], Row] = {(r.env, r.agent): r for r in summarize(samples)}
+    found = {(row.env, row.agent): row for row in summarize(samples)}
     lines = []
     for method in (*METHODS, *TUNED_METHODS):
         for column, (env, (n_states, horizon)) in enumerate(COLUMNS.items()):
@@ -126,17 +125,23 @@ def table_markdown(lines: Sequence[Line]) -> str:
         "## As in the paper",
         "UCRL-MNL is told the reachable sets, the linear baselines are not and keep "
         "lambda = 1; the bonus of each was tuned. Greedy is UCRL-MNL without a bonus.",
-        grid(lines, METHODS),
+        grid_markdown(lines, METHODS),
         "## Tuned",
         "The same information, with bonus and regularisation of every learner tuned.",
-        grid(lines, TUNED_METHODS),
+        grid_markdown(lines, TUNED_METHODS),
         "## Where they differ, and why",
         *differences(lines),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def grid(lines: Sequence[Line], methods: Sequence[str]) -> str:
+def grid_markdown(lines: Sequence[Line], methods: Sequence[str]) -> str:
+    rows = grid(lines, methods)
+    return to_markdown(rows, words=len(rows[0])).rstrip()
+
+
+def grid(lines: Sequence[Line], methods: Sequence[str]) -> list[list[str]]:
+    """Return a row for each method and a column for each river; the first row is the head."""
     by = {(line.method, line.n_states): line for line in lines}
     columns = [(n, h) for n, h in COLUMNS.values() if any((m, n) in by for m in methods)]
     rows = [["", *(f"S = {n}, H = {h}" for n, h in columns)]]
@@ -144,7 +149,7 @@ def grid(lines: Sequence[Line], methods: Sequence[str]) -> str:
         cells = [cell(by.get((method, n))) for n, _ in columns]
         if any(cells):
             rows.append([f"**{method}**", *cells])
-    return to_markdown(rows, words=len(rows[0])).rstrip()
+    return rows
 
 
 def cell(line: Line | None) -> str:
@@ -153,11 +158,8 @@ def cell(line: Line | None) -> str:
     ours = f"{line.mean:.2f} ± {line.sd:.2f}"
     if line.paper_mean is None:
         return ours
-    verdict = "agrees" if line.agrees else "differs"
-    return (
-        f"{ours}<br>{line.paper_mean:.2f} ± {line.paper_sd:.2f}<br>"
-        f"ratio {line.ratio:.2f}, {verdict}"
-    )
+    ratio = f"ratio {line.ratio:.2f}, {'agrees' if line.agrees else 'differs'}"
+    return f"{ours}<br>{line.paper_mean:.2f} ± {line.paper_sd:.2f}<br>{ratio}"
 
 
 def differences(lines: Sequence[Line]) -> list[str]:

@@ -26,12 +26,8 @@ if TYPE_CHECKING:
 Panel = Mapping[str, Any]
 """{label: band}; a band is any object with x, mean, low and high."""
 
-DASHES: dict[str, Any] = {
-    "solid": "-",
-    "dash": (0, (5, 1.6)),
-    "dot": (0, (1.2, 1.2)),
-    "dashdot": (0, (5, 1.4, 1.2, 1.4)),
-}
+DASHES: dict[str, Any] = {"solid": "-", "dash": (0, (5, 1.6)), "dot": (0, (1.2, 1.2))}
+DASHES["dashdot"] = (0, (5, 1.4, 1.2, 1.4))
 
 
 def plot_learning(
@@ -44,20 +40,9 @@ def plot_learning(
 ) -> Figure:
     """Draw a quantity of each episode against its number: one panel per environment.
 
-    Parameters
-    ----------
-    panels
-        {title: {label: band}}.
-    optimal
-        {title: V*}, drawn as a dashed line in place of the runs of the optimal policy.
-    window
-        The number of episodes over which the numbers were averaged; the axis names it.
-    width
-        "one" or "two" columns of a paper.
-    ylabel
-        The label of the vertical axis.
-    unit
-        "episode", or "step" for an infinite horizon.
+    optimal: {title: V*}, drawn as a dashed line in place of the runs of the optimal policy.
+    window: the number of episodes over which the numbers were averaged; the axis names it.
+    width: "one" or "two" columns of a paper. unit: "step" for an infinite horizon.
     """
     if window > 1:
         ylabel += f" (mean of the last {window})"
@@ -103,6 +88,7 @@ def plot_panels(
         raise ValueError("there are no curves to draw: panels is empty")
     labels = list(dict.fromkeys(label for panel in panels.values() for label in panel))
     look = assign_styles([*labels, "optimal"])
+    best: Any = {"color": look["optimal"].light, "linestyle": DASHES[look["optimal"].dash]}
     with figure_style():
         figure, every = make_axes(len(panels), width)
         legend: dict[str, Any] = {}
@@ -112,10 +98,7 @@ def plot_panels(
                 panel = {label: band for label, band in panel.items() if label != "optimal"}
             lines = draw_bands(axes, panel, look)
             if title in optimal:
-                best = look["optimal"]
-                lines["optimal"] = axes.axhline(
-                    optimal[title], color=best.light, linestyle=DASHES[best.dash], linewidth=1.0
-                )
+                lines["optimal"] = axes.axhline(optimal[title], **best, linewidth=1.0)
             legend |= {label: line for label, line in lines.items() if label not in legend}
             axes.set_title(title, parse_math=False)
             axes.set(xscale=scale, yscale=scale)
@@ -140,8 +123,7 @@ def count_columns(n: int, width: str) -> int:
 def make_axes(n: int, width: str, ratio: float = 0.62) -> tuple[Figure, list[Axes]]:
     """Create a figure with n panels of one size; it has no window and no global state."""
     columns = count_columns(n, width)
-    rows = ceil(n / columns)
-    inches = WIDTHS[width]
+    rows, inches = ceil(n / columns), WIDTHS[width]
     height = min(inches / columns * ratio, 3.0) + 0.35
     figure, axes = new_figure(inches, rows * height, rows, columns)
     cells = axes.ravel()
@@ -158,24 +140,17 @@ def draw_bands(
     lines = {}
     for order, (label, band) in enumerate(panel.items()):
         style = look[label]
+        colour = style.light
         # The first entry of the panel lies on top, and broken lines lie above solid ones, so that
         # two coinciding lines are both visible; the optimum hides no line.
         above = 3 + (style.dash != "solid") + (len(panel) - order) / len(panel)
         above = above if label != "optimal" else 2.5
-        axes.fill_between(
-            band.x, band.low, band.high, color=style.light, alpha=0.16, linewidth=0, zorder=2
-        )
-        (lines[label],) = axes.plot(
-            band.x,
-            band.mean,
-            color=style.light,
-            linestyle=DASHES[style.dash],
-            zorder=above,
-            marker=style.marker if markers else "",
-            markersize=3.6,
-            markeredgewidth=0.7,
-            label=label,
-        )
+        shade: Any = {"alpha": 0.16, "linewidth": 0, "zorder": 2}
+        axes.fill_between(band.x, band.low, band.high, color=colour, **shade)
+        form: Any = {"linestyle": DASHES[style.dash], "zorder": above, "label": label}
+        form |= {"markersize": 3.6, "markeredgewidth": 0.7}
+        mark = style.marker if markers else ""
+        (lines[label],) = axes.plot(band.x, band.mean, color=colour, marker=mark, **form)
     return lines
 
 
@@ -187,23 +162,17 @@ def add_legend(
 
     for axes in every:
         for axis in (axes.xaxis, axes.yaxis):
-            if axis.get_scale() == "linear" and isinstance(
-                axis.get_major_formatter(), ScalarFormatter
-            ):
+            plain = isinstance(axis.get_major_formatter(), ScalarFormatter)
+            if plain and axis.get_scale() == "linear":
                 axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     longest = max((len(label) for label in legend), default=0)
     fits = int(figure.get_figwidth() / (0.5 + 0.068 * longest)) if longest else 1
     wide = columns or max(1, min(len(legend), fits))
     rows = ceil(len(legend) / wide)
     figure.set_figheight(figure.get_figheight() + 0.17 * rows + 0.05)
-    added = figure.legend(
-        list(legend.values()),
-        list(legend),
-        loc="outside lower center",
-        ncols=ceil(len(legend) / rows),
-        columnspacing=1.4,
-        handletextpad=0.6,
-    )
+    form: Any = {"loc": "outside lower center", "columnspacing": 1.4, "handletextpad": 0.6}
+    ncols = ceil(len(legend) / rows)
+    added = figure.legend(list(legend.values()), list(legend), ncols=ncols, **form)
     for text in added.get_texts():
         text.set_parse_math(False)  # a label is a name, also where it holds a dollar sign
 
@@ -212,13 +181,13 @@ def keep_positive(panel: Panel) -> dict[str, Band]:
     """Replace means below a millionth of the largest by gaps; a log axis cannot show them."""
     means = {label: np.asarray(band.mean, float) for label, band in panel.items()}
     least = 1e-6 * max((float(mean.max()) for mean in means.values()), default=0.0)
-    return {
-        label: Band(
-            band.x, *(np.where(mean > least, y, np.nan) for y in (band.mean, band.low, band.high))
-        )
-        for (label, band), mean in zip(panel.items(), means.values(), strict=True)
-        if (mean > least).any()
-    }
+    found = {}
+    for label, band in panel.items():
+        large = means[label] > least
+        if large.any():
+            ys = (np.where(large, y, np.nan) for y in (band.mean, band.low, band.high))
+            found[label] = Band(band.x, *ys)
+    return found
 
 
 def label_ticks(axis: Any, at: Sequence[float]) -> None:

@@ -107,8 +107,6 @@ def load_runs(folder: str | Path, timing: bool = False) -> pa.Table:
 
     Parameters
     ----------
-    folder
-        A folder that `upriver run` or `upriver tune` wrote.
     timing
         Add the column `seconds`, which differs between any two executions of a run.
 
@@ -147,15 +145,7 @@ def load_runs(folder: str | Path, timing: bool = False) -> pa.Table:
 def read_results(folder: str | Path) -> Results:
     """Read a results folder, complete or not; damaged files are left out and named in `problems`.
 
-    Parameters
-    ----------
-    folder
-        A folder that `upriver run` or `upriver tune` wrote.
-
-    Raises
-    ------
-    ValueError
-        The folder is not a results folder, or it holds no readable run.
+    A folder that holds no readable run, or that is no results folder, is a ValueError.
     """
     from upriver.experiments.store import Problem, read_records
 
@@ -182,22 +172,6 @@ def read_results(folder: str | Path) -> Results:
     return results
 
 
-def to_samples(table: pa.Table) -> list[Sample]:
-    """Group a table of runs, as `load_runs` returns it, by environment, agent and setting."""
-    keys = ["env", "agent", "setting", "seed"]
-    order: Any = [(name, "ascending") for name in (*keys, "episode")]
-    counts = table.group_by(keys).aggregate([("episode", "count")]).sort_by(order[:4])
-    table = table.sort_by(order)
-    numbers = [table[name].to_numpy() for name in NUMBERS]
-    groups: dict[Key, list[tuple[int, list[Array]]]] = {}
-    end = 0
-    for row in counts.to_pylist():
-        start, end = end, end + row["episode_count"]
-        run = row["seed"], [x[start:end] for x in numbers]
-        groups.setdefault((row["env"], row["agent"], row["setting"]), []).append(run)
-    return [stack_runs(key, runs) for key, runs in groups.items()]
-
-
 def stack_runs(key: Key, runs: list[tuple[int, list[Array]]]) -> Sample:
     """Stack runs (seed, [returns, values, optimal values]) of one key, ordered by seed."""
     seeds, arrays = zip(*sorted(runs, key=lambda run: run[0]), strict=True)
@@ -216,13 +190,9 @@ def typical_seconds(runs: Sequence[Array]) -> float:
     block means also ignore single interruptions, and count plans that are made only now and then,
     which a median of single episodes would not.
     """
-    blocks = [
-        block.mean()
-        for seconds in runs
-        for block in np.array_split(seconds[1:], BLOCKS)
-        if len(block)
-    ]
-    return float(np.median(blocks or [x[0] for x in runs]))
+    blocks = [block for seconds in runs for block in np.array_split(seconds[1:], BLOCKS)]
+    means = [block.mean() for block in blocks if len(block)]
+    return float(np.median(means or [x[0] for x in runs]))
 
 
 def find_store(folder: str | Path) -> Path:
@@ -238,11 +208,10 @@ def read_failures(root: Path) -> list[dict[str, Any]]:
     for path in sorted((root / "_failed").rglob("*.json")):
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-            run = record["run"]
-            row = {"env": run["env"], "agent": run["label"], "seed": run["seed"]}
-            failures.append({**row, "error": record["error"]})
+            row = *(record["run"][key] for key in ("env", "label", "seed")), record["error"]
         except (OSError, ValueError, KeyError, TypeError):
-            failures.append({"env": "", "agent": "", "seed": "", "error": f"{path} is damaged"})
+            row = "", "", "", f"{path} is damaged"
+        failures.append(dict(zip(("env", "agent", "seed", "error"), row, strict=True)))
     return failures
 
 
@@ -269,10 +238,8 @@ def keep_best_settings(samples: list[Sample]) -> tuple[list[Sample], list[str]]:
         best = sorted(group, key=lambda s: -float(s.values.mean()))[:MAX_SETTINGS]
         kept += sorted(best, key=lambda s: s.setting)
     rest = len(samples) - len(kept)
-    note = (
-        f"Only the {MAX_SETTINGS} best settings of an agent are shown; {rest} others are left out."
-    )
-    return kept, [note] if rest else []
+    note = f"Only the {MAX_SETTINGS} best settings of an agent are shown"
+    return kept, [f"{note}; {rest} others are left out."] if rest else []
 
 
 def label_samples(samples: Sequence[Sample]) -> list[str]:

@@ -63,31 +63,16 @@ def resampling_weights(positions: Array) -> Array:
     return counts.reshape(n_resamples, size) / size
 
 
-def bca_interval(
-    resampled: Array, estimate: Any, influences: Sequence[Array], level: float = LEVEL
-) -> tuple[Any, Any]:
+def bca_interval(resampled: Array, estimate: Any, influences: Sequence[Array]) -> tuple[Any, Any]:
     """Compute limits from bootstrap values: bias-corrected, accelerated, widened for few runs.
 
     Efron's BCa levels correct for bias and skewness. As Hesterberg advises, the normal quantile in
     them is replaced by Student's times sqrt(n / (n - 1)), without which intervals of 10 or 20 runs
     are too short. A limit never lies beyond the resampled values.
 
-    Parameters
-    ----------
-    resampled
-        (B, ...) the statistic of each resample.
-    estimate
-        (...) the statistic of the runs.
-    influences
-        For each stratum (n, ...), the influence of each run on the estimate times n; for a mean,
-        its distance from the mean.
-    level
-        The probability that the interval should cover.
-
-    Returns
-    -------
-    tuple
-        The lower and the upper limit, each (...).
+    resampled is (B, ...), the statistic of each resample, estimate (...) that of the runs;
+    influences are, for each stratum (n, ...), the influence of each run on the estimate times n:
+    for a mean, its distance from the mean. Both limits are (...).
     """
     from scipy.special import ndtr, ndtri, stdtrit
 
@@ -103,7 +88,7 @@ def bca_interval(
     below = 0.5 * (gaps < -tie).mean(axis=0) + 0.5 * (gaps <= tie).mean(axis=0)
     edge = 0.5 / len(resampled)
     bias = ndtri(np.clip(below, edge, 1.0 - edge))
-    z = stdtrit(degrees, (1.0 + level) / 2) * np.sqrt(np.mean(sizes / np.maximum(sizes - 1, 1)))
+    z = stdtrit(degrees, (1.0 + LEVEL) / 2) * np.sqrt(np.mean(sizes / np.maximum(sizes - 1, 1)))
     ordered = np.sort(resampled, axis=0)
     low, high = (
         ndtr(bias + w / np.maximum(1.0 - skewness / 6.0 * w, 0.1)) for w in (bias - z, bias + z)
@@ -121,32 +106,18 @@ def quantile(ordered: Array, level: Any) -> Any:
 
 
 def bootstrap_interval(
-    strata: Array | Sequence[Array],
-    statistic: Statistic = mean,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
+    strata: Array | Sequence[Array], statistic: Statistic = mean, resamples: int = RESAMPLES
 ) -> tuple[float, float]:
     """Compute the BCa interval of a statistic of R numbers, or of its mean over several strata.
 
-    Parameters
-    ----------
-    strata
-        (R,) one number for each run, or a list of such arrays, each of which is resampled by
-        itself.
-    statistic
-        A function of arrays (..., R), along the last axis.
-    level
-        The probability that the interval should cover.
-    resamples
-        The number of bootstrap resamples.
+    strata: (R,) one number for each run, or a list of such arrays, each resampled by itself.
     """
     parts = [strata] if isinstance(strata, np.ndarray) else [np.asarray(x) for x in strata]
-    resampled = [
-        statistic(x[resample_positions(len(x), resamples, i)]) for i, x in enumerate(parts)
-    ]
+    draws = [resample_positions(len(x), resamples, i) for i, x in enumerate(parts)]
+    resampled = [statistic(x[at]) for x, at in zip(parts, draws, strict=True)]
     estimate = np.mean([statistic(x) for x in parts])
     influences = [jackknife_influence(x, statistic) for x in parts]
-    low, high = bca_interval(np.mean(resampled, axis=0), estimate, influences, level)
+    low, high = bca_interval(np.mean(resampled, axis=0), estimate, influences)
     return float(low), float(high)
 
 
@@ -158,11 +129,11 @@ def jackknife_influence(x: Array, statistic: Statistic) -> Array:
     return (len(x) - 1) * (without.mean() - without)
 
 
-def binomial_interval(count: int, of: int, level: float = LEVEL) -> tuple[float, float]:
+def binomial_interval(count: int, of: int) -> tuple[float, float]:
     """Compute Clopper and Pearson's exact interval of a probability after `count` of `of` hits."""
     from scipy.special import betaincinv
 
-    tail = (1.0 - level) / 2
+    tail = (1.0 - LEVEL) / 2
     low = betaincinv(count, of - count + 1, tail) if count > 0 else 0.0
     high = betaincinv(count + 1, of - count, 1.0 - tail) if count < of else 1.0
     return float(low), float(high)
@@ -220,11 +191,6 @@ def paired_difference(a: Sample, b: Sample, quantity: str = "return") -> Differe
     """Compute the mean difference of totals over common seeds, with its 95% interval.
 
     Runs with one seed on one environment share the environment's random numbers.
-
-    Raises
-    ------
-    ValueError
-        The environments differ, or there is no common seed.
     """
     if a.env != b.env:
         raise ValueError(f"runs on {a.env} and on {b.env} are not pairs")
@@ -251,23 +217,10 @@ class Band(NamedTuple):
 def compute_curve(
     sample: Sample, quantity: str = "regret", cumulative: bool = True, window: int = 1
 ) -> Band:
-    """Compute the mean over runs and the pointwise 95% band of a quantity at each episode.
+    """Compute the mean over runs and the pointwise 95% band of a quantity at each episode, 1 to K.
 
-    Parameters
-    ----------
-    sample
-        The runs.
-    quantity
-        "return", "value" or "regret".
-    cumulative
-        Sum up to each episode.
-    window
-        Average over the last `window` episodes, over all there are at the beginning.
-
-    Returns
-    -------
-    Band
-        Its x are the numbers of the episodes, 1 to K.
+    The quantity is "return", "value" or "regret"; `cumulative` sums it up to each episode, and
+    `window` averages over the last episodes, over all there are at the beginning.
     """
     if window < 1:
         raise ValueError(f"window is {window}; it must be at least 1")

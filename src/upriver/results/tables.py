@@ -21,11 +21,8 @@ def to_csv(head: Sequence[str], rows: Iterable[Iterable[Any]], digits: int | Non
     def cell(x: Any) -> Any:
         if isinstance(x, float):
             return repr(x) if digits is None else f"{x:.{digits}g}"
-        if (
-            isinstance(x, str)
-            and x[:1] in ("=", "+", "-", "@", "\t", "\r")
-            and not NUMBERS.fullmatch(x)
-        ):
+        risky = isinstance(x, str) and x.startswith(("=", "+", "-", "@", "\t", "\r"))
+        if risky and not NUMBERS.fullmatch(x):
             return f"'{x}"
         return "" if x is None else x
 
@@ -45,13 +42,8 @@ def to_markdown(rows: Sequence[Sequence[str]], words: int = 1) -> str:
 def to_text(rows: Sequence[Sequence[str]], words: int = 1) -> str:
     """Align columns: the first `words` to the left, numbers to the right."""
     width = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        "  ".join(
-            cell.ljust(w) if i < words else cell.rjust(w)
-            for i, (cell, w) in enumerate(zip(line, width, strict=True))
-        )
-        for line in rows
-    )
+    pad = [str.ljust if i < words else str.rjust for i in range(len(width))]
+    lines = ("  ".join(p(x, w) for p, x, w in zip(pad, line, width, strict=True)) for line in rows)
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from upriver.cli import main
-from upriver.results.report import collect, page
+from upriver.results.report import collect, embed_json, fill_template, page
 from upriver.results.report import data as report_data
-from upriver.results.report.page import embed_json, fill_template
-from upriver.results.runs import load_runs, to_samples
+from upriver.results.runs import read_results
 from upriver.results.statistics import summarize
 
 
@@ -35,7 +34,7 @@ def test_the_numbers_are_plain_json(found):
 
 
 def test_the_table_is_that_of_the_statistics(sweep, found):
-    rows = {(r.env, r.agent): r for r in summarize(to_samples(load_runs(sweep)))}
+    rows = {(r.env, r.agent): r for r in summarize(read_results(sweep).samples)}
     assert len(found["table"]) == len(rows) == 8
     for row in found["table"]:
         other = rows[row["env"], row["agent"]]
@@ -48,7 +47,7 @@ def test_the_table_is_that_of_the_statistics(sweep, found):
 
 
 def test_curves_end_where_the_runs_end(sweep, found):
-    for sample in to_samples(load_runs(sweep)):
+    for sample in read_results(sweep).samples:
         curve = found["curves"][sample.env][sample.agent]
         k = sample.returns.shape[1]
         assert curve["x"][0] == 1 and curve["x"][-1] == k

@@ -1,16 +1,46 @@
-"""A results folder as one HTML page: `collect` computes the numbers, `page` writes the page."""
+"""A results folder as one HTML page, which needs no network and no server."""
 
 from __future__ import annotations
 
+import html
+import json
+from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from upriver.mdp.writing import write_file
 from upriver.results.report.data import collect
-from upriver.results.report.page import page
-
-__all__ = ["collect", "page", "write_report"]
 
 
 def write_report(folder: str | Path, file: str | Path | None = None) -> Path:
     """Write the page of a results folder; without `file`, as report.html inside the folder."""
     return write_file(file or Path(folder) / "report.html", page(collect(folder)))
+
+
+def page(data: Mapping[str, Any]) -> str:
+    """Return the report of what `collect` returned, with style, scripts and plotly.js inside."""
+    from plotly.offline import get_plotlyjs
+
+    def read(name: str) -> str:
+        return (resources.files("upriver.results.report") / name).read_text(encoding="utf-8")
+
+    parts = {"title": html.escape(str(data["title"])), "data": embed_json(data)}
+    parts |= {"style": read("style.css"), "charts": read("charts.js"), "page": read("page.js")}
+    return fill_template(read("template.html"), parts | {"plotly": get_plotlyjs()})
+
+
+def fill_template(template: str, parts: Mapping[str, str]) -> str:
+    """Replace each {{name}} of a template in one pass; the parts are not searched themselves."""
+    pieces = template.split("{{")
+    text = [pieces[0]]
+    for piece in pieces[1:]:
+        name, _, rest = piece.partition("}}")
+        text += [parts[name], rest]
+    return "".join(text)
+
+
+def embed_json(data: Mapping[str, Any]) -> str:
+    """Write JSON that may stand inside a script element, whatever names it holds."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

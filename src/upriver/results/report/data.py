@@ -12,18 +12,8 @@ from typing import Any
 import numpy as np
 
 from upriver.checks import Array
-from upriver.results.report.tuning import read_tuning
-from upriver.results.runs import (
-    Results,
-    Sample,
-    find_store,
-    keep_best_settings,
-    label_samples,
-    natural_key,
-    order_agents,
-    read_failures,
-    read_results,
-)
+from upriver.results import runs as reader
+from upriver.results.runs import Results, Sample, natural_key, read_results
 from upriver.results.statistics import mean_and_band, summarize, trailing_mean
 from upriver.results.styles import assign_styles
 from upriver.results.tables import format_setting
@@ -38,27 +28,18 @@ BUDGET = {"points": 60_000, "seed_points": 80_000, "detail": 3_000_000}
 
 
 def collect(folder: str | Path) -> dict[str, Any]:
-    """Collect everything that the page shows of a results folder, complete or not.
-
-    Raises
-    ------
-    ValueError
-        The folder is not a results folder, or it holds no readable run.
-    """
+    """Collect everything that the page shows of a results folder, complete or not."""
     from upriver import __version__
 
     results = read_results(folder)
-    kept, notes = keep_best_settings(results.samples)
+    kept, notes = reader.keep_best_settings(results.samples)
     results = results._replace(samples=kept)
-    labels = label_samples(kept)
-    order = order_agents(kept, labels)
-    root, store = Path(folder), find_store(folder)
+    labels = reader.label_samples(kept)
+    order = reader.order_agents(kept, labels)
+    root, store = Path(folder), reader.find_store(folder)
     specs = sorted((store / "_specs").glob("*.toml"))
-    commands = [
-        *(["upriver", "run", str(spec), "--out", str(store)] for spec in specs),
-        ["upriver", "table", str(folder)],
-        ["upriver", "report", str(folder)],
-    ]
+    commands = [["upriver", "run", str(spec), "--out", str(store)] for spec in specs]
+    commands += [["upriver", "table", str(folder)], ["upriver", "report", str(folder)]]
     return {
         "title": root.resolve().name,
         "version": __version__,
@@ -73,7 +54,7 @@ def collect(folder: str | Path) -> dict[str, Any]:
         "tuning": read_tuning(root),
         "specs": [{"file": f.name, "text": f.read_text(encoding="utf-8")} for f in specs],
         "commands": [shlex.join(words) for words in commands],
-        "failures": read_failures(store),
+        "failures": reader.read_failures(store),
         "problems": results.problems,
         "notes": notes,
     }
@@ -98,18 +79,11 @@ def make_curves(samples: Sequence[Sample], labels: Sequence[str]) -> dict[str, A
     for sample, label, lines in zip(samples, labels, n_lines, strict=True):
         k = sample.returns.shape[1]
         window = choose_window(k)
-        series = {
-            "value": sample.values,
-            "return": trailing_mean(sample.returns, window),
-            "regret": np.cumsum(sample.regret, axis=1),
-        }
+        series = {"value": sample.values, "return": trailing_mean(sample.returns, window)}
+        series["regret"] = np.cumsum(sample.regret, axis=1)
         at, at_seed = positions(k, points), positions(k, seed_points)
-        entry: dict[str, Any] = {
-            "runs": len(sample.seeds),
-            "window": window,
-            "x": (at + 1).tolist(),
-            "seeds": {"x": (at_seed + 1).tolist()},
-        }
+        entry: dict[str, Any] = {"runs": len(sample.seeds), "window": window}
+        entry |= {"x": (at + 1).tolist(), "seeds": {"x": (at_seed + 1).tolist()}}
         for name, array in series.items():
             bands = mean_and_band(array[:, at])
             entry[name] = dict(zip(("mean", "low", "high"), map(round_all, bands), strict=True))
@@ -132,9 +106,7 @@ def positions(length: int, points: int) -> Array:
     return np.unique(np.round(np.concatenate([even, ratio])).astype(int))
 
 
-def make_rows(
-    results: Results, labels: Sequence[str], order: Sequence[str]
-) -> list[dict[str, Any]]:
+def make_rows(results: Results, labels: Sequence[str], order: Sequence[str]) -> list[Any]:
     """Compute the table: totals over all episodes, share of the optimum, time and settings."""
     rows = []
     for sample, label, row in zip(results.samples, labels, summarize(results.samples), strict=True):
@@ -142,19 +114,12 @@ def make_rows(
         share = sample.values.sum(axis=1).mean() / best if best else float("nan")
         seconds = results.seconds[sample.env, sample.agent, sample.setting]
         names = ("mean", "sd", "iqm", "low", "high")
-        rows.append(
-            {
-                "env": sample.env,
-                "agent": label,
-                "runs": row.runs,
-                "episodes": row.episodes,
-                **{name: round_number(getattr(row, name), 6) for name in names},
-                "share": round_number(share, 5),
-                "lost": round_number(row.episodes_lost),
-                "seconds": round_number(1000 * seconds, 3),
-                "settings": describe_settings(results.metadata[sample.setting]["run"]),
-            }
-        )
+        entry = {"env": sample.env, "agent": label, "runs": row.runs, "episodes": row.episodes}
+        entry |= {name: round_number(getattr(row, name), 6) for name in names}
+        entry |= {"share": round_number(share, 5), "lost": round_number(row.episodes_lost)}
+        entry["seconds"] = round_number(1000 * seconds, 3)
+        entry["settings"] = describe_settings(results.metadata[sample.setting]["run"])
+        rows.append(entry)
     return sorted(rows, key=lambda r: (natural_key(r["env"]), order.index(r["agent"])))
 
 
@@ -198,6 +163,56 @@ def read_paper_table(path: Path) -> list[dict[str, Any]]:
             raise ValueError(f"{path} is not a table of numbers: {error}") from error
 
 
+def read_tuning(root: Path) -> dict[str, Any]:
+    """Read {env: {agent: curves}} from the grid.csv of a folder; {} without one.
+
+    The file lies in the folder, in its `tuning`, or above the `runs` of a tuning.
+    """
+    above = [root.resolve().parent / "grid.csv"] if root.resolve().name == "runs" else []
+    candidates = [root / "grid.csv", root / "tuning" / "grid.csv", *above]
+    path = next((p for p in candidates if p.exists()), None)
+    if path is None:
+        return {}
+    groups: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    columns = {"mean": "mean", "low": "ci_low", "high": "ci_high"}
+    with path.open(encoding="utf-8", newline="") as file:
+        try:
+            for row in csv.DictReader(file):
+                point: dict[str, Any] = {k: float(row[name]) for k, name in columns.items()}
+                point |= {"numbers": json.loads(row["numbers"]), "chosen": row["chosen"] == "1"}
+                point["runs"] = int(row["runs"])
+                groups.setdefault(row["env"], {}).setdefault(row["agent"], []).append(point)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is not a grid that upriver tune wrote: {error!r}") from error
+    return {
+        env: {agent: arrange_grid(points) for agent, points in agents.items()}
+        for env, agents in groups.items()
+    }
+
+
+def arrange_grid(points: list[dict[str, Any]]) -> dict[str, Any]:
+    """Arrange grid points as lines: the axis is the parameter with the most values.
+
+    Every combination of the other parameters is a line.
+    """
+    names = list(points[0]["numbers"])
+    axis = max(names, key=lambda n: len({json.dumps(p["numbers"][n]) for p in points}), default="")
+    lines: dict[str, list[dict[str, Any]]] = {}
+    for point in points:
+        others = [f"{n} {format_setting(point['numbers'][n])}" for n in names if n != axis]
+        lines.setdefault(", ".join(others), []).append(point)
+    drawn = [
+        {
+            "name": name,
+            "x": [p["numbers"].get(axis) for p in line],
+            **{k: [float(f"{p[k]:.5g}") for p in line] for k in ("mean", "low", "high")},
+            "chosen": [i for i, p in enumerate(line) if p["chosen"]],
+        }
+        for name, line in lines.items()
+    ]
+    return {"axis": axis, "runs": points[0]["runs"], "lines": drawn}
+
+
 def round_number(x: Any, digits: int = 4) -> float | None:
     """Round to significant digits; JSON has no infinite numbers, they become None."""
     return float(f"{x:.{digits}g}") if np.isfinite(x) else None
@@ -205,4 +220,4 @@ def round_number(x: Any, digits: int = 4) -> float | None:
 
 def round_all(x: Array) -> list[float | None]:
     """Round every entry of an array."""
-    return [float(f"{v:.4g}") if np.isfinite(v) else None for v in x.tolist()]
+    return [round_number(v) for v in x.tolist()]
