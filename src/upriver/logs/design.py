@@ -37,21 +37,16 @@ class Design:
     """How the expanded table becomes the rows of the model."""
 
     formula: Formula
-    per_step: str | None
-    """The column of the step, where every step has coefficients of its own."""
+    per_step: str | None  # The column of the step, where every step has coefficients of its own
     recipe: Recipe
-    keep: Array
-    """The columns that are estimated."""
-    fixed: Array
-    """The columns of offset(...), whose coefficient is 1."""
+    keep: Array  # The columns that are estimated
+    fixed: Array  # The columns of offset(...), whose coefficient is 1
     dropped: list[str]
     """Columns that are combinations of others of their situation: reference categories."""
-    levels: Mapping[str, frozenset[Any]]
-    """The words that each column of words has in the log."""
+    levels: Mapping[str, frozenset[Any]]  # The words that each column of words has in the log
     triples: Mapping[Triple, int]
     """The columns of triple effects, which stand last; none unless the model is pooled."""
-    columns: tuple[str, str, str]
-    """The columns of state, action and next state."""
+    columns: tuple[str, str, str]  # The columns of state, action and next state
 
     @property
     def names(self) -> list[str]:

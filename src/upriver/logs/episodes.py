@@ -15,20 +15,13 @@ from upriver.mdp import Task
 class Episodes(NamedTuple):
     """The episodes of a log, all as long as the horizon."""
 
-    states: Array
-    """(n, H)"""
-    actions: Array
-    """(n, H)"""
-    following: Array
-    """(n, H) next states."""
-    rewards: Array
-    """(n, H)"""
-    there: Array
-    """(n, H) whether the episode has this step."""
-    last: Array
-    """(S,) the terminal value of each state, beside the rewards."""
-    weights: Array
-    """(n,) how often each episode counts."""
+    states: Array  # (n, H)
+    actions: Array  # (n, H)
+    following: Array  # (n, H) next states
+    rewards: Array  # (n, H)
+    there: Array  # (n, H) whether the episode has this step
+    last: Array  # (S,) the terminal value of each state, beside the rewards
+    weights: Array  # (n,) how often each episode counts
 
     def starts(self, task: Task) -> dict[Any, float]:
         """Return {state: share of the episodes that start there}."""

@@ -31,16 +31,12 @@ LARGEST = 1e100  # larger numbers overflow when they are multiplied
 class Factor(NamedTuple):
     """A part of terms: a column, or an expression such as `C(ward)` or `bs(age, df=4)`."""
 
-    text: str
-    """As the formula has it; of a column its name."""
-    is_column: bool
-    """Whether it is a column by name, and not an expression."""
-    reduced: bool = False
-    """Whether the reference category is left out."""
+    text: str  # As the formula has it; of a column its name
+    is_column: bool  # Whether it is a column by name, and not an expression
+    reduced: bool = False  # Whether the reference category is left out
     levels: tuple[Any, ...] | None = None
     """The steps, where the factor is the step of coefficients that differ by step."""
-    spec: Any = None
-    """formulaic's specification, which makes the same columns of other tables."""
+    spec: Any = None  # formulaic's specification, which makes the same columns of other tables
     names: tuple[str, ...] = ()
 
     def uses(self, name: str) -> bool:
@@ -53,8 +49,7 @@ class Column(NamedTuple):
 
     name: str
     term: str
-    parts: tuple[tuple[int, int], ...]
-    """(number of the factor, number of its column) of each part."""
+    parts: tuple[tuple[int, int], ...]  # (number of the factor, number of its column) of each part
     scale: float
 
 

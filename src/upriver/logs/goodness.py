@@ -84,24 +84,15 @@ class GoodnessOfFit(NamedTuple):
 class Cells(NamedTuple):
     """Choice situations of a log and the cells of (s, a, s') that their rows fall into."""
 
-    indptr: Array
-    """(G + 1,) where the rows of each situation begin."""
-    matrix: Any
-    """(n, d) features, dense or sparse."""
-    counts: Array
-    """(n,) how often each row was chosen."""
-    probability: Array
-    """(n,) fitted."""
-    offset: Array | float
-    """(n,) what the logits have besides the features."""
-    cell: Array
-    """(n,) the cell of each row; several situations may share one."""
-    pair: Array
-    """(C,) the pair (s, a) of each cell, ascending."""
-    names: Sequence[tuple[Any, Any]]
-    """(state, action) of each pair."""
-    following: Sequence[Any]
-    """(C,) the next state of each cell."""
+    indptr: Array  # (G + 1,) where the rows of each situation begin
+    matrix: Any  # (n, d) features, dense or sparse
+    counts: Array  # (n,) how often each row was chosen
+    probability: Array  # (n,) fitted
+    offset: Array | float  # (n,) what the logits have besides the features
+    cell: Array  # (n,) the cell of each row; several situations may share one
+    pair: Array  # (C,) the pair (s, a) of each cell, ascending
+    names: Sequence[tuple[Any, Any]]  # (state, action) of each pair
+    following: Sequence[Any]  # (C,) the next state of each cell
 
     @property
     def sizes(self) -> Array:

@@ -40,21 +40,16 @@ class FittedLog(NamedTuple):
     space: StateSpace
     design: Design
     situations: Situations
-    data: Choices
-    """The choice data: rows, offset and counts of the distinct situations."""
-    chosen: Array
-    """(m,) the row of the choice data that each set of equal rows of the log chose."""
-    weights: Array
-    """(m,) the weight of each set of equal rows."""
-    cluster: Array | None
-    """(m,) the cluster of each set of equal rows."""
+    data: Choices  # The choice data: rows, offset and counts of the distinct situations
+    chosen: Array  # (m,) the row of the choice data that each set of equal rows of the log chose
+    weights: Array  # (m,) the weight of each set of equal rows
+    cluster: Array | None  # (m,) the cluster of each set of equal rows
     n_rows: int
     dropped: Mapping[str, int]
     """The number of rows that were left out, by the column that has the gap."""
     horizon: int | None
     discount: float | None
-    reward: Any
-    """Horizon, discount and reward that `at` takes unless others are given."""
+    reward: Any  # Horizon, discount and reward that `at` takes unless others are given
 
     def cluster_scores(self, theta: Array) -> Array:
         """Return (C, d) the sums of the scores of the rows of each cluster."""

@@ -31,12 +31,9 @@ WORDS = ("state", "action", "next state")
 class Attribute(NamedTuple):
     """An attribute of moves: one value per (state, next state), (state, action) or triple."""
 
-    dims: tuple[int, ...]
-    """Which of state (0), action (1) and next state (2) it depends on."""
-    keys: Array
-    """(m,) numbers of the combinations that have a value, ascending."""
-    values: Array
-    """(m,) their values."""
+    dims: tuple[int, ...]  # Which of state (0), action (1) and next state (2) it depends on
+    keys: Array  # (m,) numbers of the combinations that have a value, ascending
+    values: Array  # (m,) their values
 
 
 @add_repr
@@ -46,18 +43,13 @@ class StateSpace:
 
     states: Sequence[Any]
     actions: Sequence[Any]
-    columns: tuple[str, str, str]
-    """The names of the columns of state, action and next state."""
-    attributes: Mapping[str, Array]
-    """(S,) each: attributes of states."""
-    moves: Mapping[str, Attribute]
-    """Attributes of moves."""
+    columns: tuple[str, str, str]  # The names of the columns of state, action and next state
+    attributes: Mapping[str, Array]  # (S,) each: attributes of states
+    moves: Mapping[str, Attribute]  # Attributes of moves
     indptr: Array
     """(S*A + 1,) where the candidates of each (s, a) begin; a pair without any does not exist."""
-    successors: Array
-    """(n,) the candidates, ascending within each pair."""
-    rule: str
-    """Where the reachable sets come from, in words."""
+    successors: Array  # (n,) the candidates, ascending within each pair
+    rule: str  # Where the reachable sets come from, in words
 
     @property
     def sizes(self) -> Array:
@@ -81,14 +73,10 @@ class StateSpace:
 class Situations(NamedTuple):
     """Situations and their candidates."""
 
-    pair: Array
-    """(G,) s * A + a of each situation."""
-    covariates: Mapping[str, Array]
-    """(G,) each."""
-    indptr: Array
-    """(G + 1,) where the candidates of each situation begin."""
-    successor: Array
-    """(n,) the candidates."""
+    pair: Array  # (G,) s * A + a of each situation
+    covariates: Mapping[str, Array]  # (G,) each
+    indptr: Array  # (G + 1,) where the candidates of each situation begin
+    successor: Array  # (n,) the candidates
 
     def select(self, space: StateSpace, rows: Any) -> Situations:
         """Return some of the situations."""

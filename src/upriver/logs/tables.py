@@ -84,16 +84,12 @@ class Rows(NamedTuple):
     """Rows of a table without gaps; equal rows may have been counted together."""
 
     table: Table
-    columns: dict[str, Any]
-    """Arrow columns, each (m,)."""
+    columns: dict[str, Any]  # Arrow columns, each (m,)
     weight: Array
     """(m,) the sum of the weights of equal rows; without weights the number of equal rows."""
-    sums: dict[str, Array]
-    """(m,) each: sums of weight times a column over equal rows."""
-    n_rows: int
-    """The number of rows of the table that were used."""
-    dropped: dict[str, int]
-    """The number of rows that were left out, by the column that has the gap."""
+    sums: dict[str, Array]  # (m,) each: sums of weight times a column over equal rows
+    n_rows: int  # The number of rows of the table that were used
+    dropped: dict[str, int]  # The number of rows that were left out, by the column that has the gap
 
     def codes(self, name: str) -> tuple[Array, list[Any]]:
         """Return (m,) the number of each entry of a column, and the distinct entries in order."""

@@ -33,28 +33,22 @@ ENOUGH = 0.01  # a further step that promises less than this share of the gain i
 class Evaluation(NamedTuple):
     """The value of one policy under one model; see `kernels.value.ValueGradient`."""
 
-    v: Array
-    """(H + 1, S) values; (2, S) with an infinite horizon."""
-    weight: Array
-    """(1 | H, n) derivatives of the value in the logits of the triples."""
+    v: Array  # (H + 1, S) values; (2, S) with an infinite horizon
+    weight: Array  # (1 | H, n) derivatives of the value in the logits of the triples
     occupancy: Array
     """(S*A,) expected steps in each pair; discounted steps, or shares of time for the average."""
     action_slope: Array
     """(S*A,) derivatives of the value in the probabilities of actions, of a random policy."""
-    value: float = 0.0
-    """From the start; of the average reward the gain."""
+    value: float = 0.0  # From the start; of the average reward the gain
 
 
 class ValueGradient(NamedTuple):
     """A signed sum of values of policies and its gradient, at one point of the ellipsoid."""
 
     value: float
-    slope: Array
-    """(d + S*A,) the gradient in theta and in the log-odds of the behaviour's actions."""
-    occupancy: Array
-    """(S*A,) as in `Evaluation`, summed over the policies."""
-    v: Array
-    """Values of the last policy, as in `Evaluation`."""
+    slope: Array  # (d + S*A,) the gradient in theta and in the log-odds of the behaviour's actions
+    occupancy: Array  # (S*A,) as in `Evaluation`, summed over the policies
+    v: Array  # Values of the last policy, as in `Evaluation`
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +63,9 @@ class PolicyValueFunction:
     model: TransitionModel
     terms: list[tuple[Array | None, float]]
     """Policies, actions (H, S) or probabilities (1 | H, S*A), and signs; None: the behaviour."""
-    start: Array
-    """(S,) probabilities of the first state."""
-    behaviour: Array
-    """(S*A,) the log's frequencies of the actions in each state."""
-    rows: Array
-    """(S*A,) the number of rows of the log of each pair's state."""
+    start: Array  # (S,) probabilities of the first state
+    behaviour: Array  # (S*A,) the log's frequencies of the actions in each state
+    rows: Array  # (S*A,) the number of rows of the log of each pair's state
 
     @property
     def task(self) -> Task:
