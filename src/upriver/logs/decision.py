@@ -88,26 +88,13 @@ class Decision:
 
 
 def decide(
-    frame: Any,
-    formula: Formula,
-    *,
-    reward: Any,
-    horizon: int | None = None,
-    discount: float | None = None,
-    start: Any = None,
-    at: Mapping[str, Any] | None = None,
-    states: Any = None,
-    successors: Any = None,
-    columns: Sequence[str] = COLUMNS,
-    cluster: str | None = None,
-    weights: str | None = None,
-    regularization: float = 0.0,
-    missing: str = "refuse",
-    episode: str | None = None,
-    step: str = "step",
-    confidence: float = 0.95,
-    command: str = "",
-) -> Decision:
+    frame: Any, formula: Formula, *, reward: Any, horizon: int | None = None,
+    discount: float | None = None, start: Any = None, at: Mapping[str, Any] | None = None,
+    states: Any = None, successors: Any = None, columns: Sequence[str] = COLUMNS,
+    cluster: str | None = None, weights: str | None = None, regularization: float = 0.0,
+    missing: str = "refuse", episode: str | None = None, step: str = "step",
+    confidence: float = 0.95, command: str = "",
+) -> Decision:  # fmt: skip
     """Fit a log, plan with the model and value the plan against what was done.
 
     Parameters
@@ -140,9 +127,8 @@ def decide(
     if (horizon is None) == (discount is None):
         raise ValueError("give a horizon, or a discount for an infinite horizon, and not both")
     if discount is not None and episode is not None:
-        raise ValueError(
-            f"episode is {episode!r}; checks by episodes need a horizon instead of a discount"
-        )
+        raise ValueError(f"episode is {episode!r}; checks by episodes need a horizon instead of a "
+                         "discount")  # fmt: skip
     table = Table(frame)
     if episode is not None:  # both the fit and the checks use the rows, which are read once
         uses = mentions(formula)
@@ -172,19 +158,14 @@ def decide(
     else:
         bound = float(function.start @ (plan.v if task.infinite_horizon else plan.v[0]))
     return Decision(
-        model=model,
-        plan=plan,
-        bound=bound,
-        start=first,
+        model=model, plan=plan, bound=bound, start=first,
         value=policy_value(model, plan, confidence, first),
         behaviour=policy_value(model, "behaviour", confidence, first),
         gain=compare_policies(model, plan, "behaviour", confidence, first),
-        occupancy=function.at(function.origin).occupancy,
-        goodness_of_fit=model.goodness_of_fit(),
+        occupancy=function.at(function.origin).occupancy, goodness_of_fit=model.goodness_of_fit(),
         checks=None if episodes is None else check_episodes(model, plan, episodes, confidence),
-        source=Path(table.file).name if table.file else "a frame",
-        command=command,
-    )
+        source=Path(table.file).name if table.file else "a frame", command=command,
+    )  # fmt: skip
 
 
 def by_text(what: str, names: Iterable[Any], given: Any) -> Any:

@@ -64,10 +64,9 @@ class Design:
         for name, known in self.levels.items():
             for word in dict.fromkeys(table[name].tolist()):
                 if word not in known:
-                    raise ValueError(
-                        f"column {name!r} holds {word!r}, which the log does not; it must be one "
-                        f"of {listed(sorted(known, key=str))}"
-                    )
+                    words = listed(sorted(known, key=str))
+                    raise ValueError(f"column {name!r} holds {word!r}, which the log does not; it "
+                                     f"must be one of {words}")  # fmt: skip
         x = self.recipe.rows(table, self.keep)
         if self.triples:
             x = np.hstack([x, triple_rows(self.triples, table, self.columns)])
@@ -77,16 +76,9 @@ class Design:
 
 
 def build_design(
-    formula: Formula,
-    per_step: str | None,
-    space: StateSpace,
-    of: Situations,
-    wanted: Wanted,
-    known: Sequence[str],
-    visits: Array,
-    strict: bool,
-    pooled: bool,
-) -> tuple[Design, Any, Array | None]:
+    formula: Formula, per_step: str | None, space: StateSpace, of: Situations, wanted: Wanted,
+    known: Sequence[str], visits: Array, strict: bool, pooled: bool,
+) -> tuple[Design, Any, Array | None]:  # fmt: skip
     """Return the design, its rows (n, d) and the offset (n,) or None.
 
     Parameters
@@ -123,15 +115,9 @@ def build_design(
 
 
 def factorize(
-    formula: Formula,
-    per_step: str | None,
-    space: StateSpace,
-    of: Situations,
-    of_pairs: Situations,
-    triples: Columns,
-    wanted: Wanted,
-    known: Sequence[str],
-) -> tuple[Recipe, Products]:
+    formula: Formula, per_step: str | None, space: StateSpace, of: Situations, of_pairs: Situations,
+    triples: Columns, wanted: Wanted, known: Sequence[str],
+) -> tuple[Recipe, Products]:  # fmt: skip
     """Return the recipe of a formula and its columns on the situations of a log.
 
     of_pairs: the pairs (s, a) of the log as situations without covariates; triples: their table.
@@ -251,15 +237,11 @@ def select_identified(
         if term in kept_terms:
             continue
         if reason == "constant":
-            raise ValueError(
-                f"{term!r} is the same for every next state of a situation, so it has no effect; "
-                "interact it with something of the next state"
-            )
+            raise ValueError(f"{term!r} is the same for every next state of a situation, so it has "
+                             "no effect; interact it with something of the next state")  # fmt: skip
         if strict:
-            raise ValueError(
-                f"{term!r} is a combination of {reason}; leave one of them out, or use a positive "
-                "regularization"
-            )
+            raise ValueError(f"{term!r} is a combination of {reason}; leave one of them out, or "
+                             "use a positive regularization")  # fmt: skip
     if not strict:  # a ridge tells apart what the data do not
         again = [j for j in range(len(names)) if terms[j] in set(lost) - kept_terms]
         keep = sorted([*keep, *again])

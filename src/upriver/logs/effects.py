@@ -131,10 +131,8 @@ def marginal_effects(model: TransitionModel, name: str, confidence: float = 0.95
     space, of = log.space, log.situations
     action = space.columns[1]
     if name != action and name not in of.covariates:
-        raise ValueError(
-            f"{name!r} is no covariate of the model; it must be one of "
-            f"{listed([action, *of.covariates])}"
-        )
+        raise ValueError(f"{name!r} is no covariate of the model; it must be one of "
+                         f"{listed([action, *of.covariates])}")  # fmt: skip
     if name == action:
         values = {word: np.full(len(of.pair), i) for i, word in enumerate(space.actions)}
         pairs = contrasts(model, log, values, None)
@@ -240,10 +238,8 @@ def wald(model: TransitionModel, names: str | Sequence[str]) -> TestResult:
     for name in names:
         found = [i for i, pair in enumerate(zip(columns, terms, strict=True)) if name in pair]
         if not found:
-            raise ValueError(
-                f"the model has no coefficient or term {name!r}; it has "
-                f"{listed(dict.fromkeys([*terms, *columns]))}"
-            )
+            raise ValueError(f"the model has no coefficient or term {name!r}; it has "
+                             f"{listed(dict.fromkeys([*terms, *columns]))}")  # fmt: skip
         chosen += [i for i in found if i not in chosen]
     theta, covariance = model.theta[chosen], model.fitted.covariance
     statistic = float(theta @ np.linalg.solve(covariance[np.ix_(chosen, chosen)], theta))
@@ -256,22 +252,18 @@ def check_nested(larger: TransitionModel, smaller: TransitionModel) -> None:
         raise TypeError(f"smaller is a {type(smaller).__name__}; it must come from fit_transitions")
     for name, model in (("the larger model", larger), ("smaller", smaller)):
         if model.fitted.regularization > 0:
-            raise ValueError(
-                f"{name} was fitted with regularization {model.fitted.regularization:g}; the "
-                "likelihood-ratio test needs regularization=0"
-            )
+            raise ValueError(f"{name} was fitted with regularization "
+                             f"{model.fitted.regularization:g}; the likelihood-ratio test needs "
+                             "regularization=0")  # fmt: skip
     (names, *large), (others, *small) = triple_counts(larger), triple_counts(smaller)
     if names != others or not all(map(same_numbers, large, small)):
         raise ValueError("smaller was fitted to another log; both models need the same one")
     if len(smaller.theta) >= len(larger.theta):
-        raise ValueError(
-            f"smaller has {len(smaller.theta)} coefficients, the larger model "
-            f"{len(larger.theta)}; it must have fewer"
-        )
+        raise ValueError(f"smaller has {len(smaller.theta)} coefficients, the larger model "
+                         f"{len(larger.theta)}; it must have fewer")  # fmt: skip
     if not is_nested(larger, smaller):
-        raise ValueError(
-            "smaller is not nested: some of its columns are no combination of the larger model's"
-        )
+        raise ValueError("smaller is not nested: some of its columns are no combination of the "
+                         "larger model's")  # fmt: skip
 
 
 def triple_counts(model: TransitionModel) -> tuple[Any, Array, Array]:

@@ -37,15 +37,9 @@ class Episodes(NamedTuple):
 
 
 def read_episodes(
-    task: Task,
-    log: Any,
-    columns: Sequence[str],
-    episode: str,
-    step: str,
-    reward: str | None = None,
-    weights: str | None = None,
-    missing: str = "refuse",
-) -> Episodes:
+    task: Task, log: Any, columns: Sequence[str], episode: str, step: str,
+    reward: str | None = None, weights: str | None = None, missing: str = "refuse",
+) -> Episodes:  # fmt: skip
     """Read the episodes of a log; the parameters are those of `check_policy_value`."""
     table = open_table(log, "the log")
     extra = [c for c in (reward, weights) if c is not None]
@@ -77,10 +71,9 @@ def read_episodes(
     times[of] = given
     if (times[of] != given).any():
         i = int(np.argmax(times[of] != given))
-        raise ValueError(
-            f"weights {weights!r} are {given[i]:g} and {times[of[i]]:g} in episode "
-            f"{labels[of[i]]!r}; all rows of an episode must have one weight"
-        )
+        raise ValueError(f"weights {weights!r} are {given[i]:g} and {times[of[i]]:g} in "
+                         f"episode {labels[of[i]]!r}; all rows of an episode must have "
+                         "one weight")  # fmt: skip
     states_of, actions_of, following = found
     return Episodes(states_of, actions_of, following, rewards, there, last, times)
 

@@ -28,24 +28,12 @@ from upriver.mnl.fit import fit_dense, fit_mnl
 
 
 def fit_transitions(
-    formula: Formula | Any,
-    frame: Any = None,
-    states: Any = None,
-    successors: Any = None,
-    columns: Sequence[str] = COLUMNS,
-    cluster: str | None = None,
-    weights: Any = None,
-    regularization: float = 0.0,
-    per_step: str | None = None,
-    pooled: bool = False,
-    missing: str = "refuse",
-    *,
-    features: Features | None = None,
-    task: Task | None = None,
-    horizon: int | None = None,
-    discount: float | None = None,
-    reward: Any = None,
-) -> TransitionModel:
+    formula: Formula | Any, frame: Any = None, states: Any = None, successors: Any = None,
+    columns: Sequence[str] = COLUMNS, cluster: str | None = None, weights: Any = None,
+    regularization: float = 0.0, per_step: str | None = None, pooled: bool = False,
+    missing: str = "refuse", *, features: Features | None = None, task: Task | None = None,
+    horizon: int | None = None, discount: float | None = None, reward: Any = None,
+) -> TransitionModel:  # fmt: skip
     """Fit an MNL transition model, eqs. (1) to (3), to a log of transitions.
 
     With a formula, `fit_transitions(formula, frame, ...)`, every row is expanded to the next states
@@ -174,9 +162,8 @@ def check_columns(columns: Sequence[str]) -> tuple[str, str, str]:
     """Return the names of the columns of state, action and next state."""
     found = tuple(columns)
     if isinstance(columns, str) or len(set(found)) != 3 or len(found) != 3:
-        raise ValueError(
-            f"columns is {columns!r}; it must name the state, the action and the next state"
-        )
+        raise ValueError(f"columns is {columns!r}; it must name the state, the action and the next "
+                         "state")  # fmt: skip
     return found
 
 
@@ -208,10 +195,9 @@ def refuse_triple(
 ) -> None:
     """Raise the error for a row whose next state is not reachable."""
     state, action, following = names
-    raise ValueError(
-        f"{table.place(dict(zip(columns, names, strict=True)))} goes from ({state!r}, {action!r}) "
-        f"to {following!r}, which is not among the declared successors {listed(known)}"
-    )
+    raise ValueError(f"{table.place(dict(zip(columns, names, strict=True)))} goes from ({state!r}, "
+                     f"{action!r}) to {following!r}, which is not among the declared successors "
+                     f"{listed(known)}")  # fmt: skip
 
 
 def mean_rewards(pair: Array, rows: Rows, name: str, shape: tuple[int, int]) -> Array:

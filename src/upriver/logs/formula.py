@@ -140,9 +140,8 @@ def evaluate_factor(factor: Factor, table: Columns) -> tuple[Array, Factor]:
         unknown = ~np.isin(cells, list(factor.levels))
         if unknown.any():
             value = cells[unknown][:1].tolist()[0]
-            raise ValueError(
-                f"column {text!r} holds {value!r}, which the log does not, so it has no coefficient"
-            )
+            raise ValueError(f"column {text!r} holds {value!r}, which the log does not, so it has "
+                             "no coefficient")  # fmt: skip
         found = np.stack([cells == level for level in factor.levels], axis=1).astype(np.float64)
         names = tuple(f"C({text})[{level}]" for level in factor.levels)
     elif factor.is_column and table[text].dtype.kind in "mM":
@@ -163,10 +162,8 @@ def evaluate_factor(factor: Factor, table: Columns) -> tuple[Array, Factor]:
     bad = ~(np.abs(found) < LARGEST)
     if bad.any():
         i, j = np.unravel_index(int(np.argmax(bad)), bad.shape)
-        raise ValueError(
-            f"column {names[j]!r} is {found[i, j]} somewhere; it must be finite and less than "
-            f"{LARGEST:g} in size"
-        )
+        raise ValueError(f"column {names[j]!r} is {found[i, j]} somewhere; it must be finite and "
+                         f"less than {LARGEST:g} in size")  # fmt: skip
     return found, factor._replace(names=names)
 
 
@@ -202,7 +199,5 @@ def apply_formulaic(
         ) from None
     except FormulaicError as error:
         first = " ".join(str(error).split("\n")[0].split())
-        raise ValueError(
-            f"the formula {text!r} cannot be used: {first} The columns are "
-            f"{listed(known or table, 40)}"
-        ) from None
+        raise ValueError(f"the formula {text!r} cannot be used: {first} The columns are "
+                         f"{listed(known or table, 40)}") from None  # fmt: skip

@@ -110,10 +110,9 @@ def goodness_of_fit(
     replicates = positive_integer("replicates", replicates)
     uneven = cells.counts != np.rint(cells.counts)
     if uneven.any():
-        raise ValueError(
-            f"a transition of the log has the weight {cells.counts[int(np.argmax(uneven))]:g}; "
-            "goodness_of_fit needs whole numbers"
-        )
+        raise ValueError("a transition of the log has the weight "
+                         f"{cells.counts[int(np.argmax(uneven))]:g}; goodness_of_fit needs whole "
+                         "numbers")  # fmt: skip
     n_pairs = len(cells.names)
     expected = sum_cells(cells, np.repeat(cells.visits, cells.sizes) * cells.probability)
     seen = sum_cells(cells, cells.counts)

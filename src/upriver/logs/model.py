@@ -211,16 +211,12 @@ class TransitionModel:
         key, cell = np.unique(pair * len(space.states) + of.successor[rows], return_inverse=True)
         pairs, of_pair = np.unique(key // len(space.states), return_inverse=True)
         return Cells(
-            indptr=np.concatenate([[0], np.cumsum(sizes[sizes > 1])]),
-            matrix=data.x[:][rows],
-            counts=data.counts[rows],
-            probability=data.probabilities(self.theta)[rows],
-            offset=0.0 if data.offset is None else data.offset[rows],
-            cell=cell,
-            pair=of_pair,
+            indptr=np.concatenate([[0], np.cumsum(sizes[sizes > 1])]), matrix=data.x[:][rows],
+            counts=data.counts[rows], probability=data.probabilities(self.theta)[rows],
+            offset=0.0 if data.offset is None else data.offset[rows], cell=cell, pair=of_pair,
             names=[space.names(g) for g in pairs.tolist()],
             following=[space.states[i] for i in (key % len(space.states)).tolist()],
-        )
+        )  # fmt: skip
 
     def goodness_of_fit(self, replicates: int = 999, seed: int = 0) -> GoodnessOfFit:
         """Return Pearson's test of what happened from each (state, action), over all covariates.
@@ -284,15 +280,9 @@ class TransitionModel:
         return self.prob[0]
 
     def at(
-        self,
-        values: Mapping[str, Any] | None = None,
-        /,
-        *,
-        horizon: int | None = None,
-        discount: float | None = None,
-        reward: Any = None,
-        **covariates: Any,
-    ) -> TransitionModel:
+        self, values: Mapping[str, Any] | None = None, /, *, horizon: int | None = None,
+        discount: float | None = None, reward: Any = None, **covariates: Any,
+    ) -> TransitionModel:  # fmt: skip
         """Return the model at fixed covariates, for planning and valuing policies.
 
         Parameters
@@ -358,25 +348,18 @@ def cells_of_task(model: TransitionModel) -> Cells:
     sizes = task.sizes[pairs]
     states, actions = task.state_names, task.action_names
     return Cells(
-        indptr=np.concatenate([[0], np.cumsum(sizes)]),
-        matrix=features.matrix[rows],
-        counts=model.counts[rows],
-        probability=model.probability[rows],
-        offset=0.0,
-        cell=np.arange(len(rows)),
-        pair=np.repeat(np.arange(len(pairs)), sizes),
+        indptr=np.concatenate([[0], np.cumsum(sizes)]), matrix=features.matrix[rows],
+        counts=model.counts[rows], probability=model.probability[rows], offset=0.0,
+        cell=np.arange(len(rows)), pair=np.repeat(np.arange(len(pairs)), sizes),
         names=[(states[g // task.n_actions], actions[g % task.n_actions]) for g in pairs.tolist()],
         following=[states[i] for i in task.successors[rows].tolist()],
-    )
+    )  # fmt: skip
 
 
 def at_task(
-    model: TransitionModel,
-    values: Mapping[str, Any],
-    horizon: int | None,
-    discount: float | None,
+    model: TransitionModel, values: Mapping[str, Any], horizon: int | None, discount: float | None,
     reward: Any,
-) -> TransitionModel:
+) -> TransitionModel:  # fmt: skip
     """Return a model of features with another horizon, discount or reward."""
     task = check_model(model).task
     if values:
@@ -399,12 +382,9 @@ def with_reward(model: TransitionModel, reward: Any) -> TransitionModel:
 
 
 def at_values(
-    model: TransitionModel,
-    values: dict[str, Any],
-    horizon: int | None,
-    discount: float | None,
+    model: TransitionModel, values: dict[str, Any], horizon: int | None, discount: float | None,
     reward: Any,
-) -> TransitionModel:
+) -> TransitionModel:  # fmt: skip
     """Return a model of a formula at fixed covariates."""
     log = model.log
     assert log is not None
@@ -449,14 +429,12 @@ def add_steps(log: FittedLog, values: dict[str, Any], horizon: int | None) -> No
         return
     steps = np.unique(log.situations.covariates[step]).tolist()
     if horizon is None:
-        raise ValueError(
-            f"the coefficients differ by {step!r}; with an infinite horizon `at` must name one"
-        )
+        raise ValueError(f"the coefficients differ by {step!r}; with an infinite horizon `at` must "
+                         "name one")  # fmt: skip
     if horizon > len(steps):
-        raise ValueError(
-            f"horizon is {horizon}; the log has {len(steps)} steps, so it must be at most that, or "
-            f"`at` must say which {step!r} to take for each step"
-        )
+        raise ValueError(f"horizon is {horizon}; the log has {len(steps)} steps, so it must be at "
+                         f"most that, or `at` must say which {step!r} to take for "
+                         "each step")  # fmt: skip
     values[step] = steps[:horizon]
 
 
@@ -473,10 +451,8 @@ def values_by_step(
     changing = {c: x for c, x in values.items() if isinstance(x, list | tuple | np.ndarray)}
     for name, given in changing.items():
         if len(given) != horizon:
-            raise ValueError(
-                f"at[{name!r}] has {len(given)} values; there must be one, or {horizon}, one for "
-                "each step"
-            )
+            raise ValueError(f"at[{name!r}] has {len(given)} values; there must be one, or "
+                             f"{horizon}, one for each step")  # fmt: skip
     n = horizon if changing else 1
     return [{c: values[c][h] if c in changing else values[c] for c in needed} for h in range(n)]
 

@@ -55,17 +55,10 @@ class ValueChecks:
 
 
 def check_policy_value(
-    model: TransitionModel,
-    policy: Any,
-    log: Any,
-    columns: Sequence[str] = COLUMNS,
-    episode: str = "episode",
-    step: str = "step",
-    reward: str | None = None,
-    confidence: float = 0.95,
-    weights: str | None = None,
-    missing: str = "refuse",
-) -> ValueChecks:
+    model: TransitionModel, policy: Any, log: Any, columns: Sequence[str] = COLUMNS,
+    episode: str = "episode", step: str = "step", reward: str | None = None,
+    confidence: float = 0.95, weights: str | None = None, missing: str = "refuse",
+) -> ValueChecks:  # fmt: skip
     """Estimate a policy's value from the log's episodes, beside the value under the model.
 
     Parameters

@@ -17,15 +17,9 @@ from upriver.planning import optimism
 
 
 def plan_from_model(
-    model: TransitionModel,
-    how: str | optimism.Optimism = "greedy",
-    confidence: float = 0.95,
-    reward: Any = None,
-    start: Any = None,
-    *,
-    discount: float | None = None,
-    average: bool = False,
-) -> Any:
+    model: TransitionModel, how: str | optimism.Optimism = "greedy", confidence: float = 0.95,
+    reward: Any = None, start: Any = None, *, discount: float | None = None, average: bool = False,
+) -> Any:  # fmt: skip
     """Plan with a fitted model.
 
     Parameters
@@ -95,11 +89,7 @@ def ellipsoid(model: TransitionModel) -> Model:
     diagonal = np.repeat(task.square_start[:-1], task.sizes) + place * (sizes + 1)
     norms = np.sqrt(np.maximum(geometry[:, diagonal], 0.0))
     return Model(
-        counts=model.counts[None],
-        theta=model.fitted.theta[None],
-        prob=model.prob,
-        max_norm=task.by_pair(norms, np.maximum),
-        inverse_products=geometry,
-        logdet=np.zeros((1, 1)),
-        regularization=model.fitted.regularization,
-    )
+        counts=model.counts[None], theta=model.fitted.theta[None], prob=model.prob,
+        max_norm=task.by_pair(norms, np.maximum), inverse_products=geometry,
+        logdet=np.zeros((1, 1)), regularization=model.fitted.regularization,
+    )  # fmt: skip

@@ -137,10 +137,9 @@ def build_space(
         if len(twice):
             i = order[twice[0] + 1]
             given = [known[d][p[i]] for d, p in zip(dims, parts, strict=True)]
-            raise ValueError(
-                f"states has more than one row for the {' and '.join(WORDS[d] for d in dims)} "
-                f"{', '.join(map(repr, given))}; it must have one"
-            )
+            raise ValueError("states has more than one row for the "
+                             f"{' and '.join(WORDS[d] for d in dims)} "
+                             f"{', '.join(map(repr, given))}; it must have one")  # fmt: skip
         for name in used:
             values = table.values(name)[keep][order]
             if dims == (0,):
@@ -185,10 +184,8 @@ def reachable_keys(
             for following in given or ():
                 if following not in number:
                     state, action = space.names(pair)
-                    raise ValueError(
-                        f"successors({state!r}, {action!r}) names {following!r}, which is not "
-                        "among the states"
-                    )
+                    raise ValueError(f"successors({state!r}, {action!r}) names {following!r}, "
+                                     "which is not among the states")  # fmt: skip
                 key.append(pair * n_states + number[following])
         return np.unique(key), "given by a function"
     table = Table(successors, "successors").read(space.columns, group=False)

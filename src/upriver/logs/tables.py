@@ -33,9 +33,8 @@ def import_packages(purpose: str, *names: str) -> list[Any]:
     try:
         return [import_module(name) for name in names]
     except ImportError:
-        raise ImportError(
-            f"{purpose} needs packages that are not installed: pip install duckdb formulaic pandas"
-        ) from None
+        raise ImportError(f"{purpose} needs packages that are not installed: pip install duckdb "
+                          "formulaic pandas") from None  # fmt: skip
 
 
 @cache
@@ -144,9 +143,8 @@ class Rows(NamedTuple):
             allowed = (
                 f"0 to {len(known) - 1}" if isinstance(known, range) else f"one of {listed(known)}"
             )
-            raise ValueError(
-                f"{self.table.place({name: value})} has the {what} {value!r}; it must be {allowed}"
-            )
+            raise ValueError(f"{self.table.place({name: value})} has the {what} {value!r}; it must "
+                             f"be {allowed}")  # fmt: skip
         return found[index]
 
 
@@ -212,10 +210,8 @@ class Table:
     def open_file(self, path: Path) -> list[str]:
         """Make the view `source` of a file or a folder, and return the names of its columns."""
         if path.suffix not in (".csv", ".parquet") and not path.is_dir():
-            raise ValueError(
-                f"{self.what} is {str(path)!r}; it must end in .csv or .parquet, or be a folder "
-                "of Parquet files"
-            )
+            raise ValueError(f"{self.what} is {str(path)!r}; it must end in .csv or .parquet, or "
+                             "be a folder of Parquet files")  # fmt: skip
         files = sorted(map(str, path.rglob("*.parquet"))) if path.is_dir() else [str(path)]
         if not path.exists() or not files:
             wanted = "does not exist" if not path.exists() else "holds no .parquet file"
@@ -249,18 +245,16 @@ class Table:
         """Return DuckDB's type of each column; the columns of a frame go into the view `source`."""
         for name in columns:
             if name not in self.names and name != GIVEN_WEIGHTS:
-                raise ValueError(
-                    f"{self.title} has no column {name!r}; it has {listed(self.names, 40)}"
-                )
+                raise ValueError(f"{self.title} has no column {name!r}; it has "
+                                 f"{listed(self.names, 40)}")  # fmt: skip
         if self.frame is not None:
             import pyarrow as pa
 
             arrays = {c: self.arrow_column(c) for c in columns}
             lengths = {c: len(x) for c, x in arrays.items()}
             if len(set(lengths.values())) > 1:
-                raise ValueError(
-                    f"the columns of {self.title} have lengths {lengths}; they must have one length"
-                )
+                raise ValueError(f"the columns of {self.title} have lengths {lengths}; they must "
+                                 "have one length")  # fmt: skip
             self.arrow = pa.table(arrays)
             self.connection.register("source", self.arrow)
         found = self.connection.table("source")
@@ -290,10 +284,8 @@ class Table:
         if isinstance(values, np.ndarray) and values.ndim == 2:
             values = list(map(tuple, values.tolist()))
         if not isinstance(values, list | tuple) and np.ndim(values) != 1:
-            raise ValueError(
-                f"column {name!r} of {self.title} has shape {np.shape(values)}; it must have one "
-                "entry per row"
-            )
+            raise ValueError(f"column {name!r} of {self.title} has shape {np.shape(values)}; it "
+                             "must have one entry per row")  # fmt: skip
         try:
             return pa.array(values, from_pandas=True)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -302,21 +294,16 @@ class Table:
         try:
             cells = [number.setdefault(hashable(x), len(number)) for x in values]
         except TypeError:
-            raise ValueError(
-                f"the entries of column {name!r} of {self.title} must be numbers, words or tuples"
-            ) from None
+            raise ValueError(f"the entries of column {name!r} of {self.title} must be numbers, "
+                             "words or tuples") from None  # fmt: skip
         self.levels[name] = list(number)
         gaps = {i for x, i in number.items() if x is None or x != x}
         return pa.array([None if i in gaps else i for i in cells], pa.int64())
 
     def read(
-        self,
-        columns: Sequence[str],
-        weights: str | None = None,
-        sums: Sequence[str] = (),
-        missing: str = "refuse",
-        group: bool = True,
-    ) -> Rows:
+        self, columns: Sequence[str], weights: str | None = None, sums: Sequence[str] = (),
+        missing: str = "refuse", group: bool = True,
+    ) -> Rows:  # fmt: skip
         """Read some columns; equal rows are counted together.
 
         Parameters
@@ -343,9 +330,8 @@ class Table:
         types = self.open_columns(every)
         for name in numeric:
             if not types[name].startswith(NUMBERS) or name in self.levels:
-                raise ValueError(
-                    f"column {name!r} of {self.title} holds words; it must hold numbers"
-                )
+                raise ValueError(f"column {name!r} of {self.title} holds words; it must hold "
+                                 "numbers")  # fmt: skip
         fault = fault_number(every, types, weights)
         try:
             found, faults, weight, n_rows, *totals = self.query(
@@ -364,10 +350,9 @@ class Table:
             found = {c: x.filter(keep) for c, x in found.items()}
             weight, n_rows, *totals = (x[keep] for x in (weight, n_rows, *totals))
         if weight.sum() > LARGEST_WEIGHT:
-            raise ValueError(
-                f"the weights {weights!r} sum to {weight.sum():.3g}; they must sum to at most "
-                f"{LARGEST_WEIGHT:.3g}, or rows of small weight are lost"
-            )
+            raise ValueError(f"the weights {weights!r} sum to {weight.sum():.3g}; they must sum to "
+                             f"at most {LARGEST_WEIGHT:.3g}, or rows of small weight are "
+                             "lost")  # fmt: skip
         by_name = dict(zip(sums, totals, strict=True))
         return Rows(self, found, weight, by_name, int(n_rows.sum()), dropped)
 
@@ -404,30 +389,21 @@ class Table:
         return [columns, *numbers]
 
     def count_faults(
-        self,
-        faults: Array,
-        n_rows: Array,
-        every: Sequence[str],
-        fault: str,
-        weights: str | None,
+        self, faults: Array, n_rows: Array, every: Sequence[str], fault: str, weights: str | None,
         missing: str,
-    ) -> dict[str, int]:
+    ) -> dict[str, int]:  # fmt: skip
         """Return {column: number of rows without an entry}, or refuse the first fault."""
         count = np.bincount(faults, n_rows, len(every) + 2).astype(int)[1:]
         if count[-1]:
             at = self.name_rows(self.find_rows(f"{fault} = {len(every) + 1}"))
-            raise ValueError(
-                f"{at} has a weight {weights!r} below 0 or infinite; weights must be finite and at "
-                "least 0"
-            )
+            raise ValueError(f"{at} has a weight {weights!r} below 0 or infinite; weights must be "
+                             "finite and at least 0")  # fmt: skip
         if missing == "refuse":
             i = int(np.argmax(count > 0))
             at = self.find_rows(f"{fault} = {i + 1}", limit=5)
             more = f" (and {count[i] - len(at)} more rows)" if count[i] > len(at) else ""
-            raise ValueError(
-                f"{self.name_rows(at)}{more} has no {every[i]!r}; fill it in, or leave such rows "
-                "out with missing='drop'"
-            )
+            raise ValueError(f"{self.name_rows(at)}{more} has no {every[i]!r}; fill it in, or "
+                             "leave such rows out with missing='drop'")  # fmt: skip
         return {c: int(n) for c, n in zip(every, count, strict=False) if n}
 
     def find_rows(self, condition: str, values: Sequence[Any] = (), limit: int = 1) -> list[int]:

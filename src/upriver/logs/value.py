@@ -79,14 +79,9 @@ class PolicyValue:
 
 
 def policy_value(
-    model: TransitionModel,
-    policy: Any,
-    confidence: float = 0.95,
-    start: Any = None,
-    *,
-    discount: float | None = None,
-    average: bool = False,
-) -> PolicyValue:
+    model: TransitionModel, policy: Any, confidence: float = 0.95, start: Any = None, *,
+    discount: float | None = None, average: bool = False,
+) -> PolicyValue:  # fmt: skip
     """Return the value of a policy under a fitted model, with an interval.
 
     The interval holds if the model is right; it does not see confounding or drift.
@@ -115,15 +110,9 @@ def policy_value(
 
 
 def compare_policies(
-    model: TransitionModel,
-    new: Any,
-    old: Any = "behaviour",
-    confidence: float = 0.95,
-    start: Any = None,
-    *,
-    discount: float | None = None,
-    average: bool = False,
-) -> PolicyValue:
+    model: TransitionModel, new: Any, old: Any = "behaviour", confidence: float = 0.95,
+    start: Any = None, *, discount: float | None = None, average: bool = False,
+) -> PolicyValue:  # fmt: skip
     """Return the value of `new` minus that of `old`, with its own interval.
 
     Both depend on the same estimate, so the interval is narrower than that of two values. The

@@ -195,12 +195,10 @@ def build_value_function(
     visits = task.by_pair(model.counts)
     by_state = visits.reshape(task.n_states, task.n_actions).sum(axis=1)
     return PolicyValueFunction(
-        model=model,
-        terms=[(policy_table(task, policy), sign) for policy, sign in policies],
+        model=model, terms=[(policy_table(task, policy), sign) for policy, sign in policies],
         start=np.bincount(at, chance, minlength=task.n_states),
-        behaviour=behaviour_policy(task, visits),
-        rows=np.repeat(by_state, task.n_actions),
-    )
+        behaviour=behaviour_policy(task, visits), rows=np.repeat(by_state, task.n_actions),
+    )  # fmt: skip
 
 
 def policy_table(task: Task, policy: Any) -> Array | None:
@@ -232,11 +230,9 @@ def evaluate_policy(task: Task, prob: Array, policy: Array, start: Array) -> Eva
         return evaluate_stationary(task, prob, policy, start)
     pairs, mixed = len(task.sizes), policy.dtype.kind == "f"
     found = Evaluation(
-        v=np.zeros((task.horizon + 1, task.n_states)),
-        weight=np.zeros_like(prob),
-        occupancy=np.zeros(pairs),
-        action_slope=np.zeros(pairs if mixed else 0),
-    )
+        v=np.zeros((task.horizon + 1, task.n_states)), weight=np.zeros_like(prob),
+        occupancy=np.zeros(pairs), action_slope=np.zeros(pairs if mixed else 0),
+    )  # fmt: skip
     if task.terminal is not None:
         found.v[-1] = task.terminal
     rows = task.indptr, task.successors, prob, *task.user_rewards
@@ -275,10 +271,9 @@ def with_infinite_horizon(
         raise ValueError(f"discount is {discount!r} and average is True; it must be one of them")
     by_step = task.reward is not None and task.reward.ndim > 2
     if len(model.steps) > 1 or by_step or task.terminal is not None:
-        raise ValueError(
-            "the model changes with the step; with a discount or for the average it needs one "
-            "transition and one reward for all steps, and no terminal value"
-        )
+        raise ValueError("the model changes with the step; with a discount or for the average it "
+                         "needs one transition and one reward for all steps, and no "
+                         "terminal value")  # fmt: skip
     return replace(model, task=replace(task, horizon=1, discount=check_discount(None, discount)))
 
 
