@@ -32,7 +32,7 @@ from upriver.logs.value_function import (
     evaluate_policy,
     policy_table,
     shifted_probabilities,
-)
+)  # fmt: skip
 from upriver.mdp import Task
 from upriver.mdp.formats import from_model
 from upriver.planning import Plan, backward_induction, clip_nothing, solve

@@ -14,12 +14,11 @@ import numpy as np
 
 from upriver.checks import Array
 from upriver.display import Card, add_repr
-from upriver.logs.episodes import Episodes, read_episodes
 from upriver.logs.fit import fit_transitions
 from upriver.logs.formula import Formula, mentions
 from upriver.logs.goodness import GoodnessOfFit
 from upriver.logs.model import TransitionModel, check_model
-from upriver.logs.offpolicy import ValueChecks, check_episodes
+from upriver.logs.offpolicy import Episodes, ValueChecks, check_episodes, read_episodes
 from upriver.logs.planning import plan_from_model
 from upriver.logs.tables import COLUMNS, Table
 from upriver.logs.value import PolicyValue, compare_policies, policy_value

@@ -20,7 +20,7 @@ from upriver.logs.formula import (
     evaluate_factor,
     multiply_factors,
     parse_terms,
-)
+)  # fmt: skip
 from upriver.logs.situations import Situations, StateSpace, Wanted, build_situations, expand
 from upriver.logs.tables import listed
 from upriver.logs.triple_effects import Triple, add_triple_columns, list_triples, triple_rows
@@ -55,9 +55,8 @@ class Design:
 
     @property
     def terms(self) -> list[str]:
-        return [self.recipe.columns[j].term for j in self.keep] + ["triple effects"] * len(
-            self.triples
-        )
+        effects = ["triple effects"] * len(self.triples)
+        return [self.recipe.columns[j].term for j in self.keep] + effects
 
     def rows(self, table: Columns) -> tuple[Array, Array | float]:
         """Return (n, d) features and (n,) offset of an expanded table."""
@@ -81,16 +80,9 @@ def build_design(
 ) -> tuple[Design, Any, Array | None]:  # fmt: skip
     """Return the design, its rows (n, d) and the offset (n,) or None.
 
-    Parameters
-    ----------
-    wanted, known
-        The columns that the formula uses, and all that it could have used.
-    visits
-        (G,) the weight of each situation.
-    strict
-        Whether terms that are combinations of others are refused; a ridge keeps them.
-    pooled
-        Whether every triple has an effect of its own.
+    wanted, known: the columns that the formula uses, and all that it could have used. visits: (G,)
+    the weight of each situation. strict: whether terms that are combinations of others are refused;
+    a ridge keeps them. pooled: whether every triple has an effect of its own.
     """
     of_pairs = build_situations(space, np.unique(of.pair), {})
     triples = expand(space, of_pairs, wanted)
@@ -126,19 +118,14 @@ def factorize(
     terms = parse_terms(formula, expand(space, of.select(space, some), wanted), known)
     if per_step is not None:
         terms = terms.by_step(per_step, np.unique(of.covariates[per_step]).tolist())
-    factors: list[Factor] = []
-    cells: list[Array] = []
-    places: list[str] = []
-    for factor in terms.factors:
-        place = belongs(factor, of.covariates, triples)
+    places = [belongs(factor, of.covariates, triples) for factor in terms.factors]
+    found = []
+    for factor, place in zip(terms.factors, places, strict=True):
         table = {"situation": of.covariates, "triple": triples}.get(place)
-        found, made = evaluate_factor(
-            factor, expand(space, of, factor.uses) if table is None else table
-        )
-        factors.append(made)
-        cells.append(found)
-        places.append(place)
-    recipe = Recipe(tuple(factors), multiply_factors(terms, factors))
+        table = expand(space, of, factor.uses) if table is None else table
+        found.append(evaluate_factor(factor, table))
+    cells, factors = [x for x, _ in found], tuple(made for _, made in found)
+    recipe = Recipe(factors, multiply_factors(terms, factors))
     number: dict[tuple[Any, ...], int] = {(): 0}  # the products of columns of a situation
     left_of, whole, whole_at = [], [], []
     right = np.ones((len(of_pairs.successor), len(recipe.columns)))
@@ -261,9 +248,8 @@ def combined_names(gram: Array, scale: Array, keep: list[int], j: int, names: Se
     """Return the names of the columns of which column j is a combination."""
     even = gram * scale[:, None] * scale
     weights = np.linalg.lstsq(even[np.ix_(keep, keep)], even[keep, j], rcond=None)[0]
-    return (
-        listed([names[k] for k, w in zip(keep, weights, strict=True) if abs(w) > 1e-6]) or "others"
-    )
+    used = [names[k] for k, w in zip(keep, weights, strict=True) if abs(w) > 1e-6]
+    return listed(used) or "others"
 
 
 def mean_matrix(probability: Array, indptr: Array) -> Any:

@@ -12,7 +12,7 @@ from upriver.checks import Array
 from upriver.display import add_repr
 from upriver.logs.design import mean_matrix
 from upriver.logs.situations import Situations, build_situations, expand
-from upriver.logs.tables import Table, array_of, import_packages, listed, sort_distinct
+from upriver.logs.tables import COLUMNS, Table, array_of, import_packages, listed, sort_distinct
 from upriver.mnl.choices import in_chunks
 
 if TYPE_CHECKING:
@@ -255,8 +255,20 @@ def check_nested(larger: TransitionModel, smaller: TransitionModel) -> None:
             raise ValueError(f"{name} was fitted with regularization "
                              f"{model.fitted.regularization:g}; the likelihood-ratio test needs "
                              "regularization=0")  # fmt: skip
+
+    def triple_counts(model: TransitionModel) -> tuple[Any, Array, Array]:
+        """Return the names of states and actions, and the numbers and weights of all triples."""
+        if model.log is not None:
+            space = model.log.space
+            return (list(space.states), list(space.actions)), *model.log.triple_counts()
+        task = model.features.task
+        return (task.states, task.actions), task.indptr, model.counts
+
+    def equal(a: Array, b: Array) -> bool:  # up to the order of sums
+        return a.shape == b.shape and np.allclose(a, b, rtol=1e-9, atol=0.0)
+
     (names, *large), (others, *small) = triple_counts(larger), triple_counts(smaller)
-    if names != others or not all(map(same_numbers, large, small)):
+    if names != others or not all(map(equal, large, small)):
         raise ValueError("smaller was fitted to another log; both models need the same one")
     if len(smaller.theta) >= len(larger.theta):
         raise ValueError(f"smaller has {len(smaller.theta)} coefficients, the larger model "
@@ -264,20 +276,6 @@ def check_nested(larger: TransitionModel, smaller: TransitionModel) -> None:
     if not is_nested(larger, smaller):
         raise ValueError("smaller is not nested: some of its columns are no combination of the "
                          "larger model's")  # fmt: skip
-
-
-def triple_counts(model: TransitionModel) -> tuple[Any, Array, Array]:
-    """Return the names of states and actions, and the numbers and weights of all triples."""
-    if model.log is not None:
-        space = model.log.space
-        return (list(space.states), list(space.actions)), *model.log.triple_counts()
-    task = model.features.task
-    return (task.states, task.actions), task.indptr, model.counts
-
-
-def same_numbers(a: Array, b: Array) -> bool:
-    """Return whether two arrays are equal up to the order of sums."""
-    return a.shape == b.shape and np.allclose(a, b, rtol=1e-9, atol=0.0)
 
 
 def is_nested(larger: TransitionModel, smaller: TransitionModel) -> bool:
@@ -317,9 +315,7 @@ def residuals(model: TransitionModel) -> Any:
         np.bincount(cells.cell, x, n_cells)
         for x in (cells.counts, expected, expected * (1.0 - cells.probability))
     )
-    state, action, following = ("state", "action", "next_state")
-    if model.log is not None:
-        state, action, following = model.log.space.columns
+    state, action, following = COLUMNS if model.log is None else model.log.space.columns
     return pd.DataFrame({
         state: [cells.names[g][0] for g in cells.pair.tolist()],
         action: [cells.names[g][1] for g in cells.pair.tolist()],
@@ -354,21 +350,17 @@ def calibration(model: TransitionModel, bins: int = 10) -> Any:
 def compare(*models: TransitionModel) -> Any:
     """Return models side by side: coefficients with errors, log-likelihood, AIC, BIC."""
     (pd,) = import_packages("a table of models", "pandas")
-
-    columns = {}
+    columns, order = {}, {}
     for i, model in enumerate(models, start=1):
-        rows = {
-            r["name"]: f"{r['estimate']:.4f} ({r['standard_error']:.4f})" for r in model.table()
-        }
-        fitted = model.fitted
-        columns[f"model {i}"] = {
-            **rows,
+        fitted, rows = model.fitted, model.table()
+        order |= dict.fromkeys(r["name"] for r in rows)
+        cells = {r["name"]: f"{r['estimate']:.4f} ({r['standard_error']:.4f})" for r in rows}
+        statistics = {
             "observations": f"{fitted.n_observations:g}",
             "log-likelihood": f"{fitted.log_likelihood:.3f}",
-            "AIC": f"{fitted.aic:.2f}",
-            "BIC": f"{fitted.bic:.2f}",
+            "AIC": f"{fitted.aic:.2f}", "BIC": f"{fitted.bic:.2f}",
             "McFadden's R2": f"{fitted.pseudo_r2:.4f}",
-        }
-    order = list(dict.fromkeys(row["name"] for model in models for row in model.table()))
-    order += ["observations", "log-likelihood", "AIC", "BIC", "McFadden's R2"]
+        }  # fmt: skip
+        columns[f"model {i}"] = cells | statistics
+    order = [*order, *statistics]
     return pd.DataFrame(columns).reindex(order).fillna("")

@@ -95,13 +95,16 @@ class TransitionModel:
 
     # What was estimated.
 
-    def _labelled(self, values: Any) -> Any:
-        """Return a pandas series by the names of the coefficients, or an array without pandas."""
+    def _labelled(self, values: Array, columns: Any = None) -> Any:
+        """Return a pandas series or frame by the names of coefficients, or an array without it."""
         try:
             import pandas as pd
         except ImportError:
             return values
-        return pd.Series(values, index=self.coefficient_names)
+        names = self.coefficient_names
+        return (
+            pd.Series(values, names) if values.ndim == 1 else pd.DataFrame(values, names, columns)
+        )
 
     @property
     def coefficient_names(self) -> list[str]:
@@ -137,21 +140,12 @@ class TransitionModel:
     def conf_int(self, alpha: float = 0.05) -> Any:
         """Return (d, 2) intervals that hold each coefficient with probability 1 - alpha."""
         half = effects.normal_quantile(1.0 - alpha) * self.fitted.standard_errors
-        table = np.column_stack([self.theta - half, self.theta + half])
-        try:
-            import pandas as pd
-        except ImportError:
-            return table
-        return pd.DataFrame(table, index=self.coefficient_names)
+        return self._labelled(np.column_stack([self.theta - half, self.theta + half]))
 
     def cov_params(self) -> Any:
         """Return (d, d) the covariance of the coefficients."""
         covariance = self.fitted.covariance @ np.eye(len(self.theta))
-        try:
-            import pandas as pd
-        except ImportError:
-            return covariance
-        return pd.DataFrame(covariance, self.coefficient_names, self.coefficient_names)
+        return self._labelled(covariance, self.coefficient_names)
 
     @property
     def llf(self) -> float:
@@ -196,7 +190,50 @@ class TransitionModel:
 
     def summary(self, limit: int = 40) -> str:
         """Return what was fitted to which log, and the first `limit` coefficients, as text."""
-        return summarize(self, limit)
+        fitted, log, lines = self.fitted, self.log, []
+        if log is not None:
+            single = int((np.diff(log.data.indptr) == 1).sum())
+            lines = [
+                f"transitions ~ {formula_text(log.design.formula)}"
+                + (f", for each {log.design.per_step}" if log.design.per_step else ""),
+                f"{log.n_rows} rows, {len(log.data.visits)} distinct situations, {len(log.data.x)} "
+                f"candidates; {len(log.space.states)} states, {len(log.space.actions)} actions",
+                f"reachable states: {log.space.rule}"
+                + (f"; {single} situations have only one" if single else ""),
+            ]
+            if log.dropped:
+                gaps = ", ".join(f"{n} without {c!r}" for c, n in log.dropped.items())
+                lines.append(f"rows left out: {gaps}")
+            if log.design.dropped:
+                lines.append(f"reference (no coefficient): {listed(log.design.dropped, 6)}")
+        clusters = f" ({fitted.n_clusters} clusters)" if fitted.errors == "cluster" else ""
+        lines += [
+            f"multinomial logit: {fitted.n_observations:g} observations, {len(fitted.theta)} "
+            f"coefficients, ridge {fitted.regularization:g}",
+            f"log-likelihood {fitted.log_likelihood:.4f} ({fitted.null_log_likelihood:.4f} with "
+            f"theta = 0), AIC {fitted.aic:.1f}, BIC {fitted.bic:.1f}, McFadden's R2 "
+            f"{fitted.pseudo_r2:.3f}",
+            f"standard errors: {fitted.errors}{clusters}",
+        ]
+        rows = fitted.table()
+        width = min(max([len(r["name"]) for r in rows[:limit]] + [11]), 24)
+        text = [fill(line, WIDTH, subsequent_indent="  ") for line in lines]
+        text += ["", f"{'coefficient':<{width}} {'estimate':>9} {'std.err.':>9} {'z':>7} {'p':>8}  "
+                     f"{'95% interval':>17}"]  # fmt: skip
+        for r in rows[:limit]:
+            name = r["name"]
+            if len(name) > width:  # a long name has a line of its own
+                text.append(fill(name, WIDTH, subsequent_indent="  "))
+                name = ""
+            text.append(
+                f"{name:<{width}} {r['estimate']:9.4g} {r['standard_error']:9.4g} {r['z']:7.2f} "
+                f"{r['p_value']:8.2g}  {r['low']:8.4g} {r['high']:8.4g}"
+            )
+        if len(rows) > limit:
+            text.append(f"... and {len(rows) - limit} more")
+        if fitted.is_pooled or fitted.effects:
+            text += [fill(x, WIDTH, drop_whitespace=len(x) > WIDTH) for x in fitted.effect_lines()]
+        return "\n".join([*text, *(fill(line, WIDTH) for line in fitted.warnings)])
 
     # Tests of the model.
 
@@ -301,7 +338,13 @@ class TransitionModel:
         fixed = {**(values or {}), **covariates}
         given = {**self.values, **fixed}
         if self.log is None:
-            return at_task(self, given, horizon, discount, reward)
+            if given:
+                raise ValueError(f"at names {next(iter(given))!r}; the model has no covariates")
+            model = self if reward is None else with_reward(self, reward)
+            if horizon is None and discount is None:
+                return model
+            rule, steps = check_discount(horizon, discount), 1 if horizon is None else horizon
+            return replace(model, task=replace(model.task, horizon=steps, discount=rule))
         log, task = self.log, self.task
         if horizon is not None or discount is not None:
             # the steps of another horizon do not count
@@ -356,23 +399,6 @@ def cells_of_task(model: TransitionModel) -> Cells:
     )  # fmt: skip
 
 
-def at_task(
-    model: TransitionModel, values: Mapping[str, Any], horizon: int | None, discount: float | None,
-    reward: Any,
-) -> TransitionModel:  # fmt: skip
-    """Return a model of features with another horizon, discount or reward."""
-    task = check_model(model).task
-    if values:
-        raise ValueError(f"at names {next(iter(values))!r}; the model has no covariates")
-    if reward is not None:
-        model = with_reward(model, reward)
-        task = model.task
-    if horizon is not None or discount is not None:
-        rule = check_discount(horizon, discount)
-        task = replace(task, horizon=1 if horizon is None else horizon, discount=rule)
-    return replace(model, task=task)
-
-
 def with_reward(model: TransitionModel, reward: Any) -> TransitionModel:
     """Return a model with other rewards."""
     task = check_model(model).task
@@ -390,9 +416,7 @@ def at_values(
     assert log is not None
     space, n_actions = log.space, len(log.space.actions)
     discount = check_discount(horizon, discount)
-    add_steps(log, values, horizon)
-    horizon = 1 if horizon is None else positive_integer("horizon", horizon)
-    per_step = values_by_step(list(log.situations.covariates), values, horizon)
+    per_step = values_by_step(log, values, horizon)
     # a state that the log never left stays where it is
     stays = np.repeat(~(space.sizes > 0).reshape(-1, n_actions).any(axis=1), n_actions)
     sizes = np.where(stays, 1, space.sizes)
@@ -401,9 +425,9 @@ def at_values(
     successors = np.repeat(np.arange(len(sizes)) // n_actions, sizes)
     successors[real] = build_situations(space, pairs, {}).successor
     task = Task(
-        len(space.states), n_actions, horizon, np.concatenate([[0], np.cumsum(sizes)]), successors,
-        reward_table(space.states, space.actions, reward), states=list(space.states),
-        actions=list(space.actions), discount=discount,
+        len(space.states), n_actions, horizon or 1, np.concatenate([[0], np.cumsum(sizes)]),
+        successors, reward_table(space.states, space.actions, reward), discount=discount,
+        states=list(space.states), actions=list(space.actions),
     )  # fmt: skip
     steps, offsets = [], []
     for fixed in per_step:
@@ -422,26 +446,24 @@ def at_values(
     )
 
 
-def add_steps(log: FittedLog, values: dict[str, Any], horizon: int | None) -> None:
-    """Add the steps of the log to the values, where coefficients differ by step."""
-    step = log.design.per_step
-    if step is None or step in values:
-        return
-    steps = np.unique(log.situations.covariates[step]).tolist()
-    if horizon is None:
-        raise ValueError(f"the coefficients differ by {step!r}; with an infinite horizon `at` must "
-                         "name one")  # fmt: skip
-    if horizon > len(steps):
-        raise ValueError(f"horizon is {horizon}; the log has {len(steps)} steps, so it must be at "
-                         f"most that, or `at` must say which {step!r} to take for "
-                         "each step")  # fmt: skip
-    values[step] = steps[:horizon]
-
-
 def values_by_step(
-    needed: Sequence[str], values: Mapping[str, Any], horizon: int
+    log: FittedLog, values: dict[str, Any], horizon: int | None
 ) -> list[dict[str, Any]]:
-    """Return the values of the covariates: one set for all steps, or one for each step."""
+    """Return the values of the covariates: one set for all steps, or one for each step.
+
+    Where coefficients differ by step, the steps of the log are added to the values.
+    """
+    step, needed = log.design.per_step, list(log.situations.covariates)
+    if step is not None and step not in values:
+        steps = np.unique(log.situations.covariates[step]).tolist()
+        if horizon is None:
+            raise ValueError(f"the coefficients differ by {step!r}; with an infinite horizon `at` "
+                             "must name one")  # fmt: skip
+        if horizon > len(steps):
+            raise ValueError(f"horizon is {horizon}; the log has {len(steps)} steps, so it must be "
+                             f"at most that, or `at` must say which {step!r} to take for each "
+                             "step")  # fmt: skip
+        values[step] = steps[:horizon]
     for name in values:
         if name not in needed:
             raise ValueError(f"at names {name!r}; the covariates of the model are {listed(needed)}")
@@ -449,12 +471,13 @@ def values_by_step(
         if name not in values:
             raise ValueError(f"at lacks {name!r}; the model needs a value, or one for each step")
     changing = {c: x for c, x in values.items() if isinstance(x, list | tuple | np.ndarray)}
+    n = 1 if horizon is None else positive_integer("horizon", horizon)
     for name, given in changing.items():
-        if len(given) != horizon:
-            raise ValueError(f"at[{name!r}] has {len(given)} values; there must be one, or "
-                             f"{horizon}, one for each step")  # fmt: skip
-    n = horizon if changing else 1
-    return [{c: values[c][h] if c in changing else values[c] for c in needed} for h in range(n)]
+        if len(given) != n:
+            raise ValueError(f"at[{name!r}] has {len(given)} values; there must be one, or {n}, "
+                             "one for each step")  # fmt: skip
+    sets = range(n if changing else 1)
+    return [{c: values[c][h] if c in changing else values[c] for c in needed} for h in sets]
 
 
 def reward_table(states: Sequence[Any], actions: Sequence[Any], reward: Any) -> Any:
@@ -469,51 +492,3 @@ def reward_table(states: Sequence[Any], actions: Sequence[Any], reward: Any) -> 
         return reward
     table: Any = [[reward(s, a) for a in actions] for s in states]
     return np.array(table, np.float64)
-
-
-def summarize(model: TransitionModel, limit: int) -> str:
-    """Return the summary of a model, in lines of at most 80 characters."""
-    fitted, log, lines = model.fitted, model.log, []
-    if log is not None:
-        single = int((np.diff(log.data.indptr) == 1).sum())
-        lines = [
-            f"transitions ~ {formula_text(log.design.formula)}"
-            + (f", for each {log.design.per_step}" if log.design.per_step else ""),
-            f"{log.n_rows} rows, {len(log.data.visits)} distinct situations, {len(log.data.x)} "
-            f"candidates; {len(log.space.states)} states, {len(log.space.actions)} actions",
-            f"reachable states: {log.space.rule}"
-            + (f"; {single} situations have only one" if single else ""),
-        ]
-        if log.dropped:
-            gaps = ", ".join(f"{n} without {c!r}" for c, n in log.dropped.items())
-            lines.append(f"rows left out: {gaps}")
-        if log.design.dropped:
-            lines.append(f"reference (no coefficient): {listed(log.design.dropped, 6)}")
-    clusters = f" ({fitted.n_clusters} clusters)" if fitted.errors == "cluster" else ""
-    lines += [
-        f"multinomial logit: {fitted.n_observations:g} observations, {len(fitted.theta)} "
-        f"coefficients, ridge {fitted.regularization:g}",
-        f"log-likelihood {fitted.log_likelihood:.4f} ({fitted.null_log_likelihood:.4f} with "
-        f"theta = 0), AIC {fitted.aic:.1f}, BIC {fitted.bic:.1f}, McFadden's R2 "
-        f"{fitted.pseudo_r2:.3f}",
-        f"standard errors: {fitted.errors}{clusters}",
-    ]
-    rows = fitted.table()
-    width = min(max([len(r["name"]) for r in rows[:limit]] + [11]), 24)
-    text = [fill(line, WIDTH, subsequent_indent="  ") for line in lines]
-    text += ["", f"{'coefficient':<{width}} {'estimate':>9} {'std.err.':>9} {'z':>7} {'p':>8}  "
-                 f"{'95% interval':>17}"]  # fmt: skip
-    for r in rows[:limit]:
-        name = r["name"]
-        if len(name) > width:  # a long name has a line of its own
-            text.append(fill(name, WIDTH, subsequent_indent="  "))
-            name = ""
-        text.append(
-            f"{name:<{width}} {r['estimate']:9.4g} {r['standard_error']:9.4g} {r['z']:7.2f} "
-            f"{r['p_value']:8.2g}  {r['low']:8.4g} {r['high']:8.4g}"
-        )
-    if len(rows) > limit:
-        text.append(f"... and {len(rows) - limit} more")
-    if fitted.is_pooled or fitted.effects:
-        text += [fill(x, WIDTH, drop_whitespace=len(x) > WIDTH) for x in fitted.effect_lines()]
-    return "\n".join([*text, *(fill(line, WIDTH) for line in fitted.warnings)])

@@ -25,6 +25,10 @@ KINDS = (
     "file or of a folder of Parquet files"
 )
 GIVEN_WEIGHTS = "weights that were given"  # the name of a column that is not in the frame
+NUMBERS = (  # DuckDB's types
+    "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER",
+    "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN",
+)  # fmt: skip
 LARGEST_WEIGHT = 2.0**53  # a larger sum of weights does not notice a row of weight 1
 
 
@@ -139,10 +143,8 @@ class Rows(NamedTuple):
         number = {x: i for i, x in enumerate(known)}
         found = np.array([number.get(x, -1) for x in levels], np.int64)
         if (found < 0).any():
-            value = levels[int(np.argmax(found < 0))]
-            allowed = (
-                f"0 to {len(known) - 1}" if isinstance(known, range) else f"one of {listed(known)}"
-            )
+            value, whole = levels[int(np.argmax(found < 0))], isinstance(known, range)
+            allowed = f"0 to {len(known) - 1}" if whole else f"one of {listed(known)}"
             raise ValueError(f"{self.table.place({name: value})} has the {what} {value!r}; it must "
                              f"be {allowed}")  # fmt: skip
         return found[index]
@@ -151,27 +153,19 @@ class Rows(NamedTuple):
 class Table:
     """A table and the DuckDB connection that reads it.
 
-    Parameters
-    ----------
-    source
-        The table, of one of the kinds that this module names.
-    what
-        What the table is called in error messages.
-    weights
-        (m,) weights of the rows of a frame, which become the column `GIVEN_WEIGHTS`.
+    what: its name in error messages; weights: (m,) of the rows of a frame, which become the column
+    `GIVEN_WEIGHTS`.
     """
 
     def __init__(self, source: Any, what: str = "the frame", weights: Any = None) -> None:
         (duckdb,) = import_packages("reading a table", "duckdb")
-        self.what, self.file = what, None
+        self.what, self.file, self.weights = what, None, weights
         self.frame: Any = None
+        # what reading a damaged file raises
         self.errors = (duckdb.Error, OSError, RuntimeError, UnicodeError)
-        """What reading a damaged file raises."""
-        self.arrow: Any = None
-        """The columns of a frame that the last query used."""
+        self.arrow: Any = None  # the columns of a frame that the last query used
+        # distinct entries of columns of Python objects, whose entries are replaced by numbers
         self.levels: dict[str, list[Any]] = {}
-        """Distinct entries of columns of Python objects, whose entries are replaced by numbers."""
-        self.weights = weights
         if isinstance(source, str | Path):
             self.file = str(source)
             if weights is not None:
@@ -180,15 +174,14 @@ class Table:
             self.names = self.open_file(Path(source))
             return
         self.connection = shared_database().cursor()  # which costs nothing
+        if hasattr(source, "collect"):  # a polars LazyFrame
+            source = source.collect()
         if isinstance(source, np.ndarray):
             if source.ndim != 2 or source.shape[1] != 3:
                 raise ValueError(f"{what} has shape {source.shape}; an array must be (m, 3)")
             source = tuple(source.T.tolist())
         if isinstance(source, tuple | list) and len(source) == 3:
             source = dict(zip(COLUMNS, source, strict=True))
-        lazy: Any = source
-        if hasattr(lazy, "collect"):  # a polars LazyFrame
-            source = lazy.collect()
         # the `columns` of pyarrow are the columns themselves
         names = getattr(source, "column_names", getattr(source, "columns", None))
         names = list(source) if isinstance(source, Mapping) else names
@@ -304,24 +297,11 @@ class Table:
         self, columns: Sequence[str], weights: str | None = None, sums: Sequence[str] = (),
         missing: str = "refuse", group: bool = True,
     ) -> Rows:  # fmt: skip
-        """Read some columns; equal rows are counted together.
+        """Read some columns; rows that are equal in them are counted together.
 
-        Parameters
-        ----------
-        columns
-            The columns that tell rows apart.
-        weights
-            The column of the weight of each row; every row has weight 1 without it.
-        sums
-            Columns of numbers of which weighted sums are made.
-        missing
-            "refuse" raises an error that names rows with gaps, "drop" leaves such rows out.
-        group
-            False keeps every row, in the order of the table.
-
-        Returns
-        -------
-        Rows
+        weights: the column of the weight of each row, 1 without it; sums: columns of numbers of
+        which weighted sums are made; missing: whether rows with gaps raise an error that names them
+        ("refuse") or are left out ("drop"); group: False keeps every row, in order.
         """
         if missing not in ("refuse", "drop"):
             raise ValueError(f"missing is {missing!r}; it must be 'refuse' or 'drop'")
@@ -334,9 +314,12 @@ class Table:
                                  "numbers")  # fmt: skip
         fault = fault_number(every, types, weights)
         try:
-            found, faults, weight, n_rows, *totals = self.query(
-                keys, fault, weights, sums, group and self.has_equal_rows(keys)
-            )
+            if group and self.frame is not None:  # grouping rows that differ would take longer
+                cells = ", ".join(map(quote, keys))
+                question = f"SELECT count(*), approx_count_distinct(hash({cells})) FROM source"
+                n, n_distinct = self.connection.execute(question).fetchall()[0]
+                group = n_distinct <= n / 2
+            found, faults, weight, n_rows, *totals = self.query(keys, fault, weights, sums, group)
         except self.errors as error:
             raise self.unreadable(error) from None
         if not len(weight):
@@ -355,15 +338,6 @@ class Table:
                              "lost")  # fmt: skip
         by_name = dict(zip(sums, totals, strict=True))
         return Rows(self, found, weight, by_name, int(n_rows.sum()), dropped)
-
-    def has_equal_rows(self, keys: Sequence[str]) -> bool:
-        """Return False for a frame in memory whose rows differ: grouping it would take longer."""
-        if self.frame is None:
-            return True
-        cells = ", ".join(map(quote, keys))
-        question = f"SELECT count(*), approx_count_distinct(hash({cells})) FROM source"
-        n_rows, n_distinct = self.connection.execute(question).fetchall()[0]
-        return n_distinct <= n_rows / 2
 
     def query(
         self, keys: Sequence[str], fault: str, weights: str | None, sums: Sequence[str], group: bool
@@ -429,19 +403,11 @@ class Table:
             self.levels[c].index(x) if c in self.levels else list(x) if isinstance(x, tuple) else x
             for c, x in cells.items()
         ]
+        condition = " AND ".join(f"{quote(c)} = ?" for c in cells)
         try:
-            return self.name_rows(
-                self.find_rows(" AND ".join(f"{quote(c)} = ?" for c in cells), given)
-            )
+            return self.name_rows(self.find_rows(condition, given))
         except self.errors:
             return self.title
-
-
-NUMBERS = (
-    "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER",
-    "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN",
-)  # fmt: skip
-"""DuckDB's types of numbers."""
 
 
 def open_table(source: Any, what: str = "the frame", weights: Any = None) -> Table:
