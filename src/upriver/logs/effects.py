@@ -112,10 +112,7 @@ def predict(model: TransitionModel, frame: Any, confidence: float = 0.95) -> Any
         state: np.repeat(names[s], sizes),
         action: np.repeat(array_of(space.actions)[a], sizes),
         following: names[of.successor],
-        "probability": p,
-        "standard_error": error,
-        "low": low,
-        "high": high,
+        "probability": p, "standard_error": error, "low": low, "high": high,
     })  # fmt: skip
 
 
@@ -320,8 +317,7 @@ def residuals(model: TransitionModel) -> Any:
         state: [cells.names[g][0] for g in cells.pair.tolist()],
         action: [cells.names[g][1] for g in cells.pair.tolist()],
         following: list(cells.following),
-        "observed": seen,
-        "expected": mean,
+        "observed": seen, "expected": mean,
         "residual": (seen - mean) / np.sqrt(np.maximum(variance, 1e-300)),
     })  # fmt: skip
 
@@ -340,10 +336,8 @@ def calibration(model: TransitionModel, bins: int = 10) -> Any:
     some = total > 0
     rate = observed[some] / total[some]
     return pd.DataFrame({
-        "predicted": predicted[some] / total[some],
-        "observed": rate,
-        "standard_error": np.sqrt(rate * (1 - rate) / total[some]),
-        "n": total[some],
+        "predicted": predicted[some] / total[some], "observed": rate,
+        "standard_error": np.sqrt(rate * (1 - rate) / total[some]), "n": total[some],
     })  # fmt: skip
 
 

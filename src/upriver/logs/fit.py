@@ -90,10 +90,6 @@ def fit_transitions(
         What the task of the model has, see `TransitionModel.at`. A reward that is the name of a
         column is the mean of that column for each (state, action).
 
-    Returns
-    -------
-    TransitionModel
-
     Raises
     ------
     ValueError

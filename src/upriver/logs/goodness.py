@@ -60,11 +60,8 @@ class GoodnessOfFit(NamedTuple):
     def summary(self, limit: int = 10) -> str:
         """Return the total and the `limit` pairs (s, a) that fit worst, as text."""
         plural = "" if self.degrees == 1 else "s"
-        verdict = (
-            f"p = {self.p_value:.3g} by a parametric bootstrap of {self.replicates} logs"
-            if self.degrees
-            else "nothing is left to test"
-        )
+        verdict = (f"p = {self.p_value:.3g} by a parametric bootstrap of {self.replicates} logs"
+                   if self.degrees else "nothing is left to test")  # fmt: skip
         lines = [
             f"goodness of fit: Pearson's {self.statistic:.2f} with {self.degrees} degree{plural} "
             f"of freedom,\n{verdict}",
@@ -134,18 +131,13 @@ def goodness_of_fit(
     most = np.maximum.reduceat(expected, first_cells(cells))
     rows = [
         {
-            "state": state,
-            "action": action,
-            "n": float(n[g]),
-            "statistic": float(statistic[g]),
-            "degrees": int(free[g]),
-            "p_value": float((1 + worse[g]) / (1 + replicates))
-            if n[g] - most[g] >= ENOUGH
-            else None,
+            "state": state, "action": action, "n": float(n[g]), "statistic": float(statistic[g]),
+            "degrees": int(free[g]), "p_value": float((1 + worse[g]) / (1 + replicates))
+            if n[g] - most[g] >= ENOUGH else None,
             "least_expected": float(least[g]),
         }
         for g, (state, action) in enumerate(cells.names)
-    ]
+    ]  # fmt: skip
     p_value = (1 + beaten) / (1 + replicates) if degrees else float("nan")
     return GoodnessOfFit(float(total), degrees, p_value, rows, replicates)
 

@@ -100,10 +100,6 @@ def policy_value(
     discount, average
         An infinite horizon with a discount, or its average reward per step (the gain), instead of
         the task's horizon; policies are then (S,) or (S, A).
-
-    Returns
-    -------
-    PolicyValue
     """
     model = with_infinite_horizon(model, discount, average)
     return value_difference(model, [(policy, 1.0)], confidence, start)
