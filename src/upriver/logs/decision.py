@@ -32,29 +32,19 @@ from upriver.mdp.writing import write_file
 class Decision:
     """A plan from a log and what supports it; made by `decide`."""
 
-    model: TransitionModel
-    """The model, at the covariates for which the plan is made."""
-    plan: Any
-    """The cautious plan."""
-    bound: float
-    """A lower bound of the plan's value, adjusted for choosing the plan."""
-    start: Mapping[Any, float]
-    """The probabilities of the first state."""
-    value: PolicyValue
-    """The value of the plan."""
-    behaviour: PolicyValue
-    """The value of what the log did."""
-    gain: PolicyValue
-    """The difference of both."""
-    occupancy: Array
-    """(S*A,) expected steps of the plan in each pair."""
+    model: TransitionModel  #: The model, at the covariates for which the plan is made.
+    plan: Any  #: The cautious plan.
+    bound: float  #: A lower bound of the plan's value, adjusted for choosing the plan.
+    start: Mapping[Any, float]  #: The probabilities of the first state.
+    value: PolicyValue  #: The value of the plan.
+    behaviour: PolicyValue  #: The value of what the log did.
+    gain: PolicyValue  #: The difference of both.
+    occupancy: Array  #: (S*A,) expected steps of the plan in each pair.
     goodness_of_fit: GoodnessOfFit
     checks: ValueChecks | None
     """Estimates that do not rely on the model; None without a column of episodes."""
-    source: str
-    """The name of the log."""
-    command: str
-    """The command that makes the page again; empty where none does."""
+    source: str  #: The name of the log.
+    command: str  #: The command that makes the page again; empty where none does.
 
     @property
     def task(self) -> Task:

@@ -31,8 +31,7 @@ class GoodnessOfFit(NamedTuple):
     """Pearson's sum (n - N p)^2 / (N p), judged by a parametric bootstrap."""
 
     statistic: float
-    degrees: int
-    """Free frequencies of the log minus the features that it identifies."""
+    degrees: int  #: Free frequencies of the log minus the features that it identifies.
     p_value: float
     """Share of drawn logs that fit as badly; nan where no degree of freedom is left."""
     rows: list[dict[str, Any]]
@@ -41,10 +40,8 @@ class GoodnessOfFit(NamedTuple):
     p_value is None where the log has too few rows: fewer than 5 are expected anywhere but at the
     likeliest successor.
     """
-    replicates: int
-    """The number of logs drawn."""
-    note: str = ""
-    """What the test does not allow for."""
+    replicates: int  #: The number of logs drawn.
+    note: str = ""  #: What the test does not allow for.
 
     def card(self) -> Card:
         return Card(

@@ -84,14 +84,12 @@ class TransitionModel:
     """The situations of the log; None where features were given instead of a formula."""
     task: Any = None
     """The `Task`: states, actions, rewards, horizon; None as long as covariates have no values."""
-    steps: tuple[Features, ...] = ()
-    """The features: one for all steps, or one for each."""
+    steps: tuple[Features, ...] = ()  #: The features: one for all steps, or one for each.
     offsets: tuple[Array | float, ...] = ()
     """(n,) what the logits of each step have besides features times theta."""
     counts: Array = field(default_factory=lambda: np.empty(0))
     """(n,) the weight of each triple of the task in the log, whatever its covariates."""
-    values: Mapping[str, Any] = field(default_factory=dict)
-    """The values of the covariates."""
+    values: Mapping[str, Any] = field(default_factory=dict)  #: The values of the covariates.
 
     # What was estimated.
 

@@ -113,8 +113,7 @@ class ValueChecks:
     rows: list[dict[str, Any]]
     """A row per estimate: name, value, standard_error, low, high, effective (episodes)."""
     confidence: float
-    verdict: str
-    """Whether they agree, in a sentence."""
+    verdict: str  #: Whether they agree, in a sentence.
 
     def summary(self) -> str:
         """Return the estimates as a table of text, and the verdict."""

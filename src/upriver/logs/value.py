@@ -42,8 +42,7 @@ class PolicyValue:
 
     They say where to collect data. Empty where the model has covariates or clusters.
     """
-    steps: str = "steps of an episode"
-    """What is counted."""
+    steps: str = "steps of an episode"  #: What is counted.
 
     def card(self) -> Card:
         facts: dict[str, Any] = {
