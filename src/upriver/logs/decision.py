@@ -196,12 +196,6 @@ def decision_page(decision: Decision) -> str:
          f"{decision.occupancy[g]:.2g}", f"{visits[g]:g}")
         for g in most
     ]  # fmt: skip
-    if decision.checks is not None:
-        verdict = decision.checks.verdict[:1].upper() + decision.checks.verdict[1:]
-    elif task.infinite_horizon:
-        verdict = "They follow episodes to a last step, which an infinite horizon does not have."
-    else:
-        verdict = "Name the column of the episode (--episode) to make them."
     text = {
         "title": f"Decide from {decision.source}",
         "lead": decision.summary(),
@@ -219,7 +213,7 @@ def decision_page(decision: Decision) -> str:
         "worth": html_table(("", "value", "std. error", "low", "high"), map(cells_of, estimates)),
         "policy": html_table(("state", "do", "was done"), policy_rows(task, actions[0], visits)),
         "missing": html_table(("state", "action", value.steps, "rows"), met),
-        "checks": checks_section(decision.checks, html.escape(verdict)),
+        "checks": checks_section(decision),
     }
     template = resources.files("upriver.logs").joinpath("decision.html").read_text("utf-8")
     # one pass: what stands for a name is never searched for names itself
@@ -255,10 +249,15 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return f"<div class='scroll' tabindex='0'>{body}</div>"
 
 
-def checks_section(checks: ValueChecks | None, verdict: str) -> str:
+def checks_section(decision: Decision) -> str:
     """Return the estimates that do not rely on the model, as a figure and a table."""
+    checks = decision.checks
+    if checks is None and decision.task.infinite_horizon:
+        why = "They follow episodes to a last step, which an infinite horizon does not have."
+        return f"<p>{why}</p>"
     if checks is None:
-        return f"<p>{verdict}</p>"
+        return "<p>Name the column of the episode (--episode) to make them.</p>"
+    verdict = html.escape(checks.verdict[:1].upper() + checks.verdict[1:])
     head = "estimate", "value", "std. error", "low", "high", "effective episodes"
     body = html_table(head, [(*cells_of(r), f"{r['effective']:.1f}") for r in checks.rows])
     return f"<p>{verdict}.</p>{draw_intervals(checks.rows)}{body}"

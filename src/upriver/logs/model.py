@@ -238,19 +238,27 @@ class TransitionModel:
     def cells(self) -> Cells:
         """Return the situations that have a choice, and the cells (s, a, s') of their rows."""
         if self.log is None:
-            return cells_of_task(self)
-        space, of, data = self.log.space, self.log.situations, self.log.data
-        sizes = np.diff(of.indptr)
-        rows = np.repeat(sizes > 1, sizes)
-        pair = np.repeat(of.pair, sizes)[rows]
-        key, cell = np.unique(pair * len(space.states) + of.successor[rows], return_inverse=True)
-        pairs, of_pair = np.unique(key // len(space.states), return_inverse=True)
+            task, x, counts = check_model(self).task, self.features.matrix, self.counts
+            of_pair, indptr, successor = np.arange(len(task.sizes)), task.indptr, task.successors
+            states, actions = list(task.state_names), list(task.action_names)
+            p, offset = self.probability, None
+            some = (task.sizes > 1) & (task.by_pair(counts) > 0)
+        else:
+            space, (of_pair, _, indptr, successor) = self.log.space, self.log.situations
+            data = self.log.data
+            x, counts, offset = data.x[:], data.counts, data.offset
+            states, actions, p = space.states, space.actions, data.probabilities(self.theta)
+            some = np.diff(indptr) > 1
+        sizes, n_states, n_actions = np.diff(indptr), len(states), len(actions)
+        rows = np.flatnonzero(np.repeat(some, sizes))
+        pair = np.repeat(of_pair, sizes)[rows]
+        key, cell = np.unique(pair * n_states + successor[rows], return_inverse=True)
+        pairs, of_cell = np.unique(key // n_states, return_inverse=True)
         return Cells(
-            indptr=np.concatenate([[0], np.cumsum(sizes[sizes > 1])]), matrix=data.x[:][rows],
-            counts=data.counts[rows], probability=data.probabilities(self.theta)[rows],
-            offset=0.0 if data.offset is None else data.offset[rows], cell=cell, pair=of_pair,
-            names=[space.names(g) for g in pairs.tolist()],
-            following=[space.states[i] for i in (key % len(space.states)).tolist()],
+            np.concatenate([[0], np.cumsum(sizes[some])]), x[rows], counts[rows], p[rows],
+            0.0 if offset is None else offset[rows], cell, of_cell,
+            names=[(states[g // n_actions], actions[g % n_actions]) for g in pairs.tolist()],
+            following=[states[i] for i in (key % n_states).tolist()],
         )  # fmt: skip
 
     def goodness_of_fit(self, replicates: int = 999, seed: int = 0) -> GoodnessOfFit:
@@ -378,23 +386,6 @@ def check_model(model: Any) -> TransitionModel:
 def formula_text(formula: Any) -> str:
     """Return a formula as one line."""
     return formula if isinstance(formula, str) else " + ".join(formula)
-
-
-def cells_of_task(model: TransitionModel) -> Cells:
-    """Return the pairs of a task that the log has rows of, with their triples as cells."""
-    task, features = check_model(model).task, model.features
-    pair = np.repeat(np.arange(len(task.sizes)), task.sizes)
-    seen = (np.bincount(pair, model.counts, len(task.sizes)) > 0) & (task.sizes > 1)
-    rows, pairs = np.flatnonzero(seen[pair]), np.flatnonzero(seen)
-    sizes = task.sizes[pairs]
-    states, actions = task.state_names, task.action_names
-    return Cells(
-        indptr=np.concatenate([[0], np.cumsum(sizes)]), matrix=features.matrix[rows],
-        counts=model.counts[rows], probability=model.probability[rows], offset=0.0,
-        cell=np.arange(len(rows)), pair=np.repeat(np.arange(len(pairs)), sizes),
-        names=[(states[g // task.n_actions], actions[g % task.n_actions]) for g in pairs.tolist()],
-        following=[states[i] for i in task.successors[rows].tolist()],
-    )  # fmt: skip
 
 
 def with_reward(model: TransitionModel, reward: Any) -> TransitionModel:
