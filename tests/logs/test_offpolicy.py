@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 
 import upriver as up
-from upriver.logs.episodes import read_episodes
 from upriver.logs.offpolicy import (
     REPLICATES,
     action_probabilities,
     doubly_robust,
     importance_ratios,
+    read_episodes,
 )
 
 from .coverage import PROBLEMS, a_log

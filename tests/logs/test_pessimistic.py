@@ -8,10 +8,9 @@ from scipy import special
 
 import upriver as up
 from upriver import kernels
-from upriver.logs import pessimistic
 from upriver.logs.fit import fit_counts
 from upriver.logs.model import TransitionModel
-from upriver.logs.planning import ellipsoid
+from upriver.logs.planning import ellipsoid, pessimistic, products
 
 BETA = float(np.sqrt(special.chdtri(6, 0.05)))
 
@@ -51,8 +50,8 @@ def least(model, geometry, beta, v):
 @pytest.mark.parametrize("n_rows", [30, 300, 3000, 100_000])
 def test_the_plan_has_the_least_expectation_of_each_pair(kind, n_rows, rng):
     model = drawn(rng, n_rows, kind)
-    task, geometry = model.task, pessimistic.products(model)
-    plan = pessimistic.pessimistic(model, BETA)
+    task, geometry = model.task, products(model)
+    plan = pessimistic(model, BETA)
     for h in range(task.horizon):
         exact, centre = least(model, geometry, BETA, plan.v[h + 1])
         q = plan.q(h)
@@ -70,7 +69,7 @@ def test_products_are_those_of_the_covariance(rng):
         task, x = model.task, model.features.matrix
         x = x if kind == "dense" else x.toarray()
         covariance = model.fitted.covariance @ np.eye(x.shape[1])
-        found = pessimistic.products(model)
+        found = products(model)
         centred = ellipsoid(model).inverse_products
         for g in np.flatnonzero(task.sizes):
             at, square = slice(*task.indptr[g : g + 2]), slice(*task.square_start[g : g + 2])

@@ -8,26 +8,13 @@ from typing import Any
 
 
 def decide(
-    log: Path,
-    *,
-    formula: str,
-    reward: str,
-    horizon: int | None = None,
-    discount: float | None = None,
-    start: str | None = None,
-    states: Path | None = None,
-    at: str = "",
-    cluster: str | None = None,
-    weights: str | None = None,
-    columns: str = "state,action,next_state",
-    successors: str | None = None,
-    episode: str | None = None,
-    step: str = "step",
-    regularization: float = 0.0,
-    missing: str = "refuse",
-    confidence: float = 0.95,
-    out: Path = Path("decision.html"),
-) -> int:
+    log: Path, *, formula: str, reward: str, horizon: int | None = None,
+    discount: float | None = None, start: str | None = None, states: Path | None = None,
+    at: str = "", cluster: str | None = None, weights: str | None = None,
+    columns: str = "state,action,next_state", successors: str | None = None,
+    episode: str | None = None, step: str = "step", regularization: float = 0.0,
+    missing: str = "refuse", confidence: float = 0.95, out: Path = Path("decision.html"),
+) -> int:  # fmt: skip
     """Fit a log, plan with the model, and write a page about the plan.
 
     The page has the policy, its value against what was done, where data are missing, and whether

@@ -32,7 +32,7 @@ from upriver.logs.value_function import (
     evaluate_policy,
     policy_table,
     shifted_probabilities,
-)
+)  # fmt: skip
 from upriver.mdp import Task
 from upriver.mdp.formats import from_model
 from upriver.planning import Plan, backward_induction, clip_nothing, solve
@@ -45,16 +45,12 @@ REPLIES = 8  # plans tried by the half of the log that chooses
 class Candidate(NamedTuple):
     """A plan and its value under the estimate."""
 
-    plan: Any
-    """A Plan, or a StationaryPlan with an infinite horizon."""
+    plan: Any  # A Plan, or a StationaryPlan with an infinite horizon
     function: PolicyValueFunction
     centre: ValueGradient
-    image: Array
-    """(d,) the covariance times the gradient of the value."""
-    error: float
-    """The standard error of its value."""
-    noise: float
-    """The part of the error that is due to sampling; the ridge holds the rest back."""
+    image: Array  # (d,) the covariance times the gradient of the value
+    error: float  # The standard error of its value
+    noise: float  # The part of the error that is due to sampling; the ridge holds the rest back
 
     def change(self, shift: Array) -> float:
         """Return how much larger the value is, to first order, where theta is shifted."""

@@ -14,12 +14,11 @@ import numpy as np
 
 from upriver.checks import Array
 from upriver.display import Card, add_repr
-from upriver.logs.episodes import Episodes, read_episodes
 from upriver.logs.fit import fit_transitions
 from upriver.logs.formula import Formula, mentions
 from upriver.logs.goodness import GoodnessOfFit
 from upriver.logs.model import TransitionModel, check_model
-from upriver.logs.offpolicy import ValueChecks, check_episodes
+from upriver.logs.offpolicy import Episodes, ValueChecks, check_episodes, read_episodes
 from upriver.logs.planning import plan_from_model
 from upriver.logs.tables import COLUMNS, Table
 from upriver.logs.value import PolicyValue, compare_policies, policy_value
@@ -33,29 +32,19 @@ from upriver.mdp.writing import write_file
 class Decision:
     """A plan from a log and what supports it; made by `decide`."""
 
-    model: TransitionModel
-    """The model, at the covariates for which the plan is made."""
-    plan: Any
-    """The cautious plan."""
-    bound: float
-    """A lower bound of the plan's value, adjusted for choosing the plan."""
-    start: Mapping[Any, float]
-    """The probabilities of the first state."""
-    value: PolicyValue
-    """The value of the plan."""
-    behaviour: PolicyValue
-    """The value of what the log did."""
-    gain: PolicyValue
-    """The difference of both."""
-    occupancy: Array
-    """(S*A,) expected steps of the plan in each pair."""
+    model: TransitionModel  #: The model, at the covariates for which the plan is made.
+    plan: Any  #: The cautious plan.
+    bound: float  #: A lower bound of the plan's value, adjusted for choosing the plan.
+    start: Mapping[Any, float]  #: The probabilities of the first state.
+    value: PolicyValue  #: The value of the plan.
+    behaviour: PolicyValue  #: The value of what the log did.
+    gain: PolicyValue  #: The difference of both.
+    occupancy: Array  #: (S*A,) expected steps of the plan in each pair.
     goodness_of_fit: GoodnessOfFit
     checks: ValueChecks | None
     """Estimates that do not rely on the model; None without a column of episodes."""
-    source: str
-    """The name of the log."""
-    command: str
-    """The command that makes the page again; empty where none does."""
+    source: str  #: The name of the log.
+    command: str  #: The command that makes the page again; empty where none does.
 
     @property
     def task(self) -> Task:
@@ -88,26 +77,13 @@ class Decision:
 
 
 def decide(
-    frame: Any,
-    formula: Formula,
-    *,
-    reward: Any,
-    horizon: int | None = None,
-    discount: float | None = None,
-    start: Any = None,
-    at: Mapping[str, Any] | None = None,
-    states: Any = None,
-    successors: Any = None,
-    columns: Sequence[str] = COLUMNS,
-    cluster: str | None = None,
-    weights: str | None = None,
-    regularization: float = 0.0,
-    missing: str = "refuse",
-    episode: str | None = None,
-    step: str = "step",
-    confidence: float = 0.95,
-    command: str = "",
-) -> Decision:
+    frame: Any, formula: Formula, *, reward: Any, horizon: int | None = None,
+    discount: float | None = None, start: Any = None, at: Mapping[str, Any] | None = None,
+    states: Any = None, successors: Any = None, columns: Sequence[str] = COLUMNS,
+    cluster: str | None = None, weights: str | None = None, regularization: float = 0.0,
+    missing: str = "refuse", episode: str | None = None, step: str = "step",
+    confidence: float = 0.95, command: str = "",
+) -> Decision:  # fmt: skip
     """Fit a log, plan with the model and value the plan against what was done.
 
     Parameters
@@ -140,9 +116,8 @@ def decide(
     if (horizon is None) == (discount is None):
         raise ValueError("give a horizon, or a discount for an infinite horizon, and not both")
     if discount is not None and episode is not None:
-        raise ValueError(
-            f"episode is {episode!r}; checks by episodes need a horizon instead of a discount"
-        )
+        raise ValueError(f"episode is {episode!r}; checks by episodes need a horizon instead of a "
+                         "discount")  # fmt: skip
     table = Table(frame)
     if episode is not None:  # both the fit and the checks use the rows, which are read once
         uses = mentions(formula)
@@ -172,19 +147,14 @@ def decide(
     else:
         bound = float(function.start @ (plan.v if task.infinite_horizon else plan.v[0]))
     return Decision(
-        model=model,
-        plan=plan,
-        bound=bound,
-        start=first,
+        model=model, plan=plan, bound=bound, start=first,
         value=policy_value(model, plan, confidence, first),
         behaviour=policy_value(model, "behaviour", confidence, first),
         gain=compare_policies(model, plan, "behaviour", confidence, first),
-        occupancy=function.at(function.origin).occupancy,
-        goodness_of_fit=model.goodness_of_fit(),
+        occupancy=function.at(function.origin).occupancy, goodness_of_fit=model.goodness_of_fit(),
         checks=None if episodes is None else check_episodes(model, plan, episodes, confidence),
-        source=Path(table.file).name if table.file else "a frame",
-        command=command,
-    )
+        source=Path(table.file).name if table.file else "a frame", command=command,
+    )  # fmt: skip
 
 
 def by_text(what: str, names: Iterable[Any], given: Any) -> Any:
@@ -226,12 +196,6 @@ def decision_page(decision: Decision) -> str:
          f"{decision.occupancy[g]:.2g}", f"{visits[g]:g}")
         for g in most
     ]  # fmt: skip
-    if decision.checks is not None:
-        verdict = decision.checks.verdict[:1].upper() + decision.checks.verdict[1:]
-    elif task.infinite_horizon:
-        verdict = "They follow episodes to a last step, which an infinite horizon does not have."
-    else:
-        verdict = "Name the column of the episode (--episode) to make them."
     text = {
         "title": f"Decide from {decision.source}",
         "lead": decision.summary(),
@@ -249,7 +213,7 @@ def decision_page(decision: Decision) -> str:
         "worth": html_table(("", "value", "std. error", "low", "high"), map(cells_of, estimates)),
         "policy": html_table(("state", "do", "was done"), policy_rows(task, actions[0], visits)),
         "missing": html_table(("state", "action", value.steps, "rows"), met),
-        "checks": checks_section(decision.checks, html.escape(verdict)),
+        "checks": checks_section(decision),
     }
     template = resources.files("upriver.logs").joinpath("decision.html").read_text("utf-8")
     # one pass: what stands for a name is never searched for names itself
@@ -285,10 +249,15 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return f"<div class='scroll' tabindex='0'>{body}</div>"
 
 
-def checks_section(checks: ValueChecks | None, verdict: str) -> str:
+def checks_section(decision: Decision) -> str:
     """Return the estimates that do not rely on the model, as a figure and a table."""
+    checks = decision.checks
+    if checks is None and decision.task.infinite_horizon:
+        why = "They follow episodes to a last step, which an infinite horizon does not have."
+        return f"<p>{why}</p>"
     if checks is None:
-        return f"<p>{verdict}</p>"
+        return "<p>Name the column of the episode (--episode) to make them.</p>"
+    verdict = html.escape(checks.verdict[:1].upper() + checks.verdict[1:])
     head = "estimate", "value", "std. error", "low", "high", "effective episodes"
     body = html_table(head, [(*cells_of(r), f"{r['effective']:.1f}") for r in checks.rows])
     return f"<p>{verdict}.</p>{draw_intervals(checks.rows)}{body}"

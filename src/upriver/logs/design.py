@@ -20,7 +20,7 @@ from upriver.logs.formula import (
     evaluate_factor,
     multiply_factors,
     parse_terms,
-)
+)  # fmt: skip
 from upriver.logs.situations import Situations, StateSpace, Wanted, build_situations, expand
 from upriver.logs.tables import listed
 from upriver.logs.triple_effects import Triple, add_triple_columns, list_triples, triple_rows
@@ -37,21 +37,16 @@ class Design:
     """How the expanded table becomes the rows of the model."""
 
     formula: Formula
-    per_step: str | None
-    """The column of the step, where every step has coefficients of its own."""
+    per_step: str | None  # The column of the step, where every step has coefficients of its own
     recipe: Recipe
-    keep: Array
-    """The columns that are estimated."""
-    fixed: Array
-    """The columns of offset(...), whose coefficient is 1."""
+    keep: Array  # The columns that are estimated
+    fixed: Array  # The columns of offset(...), whose coefficient is 1
     dropped: list[str]
     """Columns that are combinations of others of their situation: reference categories."""
-    levels: Mapping[str, frozenset[Any]]
-    """The words that each column of words has in the log."""
+    levels: Mapping[str, frozenset[Any]]  # The words that each column of words has in the log
     triples: Mapping[Triple, int]
     """The columns of triple effects, which stand last; none unless the model is pooled."""
-    columns: tuple[str, str, str]
-    """The columns of state, action and next state."""
+    columns: tuple[str, str, str]  # The columns of state, action and next state
 
     @property
     def names(self) -> list[str]:
@@ -60,19 +55,17 @@ class Design:
 
     @property
     def terms(self) -> list[str]:
-        return [self.recipe.columns[j].term for j in self.keep] + ["triple effects"] * len(
-            self.triples
-        )
+        effects = ["triple effects"] * len(self.triples)
+        return [self.recipe.columns[j].term for j in self.keep] + effects
 
     def rows(self, table: Columns) -> tuple[Array, Array | float]:
         """Return (n, d) features and (n,) offset of an expanded table."""
         for name, known in self.levels.items():
             for word in dict.fromkeys(table[name].tolist()):
                 if word not in known:
-                    raise ValueError(
-                        f"column {name!r} holds {word!r}, which the log does not; it must be one "
-                        f"of {listed(sorted(known, key=str))}"
-                    )
+                    words = listed(sorted(known, key=str))
+                    raise ValueError(f"column {name!r} holds {word!r}, which the log does not; it "
+                                     f"must be one of {words}")  # fmt: skip
         x = self.recipe.rows(table, self.keep)
         if self.triples:
             x = np.hstack([x, triple_rows(self.triples, table, self.columns)])
@@ -82,28 +75,14 @@ class Design:
 
 
 def build_design(
-    formula: Formula,
-    per_step: str | None,
-    space: StateSpace,
-    of: Situations,
-    wanted: Wanted,
-    known: Sequence[str],
-    visits: Array,
-    strict: bool,
-    pooled: bool,
-) -> tuple[Design, Any, Array | None]:
+    formula: Formula, per_step: str | None, space: StateSpace, of: Situations, wanted: Wanted,
+    known: Sequence[str], visits: Array, strict: bool, pooled: bool,
+) -> tuple[Design, Any, Array | None]:  # fmt: skip
     """Return the design, its rows (n, d) and the offset (n,) or None.
 
-    Parameters
-    ----------
-    wanted, known
-        The columns that the formula uses, and all that it could have used.
-    visits
-        (G,) the weight of each situation.
-    strict
-        Whether terms that are combinations of others are refused; a ridge keeps them.
-    pooled
-        Whether every triple has an effect of its own.
+    wanted, known: the columns that the formula uses, and all that it could have used. visits: (G,)
+    the weight of each situation. strict: whether terms that are combinations of others are refused;
+    a ridge keeps them. pooled: whether every triple has an effect of its own.
     """
     of_pairs = build_situations(space, np.unique(of.pair), {})
     triples = expand(space, of_pairs, wanted)
@@ -128,15 +107,9 @@ def build_design(
 
 
 def factorize(
-    formula: Formula,
-    per_step: str | None,
-    space: StateSpace,
-    of: Situations,
-    of_pairs: Situations,
-    triples: Columns,
-    wanted: Wanted,
-    known: Sequence[str],
-) -> tuple[Recipe, Products]:
+    formula: Formula, per_step: str | None, space: StateSpace, of: Situations, of_pairs: Situations,
+    triples: Columns, wanted: Wanted, known: Sequence[str],
+) -> tuple[Recipe, Products]:  # fmt: skip
     """Return the recipe of a formula and its columns on the situations of a log.
 
     of_pairs: the pairs (s, a) of the log as situations without covariates; triples: their table.
@@ -145,19 +118,14 @@ def factorize(
     terms = parse_terms(formula, expand(space, of.select(space, some), wanted), known)
     if per_step is not None:
         terms = terms.by_step(per_step, np.unique(of.covariates[per_step]).tolist())
-    factors: list[Factor] = []
-    cells: list[Array] = []
-    places: list[str] = []
-    for factor in terms.factors:
-        place = belongs(factor, of.covariates, triples)
+    places = [belongs(factor, of.covariates, triples) for factor in terms.factors]
+    found = []
+    for factor, place in zip(terms.factors, places, strict=True):
         table = {"situation": of.covariates, "triple": triples}.get(place)
-        found, made = evaluate_factor(
-            factor, expand(space, of, factor.uses) if table is None else table
-        )
-        factors.append(made)
-        cells.append(found)
-        places.append(place)
-    recipe = Recipe(tuple(factors), multiply_factors(terms, factors))
+        table = expand(space, of, factor.uses) if table is None else table
+        found.append(evaluate_factor(factor, table))
+    cells, factors = [x for x, _ in found], tuple(made for _, made in found)
+    recipe = Recipe(factors, multiply_factors(terms, factors))
     number: dict[tuple[Any, ...], int] = {(): 0}  # the products of columns of a situation
     left_of, whole, whole_at = [], [], []
     right = np.ones((len(of_pairs.successor), len(recipe.columns)))
@@ -256,15 +224,11 @@ def select_identified(
         if term in kept_terms:
             continue
         if reason == "constant":
-            raise ValueError(
-                f"{term!r} is the same for every next state of a situation, so it has no effect; "
-                "interact it with something of the next state"
-            )
+            raise ValueError(f"{term!r} is the same for every next state of a situation, so it has "
+                             "no effect; interact it with something of the next state")  # fmt: skip
         if strict:
-            raise ValueError(
-                f"{term!r} is a combination of {reason}; leave one of them out, or use a positive "
-                "regularization"
-            )
+            raise ValueError(f"{term!r} is a combination of {reason}; leave one of them out, or "
+                             "use a positive regularization")  # fmt: skip
     if not strict:  # a ridge tells apart what the data do not
         again = [j for j in range(len(names)) if terms[j] in set(lost) - kept_terms]
         keep = sorted([*keep, *again])
@@ -284,9 +248,8 @@ def combined_names(gram: Array, scale: Array, keep: list[int], j: int, names: Se
     """Return the names of the columns of which column j is a combination."""
     even = gram * scale[:, None] * scale
     weights = np.linalg.lstsq(even[np.ix_(keep, keep)], even[keep, j], rcond=None)[0]
-    return (
-        listed([names[k] for k, w in zip(keep, weights, strict=True) if abs(w) > 1e-6]) or "others"
-    )
+    used = [names[k] for k, w in zip(keep, weights, strict=True) if abs(w) > 1e-6]
+    return listed(used) or "others"
 
 
 def mean_matrix(probability: Array, indptr: Array) -> Any:

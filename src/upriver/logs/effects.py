@@ -12,7 +12,7 @@ from upriver.checks import Array
 from upriver.display import add_repr
 from upriver.logs.design import mean_matrix
 from upriver.logs.situations import Situations, build_situations, expand
-from upriver.logs.tables import Table, array_of, import_packages, listed, sort_distinct
+from upriver.logs.tables import COLUMNS, Table, array_of, import_packages, listed, sort_distinct
 from upriver.mnl.choices import in_chunks
 
 if TYPE_CHECKING:
@@ -112,10 +112,7 @@ def predict(model: TransitionModel, frame: Any, confidence: float = 0.95) -> Any
         state: np.repeat(names[s], sizes),
         action: np.repeat(array_of(space.actions)[a], sizes),
         following: names[of.successor],
-        "probability": p,
-        "standard_error": error,
-        "low": low,
-        "high": high,
+        "probability": p, "standard_error": error, "low": low, "high": high,
     })  # fmt: skip
 
 
@@ -131,10 +128,8 @@ def marginal_effects(model: TransitionModel, name: str, confidence: float = 0.95
     space, of = log.space, log.situations
     action = space.columns[1]
     if name != action and name not in of.covariates:
-        raise ValueError(
-            f"{name!r} is no covariate of the model; it must be one of "
-            f"{listed([action, *of.covariates])}"
-        )
+        raise ValueError(f"{name!r} is no covariate of the model; it must be one of "
+                         f"{listed([action, *of.covariates])}")  # fmt: skip
     if name == action:
         values = {word: np.full(len(of.pair), i) for i, word in enumerate(space.actions)}
         pairs = contrasts(model, log, values, None)
@@ -240,10 +235,8 @@ def wald(model: TransitionModel, names: str | Sequence[str]) -> TestResult:
     for name in names:
         found = [i for i, pair in enumerate(zip(columns, terms, strict=True)) if name in pair]
         if not found:
-            raise ValueError(
-                f"the model has no coefficient or term {name!r}; it has "
-                f"{listed(dict.fromkeys([*terms, *columns]))}"
-            )
+            raise ValueError(f"the model has no coefficient or term {name!r}; it has "
+                             f"{listed(dict.fromkeys([*terms, *columns]))}")  # fmt: skip
         chosen += [i for i in found if i not in chosen]
     theta, covariance = model.theta[chosen], model.fitted.covariance
     statistic = float(theta @ np.linalg.solve(covariance[np.ix_(chosen, chosen)], theta))
@@ -256,36 +249,30 @@ def check_nested(larger: TransitionModel, smaller: TransitionModel) -> None:
         raise TypeError(f"smaller is a {type(smaller).__name__}; it must come from fit_transitions")
     for name, model in (("the larger model", larger), ("smaller", smaller)):
         if model.fitted.regularization > 0:
-            raise ValueError(
-                f"{name} was fitted with regularization {model.fitted.regularization:g}; the "
-                "likelihood-ratio test needs regularization=0"
-            )
+            raise ValueError(f"{name} was fitted with regularization "
+                             f"{model.fitted.regularization:g}; the likelihood-ratio test needs "
+                             "regularization=0")  # fmt: skip
+
+    def triple_counts(model: TransitionModel) -> tuple[Any, Array, Array]:
+        """Return the names of states and actions, and the numbers and weights of all triples."""
+        if model.log is not None:
+            space = model.log.space
+            return (list(space.states), list(space.actions)), *model.log.triple_counts()
+        task = model.features.task
+        return (task.states, task.actions), task.indptr, model.counts
+
+    def equal(a: Array, b: Array) -> bool:  # up to the order of sums
+        return a.shape == b.shape and np.allclose(a, b, rtol=1e-9, atol=0.0)
+
     (names, *large), (others, *small) = triple_counts(larger), triple_counts(smaller)
-    if names != others or not all(map(same_numbers, large, small)):
+    if names != others or not all(map(equal, large, small)):
         raise ValueError("smaller was fitted to another log; both models need the same one")
     if len(smaller.theta) >= len(larger.theta):
-        raise ValueError(
-            f"smaller has {len(smaller.theta)} coefficients, the larger model "
-            f"{len(larger.theta)}; it must have fewer"
-        )
+        raise ValueError(f"smaller has {len(smaller.theta)} coefficients, the larger model "
+                         f"{len(larger.theta)}; it must have fewer")  # fmt: skip
     if not is_nested(larger, smaller):
-        raise ValueError(
-            "smaller is not nested: some of its columns are no combination of the larger model's"
-        )
-
-
-def triple_counts(model: TransitionModel) -> tuple[Any, Array, Array]:
-    """Return the names of states and actions, and the numbers and weights of all triples."""
-    if model.log is not None:
-        space = model.log.space
-        return (list(space.states), list(space.actions)), *model.log.triple_counts()
-    task = model.features.task
-    return (task.states, task.actions), task.indptr, model.counts
-
-
-def same_numbers(a: Array, b: Array) -> bool:
-    """Return whether two arrays are equal up to the order of sums."""
-    return a.shape == b.shape and np.allclose(a, b, rtol=1e-9, atol=0.0)
+        raise ValueError("smaller is not nested: some of its columns are no combination of the "
+                         "larger model's")  # fmt: skip
 
 
 def is_nested(larger: TransitionModel, smaller: TransitionModel) -> bool:
@@ -325,15 +312,12 @@ def residuals(model: TransitionModel) -> Any:
         np.bincount(cells.cell, x, n_cells)
         for x in (cells.counts, expected, expected * (1.0 - cells.probability))
     )
-    state, action, following = ("state", "action", "next_state")
-    if model.log is not None:
-        state, action, following = model.log.space.columns
+    state, action, following = COLUMNS if model.log is None else model.log.space.columns
     return pd.DataFrame({
         state: [cells.names[g][0] for g in cells.pair.tolist()],
         action: [cells.names[g][1] for g in cells.pair.tolist()],
         following: list(cells.following),
-        "observed": seen,
-        "expected": mean,
+        "observed": seen, "expected": mean,
         "residual": (seen - mean) / np.sqrt(np.maximum(variance, 1e-300)),
     })  # fmt: skip
 
@@ -352,31 +336,25 @@ def calibration(model: TransitionModel, bins: int = 10) -> Any:
     some = total > 0
     rate = observed[some] / total[some]
     return pd.DataFrame({
-        "predicted": predicted[some] / total[some],
-        "observed": rate,
-        "standard_error": np.sqrt(rate * (1 - rate) / total[some]),
-        "n": total[some],
+        "predicted": predicted[some] / total[some], "observed": rate,
+        "standard_error": np.sqrt(rate * (1 - rate) / total[some]), "n": total[some],
     })  # fmt: skip
 
 
 def compare(*models: TransitionModel) -> Any:
     """Return models side by side: coefficients with errors, log-likelihood, AIC, BIC."""
     (pd,) = import_packages("a table of models", "pandas")
-
-    columns = {}
+    columns, order = {}, {}
     for i, model in enumerate(models, start=1):
-        rows = {
-            r["name"]: f"{r['estimate']:.4f} ({r['standard_error']:.4f})" for r in model.table()
-        }
-        fitted = model.fitted
-        columns[f"model {i}"] = {
-            **rows,
+        fitted, rows = model.fitted, model.table()
+        order |= dict.fromkeys(r["name"] for r in rows)
+        cells = {r["name"]: f"{r['estimate']:.4f} ({r['standard_error']:.4f})" for r in rows}
+        statistics = {
             "observations": f"{fitted.n_observations:g}",
             "log-likelihood": f"{fitted.log_likelihood:.3f}",
-            "AIC": f"{fitted.aic:.2f}",
-            "BIC": f"{fitted.bic:.2f}",
+            "AIC": f"{fitted.aic:.2f}", "BIC": f"{fitted.bic:.2f}",
             "McFadden's R2": f"{fitted.pseudo_r2:.4f}",
-        }
-    order = list(dict.fromkeys(row["name"] for model in models for row in model.table()))
-    order += ["observations", "log-likelihood", "AIC", "BIC", "McFadden's R2"]
+        }  # fmt: skip
+        columns[f"model {i}"] = cells | statistics
+    order = [*order, *statistics]
     return pd.DataFrame(columns).reindex(order).fillna("")

@@ -8,7 +8,7 @@ plan = plan_from_model(model.at(age=60, horizon=20, reward={"well": 1.0}), "caut
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,13 @@ from upriver.features import Features
 from upriver.logs.design import build_design
 from upriver.logs.formula import Formula, mentions
 from upriver.logs.model import FittedLog, TransitionModel
-from upriver.logs.situations import StateSpace, build_situations, build_space, find_distinct
+from upriver.logs.situations import (
+    build_situations,
+    build_space,
+    find_distinct,
+    find_triples,
+    task_numbers,
+)  # fmt: skip
 from upriver.logs.tables import COLUMNS, GIVEN_WEIGHTS, Rows, Table, listed, open_table
 from upriver.logs.triple_effects import pool
 from upriver.mdp import Task
@@ -28,24 +34,12 @@ from upriver.mnl.fit import fit_dense, fit_mnl
 
 
 def fit_transitions(
-    formula: Formula | Any,
-    frame: Any = None,
-    states: Any = None,
-    successors: Any = None,
-    columns: Sequence[str] = COLUMNS,
-    cluster: str | None = None,
-    weights: Any = None,
-    regularization: float = 0.0,
-    per_step: str | None = None,
-    pooled: bool = False,
-    missing: str = "refuse",
-    *,
-    features: Features | None = None,
-    task: Task | None = None,
-    horizon: int | None = None,
-    discount: float | None = None,
-    reward: Any = None,
-) -> TransitionModel:
+    formula: Formula | Any, frame: Any = None, states: Any = None, successors: Any = None,
+    columns: Sequence[str] = COLUMNS, cluster: str | None = None, weights: Any = None,
+    regularization: float = 0.0, per_step: str | None = None, pooled: bool = False,
+    missing: str = "refuse", *, features: Features | None = None, task: Task | None = None,
+    horizon: int | None = None, discount: float | None = None, reward: Any = None,
+) -> TransitionModel:  # fmt: skip
     """Fit an MNL transition model, eqs. (1) to (3), to a log of transitions.
 
     With a formula, `fit_transitions(formula, frame, ...)`, every row is expanded to the next states
@@ -96,10 +90,6 @@ def fit_transitions(
         What the task of the model has, see `TransitionModel.at`. A reward that is the name of a
         column is the mean of that column for each (state, action).
 
-    Returns
-    -------
-    TransitionModel
-
     Raises
     ------
     ValueError
@@ -145,7 +135,12 @@ def fit_transitions(
 
     first, situation = find_distinct(numbers)
     of = build_situations(space, pair[first], {c: x[first] for c, x in cells.items()})
-    chosen = of.indptr[situation] + find_candidates(rows, space, pair, s2)
+    row = check_reachable(
+        find_triples(space, pair, s2, len(space.states)), rows, columns,
+        lambda i: (*space.names(int(pair[i])), space.states[s2[i]]),
+        lambda i: [space.states[j] for j in space.successors[slice(*space.indptr[pair[i] :][:2])]],
+    )  # fmt: skip
+    chosen = of.indptr[situation] + row - space.indptr[pair]
     counts = np.bincount(chosen, rows.weight, minlength=len(of.successor))
     visits = np.add.reduceat(counts, of.indptr[:-1])
     known = list(dict.fromkeys([*columns, *table.names, *space.attributes, *space.moves]))
@@ -174,9 +169,8 @@ def check_columns(columns: Sequence[str]) -> tuple[str, str, str]:
     """Return the names of the columns of state, action and next state."""
     found = tuple(columns)
     if isinstance(columns, str) or len(set(found)) != 3 or len(found) != 3:
-        raise ValueError(
-            f"columns is {columns!r}; it must name the state, the action and the next state"
-        )
+        raise ValueError(f"columns is {columns!r}; it must name the state, the action and the next "
+                         "state")  # fmt: skip
     return found
 
 
@@ -188,30 +182,21 @@ def as_bits(rows: Rows, name: str, cells: Array) -> Array:
     return whole.astype(np.int64)
 
 
-def find_candidates(rows: Rows, space: StateSpace, pair: Array, s2: Array) -> Array:
-    """Return (m,) the place of each next state among the candidates of its pair."""
-    n = len(space.states)
-    declared = np.repeat(np.arange(len(space.sizes)), space.sizes) * n + space.successors
-    wanted = pair * n + s2
-    row = np.minimum(np.searchsorted(declared, wanted), len(declared) - 1)
-    outside = declared[row] != wanted
-    if outside.any():
-        i = int(np.argmax(outside))
-        names = *space.names(int(pair[i])), space.states[s2[i]]
-        known = space.successors[space.indptr[pair[i]] : space.indptr[pair[i] + 1]].tolist()
-        refuse_triple(rows.table, space.columns, names, [space.states[j] for j in known])
-    return row - space.indptr[pair]
+def check_reachable(
+    row: Array, rows: Rows, columns: Sequence[str], names: Callable[[int], tuple[Any, Any, Any]],
+    known: Callable[[int], Sequence[Any]],
+) -> Array:  # fmt: skip
+    """Return (m,) the rows of triples; the first that is not reachable (-1) is refused.
 
-
-def refuse_triple(
-    table: Table, columns: Sequence[str], names: Sequence[Any], known: Sequence[Any]
-) -> None:
-    """Raise the error for a row whose next state is not reachable."""
-    state, action, following = names
-    raise ValueError(
-        f"{table.place(dict(zip(columns, names, strict=True)))} goes from ({state!r}, {action!r}) "
-        f"to {following!r}, which is not among the declared successors {listed(known)}"
-    )
+    names, known: (state, action, next state) of a row of the log, and the declared successors.
+    """
+    if (row < 0).any():
+        i = int(np.argmax(row < 0))
+        state, action, following = given = names(i)
+        at = rows.table.place(dict(zip(columns, given, strict=True)))
+        raise ValueError(f"{at} goes from ({state!r}, {action!r}) to {following!r}, which is not "
+                         f"among the declared successors {listed(known(i))}")  # fmt: skip
+    return row
 
 
 def mean_rewards(pair: Array, rows: Rows, name: str, shape: tuple[int, int]) -> Array:
@@ -231,19 +216,13 @@ def fit_features(
     named = weights is None or isinstance(weights, str)
     table = Table(log, "the log", None if named else weights)
     rows = table.read(columns, weights if named else GIVEN_WEIGHTS, missing=missing)
-    states = range(task.n_states) if task.states is None else list(task.states)
-    actions = range(task.n_actions) if task.actions is None else list(task.actions)
-    words = zip(columns, (states, actions, states), ("state", "action", "next state"), strict=True)
-    s, a, s2 = (rows.numbers(c, known, what) for c, known, what in words)
-    declared = np.repeat(np.arange(len(task.sizes)), task.sizes) * task.n_states + task.successors
-    wanted = (s * task.n_actions + a) * task.n_states + s2
-    row = np.minimum(np.searchsorted(declared, wanted), len(declared) - 1)
-    outside = declared[row] != wanted
-    if outside.any():
-        i = int(np.argmax(outside))
-        known = task.successors[task.rows(int(s[i]), int(a[i]))].tolist()
-        names = states[s[i]], actions[a[i]], states[s2[i]]
-        refuse_triple(table, columns, names, [states[j] for j in known])
+    s, a, s2 = task_numbers(rows, columns, task)
+    states, actions = task.state_names, task.action_names
+    row = check_reachable(
+        find_triples(task, s * task.n_actions + a, s2, task.n_states), rows, columns,
+        lambda i: (states[int(s[i])], actions[int(a[i])], states[int(s2[i])]),
+        lambda i: [states[j] for j in task.successors[task.rows(s[i], a[i])].tolist()],
+    )  # fmt: skip
     return fit_counts(features, np.bincount(row, rows.weight, task.n_triples), lam, task)
 
 

@@ -31,16 +31,12 @@ LARGEST = 1e100  # larger numbers overflow when they are multiplied
 class Factor(NamedTuple):
     """A part of terms: a column, or an expression such as `C(ward)` or `bs(age, df=4)`."""
 
-    text: str
-    """As the formula has it; of a column its name."""
-    is_column: bool
-    """Whether it is a column by name, and not an expression."""
-    reduced: bool = False
-    """Whether the reference category is left out."""
+    text: str  # As the formula has it; of a column its name
+    is_column: bool  # Whether it is a column by name, and not an expression
+    reduced: bool = False  # Whether the reference category is left out
     levels: tuple[Any, ...] | None = None
     """The steps, where the factor is the step of coefficients that differ by step."""
-    spec: Any = None
-    """formulaic's specification, which makes the same columns of other tables."""
+    spec: Any = None  # formulaic's specification, which makes the same columns of other tables
     names: tuple[str, ...] = ()
 
     def uses(self, name: str) -> bool:
@@ -53,8 +49,7 @@ class Column(NamedTuple):
 
     name: str
     term: str
-    parts: tuple[tuple[int, int], ...]
-    """(number of the factor, number of its column) of each part."""
+    parts: tuple[tuple[int, int], ...]  # (number of the factor, number of its column) of each part
     scale: float
 
 
@@ -145,9 +140,8 @@ def evaluate_factor(factor: Factor, table: Columns) -> tuple[Array, Factor]:
         unknown = ~np.isin(cells, list(factor.levels))
         if unknown.any():
             value = cells[unknown][:1].tolist()[0]
-            raise ValueError(
-                f"column {text!r} holds {value!r}, which the log does not, so it has no coefficient"
-            )
+            raise ValueError(f"column {text!r} holds {value!r}, which the log does not, so it has "
+                             "no coefficient")  # fmt: skip
         found = np.stack([cells == level for level in factor.levels], axis=1).astype(np.float64)
         names = tuple(f"C({text})[{level}]" for level in factor.levels)
     elif factor.is_column and table[text].dtype.kind in "mM":
@@ -168,10 +162,8 @@ def evaluate_factor(factor: Factor, table: Columns) -> tuple[Array, Factor]:
     bad = ~(np.abs(found) < LARGEST)
     if bad.any():
         i, j = np.unravel_index(int(np.argmax(bad)), bad.shape)
-        raise ValueError(
-            f"column {names[j]!r} is {found[i, j]} somewhere; it must be finite and less than "
-            f"{LARGEST:g} in size"
-        )
+        raise ValueError(f"column {names[j]!r} is {found[i, j]} somewhere; it must be finite and "
+                         f"less than {LARGEST:g} in size")  # fmt: skip
     return found, factor._replace(names=names)
 
 
@@ -207,7 +199,5 @@ def apply_formulaic(
         ) from None
     except FormulaicError as error:
         first = " ".join(str(error).split("\n")[0].split())
-        raise ValueError(
-            f"the formula {text!r} cannot be used: {first} The columns are "
-            f"{listed(known or table, 40)}"
-        ) from None
+        raise ValueError(f"the formula {text!r} cannot be used: {first} The columns are "
+                         f"{listed(known or table, 40)}") from None  # fmt: skip

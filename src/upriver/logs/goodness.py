@@ -31,8 +31,7 @@ class GoodnessOfFit(NamedTuple):
     """Pearson's sum (n - N p)^2 / (N p), judged by a parametric bootstrap."""
 
     statistic: float
-    degrees: int
-    """Free frequencies of the log minus the features that it identifies."""
+    degrees: int  #: Free frequencies of the log minus the features that it identifies.
     p_value: float
     """Share of drawn logs that fit as badly; nan where no degree of freedom is left."""
     rows: list[dict[str, Any]]
@@ -41,10 +40,8 @@ class GoodnessOfFit(NamedTuple):
     p_value is None where the log has too few rows: fewer than 5 are expected anywhere but at the
     likeliest successor.
     """
-    replicates: int
-    """The number of logs drawn."""
-    note: str = ""
-    """What the test does not allow for."""
+    replicates: int  #: The number of logs drawn.
+    note: str = ""  #: What the test does not allow for.
 
     def card(self) -> Card:
         return Card(
@@ -60,11 +57,8 @@ class GoodnessOfFit(NamedTuple):
     def summary(self, limit: int = 10) -> str:
         """Return the total and the `limit` pairs (s, a) that fit worst, as text."""
         plural = "" if self.degrees == 1 else "s"
-        verdict = (
-            f"p = {self.p_value:.3g} by a parametric bootstrap of {self.replicates} logs"
-            if self.degrees
-            else "nothing is left to test"
-        )
+        verdict = (f"p = {self.p_value:.3g} by a parametric bootstrap of {self.replicates} logs"
+                   if self.degrees else "nothing is left to test")  # fmt: skip
         lines = [
             f"goodness of fit: Pearson's {self.statistic:.2f} with {self.degrees} degree{plural} "
             f"of freedom,\n{verdict}",
@@ -84,24 +78,15 @@ class GoodnessOfFit(NamedTuple):
 class Cells(NamedTuple):
     """Choice situations of a log and the cells of (s, a, s') that their rows fall into."""
 
-    indptr: Array
-    """(G + 1,) where the rows of each situation begin."""
-    matrix: Any
-    """(n, d) features, dense or sparse."""
-    counts: Array
-    """(n,) how often each row was chosen."""
-    probability: Array
-    """(n,) fitted."""
-    offset: Array | float
-    """(n,) what the logits have besides the features."""
-    cell: Array
-    """(n,) the cell of each row; several situations may share one."""
-    pair: Array
-    """(C,) the pair (s, a) of each cell, ascending."""
-    names: Sequence[tuple[Any, Any]]
-    """(state, action) of each pair."""
-    following: Sequence[Any]
-    """(C,) the next state of each cell."""
+    indptr: Array  # (G + 1,) where the rows of each situation begin
+    matrix: Any  # (n, d) features, dense or sparse
+    counts: Array  # (n,) how often each row was chosen
+    probability: Array  # (n,) fitted
+    offset: Array | float  # (n,) what the logits have besides the features
+    cell: Array  # (n,) the cell of each row; several situations may share one
+    pair: Array  # (C,) the pair (s, a) of each cell, ascending
+    names: Sequence[tuple[Any, Any]]  # (state, action) of each pair
+    following: Sequence[Any]  # (C,) the next state of each cell
 
     @property
     def sizes(self) -> Array:
@@ -119,10 +104,9 @@ def goodness_of_fit(
     replicates = positive_integer("replicates", replicates)
     uneven = cells.counts != np.rint(cells.counts)
     if uneven.any():
-        raise ValueError(
-            f"a transition of the log has the weight {cells.counts[int(np.argmax(uneven))]:g}; "
-            "goodness_of_fit needs whole numbers"
-        )
+        raise ValueError("a transition of the log has the weight "
+                         f"{cells.counts[int(np.argmax(uneven))]:g}; goodness_of_fit needs whole "
+                         "numbers")  # fmt: skip
     n_pairs = len(cells.names)
     expected = sum_cells(cells, np.repeat(cells.visits, cells.sizes) * cells.probability)
     seen = sum_cells(cells, cells.counts)
@@ -144,18 +128,13 @@ def goodness_of_fit(
     most = np.maximum.reduceat(expected, first_cells(cells))
     rows = [
         {
-            "state": state,
-            "action": action,
-            "n": float(n[g]),
-            "statistic": float(statistic[g]),
-            "degrees": int(free[g]),
-            "p_value": float((1 + worse[g]) / (1 + replicates))
-            if n[g] - most[g] >= ENOUGH
-            else None,
+            "state": state, "action": action, "n": float(n[g]), "statistic": float(statistic[g]),
+            "degrees": int(free[g]), "p_value": float((1 + worse[g]) / (1 + replicates))
+            if n[g] - most[g] >= ENOUGH else None,
             "least_expected": float(least[g]),
         }
         for g, (state, action) in enumerate(cells.names)
-    ]
+    ]  # fmt: skip
     p_value = (1 + beaten) / (1 + replicates) if degrees else float("nan")
     return GoodnessOfFit(float(total), degrees, p_value, rows, replicates)
 

@@ -41,21 +41,16 @@ class FittedLog(NamedTuple):
     space: StateSpace
     design: Design
     situations: Situations
-    data: Choices
-    """The choice data: rows, offset and counts of the distinct situations."""
-    chosen: Array
-    """(m,) the row of the choice data that each set of equal rows of the log chose."""
-    weights: Array
-    """(m,) the weight of each set of equal rows."""
-    cluster: Array | None
-    """(m,) the cluster of each set of equal rows."""
+    data: Choices  # The choice data: rows, offset and counts of the distinct situations
+    chosen: Array  # (m,) the row of the choice data that each set of equal rows of the log chose
+    weights: Array  # (m,) the weight of each set of equal rows
+    cluster: Array | None  # (m,) the cluster of each set of equal rows
     n_rows: int
     dropped: Mapping[str, int]
     """The number of rows that were left out, by the column that has the gap."""
     horizon: int | None
     discount: float | None
-    reward: Any
-    """Horizon, discount and reward that `at` takes unless others are given."""
+    reward: Any  # Horizon, discount and reward that `at` takes unless others are given
 
     def cluster_scores(self, theta: Array) -> Array:
         """Return (C, d) the sums of the scores of the rows of each cluster."""
@@ -90,24 +85,25 @@ class TransitionModel:
     """The situations of the log; None where features were given instead of a formula."""
     task: Any = None
     """The `Task`: states, actions, rewards, horizon; None as long as covariates have no values."""
-    steps: tuple[Features, ...] = ()
-    """The features: one for all steps, or one for each."""
+    steps: tuple[Features, ...] = ()  #: The features: one for all steps, or one for each.
     offsets: tuple[Array | float, ...] = ()
     """(n,) what the logits of each step have besides features times theta."""
     counts: Array = field(default_factory=lambda: np.empty(0))
     """(n,) the weight of each triple of the task in the log, whatever its covariates."""
-    values: Mapping[str, Any] = field(default_factory=dict)
-    """The values of the covariates."""
+    values: Mapping[str, Any] = field(default_factory=dict)  #: The values of the covariates.
 
     # What was estimated.
 
-    def _labelled(self, values: Any) -> Any:
-        """Return a pandas series by the names of the coefficients, or an array without pandas."""
+    def _labelled(self, values: Array, columns: Any = None) -> Any:
+        """Return a pandas series or frame by the names of coefficients, or an array without it."""
         try:
             import pandas as pd
         except ImportError:
             return values
-        return pd.Series(values, index=self.coefficient_names)
+        names = self.coefficient_names
+        return (
+            pd.Series(values, names) if values.ndim == 1 else pd.DataFrame(values, names, columns)
+        )
 
     @property
     def coefficient_names(self) -> list[str]:
@@ -143,21 +139,12 @@ class TransitionModel:
     def conf_int(self, alpha: float = 0.05) -> Any:
         """Return (d, 2) intervals that hold each coefficient with probability 1 - alpha."""
         half = effects.normal_quantile(1.0 - alpha) * self.fitted.standard_errors
-        table = np.column_stack([self.theta - half, self.theta + half])
-        try:
-            import pandas as pd
-        except ImportError:
-            return table
-        return pd.DataFrame(table, index=self.coefficient_names)
+        return self._labelled(np.column_stack([self.theta - half, self.theta + half]))
 
     def cov_params(self) -> Any:
         """Return (d, d) the covariance of the coefficients."""
         covariance = self.fitted.covariance @ np.eye(len(self.theta))
-        try:
-            import pandas as pd
-        except ImportError:
-            return covariance
-        return pd.DataFrame(covariance, self.coefficient_names, self.coefficient_names)
+        return self._labelled(covariance, self.coefficient_names)
 
     @property
     def llf(self) -> float:
@@ -202,31 +189,78 @@ class TransitionModel:
 
     def summary(self, limit: int = 40) -> str:
         """Return what was fitted to which log, and the first `limit` coefficients, as text."""
-        return summarize(self, limit)
+        fitted, log, lines = self.fitted, self.log, []
+        if log is not None:
+            single = int((np.diff(log.data.indptr) == 1).sum())
+            lines = [
+                f"transitions ~ {formula_text(log.design.formula)}"
+                + (f", for each {log.design.per_step}" if log.design.per_step else ""),
+                f"{log.n_rows} rows, {len(log.data.visits)} distinct situations, {len(log.data.x)} "
+                f"candidates; {len(log.space.states)} states, {len(log.space.actions)} actions",
+                f"reachable states: {log.space.rule}"
+                + (f"; {single} situations have only one" if single else ""),
+            ]
+            if log.dropped:
+                gaps = ", ".join(f"{n} without {c!r}" for c, n in log.dropped.items())
+                lines.append(f"rows left out: {gaps}")
+            if log.design.dropped:
+                lines.append(f"reference (no coefficient): {listed(log.design.dropped, 6)}")
+        clusters = f" ({fitted.n_clusters} clusters)" if fitted.errors == "cluster" else ""
+        lines += [
+            f"multinomial logit: {fitted.n_observations:g} observations, {len(fitted.theta)} "
+            f"coefficients, ridge {fitted.regularization:g}",
+            f"log-likelihood {fitted.log_likelihood:.4f} ({fitted.null_log_likelihood:.4f} with "
+            f"theta = 0), AIC {fitted.aic:.1f}, BIC {fitted.bic:.1f}, McFadden's R2 "
+            f"{fitted.pseudo_r2:.3f}",
+            f"standard errors: {fitted.errors}{clusters}",
+        ]
+        rows = fitted.table()
+        width = min(max([len(r["name"]) for r in rows[:limit]] + [11]), 24)
+        text = [fill(line, WIDTH, subsequent_indent="  ") for line in lines]
+        text += ["", f"{'coefficient':<{width}} {'estimate':>9} {'std.err.':>9} {'z':>7} {'p':>8}  "
+                     f"{'95% interval':>17}"]  # fmt: skip
+        for r in rows[:limit]:
+            name = r["name"]
+            if len(name) > width:  # a long name has a line of its own
+                text.append(fill(name, WIDTH, subsequent_indent="  "))
+                name = ""
+            text.append(
+                f"{name:<{width}} {r['estimate']:9.4g} {r['standard_error']:9.4g} {r['z']:7.2f} "
+                f"{r['p_value']:8.2g}  {r['low']:8.4g} {r['high']:8.4g}"
+            )
+        if len(rows) > limit:
+            text.append(f"... and {len(rows) - limit} more")
+        if fitted.is_pooled or fitted.effects:
+            text += [fill(x, WIDTH, drop_whitespace=len(x) > WIDTH) for x in fitted.effect_lines()]
+        return "\n".join([*text, *(fill(line, WIDTH) for line in fitted.warnings)])
 
     # Tests of the model.
 
     def cells(self) -> Cells:
         """Return the situations that have a choice, and the cells (s, a, s') of their rows."""
         if self.log is None:
-            return cells_of_task(self)
-        space, of, data = self.log.space, self.log.situations, self.log.data
-        sizes = np.diff(of.indptr)
-        rows = np.repeat(sizes > 1, sizes)
-        pair = np.repeat(of.pair, sizes)[rows]
-        key, cell = np.unique(pair * len(space.states) + of.successor[rows], return_inverse=True)
-        pairs, of_pair = np.unique(key // len(space.states), return_inverse=True)
+            task, x, counts = check_model(self).task, self.features.matrix, self.counts
+            of_pair, indptr, successor = np.arange(len(task.sizes)), task.indptr, task.successors
+            states, actions = list(task.state_names), list(task.action_names)
+            p, offset = self.probability, None
+            some = (task.sizes > 1) & (task.by_pair(counts) > 0)
+        else:
+            space, (of_pair, _, indptr, successor) = self.log.space, self.log.situations
+            data = self.log.data
+            x, counts, offset = data.x[:], data.counts, data.offset
+            states, actions, p = space.states, space.actions, data.probabilities(self.theta)
+            some = np.diff(indptr) > 1
+        sizes, n_states, n_actions = np.diff(indptr), len(states), len(actions)
+        rows = np.flatnonzero(np.repeat(some, sizes))
+        pair = np.repeat(of_pair, sizes)[rows]
+        key, cell = np.unique(pair * n_states + successor[rows], return_inverse=True)
+        pairs, of_cell = np.unique(key // n_states, return_inverse=True)
         return Cells(
-            indptr=np.concatenate([[0], np.cumsum(sizes[sizes > 1])]),
-            matrix=data.x[:][rows],
-            counts=data.counts[rows],
-            probability=data.probabilities(self.theta)[rows],
-            offset=0.0 if data.offset is None else data.offset[rows],
-            cell=cell,
-            pair=of_pair,
-            names=[space.names(g) for g in pairs.tolist()],
-            following=[space.states[i] for i in (key % len(space.states)).tolist()],
-        )
+            np.concatenate([[0], np.cumsum(sizes[some])]), x[rows], counts[rows], p[rows],
+            0.0 if offset is None else offset[rows], cell, of_cell,
+            names=[(states[g // n_actions], actions[g % n_actions]) for g in pairs.tolist()],
+            following=[states[i] for i in (key % n_states).tolist()],
+        )  # fmt: skip
 
     def goodness_of_fit(self, replicates: int = 999, seed: int = 0) -> GoodnessOfFit:
         """Return Pearson's test of what happened from each (state, action), over all covariates.
@@ -290,15 +324,9 @@ class TransitionModel:
         return self.prob[0]
 
     def at(
-        self,
-        values: Mapping[str, Any] | None = None,
-        /,
-        *,
-        horizon: int | None = None,
-        discount: float | None = None,
-        reward: Any = None,
-        **covariates: Any,
-    ) -> TransitionModel:
+        self, values: Mapping[str, Any] | None = None, /, *, horizon: int | None = None,
+        discount: float | None = None, reward: Any = None, **covariates: Any,
+    ) -> TransitionModel:  # fmt: skip
         """Return the model at fixed covariates, for planning and valuing policies.
 
         Parameters
@@ -317,7 +345,13 @@ class TransitionModel:
         fixed = {**(values or {}), **covariates}
         given = {**self.values, **fixed}
         if self.log is None:
-            return at_task(self, given, horizon, discount, reward)
+            if given:
+                raise ValueError(f"at names {next(iter(given))!r}; the model has no covariates")
+            model = self if reward is None else with_reward(self, reward)
+            if horizon is None and discount is None:
+                return model
+            rule, steps = check_discount(horizon, discount), 1 if horizon is None else horizon
+            return replace(model, task=replace(model.task, horizon=steps, discount=rule))
         log, task = self.log, self.task
         if horizon is not None or discount is not None:
             # the steps of another horizon do not count
@@ -355,47 +389,6 @@ def formula_text(formula: Any) -> str:
     return formula if isinstance(formula, str) else " + ".join(formula)
 
 
-def cells_of_task(model: TransitionModel) -> Cells:
-    """Return the pairs of a task that the log has rows of, with their triples as cells."""
-    task, features = check_model(model).task, model.features
-    pair = np.repeat(np.arange(len(task.sizes)), task.sizes)
-    seen = (np.bincount(pair, model.counts, len(task.sizes)) > 0) & (task.sizes > 1)
-    rows, pairs = np.flatnonzero(seen[pair]), np.flatnonzero(seen)
-    sizes = task.sizes[pairs]
-    states, actions = task.state_names, task.action_names
-    return Cells(
-        indptr=np.concatenate([[0], np.cumsum(sizes)]),
-        matrix=features.matrix[rows],
-        counts=model.counts[rows],
-        probability=model.probability[rows],
-        offset=0.0,
-        cell=np.arange(len(rows)),
-        pair=np.repeat(np.arange(len(pairs)), sizes),
-        names=[(states[g // task.n_actions], actions[g % task.n_actions]) for g in pairs.tolist()],
-        following=[states[i] for i in task.successors[rows].tolist()],
-    )
-
-
-def at_task(
-    model: TransitionModel,
-    values: Mapping[str, Any],
-    horizon: int | None,
-    discount: float | None,
-    reward: Any,
-) -> TransitionModel:
-    """Return a model of features with another horizon, discount or reward."""
-    task = check_model(model).task
-    if values:
-        raise ValueError(f"at names {next(iter(values))!r}; the model has no covariates")
-    if reward is not None:
-        model = with_reward(model, reward)
-        task = model.task
-    if horizon is not None or discount is not None:
-        rule = check_discount(horizon, discount)
-        task = replace(task, horizon=1 if horizon is None else horizon, discount=rule)
-    return replace(model, task=task)
-
-
 def with_reward(model: TransitionModel, reward: Any) -> TransitionModel:
     """Return a model with other rewards."""
     task = check_model(model).task
@@ -405,20 +398,15 @@ def with_reward(model: TransitionModel, reward: Any) -> TransitionModel:
 
 
 def at_values(
-    model: TransitionModel,
-    values: dict[str, Any],
-    horizon: int | None,
-    discount: float | None,
+    model: TransitionModel, values: dict[str, Any], horizon: int | None, discount: float | None,
     reward: Any,
-) -> TransitionModel:
+) -> TransitionModel:  # fmt: skip
     """Return a model of a formula at fixed covariates."""
     log = model.log
     assert log is not None
     space, n_actions = log.space, len(log.space.actions)
     discount = check_discount(horizon, discount)
-    add_steps(log, values, horizon)
-    horizon = 1 if horizon is None else positive_integer("horizon", horizon)
-    per_step = values_by_step(list(log.situations.covariates), values, horizon)
+    per_step = values_by_step(log, values, horizon)
     # a state that the log never left stays where it is
     stays = np.repeat(~(space.sizes > 0).reshape(-1, n_actions).any(axis=1), n_actions)
     sizes = np.where(stays, 1, space.sizes)
@@ -427,9 +415,9 @@ def at_values(
     successors = np.repeat(np.arange(len(sizes)) // n_actions, sizes)
     successors[real] = build_situations(space, pairs, {}).successor
     task = Task(
-        len(space.states), n_actions, horizon, np.concatenate([[0], np.cumsum(sizes)]), successors,
-        reward_table(space.states, space.actions, reward), states=list(space.states),
-        actions=list(space.actions), discount=discount,
+        len(space.states), n_actions, horizon or 1, np.concatenate([[0], np.cumsum(sizes)]),
+        successors, reward_table(space.states, space.actions, reward), discount=discount,
+        states=list(space.states), actions=list(space.actions),
     )  # fmt: skip
     steps, offsets = [], []
     for fixed in per_step:
@@ -448,28 +436,24 @@ def at_values(
     )
 
 
-def add_steps(log: FittedLog, values: dict[str, Any], horizon: int | None) -> None:
-    """Add the steps of the log to the values, where coefficients differ by step."""
-    step = log.design.per_step
-    if step is None or step in values:
-        return
-    steps = np.unique(log.situations.covariates[step]).tolist()
-    if horizon is None:
-        raise ValueError(
-            f"the coefficients differ by {step!r}; with an infinite horizon `at` must name one"
-        )
-    if horizon > len(steps):
-        raise ValueError(
-            f"horizon is {horizon}; the log has {len(steps)} steps, so it must be at most that, or "
-            f"`at` must say which {step!r} to take for each step"
-        )
-    values[step] = steps[:horizon]
-
-
 def values_by_step(
-    needed: Sequence[str], values: Mapping[str, Any], horizon: int
+    log: FittedLog, values: dict[str, Any], horizon: int | None
 ) -> list[dict[str, Any]]:
-    """Return the values of the covariates: one set for all steps, or one for each step."""
+    """Return the values of the covariates: one set for all steps, or one for each step.
+
+    Where coefficients differ by step, the steps of the log are added to the values.
+    """
+    step, needed = log.design.per_step, list(log.situations.covariates)
+    if step is not None and step not in values:
+        steps = np.unique(log.situations.covariates[step]).tolist()
+        if horizon is None:
+            raise ValueError(f"the coefficients differ by {step!r}; with an infinite horizon `at` "
+                             "must name one")  # fmt: skip
+        if horizon > len(steps):
+            raise ValueError(f"horizon is {horizon}; the log has {len(steps)} steps, so it must be "
+                             f"at most that, or `at` must say which {step!r} to take for each "
+                             "step")  # fmt: skip
+        values[step] = steps[:horizon]
     for name in values:
         if name not in needed:
             raise ValueError(f"at names {name!r}; the covariates of the model are {listed(needed)}")
@@ -477,14 +461,13 @@ def values_by_step(
         if name not in values:
             raise ValueError(f"at lacks {name!r}; the model needs a value, or one for each step")
     changing = {c: x for c, x in values.items() if isinstance(x, list | tuple | np.ndarray)}
+    n = 1 if horizon is None else positive_integer("horizon", horizon)
     for name, given in changing.items():
-        if len(given) != horizon:
-            raise ValueError(
-                f"at[{name!r}] has {len(given)} values; there must be one, or {horizon}, one for "
-                "each step"
-            )
-    n = horizon if changing else 1
-    return [{c: values[c][h] if c in changing else values[c] for c in needed} for h in range(n)]
+        if len(given) != n:
+            raise ValueError(f"at[{name!r}] has {len(given)} values; there must be one, or {n}, "
+                             "one for each step")  # fmt: skip
+    sets = range(n if changing else 1)
+    return [{c: values[c][h] if c in changing else values[c] for c in needed} for h in sets]
 
 
 def reward_table(states: Sequence[Any], actions: Sequence[Any], reward: Any) -> Any:
@@ -499,51 +482,3 @@ def reward_table(states: Sequence[Any], actions: Sequence[Any], reward: Any) -> 
         return reward
     table: Any = [[reward(s, a) for a in actions] for s in states]
     return np.array(table, np.float64)
-
-
-def summarize(model: TransitionModel, limit: int) -> str:
-    """Return the summary of a model, in lines of at most 80 characters."""
-    fitted, log, lines = model.fitted, model.log, []
-    if log is not None:
-        single = int((np.diff(log.data.indptr) == 1).sum())
-        lines = [
-            f"transitions ~ {formula_text(log.design.formula)}"
-            + (f", for each {log.design.per_step}" if log.design.per_step else ""),
-            f"{log.n_rows} rows, {len(log.data.visits)} distinct situations, {len(log.data.x)} "
-            f"candidates; {len(log.space.states)} states, {len(log.space.actions)} actions",
-            f"reachable states: {log.space.rule}"
-            + (f"; {single} situations have only one" if single else ""),
-        ]
-        if log.dropped:
-            gaps = ", ".join(f"{n} without {c!r}" for c, n in log.dropped.items())
-            lines.append(f"rows left out: {gaps}")
-        if log.design.dropped:
-            lines.append(f"reference (no coefficient): {listed(log.design.dropped, 6)}")
-    clusters = f" ({fitted.n_clusters} clusters)" if fitted.errors == "cluster" else ""
-    lines += [
-        f"multinomial logit: {fitted.n_observations:g} observations, {len(fitted.theta)} "
-        f"coefficients, ridge {fitted.regularization:g}",
-        f"log-likelihood {fitted.log_likelihood:.4f} ({fitted.null_log_likelihood:.4f} with "
-        f"theta = 0), AIC {fitted.aic:.1f}, BIC {fitted.bic:.1f}, McFadden's R2 "
-        f"{fitted.pseudo_r2:.3f}",
-        f"standard errors: {fitted.errors}{clusters}",
-    ]
-    rows = fitted.table()
-    width = min(max([len(r["name"]) for r in rows[:limit]] + [11]), 24)
-    text = [fill(line, WIDTH, subsequent_indent="  ") for line in lines]
-    text += ["", f"{'coefficient':<{width}} {'estimate':>9} {'std.err.':>9} {'z':>7} {'p':>8}  "
-                 f"{'95% interval':>17}"]  # fmt: skip
-    for r in rows[:limit]:
-        name = r["name"]
-        if len(name) > width:  # a long name has a line of its own
-            text.append(fill(name, WIDTH, subsequent_indent="  "))
-            name = ""
-        text.append(
-            f"{name:<{width}} {r['estimate']:9.4g} {r['standard_error']:9.4g} {r['z']:7.2f} "
-            f"{r['p_value']:8.2g}  {r['low']:8.4g} {r['high']:8.4g}"
-        )
-    if len(rows) > limit:
-        text.append(f"... and {len(rows) - limit} more")
-    if fitted.is_pooled or fitted.effects:
-        text += [fill(x, WIDTH, drop_whitespace=len(x) > WIDTH) for x in fitted.effect_lines()]
-    return "\n".join([*text, *(fill(line, WIDTH) for line in fitted.warnings)])

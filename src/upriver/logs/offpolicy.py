@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -18,9 +18,9 @@ from scipy import sparse
 from upriver.checks import Array
 from upriver.display import add_repr
 from upriver.logs.effects import normal_quantile
-from upriver.logs.episodes import Episodes, read_episodes
 from upriver.logs.model import TransitionModel, check_model
-from upriver.logs.tables import COLUMNS
+from upriver.logs.situations import find_triples, task_numbers
+from upriver.logs.tables import COLUMNS, open_table
 from upriver.logs.value import policy_value
 from upriver.logs.value_function import behaviour_policy, build_value_function, policy_table
 from upriver.mdp import Task
@@ -28,6 +28,81 @@ from upriver.planning import steps_of
 
 REPLICATES = 200  # resampled logs for the error of fitted-Q evaluation
 FEW = 20  # effective episodes below which a reweighed log says nothing
+
+
+class Episodes(NamedTuple):
+    """The episodes of a log, all as long as the horizon."""
+
+    states: Array  # (n, H)
+    actions: Array  # (n, H)
+    following: Array  # (n, H) next states
+    rewards: Array  # (n, H)
+    there: Array  # (n, H) whether the episode has this step
+    last: Array  # (S,) the terminal value of each state, beside the rewards
+    weights: Array  # (n,) how often each episode counts
+
+    def starts(self, task: Task) -> dict[Any, float]:
+        """Return {state: share of the episodes that start there}."""
+        first = np.bincount(self.states[:, 0], self.weights) / self.weights.sum()
+        return {task.state_names[s]: float(first[s]) for s in np.flatnonzero(first)}
+
+    @property
+    def earned(self) -> Array:
+        """(n, H) the rewards, and at the last step the terminal value as well."""
+        earned = self.rewards.copy()
+        earned[:, -1] += np.where(self.there[:, -1], self.last[self.following[:, -1]], 0.0)
+        return earned
+
+
+def read_episodes(
+    task: Task, log: Any, columns: Sequence[str], episode: str, step: str,
+    reward: str | None = None, weights: str | None = None, missing: str = "refuse",
+) -> Episodes:  # fmt: skip
+    """Read the episodes of a log; the parameters are those of `check_policy_value`."""
+    table = open_table(log, "the log")
+    extra = [c for c in (reward, weights) if c is not None]
+    rows = table.read([*columns, episode, step, *extra], weights, extra, missing, group=False)
+    cells = task_numbers(rows, columns, task)
+    of, labels = rows.codes(episode)
+    order = np.lexsort((rows.values(step), of))
+    of = of[order]
+    place = np.arange(len(of)) - np.searchsorted(of, of)
+    keep = place < task.horizon
+    at = of[keep], place[keep]
+    shape = len(labels), task.horizon
+    found = [np.zeros(shape, np.int64) for _ in range(3)]
+    for out, values in zip(found, cells, strict=True):
+        out[at] = values[order][keep]
+    there = np.zeros(shape, bool)
+    there[at] = True
+    rewards, last = np.zeros(shape), np.zeros(task.n_states)
+    if reward is not None:
+        rewards[at] = np.asarray(rows.values(reward), np.float64)[order][keep]
+    else:
+        rewards[at] = task_rewards(task, at[1], *(x[at] for x in found))
+        last = last if task.terminal is None else task.terminal
+    given = np.ones(len(of)) if weights is None else rows.weight[order]
+    times = np.zeros(len(labels))
+    times[of] = given
+    if (times[of] != given).any():
+        i = int(np.argmax(times[of] != given))
+        raise ValueError(f"weights {weights!r} are {given[i]:g} and {times[of[i]]:g} in "
+                         f"episode {labels[of[i]]!r}; all rows of an episode must have "
+                         "one weight")  # fmt: skip
+    states_of, actions_of, following = found
+    return Episodes(states_of, actions_of, following, rewards, there, last, times)
+
+
+def task_rewards(task: Task, h: Array, s: Array, a: Array, s2: Array) -> Array:
+    """Return (m,) the task's reward of each transition; of unknown next states the average."""
+    reward, pay = task.user_rewards
+    pair = s * task.n_actions + a
+    paid = reward[np.minimum(h, len(reward) - 1), pair]
+    if not pay.size:
+        return paid
+    at = find_triples(task, pair, s2, task.n_states)
+    mean, of_step = task.by_pair(pay) / np.maximum(task.sizes, 1), np.minimum(h, len(pay) - 1)
+    return paid + np.where(at >= 0, pay[of_step, at], mean[of_step, pair])
 
 
 @add_repr
@@ -38,8 +113,7 @@ class ValueChecks:
     rows: list[dict[str, Any]]
     """A row per estimate: name, value, standard_error, low, high, effective (episodes)."""
     confidence: float
-    verdict: str
-    """Whether they agree, in a sentence."""
+    verdict: str  #: Whether they agree, in a sentence.
 
     def summary(self) -> str:
         """Return the estimates as a table of text, and the verdict."""
@@ -55,17 +129,10 @@ class ValueChecks:
 
 
 def check_policy_value(
-    model: TransitionModel,
-    policy: Any,
-    log: Any,
-    columns: Sequence[str] = COLUMNS,
-    episode: str = "episode",
-    step: str = "step",
-    reward: str | None = None,
-    confidence: float = 0.95,
-    weights: str | None = None,
-    missing: str = "refuse",
-) -> ValueChecks:
+    model: TransitionModel, policy: Any, log: Any, columns: Sequence[str] = COLUMNS,
+    episode: str = "episode", step: str = "step", reward: str | None = None,
+    confidence: float = 0.95, weights: str | None = None, missing: str = "refuse",
+) -> ValueChecks:  # fmt: skip
     """Estimate a policy's value from the log's episodes, beside the value under the model.
 
     Parameters

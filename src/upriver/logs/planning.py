@@ -5,27 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import special
+from scipy import sparse, special
 
 from upriver import kernels
+from upriver.checks import Array
 from upriver.logs.cautious import cautious_plan, optimal_plan
+from upriver.logs.effects import normal_quantile
 from upriver.logs.model import TransitionModel, check_model, with_reward
-from upriver.logs.pessimistic import pessimistic, products
 from upriver.logs.value_function import with_infinite_horizon
-from upriver.mnl.model import Model
-from upriver.planning import optimism
+from upriver.mnl.choices import in_chunks
+from upriver.mnl.model import Model, at_estimate
+from upriver.planning import Plan, optimism
+
+PLANS = "greedy", "cautious", "pessimistic", "optimistic"
 
 
 def plan_from_model(
-    model: TransitionModel,
-    how: str | optimism.Optimism = "greedy",
-    confidence: float = 0.95,
-    reward: Any = None,
-    start: Any = None,
-    *,
-    discount: float | None = None,
-    average: bool = False,
-) -> Any:
+    model: TransitionModel, how: str | optimism.Optimism = "greedy", confidence: float = 0.95,
+    reward: Any = None, start: Any = None, *, discount: float | None = None, average: bool = False,
+) -> Any:  # fmt: skip
     """Plan with a fitted model.
 
     Parameters
@@ -59,8 +57,7 @@ def plan_from_model(
     check_model(model)
     if not callable(how) and how not in PLANS:
         raise ValueError(f"how is {how!r}; it must be one of {', '.join(PLANS)}")
-    if not (isinstance(confidence, float) and 0.0 < confidence < 1.0):
-        raise ValueError(f"confidence is {confidence!r}; it must lie between 0 and 1")
+    normal_quantile(confidence)  # which refuses what is no probability
     if reward is not None:
         model = with_reward(model, reward)
     model = with_infinite_horizon(model, discount, average)
@@ -77,7 +74,42 @@ def plan_from_model(
     return rule(task, ellipsoid(model), task.reward_rows, beta, np.uint64(0)).to_user_units(task)
 
 
-PLANS = "greedy", "cautious", "pessimistic", "optimistic"
+def pessimistic(model: TransitionModel, beta: float) -> Plan:
+    """Return Q = r + min over the confidence set of P_theta V, for each pair by itself, as (4)."""
+    task = model.task
+    norms = np.empty((1, 0))  # which this plan does not read
+    ellipsoid = kernels.optimism.Ellipsoid(model.prob, norms, products(model), task.square_start)
+    plan = optimism.plan_in_ellipsoid(task, ellipsoid, task.reward_rows, -beta, np.uint64(0))
+    return plan.to_user_units(task)
+
+
+def products(model: TransitionModel) -> Array:
+    """Return (1 | H, sum U^2) inner products of the features of each pair in the covariance."""
+    fitted, task = model.fitted, model.steps[0].task
+    found = np.empty((len(model.prob), int(model.task.square_start[-1])))
+    for features, out in zip(model.steps, found, strict=True):
+        matrix = features.matrix
+        if features.spread:  # whose covariance is no matrix
+            out[:] = at_estimate(*fitted.fit).inverse_products[0]
+        elif sparse.issparse(matrix):
+            image = matrix @ fitted.covariance
+            for u in np.unique(task.sizes[task.sizes > 0]):  # pairs with as many successors at once
+                pairs = np.flatnonzero(task.sizes == u)
+                # in parts that need arrays of about a million numbers
+                for part in np.array_split(pairs, -(-len(pairs) * u * u // 1_000_000)):
+                    at = task.indptr[part][:, None] + np.arange(u)
+                    square = task.square_start[part][:, None] + np.arange(u * u)
+                    left, right = np.repeat(at, u, axis=1), np.tile(at, (1, u))
+                    sums = image[left.ravel()].multiply(matrix[right.ravel()]).sum(axis=1)
+                    out[square] = np.asarray(sums).reshape(square.shape)
+        else:
+            values, vectors = np.linalg.eigh(fitted.covariance)
+            root = vectors * np.sqrt(np.maximum(values, 0.0))
+            for first, last in in_chunks(task.indptr, 10_000):  # which stay in the cache
+                ends, starts = task.indptr[first : last + 1], task.square_start[first:]
+                rows = matrix[ends[0] : ends[-1]] @ root
+                kernels.ellipsoid.compute_products(ends, starts, rows, out)
+    return found
 
 
 def ellipsoid(model: TransitionModel) -> Model:
@@ -95,11 +127,7 @@ def ellipsoid(model: TransitionModel) -> Model:
     diagonal = np.repeat(task.square_start[:-1], task.sizes) + place * (sizes + 1)
     norms = np.sqrt(np.maximum(geometry[:, diagonal], 0.0))
     return Model(
-        counts=model.counts[None],
-        theta=model.fitted.theta[None],
-        prob=model.prob,
-        max_norm=task.by_pair(norms, np.maximum),
-        inverse_products=geometry,
-        logdet=np.zeros((1, 1)),
-        regularization=model.fitted.regularization,
-    )
+        counts=model.counts[None], theta=model.fitted.theta[None], prob=model.prob,
+        max_norm=task.by_pair(norms, np.maximum), inverse_products=geometry,
+        logdet=np.zeros((1, 1)), regularization=model.fitted.regularization,
+    )  # fmt: skip

@@ -17,6 +17,7 @@ import numpy as np
 from upriver.checks import Array
 from upriver.display import add_repr
 from upriver.logs.tables import Rows, Table, array_of, listed, sort_distinct
+from upriver.mdp import Task
 
 Wanted = Callable[[str], bool]
 """Whether a column of that name is used."""
@@ -31,12 +32,9 @@ WORDS = ("state", "action", "next state")
 class Attribute(NamedTuple):
     """An attribute of moves: one value per (state, next state), (state, action) or triple."""
 
-    dims: tuple[int, ...]
-    """Which of state (0), action (1) and next state (2) it depends on."""
-    keys: Array
-    """(m,) numbers of the combinations that have a value, ascending."""
-    values: Array
-    """(m,) their values."""
+    dims: tuple[int, ...]  # Which of state (0), action (1) and next state (2) it depends on
+    keys: Array  # (m,) numbers of the combinations that have a value, ascending
+    values: Array  # (m,) their values
 
 
 @add_repr
@@ -46,18 +44,13 @@ class StateSpace:
 
     states: Sequence[Any]
     actions: Sequence[Any]
-    columns: tuple[str, str, str]
-    """The names of the columns of state, action and next state."""
-    attributes: Mapping[str, Array]
-    """(S,) each: attributes of states."""
-    moves: Mapping[str, Attribute]
-    """Attributes of moves."""
+    columns: tuple[str, str, str]  # The names of the columns of state, action and next state
+    attributes: Mapping[str, Array]  # (S,) each: attributes of states
+    moves: Mapping[str, Attribute]  # Attributes of moves
     indptr: Array
     """(S*A + 1,) where the candidates of each (s, a) begin; a pair without any does not exist."""
-    successors: Array
-    """(n,) the candidates, ascending within each pair."""
-    rule: str
-    """Where the reachable sets come from, in words."""
+    successors: Array  # (n,) the candidates, ascending within each pair
+    rule: str  # Where the reachable sets come from, in words
 
     @property
     def sizes(self) -> Array:
@@ -81,14 +74,10 @@ class StateSpace:
 class Situations(NamedTuple):
     """Situations and their candidates."""
 
-    pair: Array
-    """(G,) s * A + a of each situation."""
-    covariates: Mapping[str, Array]
-    """(G,) each."""
-    indptr: Array
-    """(G + 1,) where the candidates of each situation begin."""
-    successor: Array
-    """(n,) the candidates."""
+    pair: Array  # (G,) s * A + a of each situation
+    covariates: Mapping[str, Array]  # (G,) each
+    indptr: Array  # (G + 1,) where the candidates of each situation begin
+    successor: Array  # (n,) the candidates
 
     def select(self, space: StateSpace, rows: Any) -> Situations:
         """Return some of the situations."""
@@ -101,20 +90,9 @@ def build_space(
 ) -> tuple[StateSpace, Array, Array, Array]:
     """Return the state space of a log, and (m,) the numbers of s, a and s' of its rows.
 
-    Parameters
-    ----------
-    rows
-        The rows of the log.
-    columns
-        The columns of state, action and next state.
-    states
-        A table of attributes, a list of such tables, or None. A table with only the column of the
-        state holds attributes of states and says which states there are; one that has the column
-        of the action or of the next state as well holds attributes of moves.
-    successors
-        The rule of reachable next states, see `fit_transitions`.
-    wanted
-        Which attributes the formula uses.
+    states: a table of attributes, a list of such tables, or None. One with only the column of the
+    state says which states there are; one that has the column of the action or of the next state as
+    well holds attributes of moves. wanted: which attributes the formula uses.
     """
     tables = [] if states is None else states if isinstance(states, list) else [states]
     read = []
@@ -149,20 +127,17 @@ def build_space(
         if len(twice):
             i = order[twice[0] + 1]
             given = [known[d][p[i]] for d, p in zip(dims, parts, strict=True)]
-            raise ValueError(
-                f"states has more than one row for the {' and '.join(WORDS[d] for d in dims)} "
-                f"{', '.join(map(repr, given))}; it must have one"
-            )
+            raise ValueError("states has more than one row for the "
+                             f"{' and '.join(WORDS[d] for d in dims)} "
+                             f"{', '.join(map(repr, given))}; it must have one")  # fmt: skip
         for name in used:
             values = table.values(name)[keep][order]
             if dims == (0,):
                 attributes[name] = values
             else:
                 moves[name] = Attribute(dims, key[order], values)
-    s, a, s2 = (
-        rows.numbers(c, known, what)
-        for c, known, what in zip(columns, (names, actions, names), WORDS, strict=True)
-    )
+    words = zip(columns, (names, actions, names), WORDS, strict=True)
+    s, a, s2 = (rows.numbers(*word) for word in words)
     key, rule = reachable_keys(space, s, a, s2, successors)
     indptr = np.searchsorted(key, np.arange(len(names) * len(actions) + 1) * len(names))
     successor = (key % len(names)).astype(np.int32)
@@ -197,19 +172,30 @@ def reachable_keys(
             for following in given or ():
                 if following not in number:
                     state, action = space.names(pair)
-                    raise ValueError(
-                        f"successors({state!r}, {action!r}) names {following!r}, which is not "
-                        "among the states"
-                    )
+                    raise ValueError(f"successors({state!r}, {action!r}) names {following!r}, "
+                                     "which is not among the states")  # fmt: skip
                 key.append(pair * n_states + number[following])
         return np.unique(key), "given by a function"
     table = Table(successors, "successors").read(space.columns, group=False)
-    known = space.states, space.actions, space.states
-    parts = [
-        table.numbers(c, names, what)
-        for c, names, what in zip(space.columns, known, WORDS, strict=True)
-    ]
+    words = zip(space.columns, (space.states, space.actions, space.states), WORDS, strict=True)
+    parts = [table.numbers(*word) for word in words]
     return np.unique(space.number((0, 1, 2), parts)), "given by a table"
+
+
+def find_triples(of: Any, pair: Array, s2: Array, n_states: int) -> Array:
+    """Return (m,) the row of each (pair, s') in a space or task; -1 where it is not reachable."""
+    key = np.repeat(np.arange(len(of.sizes)), of.sizes) * n_states + of.successors
+    wanted = pair * n_states + s2
+    row = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
+    return np.where(key[row] == wanted, row, -1)
+
+
+def task_numbers(rows: Rows, columns: Sequence[str], task: Task) -> list[Array]:
+    """Return (m,) the numbers of s, a and s', by the names of a task, or 0, 1, ... without."""
+    states = range(task.n_states) if task.states is None else list(task.states)
+    actions = range(task.n_actions) if task.actions is None else list(task.actions)
+    words = zip(columns, (states, actions, states), WORDS, strict=True)
+    return [rows.numbers(*word) for word in words]
 
 
 def build_situations(space: StateSpace, pair: Array, covariates: Mapping[str, Array]) -> Situations:

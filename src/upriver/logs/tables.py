@@ -25,6 +25,10 @@ KINDS = (
     "file or of a folder of Parquet files"
 )
 GIVEN_WEIGHTS = "weights that were given"  # the name of a column that is not in the frame
+NUMBERS = (  # DuckDB's types
+    "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER",
+    "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN",
+)  # fmt: skip
 LARGEST_WEIGHT = 2.0**53  # a larger sum of weights does not notice a row of weight 1
 
 
@@ -33,9 +37,8 @@ def import_packages(purpose: str, *names: str) -> list[Any]:
     try:
         return [import_module(name) for name in names]
     except ImportError:
-        raise ImportError(
-            f"{purpose} needs packages that are not installed: pip install duckdb formulaic pandas"
-        ) from None
+        raise ImportError(f"{purpose} needs packages that are not installed: pip install duckdb "
+                          "formulaic pandas") from None  # fmt: skip
 
 
 @cache
@@ -84,16 +87,12 @@ class Rows(NamedTuple):
     """Rows of a table without gaps; equal rows may have been counted together."""
 
     table: Table
-    columns: dict[str, Any]
-    """Arrow columns, each (m,)."""
+    columns: dict[str, Any]  # Arrow columns, each (m,)
     weight: Array
     """(m,) the sum of the weights of equal rows; without weights the number of equal rows."""
-    sums: dict[str, Array]
-    """(m,) each: sums of weight times a column over equal rows."""
-    n_rows: int
-    """The number of rows of the table that were used."""
-    dropped: dict[str, int]
-    """The number of rows that were left out, by the column that has the gap."""
+    sums: dict[str, Array]  # (m,) each: sums of weight times a column over equal rows
+    n_rows: int  # The number of rows of the table that were used
+    dropped: dict[str, int]  # The number of rows that were left out, by the column that has the gap
 
     def codes(self, name: str) -> tuple[Array, list[Any]]:
         """Return (m,) the number of each entry of a column, and the distinct entries in order."""
@@ -144,40 +143,29 @@ class Rows(NamedTuple):
         number = {x: i for i, x in enumerate(known)}
         found = np.array([number.get(x, -1) for x in levels], np.int64)
         if (found < 0).any():
-            value = levels[int(np.argmax(found < 0))]
-            allowed = (
-                f"0 to {len(known) - 1}" if isinstance(known, range) else f"one of {listed(known)}"
-            )
-            raise ValueError(
-                f"{self.table.place({name: value})} has the {what} {value!r}; it must be {allowed}"
-            )
+            value, whole = levels[int(np.argmax(found < 0))], isinstance(known, range)
+            allowed = f"0 to {len(known) - 1}" if whole else f"one of {listed(known)}"
+            raise ValueError(f"{self.table.place({name: value})} has the {what} {value!r}; it must "
+                             f"be {allowed}")  # fmt: skip
         return found[index]
 
 
 class Table:
     """A table and the DuckDB connection that reads it.
 
-    Parameters
-    ----------
-    source
-        The table, of one of the kinds that this module names.
-    what
-        What the table is called in error messages.
-    weights
-        (m,) weights of the rows of a frame, which become the column `GIVEN_WEIGHTS`.
+    what: its name in error messages; weights: (m,) of the rows of a frame, which become the column
+    `GIVEN_WEIGHTS`.
     """
 
     def __init__(self, source: Any, what: str = "the frame", weights: Any = None) -> None:
         (duckdb,) = import_packages("reading a table", "duckdb")
-        self.what, self.file = what, None
+        self.what, self.file, self.weights = what, None, weights
         self.frame: Any = None
+        # what reading a damaged file raises
         self.errors = (duckdb.Error, OSError, RuntimeError, UnicodeError)
-        """What reading a damaged file raises."""
-        self.arrow: Any = None
-        """The columns of a frame that the last query used."""
+        self.arrow: Any = None  # the columns of a frame that the last query used
+        # distinct entries of columns of Python objects, whose entries are replaced by numbers
         self.levels: dict[str, list[Any]] = {}
-        """Distinct entries of columns of Python objects, whose entries are replaced by numbers."""
-        self.weights = weights
         if isinstance(source, str | Path):
             self.file = str(source)
             if weights is not None:
@@ -186,15 +174,14 @@ class Table:
             self.names = self.open_file(Path(source))
             return
         self.connection = shared_database().cursor()  # which costs nothing
+        if hasattr(source, "collect"):  # a polars LazyFrame
+            source = source.collect()
         if isinstance(source, np.ndarray):
             if source.ndim != 2 or source.shape[1] != 3:
                 raise ValueError(f"{what} has shape {source.shape}; an array must be (m, 3)")
             source = tuple(source.T.tolist())
         if isinstance(source, tuple | list) and len(source) == 3:
             source = dict(zip(COLUMNS, source, strict=True))
-        lazy: Any = source
-        if hasattr(lazy, "collect"):  # a polars LazyFrame
-            source = lazy.collect()
         # the `columns` of pyarrow are the columns themselves
         names = getattr(source, "column_names", getattr(source, "columns", None))
         names = list(source) if isinstance(source, Mapping) else names
@@ -216,10 +203,8 @@ class Table:
     def open_file(self, path: Path) -> list[str]:
         """Make the view `source` of a file or a folder, and return the names of its columns."""
         if path.suffix not in (".csv", ".parquet") and not path.is_dir():
-            raise ValueError(
-                f"{self.what} is {str(path)!r}; it must end in .csv or .parquet, or be a folder "
-                "of Parquet files"
-            )
+            raise ValueError(f"{self.what} is {str(path)!r}; it must end in .csv or .parquet, or "
+                             "be a folder of Parquet files")  # fmt: skip
         files = sorted(map(str, path.rglob("*.parquet"))) if path.is_dir() else [str(path)]
         if not path.exists() or not files:
             wanted = "does not exist" if not path.exists() else "holds no .parquet file"
@@ -253,18 +238,16 @@ class Table:
         """Return DuckDB's type of each column; the columns of a frame go into the view `source`."""
         for name in columns:
             if name not in self.names and name != GIVEN_WEIGHTS:
-                raise ValueError(
-                    f"{self.title} has no column {name!r}; it has {listed(self.names, 40)}"
-                )
+                raise ValueError(f"{self.title} has no column {name!r}; it has "
+                                 f"{listed(self.names, 40)}")  # fmt: skip
         if self.frame is not None:
             import pyarrow as pa
 
             arrays = {c: self.arrow_column(c) for c in columns}
             lengths = {c: len(x) for c, x in arrays.items()}
             if len(set(lengths.values())) > 1:
-                raise ValueError(
-                    f"the columns of {self.title} have lengths {lengths}; they must have one length"
-                )
+                raise ValueError(f"the columns of {self.title} have lengths {lengths}; they must "
+                                 "have one length")  # fmt: skip
             self.arrow = pa.table(arrays)
             self.connection.register("source", self.arrow)
         found = self.connection.table("source")
@@ -294,10 +277,8 @@ class Table:
         if isinstance(values, np.ndarray) and values.ndim == 2:
             values = list(map(tuple, values.tolist()))
         if not isinstance(values, list | tuple) and np.ndim(values) != 1:
-            raise ValueError(
-                f"column {name!r} of {self.title} has shape {np.shape(values)}; it must have one "
-                "entry per row"
-            )
+            raise ValueError(f"column {name!r} of {self.title} has shape {np.shape(values)}; it "
+                             "must have one entry per row")  # fmt: skip
         try:
             return pa.array(values, from_pandas=True)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -306,39 +287,21 @@ class Table:
         try:
             cells = [number.setdefault(hashable(x), len(number)) for x in values]
         except TypeError:
-            raise ValueError(
-                f"the entries of column {name!r} of {self.title} must be numbers, words or tuples"
-            ) from None
+            raise ValueError(f"the entries of column {name!r} of {self.title} must be numbers, "
+                             "words or tuples") from None  # fmt: skip
         self.levels[name] = list(number)
         gaps = {i for x, i in number.items() if x is None or x != x}
         return pa.array([None if i in gaps else i for i in cells], pa.int64())
 
     def read(
-        self,
-        columns: Sequence[str],
-        weights: str | None = None,
-        sums: Sequence[str] = (),
-        missing: str = "refuse",
-        group: bool = True,
-    ) -> Rows:
-        """Read some columns; equal rows are counted together.
+        self, columns: Sequence[str], weights: str | None = None, sums: Sequence[str] = (),
+        missing: str = "refuse", group: bool = True,
+    ) -> Rows:  # fmt: skip
+        """Read some columns; rows that are equal in them are counted together.
 
-        Parameters
-        ----------
-        columns
-            The columns that tell rows apart.
-        weights
-            The column of the weight of each row; every row has weight 1 without it.
-        sums
-            Columns of numbers of which weighted sums are made.
-        missing
-            "refuse" raises an error that names rows with gaps, "drop" leaves such rows out.
-        group
-            False keeps every row, in the order of the table.
-
-        Returns
-        -------
-        Rows
+        weights: the column of the weight of each row, 1 without it; sums: columns of numbers of
+        which weighted sums are made; missing: whether rows with gaps raise an error that names them
+        ("refuse") or are left out ("drop"); group: False keeps every row, in order.
         """
         if missing not in ("refuse", "drop"):
             raise ValueError(f"missing is {missing!r}; it must be 'refuse' or 'drop'")
@@ -347,14 +310,16 @@ class Table:
         types = self.open_columns(every)
         for name in numeric:
             if not types[name].startswith(NUMBERS) or name in self.levels:
-                raise ValueError(
-                    f"column {name!r} of {self.title} holds words; it must hold numbers"
-                )
+                raise ValueError(f"column {name!r} of {self.title} holds words; it must hold "
+                                 "numbers")  # fmt: skip
         fault = fault_number(every, types, weights)
         try:
-            found, faults, weight, n_rows, *totals = self.query(
-                keys, fault, weights, sums, group and self.has_equal_rows(keys)
-            )
+            if group and self.frame is not None:  # grouping rows that differ would take longer
+                cells = ", ".join(map(quote, keys))
+                question = f"SELECT count(*), approx_count_distinct(hash({cells})) FROM source"
+                n, n_distinct = self.connection.execute(question).fetchall()[0]
+                group = n_distinct <= n / 2
+            found, faults, weight, n_rows, *totals = self.query(keys, fault, weights, sums, group)
         except self.errors as error:
             raise self.unreadable(error) from None
         if not len(weight):
@@ -368,21 +333,11 @@ class Table:
             found = {c: x.filter(keep) for c, x in found.items()}
             weight, n_rows, *totals = (x[keep] for x in (weight, n_rows, *totals))
         if weight.sum() > LARGEST_WEIGHT:
-            raise ValueError(
-                f"the weights {weights!r} sum to {weight.sum():.3g}; they must sum to at most "
-                f"{LARGEST_WEIGHT:.3g}, or rows of small weight are lost"
-            )
+            raise ValueError(f"the weights {weights!r} sum to {weight.sum():.3g}; they must sum to "
+                             f"at most {LARGEST_WEIGHT:.3g}, or rows of small weight are "
+                             "lost")  # fmt: skip
         by_name = dict(zip(sums, totals, strict=True))
         return Rows(self, found, weight, by_name, int(n_rows.sum()), dropped)
-
-    def has_equal_rows(self, keys: Sequence[str]) -> bool:
-        """Return False for a frame in memory whose rows differ: grouping it would take longer."""
-        if self.frame is None:
-            return True
-        cells = ", ".join(map(quote, keys))
-        question = f"SELECT count(*), approx_count_distinct(hash({cells})) FROM source"
-        n_rows, n_distinct = self.connection.execute(question).fetchall()[0]
-        return n_distinct <= n_rows / 2
 
     def query(
         self, keys: Sequence[str], fault: str, weights: str | None, sums: Sequence[str], group: bool
@@ -408,30 +363,21 @@ class Table:
         return [columns, *numbers]
 
     def count_faults(
-        self,
-        faults: Array,
-        n_rows: Array,
-        every: Sequence[str],
-        fault: str,
-        weights: str | None,
+        self, faults: Array, n_rows: Array, every: Sequence[str], fault: str, weights: str | None,
         missing: str,
-    ) -> dict[str, int]:
+    ) -> dict[str, int]:  # fmt: skip
         """Return {column: number of rows without an entry}, or refuse the first fault."""
         count = np.bincount(faults, n_rows, len(every) + 2).astype(int)[1:]
         if count[-1]:
             at = self.name_rows(self.find_rows(f"{fault} = {len(every) + 1}"))
-            raise ValueError(
-                f"{at} has a weight {weights!r} below 0 or infinite; weights must be finite and at "
-                "least 0"
-            )
+            raise ValueError(f"{at} has a weight {weights!r} below 0 or infinite; weights must be "
+                             "finite and at least 0")  # fmt: skip
         if missing == "refuse":
             i = int(np.argmax(count > 0))
             at = self.find_rows(f"{fault} = {i + 1}", limit=5)
             more = f" (and {count[i] - len(at)} more rows)" if count[i] > len(at) else ""
-            raise ValueError(
-                f"{self.name_rows(at)}{more} has no {every[i]!r}; fill it in, or leave such rows "
-                "out with missing='drop'"
-            )
+            raise ValueError(f"{self.name_rows(at)}{more} has no {every[i]!r}; fill it in, or "
+                             "leave such rows out with missing='drop'")  # fmt: skip
         return {c: int(n) for c, n in zip(every, count, strict=False) if n}
 
     def find_rows(self, condition: str, values: Sequence[Any] = (), limit: int = 1) -> list[int]:
@@ -457,19 +403,11 @@ class Table:
             self.levels[c].index(x) if c in self.levels else list(x) if isinstance(x, tuple) else x
             for c, x in cells.items()
         ]
+        condition = " AND ".join(f"{quote(c)} = ?" for c in cells)
         try:
-            return self.name_rows(
-                self.find_rows(" AND ".join(f"{quote(c)} = ?" for c in cells), given)
-            )
+            return self.name_rows(self.find_rows(condition, given))
         except self.errors:
             return self.title
-
-
-NUMBERS = (
-    "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER",
-    "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN",
-)  # fmt: skip
-"""DuckDB's types of numbers."""
 
 
 def open_table(source: Any, what: str = "the frame", weights: Any = None) -> Table:

@@ -43,10 +43,8 @@ def add_triple_columns(x: Products, of_pairs: Situations) -> Products:
     """Return the columns of x followed by those of the triple effects."""
     others = other_candidates(of_pairs)
     if x.shape[1] + len(others) > LARGE:
-        raise ValueError(
-            f"pooled=True makes {len(others)} triple effects; up to {LARGE - x.shape[1]} can be "
-            "fitted beside the formula"
-        )
+        raise ValueError(f"pooled=True makes {len(others)} triple effects; up to "
+                         f"{LARGE - x.shape[1]} can be fitted beside the formula")  # fmt: skip
     effects = np.zeros((len(x.right), len(others)))
     effects[others, np.arange(len(others))] = 1.0
     ones = np.zeros(len(others), np.int64)  # the first column of `left`

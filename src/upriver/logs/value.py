@@ -42,8 +42,7 @@ class PolicyValue:
 
     They say where to collect data. Empty where the model has covariates or clusters.
     """
-    steps: str = "steps of an episode"
-    """What is counted."""
+    steps: str = "steps of an episode"  #: What is counted.
 
     def card(self) -> Card:
         facts: dict[str, Any] = {
@@ -79,14 +78,9 @@ class PolicyValue:
 
 
 def policy_value(
-    model: TransitionModel,
-    policy: Any,
-    confidence: float = 0.95,
-    start: Any = None,
-    *,
-    discount: float | None = None,
-    average: bool = False,
-) -> PolicyValue:
+    model: TransitionModel, policy: Any, confidence: float = 0.95, start: Any = None, *,
+    discount: float | None = None, average: bool = False,
+) -> PolicyValue:  # fmt: skip
     """Return the value of a policy under a fitted model, with an interval.
 
     The interval holds if the model is right; it does not see confounding or drift.
@@ -105,25 +99,15 @@ def policy_value(
     discount, average
         An infinite horizon with a discount, or its average reward per step (the gain), instead of
         the task's horizon; policies are then (S,) or (S, A).
-
-    Returns
-    -------
-    PolicyValue
     """
     model = with_infinite_horizon(model, discount, average)
     return value_difference(model, [(policy, 1.0)], confidence, start)
 
 
 def compare_policies(
-    model: TransitionModel,
-    new: Any,
-    old: Any = "behaviour",
-    confidence: float = 0.95,
-    start: Any = None,
-    *,
-    discount: float | None = None,
-    average: bool = False,
-) -> PolicyValue:
+    model: TransitionModel, new: Any, old: Any = "behaviour", confidence: float = 0.95,
+    start: Any = None, *, discount: float | None = None, average: bool = False,
+) -> PolicyValue:  # fmt: skip
     """Return the value of `new` minus that of `old`, with its own interval.
 
     Both depend on the same estimate, so the interval is narrower than that of two values. The

@@ -33,28 +33,22 @@ ENOUGH = 0.01  # a further step that promises less than this share of the gain i
 class Evaluation(NamedTuple):
     """The value of one policy under one model; see `kernels.value.ValueGradient`."""
 
-    v: Array
-    """(H + 1, S) values; (2, S) with an infinite horizon."""
-    weight: Array
-    """(1 | H, n) derivatives of the value in the logits of the triples."""
+    v: Array  # (H + 1, S) values; (2, S) with an infinite horizon
+    weight: Array  # (1 | H, n) derivatives of the value in the logits of the triples
     occupancy: Array
     """(S*A,) expected steps in each pair; discounted steps, or shares of time for the average."""
     action_slope: Array
     """(S*A,) derivatives of the value in the probabilities of actions, of a random policy."""
-    value: float = 0.0
-    """From the start; of the average reward the gain."""
+    value: float = 0.0  # From the start; of the average reward the gain
 
 
 class ValueGradient(NamedTuple):
     """A signed sum of values of policies and its gradient, at one point of the ellipsoid."""
 
     value: float
-    slope: Array
-    """(d + S*A,) the gradient in theta and in the log-odds of the behaviour's actions."""
-    occupancy: Array
-    """(S*A,) as in `Evaluation`, summed over the policies."""
-    v: Array
-    """Values of the last policy, as in `Evaluation`."""
+    slope: Array  # (d + S*A,) the gradient in theta and in the log-odds of the behaviour's actions
+    occupancy: Array  # (S*A,) as in `Evaluation`, summed over the policies
+    v: Array  # Values of the last policy, as in `Evaluation`
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +63,9 @@ class PolicyValueFunction:
     model: TransitionModel
     terms: list[tuple[Array | None, float]]
     """Policies, actions (H, S) or probabilities (1 | H, S*A), and signs; None: the behaviour."""
-    start: Array
-    """(S,) probabilities of the first state."""
-    behaviour: Array
-    """(S*A,) the log's frequencies of the actions in each state."""
-    rows: Array
-    """(S*A,) the number of rows of the log of each pair's state."""
+    start: Array  # (S,) probabilities of the first state
+    behaviour: Array  # (S*A,) the log's frequencies of the actions in each state
+    rows: Array  # (S*A,) the number of rows of the log of each pair's state
 
     @property
     def task(self) -> Task:
@@ -204,12 +195,10 @@ def build_value_function(
     visits = task.by_pair(model.counts)
     by_state = visits.reshape(task.n_states, task.n_actions).sum(axis=1)
     return PolicyValueFunction(
-        model=model,
-        terms=[(policy_table(task, policy), sign) for policy, sign in policies],
+        model=model, terms=[(policy_table(task, policy), sign) for policy, sign in policies],
         start=np.bincount(at, chance, minlength=task.n_states),
-        behaviour=behaviour_policy(task, visits),
-        rows=np.repeat(by_state, task.n_actions),
-    )
+        behaviour=behaviour_policy(task, visits), rows=np.repeat(by_state, task.n_actions),
+    )  # fmt: skip
 
 
 def policy_table(task: Task, policy: Any) -> Array | None:
@@ -241,11 +230,9 @@ def evaluate_policy(task: Task, prob: Array, policy: Array, start: Array) -> Eva
         return evaluate_stationary(task, prob, policy, start)
     pairs, mixed = len(task.sizes), policy.dtype.kind == "f"
     found = Evaluation(
-        v=np.zeros((task.horizon + 1, task.n_states)),
-        weight=np.zeros_like(prob),
-        occupancy=np.zeros(pairs),
-        action_slope=np.zeros(pairs if mixed else 0),
-    )
+        v=np.zeros((task.horizon + 1, task.n_states)), weight=np.zeros_like(prob),
+        occupancy=np.zeros(pairs), action_slope=np.zeros(pairs if mixed else 0),
+    )  # fmt: skip
     if task.terminal is not None:
         found.v[-1] = task.terminal
     rows = task.indptr, task.successors, prob, *task.user_rewards
@@ -284,10 +271,9 @@ def with_infinite_horizon(
         raise ValueError(f"discount is {discount!r} and average is True; it must be one of them")
     by_step = task.reward is not None and task.reward.ndim > 2
     if len(model.steps) > 1 or by_step or task.terminal is not None:
-        raise ValueError(
-            "the model changes with the step; with a discount or for the average it needs one "
-            "transition and one reward for all steps, and no terminal value"
-        )
+        raise ValueError("the model changes with the step; with a discount or for the average it "
+                         "needs one transition and one reward for all steps, and no "
+                         "terminal value")  # fmt: skip
     return replace(model, task=replace(task, horizon=1, discount=check_discount(None, discount)))
 
 
