@@ -193,10 +193,12 @@ def ascend(p, first, n, root, values, beta, enough, gain, work, matrix):
         multiplier = np.sqrt(slope2) / beta * (0.1 if length2 > 0.0 else 1.0)
         if tangent:
             multiplier = outward / square
+        outside = multiplier * max(square - length2, 0.0)  # on the way to the boundary
         rise = 0.0
         for attempt in range(2):  # Newton's step, and where it does not rise the cautious one
             slope = newton_step(n, root, old, multiplier, attempt == 0, tangent, work, matrix)
-            if 0.0 <= slope * above <= gain and slope < 1e-3:  # the step would gain nothing
+            most = slope + outside  # what the step would gain, roughly
+            if slope >= 0.0 and most * above <= gain and most < 1e-3:
                 return value
             size, widest = 1.0 if slope > 0.0 else 0.0, 0.0
             for u in range(n):

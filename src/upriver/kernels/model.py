@@ -12,13 +12,7 @@ import numpy as np
 from upriver.kernels.compiled import njit_cached, njit_inline, njit_inline_ir, njit_nogil
 from upriver.kernels.covariance import factor_hessian
 from upriver.kernels.episodes import find_row
-from upriver.kernels.gram import (
-    add_logdet,
-    cholesky,
-    gram_block,
-    solve_rows,
-    store_inner_products,
-)
+from upriver.kernels.gram import add_logdet, cholesky, gram_block, solve_rows, store_inner_products
 from upriver.kernels.likelihood import count_visits, find_visited_pairs, softmax
 from upriver.kernels.newton import newton_block
 from upriver.kernels.pooled import effect_logdet, include_effects

@@ -21,11 +21,7 @@ def solve(mdp: FiniteMDP, *, discount: float, tolerance: float = ...) -> Station
 @overload
 def solve(mdp: FiniteMDP, *, average: Literal[True], tolerance: float = ...) -> StationaryPlan: ...
 def solve(
-    mdp: FiniteMDP,
-    *,
-    discount: float | None = None,
-    average: bool = False,
-    tolerance: float = 1e-8,
+    mdp: FiniteMDP, *, discount: float | None = None, average: bool = False, tolerance: float = 1e-8
 ) -> Any:
     """Return the exact optimum; among equally good actions the choice is fixed but arbitrary.
 
