@@ -301,7 +301,7 @@ def test_optimism_in_standard_errors_takes_the_best_distribution_of_the_set(rng)
         jacobian = p[:, None] * (features - p @ features)
         found, work = np.empty(n), np.empty((n + 2, n))
         geometry = (features @ features.T).ravel()
-        kernels.extended.maximize_in_errors.py_func(p, geometry, values, beta, n, found, work)
+        kernels.extended.maximize_in_errors(p, geometry, values, beta, n, found, work)
         assert found.min() >= 0.0 and abs(found.sum() - 1.0) < 1e-10
         # of p / prob, where rare successors count as much as common ones
         delta = np.linalg.lstsq(jacobian / p[:, None], found / p - 1.0, rcond=1e-12)[0]
