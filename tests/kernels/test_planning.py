@@ -34,7 +34,7 @@ def problem(rng, per_step=True):
 
 
 def constants(task, extra, low, q_cap, v_cap):
-    return kernels.constants.make_constants(
+    return kernels.compiled.make_constants(
         kernels.planning.Problem(task.indptr, task.successors, extra, low, q_cap, v_cap)
     )
 
@@ -133,7 +133,7 @@ def test_backward_pass_over_kl_balls(rng):
 
     _, v = reference(task, extra, *free, backup)
     constant = constants(task, extra, *free)
-    made = run(kernels.ratio.backward_pass_kl, constant, task, prob, reward, radius)
+    made = run(kernels.tabular.backward_pass_kl, constant, task, prob, reward, radius)
     np.testing.assert_allclose(made[1], v, atol=1e-6)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import upriver as up
 from upriver.logs.value_function import evaluate_policy, policy_table, with_infinite_horizon
-from upriver.planning.visits import solve_visits
+from upriver.planning.stationary import solve_visits
 
 from .coverage import PROBLEMS, coverage
 from .test_goodness import fit, logged

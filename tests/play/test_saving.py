@@ -11,7 +11,7 @@ import upriver as up
 from tests.building import build_agent
 from upriver.agents.fixed import Random
 from upriver.agents.table import AGENTS
-from upriver.features.files import read_features
+from upriver.features.maps import read_features
 from upriver.mdp.archive import encode
 
 

@@ -66,7 +66,7 @@ class UCRLMNLLR(OptimisticReward, MNLLearner):
         """Return the largest values over the likelihood-ratio sets."""
         prob, size = self.sets(state)
         arrays, clip = (prob, self.reward(state), size), clip_v_remaining(self.task)
-        kernel = kernels.ratio.backward_pass_kl
+        kernel = kernels.tabular.backward_pass_kl
         return run_backward_pass(self.task, kernel, arrays, clip, draw_tie_seed(rng))
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:

@@ -163,7 +163,7 @@ def environment_function(name: str) -> Callable[..., FiniteMDP]:
 def feature_function(name: str, environment: str | None) -> Callable[[Task], Features]:
     """Return the feature map of a name, on an environment whose own features it may need."""
     if is_file(name):
-        from upriver.features.files import read_features
+        from upriver.features.maps import read_features
 
         path, _, digest = name.partition("#")
         if digest and file_digest(path) != digest:

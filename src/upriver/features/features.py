@@ -127,10 +127,8 @@ class Features:
         self.freeze()
 
     def card(self) -> Card:
-        facts: dict[str, Any] = {
-            "columns": self.dimension,
-            "kind": "sparse" if sparse.issparse(self.matrix) else "dense",
-        }
+        kind = "sparse" if sparse.issparse(self.matrix) else "dense"
+        facts: dict[str, Any] = {"columns": self.dimension, "kind": kind}
         if self.spread:
             facts |= {"kind": "pooled", "shared": self.n_shared, "spread": self.spread}
         if self.names is not None:
@@ -146,10 +144,7 @@ class Features:
     def to_pandas(self, most: int | None = None) -> Any:
         """Return a data frame: state, action, next_state and the shared features of each triple.
 
-        Parameters
-        ----------
-        most : int, optional
-            Return only this many rows, the first ones.
+        most: the first rows alone.
         """
         task, part = self.task, slice(most)
         shared = self.matrix[part][:, : self.n_shared]
@@ -219,19 +214,12 @@ class Features:
         layout = self.layout
         m, u = layout.max_block_size, layout.max_successors
         return Work(
-            hessian=np.empty((m, m)),
-            factor=np.empty((m, m)),
-            gradient=np.empty(m),
-            mean=np.empty(m),
-            step=np.empty(m),
-            origin=np.empty(m),
-            prob=np.empty(2 * u),
-            shrinkage=np.empty(u),
-            rows=np.empty((u, m + 1)),
-            squares=np.empty(u),
+            hessian=np.empty((m, m)), factor=np.empty((m, m)), gradient=np.empty(m),
+            mean=np.empty(m), step=np.empty(m), origin=np.empty(m), prob=np.empty(2 * u),
+            shrinkage=np.empty(u), rows=np.empty((u, m + 1)), squares=np.empty(u),
             visited=np.empty(len(layout.block_pairs), np.int32),
             stamps=np.zeros(len(layout.blocks), np.int32),
-        )
+        )  # fmt: skip
 
     @cached_property
     def triple_work(self) -> TripleWork | None:
@@ -242,7 +230,7 @@ class Features:
     def problem(self) -> Any:
         """All of the above as one structure that a compiled function takes as one argument."""
         task = self.task
-        return kernels.constants.make_constants(
+        return kernels.compiled.make_constants(
             Problem(
                 self.layout, task.indptr, task.successors, task.n_actions, self.matrix_start,
                 task.square_start, self.product_start, self.work, self.triple_work,

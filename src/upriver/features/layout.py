@@ -16,15 +16,9 @@ add_repr(Layout)
 
 
 def pack(task: Task, matrix: Any, triple_scale: float = 0.0) -> Layout:
-    """Pack a feature matrix into a `Layout`.
+    """Pack features (n, d), dense or sparse, without the columns of triple effects.
 
-    Parameters
-    ----------
-    task : Task
-    matrix : (n, d) array or sparse array
-        Without the columns of triple effects.
-    triple_scale : float
-        The value of each triple effect; 0 where there are none.
+    triple_scale is the value of each triple effect; 0 where there are none.
     """
     if not sparse.issparse(matrix):
         return pack_dense(task, matrix)
@@ -63,17 +57,10 @@ def pack(task: Task, matrix: Any, triple_scale: float = 0.0) -> Layout:
     blocks = np.zeros(len(size) + 1, [(name, np.int64) for name in BLOCK_FIELDS])
     blocks["first_feature"], blocks["size"][:-1] = start_of(size), size
     blocks["first_pair"] = start_of(np.bincount(block[block_pairs], minlength=len(size)))
-    return Layout(
-        pairs=pairs,
-        blocks=blocks,
-        columns=columns.astype(np.int32),
-        slots=slot[columns].astype(np.int32),
-        features=features.astype(np.int32),
-        block_pairs=block_pairs.astype(np.int32),
-        values=values,
-        max_block_size=int(size.max()),
-        max_successors=task.max_successors,
-        triple_scale=triple_scale,
+    small = columns, slot[columns], features, block_pairs
+    widest = int(size.max()), task.max_successors
+    return Layout._make(
+        [pairs, blocks, *(x.astype(np.int32) for x in small), values, *widest, triple_scale]
     )
 
 

@@ -1,17 +1,23 @@
-"""Feature maps: one-hot, shared along a line, from a function, pooled; and `recentre`."""
+"""Feature maps: one-hot, shared along a line, from a function or a file, pooled; `recentre`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import Array, check_instance, positive_number
+from upriver.checks import Array, as_float, check_instance, positive_number
 from upriver.features.features import Features, triple_columns
 from upriver.mdp import Task
+from upriver.mdp.frames import read_columns, read_file
+from upriver.mdp.names import Names
+
+KEYS = ["state", "action", "next_state"]
+"""The columns of a file of features that are not features."""
 
 
 def one_hot(task: Task) -> Features:
@@ -46,12 +52,8 @@ def tabular(task: Task, at_reference: float) -> Features:
     if not len(used):
         used = np.array([0])  # every pair has one successor: keep one coordinate that is 0
     s, a, s2 = task.triples
-    return Features(
-        task,
-        matrix[:, used],
-        names=[f"s={s[i]} a={a[i]} s'={s2[i]}" for i in used] if len(used) <= 10_000 else None,
-        formal_dimension=task.n_states * task.n_actions * task.n_states,
-    )
+    names = [f"s={s[i]} a={a[i]} s'={s2[i]}" for i in used] if len(used) <= 10_000 else None
+    return Features(task, matrix[:, used], names, task.n_states * task.n_actions * task.n_states)
 
 
 def position_on_line(task: Task) -> tuple[Array, Array]:
@@ -120,14 +122,8 @@ def from_function(
 ) -> Features:
     """Return features made by a function, which is called once per reachable triple.
 
-    Parameters
-    ----------
-    task : Task
-    function : function of (s, a, s')
-        Returns a vector, of the same length for all triples. States and actions are passed by name
-        where the task has names, otherwise by number.
-    names : sequence of str, optional
-        One name per feature.
+    function(s, a, s') returns a vector, of the same length for all triples. States and actions are
+    passed by name where the task has names, otherwise by number. `names` has one name per feature.
     """
     states, actions, rows = task.state_names, task.action_names, []
     for s, a, s2 in zip(*task.triples, strict=True):
@@ -178,13 +174,8 @@ def unpooled(features: Features) -> Features:
 def recentre(features: Features, reference: Array | None = None) -> Features:
     """Subtract one successor's row from the rows of each pair, so that it is zero (Remark 1).
 
-    The model and its likelihood do not change; L_varphi and the Gram matrix do.
-
-    Parameters
-    ----------
-    features : Features
-    reference : (S*A,) array of int, optional
-        The position of that successor within each pair; the first by default.
+    The model and its likelihood do not change; L_varphi and the Gram matrix do. `reference` (S*A,)
+    is the position of that successor within each pair; the first by default.
     """
     if features.spread:
         return pooled(recentre(unpooled(features), reference), features.spread)
@@ -200,6 +191,41 @@ def recentre(features: Features, reference: Array | None = None) -> Features:
     return Features(
         task, features.matrix - features.matrix[rows], features.names, features.formal_dimension
     )
+
+
+def read_features(task: Task, path: Any) -> Features:
+    """Read features from a .csv or .parquet file.
+
+    Its columns are state, action, next_state and one named column per feature. States and actions
+    are names where these are text, else numbers. Every reachable triple of the task needs a row;
+    rows of other triples are not used.
+    """
+    table = read_file(Path(path))
+    columns = [c for c in table.column_names if c not in KEYS]
+    if not columns:
+        raise ValueError(f"{path} has no feature: columns after {', '.join(KEYS)} are features")
+    cells = read_columns(table, [*KEYS, *columns])
+    states, actions = (
+        names if all(isinstance(x, str) for x in names) else Names(names.what, names.size, None)
+        for names in (task.state_names, task.action_names)
+    )
+    pairs = zip((states, actions, states), KEYS, strict=True)
+    listed = ([names.number(x, key) for x in cells[key]] for names, key in pairs)
+    row_of: dict[tuple[int, ...], int] = {}
+    for row, triple in enumerate(zip(*listed, strict=True)):
+        if row_of.setdefault(triple, row) != row:
+            raise ValueError(f"row {row} of {path} has the triple of row {row_of[triple]} again")
+    rows = []
+    for triple in zip(*map(np.ndarray.tolist, task.triples), strict=True):
+        if triple not in row_of:
+            s, a, s2 = triple
+            raise ValueError(
+                f"{path} has no row for (s={task.state_names[s]!r}, a={task.action_names[a]!r}, "
+                f"s'={task.state_names[s2]!r})"
+            )
+        rows.append(row_of[triple])
+    matrix = np.column_stack([as_float(c, cells[c])[rows] for c in columns])
+    return Features(task, matrix, names=columns)
 
 
 FEATURES: dict[str, Callable[[Task], Features]] = {

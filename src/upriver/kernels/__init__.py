@@ -19,9 +19,9 @@ LARGE = 200_000
 """Number of triples from which on a problem is divided among threads, see `kernels.compiled`."""
 
 MODULES = (
-    "compiled", "constants", "covariance", "ellipsoid", "episodes", "extended", "gram",
-    "likelihood", "linear", "model", "newton", "online", "optimism", "planning", "pooled", "ratio",
-    "soft", "stationary", "tabular", "value",
+    "compiled", "covariance", "ellipsoid", "episodes", "extended", "gram", "likelihood", "linear",
+    "model", "newton", "online", "optimism", "planning", "pooled", "soft", "stationary",
+    "tabular", "value",
 )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 H is block diagonal in the triple effects and bordered by the shared features of a block, so
 everything goes by the Schur complement on the shared features (`kernels.pooled`), and no matrix
-over all triple effects is made. Each function takes a `constants.Constants` that holds a
+over all triple effects is made. Each function takes a `compiled.Constants` that holds a
 `Problem`, and uses its work arrays.
 """
 
@@ -51,9 +51,7 @@ def solve(problem, counts, theta, lam, vector):
         visited = work.visited[:n_visited]
         for i in range(size):
             x[i] = vector[features[place + i]]
-        eliminate_effects(
-            layout, visited, counts, theta, lam, slope, x, work.prob, work.shrinkage
-        )  # fmt: skip
+        eliminate_effects(layout, visited, counts, theta, lam, slope, x, work.prob, work.shrinkage)
         solve_lower(work.factor, size, x)
         solve_upper(work.factor, size, x)
         for i in range(size):

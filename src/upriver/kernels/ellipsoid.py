@@ -18,8 +18,9 @@ towards the tilted distribution, w = beta times the direction of the gradient; a
 the boundary is a fixed point of that step.
 
 The expectation is not concave. `optimize_in_ellipsoid` climbs from the estimate, then again from
-where each successor that is better than the best expectation so far is likeliest. Where the best
-expectation is above the second largest value no restart is needed: then F is concave.
+where each successor that is better than the best expectation so far is likeliest. No restart is
+needed where the best expectation is above the second largest value, for then F is concave, nor
+where `is_global` proves it.
 """
 
 import numpy as np
@@ -160,7 +161,8 @@ def newton_step(n, root, w, multiplier, convex, tangent, work, matrix):
 def ascend(p, first, n, root, values, beta, enough, gain, work, matrix):
     """Climb from w = work[0] to a local maximum of E_q[values] over |w| <= beta, and return it.
 
-    Ends early where it is at least `enough`, or where a step gains no more than `gain`.
+    Ends early where it is at least `enough`, or where a step gains no more than `gain`. Leaves q
+    and the gaps of w in work[1] and work[2].
     """
     w, q, gap, weight, gradient = work[0], work[1], work[2], work[3], work[4]
     step, old = work[5], work[9]
@@ -191,9 +193,13 @@ def ascend(p, first, n, root, values, beta, enough, gain, work, matrix):
         multiplier = np.sqrt(slope2) / beta * (0.1 if length2 > 0.0 else 1.0)
         if tangent:
             multiplier = outward / square
+        outside = multiplier * max(square - length2, 0.0)  # on the way to the boundary
         rise = 0.0
         for attempt in range(2):  # Newton's step, and where it does not rise the cautious one
             slope = newton_step(n, root, old, multiplier, attempt == 0, tangent, work, matrix)
+            most = slope + outside  # what the step would gain, roughly
+            if slope >= 0.0 and most * above <= gain and most < 1e-3:
+                return value
             size, widest = 1.0 if slope > 0.0 else 0.0, 0.0
             for u in range(n):
                 y = 0.0
@@ -221,6 +227,9 @@ def ascend(p, first, n, root, values, beta, enough, gain, work, matrix):
             if rise > 0.0:
                 break
         if not rise > 0.0:
+            for k in range(m):
+                w[k] = old[k]
+            tilt(p, first, n, root, w, q)
             break
         reach *= 2.0
         old_above = above
@@ -229,6 +238,37 @@ def ascend(p, first, n, root, values, beta, enough, gain, work, matrix):
         if rise * max(old_above, above) <= gain and rise < 1e-3:
             break
     return value
+
+
+@njit_inline
+def is_global(n, root, beta, work):
+    """Return whether the maximum w where `ascend` ended is certainly that of the whole ball.
+
+    It is where the gradient of F is mu w with mu >= D^2 / 4, D the largest distance between two
+    rows of L above the level: Cov_a <= D^2 / 4 everywhere, so F - mu |w|^2 / 2 is concave.
+    """
+    w, q, gap = work[0], work[1], work[2]
+    above = outward = slope2 = 0.0
+    for u in range(n):
+        above += q[u] * max(gap[u], 0.0)
+    for k in range(n - 1):
+        y = 0.0
+        for u in range(k + 1, n):
+            y += q[u] * gap[u] * root[u, k]
+        outward += y * w[k]
+        slope2 += y * y
+    if not outward > 0.999999 * beta * np.sqrt(slope2):
+        return False
+    limit = 4.0 * outward / (above * beta * beta)
+    for u in range(n):
+        for t in range(u):
+            if gap[u] > 0.0 and gap[t] > 0.0:
+                distance2 = 0.0
+                for k in range(u):
+                    distance2 += (root[u, k] - root[t, k]) ** 2
+                if distance2 > limit:
+                    return False
+    return True
 
 
 @njit_inline
@@ -263,7 +303,7 @@ def optimize_in_ellipsoid(p, first, n, products, at, values, beta, work, root, m
     gain = TOLERANCE * (top - bottom)
     enough = top - gain
     best = ascend(p, first, n, root, signed, beta, enough, gain, work, matrix)
-    if best <= second:
+    if best <= second and not is_global(n, root, beta, work):
         for u in range(n):
             if signed[u] > best:
                 # the log-odds of u are concave, and rise where the expectation is flat

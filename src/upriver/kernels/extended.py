@@ -65,8 +65,7 @@ def improve_l1(rows, next_state_reward, radius, discount, chosen, w, u, policy):
     for s in range(n_states):
         for a in range(n_actions):
             pair = s * n_actions + a
-            first = rows.indptr[pair]
-            n = rows.indptr[pair + 1] - first
+            first, n = rows.indptr[pair], rows.indptr[pair + 1] - rows.indptr[pair]
             q[a] = -np.inf
             if n == 0:
                 continue
@@ -83,8 +82,7 @@ def improve_l1(rows, next_state_reward, radius, discount, chosen, w, u, policy):
                 left -= mass
             q[a] = value_of_choice(rows, next_state_reward, chosen, pair, first, n, values)
         change = update_state(q, s, w, u, policy)
-        low = min(low, change)
-        high = max(high, change)
+        low, high = min(low, change), max(high, change)
     return low, high
 
 
@@ -163,8 +161,7 @@ def improve_errors(
     for s in range(n_states):
         for a in range(n_actions):
             pair = s * n_actions + a
-            first = rows.indptr[pair]
-            n = rows.indptr[pair + 1] - first
+            first, n = rows.indptr[pair], rows.indptr[pair + 1] - rows.indptr[pair]
             q[a] = -np.inf
             if n == 0:
                 continue
@@ -173,6 +170,5 @@ def improve_errors(
             maximize_in_errors(rows.prob[first : first + n], own, values, beta, n, p, cov)
             q[a] = value_of_choice(rows, next_state_reward, chosen, pair, first, n, values)
         change = update_state(q, s, w, u, policy)
-        low = min(low, change)
-        high = max(high, change)
+        low, high = min(low, change), max(high, change)
     return low, high

@@ -27,10 +27,8 @@ def softmax(layout, pair, theta, prob, effects=True):
     first, w = np.uint64(pairs[pair].first_row), np.uint64(pairs[pair].n_columns)
     n = np.uint64(pairs[pair + 1].first_row) - first
     column, value = np.uint64(pairs[pair].first_column), np.uint64(pairs[pair].first_value)
-    scale, effect = (
-        layout.triple_scale,
-        np.uint64(pairs[pair].effect_offset + pairs[pair].first_row),
-    )
+    scale = layout.triple_scale
+    effect = np.uint64(pairs[pair].effect_offset + pairs[pair].first_row)
     top = -np.inf
     for u in range(n):
         x = scale * theta[effect + u] if effects is not None and scale > 0.0 and u > 0 else 0.0
@@ -274,9 +272,7 @@ def product_logits(indptr, first, last, products, theta, logits):
 
 
 @njit_nogil
-def product_gradient(
-    indptr, first, last, products, counts, visits, residual, totals, gradient
-):  # fmt: skip
+def product_gradient(indptr, first, last, products, counts, visits, residual, totals, gradient):
     """Add the gradient of (2) of a chunk of `ProductColumns` to gradient (d,).
 
     residual comes as the exponentials of the shifted logits and becomes N p_u - n_u; totals gets

@@ -167,8 +167,7 @@ def backward_pass_regression(problem, visits, factor, noise, phi, tie_seed, v, p
         rewards = visits.rewards[min(h, visits.rewards.shape[0] - 1)]
         w[:] = 0.0
         for pair in range(q.shape[0]):
-            first = indptr[pair]
-            n = indptr[pair + 1] - first
+            first, n = indptr[pair], indptr[pair + 1] - indptr[pair]
             read_next_values(rows, h, v[h + 1], first, n, values)
             target = rewards[pair]
             for u in range(n):

@@ -3,7 +3,7 @@
 Counts n(s, a, s') are sufficient for the estimate and for the Gram matrix, so the cost of an
 episode does not grow with the number of episodes. Only the blocks of features that an episode
 touched are computed again. `model` is a `mnl.model.Model`: arrays with a leading axis of C
-parameters, one for all steps or one for each step. `problem` is a `constants.Constants` that holds
+parameters, one for all steps or one for each step. `problem` is a `compiled.Constants` that holds
 a `Problem`.
 """
 
@@ -12,13 +12,7 @@ import numpy as np
 from upriver.kernels.compiled import njit_cached, njit_inline, njit_inline_ir, njit_nogil
 from upriver.kernels.covariance import factor_hessian
 from upriver.kernels.episodes import find_row
-from upriver.kernels.gram import (
-    add_logdet,
-    cholesky,
-    gram_block,
-    solve_rows,
-    store_inner_products,
-)
+from upriver.kernels.gram import add_logdet, cholesky, gram_block, solve_rows, store_inner_products
 from upriver.kernels.likelihood import count_visits, find_visited_pairs, softmax
 from upriver.kernels.newton import newton_block
 from upriver.kernels.pooled import effect_logdet, include_effects
@@ -46,9 +40,7 @@ def measure_pairs(
         if effects is not None:
             visits = count_visits(layout, pair, model.counts[c])
             total += effect_logdet(layout, pair, visits, lam, local, prob)
-            include_effects(
-                layout, pair, size, visits, lam, local, rows, squares, prob, shrinkage
-            )  # fmt: skip
+            include_effects(layout, pair, size, visits, lam, local, rows, squares, prob, shrinkage)
             columns = size + 1  # the covariance that the triple effects of a pair share
         model.max_norm[c, pair] = store_inner_products(
             layout, pair, columns, model.inverse_products[c], product_start, rows, squares

@@ -3,7 +3,7 @@
 The cost is O(1) in the number of episodes. `model` is a `mnl.online.Online`: model.matrix
 (C, sum m^2) holds the symmetric m x m matrix of each block, flat, from matrix_start[b] on; C is the
 number of parameters, 1 or H, and step h learns and reads parameter min(h, C - 1). `problem` is a
-`constants.Constants` that holds a `Problem`. Triple effects are not supported.
+`compiled.Constants` that holds a `Problem`. Triple effects are not supported.
 """
 
 import numpy as np

@@ -231,20 +231,22 @@ def evaluate(environment, policy, previous, v, span):
 
 
 @njit_without_refcounts
-def evaluate_random_policy(indptr, successors, prob, reward, mixture, v):
-    """Write V^pi (H+1, S) of a randomised policy, mixture (1|H, S*A) of action probabilities."""
+def evaluate_random_policy(indptr, successors, prob, reward, extra, mixture, v):
+    """Write V^pi (H+1, S) of a randomised policy, mixture (1|H, S*A) of action probabilities.
+
+    extra (1|H, n|0) is the next-state reward that `reward` does not contain.
+    """
     horizon, n_states = v.shape[0] - 1, v.shape[1]
-    n_actions = (indptr.shape[0] - 1) // n_states
+    n_actions, has_extra = (indptr.shape[0] - 1) // n_states, extra.shape[1] > 0
     for h in range(horizon - 1, -1, -1):
-        p = prob[min(h, prob.shape[0] - 1)]
-        r = reward[min(h, reward.shape[0] - 1)]
-        m = mixture[min(h, mixture.shape[0] - 1)]
+        p, r = prob[min(h, prob.shape[0] - 1)], reward[min(h, reward.shape[0] - 1)]
+        y, m = extra[min(h, extra.shape[0] - 1)], mixture[min(h, mixture.shape[0] - 1)]
         for s in range(n_states):
             total = 0.0
             for pair in range(s * n_actions, (s + 1) * n_actions):
                 if m[pair] > 0.0:  # an action that is never played need not exist
                     expected = r[pair]
                     for i in range(indptr[pair], indptr[pair + 1]):
-                        expected += p[i] * v[h + 1, successors[i]]
+                        expected += p[i] * (v[h + 1, successors[i]] + (y[i] if has_extra else 0.0))
                     total += m[pair] * expected
             v[h, s] = total

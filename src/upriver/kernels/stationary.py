@@ -86,8 +86,7 @@ def improve_policy(rows, discount, q, w, u, policy):
         u[s] = best
         policy[s] = arg if current < best - KEEP * (1.0 + abs(best)) else policy[s]
         change = best - w[s]
-        low = min(low, change)
-        high = max(high, change)
+        low, high = min(low, change), max(high, change)
     return low, high
 
 
@@ -137,8 +136,7 @@ def iterate_chain(chain, discount, damping, enough, max_steps, w, u):
                 i += one
             change = reward[s] + discount * expected - w[s]
             u[s] = w[s] + (1.0 - damping) * change
-            low = min(low, change)
-            high = max(high, change)
+            low, high = min(low, change), max(high, change)
         w, u = u, w
         done += 1
         if high - low <= enough:

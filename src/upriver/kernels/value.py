@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached
+from upriver.kernels.planning import evaluate_random_policy
 
 
 class ValueGradient(NamedTuple):
@@ -84,19 +85,7 @@ def differentiate_random_policy(indptr, successors, prob, reward, extra, mixture
     v, horizon, n_states = out.v, out.v.shape[0] - 1, out.v.shape[1]
     n_actions = (indptr.shape[0] - 1) // n_states
     has_extra = extra.shape[1] > 0
-    for h in range(horizon - 1, -1, -1):
-        p, r = prob[min(h, prob.shape[0] - 1)], reward[min(h, reward.shape[0] - 1)]
-        y = extra[min(h, extra.shape[0] - 1)]
-        m = mixture[min(h, mixture.shape[0] - 1)]
-        for s in range(n_states):
-            total = 0.0
-            for pair in range(s * n_actions, (s + 1) * n_actions):
-                if m[pair] > 0.0:
-                    expected = r[pair]
-                    for i in range(indptr[pair], indptr[pair + 1]):
-                        expected += p[i] * (v[h + 1, successors[i]] + (y[i] if has_extra else 0.0))
-                    total += m[pair] * expected
-            v[h, s] = total
+    evaluate_random_policy(indptr, successors, prob, reward, extra, mixture, v)
     here = start.copy()
     for h in range(horizon):
         p, r = prob[min(h, prob.shape[0] - 1)], reward[min(h, reward.shape[0] - 1)]

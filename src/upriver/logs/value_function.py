@@ -23,8 +23,8 @@ from upriver.mdp import Task
 from upriver.mdp.formats import start_of
 from upriver.mdp.validation import check_discount
 from upriver.planning import mixture_or_actions
+from upriver.planning.stationary import solve_visits as stationary_visits
 from upriver.planning.tables import stationary_table
-from upriver.planning.visits import solve_visits as stationary_visits
 
 ROUNDS = 12  # steps of a search
 ENOUGH = 0.01  # a further step that promises less than this share of the gain is not made

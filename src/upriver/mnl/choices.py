@@ -31,20 +31,9 @@ NO_ROWS = np.empty((0, 0))
 class Choices:
     """Choice data and their loss (2).
 
-    Parameters
-    ----------
-    indptr : (G + 1,) array of int
-        Where the rows of each situation begin.
-    x : (n, d) array or Products
-        One row per alternative.
-    counts : (n,) array
-        How often each alternative was chosen.
-    visits : (G,) array
-        The sum of the counts of each situation.
-    lam : float or (d,) array
-        The ridge.
-    offset : (n,) array, optional
-        What the logits have besides x theta.
+    indptr (G + 1,): where the rows of each situation begin; x: rows (n, d), or Products; counts
+    (n,): how often each alternative was chosen; visits (G,): the sum of the counts of each
+    situation; lam: the ridge, a number or (d,); offset (n,): what the logits have besides x theta.
     """
 
     def __init__(
@@ -149,10 +138,7 @@ class Choices:
         if with_rows and self.rows is None:
             self.rows = np.empty((len(self.residual), self.x.shape[1]))
         residual, totals = self.residual[: high - low], self.totals[: last - first]
-        np.dot(x, theta, out=residual)
-        if self.offset is not None:
-            residual += self.offset[low:high]
-        kernels.likelihood.shift_chunk(self.indptr, first, last, residual)
+        self.write_logits(theta, chunk, x, residual)
         loss = -float(self.counts[low:high] @ residual)
         np.exp(residual, out=residual)  # NumPy's is vectorised, a compiled loop's is not
         kernels.likelihood.centre_chunk(
@@ -160,6 +146,13 @@ class Choices:
             self.rows if with_rows else NO_ROWS,
         )  # fmt: skip
         return loss + float(self.visits[first:last] @ np.log(totals))
+
+    def write_logits(self, theta: Array, chunk: tuple[int, int], x: Array, out: Array) -> None:
+        """Write the logits of a chunk, minus the largest of each situation, into out."""
+        np.dot(x, theta, out=out)
+        if self.offset is not None:
+            out += self.offset[self.indptr[chunk[0]] : self.indptr[chunk[1]]]
+        kernels.likelihood.shift_chunk(self.indptr, *chunk, out)
 
     def hessian(self, theta: Array) -> Array:
         """Return the Hessian (d, d) of (2), both triangles."""
@@ -193,10 +186,7 @@ class Choices:
         for first, last in self.chunks:
             low, high = self.indptr[first], self.indptr[last]
             logits = result[low:high]
-            np.dot(self.part(first, last), theta, out=logits)
-            if self.offset is not None:
-                logits += self.offset[low:high]
-            kernels.likelihood.shift_chunk(self.indptr, first, last, logits)
+            self.write_logits(theta, (first, last), self.part(first, last), logits)
             np.exp(logits, out=logits)
             starts, sizes = self.indptr[first:last] - low, np.diff(self.indptr[first : last + 1])
             logits /= np.repeat(np.add.reduceat(logits, starts), sizes)
@@ -250,15 +240,9 @@ class Products:
     """
 
     def __init__(
-        self,
-        indptr: Array,
-        start: Array,
-        left: Array,
-        left_of: Array,
-        right: Array,
-        whole: Array,
-        whole_at: Array,
-    ) -> None:
+        self, indptr: Array, start: Array, left: Array, left_of: Array, right: Array,
+        whole: Array, whole_at: Array,
+    ) -> None:  # fmt: skip
         self.indptr, self.start, self.left = indptr, start, left
         self.left_of = left_of.astype(np.uint64)  # unsigned: see kernels.ProductColumns
         self.right, self.whole, self.whole_at = right, whole, whole_at
@@ -320,14 +304,11 @@ class Products:
         """Return some of the columns, on the same arrays."""
         kept = np.isin(self.whole_at, keep)
         return Products(
-            self.indptr,
-            self.start,
-            self.left,
-            self.left_of[keep],
+            self.indptr, self.start, self.left, self.left_of[keep],
             np.ascontiguousarray(self.right[:, keep]),
             self.whole if kept.all() else self.whole[:, kept],
             np.searchsorted(keep, self.whole_at[kept]),
-        )
+        )  # fmt: skip
 
 
 def in_chunks(indptr: Array, rows: int) -> Iterator[tuple[int, int]]:

@@ -136,12 +136,9 @@ def fit_choices(
 
 
 def fit_dense(
-    data: Choices,
-    names: Sequence[str] | None,
-    chosen: Array,
-    weights: Array | None,
+    data: Choices, names: Sequence[str] | None, chosen: Array, weights: Array | None,
     cluster: Array | None,
-) -> FittedMNL:
+) -> FittedMNL:  # fmt: skip
     """Fit choice data, eq. (3), with all kinds of standard errors.
 
     chosen, weights, cluster (m,): the row of each choice, how often it counts, and its cluster.
@@ -181,10 +178,8 @@ def check_one_cluster(cluster: Array, indptr: Array, labels: Array) -> None:
     other = cluster != np.repeat(cluster[indptr[:-1]], np.diff(indptr))
     if other.any():
         g = int(np.searchsorted(indptr, int(np.argmax(other)), side="right")) - 1
-        raise ValueError(
-            f"the rows of choice situation {labels[g]!r} are of several clusters; they must be of "
-            "one"
-        )
+        what = f"the rows of choice situation {labels[g]!r} are of several clusters"
+        raise ValueError(f"{what}; they must be of one")
 
 
 def visited(features: Features, counts: Array, lam: float) -> Choices:
@@ -193,11 +188,9 @@ def visited(features: Features, counts: Array, lam: float) -> Choices:
     pair = np.repeat(np.arange(len(sizes)), sizes)
     visits = np.bincount(pair, counts, len(sizes))
     seen = visits > 0 if (visits > 0).any() else np.arange(len(sizes)) == 0
-    x, n = (
-        (features.matrix, counts)
-        if seen.all()
-        else (features.matrix[seen[pair]], counts[seen[pair]])
-    )
+    x, n = features.matrix, counts
+    if not seen.all():
+        x, n = x[seen[pair]], n[seen[pair]]
     return Choices(np.concatenate([[0], np.cumsum(sizes[seen])]), x, n, visits[seen], lam)
 
 

@@ -117,9 +117,8 @@ class FittedMNL:
         if self.features is not None and sparse.issparse(self.information):
             flat = likelihood.to_blocks(self.features, self.information)
             layout = self.features.layout
-            failed = kernels.gram.inverse(
-                flat, self.features.matrix_start, layout.size, self.regularization
-            )
+            start = self.features.matrix_start
+            failed = kernels.gram.inverse(flat, start, layout.size, self.regularization)
             check_identified(self.features, failed)
             return likelihood.from_blocks(self.features, flat)
         solve = solver(self.information, self.names, self.regularization)
@@ -147,25 +146,11 @@ class FittedMNL:
         """McFadden's, 1 - log-likelihood / that of all alternatives alike."""
         return 1.0 - self.log_likelihood / self.null_log_likelihood
 
-    @property
-    def params(self) -> Array:
-        """(d,) the estimate; statsmodels' name of `theta`."""
-        return self.theta
-
-    @property
-    def bse(self) -> Array:
-        """(d,) statsmodels' name of `standard_errors`."""
-        return self.standard_errors
-
-    @property
-    def llf(self) -> float:
-        """statsmodels' name of `log_likelihood`."""
-        return self.log_likelihood
-
-    @property
-    def nobs(self) -> float:
-        """statsmodels' name of `n_observations`."""
-        return self.n_observations
+    # The names of statsmodels.
+    params = property(lambda self: self.theta, doc="(d,) statsmodels' name of `theta`.")
+    bse = property(lambda self: self.standard_errors, doc="That of `standard_errors`.")
+    llf = property(lambda self: self.log_likelihood, doc="That of `log_likelihood`.")
+    nobs = property(lambda self: self.n_observations, doc="That of `n_observations`.")
 
     def cov_params(self) -> Any:
         """Return `covariance`, under statsmodels' name."""
@@ -212,42 +197,29 @@ class FittedMNL:
         """Return a row per coefficient without triple effects, with its 95% interval."""
         m = self.n_listed
         names = (self.names or [f"theta[{i}]" for i in range(m)])[:m]
-        return [
-            {
-                "name": name,
-                "estimate": float(x),
-                "standard_error": float(e),
-                "z": float(x / e),
-                "p_value": float(special.erfc(abs(x / e) / np.sqrt(2.0))),
-                "low": float(x - NORMAL_95 * e),
-                "high": float(x + NORMAL_95 * e),
-            }
-            for name, x, e in zip(names, self.theta[:m], self.standard_errors[:m], strict=True)
-        ]
+        x, e = self.theta[:m], self.standard_errors[:m]
+        z, reach = x / e, NORMAL_95 * e
+        columns = {
+            "name": np.array(names, object), "estimate": x, "standard_error": e, "z": z,
+            "p_value": special.erfc(np.abs(z) / np.sqrt(2.0)), "low": x - reach, "high": x + reach,
+        }  # fmt: skip
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def card(self) -> Card:
         facts: dict[str, Any] = {
-            "observations": float(self.n_observations),
-            "coefficients": len(self.theta),
-            "log-likelihood": float(self.log_likelihood),
-            "McFadden's R2": float(self.pseudo_r2),
-            "ridge": float(self.regularization),
-            "errors": self.errors,
-        }
+            "observations": float(self.n_observations), "coefficients": len(self.theta),
+            "log-likelihood": float(self.log_likelihood), "McFadden's R2": float(self.pseudo_r2),
+            "ridge": float(self.regularization), "errors": self.errors,
+        }  # fmt: skip
         more = "summary() warns and explains, to_pandas() has all, plot() draws them"
         return Card(facts, rows=self.table, more=more, brief=f"{len(self.theta)} coefficients")
 
     def to_mdp(self, reward: Any = None, horizon: int | None = None, start: Any = None) -> Any:
         """Return the `FiniteMDP` that has the estimated probabilities.
 
-        Parameters
-        ----------
-        reward : (S, A) or (H, S, A) array, optional
-            That of the task by default.
-        horizon : int, optional
-            That of the task by default.
-        start : state or {state: probability}, optional
-            The first state by default.
+        reward (S, A) or (H, S, A) and horizon are those of the task by default; start, a state or
+        {state: probability}, is the first state by default.
         """
         features = self.transition_features()
         p = likelihood.probabilities(features, self.theta)
@@ -326,13 +298,9 @@ class FittedMNL:
             )
         if len(rows) > limit:
             lines.append(f"... and {len(rows) - limit} more")
-        return "\n".join(
-            [
-                *lines,
-                *(self.effect_lines() if self.is_pooled or self.effects else []),
-                *self.warnings,
-            ]
-        )
+        if self.is_pooled or self.effects:
+            lines += self.effect_lines()
+        return "\n".join([*lines, *self.warnings])
 
     def effect_lines(self, limit: int = 10) -> list[str]:
         """Return the lines of the summary about the `limit` triple effects of the largest |z|."""
@@ -370,15 +338,11 @@ def pair_table(
     error = np.sqrt(np.maximum(np.einsum("ij,ji->i", gradient, image), 0.0))
     reach = float(special.ndtri(0.5 + confidence / 2.0)) * error / np.maximum(p * (1 - p), 1e-300)
     low, high = special.expit(special.logit(p) - reach), special.expit(special.logit(p) + reach)
+    columns = ("next_state", "probability", "standard_error", "low", "high")
+    numbers = np.stack([p, error, low, high], axis=1).tolist()
     return [
-        {
-            "next_state": task.state_names[s],
-            "probability": float(p[i]),
-            "standard_error": float(error[i]),
-            "low": float(low[i]),
-            "high": float(high[i]),
-        }
-        for i, s in enumerate(task.successors[part])
+        dict(zip(columns, (task.state_names[s], *row), strict=True))
+        for s, row in zip(task.successors[part], numbers, strict=True)
     ]
 
 

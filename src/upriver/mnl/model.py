@@ -54,28 +54,14 @@ class Model(NamedTuple):
 
 
 def start(
-    features: Features,
-    regularization: float,
-    n_cores: int,
-    with_products: bool,
-    local: bool = False,
-    factored: bool = False,
-) -> Model:
-    """Return the model before the first episode: theta = 0 and A = lambda I.
+    features: Features, regularization: float, n_cores: int, with_products: bool,
+    local: bool = False, factored: bool = False,
+) -> Model:  # fmt: skip
+    """Return the model before the first episode: theta = 0 and A = lambda I; n_cores is C.
 
-    Parameters
-    ----------
-    features : Features
-    regularization : float
-        lambda_1.
-    n_cores : int
-        C, 1 or H.
-    with_products : bool
-        Keep `inverse_products`.
-    local : bool
-        Here and in `absorb`, use the Hessian of (2) at theta_hat in place of the Gram matrix.
-    factored : bool
-        Keep a factor of the inner products of large pairs, see `Features.product_start`.
+    with_products: keep `inverse_products`; factored: keep a factor of those of large pairs, see
+    `Features.product_start`; local, here and in `absorb`: use the Hessian of (2) at theta_hat in
+    place of the Gram matrix.
     """
     size = 0
     if with_products:
@@ -113,10 +99,8 @@ def absorb(
     """Return the model after one more episode, with lambda_{k+1} = lam."""
     counts, theta, prob, max_norm, products, logdet, _ = model
     products = products.copy() if products.size else products
-    new = new_tuple(
-        Model,
-        (counts.copy(), theta.copy(), prob.copy(), max_norm.copy(), products, logdet.copy(), lam),
-    )
+    copies = counts.copy(), theta.copy(), prob.copy(), max_norm.copy(), products, logdet.copy()
+    new = new_tuple(Model, (*copies, lam))
     everything = lam != model.regularization
     bring_up_to_date(features, new, episode.states, episode.actions, everything, local)
     return new

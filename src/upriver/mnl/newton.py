@@ -61,32 +61,14 @@ def maximise(data: Choices, names: Sequence[str] | None) -> tuple[Array, float]:
 
 
 def newton(
-    data: Choices,
-    theta: Array,
-    names: Sequence[str] | None,
-    tolerance: float,
-    hessian: Array | None = None,
+    data: Choices, theta: Array, names: Sequence[str] | None, tolerance: float, hessian: Any = None
 ) -> Minimum:
-    """Minimise (2) by Newton's method with step halving.
+    """Minimise (2) by Newton's method with step halving, from theta on.
 
-    Parameters
-    ----------
-    data : Choices
-    theta : (d,) array
-        The start.
-    names : sequence of str or None
-        Names of the columns, for error messages.
-    tolerance : float
-        The step whose squared decrement is at most this is the last.
-    hessian : (d, d) array, optional
-        An approximate Hessian to begin with, lower triangle. It is replaced only if steps with it
-        make slow progress. Without it every step computes its Hessian until the squared decrement
-        is below SETTLED.
-
-    Raises
-    ------
-    ValueError
-        If there is no ridge and a coefficient is not identified or goes to infinity.
+    The step whose squared decrement is at most `tolerance` is the last. `hessian` is an approximate
+    one to begin with, lower triangle, which is replaced only if steps with it make slow progress;
+    without it every step computes its Hessian until the squared decrement is below SETTLED. Raises
+    a ValueError if there is no ridge and a coefficient is not identified or goes to infinity.
     """
     given = hessian is not None
     evaluate, ridge = data.evaluate, float(np.min(data.lam))
@@ -181,13 +163,9 @@ def newton_cg(data: Choices, theta: Array) -> tuple[Array, float]:
     from scipy import optimize
 
     result = optimize.minimize(
-        lambda x: data.evaluate(x, False)[:2],
-        theta,
-        jac=True,
-        hessp=data.product,
-        method="trust-ncg",
-        options={"gtol": 1e-6, "maxiter": 500},
-    )
+        lambda x: data.evaluate(x, False)[:2], theta, jac=True, hessp=data.product,
+        method="trust-ncg", options={"gtol": 1e-6, "maxiter": 500},
+    )  # fmt: skip
     if not result.success:
         raise RuntimeError(f"the maximum-likelihood fit did not converge: {result.message}")
     return result.x, float(result.fun)

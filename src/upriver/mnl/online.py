@@ -134,19 +134,11 @@ def local_bonus(task: Task, model: Any, first: float, second: float) -> Array:
 def noise(
     features: Features, model: Online, n_samples: int, rng: np.random.Generator, centred: bool
 ) -> Array:
-    """Return (H, S*A) maxima over samples xi ~ N(0, matrix^-1), one set for each step.
+    """Return (H, S*A) maxima over M = n_samples xi ~ N(0, matrix^-1), one set for each step.
 
-    Parameters
-    ----------
-    features : Features
-    model : Online
-    n_samples : int
-        M, the number of samples of a step, which all pairs share.
-    rng : numpy.random.Generator
-    centred : bool
-        If true, sum_s' P max (varphi - mean)^T xi, a maximum for each successor by itself, so that
-        with one sample the sum is zero. Otherwise max varphi_hat^T xi, where varphi_hat is the
-        feature of (s, a) with the largest norm in the inverse of the matrix.
+    Centred: sum_s' P max (varphi - mean)^T xi, a maximum for each successor by itself, so that with
+    one sample the sum is zero. Otherwise max varphi_hat^T xi, where varphi_hat is the feature of
+    (s, a) with the largest norm in the inverse of the matrix.
     """
     task, layout = features.task, features.layout
     bonus = np.zeros((task.horizon, model.max_norm.shape[1]))

@@ -51,19 +51,10 @@ def log_evidence(features: Features, theta: Array, counts: Array, lam: float) ->
 def estimate_spread(
     features: Features, counts: Array, lam: float, fit: Callable[[Features, Array], Array]
 ) -> float:
-    """Return the spread that maximises the marginal likelihood.
+    """Return the spread of pooled features that maximises the marginal likelihood.
 
     As a standard deviation it lies between SMALLEST, where states do not differ, and LARGEST.
-
-    Parameters
-    ----------
-    features : Features
-        Pooled features, of any spread.
-    counts : (n,) array
-    lam : float
-        The ridge.
-    fit : function of (features, start)
-        Returns the estimate (3) of pooled features, from a start (d,).
+    fit(features, start (d,)) returns the estimate (3) of pooled features.
     """
     from scipy.optimize import minimize_scalar
 
@@ -109,15 +100,9 @@ def effect_rows(
     """Return a row for each effect of a visited pair, the largest |z| first."""
     z = effects / errors
     order = np.argsort(-np.abs(z), kind="stable")
+    columns = ("state", "action", "next_state", "effect", "standard_error", "z", "visits")
+    numbers = np.stack([effects, errors, z, visits], axis=1).tolist()
     return [
-        {
-            "state": triples[i][0],
-            "action": triples[i][1],
-            "next_state": triples[i][2],
-            "effect": float(effects[i]),
-            "standard_error": float(errors[i]),
-            "z": float(z[i]),
-            "visits": float(visits[i]),
-        }
+        dict(zip(columns, (*triples[i], *numbers[i]), strict=True))
         for i in order[visits[order] > 0].tolist()
     ]

@@ -18,13 +18,7 @@ from upriver.planning.induction import (
     run_backward_pass,
     steps_of,
 )
-from upriver.planning.optimum import (
-    environment_structure,
-    evaluate,
-    reevaluate,
-    solve,
-    start_value,
-)
+from upriver.planning.optimum import environment_structure, evaluate, reevaluate, solve, start_value
 from upriver.planning.stationary import StationaryPlan
 from upriver.planning.tables import (
     action_table,

@@ -202,11 +202,9 @@ def clip_q_above(task: Task) -> Clip:
 def problem_structure(task: Task, clip: Clip, next_state_reward: bool) -> Any:
     """Return the `kernels.planning.Problem` of a task, as the structure that kernels take."""
     extra = task.next_state_reward_rows if next_state_reward else np.empty((1, 0))
-    return kernels.constants.make_constants(
-        kernels.planning.Problem(
-            task.indptr, task.successors, extra, float(clip.low), clip.q_cap, clip.v_cap
-        )
-    )
+    caps = float(clip.low), clip.q_cap, clip.v_cap
+    problem = kernels.planning.Problem(task.indptr, task.successors, extra, *caps)
+    return kernels.compiled.make_constants(problem)
 
 
 @lru_cache(maxsize=64)
@@ -216,38 +214,15 @@ def whole_span(horizon: int, n_states: int) -> Array:
 
 
 def run_backward_pass(
-    task: Task,
-    kernel: Callable[..., None],
-    arguments: tuple[Any, ...],
-    clip: Clip,
-    tie_seed: np.uint64,
-    *,
-    next_state_reward: bool = True,
-    terminal: Array | None = None,
-) -> Plan:
+    task: Task, kernel: Callable[..., None], arguments: tuple[Any, ...], clip: Clip,
+    tie_seed: np.uint64, *, next_state_reward: bool = True, terminal: Array | None = None,
+) -> Plan:  # fmt: skip
     """Return the plan of a compiled backward pass; problems that are large use all cores.
 
-    Parameters
-    ----------
-    task : Task
-        Whose rows the pass runs over.
-    kernel : compiled function
-        Called as kernel(problem, *arguments, tie_seed, v, policy, q, span), see `kernels.planning`.
-    arguments : tuple
-        What this pass reads beside the problem: probabilities, rewards, bonuses.
-    clip : Clip
-        Where Q and V are clipped.
-    tie_seed : numpy.uint64
-        64 random bits for ties, see `draw_tie_seed`.
-    next_state_reward : bool
-        Whether the reward of next states is added to V_{h+1}; False where `arguments` contain it.
-    terminal : array (S,), optional
-        Terminal values in place of those of the task.
-
-    Returns
-    -------
-    Plan
-        Whose q(h) runs the pass over that step alone.
+    The pass is called as kernel(problem, *arguments, tie_seed, v, policy, q, span), see
+    `kernels.planning`. The reward of next states is added to V_{h+1} unless `next_state_reward` is
+    False, because `arguments` contain it; `terminal` (S,) takes the place of the task's terminal
+    values. q(h) of the plan runs the pass over that step alone.
     """
     policy, v, q = empty_plan(task)
     if terminal is not None:
@@ -303,43 +278,14 @@ def check_model(task: Task, prob: Any, reward: Any, bonus: Any, scale: Any) -> N
 
 
 def backward_induction(
-    task: Task,
-    prob: Array,
-    reward: Array,
-    bonus: Array,
-    scale: Array,
-    clip: Clip,
-    tie_seed: np.uint64,
-    *,
-    next_state_reward: bool = True,
-    terminal: Array | None = None,
-) -> Plan:
+    task: Task, prob: Array, reward: Array, bonus: Array, scale: Array, clip: Clip,
+    tie_seed: np.uint64, *, next_state_reward: bool = True, terminal: Array | None = None,
+) -> Plan:  # fmt: skip
     """Plan with Q_h = clip(r + P V_{h+1} + scale_h * bonus), V_h = clip(max_a Q_h).
 
-    Ties are broken at random. With an infinite horizon this is the stationary optimum, and neither
-    bonus nor clip is used.
-
-    Parameters
-    ----------
-    task : Task
-        Whose triples the arrays belong to.
-    prob : array (1 | H, n)
-        Probability of each triple; it need not sum to one.
-    reward, bonus : array (1 | H, S*A)
-        Reward and bonus of each pair, on the scale of [0, 1].
-    scale : array (H,)
-        Factor of the bonus at each step.
-    clip, tie_seed, next_state_reward, terminal
-        See `run_backward_pass`.
-
-    Returns
-    -------
-    Plan
-
-    Raises
-    ------
-    ValueError
-        Where an array is not float64 or has a shape that the task does not have.
+    prob (1 | H, n) need not sum to one; reward and bonus (1 | H, S*A), on the scale of [0, 1], and
+    scale (H,) must be float64. Ties are broken at random. With an infinite horizon this is the
+    stationary optimum, and neither bonus nor clip is used. Otherwise as `run_backward_pass`.
     """
     check_model(task, prob, reward, bonus, scale)
     if task.infinite_horizon:

@@ -68,13 +68,9 @@ def discount_of(task: Task) -> float:
 
 
 def plan_stationary(
-    task: Task,
-    prob: Array,
-    reward: Array,
-    improve: Improve | None,
-    tie_seed: np.uint64,
+    task: Task, prob: Array, reward: Array, improve: Improve | None, tie_seed: np.uint64,
     discount: float,
-) -> Plan:
+) -> Plan:  # fmt: skip
     """Return the plan that policy iteration with `improve` finds, see `plan_model`."""
     rows = kernels.stationary.Rows(task.indptr, task.successors, prob, reward, task.n_states)
     # ties stay as they begin, so that a random policy to begin with breaks them at random

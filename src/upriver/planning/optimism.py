@@ -36,12 +36,6 @@ def ones(task: Task) -> Array:
 
 
 @lru_cache(maxsize=64)
-def zeros(task: Task) -> Array:
-    """Return zeros (H,)."""
-    return np.zeros(task.horizon)
-
-
-@lru_cache(maxsize=64)
 def half_remaining(task: Task) -> Array:
     """Return (H,), half the range of V_{h+1}: of the steps left after h and next-state rewards."""
     return 0.5 * task.units.next_value_range
@@ -103,13 +97,9 @@ def pessimistic(task: Task, model: Model, reward: Array, beta: float, tie_seed: 
 
 
 def standard_error(
-    task: Task,
-    model: Model,
-    reward: Array,
-    beta: float,
-    tie_seed: np.uint64,
+    task: Task, model: Model, reward: Array, beta: float, tie_seed: np.uint64,
     products_start: Array | None = None,
-) -> Plan:
+) -> Plan:  # fmt: skip
     """Plan with Q_h = r + P V + beta ||grad PV||_{A^-1}: `gradient` without its remainder.
 
     Where the model's matrix is the Hessian of (2) the norm is the standard error of PV by the delta
@@ -127,7 +117,7 @@ def standard_error(
         return run_backward_pass(
             task, kernels.optimism.backward_pass_standard_error, arguments, clip, tie_seed
         )
-    arguments = ellipsoid, reward, beta, zeros(task)
+    arguments = ellipsoid, reward, beta, np.zeros(task.horizon)
     return run_backward_pass(
         task, kernels.optimism.backward_pass_gradient, arguments, clip, tie_seed
     )
@@ -146,12 +136,9 @@ def exact_maximum(
 
 
 def plan_in_ellipsoid(
-    task: Task,
-    ellipsoid: kernels.optimism.Ellipsoid,
-    reward: Array,
-    beta: float,
+    task: Task, ellipsoid: kernels.optimism.Ellipsoid, reward: Array, beta: float,
     tie_seed: np.uint64,
-) -> Plan:
+) -> Plan:  # fmt: skip
     """Plan with the maximum of P_theta V over each pair's ellipsoid, or the minimum if beta < 0."""
     return run_backward_pass(
         task, kernels.optimism.backward_pass_ellipsoid, (ellipsoid, reward, beta), clip_v(task),

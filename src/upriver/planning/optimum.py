@@ -141,7 +141,7 @@ def evaluate(
         reevaluate(mdp, table, np.full_like(table, -1), v)
     else:
         kernels.planning.evaluate_random_policy(
-            task.indptr, task.successors, mdp.probability, mdp.reward_rows,
+            task.indptr, task.successors, mdp.probability, mdp.reward_rows, np.empty((1, 0)),
             table.reshape(-1, len(task.sizes)), v,
         )  # fmt: skip
     return v
@@ -150,7 +150,7 @@ def evaluate(
 def environment_structure(mdp: FiniteMDP) -> Any:
     """Return the `kernels.episodes.Environment` of an MDP, as the structure that kernels take."""
     task = mdp.true_task
-    return kernels.constants.make_constants(
+    return kernels.compiled.make_constants(
         kernels.episodes.Environment(
             task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.user_rewards,
             mdp.initial_states, mdp.initial_probability, mdp.terminal,

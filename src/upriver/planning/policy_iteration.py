@@ -23,7 +23,7 @@ import numpy as np
 from upriver import kernels
 from upriver.checks import Array
 from upriver.mdp import Task
-from upriver.planning.tables import check_mixture
+from upriver.planning.tables import check_actions, check_mixture
 
 CHAIN_LEVEL = 0.1
 """A chain is iterated until its changes differ by this much of those of the improvement."""
@@ -86,15 +86,13 @@ def policy_rows(rows: Any, task: Task, policy: Array) -> Any:
     """
     from scipy import sparse
 
-    shape = task.n_states, task.n_actions
-    mixture = policy
+    shape, mixture = (task.n_states, task.n_actions), policy
     if mixture.shape not in {shape, shape[:1]}:
         raise ValueError(f"policy has shape {mixture.shape}; it must be {shape[:1]} or {shape}")
     if mixture.ndim == 1:
-        bad = (mixture < 0) | (mixture >= task.n_actions)
-        if mixture.dtype.kind not in "iu" or bad.any():
-            s = int(np.argmax(bad))
-            raise ValueError(f"policy[{s}] is {mixture[s]}; actions are 0 to {task.n_actions - 1}")
+        if mixture.dtype.kind not in "iu":
+            raise ValueError(f"policy is {mixture.dtype}; it must be whole numbers")
+        check_actions("policy", mixture, task.n_actions)
         mixture = np.eye(task.n_actions)[mixture]
     if not ((mixture >= 0).all() and np.allclose(mixture.sum(axis=1), 1.0, atol=1e-8)):
         raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
@@ -111,37 +109,18 @@ def policy_rows(rows: Any, task: Task, policy: Array) -> Any:
 
 
 def iterate_policies(
-    rows: Any,
-    discount: float,
-    damping: float,
-    tolerance: float,
-    *,
-    guess: Array | None = None,
-    policy: Array | None = None,
-    improve: Improve | None = None,
-    stop_at_two_classes: bool = False,
-) -> PolicyIteration:
+    rows: Any, discount: float, damping: float, tolerance: float, *, guess: Array | None = None,
+    policy: Array | None = None, improve: Improve | None = None, stop_at_two_classes: bool = False,
+) -> PolicyIteration:  # fmt: skip
     """Improve a policy until the changes of a backup are within `tolerance` of each other.
 
-    Parameters
-    ----------
-    rows : kernels.stationary.Rows
-        The model. Where `improve` is given, it writes the model that it chose into it.
-    discount : float
-        Between 0 and 1; 1 is the average reward.
-    damping : float
-        Share of the old value that a step of a chain keeps; above 0 it cannot oscillate.
-    tolerance : float
-        Ends early where rounding keeps the changes further apart.
-    guess : array (S,), optional
-        Values to begin with.
-    policy : array (S,) of int32, optional
-        Policy to begin with, which keeps its actions where they are as good as others.
-    improve : callable, optional
-        Another backup than the one of `rows`, such as one that also chooses the model.
-    stop_at_two_classes : bool
-        Whether to end where a policy without a discount has two recurrent classes, with infinite
-        changes; otherwise that policy is taken to have a discount.
+    rows: the model, a `kernels.stationary.Rows`; discount 1 is the average reward; damping: the
+    share of the old value that a step of a chain keeps, above 0 it cannot oscillate. guess (S,) and
+    policy (S,), int32, are what to begin with; actions stay where they are as good as others.
+    improve: another backup, such as one that also chooses the model and writes it into `rows`.
+    Ends early where rounding keeps the changes further apart, and with `stop_at_two_classes`, with
+    infinite changes, where a policy without a discount has two recurrent classes; otherwise that
+    policy is taken to have a discount.
     """
     k, n_states = kernels.stationary, rows.n_states
     chain, widest = empty_chain(rows)

@@ -14,8 +14,9 @@ import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array, positive_number
-from upriver.display import Card, add_repr
+from upriver.display import Card, add_repr, to_frame
 from upriver.display.card import MAX_ROWS
+from upriver.display.frames import name_column
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.validation import check_discount
 from upriver.planning import tables
@@ -98,12 +99,25 @@ class StationaryPlan(NamedTuple):
 
     def to_pandas(self) -> Any:
         """Return a data frame with a row per state: state, action, and value or bias."""
-        column = "value" if self.gain is None else "bias"
-        return tables.stationary_frame(self.policy, self.task, {column: self.v})
+        column, policy, task = "value" if self.gain is None else "bias", self.policy, self.task
+        names = (None, None) if task is None else (task.states, task.actions)
+        if policy.ndim == 1:
+            acts = {"action": name_column(names[1], policy)}
+        else:
+            every = name_column(names[1], np.arange(policy.shape[1]))
+            acts = {f"P({a})": policy[:, i] for i, a in enumerate(every)}
+        states = name_column(names[0], np.arange(len(policy)))
+        return to_frame({"state": states, **acts, column: self.v})
 
     def plot(self) -> Any:
         """Return a figure of the actions and of the values or the bias by state."""
-        return tables.plot_stationary(self.policy, self.task, self.v)
+        from upriver.display import figures
+
+        if self.policy.ndim == 2:
+            raise ValueError("this policy is random; plot() draws one action for each state")
+        names = (None, None) if self.task is None else (self.task.states, self.task.actions)
+        v = np.stack([self.v, np.zeros_like(self.v)])
+        return figures.plot_policy(self.policy[None], *names, 0, v)
 
     def on(self, task: Task) -> Array:
         """Return the policy in the order of another task's states and actions, by name."""
@@ -245,3 +259,45 @@ def end_components(rows: Any) -> Array:
             rows.indptr, rows.successors, n_actions, label, allowed, alive
         ):
             return label
+
+
+class Visits(NamedTuple):
+    """A value, and how often the policy visits each state."""
+
+    value: float
+    """first^T v, or the gain."""
+    v: Array
+    """(S,) the values, or the bias."""
+    visits: Array
+    """(S,) discounted visits of each state, 1 / (1 - discount) in all; or shares of time."""
+
+
+def solve_visits(task: Task, prob: Array, reward: Array, policy: Array, first: Array) -> Visits:
+    """Solve for the values and visits of a policy, (S,) or (S, A), on prob (n,) and reward (S*A,).
+
+    The values v = r + discount P v and the visits d = first + discount P^T d, first (S,) the
+    probabilities of the first state, solve one matrix and its transpose, so sum_s d(s) x(s) is what
+    the value first^T v gains where rewards change by x. For the average reward, discount 1, the
+    matrix has one row and one column more, for the gain: h + gain = r + P h with one h fixed at 0,
+    and d are the shares of time; a policy with two recurrent classes is refused.
+    """
+    from scipy import sparse
+    from scipy.sparse.linalg import splu
+
+    n, discount = task.n_states, task.discount
+    assert discount is not None
+    rows = possible_rows(task.indptr, task.successors, prob, reward, n)
+    chain = policy_rows(rows, task, policy)
+    matrix = sparse.eye_array(n) - discount * sparse.csr_array(
+        (chain.prob, chain.successors, chain.indptr), shape=(n, n)
+    )
+    if discount < 1.0:
+        solve = splu(matrix.tocsc()).solve
+        v = solve(chain.reward)
+        return Visits(float(first @ v), v, solve(first, "T"))
+    check_one_class(task, chain, "the policy")
+    ones, fixed = np.ones((n, 1)), np.eye(1, n)
+    whole = sparse.block_array([[matrix, sparse.csr_array(ones)], [sparse.csr_array(fixed), None]])
+    solve = splu(whole.tocsc()).solve
+    found = solve(np.append(chain.reward, 0.0))
+    return Visits(float(found[n]), found[:n], solve(np.append(np.zeros(n), 1.0), "T")[:n])

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from upriver.checks import Array, as_float
-from upriver.display.frames import name_column, to_frame
 from upriver.mdp import Task
 from upriver.mdp.names import Names, same_names
 
@@ -54,26 +53,6 @@ def by_name(table: Array, made_for: Task | None, task: Task) -> Array:
     whole = reordered(table[None] if stepless else table, made_for.state_names,
                       made_for.action_names, task)  # fmt: skip
     return whole[0] if stepless else whole
-
-
-def stationary_frame(policy: Array, task: Task | None, values: dict[str, Array]) -> Any:
-    """Return a data frame of a stationary policy: state, action or its probabilities, values."""
-    names = (None, None) if task is None else (task.states, task.actions)
-    chances = policy if policy.ndim == 2 else np.empty((len(policy), 0))
-    every = name_column(names[1], np.arange(chances.shape[1]))
-    acts = {"action": name_column(names[1], policy)} if policy.ndim == 1 else {}
-    acts |= {f"P({a})": chances[:, i] for i, a in enumerate(every)}
-    return to_frame({"state": name_column(names[0], np.arange(len(policy))), **acts, **values})
-
-
-def plot_stationary(policy: Array, task: Task | None, v: Array) -> Any:
-    """Return a figure of the actions of a stationary policy and of its values, by state."""
-    from upriver.display import figures
-
-    if policy.ndim == 2:
-        raise ValueError("this policy is random; plot() draws one action for each state")
-    names = (None, None) if task is None else (task.states, task.actions)
-    return figures.plot_policy(policy[None], *names, 0, np.stack([v, np.zeros_like(v)]))
 
 
 def stationary_table(task: Task, policy: Any) -> Array:
