@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from upriver.checks import Array
-from upriver.envs import icu_sepsis as icu
+from upriver.envs import icu
 from upriver.features import Features, one_hot, pooled
 from upriver.logs.fit import fit_counts
 from upriver.logs.planning import plan_from_model

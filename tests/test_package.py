@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 from tools.environment import floors
@@ -59,7 +60,8 @@ def test_the_stub_names_what_the_package_loads():
     assert set(imported) == set(upriver.__all__)
     for name in upriver.__all__:
         if name not in upriver.SUBPACKAGES:
-            assert getattr(sys.modules[imported[name]], name) is getattr(upriver, name)
+            module = import_module(str(imported[name]))
+            assert getattr(module, name) is getattr(upriver, name)
 
 
 def test_every_layer_is_described_for_contributors():

@@ -150,7 +150,7 @@ def test_classes_that_one_can_stay_in():
     stay_or_go = {(0, 0): {0: 1.0}, (0, 1): {1: 1.0}, (1, 0): {2: 1.0}, (1, 1): {2: 1.0},
                   (2, 0): {1: 1.0}, (2, 1): {1: 0.5, 2: 0.5}}  # fmt: skip
     mdp = up.FiniteMDP.from_rows(stay_or_go, {(0, 0): 1.0}, 3, name="two")
-    with pytest.raises(ValueError, match="two has 2 sets of states that one can stay in for ever"):
+    with pytest.raises(ValueError, match="two has 2 sets of states that some policy never"):
         up.solve(mdp, average=True)
     leaks = {**stay_or_go, (0, 0): {0: 0.9, 1: 0.1}}  # 0 is left for good whatever one does
     plan = up.solve(up.FiniteMDP.from_rows(leaks, {(0, 0): 1.0, (2, 1): 0.3}, 3), average=True)

@@ -237,7 +237,7 @@ def test_an_agent_that_writes_into_one_table_is_evaluated_anew():
 
 
 class Gambler:
-    """Plays action 1 for ever, and draws from its generator as often as it likes."""
+    """Plays action 1 at every step, and draws from its generator as often as it likes."""
 
     def __init__(self, task, draws):
         self.task, self.draws, self.seen = task, draws, []

@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from studies.measured import to_samples
 
 import upriver as up
 from upriver.experiments import execute
@@ -18,6 +17,7 @@ from upriver.results.runs import (
     natural_key,
     order_agents,
     read_results,
+    to_samples,
     typical_seconds,
 )
 

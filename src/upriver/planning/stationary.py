@@ -1,7 +1,7 @@
 """Stationary plans of a known MDP with an infinite horizon: discounted and average reward.
 
 The average reward must not depend on the start. That is so where there is one set of states that
-some policy can stay in for ever (a maximal end component, de Alfaro 1997): every policy is drawn
+some policy never leaves (a maximal end component, de Alfaro 1997): every policy is drawn
 into it, and in it every state can be reached. With two such sets the gain may differ between them,
 and the problem is refused.
 """
@@ -155,7 +155,7 @@ def solve_average_reward(
 ) -> StationaryPlan:
     """Return the best gain, or that of `policy`, (S,) or (S, A), within `tolerance`.
 
-    Refused where two sets of states can be stayed in for ever.
+    Refused where there are two sets of states that some policy never leaves.
     """
     tolerance = positive_number("tolerance", tolerance)
     rows, table = rows_and_table(mdp, policy, "an average")
@@ -187,8 +187,8 @@ def rows_and_table(mdp: FiniteMDP, policy: Any, setting: str) -> tuple[Any, Arra
     table = None if policy is None else tables.stationary_table(task, policy)
     if len(mdp.probability) > 1 or len(mdp.reward_rows) > 1 or mdp.terminal.any():
         raise ValueError(
-            f"{mdp.name} changes with the step, and {setting} is for ever: it needs one transition "
-            "and one reward for all steps, and no terminal value"
+            f"{mdp.name} changes with the step, and {setting} has an infinite horizon: it needs "
+            "one transition and one reward for all steps, and no terminal value"
         )
     rows = possible_rows(
         task.indptr, task.successors, mdp.probability[0], mdp.reward_rows[0], task.n_states
@@ -221,13 +221,13 @@ def values_of_returning(rows: Any, policy: Array) -> Array:
 
 
 def check_one_class(task: Task, rows: Any, name: str) -> None:
-    """Refuse rows with two sets of states that one can stay in for ever."""
+    """Refuse rows with two sets of states that some policy never leaves."""
     label = end_components(rows)
     classes = np.unique(label[label >= 0])
     if len(classes) > 1:
         one, other = (task.state_names[int(np.argmax(label == c))] for c in classes[:2])
         raise ValueError(
-            f"{name} has {len(classes)} sets of states that one can stay in for ever, so the "
+            f"{name} has {len(classes)} sets of states that some policy never leaves, so the "
             f"average reward depends on the start (one holds {one!r}, another {other!r}); use a "
             "discount, or one set at a time"
         )
