@@ -267,7 +267,7 @@ def draw_intervals(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a figure of values and their intervals, one line below the other."""
     low, high = min(r["low"] for r in rows), max(r["high"] for r in rows)
     span = (high - low) or 1.0
-    left, width, step = 230, 440, 34
+    left, width, step = 290, 440, 34  # the longest name of a check is 270 wide
 
     def x(value: float) -> float:
         return left + width * (value - low) / span
@@ -289,4 +289,4 @@ def draw_intervals(rows: Sequence[Mapping[str, Any]]) -> str:
             f"<text x='{x(value):.1f}' y='{bottom + 14}' text-anchor='{anchor}'>{value:.4g}</text>"
         )
     size = f"viewBox='0 0 {left + width + 10} {bottom + 20}'"
-    return f"<svg {size} role='img' width='100%' style='max-width:680px'>{''.join(lines)}</svg>"
+    return f"<svg {size} role='img' width='100%' style='max-width:740px'>{''.join(lines)}</svg>"
