@@ -229,8 +229,7 @@ def likelihood_ratio(model: TransitionModel, smaller: TransitionModel) -> TestRe
 def wald(model: TransitionModel, names: str | Sequence[str]) -> TestResult:
     """Return the test that the named coefficients or terms are all 0, with the model's errors."""
     names = [names] if isinstance(names, str) else list(names)
-    columns = model.coefficient_names
-    terms = columns if model.log is None else model.log.design.terms
+    columns, terms = model.coefficient_names, model.terms
     chosen: list[int] = []
     for name in names:
         found = [i for i, pair in enumerate(zip(columns, terms, strict=True)) if name in pair]

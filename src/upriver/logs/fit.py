@@ -150,7 +150,7 @@ def fit_transitions(
     data, effects = Choices(of.indptr, x, counts, visits, lam, offset), None
     if design.triples:
         data, effects = pool(data, design.triples, space, of)
-    of_row = None if cluster is None else rows.codes(cluster)[0]
+    of_row, clusters = (None, []) if cluster is None else rows.codes(cluster)
     if of_row is not None and int(of_row.max()) < 1:
         raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at least 2")
     fitted = replace(fit_dense(data, design.names, chosen, rows.weight, of_row), effects=effects)
@@ -158,7 +158,7 @@ def fit_transitions(
         reward = mean_rewards(pair, rows, reward, (len(space.states), len(space.actions)))
     log = FittedLog(
         space, design, of, data, chosen, rows.weight, of_row, rows.n_rows, rows.dropped, horizon,
-        discount, reward,
+        discount, reward, clusters,
     )  # fmt: skip
     model = TransitionModel(fitted, log)
     is_open = covariates and not (covariates == [per_step] and horizon is not None)

@@ -9,7 +9,7 @@ from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse, special
+from scipy import sparse
 
 from upriver.checks import Array, positive_integer
 from upriver.display import Card, add_repr
@@ -17,6 +17,7 @@ from upriver.display.card import format_brief
 from upriver.features import Features
 from upriver.logs import effects
 from upriver.logs.design import Design
+from upriver.logs.estimates import WIDTH, Estimates, wrap_lines
 from upriver.logs.goodness import Cells, GoodnessOfFit, goodness_of_fit
 from upriver.logs.situations import Situations, StateSpace, build_situations, expand
 from upriver.logs.tables import array_of, listed
@@ -27,7 +28,6 @@ from upriver.mnl import likelihood
 from upriver.mnl.choices import Choices
 from upriver.mnl.fitted import FittedMNL, pair_table
 
-WIDTH = 80  # characters of a line of a summary
 CLUSTERED = (
     "The test takes rows as independent: rows of a cluster that depend on each other\n"
     "make its p-values too small."
@@ -51,6 +51,7 @@ class FittedLog(NamedTuple):
     horizon: int | None
     discount: float | None
     reward: Any  # Horizon, discount and reward that `at` takes unless others are given
+    clusters: Sequence[Any] = ()  # The name of each cluster
 
     def cluster_scores(self, theta: Array) -> Array:
         """Return (C, d) the sums of the scores of the rows of each cluster."""
@@ -72,7 +73,7 @@ class FittedLog(NamedTuple):
 
 @add_repr
 @dataclass(frozen=True, eq=False, repr=False)
-class TransitionModel:
+class TransitionModel(Estimates):
     """An MNL transition model fitted to a log by `fit_transitions`.
 
     Its estimates have the names that statsmodels gives them. A model without covariates has a task,
@@ -94,89 +95,14 @@ class TransitionModel:
 
     # What was estimated.
 
-    def _labelled(self, values: Array, columns: Any = None) -> Any:
-        """Return a pandas series or frame by the names of coefficients, or an array without it."""
-        try:
-            import pandas as pd
-        except ImportError:
-            return values
-        names = self.coefficient_names
-        return (
-            pd.Series(values, names) if values.ndim == 1 else pd.DataFrame(values, names, columns)
-        )
-
     @property
-    def coefficient_names(self) -> list[str]:
-        names = self.fitted.names
-        return list(names) if names is not None else [f"theta[{i}]" for i in range(len(self.theta))]
-
-    @property
-    def theta(self) -> Array:
-        """(d,) the estimate (3), without names."""
-        return self.fitted.theta
-
-    @property
-    def params(self) -> Any:
-        """(d,) the coefficients, in log-odds."""
-        return self._labelled(self.theta)
-
-    @property
-    def bse(self) -> Any:
-        """(d,) standard errors of the coefficients."""
-        return self._labelled(self.fitted.standard_errors)
-
-    @property
-    def tvalues(self) -> Any:
-        """(d,) coefficients divided by their standard errors."""
-        return self._labelled(self.theta / self.fitted.standard_errors)
-
-    @property
-    def pvalues(self) -> Any:
-        """(d,) two-sided p-values of the hypotheses that single coefficients are 0."""
-        z = np.abs(self.theta / self.fitted.standard_errors)
-        return self._labelled(special.erfc(z / np.sqrt(2.0)))
-
-    def conf_int(self, alpha: float = 0.05) -> Any:
-        """Return (d, 2) intervals that hold each coefficient with probability 1 - alpha."""
-        half = effects.normal_quantile(1.0 - alpha) * self.fitted.standard_errors
-        return self._labelled(np.column_stack([self.theta - half, self.theta + half]))
-
-    def cov_params(self) -> Any:
-        """Return (d, d) the covariance of the coefficients."""
-        covariance = self.fitted.covariance @ np.eye(len(self.theta))
-        return self._labelled(covariance, self.coefficient_names)
-
-    @property
-    def llf(self) -> float:
-        """The log-likelihood at the estimate, without the penalty."""
-        return self.fitted.log_likelihood
-
-    @property
-    def aic(self) -> float:
-        """Akaike's criterion, 2 d - 2 llf with d coefficients."""
-        return self.fitted.aic
-
-    @property
-    def bic(self) -> float:
-        """Schwarz's criterion, d log(nobs) - 2 llf."""
-        return self.fitted.bic
-
-    @property
-    def nobs(self) -> float:
-        """The number of transitions, or the sum of their weights."""
-        return self.fitted.n_observations
+    def terms(self) -> list[str]:
+        """The term of the formula that each coefficient belongs to."""
+        return self.coefficient_names if self.log is None else self.log.design.terms
 
     def with_errors(self, kind: str) -> TransitionModel:
         """Return the model with "classical", "robust" or "cluster" standard errors."""
         return replace(self, fitted=self.fitted.with_errors(kind))
-
-    def table(self) -> list[dict[str, Any]]:
-        """Return a row per coefficient: name, estimate, standard_error, z, p_value, low, high."""
-        return self.fitted.table()
-
-    def to_pandas(self) -> Any:
-        """Return the table of coefficients as a data frame."""
-        return self.fitted.to_pandas()
 
     def card(self) -> Card:
         card = self.fitted.card()
@@ -214,22 +140,7 @@ class TransitionModel:
             f"{fitted.pseudo_r2:.3f}",
             f"standard errors: {fitted.errors}{clusters}",
         ]
-        rows = fitted.table()
-        width = min(max([len(r["name"]) for r in rows[:limit]] + [11]), 24)
-        text = [fill(line, WIDTH, subsequent_indent="  ") for line in lines]
-        text += ["", f"{'coefficient':<{width}} {'estimate':>9} {'std.err.':>9} {'z':>7} {'p':>8}  "
-                     f"{'95% interval':>17}"]  # fmt: skip
-        for r in rows[:limit]:
-            name = r["name"]
-            if len(name) > width:  # a long name has a line of its own
-                text.append(fill(name, WIDTH, subsequent_indent="  "))
-                name = ""
-            text.append(
-                f"{name:<{width}} {r['estimate']:9.4g} {r['standard_error']:9.4g} {r['z']:7.2f} "
-                f"{r['p_value']:8.2g}  {r['low']:8.4g} {r['high']:8.4g}"
-            )
-        if len(rows) > limit:
-            text.append(f"... and {len(rows) - limit} more")
+        text = [*wrap_lines(lines), *self.coefficient_lines(limit)]
         if fitted.is_pooled or fitted.effects:
             text += [fill(x, WIDTH, drop_whitespace=len(x) > WIDTH) for x in fitted.effect_lines()]
         return "\n".join([*text, *(fill(line, WIDTH) for line in fitted.warnings)])
@@ -272,7 +183,6 @@ class TransitionModel:
         return found._replace(note=CLUSTERED) if self.fitted.errors == "cluster" else found
 
     likelihood_ratio = effects.likelihood_ratio
-    wald = effects.wald
     residuals = effects.residuals
     calibration = effects.calibration
     compare = effects.compare

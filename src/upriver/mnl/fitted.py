@@ -85,7 +85,7 @@ class FittedMNL:
 
         With triple effects it is a scipy LinearOperator, since the inverse has no zeros.
         """
-        if self.errors == "classical":
+        if self.errors not in self.scatters:  # classical
             return self.bread
         return self.bread @ self.scatters[self.errors]() @ self.bread
 
