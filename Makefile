@@ -2,7 +2,8 @@
 #   make reproduce    the paper's table and figures, beside the printed numbers
 #   make test         lint, types and tests
 # `make soak` runs the long checks, `make docs` builds the documentation, `make bench` measures speed,
-# `make floors` tests with the lowest versions of the dependencies.
+# `make floors` and `make newest` test with the lowest and the newest versions of the dependencies,
+# and `make release` builds the package and tries it outside of the checkout.
 
 VENV := .venv
 OUT ?= results/paper
@@ -16,7 +17,7 @@ endif
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: reproduce test lint soak docs bench bench-compare floors clean
+.PHONY: reproduce test lint soak docs bench bench-compare floors newest release clean
 
 reproduce: $(VENV)/.runtime
 	$(BIN)/upriver reproduce --out $(OUT)
@@ -42,10 +43,16 @@ bench: $(VENV)/.dev
 bench-compare: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.compare $(OLD) $(NEW)
 
-# its kernels are compiled by another numba, so they get a cache of their own
-floors: export NUMBA_CACHE_DIR = $(CURDIR)/$(VENV)-floors/kernels
+# Their kernels are compiled by another numba, so each has a cache of its own.
+floors newest: export NUMBA_CACHE_DIR = $(CURDIR)/$(VENV)-$@/kernels
 floors: $(VENV)-floors/.floors
 	$(VENV)-floors/$(notdir $(BIN))/pytest -n 2 -m "not slow"
+
+newest: $(VENV)-newest/.newest
+	$(VENV)-newest/$(notdir $(BIN))/pytest -n 2 -m "not slow"
+
+release: $(VENV)/.dev
+	$(BIN)/python tools/release.py
 
 $(VENV)/.runtime: pyproject.toml constraints.txt
 	$(PYTHON) tools/environment.py $(VENV)
@@ -56,5 +63,8 @@ $(VENV)/.dev: $(VENV)/.runtime
 $(VENV)-floors/.floors: pyproject.toml
 	$(PYTHON) tools/environment.py $(VENV)-floors floors
 
+$(VENV)-newest/.newest: pyproject.toml
+	$(PYTHON) tools/environment.py $(VENV)-newest newest
+
 clean:
-	$(PYTHON) -c "import shutil; [shutil.rmtree(x, True) for x in '$(VENV) $(VENV)-floors docs/_build .pytest_cache .ruff_cache .hypothesis'.split()]"
+	$(PYTHON) -c "import shutil; [shutil.rmtree(x, True) for x in '$(VENV) $(VENV)-floors $(VENV)-newest dist docs/_build .pytest_cache .ruff_cache .hypothesis'.split()]"
