@@ -70,7 +70,7 @@ def install(wheel: Path, folder: Path, extra: str = "") -> Path:
     what = f"{wheel}[{extra}]" if extra else str(wheel)
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     run([*pip, "-c", ROOT / "constraints.txt", what], folder)
-    print(f"site-packages with {extra or 'no extra'}: {folder_megabytes(folder):.0f} MiB")
+    print(f"environment with {extra or 'no extra'}: {folder_megabytes(folder):.0f} MiB")
     return python
 
 
