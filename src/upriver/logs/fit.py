@@ -119,9 +119,10 @@ def fit_transitions(
     if per_step is not None and per_step not in table.names:
         raise ValueError(f"per_step is {per_step!r}; the columns are {listed(table.names)}")
     covariates = [c for c in table.names if c not in columns and wanted(c)]
-    keys = [*columns, *covariates, *([] if cluster is None else [cluster])]
     paid = [reward] if isinstance(reward, str) else []
-    rows = table.read(keys, weights if named else GIVEN_WEIGHTS, paid, missing)
+    rows = table.read(
+        [*columns, *covariates], weights if named else GIVEN_WEIGHTS, paid, missing, cluster=cluster
+    )
     space, s, a, s2 = build_space(rows, columns, states, successors, wanted)
     clash = [c for c in covariates if c in space.attributes or c in space.moves]
     if clash:
@@ -150,14 +151,18 @@ def fit_transitions(
     data, effects = Choices(of.indptr, x, counts, visits, lam, offset), None
     if design.triples:
         data, effects = pool(data, design.triples, space, of)
-    of_row, clusters = (None, []) if cluster is None else rows.codes(cluster)
-    if of_row is not None and int(of_row.max()) < 1:
-        raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at least 2")
-    fitted = replace(fit_dense(data, design.names, chosen, rows.weight, of_row), effects=effects)
+    times, of_row, clusters = rows.weight, None, []
+    if rows.members is not None:
+        chosen = chosen.astype(np.int32)[rows.members.row]
+        _, of_row, times, clusters = rows.members
+        if len(clusters) < 2:
+            raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at "
+                             "least 2")  # fmt: skip
+    fitted = replace(fit_dense(data, design.names, chosen, times, of_row), effects=effects)
     if isinstance(reward, str):
         reward = mean_rewards(pair, rows, reward, (len(space.states), len(space.actions)))
     log = FittedLog(
-        space, design, of, data, chosen, rows.weight, of_row, rows.n_rows, rows.dropped, horizon,
+        space, design, of, data, chosen, times, of_row, rows.n_rows, rows.dropped, horizon,
         discount, reward, clusters,
     )  # fmt: skip
     model = TransitionModel(fitted, log)

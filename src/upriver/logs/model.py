@@ -9,7 +9,6 @@ from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from upriver.checks import Array, positive_integer
 from upriver.display import Card, add_repr
@@ -56,12 +55,7 @@ class FittedLog(NamedTuple):
     def cluster_scores(self, theta: Array) -> Array:
         """Return (C, d) the sums of the scores of the rows of each cluster."""
         assert self.cluster is not None
-        shape = int(self.cluster.max()) + 1, len(self.data.counts)
-        member = sparse.csr_array((self.weights, (self.cluster, self.chosen)), shape).tocsc()
-        sums = np.zeros((shape[0], len(theta)))
-        for low, high, score in self.data.scores(self.data.probabilities(theta)):
-            sums += member[:, low:high] @ score
-        return sums
+        return self.data.cluster_scores(theta, self.cluster, self.chosen, self.weights)
 
     def triple_counts(self) -> tuple[Array, Array]:
         """Return the numbers (s * A + a) * S + s' of all candidates, and their weights."""

@@ -8,11 +8,14 @@ ever executed.
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from glob import escape
 from importlib import import_module
 from pathlib import Path
+from secrets import token_hex
+from tempfile import gettempdir
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +32,8 @@ NUMBERS = (  # DuckDB's types
     "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER",
     "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN",
 )  # fmt: skip
+MEMORY = "800MB"  # of a database, beside the rows that a query returns
+BATCH = 1_000_000  # rows that are taken from DuckDB at once, where there may be many
 LARGEST_WEIGHT = 2.0**53  # a larger sum of weights does not notice a row of weight 1
 
 
@@ -41,11 +46,20 @@ def import_packages(purpose: str, *names: str) -> list[Any]:
                           "formulaic pandas") from None  # fmt: skip
 
 
+def connect() -> Any:
+    """Return a new DuckDB database in memory; a query that needs more than MEMORY goes to disk."""
+    (duckdb,) = import_packages("reading a table", "duckdb")
+    spill = Path(gettempdir()) / f"upriver-{token_hex(8)}"  # DuckDB makes it when it needs it
+    connection = duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": str(spill)})
+    show = "true" if sys.stdout.isatty() else "false"  # DuckDB writes its bar to the output
+    connection.execute(f"SET enable_progress_bar = {show}")
+    return connection
+
+
 @cache
 def shared_database() -> Any:
     """Return the database whose cursors read frames; to make one takes longer than most reads."""
-    (duckdb,) = import_packages("reading a table", "duckdb")
-    return duckdb.connect()
+    return connect()
 
 
 def listed(names: Iterable[Any], limit: int = 12) -> str:
@@ -83,6 +97,15 @@ def sort_distinct(values: Iterable[Any]) -> list[Any]:
         return distinct
 
 
+class Members(NamedTuple):
+    """Rows of a table by cluster: k rows, or sets of rows that are equal and of one cluster."""
+
+    row: Array  # (k,) the row of `Rows`
+    cluster: Array  # (k,) the cluster, numbered from 0; ascending
+    weight: Array  # (k,)
+    names: list[Any]  # The name of each cluster
+
+
 class Rows(NamedTuple):
     """Rows of a table without gaps; equal rows may have been counted together."""
 
@@ -93,6 +116,7 @@ class Rows(NamedTuple):
     sums: dict[str, Array]  # (m,) each: sums of weight times a column over equal rows
     n_rows: int  # The number of rows of the table that were used
     dropped: dict[str, int]  # The number of rows that were left out, by the column that has the gap
+    members: Members | None = None  # Which cluster each row of the table belongs to
 
     def codes(self, name: str) -> tuple[Array, list[Any]]:
         """Return (m,) the number of each entry of a column, and the distinct entries in order."""
@@ -170,7 +194,7 @@ class Table:
             self.file = str(source)
             if weights is not None:
                 raise ValueError("weights of a file must be the name of a column")
-            self.connection = duckdb.connect()
+            self.connection = connect()
             self.names = self.open_file(Path(source))
             return
         self.connection = shared_database().cursor()  # which costs nothing
@@ -295,18 +319,20 @@ class Table:
 
     def read(
         self, columns: Sequence[str], weights: str | None = None, sums: Sequence[str] = (),
-        missing: str = "refuse", group: bool = True,
+        missing: str = "refuse", group: bool = True, cluster: str | None = None,
     ) -> Rows:  # fmt: skip
         """Read some columns; rows that are equal in them are counted together.
 
         weights: the column of the weight of each row, 1 without it; sums: columns of numbers of
         which weighted sums are made; missing: whether rows with gaps raise an error that names them
-        ("refuse") or are left out ("drop"); group: False keeps every row, in order.
+        ("refuse") or are left out ("drop"); group: False keeps every row, in order; cluster: the
+        column of the cluster of each row, by which equal rows are not told apart.
         """
         if missing not in ("refuse", "drop"):
             raise ValueError(f"missing is {missing!r}; it must be 'refuse' or 'drop'")
         keys, numeric = list(dict.fromkeys(columns)), [c for c in (weights, *sums) if c is not None]
-        every = list(dict.fromkeys([*keys, *numeric]))
+        also = [] if cluster is None else [cluster]
+        every = list(dict.fromkeys([*keys, *numeric, *also]))
         types = self.open_columns(every)
         for name in numeric:
             if not types[name].startswith(NUMBERS) or name in self.levels:
@@ -314,12 +340,14 @@ class Table:
                                  "numbers")  # fmt: skip
         fault = fault_number(every, types, weights)
         try:
-            if group and self.frame is not None:  # grouping rows that differ would take longer
+            # grouping rows that differ would take longer
+            if group and (self.frame is not None or cluster is not None):
                 cells = ", ".join(map(quote, keys))
                 question = f"SELECT count(*), approx_count_distinct(hash({cells})) FROM source"
                 n, n_distinct = self.connection.execute(question).fetchall()[0]
                 group = n_distinct <= n / 2
-            found, faults, weight, n_rows, *totals = self.query(keys, fault, weights, sums, group)
+            taken = keys if group else list(dict.fromkeys([*keys, *also]))
+            found, faults, weight, n_rows, *totals = self.query(taken, fault, weights, sums, group)
         except self.errors as error:
             raise self.unreadable(error) from None
         if not len(weight):
@@ -337,7 +365,14 @@ class Table:
                              f"at most {LARGEST_WEIGHT:.3g}, or rows of small weight are "
                              "lost")  # fmt: skip
         by_name = dict(zip(sums, totals, strict=True))
-        return Rows(self, found, weight, by_name, int(n_rows.sum()), dropped)
+        rows = Rows(self, found, weight, by_name, int(n_rows.sum()), dropped)
+        if cluster is None:
+            return rows
+        if group:
+            return rows._replace(members=self.read_members(rows, cluster, fault, weights))
+        number, names = rows.codes(cluster)
+        order = np.argsort(number, kind="stable")
+        return rows._replace(members=Members(order, number[order], weight[order], names))
 
     def query(
         self, keys: Sequence[str], fault: str, weights: str | None, sums: Sequence[str], group: bool
@@ -361,6 +396,55 @@ class Table:
         columns = {c: source.column(i if source is table else c) for i, c in enumerate(keys)}
         numbers = [table.column(i).to_numpy() for i in range(len(cells), table.num_columns)]
         return [columns, *numbers]
+
+    def read_members(self, rows: Rows, cluster: str, fault: str, weights: str | None) -> Members:
+        """Return the cluster of each row of the table, where equal rows were counted together.
+
+        DuckDB finds the row of `rows` and the number of the cluster, and both come as one number in
+        pieces, so that 10^8 rows take 8 bytes each. They are sorted, since threads finish in any
+        order.
+        """
+        import pyarrow as pa
+
+        names = [f"key_{i}" for i in range(len(rows.columns))]
+        cells = ", ".join(f"{quote(c)} AS {k}" for c, k in zip(rows.columns, names, strict=True))
+        columns = dict(zip(names, rows.columns.values(), strict=True))
+        found = pa.table({"number": np.arange(len(rows.weight)), **columns})
+        source = (
+            f"(SELECT {cells}, {quote(cluster)} AS name, {as_double(weights)} AS times FROM source "
+            f"WHERE {fault} = 0)"
+        )
+        self.connection.register("found", found)
+        self.connection.execute(
+            "CREATE OR REPLACE TEMP TABLE clusters AS SELECT row_number() OVER (ORDER BY name) - 1 "
+            f"AS cluster, name FROM (SELECT DISTINCT name FROM {source})"
+        )
+        batches = self.connection.sql(
+            f"SELECT cluster * {len(rows.weight)} + number, times FROM {source} "
+            f"JOIN found USING ({', '.join(names)}) JOIN clusters USING (name)"
+        ).to_arrow_reader(BATCH)
+        key = np.empty(rows.n_rows, np.int64)
+        times = np.ones(1) if weights is None else np.empty(rows.n_rows)
+        first = 0
+        for batch in batches:
+            last = first + batch.num_rows
+            key[first:last] = batch.column(0)
+            if weights is not None:
+                times[first:last] = batch.column(1)
+            first = last
+        if weights is None:
+            key.sort()
+        else:
+            order = np.lexsort((times, key))
+            key, times = key[order], times[order]
+        self.connection.unregister("found")
+        of, row = np.empty((2, len(key)), np.int32)
+        np.floor_divide(key, len(rows.weight), out=of, casting="unsafe")  # without a large copy
+        np.remainder(key, len(rows.weight), out=row, casting="unsafe")
+        names = self.connection.sql("SELECT name FROM clusters ORDER BY cluster").fetchall()
+        levels = self.levels.get(cluster)
+        names = [hashable(x) if levels is None else levels[x] for (x,) in names]
+        return Members(row, of, np.broadcast_to(times, len(key)), names)
 
     def count_faults(
         self, faults: Array, n_rows: Array, every: Sequence[str], fault: str, weights: str | None,

@@ -24,6 +24,7 @@ BLOCK_ROWS = 65_536  # rows of a chunk where no rows are made
 SHARE = 8  # a sample holds every 8th situation
 PER_FEATURE = 200  # but at least this many situations for each feature
 PIECES = 16  # taken at this many places or more, since data may come sorted
+PIECE = 4_000_000  # choices whose scores are summed by cluster at once
 PARTS = 16  # of large data, whatever the number of threads: their sum is always the same
 NO_ROWS = np.empty((0, 0))
 
@@ -211,24 +212,32 @@ class Choices:
             total = add_scatter(total, score * np.sqrt(self.counts[low:high, None]))
         return both_triangles(total)
 
-    def cluster_scatter(
+    def cluster_scores(
         self, theta: Array, cluster: Array, chosen: Array, weights: Array | None = None
     ) -> Array:
-        """Return (d, d) the outer products of sums of scores by cluster, times C / (C - 1).
+        """Return (C, d) the sums of the scores of each cluster, made from pieces of the choices.
 
         cluster, chosen, weights (m,): the cluster of each choice, its row and how often it counts.
         """
-        n = int(cluster.max()) + 1
-        sums = np.zeros((n, len(theta)))
-        order = np.argsort(chosen, kind="stable")
-        edges = chosen[order]
-        for low, high, score in self.scores(self.probabilities(theta)):
-            mine = order[slice(*np.searchsorted(edges, (low, high)))]
-            times = np.ones(len(mine)) if weights is None else weights[mine]
-            touched, of = np.unique(cluster[mine], return_inverse=True)
-            entries = times, (of, chosen[mine] - low)
-            sums[touched] += sparse.csr_array(entries, (len(touched), high - low)) @ score
-        return sums.T @ sums * (n / (n - 1.0))
+        sums = np.zeros((int(cluster.max()) + 1, len(theta)))
+        probability = self.probabilities(theta)
+        for at in range(0, len(cluster), PIECE):
+            some = slice(at, at + PIECE)
+            of, rows = cluster[some], chosen[some]
+            times = np.ones(len(of)) if weights is None else weights[some]
+            least, most = int(of.min()), int(of.max()) + 1  # few where choices come by cluster
+            shape = most - least, len(self.counts)
+            times = sparse.csc_array((times, (of - least, rows)), shape)
+            for low, high, score in self.scores(probability):
+                sums[least:most] += times[:, low:high] @ score
+        return sums
+
+    def cluster_scatter(
+        self, theta: Array, cluster: Array, chosen: Array, weights: Array | None = None
+    ) -> Array:
+        """Return (d, d) the outer products of sums of scores by cluster, times C / (C - 1)."""
+        sums = self.cluster_scores(theta, cluster, chosen, weights)
+        return sums.T @ sums * (len(sums) / (len(sums) - 1.0))
 
 
 class Products:
