@@ -325,7 +325,8 @@ def test_a_run_is_a_function_of_its_spec():
     run = only_run()
     first, second = run_one(run).drop(["seconds"]), run_one(run).drop(["seconds"])
     assert first.equals(second)
-    assert first.column_names == ["setting", "seed", "episode", "return", "value", "optimal_value"]
+    numbers = ["return", "value", "optimal_value", "uniform_value"]
+    assert first.column_names == ["setting", "seed", "episode", *numbers]
     np.testing.assert_array_equal(first["episode"].to_numpy(), [1, 2, 3, 4])
 
 

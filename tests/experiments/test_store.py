@@ -130,7 +130,7 @@ def test_loading_gives_every_row_in_one_order(tmp_path):
     table = up.load_runs(tmp_path / "a", timing=True)
     assert table.column_names == [
         "env", "agent", "setting", "seed", "episode", "return", "value", "optimal_value", "regret",
-        "seconds",
+        "uniform_value", "seconds",
     ]  # fmt: skip
     np.testing.assert_array_equal(
         table["regret"].to_numpy(), table["optimal_value"].to_numpy() - table["value"].to_numpy()

@@ -49,6 +49,7 @@ def test_samples_come_out_of_a_shuffled_table(rng):
         "return": np.array(number, dtype=float),
         "value": np.array(number, dtype=float) - 1,
         "optimal_value": np.full(len(rows), 500.0),
+        "uniform_value": np.full(len(rows), 7.0),
     }
     table = pa.table(columns)
     found = to_samples(table)
@@ -57,6 +58,7 @@ def test_samples_come_out_of_a_shuffled_table(rng):
         assert list(s.seeds) == [2, 4]
         np.testing.assert_array_equal(s.returns, [[201, 202, 203], [401, 402, 403]])
         np.testing.assert_array_equal(s.regret, 501.0 - s.returns)
+        assert s.uniform_value == 7.0
     with pytest.raises(ValueError, match="is incomplete"):
         to_samples(table.slice(1))
 
@@ -92,6 +94,58 @@ def test_a_run_is_locked_in_when_its_last_tenth_is_worth_less_than_half():
     assert not runs._replace(optimal_values=-runs.optimal_values).locked_in().any()
     short = make_sample([[1.0, 10.0], [10.0, 1.0]])
     assert short.locked_in().tolist() == [False, True]
+
+
+def test_a_stuck_run_ends_below_its_fellows():
+    """Uniform play is worth 4 and the optimum 10, so that 0.95 is 9.7 and 0.02 is 0.12."""
+    values = np.full((7, 20), 9.9)
+    values[1, :18] = 4.0  # a late start
+    values[2, -2:] = [9.5, 9.91]  # a mean of 9.705
+    values[3, -2:] = [9.5, 9.89]  # 9.695
+    values[4, -2:] = 4.0
+    runs = make_sample(values)._replace(uniform_value=4.0)
+    assert runs.stuck().tolist() == [False, False, False, True, True, False, False]
+    # an agent that always ends at 9.4 is not stuck, nor is its run at 9.3, but one at 9.27 is
+    low = np.full((5, 1), 9.4)
+    low[3:, 0] = 9.3, 9.27
+    low = make_sample(low)._replace(uniform_value=4.0)
+    assert low.stuck().tolist() == [False, False, False, False, True]
+    # with uniform play worth nothing, 9.6 is above 95% of the optimum
+    assert not make_sample([[10.0], [10.0], [9.6]]).stuck().any()
+    assert make_sample([[10.0], [10.0], [9.6]])._replace(uniform_value=4.0).stuck()[2]
+
+
+def test_stuck_runs_do_not_depend_on_the_units_of_rewards(rng):
+    values = 10.0 - rng.exponential(0.5, size=(40, 20))
+    runs = make_sample(values)._replace(uniform_value=4.0)
+    assert 0 < runs.stuck().sum() < 20
+    for factor, shift in ((1.0, -50.0), (0.01, 3.0), (100.0, -1e4)):
+        other = make_sample(factor * values + shift, best=factor * 10.0 + shift)
+        other = other._replace(uniform_value=factor * 4.0 + shift)
+        assert (other.stuck() == runs.stuck()).all()
+    assert not runs._replace(uniform_value=10.0).stuck().any()  # uniform play is optimal
+
+
+def test_the_value_of_uniform_play_is_stored(sweep, tmp_path):
+    """It is the mean value of the random agent; with an infinite horizon, of its one policy."""
+    found = {(s.env, s.agent): s for s in read_results(sweep).samples}
+    sample = found["river-10", "random"]
+    assert sample.uniform_value == found["river-10", "optimal"].uniform_value
+    table = up.envs.riverswim(10, 12)
+    exact = up.evaluate(table, np.full((10, 2), 0.5))[0, table.initial_states]
+    assert sample.uniform_value == pytest.approx(table.initial_probability @ exact)
+    assert sample.uniform_value == pytest.approx(sample.values.mean(), rel=0.2)
+    spec = {
+        "name": "streams", "episodes": 2, "seeds": {"count": 1},
+        "environments": [{"name": "riverswim-4", "discount": d} for d in (0.9, 1)],
+        "agents": [{"agent": "random"}],
+    }  # fmt: skip
+    assert execute(parse(spec), tmp_path, jobs=1).complete
+    discounted, average = (s.uniform_value for s in read_results(tmp_path).samples)
+    river, even = up.envs.riverswim(4), np.full((4, 2), 0.5)
+    assert average == pytest.approx(up.evaluate(river, even, average=True).gain)
+    start = up.evaluate(river, even, discount=0.9).v[river.initial_states]
+    assert discounted == pytest.approx(river.initial_probability @ start)
 
 
 def test_seeds_can_be_selected():

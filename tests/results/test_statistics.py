@@ -207,6 +207,10 @@ def test_a_summary_row_is_what_its_columns_say(rng):
     assert row.locked_in == runs.locked_in().mean()
     exact = stats.binomtest(int(runs.locked_in().sum()), 10).proportion_ci(method="exact")
     assert (row.locked_low, row.locked_high) == pytest.approx(tuple(exact))
+    n_stuck = int(runs.stuck().sum())
+    assert n_stuck > 0 and row.stuck == n_stuck / 10
+    exact = stats.binomtest(n_stuck, 10).proportion_ci(method="exact")
+    assert (row.stuck_low, row.stuck_high) == pytest.approx(tuple(exact))
     assert row.episodes_lost == pytest.approx((70.0 - values.sum(axis=1)).mean() / 10.0)
     (regret,) = statistics.summarize([runs], "regret")
     assert regret.mean == pytest.approx((70.0 - values.sum(axis=1)).mean())

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+import numpy as np
 
 if TYPE_CHECKING:
     from upriver.results.runs import Sample
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
 Format = Literal["text", "csv", "markdown"]
 COLUMNS = (
     "env", "agent", "setting", "runs", "episodes", "mean", "sd", "se", "iqm", "ci_low", "ci_high",
-    "episodes_lost", "locked_in", "locked_low", "locked_high",
+    "episodes_lost", "locked_in", "locked_low", "locked_high", "stuck", "stuck_low", "stuck_high",
 )  # fmt: skip
 
 
@@ -25,11 +28,12 @@ def table(
     out: Path | None = None,
     against: str | None = None,
 ) -> int:
-    """Print the total over all episodes of each agent: mean, sd, interquartile mean, 95% interval.
+    """Print the total over all episodes of each agent: mean, standard deviation, 95% interval.
 
     The column *lost* is the regret in episodes of optimal play. The column *locked in* is the
     share of runs whose last tenth is worth less than half of the optimum, with its exact 95%
-    interval.
+    interval. The column *stuck* is the share of runs that end below 95% of the way from uniform
+    play to the optimum, and more than 2% of that way below the median run.
 
     **Example:** `upriver table results/quick --of regret --format markdown`
 
@@ -54,15 +58,16 @@ def table(
 
     results = runs.read_results(folder)
     samples = sorted(results.samples, key=lambda sample: runs.natural_key(sample.env))
+    write = to_markdown if format == "markdown" else to_text
     if against is not None:
         head, *body = compare_with(samples, against, of)
+        text = to_csv(head, body) if format == "csv" else write([head, *body], words=2)
+    elif format == "csv":
+        text = to_csv(COLUMNS, summarize(samples, of))
     else:
-        rows = summarize(samples, of)
-        head, *body = [COLUMNS, *rows] if format == "csv" else to_cells(rows)
-    if format == "csv":
-        text = to_csv(head, body)
-    else:
-        text = {"text": to_text, "markdown": to_markdown}[format]([head, *body], words=2)
+        groups = groupby(summarize(samples, of), key=lambda row: row.env)
+        blocks = (make_block(list(rows)) for _, rows in groups)
+        text = "\n".join(f"{title}\n\n{write(cells)}" for title, cells in blocks)
     if out is None:
         print(text, end="")
     else:
@@ -75,19 +80,22 @@ def table(
     return 1 if results.problems or failures else 0
 
 
-def to_cells(rows: list[Row]) -> list[list[str]]:
-    """Return rounded rows; the setting only where two rows have the same label."""
-    names = [(r.env, r.agent) for r in rows]
-    head = ["environment", "agent", "runs", "episodes", "mean ± sd", "95% interval", "IQM", "lost",
-            "locked in"]  # fmt: skip
-    cells = [head]
+def make_block(rows: list[Row]) -> tuple[str, list[list[str]]]:
+    """Return a title and the rounded rows of one environment, which fit 80 columns."""
+    runs, episodes = (sorted({row[i] for row in rows}) for i in (3, 4))
+    many = " to ".join(map(str, dict.fromkeys([runs[0], runs[-1]])))
+    title = f"{rows[0].env}: {many} runs of {' or '.join(map(str, episodes))} episodes"
+    agents = [row.agent for row in rows]
+    cells = [["agent", "mean ± sd [95% interval]", "lost", "locked in", "stuck"]]
     for r in rows:
-        label = r.agent if names.count((r.env, r.agent)) == 1 else f"{r.agent} [{r.setting[:6]}]"
-        numbers = [f"{r.mean:.2f} ± {r.sd:.2f}", f"{r.low:.2f} to {r.high:.2f}", f"{r.iqm:.2f}"]
-        locked = f"{r.locked_in:.0%} [{r.locked_low:.0%}, {r.locked_high:.0%}]"
-        lost = f"{r.episodes_lost:.1f}"
-        cells.append([r.env, label, str(r.runs), str(r.episodes), *numbers, lost, locked])
-    return cells
+        label = r.agent if agents.count(r.agent) == 1 else f"{r.agent} [{r.setting[:6]}]"
+        numbers = (r.mean, r.sd, r.low, r.high)
+        digits = 3 - int(np.log10(max(1.0, *np.abs(numbers))))
+        mean, sd, low, high = (f"{x:.{max(digits, 0)}f}" for x in numbers)
+        shares = (r.locked_in, r.locked_low, r.locked_high), (r.stuck, r.stuck_low, r.stuck_high)
+        ends = [f"{p:.0%} [{100 * low:.0f}, {100 * high:.0f}]" for p, low, high in shares]
+        cells.append([label, f"{mean} ± {sd} [{low}, {high}]", f"{r.episodes_lost:.1f}", *ends])
+    return title, cells
 
 
 def compare_with(samples: list[Sample], agent: str, of: str) -> list[list[str]]:

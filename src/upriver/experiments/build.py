@@ -17,6 +17,7 @@ from upriver.experiments.detail import has_detail, make_detail, play_in_stretche
 from upriver.features import Features
 from upriver.mdp import FiniteMDP
 from upriver.mdp.archive import digest, encode
+from upriver.planning import evaluate
 from upriver.play.simulate import Run, simulate
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def digest_environment(environment: dict[str, Any]) -> str:
 def forget_built() -> None:
     """Forget the MDPs and agents that were kept, since files or code may have changed."""
     cached_mdp.cache_clear()
+    uniform_value.cache_clear()
     cached_features.cache_clear()
     cached_agent.cache_clear()
 
@@ -152,6 +154,20 @@ def cached_mdp(environment: str) -> FiniteMDP:
 
 
 @lru_cache(maxsize=4)
+def uniform_value(mdp: FiniteMDP) -> float:
+    """Return the exact value of uniform play from the start: the gain for the average reward.
+
+    It is the zero of the scale on which `Sample.stuck` measures how far a run is from the optimum.
+    """
+    available = mdp.true_task.available
+    valued: Any = evaluate(mdp, available / available.sum(axis=1, keepdims=True))
+    if mdp.discount == 1.0:
+        return float(valued.gain)
+    v = valued.v if mdp.true_task.infinite_horizon else valued[0]
+    return float(mdp.initial_probability @ v[mdp.initial_states])
+
+
+@lru_cache(maxsize=4)
 def cached_agent(run_json: str) -> tuple[FiniteMDP, Any]:
     run = RunSpec.from_json(run_json)
     mdp, cls = get_mdp(run.environment), registry.agent_class(run.agent)
@@ -187,21 +203,22 @@ def run_one(run: RunSpec) -> pa.Table:
     """Play one run and return its rows, one per episode, or per step for an infinite horizon.
 
     Columns: setting and seed (the same in every row), episode (from 1), return (rewards received),
-    value (exact value of the policy played), optimal_value, seconds (planning and learning). All
-    but seconds depend on `run` alone. Some runs keep more in the table's metadata: see `detail`.
+    value (exact value of the policy played), optimal_value, uniform_value (of uniform play, the
+    same in every row), seconds (planning and learning). All but seconds depend on `run` alone. Some
+    runs keep more in the table's metadata: see `detail`.
     """
     mdp, agent = build(run)
     if agent.task.infinite_horizon:
-        return to_table(run, [play(run)]).replace_schema_metadata({"unit": "step"})
+        return to_table(run, mdp, [play(run)]).replace_schema_metadata({"unit": "step"})
     if has_detail(run.seed, agent.task):
         stretches = play_in_stretches(mdp, agent, run.episodes, run.seed)
         if stretches is not None:
             metadata = {"detail": make_detail(mdp, agent.task, stretches)}
-            return to_table(run, stretches).replace_schema_metadata(metadata)
-    return to_table(run, [play(run)])
+            return to_table(run, mdp, stretches).replace_schema_metadata(metadata)
+    return to_table(run, mdp, [play(run)])
 
 
-def to_table(run: RunSpec, stretches: list[Run]) -> pa.Table:
+def to_table(run: RunSpec, mdp: FiniteMDP, stretches: list[Run]) -> pa.Table:
     """Return a row per episode. From buffers, since `pa.array` would import pandas."""
     import pyarrow as pa
 
@@ -210,6 +227,7 @@ def to_table(run: RunSpec, stretches: list[Run]) -> pa.Table:
     names = {"return": "returns", "value": "values", "optimal_value": "optimal_values"}
     for name, field in (names | {"seconds": "seconds"}).items():
         numbers[name] = np.concatenate([getattr(part, field) for part in stretches])
+    numbers["uniform_value"] = np.full(k, uniform_value(mdp))
 
     def column(kind: Any, size: int, *buffers: Any) -> Any:
         return pa.Array.from_buffers(kind, size, [None, *map(pa.py_buffer, buffers)])

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from upriver.experiments.spec import Experiment
 
-FORMAT = 3
+FORMAT = 4
 MARKER = "_upriver.json"
 BLANK = b"0" * 64
 SEAL = re.compile(rb'"seal": "([0-9a-f]{64})"')
@@ -54,7 +54,7 @@ MAX_NAME = 80
 """Characters of the name of a folder, but for its `env=` or `agent=`."""
 
 
-NUMBERS = ("return", "value", "optimal_value", "seconds")
+NUMBERS = ("return", "value", "optimal_value", "uniform_value", "seconds")
 
 
 class StorageFailed(OSError):

@@ -15,7 +15,7 @@ from upriver.checks import Array
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NUMBERS = ["return", "value", "optimal_value"]
+NUMBERS = ["return", "value", "optimal_value", "uniform_value"]
 MAX_SETTINGS = 6
 """The largest number of settings of one agent on one environment that a page shows."""
 BLOCKS = 10
@@ -43,6 +43,8 @@ class Sample(NamedTuple):
     optimal_values: Array
     """(R, K) the optimal values from the same initial states."""
     unit: Literal["episode", "step"] = "episode"
+    uniform_value: float = 0.0
+    """The exact value of uniform play on the environment."""
 
     @property
     def regret(self) -> Array:
@@ -76,9 +78,26 @@ class Sample(NamedTuple):
         Such a run has settled on a poor policy, or still explores. The comparison needs a positive
         optimum; without one no run counts.
         """
-        last = slice(-max(1, self.values.shape[1] // 10), None)
-        best = self.optimal_values[:, last].mean(axis=1)
-        return (self.values[:, last].mean(axis=1) < 0.5 * best) & (best > 0.0)
+        best = self.last_tenth(self.optimal_values)
+        return (self.last_tenth(self.values) < 0.5 * best) & (best > 0.0)
+
+    def stuck(self) -> Array:
+        """Return for each run whether it ends clearly below the optimum and its fellow runs.
+
+        The value of the last tenth is measured on the scale on which uniform play is 0 and the
+        optimum 1; adding a constant to all rewards, or multiplying them, does not change it. A run
+        is stuck if it ends below 0.95 and more than 0.02 below the median run. An agent that is as
+        bad in most of its runs is therefore not stuck: its regret shows that. No run counts if
+        uniform play is optimal.
+        """
+        scale = self.optimal_values.mean() - self.uniform_value
+        shortfall = self.last_tenth(self.regret)
+        far = (shortfall > 0.05 * scale) & (shortfall > np.median(shortfall) + 0.02 * scale)
+        return far & (scale > 0.0)
+
+    def last_tenth(self, x: Array) -> Array:
+        """Return the mean of (R, K) over the last tenth of the episodes, an array (R,)."""
+        return x[:, -max(1, x.shape[1] // 10) :].mean(axis=1)
 
     def select_seeds(self, seeds: Iterable[int]) -> Sample:
         """Return the sample with the runs of these seeds only."""
@@ -114,8 +133,8 @@ def load_runs(folder: str | Path, timing: bool = False) -> pa.Table:
     -------
     pyarrow.Table
         The columns env, agent, setting (hash of everything but the seed), seed, episode (from 1;
-        the step for an infinite horizon), return, value, optimal_value and regret, ordered by the
-        first five.
+        the step for an infinite horizon), return, value, optimal_value, regret and uniform_value
+        (the value of uniform play), ordered by the first five.
 
     Raises
     ------
@@ -189,14 +208,15 @@ def to_samples(table: pa.Table) -> list[Sample]:
 
 
 def stack_runs(key: Key, runs: list[tuple[int, list[Array]]]) -> Sample:
-    """Stack runs (seed, [returns, values, optimal values]) of one key, ordered by seed."""
+    """Stack runs (seed, arrays of the columns NUMBERS) of one key, ordered by seed."""
     seeds, arrays = zip(*sorted(runs, key=lambda run: run[0]), strict=True)
     lengths = [len(x[0]) for x in arrays]
     if min(lengths) != max(lengths):
         incomplete = seeds[int(np.argmin(lengths))]
         raise ValueError(f"{key[1]} on {key[0]}: seed {incomplete} is incomplete")
-    returns, values, optimal_values = (np.stack(x) for x in zip(*arrays, strict=True))
-    return Sample(*key, np.array(seeds), returns, values, optimal_values)
+    returns, values, optimal_values, uniform = (np.stack(x) for x in zip(*arrays, strict=True))
+    columns = np.array(seeds), returns, values, optimal_values
+    return Sample(*key, *columns, uniform_value=float(uniform[0, 0]))
 
 
 def typical_seconds(runs: Sequence[Array]) -> float:

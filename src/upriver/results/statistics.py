@@ -139,6 +139,11 @@ def binomial_interval(count: int, of: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def share_and_interval(hits: Array) -> tuple[float, float, float]:
+    """Return the share of true entries of an array (R,), and its exact 95% interval."""
+    return float(hits.mean()), *binomial_interval(int(hits.sum()), len(hits))
+
+
 class Row(NamedTuple):
     """One line of a table: totals over all episodes, over R runs."""
 
@@ -161,6 +166,11 @@ class Row(NamedTuple):
     locked_low: float
     locked_high: float
     """Exact 95% interval of that share."""
+    stuck: float
+    """Share of the runs that are stuck, see `Sample.stuck`."""
+    stuck_low: float
+    stuck_high: float
+    """Exact 95% interval of that share."""
 
 
 def summarize(samples: Sequence[Sample], quantity: str = "return") -> list[Row]:
@@ -169,11 +179,10 @@ def summarize(samples: Sequence[Sample], quantity: str = "return") -> list[Row]:
     for sample in samples:
         x = sample.totals(quantity)
         runs, episodes = sample.returns.shape
-        locked = int(sample.locked_in().sum())
         numbers = mean(x), sd(x), standard_error(x), iqm(x), *bootstrap_interval(x)
-        lost = sample.totals("episodes lost").mean(), locked / runs
-        numbers = map(float, (*numbers, *lost, *binomial_interval(locked, runs)))
-        rows.append(Row(*sample[:3], runs, episodes, *numbers))
+        lost = sample.totals("episodes lost").mean()
+        shares = *share_and_interval(sample.locked_in()), *share_and_interval(sample.stuck())
+        rows.append(Row(*sample[:3], runs, episodes, *map(float, (*numbers, lost, *shares))))
     return rows
 
 

@@ -40,6 +40,8 @@ def test_the_table_is_that_of_the_statistics(sweep, found):
         other = rows[row["env"], row["agent"]]
         for ours, theirs in (("mean", "mean"), ("sd", "sd"), ("low", "low"), ("iqm", "iqm")):
             assert row[ours] == pytest.approx(getattr(other, theirs), rel=1e-5)
+        assert row["locked"] == (other.locked_in, other.locked_low, other.locked_high)
+        assert row["stuck"] == (other.stuck, other.stuck_low, other.stuck_high)
         assert row["lost"] == pytest.approx(other.episodes_lost, rel=1e-3, abs=1e-9)
     best = [r for r in found["table"] if r["agent"] == "optimal"]
     assert all(r["share"] == pytest.approx(1.0) for r in best)

@@ -117,6 +117,7 @@ def make_rows(results: Results, labels: Sequence[str], order: Sequence[str]) -> 
         entry = {"env": sample.env, "agent": label, "runs": row.runs, "episodes": row.episodes}
         entry |= {name: round_number(getattr(row, name), 6) for name in names}
         entry |= {"share": round_number(share, 5), "lost": round_number(row.episodes_lost)}
+        entry |= {"locked": row[-6:-3], "stuck": row[-3:]}
         entry["seconds"] = round_number(1000 * seconds, 3)
         entry["settings"] = describe_settings(results.metadata[sample.setting]["run"])
         rows.append(entry)

@@ -92,15 +92,18 @@ function drawTuning() {
   plot("grid", tuningChart(grids[agent], AGENTS[agent] || { name: agent, light: "#0072b2", dark: "#56a8e0", dash: "solid" }));
 }
 
+// A share of the runs with its exact 95% interval.
+const share = ([middle, low, high]) => `${fixed(100 * middle, 0)}% [${fixed(100 * low, 0)}, ${fixed(100 * high, 0)}]`;
+
 function drawTable() {
   const { name, unit } = environment(), rows = rowsHere();
   const learners = rows.filter((r) => r.agent.toLowerCase() !== "optimal");
   const most = Math.max(...learners.map((r) => r.mean));
   const digits = Math.max(...rows.map((r) => Math.abs(r.mean))) >= 1000 ? 1 : 2;
-  fillTable("totals", ["agent", "runs", `${unit}s`, "mean ± sd", "95% interval", "IQM", "of optimum", `${unit}s lost`], rows.map((r) => ({
+  fillTable("totals", ["agent", "runs", `${unit}s`, "mean ± sd", "95% interval", "IQM", "of optimum", `${unit}s lost`, "locked in", "stuck"], rows.map((r) => ({
     class: learners.length > 1 && learners.includes(r) && r.high >= most ? "best" : undefined,
     cells: [[swatch(AGENTS[r.agent]), r.agent], r.runs, r.episodes.toLocaleString("en"), `${fixed(r.mean, digits)} ± ${fixed(r.sd, digits)}`,
-      `${fixed(r.low, digits)} to ${fixed(r.high, digits)}`, fixed(r.iqm, digits), r.share === null ? "–" : `${fixed(100 * r.share, 1)}%`, fixed(r.lost, 1)],
+      `${fixed(r.low, digits)} to ${fixed(r.high, digits)}`, fixed(r.iqm, digits), r.share === null ? "–" : `${fixed(100 * r.share, 1)}%`, fixed(r.lost, 1), share(r.locked), share(r.stuck)],
   })));
   $("totals").prepend(element("caption", {}, `Total return on ${name}`));
 }
