@@ -27,6 +27,7 @@ HOMES = {
     "logs.model": ("TransitionModel",),
     "logs.planning": ("plan_from_model",),
     "logs.offpolicy": ("check_policy_value",),
+    "logs.reward_model": ("RewardModel", "fit_rewards"),
     "logs.value": ("compare_policies", "policy_value"),
 }
 WHERE = {name: home for home, names in HOMES.items() for name in names}

@@ -1,10 +1,18 @@
 """The likelihood of dynamic choices: derivatives, known optima, recovery of known rewards."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy import optimize
 
 import upriver as up
-from upriver.logs.dynamic_choice import DynamicLogit, maximize_likelihood
+from upriver.logs.dynamic_choice import DynamicLogit, maximize_likelihood, sum_parts
+
+
+def maximize(model):
+    """Return (w, evaluation, converged) of one problem."""
+    return maximize_likelihood(lambda w, _: sum_parts([model], w), np.zeros(2))
 
 
 def draw_problem(rng, horizon=None, n_states=5, n_actions=3, n_features=2, discount=0.9):
@@ -22,51 +30,34 @@ def draw_problem(rng, horizon=None, n_states=5, n_actions=3, n_features=2, disco
 @pytest.mark.parametrize("horizon", [None, 4])
 @pytest.mark.parametrize("seed", range(5))
 def test_gradient_and_hessian_are_those_of_finite_differences(horizon, seed):
+    """In the rewards and in two parameters of the transitions, which tilt the probabilities."""
     rng = np.random.default_rng(seed)
-    model, w = draw_problem(rng, horizon), rng.normal(size=2)
-    found, size = model.evaluate(w), 1e-5
-    for i in range(2):
-        step = np.zeros(2)
-        step[i] = size
-        above, below = model.evaluate(w + step), model.evaluate(w - step)
-        scale = max(1.0, abs(found.gradient).max())
-        slope = (above.value - below.value) / (2 * size)
-        assert abs(slope - found.gradient[i]) < 1e-7 * scale
+    model = draw_problem(rng, horizon)
+    model = replace(model, phi=(rng.normal(size=(model.task.n_triples, 2)),))
+    beta, size = np.concatenate([rng.normal(size=2), np.zeros(2)]), 1e-5
+
+    def evaluate(beta):
+        return model.shift_transitions(beta[2:]).evaluate(beta[:2])
+
+    found = evaluate(beta)
+    scale = max(1.0, abs(found.gradient).max())
+    bend = abs(found.hessian).max()
+    for i in range(4):
+        above, below = (evaluate(beta + x * np.eye(4)[i]) for x in (size, -size))
+        assert abs((above.value - below.value) / (2 * size) - found.gradient[i]) < 1e-7 * scale
         curvature = (above.gradient - below.gradient) / (2 * size)
-        np.testing.assert_allclose(found.hessian[i], curvature, atol=1e-6 * scale)
-
-
-@pytest.mark.parametrize("horizon", [None, 4])
-def test_scores_in_the_transitions_are_those_of_finite_differences(horizon):
-    """Theta shifts the logits of one pair; the slope of P V there is p (V - PV)."""
-    rng = np.random.default_rng(1)
-    model, w = draw_problem(rng, horizon), np.array([0.4, -0.8])
-    task, direction = model.task, rng.normal(size=model.prob.shape[1])
-
-    def shifted(size):
-        prob = model.prob[0] * np.exp(size * direction)
-        total = np.repeat(task.by_pair(prob), task.sizes)
-        return DynamicLogit(
-            task, (prob / total)[None], model.features, model.counts, model.discount, horizon
-        )
-
-    def slopes(_, v):
-        p, after = model.prob[0], v[task.successors]
-        mean = np.repeat(task.by_pair(p * after), task.sizes)
-        return task.by_pair(p * (after - mean) * direction)[:, None]
-
-    found = model.evaluate(w)
-    scores = model.transition_scores(found, slopes)
-    slope = np.einsum("hg,hg->", model.counts, scores[:, :, 0])
-    above, below = shifted(1e-5).evaluate(w), shifted(-1e-5).evaluate(w)
-    assert slope == pytest.approx((above.value - below.value) / 2e-5, abs=1e-5)
+        np.testing.assert_allclose(found.hessian[i], curvature, atol=1e-7 * bend)
+        exists = model.task.sizes > 0
+        slopes = np.log(above.probability[:, exists]) - np.log(below.probability[:, exists])
+        scores = found.scores[:, exists, i]
+        np.testing.assert_allclose(scores, slopes / (2 * size), atol=1e-7 * scale)
 
 
 def test_without_a_future_it_is_a_conditional_logit():
     """With discount 0 the fit is that of `fit_choices`, standard errors included."""
     rng = np.random.default_rng(2)
     model = draw_problem(rng, discount=0.0)
-    w, found, _, converged = maximize_likelihood(model, np.zeros(2))
+    w, found, converged = maximize(model)
     assert converged
     rows, chosen, situation = [], [], []
     for pair in np.flatnonzero(model.counts[0]):
@@ -90,6 +81,30 @@ def test_known_rewards_are_recovered_from_expected_counts():
     chance = model.evaluate(truth).probability
     visits = np.repeat(rng.integers(50, 100, 5), 3)
     exact = DynamicLogit(model.task, model.prob, model.features, visits * chance, model.discount)
-    w, found, _, converged = maximize_likelihood(exact, np.zeros(2))
+    w, found, converged = maximize(exact)
     assert converged and abs(found.gradient).max() < 1e-5
     np.testing.assert_allclose(w, truth, atol=1e-6)
+
+
+def test_newton_steps_reach_the_maximum_from_where_the_likelihood_is_not_concave():
+    """There the outer product of the scores takes over; a search without derivatives agrees."""
+    rng, n = np.random.default_rng(5), 8
+    p, psi = np.zeros((n, 2, n)), np.zeros((1, 2 * n, 2))
+    for s in range(n):  # a machine ages or is replaced
+        p[s, 0, min(s + 1, n - 1)] = p[s, 1, 0] = 1.0
+        psi[0, 2 * s, 1], psi[0, 2 * s + 1, 0] = -s / 4, -1.0
+    mdp = up.FiniteMDP.from_arrays(p, np.zeros((n, 2)), 1)
+    counts = rng.integers(0, 20, (1, 2 * n)).astype(float)
+    model = DynamicLogit(mdp.task(), mdp.probability, psi, counts, 0.95)
+    w, found, converged = maximize(model)
+    assert converged
+    starts = 3.0 * rng.normal(size=(100, 2))
+    concave = [np.linalg.eigvalsh(-model.evaluate(x).hessian)[0] > 0 for x in starts]
+    assert not all(concave)
+    again, *_ = maximize_likelihood(
+        lambda w, _: sum_parts([model], w), starts[concave.index(False)]
+    )
+    np.testing.assert_allclose(again, w, atol=1e-6)
+    plain = optimize.minimize(lambda w: -model.evaluate(w).value, np.zeros(2), method="Nelder-Mead")
+    assert -plain.fun <= found.value + 1e-9
+    np.testing.assert_allclose(plain.x, w, atol=1e-3)

@@ -216,6 +216,24 @@ def plot_probabilities(rows: Sequence[Mapping[str, Any]], state: Any, action: An
     return figure
 
 
+@figure_style()
+def plot_choices(
+    lines: Mapping[Any, Array], at: Mapping[Any, Sequence[Any]], states: Sequence[Any]
+) -> Figure:
+    """Plot (n, 3) probability, low and high of each action over the states that have it."""
+    figure, axes = new_figure(WIDTHS["one"] * 1.3, 2.6)
+    ax, number = axes[0, 0], {state: i for i, state in enumerate(states)}
+    for (action, rows), colour in zip(lines.items(), pick_colours(list(lines)), strict=False):
+        x = [number[state] for state in at[action]]
+        ax.fill_between(x, rows[:, 1], rows[:, 2], color=colour, alpha=0.25, linewidth=0)
+        ax.plot(x, rows[:, 0], color=colour, linewidth=1.4, label=as_label(action))
+    ax.set(xlabel="state", ylabel="probability of the choice", ylim=(0, 1.02))
+    if len(lines) > 1:
+        ax.legend(title="action")
+    label_states(ax, states)
+    return figure
+
+
 def as_label(name: Any) -> str:
     """Return a name as text that matplotlib does not read as a formula."""
     return str(name).replace("$", r"\$")

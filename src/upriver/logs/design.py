@@ -29,6 +29,12 @@ from upriver.mnl.choices import Choices, Products, in_chunks
 ALIASED = 1e-9  # share of a column's variation that the columns before it must leave
 DENSE = 4_000_000  # numbers of the expanded rows up to which they are held as a table
 SAMPLE = 2_000  # situations that show how a formula codes its categories
+REASONS = (
+    "is the same for every next state of a situation, so it has no effect; interact it with "
+    "something of the next state",
+    "leave one of them out, or use a positive regularization",
+    "it must use the next state",
+)
 
 
 @add_repr
@@ -182,25 +188,35 @@ def find_identified(
     left is a mistake, and the error names it.
     """
     data = Choices(every.indptr, every, np.zeros(len(every)), visits, 0.0)
+    sizes = every.sizes()
+
+    def select(data: Choices, strict: bool) -> tuple[Array, list[str]]:
+        # the information where all candidates are alike: the scatter of columns within situations
+        gram = data.hessian(np.zeros(len(sizes)))
+        varies = np.diag(gram) > 1e-18 * max(float(data.visits.sum()), 1.0) * sizes**2
+        return select_identified(recipe, gram, varies, fixed, strict)
+
     sampled = data.sample()
     if sampled is not None:  # columns that a sample identifies are identified
         try:
-            keep, dropped = select_identified(recipe, sampled[0], every.sizes(), fixed, True)
+            keep, dropped = select(sampled[0], True)
             if not dropped:
                 return keep, dropped
         except ValueError:
             pass
-    return select_identified(recipe, data, every.sizes(), fixed, strict)
+    return select(data, strict)
 
 
 def select_identified(
-    recipe: Recipe, data: Choices, sizes: Array, fixed: Array, strict: bool
-) -> tuple[Array, list[str]]:
-    """Return the same as `find_identified`; sizes (d,): about the largest entry of each column."""
+    recipe: Recipe, gram: Array, varies: Array, fixed: Array, strict: bool,
+    reasons: tuple[str, str, str] = REASONS,
+) -> tuple[Array, list[str]]:  # fmt: skip
+    """Return the same as `find_identified`.
+
+    gram: (d, d) the information about all columns; varies: (d,) whether each has any effect;
+    reasons: what is said of a term without effect, of a combination of others, and of no term.
+    """
     names, terms = [c.name for c in recipe.columns], [c.term for c in recipe.columns]
-    # the information where all candidates are alike: the scatter of columns within situations
-    gram = data.hessian(np.zeros(len(names)))
-    varies = np.diag(gram) > 1e-18 * max(float(data.visits.sum()), 1.0) * sizes**2
     scale = 1.0 / np.sqrt(np.where(varies, np.diag(gram), 1.0))
     rest = gram * scale[:, None] * scale
     keep: list[int] = []
@@ -224,17 +240,15 @@ def select_identified(
         if term in kept_terms:
             continue
         if reason == "constant":
-            raise ValueError(f"{term!r} is the same for every next state of a situation, so it has "
-                             "no effect; interact it with something of the next state")  # fmt: skip
+            raise ValueError(f"{term!r} {reasons[0]}")
         if strict:
-            raise ValueError(f"{term!r} is a combination of {reason}; leave one of them out, or "
-                             "use a positive regularization")  # fmt: skip
+            raise ValueError(f"{term!r} is a combination of {reason}; {reasons[1]}")
     if not strict:  # a ridge tells apart what the data do not
         again = [j for j in range(len(names)) if terms[j] in set(lost) - kept_terms]
         keep = sorted([*keep, *again])
         dropped = [n for n in dropped if n not in {names[j] for j in again}]
     if not keep:
-        raise ValueError("the formula leaves nothing to estimate; it must use the next state")
+        raise ValueError(f"the formula leaves nothing to estimate; {reasons[2]}")
     return np.array(keep), dropped
 
 

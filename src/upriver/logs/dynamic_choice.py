@@ -1,215 +1,244 @@
 """The likelihood of dynamic discrete choice: which rewards explain a log of choices.
 
 The decision maker of `planning.soft` has the reward r(s, a) = psi(s, a)'w and temperature 1 (a
-temperature sigma only divides w by sigma). Its choice probabilities pi depend on w through the soft
-Bellman equation, and the log-likelihood of pair counts N(s, a) is
+temperature sigma only divides w by sigma). Its choice probabilities pi depend on w, and on the
+parameters theta of an MNL transition model, through the soft Bellman equation. With beta = (w,
+theta), the log-likelihood of pair counts N(s, a) is
 
-    L(w) = sum_(s, a) N(s, a) log pi(a|s),    log pi = Q - V.
+    L(beta) = sum_(s, a) N(s, a) log pi(a|s),    log pi = Q - V.
 
-Derivatives follow from the implicit function theorem. With M = (I - gamma P_pi)^-1,
+Derivatives follow from the implicit function theorem. With M = (I - gamma P_pi)^-1 and X the
+features of the transitions minus their mean under P,
 
-    dV  = M Psi_pi,                         dQ  = Psi + gamma P dV,        dlog pi  = dQ - dV,
-    d2V = M Cov_pi(dQ, dQ),                 d2Q = gamma P d2V,             d2log pi = d2Q - d2V,
+    dV  = M D_pi,    dQ  = D + gamma P dV,          D = (Psi, gamma E[X V]),     d log pi = dQ - dV,
+    d2V = M (E_pi[D2] + Cov_pi(dQ)),                d2Q = D2 + gamma P d2V,
 
-so one factorization of I - gamma P_pi serves all columns of both orders. With a finite horizon the
-same recursions run backwards from the last step. Shifts of the transition parameters theta enter
-through dQ/dtheta = gamma (dP V + P dV/dtheta), with dP V the gradient of the expected next value.
+where D2 holds gamma E[X dV'] for theta with everything, twice, and gamma E[X X' (V - PV)]. The
+Hessian needs d2V only in a sum over the log, so one adjoint equation, with weights a(s) that solve
+a = gamma P'(N + a pi) - N(s), takes the place of a solution for each pair of coefficients:
+
+    d2L = sum_(s, a) a pi Cov-terms + (N + a pi) D2.
+
+With a finite horizon the same recursions run backwards, and the one of the weights forwards.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
+from upriver import kernels
 from upriver.checks import Array
 from upriver.mdp import Task
 from upriver.planning import soft
 
 
 class Evaluation(NamedTuple):
-    """The log-likelihood at one w and its derivatives."""
+    """The log-likelihood at one beta and its derivatives; k coefficients."""
 
     value: float
-    gradient: Array
-    """(m,)"""
-    hessian: Array
-    """(m, m)"""
-    v: Array
-    """(S,) or (H + 1, S) soft values, to start the next solution from."""
-    probability: Array
-    """(steps, S*A) choice probabilities; one step where the horizon is infinite."""
-    scores: Array
-    """(steps, S*A, m) d log pi / dw."""
+    gradient: Array  # (k,)
+    hessian: Array  # (k, k)
+    v: Array  # (S,) or (H + 1, S) soft values
+    probability: Array  # (steps, S*A) choice probabilities; one step where the horizon is infinite
+    scores: Array  # (steps, S*A, k) d log pi / d beta
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DynamicLogit:
     """What the likelihood of choices depends on, apart from the reward coefficients.
 
-    With an infinite horizon all arrays have one step; with a finite one, `horizon` steps.
+    With an infinite horizon all arrays have one step; with a finite one, one or `horizon` steps.
     """
 
     task: Task
-    prob: Array
-    """(1 | H, n) transition probabilities of the task's triples."""
-    features: Array
-    """(1 | H, S*A, m) psi(s, a)."""
-    counts: Array
-    """(steps, S*A) how often each pair was chosen, weights included."""
+    prob: Array  # (1 | H, n) transition probabilities of the task's triples
+    features: Array  # (1 | H, S*A, m) psi(s, a)
+    counts: Array  # (steps, S*A) how often each pair was chosen, weights included
     discount: float
     horizon: int | None = None
-    offset: Array | None = None
-    """(1 | H, S*A) a part of the reward that is known."""
-    terminal: Array | None = None
-    """(S,) values after the last step of a finite horizon."""
+    offset: Array | None = None  # (1 | H, S*A) a part of the reward that is known
+    phi: tuple[Array, ...] = ()
+    """(n, d) the features of the transition model, of all steps or of each; none where it is known.
+    """
 
     @cached_property
-    def available(self) -> Array:
-        return self.task.available.ravel()
+    def matrices(self) -> list[sparse.csr_array]:
+        """(S*A, S) the transition probabilities of each step."""
+        return [soft.transition_matrix(self.task, prob) for prob in self.prob]
 
-    def reward(self, w: Array) -> Array:
-        """(1 | H, S*A) rewards at w."""
-        reward = self.features @ w
-        return reward if self.offset is None else reward + self.offset
+    @cached_property
+    def centred(self) -> list[Array]:
+        """(n, d) each: the features of the transitions minus their mean, for each step."""
+        sizes, by_pair = self.task.sizes, self.task.by_pair
+        return [
+            x - np.repeat(by_pair(p * x.T).T, sizes, axis=0)
+            for x, p in zip(self.phi, self.prob, strict=True)
+        ]
 
-    def multiply(self, step: int, x: Array) -> Array:
-        """Return sum_s' P(s'|s, a) x(s') for x (S,) or (S, m)."""
-        prob = self.prob[min(step, len(self.prob) - 1)]
-        return soft.transition_matrix(self.task, prob) @ x
+    def shift_transitions(self, shift: Array) -> DynamicLogit:
+        """Return the problem with the parameters of the transition model changed by shift (d,)."""
+        prob, every = np.empty_like(self.prob), np.ones(len(self.task.sizes), bool)
+        for x, before, after in zip(self.phi, self.prob, prob, strict=True):
+            kernels.value.tilt_probabilities(self.task.indptr, before, x, shift, every, after)
+        return replace(self, prob=prob)
 
-    def mix(self, probability: Array, x: Array) -> Array:
-        """Return sum_a pi(a|s) x(s, a) for x (S*A, ...)."""
-        weighted = probability.reshape(probability.shape + (1,) * (x.ndim - 1)) * x
-        shape = self.task.n_states, self.task.n_actions, *x.shape[1:]
-        return weighted.reshape(shape).sum(axis=1)
+    def mix(self, chance: Array, x: Array) -> Array:
+        """Return sum_a pi(a|s) x(s, a) for x (S*A, k)."""
+        return (chance[:, None] * x).reshape(self.task.n_states, -1, x.shape[1]).sum(axis=1)
 
     def spread(self, x: Array) -> Array:
         """Return x(s) for each pair (s, a)."""
         return np.repeat(x, self.task.n_actions, axis=0)
 
+    def differentiate_directly(self, h: int, following: Array) -> Array:
+        """Return (S*A, k) the derivatives of Q where the values (S,) that follow are fixed."""
+        psi = self.features[min(h, len(self.features) - 1)]
+        if not self.phi:
+            return psi
+        h = min(h, len(self.prob) - 1)
+        change = self.centred[h] * (self.prob[h] * following[self.task.successors])[:, None]
+        return np.hstack([psi, self.discount * self.task.by_pair(change.T).T])
+
+    def contract_second(
+        self, h: int, weight: Array, scores: Array, following: Array, slope: Array
+    ) -> Array:
+        """Return (k, k) what a step adds to the Hessian.
+
+        weight: (S*A,) a pi; scores: (S*A, k) dQ - dV; following, slope: V (S,) and dV (S, k) of the
+        next step.
+        """
+        total = scores.T @ (weight[:, None] * scores)
+        if self.phi:
+            m, at, task = self.features.shape[2], min(h, len(self.prob) - 1), self.task
+            x, matrix = self.centred[at], self.matrices[at]
+            times = self.discount * np.repeat(self.counts[h] + weight, task.sizes) * self.prob[at]
+            cross = (times[:, None] * x).T @ slope[task.successors]
+            total[m:] += cross
+            total[:, m:] += cross.T
+            around = following[task.successors] - np.repeat(matrix @ following, task.sizes)
+            total[m:, m:] += x.T @ ((times * around)[:, None] * x)
+        return total
+
     def evaluate(self, w: Array, start: Array | None = None) -> Evaluation:
-        """Return the log-likelihood, its gradient and its exact Hessian at w."""
+        """Return the log-likelihood, its gradient and its exact Hessian at w.
+
+        start: (S,) values to begin the solution from.
+        """
+        task, gamma, counts = self.task, self.discount, self.counts
+        reward = self.features @ w + (0.0 if self.offset is None else self.offset)
+        visits = counts.reshape(len(counts), task.n_states, -1).sum(axis=2)
         if self.horizon is None:
-            return self.evaluate_stationary(w, start)
-        return self.evaluate_horizon(w)
-
-    def evaluate_stationary(self, w: Array, start: Array | None) -> Evaluation:
-        task, psi, gamma = self.task, self.features[0], self.discount
-        solution = soft.solve_soft_discounted(
-            task, self.prob[0], self.reward(w)[0], gamma, 1.0, 1e-10, start
-        )
-        chance = solution.probability.ravel()
-        solve = soft.factorize_discounted(task, self.prob[0], solution.probability, gamma)
-        dv = solve(self.mix(chance, psi))
-        dq = psi + gamma * self.multiply(0, dv)
-        curvature = self.choice_covariance(chance, dq, dv)
-        m = len(w)
-        d2v = solve(curvature.reshape(task.n_states, m * m))
-        d2q = gamma * self.multiply(0, d2v)
-        scores = dq - self.spread(dv)
-        second = (d2q - self.spread(d2v)).reshape(-1, m, m)
-        return self.collect(
-            solution.v, chance[None], scores[None], np.einsum("g,gij->ij", self.counts[0], second)
-        )
-
-    def evaluate_horizon(self, w: Array) -> Evaluation:
-        task, m, steps = self.task, len(w), self.horizon or 0
-        reward = self.reward(w)
-        v = np.zeros((steps + 1, task.n_states))
-        if self.terminal is not None:
-            v[steps] = self.terminal
-        dv, d2v = np.zeros((task.n_states, m)), np.zeros((task.n_states, m * m))
-        chances = np.zeros((steps, len(task.sizes)))
-        scores, hessian = np.zeros((steps, len(task.sizes), m)), np.zeros((m, m))
+            matrix = self.matrices[0]
+            found = soft.solve_soft_discounted(
+                task, self.prob[0], reward[0], gamma, 1.0, 1e-10, start
+            )
+            v, chance = found.v, found.probability.ravel()
+            solve = soft.factorize_discounted(task, self.prob[0], found.probability, gamma)
+            direct = self.differentiate_directly(0, v)
+            dv = solve(self.mix(chance, direct))
+            scores = direct + gamma * (matrix @ dv) - self.spread(dv)
+            adjoint = solve(gamma * (matrix.T @ counts[0]) - visits[0], True)
+            weight = self.spread(adjoint) * chance
+            hessian = self.contract_second(0, weight, scores, v, dv)
+            return self.collect(v, chance[None], scores[None], hessian)
+        steps, pairs = self.horizon, len(task.sizes)
+        v, chances = np.zeros((steps + 1, task.n_states)), np.zeros((steps, pairs))
+        slopes, scores = [np.zeros((task.n_states, 0))] * (steps + 1), []
         for h in reversed(range(steps)):
-            psi = self.features[min(h, len(self.features) - 1)]
-            q = reward[min(h, len(reward) - 1)] + self.discount * self.multiply(h, v[h + 1])
+            matrix = self.matrices[min(h, len(self.matrices) - 1)]
+            q = reward[min(h, len(reward) - 1)] + gamma * (matrix @ v[h + 1])
             v[h], probability = soft.soft_maximum(soft.mask_missing(task, q), 1.0)
-            chances[h] = chance = probability.ravel()
-            dq = psi + self.discount * self.multiply(h, dv)
-            d2q = self.discount * self.multiply(h, d2v)
-            dv = self.mix(chance, dq)
-            d2v = self.mix(chance, d2q) + self.choice_covariance(chance, dq, dv).reshape(-1, m * m)
-            scores[h] = dq - self.spread(dv)
-            second = (d2q - self.spread(d2v)).reshape(-1, m, m)
-            hessian += np.einsum("g,gij->ij", self.counts[h], second)
+            chances[h] = probability.ravel()
+            dq = self.differentiate_directly(h, v[h + 1])
+            if h + 1 < steps:
+                dq = dq + gamma * (matrix @ slopes[h + 1])
+            else:
+                slopes[steps] = np.zeros((task.n_states, dq.shape[1]))
+            slopes[h] = self.mix(chances[h], dq)
+            scores.append(dq - self.spread(slopes[h]))
+        scores = np.stack(scores[::-1])
+        hessian, adjoint = np.zeros((scores.shape[2],) * 2), -visits[0]
+        for h in range(steps):
+            weight = self.spread(adjoint) * chances[h]
+            hessian += self.contract_second(h, weight, scores[h], v[h + 1], slopes[h + 1])
+            if h + 1 < steps:
+                matrix = self.matrices[min(h, len(self.matrices) - 1)]
+                adjoint = gamma * (matrix.T @ (counts[h] + weight)) - visits[h + 1]
         return self.collect(v, chances, scores, hessian)
-
-    def choice_covariance(self, chance: Array, dq: Array, dv: Array) -> Array:
-        """(S, m, m) Cov_pi(dQ, dQ) of each state; dv is the mean of dQ."""
-        centred = dq - self.spread(dv)
-        return self.mix(chance, centred[:, :, None] * centred[:, None, :])
 
     def collect(self, v: Array, chance: Array, scores: Array, hessian: Array) -> Evaluation:
         with np.errstate(divide="ignore"):
-            logs = np.log(chance)
-        value = float(np.sum(self.counts * np.where(self.counts > 0, logs, 0.0)))
+            logs = np.where(self.counts > 0, np.log(chance), 0.0)
         gradient = np.einsum("hg,hgi->i", self.counts, scores)
-        return Evaluation(value, gradient, 0.5 * (hessian + hessian.T), v, chance, scores)
+        return Evaluation(float(np.sum(self.counts * logs)), gradient, hessian, v, chance, scores)
 
-    def transition_scores(self, found: Evaluation, slopes: Any) -> Array:
-        """(steps, S*A, d) d log pi / dtheta, theta the transition parameters.
 
-        slopes: a function (step, V) -> (S*A, d), the gradient of sum_s' P(s'|s, a) V(s') in theta.
-        """
-        gamma = self.discount
-        if self.horizon is None:
-            direct = gamma * slopes(0, found.v)
-            probability = found.probability[0].reshape(self.task.n_states, -1)
-            solve = soft.factorize_discounted(self.task, self.prob[0], probability, gamma)
-            dv = solve(self.mix(found.probability[0], direct))
-            return (direct + gamma * self.multiply(0, dv) - self.spread(dv))[None]
-        scores, dv = [], None
-        for h in reversed(range(self.horizon)):
-            dq = gamma * slopes(h, found.v[h + 1])
-            if dv is not None:
-                dq = dq + gamma * self.multiply(h, dv)
-            dv = self.mix(found.probability[h], dq)
-            scores.append(dq - self.spread(dv))
-        return np.stack(scores[::-1])
+class Objective(NamedTuple):
+    """A log-likelihood, its derivatives, and the solutions that the next one begins from."""
+
+    value: float
+    gradient: Array  # (k,)
+    hessian: Array  # (k, k)
+    outer: Array  # (k, k) the outer products of scores, which are positive definite
+    parts: list[Evaluation]
+
+
+def sum_parts(
+    problems: Sequence[DynamicLogit], w: Array, starts: Sequence[Evaluation] | None = None
+) -> Objective:
+    """Return the log-likelihood of several problems that share their coefficients."""
+    begin = [x.v for x in starts] if starts else [None] * len(problems)
+    parts = [p.evaluate(w, v) for p, v in zip(problems, begin, strict=True)]
+    k = len(parts[0].gradient)
+    value, gradient, hessian, outer = 0.0, np.zeros(k), np.zeros((k, k)), np.zeros((k, k))
+    for p, x in zip(problems, parts, strict=True):
+        value += x.value
+        gradient += x.gradient
+        hessian += x.hessian
+        outer += np.einsum("hg,hgi,hgj->ij", p.counts, x.scores, x.scores, optimize=True)
+    return Objective(value, gradient, hessian, outer, parts)
 
 
 def maximize_likelihood(
-    model: DynamicLogit, start: Array, tolerance: float = 1e-10, max_iterations: int = 200
-) -> tuple[Array, Evaluation, int, bool]:
-    """Maximize the likelihood by Newton's method with step halving.
+    evaluate: Callable[[Array, Any], Objective], start: Array, tolerance: float = 1e-12
+) -> tuple[Array, Objective, bool]:
+    """Maximize a likelihood by Newton's method with step halving.
 
-    The likelihood need not be concave away from its maximum, so where the negative Hessian is not
-    positive definite the outer product of the scores (BHHH) takes its place.
+    It need not be concave away from its maximum, so where the negative Hessian is not positive
+    definite the outer product of the scores (BHHH) takes its place.
 
     Returns
     -------
-    (w, evaluation, iterations, converged)
+    (beta, objective, converged)
         Converged means that the Newton decrement, twice the expected gain of one more step, is
-        below the tolerance.
+        below the tolerance, up to rounding.
     """
-    w, found = np.array(start, float), model.evaluate(np.array(start, float))
-    for iteration in range(1, max_iterations + 1):
-        direction = newton_direction(model, found)
+    beta = np.array(start, float)
+    found = evaluate(beta, None)
+    for _ in range(200):
+        scale = 1.0 / np.sqrt(np.maximum(np.diag(found.outer), 1e-300))
+        information = -found.hessian * np.outer(scale, scale)
+        values = np.linalg.eigvalsh(information)
+        is_newton = values[0] > 1e-10 * values[-1]
+        if not is_newton:
+            information = found.outer * np.outer(scale, scale) + 1e-8 * np.eye(len(beta))
+        direction = scale * np.linalg.solve(information, scale * found.gradient)
         gain = float(found.gradient @ direction)
         if gain <= tolerance:
-            return w, found, iteration, True
+            return beta, found, bool(is_newton)
         step = 1.0
-        while step > 1e-12:
-            new = model.evaluate(w + step * direction, found.v)
+        while step > 1e-10:
+            new = evaluate(beta + step * direction, found)
             if np.isfinite(new.value) and new.value >= found.value + 1e-4 * step * gain:
                 break
             step *= 0.5
         else:  # rounding: no step improves
-            return w, found, iteration, gain <= 1e-6
-        w, found = w + step * direction, new
-    return w, found, max_iterations, False
-
-
-def newton_direction(model: DynamicLogit, found: Evaluation) -> Array:
-    """Return the Newton step, or the BHHH step where the negative Hessian is not definite."""
-    information = -found.hessian
-    values = np.linalg.eigvalsh(information)
-    if not values[0] > 1e-12 * max(values[-1], 1e-300):
-        scores = found.scores
-        information = np.einsum("hg,hgi,hgj->ij", model.counts, scores, scores)
-        information += 1e-10 * np.trace(information) / len(information) * np.eye(len(information))
-    return np.linalg.solve(information, found.gradient)
+            return beta, found, bool(is_newton) and gain <= 1e-6
+        beta, found = beta + step * direction, new
+    return beta, found, False

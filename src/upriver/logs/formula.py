@@ -132,6 +132,13 @@ def multiply_factors(terms: Terms, factors: Sequence[Factor]) -> tuple[Column, .
     return tuple(columns)
 
 
+def parse_recipe(formula: Formula, table: Columns, known: Sequence[str]) -> Recipe:
+    """Return how a formula makes columns of a table that has all rows there are."""
+    terms = parse_terms(formula, table, known)
+    factors = tuple(evaluate_factor(factor, table)[1] for factor in terms.factors)
+    return Recipe(factors, multiply_factors(terms, factors))
+
+
 def evaluate_factor(factor: Factor, table: Columns) -> tuple[Array, Factor]:
     """Return (n, k) the columns of a factor, and the factor with what it learned from the table."""
     text = factor.text

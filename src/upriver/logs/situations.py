@@ -9,7 +9,7 @@ attributes of the move.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,15 +94,7 @@ def build_space(
     state says which states there are; one that has the column of the action or of the next state as
     well holds attributes of moves. wanted: which attributes the formula uses.
     """
-    tables = [] if states is None else states if isinstance(states, list) else [states]
-    read = []
-    for given in tables:
-        table = Table(given, "states")
-        dims = tuple(i for i, c in enumerate(columns) if c in table.names)
-        used = [c for c in table.names if c not in columns and (wanted(c) or wanted(f"{c}_next"))]
-        read.append((dims, used, table.read([*(columns[i] for i in dims), *used], group=False)))
-        if 0 not in dims:
-            raise ValueError(f"states has no column {columns[0]!r}; it has {listed(table.names)}")
+    read = read_attributes(states, columns, wanted)
     seen = [rows.codes(c)[1] for c in columns]
     names, actions = sort_distinct([*seen[0], *seen[2]]), seen[1]
     for dims, _, table in read:
@@ -112,14 +104,42 @@ def build_space(
         more = [x for i in dims if i != 1 for x in table.codes(columns[i])[1]]
         names = sort_distinct([*names, *more])
     none = np.empty(0, np.int64)
-    space = StateSpace(names, actions, columns, {}, {}, none, none, "")
-    attributes, moves = {}, {}
+    space = add_attributes(StateSpace(names, actions, columns, {}, {}, none, none, ""), read)
+    words = zip(columns, (names, actions, names), WORDS, strict=True)
+    s, a, s2 = (rows.numbers(*word) for word in words)
+    key, rule = reachable_keys(space, s, a, s2, successors)
+    indptr = np.searchsorted(key, np.arange(len(names) * len(actions) + 1) * len(names))
+    successor = (key % len(names)).astype(np.int32)
+    return replace(space, indptr=indptr, successors=successor, rule=rule), s, a, s2
+
+
+def read_attributes(
+    states: Any, columns: Sequence[str], wanted: Wanted
+) -> list[tuple[tuple[int, ...], list[str], Rows]]:
+    """Return the columns that identify each table of attributes, its wanted ones, and its rows."""
+    tables = [] if states is None else states if isinstance(states, list) else [states]
+    read = []
+    for given in tables:
+        table = Table(given, "states")
+        dims = tuple(i for i, c in enumerate(columns) if c in table.names)
+        used = [c for c in table.names if c not in columns and (wanted(c) or wanted(f"{c}_next"))]
+        read.append((dims, used, table.read([*(columns[i] for i in dims), *used], group=False)))
+        if 0 not in dims:
+            raise ValueError(f"states has no column {columns[0]!r}; it has {listed(table.names)}")
+    return read
+
+
+def add_attributes(
+    space: StateSpace, read: list[tuple[tuple[int, ...], list[str], Rows]]
+) -> StateSpace:
+    """Return a space with the attributes of tables that `read_attributes` has read."""
+    attributes, moves, columns = {}, {}, space.columns
     for dims, used, table in read:
-        known = [names, actions, names]
+        known: list[Any] = [space.states, space.actions, space.states]
         if 1 in dims:  # the table may name actions that the log never took; they are not used
-            known[1] = [*actions, *(x for x in table.codes(columns[1])[1] if x not in actions)]
+            known[1] = list(dict.fromkeys([*space.actions, *table.codes(columns[1])[1]]))
         parts = [table.numbers(columns[i], known[i], WORDS[i]) for i in dims]
-        keep = parts[1] < len(actions) if 1 in dims else np.ones(len(parts[0]), bool)
+        keep = parts[1] < len(space.actions) if 1 in dims else np.ones(len(parts[0]), bool)
         parts = [x[keep] for x in parts]
         key = space.number(dims, parts)
         order = np.argsort(key, kind="stable")
@@ -132,17 +152,11 @@ def build_space(
                              f"{', '.join(map(repr, given))}; it must have one")  # fmt: skip
         for name in used:
             values = table.values(name)[keep][order]
-            if dims == (0,):
+            if dims == (0,) and len(key) == len(space.states):
                 attributes[name] = values
             else:
                 moves[name] = Attribute(dims, key[order], values)
-    words = zip(columns, (names, actions, names), WORDS, strict=True)
-    s, a, s2 = (rows.numbers(*word) for word in words)
-    key, rule = reachable_keys(space, s, a, s2, successors)
-    indptr = np.searchsorted(key, np.arange(len(names) * len(actions) + 1) * len(names))
-    successor = (key % len(names)).astype(np.int32)
-    space = StateSpace(names, actions, columns, attributes, moves, indptr, successor, rule)
-    return space, s, a, s2
+    return replace(space, attributes=attributes, moves=moves)
 
 
 def reachable_keys(

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import solve_banded
+from scipy.linalg.lapack import dgbtrf, dgbtrs  # pyright: ignore[reportAttributeAccessIssue]
 from scipy.sparse import linalg
 
 from upriver import kernels
@@ -92,8 +92,10 @@ def solve_soft_horizon(mdp: FiniteMDP, temperature: float, discount: float = 1.0
 
 def factorize_discounted(
     task: Task, prob: Array, probability: Array, discount: float
-) -> Callable[[Array], Array]:
-    """Return b -> (I - gamma P_pi)^-1 b for b (S,) or (S, m), P_pi the chain of a policy.
+) -> Callable[..., Array]:
+    """Return (b, transposed=False) -> (I - gamma P_pi)^-1 b, P_pi the chain of a policy.
+
+    b is (S,) or (S, m); with transposed=True it is multiplied by the inverse of the transpose.
 
     Where the chain is a narrow band, as in queues, rivers and mileage, LAPACK's banded solver is
     many times faster than a sparse factorization.
@@ -114,12 +116,15 @@ def factorize_discounted(
         # Entry (i, j) of the matrix stands in row above + i - j of the band, column j.
         place = (above + row - column) * n_states + column
         size = (below + above + 1) * n_states
-        band = -np.bincount(place, weight, minlength=size).reshape(-1, n_states)
-        band[above] += 1.0
-        return lambda b: solve_banded((below, above), band, b, check_finite=False)
+        band = np.zeros((2 * below + above + 1, n_states))  # the first rows are for fill-in
+        band[below:] -= np.bincount(place, weight, minlength=size).reshape(-1, n_states)
+        band[below + above] += 1.0
+        lu, pivots, _ = dgbtrf(band, below, above, overwrite_ab=True)
+        return lambda b, transposed=False: dgbtrs(lu, below, above, b, pivots, int(transposed))[0]
     mixed = sparse.coo_array((weight, (row, column)), shape=(n_states, n_states))
     matrix = sparse.eye_array(n_states, format="csc") - mixed.tocsc()
-    return linalg.splu(matrix.tocsc()).solve
+    lu = linalg.splu(matrix.tocsc())
+    return lambda b, transposed=False: lu.solve(b, "T" if transposed else "N")
 
 
 def is_cheap_to_eliminate(task: Task) -> bool:
