@@ -1,33 +1,34 @@
-"""Eq. (4) for one pair: the largest, or least, expected next value over the confidence ellipsoid.
+"""Eq. (4): the largest, or least, expected next value over the confidence ellipsoid.
 
-Write p for the probabilities (1) of the n successors at the estimate, V for their next values and
-G (n, n) for the inner products of their features in A^-1. Only differences of logits count, so
-features are counted from those of the first successor; with L L^T the Cholesky factorisation of
-their products, moving theta within the ellipsoid adds z = L w, |w| <= beta, to the logits, and (4)
-is
+Write p for the probabilities (1) of the n successors of a pair at the estimate, V for their next
+values and G (n, n) for the inner products of their features in A^-1. Only differences of logits
+count, so features are counted from those of the first successor; with L L^T the Cholesky
+factorisation of their products, moving theta within the ellipsoid adds z = L w, |w| <= beta, to the
+logits, and (4) is
 
     max  sum_u q_u V_u,   q_u proportional to p_u exp(z_u),   z = L w,   |w| <= beta.
 
 For a level t let F(w) = log sum_u q_u (V_u - t)+ - log sum_u q_u (t - V_u)+, which is positive
 exactly where the expectation is above t. Its gradient is L^T (a - b), with the distributions a and
 b proportional to q (V - t)+ and q (t - V)+: a difference of means over different successors, which
-neither vanishes nor cancels where one successor is almost certain. `ascend` climbs F with t the
-expectation at the current w, so F = 0 there, by Newton's method: the Hessian is L^T (Cov_a - Cov_b)
-L, of which the first part is left out where it makes F convex. Its first step from the estimate is
-towards the tilted distribution, w = beta times the direction of the gradient; a local maximum on
-the boundary is a fixed point of that step.
+neither vanishes nor cancels where one successor is almost certain. `ascend` climbs F by Newton's
+method, with t the expectation at the current w, so F = 0 there; the Hessian is
+L^T (Cov_a - Cov_b) L.
 
-The expectation is not concave. `optimize_in_ellipsoid` climbs from the estimate, then again from
-where each successor that is better than the best expectation so far is likeliest. No restart is
-needed where the best expectation is above the second largest value, for then F is concave, nor
-where `is_global` proves it.
+The expectation is not concave, but the log-probability of one successor is. So there is a start for
+every local maximum that a better successor dominates: where that successor is likeliest.
+`optimize_in_ellipsoid` climbs from a given w, which is the maximiser at the next step of the plan.
+Where that is not certainly the maximum of the whole ball, see `is_global`, it climbs again from the
+estimate and from where each better successor is likeliest.
 """
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_cached, njit_inline
+from upriver.kernels.compiled import njit_cached, njit_inline, njit_inline_ir, njit_nogil
 from upriver.kernels.gram import cholesky, solve_lower, solve_upper
-from upriver.kernels.planning import max_successors
+from upriver.kernels.planning import choose_action, max_successors, read_next_values
 
 ASCENT_STEPS, HALVINGS = 60, 40
 TOLERANCE = 1e-13
@@ -35,8 +36,49 @@ TOLERANCE = 1e-13
 REACH = 2.0
 """The first step changes no log-odds by more, so that it stays near the maximum that it climbs; the
 limit doubles with every step."""
-N_WORK = 12
-"""The number of work arrays of a search."""
+TIE = 1e-10
+"""Maxima of (4) that differ by less, in parts of the largest range of next values, are ties."""
+
+
+class Search(NamedTuple):
+    """The work arrays of a search, (n,) each unless stated, for the largest n."""
+
+    values: Any
+    """V, or -V where the least expectation is searched."""
+    target: Any
+    """1 for one successor, 0 for the others."""
+    w: Any
+    """The point of the ball."""
+    old: Any
+    """w before the step."""
+    q: Any
+    """The probabilities at w."""
+    gap: Any
+    """V - E_q[V]."""
+    weight: Any
+    """q gap; divided by the sum of its positive entries it is a - b."""
+    gradient: Any
+    """L^T (a - b)."""
+    step: Any
+    outward: Any
+    """(multiplier I - Hessian)^-1 w."""
+    mean_above: Any
+    """L^T a."""
+    mean_below: Any
+    """L^T b."""
+    root: Any
+    """(n, n) L in its first n - 1 columns."""
+    matrix: Any
+    """(n, n) multiplier I - Hessian, then its Cholesky factor."""
+
+
+@njit_inline_ir
+def new_search(n):
+    """Return a `Search` for pairs of at most n successors."""
+    x, root, matrix = np.empty((12, n)), np.empty((n, n)), np.empty((n, n))
+    return Search(
+        x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], x[10], x[11], root, matrix
+    )
 
 
 @njit_inline
@@ -65,8 +107,9 @@ def factor_differences(products, at, n, root):
 
 
 @njit_inline
-def tilt(p, first, n, root, w, q):
+def tilt(p, first, n, search):
     """q = p exp(L w), normalised: the probabilities (1) at w."""
+    root, w, q = search.root, search.w, search.q
     top = 0.0  # the first logit does not move
     for u in range(n):
         z = 0.0
@@ -83,11 +126,12 @@ def tilt(p, first, n, root, w, q):
 
 
 @njit_inline
-def set_level(n, values, q, gap, weight):
+def set_level(n, values, search):
     """gap = V - t with t = E_q[V], and weight = q gap; returns t and the sum of weight above 0.
 
     Values are counted from that of the likeliest successor, so that no gap is lost to rounding.
     """
+    q, gap, weight = search.q, search.gap, search.weight
     likely = 0
     for u in range(n):
         likely = u if q[u] > q[likely] else likely
@@ -113,15 +157,17 @@ def rise_over(n, q, gap):
 
 
 @njit_inline
-def newton_step(n, root, w, multiplier, convex, tangent, work, matrix):
-    """Write the step (multiplier I - H)^-1 (gradient - multiplier w), H the Hessian of F.
+def newton_step(n, multiplier, concave, tangent, search):
+    """Write the step (multiplier I - H)^-1 (gradient - multiplier w), H the Hessian of F at w.
 
-    H = L^T (Cov_a - Cov_b) L, without the first part unless `convex`. With `tangent` the step is
-    kept in the plane that touches the sphere at w. Returns step . gradient, which is positive
-    where the step leads upwards, or -1 where multiplier I - H is not positive definite.
+    H = L^T (Cov_a - Cov_b) L; with `concave` the first part, which is convex, is left out. With
+    `tangent` the step is kept in the plane that touches the sphere at w. Returns step . gradient,
+    which is positive where the step leads upwards, or -1 where multiplier I - H is not positive
+    definite.
     """
-    weight, gradient, step, radial = work[3], work[4], work[5], work[6]
-    mean_above, mean_below, m = work[7], work[8], n - 1
+    root, weight, w, m = search.root, search.weight, search.old, n - 1
+    mean_above, mean_below, matrix = search.mean_above, search.mean_below, search.matrix
+    step, outward = search.step, search.outward
     for k in range(m):
         mean_above[k] = mean_below[k] = 0.0
         for u in range(k + 1, n):
@@ -129,46 +175,60 @@ def newton_step(n, root, w, multiplier, convex, tangent, work, matrix):
             mean_below[k] -= min(weight[u], 0.0) * root[u, k]
         for j in range(k + 1):
             y = -mean_below[k] * mean_below[j]
-            if convex:
+            if not concave:
                 y += mean_above[k] * mean_above[j]
             for u in range(k + 1, n):
-                if convex or weight[u] < 0.0:
+                if not concave or weight[u] < 0.0:
                     y -= weight[u] * root[u, k] * root[u, j]
             matrix[k, j] = y
         matrix[k, k] += multiplier
-        step[k] = gradient[k] - multiplier * w[k]
-        radial[k] = w[k]
+        step[k] = search.gradient[k] - multiplier * w[k]
+        outward[k] = w[k]
     if not cholesky(matrix, m):
         return -1.0
     solve_lower(matrix, m, step)
     solve_upper(matrix, m, step)
     if tangent:
-        solve_lower(matrix, m, radial)
-        solve_upper(matrix, m, radial)
+        solve_lower(matrix, m, outward)
+        solve_upper(matrix, m, outward)
         along = across = 0.0
         for k in range(m):
             along += step[k] * w[k]
-            across += radial[k] * w[k]
+            across += outward[k] * w[k]
         for k in range(m):
-            step[k] -= along / across * radial[k]
+            step[k] -= along / across * outward[k]
     rise = 0.0
     for k in range(m):
-        rise += step[k] * gradient[k]
+        rise += step[k] * search.gradient[k]
     return rise
 
 
 @njit_inline
-def ascend(p, first, n, root, values, beta, enough, gain, work, matrix):
-    """Climb from w = work[0] to a local maximum of E_q[values] over |w| <= beta, and return it.
+def move(p, first, n, beta, size, tangent, search):
+    """w = old + size step, back on the ball where it is outside; returns F there."""
+    w, length2 = search.w, 0.0
+    for k in range(n - 1):
+        w[k] = search.old[k] + size * search.step[k]
+        length2 += w[k] * w[k]
+    if tangent or length2 > beta * beta:
+        scale = beta / np.sqrt(length2)
+        for k in range(n - 1):
+            w[k] *= scale
+    tilt(p, first, n, search)
+    return rise_over(n, search.q, search.gap)
 
-    Ends early where it is at least `enough`, or where a step gains no more than `gain`. Leaves q
-    and the gaps of w in work[1] and work[2].
+
+@njit_inline
+def ascend(p, first, n, values, beta, enough, gain, search):
+    """Climb from search.w to a local maximum of E_q[values] over |w| <= beta, and return it.
+
+    Ends where it is at least `enough` or a step gains no more than `gain`, and leaves q and the
+    gaps of the last w in `search`.
     """
-    w, q, gap, weight, gradient = work[0], work[1], work[2], work[3], work[4]
-    step, old = work[5], work[9]
+    root, w, weight, gradient = search.root, search.w, search.weight, search.gradient
     m, square, reach = n - 1, beta * beta, REACH
-    tilt(p, first, n, root, w, q)
-    value, above = set_level(n, values, q, gap, weight)
+    tilt(p, first, n, search)
+    value, above = set_level(n, values, search)
     for _ in range(ASCENT_STEPS):
         if value >= enough or not above > 0.0:
             break
@@ -183,57 +243,44 @@ def ascend(p, first, n, root, values, beta, enough, gain, work, matrix):
             slope2 += y * y
             outward += y * w[k]
             length2 += w[k] * w[k]
-            old[k] = w[k]
+            search.old[k] = w[k]
         if not slope2 > 0.0:
             break
         # On the boundary the multiplier of |w|^2 / 2 <= beta^2 / 2 at a maximum is its outward
         # slope over beta. Inside it is 0, and a little keeps steps short; at the estimate, where
-        # nothing is known, it is that of the fixed point.
+        # nothing is known, it is that of the fixed point w = beta gradient / |gradient|.
         tangent = outward > 0.0 and length2 > 0.999999 * square
         multiplier = np.sqrt(slope2) / beta * (0.1 if length2 > 0.0 else 1.0)
         if tangent:
             multiplier = outward / square
-        outside = multiplier * max(square - length2, 0.0)  # on the way to the boundary
         rise = 0.0
-        for attempt in range(2):  # Newton's step, and where it does not rise the cautious one
-            slope = newton_step(n, root, old, multiplier, attempt == 0, tangent, work, matrix)
-            most = slope + outside  # what the step would gain, roughly
+        for attempt in range(2):  # Newton's step, and where it does not rise the concave one
+            slope = newton_step(n, multiplier, attempt == 1, tangent, search)
+            most = slope + multiplier * max(square - length2, 0.0)  # about what it would gain
             if slope >= 0.0 and most * above <= gain and most < 1e-3:
                 return value
-            size, widest = 1.0 if slope > 0.0 else 0.0, 0.0
+            if not slope > 0.0:
+                continue
+            widest = 0.0
             for u in range(n):
                 y = 0.0
                 for k in range(u):
-                    y += root[u, k] * step[k]
+                    y += root[u, k] * search.step[k]
                 widest = max(widest, abs(y))
-            if widest > reach:
-                size *= reach / widest
+            size = reach / widest if widest > reach else 1.0
             for _ in range(3 if attempt == 0 else HALVINGS):
-                if size == 0.0:
-                    break
-                length2 = 0.0
-                for k in range(m):
-                    w[k] = old[k] + size * step[k]
-                    length2 += w[k] * w[k]
-                if tangent or length2 > square:
-                    scale = beta / np.sqrt(length2)
-                    for k in range(m):
-                        w[k] *= scale
-                tilt(p, first, n, root, w, q)
-                rise = rise_over(n, q, gap)
+                rise = move(p, first, n, beta, size, tangent, search)
                 if rise > 0.0:
                     break
                 size *= 0.3
             if rise > 0.0:
                 break
         if not rise > 0.0:
-            for k in range(m):
-                w[k] = old[k]
-            tilt(p, first, n, root, w, q)
+            move(p, first, n, beta, 0.0, False, search)
             break
         reach *= 2.0
         old_above = above
-        new, above = set_level(n, values, q, gap, weight)
+        new, above = set_level(n, values, search)
         value = max(value, new)
         if rise * max(old_above, above) <= gain and rise < 1e-3:
             break
@@ -241,13 +288,14 @@ def ascend(p, first, n, root, values, beta, enough, gain, work, matrix):
 
 
 @njit_inline
-def is_global(n, root, beta, work):
+def is_global(n, beta, search):
     """Return whether the maximum w where `ascend` ended is certainly that of the whole ball.
 
-    It is where the gradient of F is mu w with mu >= D^2 / 4, D the largest distance between two
-    rows of L above the level: Cov_a <= D^2 / 4 everywhere, so F - mu |w|^2 / 2 is concave.
+    It is where at most one value is above the level, for then F is concave; and where the gradient
+    of F is mu w with mu >= D^2 / 4, D the largest distance between two rows of L above the level:
+    Cov_a <= D^2 / 4 everywhere, so F - mu |w|^2 / 2 is concave.
     """
-    w, q, gap = work[0], work[1], work[2]
+    root, w, q, gap = search.root, search.w, search.q, search.gap
     above = outward = slope2 = 0.0
     for u in range(n):
         above += q[u] * max(gap[u], 0.0)
@@ -257,62 +305,73 @@ def is_global(n, root, beta, work):
             y += q[u] * gap[u] * root[u, k]
         outward += y * w[k]
         slope2 += y * y
-    if not outward > 0.999999 * beta * np.sqrt(slope2):
-        return False
     limit = 4.0 * outward / (above * beta * beta)
+    if not outward > 0.999999 * beta * np.sqrt(slope2):
+        limit = 0.0
     for u in range(n):
         for t in range(u):
             if gap[u] > 0.0 and gap[t] > 0.0:
                 distance2 = 0.0
                 for k in range(u):
                     distance2 += (root[u, k] - root[t, k]) ** 2
-                if distance2 > limit:
+                if not distance2 <= limit:
                     return False
     return True
 
 
 @njit_inline
-def optimize_in_ellipsoid(p, first, n, products, at, values, beta, work, root, matrix):
-    """Return the maximum (beta > 0) or minimum (beta < 0) of E_q[values] over the ellipsoid, (4).
+def copy(source, i, target, j, size):
+    """target[j : j + size] = source[i : i + size]; as slices it would count references."""
+    for k in range(size):
+        target[j + k] = source[i + k]
 
-    p: probabilities, those of the pair from `first` on; products: G, flat, from `at` on; values
-    (n,); |beta| is the radius. work (N_WORK, n), root and matrix (n, n) are scratch.
+
+@njit_inline
+def optimize_in_ellipsoid(p, first, n, products, at, beta, starts, search):
+    """Return the maximum (beta > 0) or minimum (beta < 0) of E_q[V] over the ellipsoid, (4).
+
+    p: probabilities, those of the pair from `first` on; products: G, flat, from `at` on;
+    search.values: V; |beta| is the radius. starts, from `at` on: n + 1 points w of n - 1 numbers
+    each to begin with, which become the maximiser, then where each successor is likeliest.
     """
-    w, signed, target = work[0], work[10], work[11]
+    values, target, w, m = search.values, search.target, search.w, n - 1
     sign = 1.0 if beta > 0.0 else -1.0
     beta = abs(beta)
-    mean, top, second, bottom = 0.0, -np.inf, -np.inf, np.inf
+    mean, top, bottom = 0.0, -np.inf, np.inf
     for u in range(n):
-        y = sign * values[u]
-        mean += p[first + u] * y
-        second = max(second, min(y, top))
-        top = max(top, y)
-        bottom = min(bottom, y)
-        signed[u] = y
-        w[u] = 0.0
+        values[u] *= sign
+        mean += p[first + u] * values[u]
+        top = max(top, values[u])
+        bottom = min(bottom, values[u])
     if top == bottom:
         return sign * top
     if beta == 0.0:
         return sign * mean
     if n == 2:  # only the difference of the two logits counts: push it all the way
         gap2 = products[at] - 2.0 * products[at + 1] + products[at + 3]
-        better = 0 if signed[0] > signed[1] else 1
+        better = 0 if values[0] > values[1] else 1
         odds = p[first + 1 - better] * np.exp(-beta * np.sqrt(max(gap2, 0.0)))
         return sign * (top - odds / (odds + p[first + better]) * (top - bottom))
-    factor_differences(products, at, n, root)
+    factor_differences(products, at, n, search.root)
     gain = TOLERANCE * (top - bottom)
     enough = top - gain
-    best = ascend(p, first, n, root, signed, beta, enough, gain, work, matrix)
-    if best <= second and not is_global(n, root, beta, work):
-        for u in range(n):
-            if signed[u] > best:
-                # the log-odds of u are concave, and rise where the expectation is flat
-                for t in range(n):
-                    w[t] = 0.0
-                    target[t] = 1.0 if t == u else 0.0
-                ascend(p, first, n, root, target, beta, 0.5, 1e-3, work, matrix)
-                value = ascend(p, first, n, root, signed, beta, enough, gain, work, matrix)
-                best = max(best, value)
+    copy(starts, at, w, 0, m)
+    best = ascend(p, first, n, values, beta, enough, gain, search)
+    copy(w, 0, starts, at, m)
+    if is_global(n, beta, search):
+        return sign * best
+    level = best
+    for u in range(n):
+        if values[u] > level:
+            for t in range(n):
+                target[t] = 1.0 if t == u else 0.0
+            copy(starts, at + (u + 1) * m, w, 0, m)
+            ascend(p, first, n, target, beta, 1.0, 1e-3, search)
+            copy(w, 0, starts, at + (u + 1) * m, m)
+            value = ascend(p, first, n, values, beta, enough, gain, search)
+            if value > best:
+                best = value
+                copy(w, 0, starts, at, m)
     return sign * best
 
 
@@ -320,8 +379,48 @@ def optimize_in_ellipsoid(p, first, n, products, at, values, beta, work, root, m
 def optimize_expectation(p, products, values, beta):
     """Return `optimize_in_ellipsoid` of one pair: p and values (n,), products (n, n)."""
     n = p.shape[0]
-    work, root, matrix = np.empty((N_WORK, n)), np.empty((n, n)), np.empty((n, n))
-    return optimize_in_ellipsoid(p, 0, n, products.ravel(), 0, values, beta, work, root, matrix)
+    search = new_search(n)
+    search.values[:] = values
+    return optimize_in_ellipsoid(p, 0, n, products.ravel(), 0, beta, np.zeros(n * n), search)
+
+
+@njit_nogil
+def backward_pass_ellipsoid(problem, ellipsoid, reward, beta, tie_seed, v, policy, q, span):
+    """Eq. (4): Q_h = clip(r + max over the ellipsoid of P_theta V_{h+1}), each (s, a, h) by itself.
+
+    ellipsoid: an `optimism.Ellipsoid`; reward (1|H, S*A). A negative beta gives the minimum over
+    the ellipsoid of radius -beta. The search of a pair starts from its maximiser at step h + 1.
+    Actions whose Q differs by rounding alone are made equal, so that ties are broken at random.
+    """
+    rows = problem.values
+    indptr = rows.indptr
+    n_actions = q.shape[0] // policy.shape[1]
+    search, starts = new_search(max_successors(indptr)), np.zeros(ellipsoid.products.shape[1])
+    values = search.values
+    for h in range(span[1] - 1, span[0] - 1, -1):
+        c = min(h, ellipsoid.prob.shape[0] - 1)
+        p, products = ellipsoid.prob[c], ellipsoid.products[c]
+        r = reward[min(h, reward.shape[0] - 1)]
+        for s in range(span[2], span[3]):
+            best, margin = -np.inf, 0.0
+            for pair in range(s * n_actions, (s + 1) * n_actions):
+                first, at = indptr[pair], ellipsoid.products_start[pair]
+                n = indptr[pair + 1] - first
+                if n == 0:
+                    continue
+                read_next_values(rows, h, v[h + 1], first, n, values)
+                low = high = values[0]
+                for u in range(1, n):
+                    low, high = min(low, values[u]), max(high, values[u])
+                margin = max(margin, TIE * (high - low))
+                q[pair] = r[pair] + optimize_in_ellipsoid(
+                    p, first, n, products, at, beta, starts, search
+                )
+                best = max(best, q[pair])
+            for pair in range(s * n_actions, (s + 1) * n_actions):
+                if q[pair] >= best - margin:
+                    q[pair] = best
+            choose_action(rows, h, s, tie_seed, v, policy, q)
 
 
 def compute_products(indptr, start, rows, out):

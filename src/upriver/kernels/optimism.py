@@ -1,12 +1,12 @@
-"""Backward passes whose optimism depends on the next values: (4) and the second-order bonus.
+"""Backward passes whose optimism depends on the next values: the second-order bonus.
 
 With m = max_s' ||varphi(s, a, s')||_{A^-1} and G the inner products of the pair's features in A^-1,
 
-    (4)        Q_h = r + max of P_theta V_{h+1} over ||theta - theta_hat||_A <= beta
-    gradient   Q_h = r + P V + beta ||grad P V||_{A^-1} + remainder_h (beta m)^2
+    Q_h = r + P V + beta ||grad P V||_{A^-1} + remainder_h (beta m)^2
 
 where grad P V = sum_u p_u (V_u - P V) varphi_u; its squared norm is x^T G x, x_u = p_u (V_u - P V).
-Eq. (6) is in `kernels.planning`, with the arguments that all backward passes share.
+Eq. (4) is in `kernels.ellipsoid`, eq. (6) in `kernels.planning`, with the arguments that all
+backward passes share.
 """
 
 from typing import Any, NamedTuple
@@ -14,16 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver.kernels.compiled import njit_inline, njit_nogil
-from upriver.kernels.ellipsoid import N_WORK, optimize_in_ellipsoid
 from upriver.kernels.planning import (
     argmax_random_ties,
     choose_action,
     max_successors,
     read_next_values,
 )
-
-TIE = 1e-10
-"""Maxima of (4) that differ by less, in parts of the largest range of next values, are ties."""
 
 
 class Ellipsoid(NamedTuple):
@@ -183,43 +179,4 @@ def backward_pass_standard_error(problem, ellipsoid, reward, beta, tie_seed, v, 
                 columns = (starts[pair + 1] - at) // n
                 norm2 = squared_norm(x, products, at, n, columns, image)
                 q[pair] = r[pair] + mean + beta * np.sqrt(max(norm2, 0.0))
-            choose_action(rows, h, s, tie_seed, v, policy, q)
-
-
-@njit_nogil
-def backward_pass_ellipsoid(problem, ellipsoid, reward, beta, tie_seed, v, policy, q, span):
-    """Eq. (4): Q_h = clip(r + max over the ellipsoid of P_theta V_{h+1}), each (s, a, h) by itself.
-
-    A negative beta gives the minimum over the ellipsoid of radius -beta. Actions whose Q differs by
-    rounding alone are made equal, so that ties are broken at random.
-    """
-    rows = problem.values
-    indptr = rows.indptr
-    n_actions = q.shape[0] // policy.shape[1]
-    most = max_successors(indptr)
-    values, work = np.empty(most), np.empty((N_WORK, most))
-    root, matrix = np.empty((most, most)), np.empty((most, most))
-    for h in range(span[1] - 1, span[0] - 1, -1):
-        c = min(h, ellipsoid.prob.shape[0] - 1)
-        p, products = ellipsoid.prob[c], ellipsoid.products[c]
-        r = reward[min(h, reward.shape[0] - 1)]
-        for s in range(span[2], span[3]):
-            best, margin = -np.inf, 0.0
-            for pair in range(s * n_actions, (s + 1) * n_actions):
-                first, at = indptr[pair], ellipsoid.products_start[pair]
-                n = indptr[pair + 1] - first
-                if n == 0:
-                    continue
-                read_next_values(rows, h, v[h + 1], first, n, values)
-                low = high = values[0]
-                for u in range(1, n):
-                    low, high = min(low, values[u]), max(high, values[u])
-                margin = max(margin, TIE * (high - low))
-                q[pair] = r[pair] + optimize_in_ellipsoid(
-                    p, first, n, products, at, values, beta, work, root, matrix
-                )
-                best = max(best, q[pair])
-            for pair in range(s * n_actions, (s + 1) * n_actions):
-                if q[pair] >= best - margin:
-                    q[pair] = best
             choose_action(rows, h, s, tie_seed, v, policy, q)

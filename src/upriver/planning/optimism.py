@@ -141,7 +141,7 @@ def plan_in_ellipsoid(
 ) -> Plan:  # fmt: skip
     """Plan with the maximum of P_theta V over each pair's ellipsoid, or the minimum if beta < 0."""
     return run_backward_pass(
-        task, kernels.optimism.backward_pass_ellipsoid, (ellipsoid, reward, beta), clip_v(task),
+        task, kernels.ellipsoid.backward_pass_ellipsoid, (ellipsoid, reward, beta), clip_v(task),
         tie_seed,
     )  # fmt: skip
 
