@@ -1,13 +1,17 @@
 """UCMNLK and plans for an infinite horizon: optimism, coverage, hand cases."""
 
 from dataclasses import fields
+from math import log, nan
 
 import numpy as np
 import pytest
 
 import upriver as up
 from tests.reference import best_within
+from upriver.agents.protocol import Episode
+from upriver.agents.ucmnlk import park_radius
 from upriver.mnl.online import mirror_radius, mirror_regularization, theory_step
+from upriver.mnl.radii import Evidence
 from upriver.planning.infinite_horizon import plan_l1, plan_model, plan_standard_errors
 
 TIE_SEED = np.uint64(7)
@@ -129,3 +133,41 @@ def test_a_step_does_not_cost_more_as_time_goes_on():
         seconds = np.median([up.simulate(mdp, agent, n_steps=20_000, seed=i).seconds
                              for i in range(3)], axis=0)  # fmt: skip
         assert seconds[10_000:].mean() < 2.0 * seconds[:10_000].mean()
+
+
+def test_the_radius_by_hand():
+    """beta = c sqrt(d) log(S t / (1 - gamma))^2 with d = 4, S = 5, t = 7, gamma = 3/4."""
+    e = Evidence(7, 1, 5, 3, dimension=4, norm_bound=1.0, regularization=1.0, logdet_ratio=nan)
+    assert park_radius(0.3, 0.75)(e) == pytest.approx(0.3 * 2.0 * log(5 * 7 * 4) ** 2)
+    mdp, task = infinite_horizon(0, 0.75)
+    agent = up.agents.UCMNLK(task, up.features.one_hot(task), 0.3)
+    assert agent.radius == park_radius(0.3, 0.75)
+    assert agent.step_size == pytest.approx(0.5 * log(2.0) + 2.0)
+    assert up.agents.UCMNLK(mdp.true_task, agent.features, 0.0).beta(agent.init()) == 0.0
+    episodic = up.envs.riverswim(4, horizon=6).task()
+    agent = up.agents.UCMNLK(episodic, up.features.one_hot(episodic))
+    assert agent.gamma == pytest.approx(1.0 - 1.0 / 7.0)
+
+
+@pytest.mark.parametrize("beta", [0.01, 0.35, 0.7, 5.0])
+def test_the_sets_have_twice_the_radius_and_hold_at_most_the_simplex(beta):
+    """With lambda = 1 and unit features m starts at 1, so that sizes of 0.7 and 1.4 are not cut."""
+    mdp, task = infinite_horizon(1)
+    agent = up.agents.UCMNLK(task, up.features.one_hot(task), up.radii.constant_radius(beta))
+    state = up.simulate(mdp, agent, n_steps=30, seed=0).state
+    plan = agent.plan(state, np.random.default_rng(0))
+    size = np.minimum(2.0 * beta * state.model.max_norm[0], 2.0)
+    reward, prob = task.reward_rows[0], state.model.prob[0]
+    best = plan_l1(task, prob, reward, size, TIE_SEED, 0.9).v
+    np.testing.assert_allclose(plan.v, best, atol=1e-6)
+    smaller = plan_l1(task, prob, reward, 0.9 * size, TIE_SEED, 0.9).v
+    assert (smaller[0] < best[0] - 1e-4).all()  # so that the size is what decides
+
+
+def test_time_counts_steps():
+    for mdp in (up.envs.riverswim(4, horizon=6), up.envs.riverswim(4).infinite_horizon(0.9)):
+        task = mdp.task("local")
+        agent = up.agents.UCMNLK(task, up.features.one_hot(task))
+        episode = Episode(np.array([0, 1, 1, 0]), np.array([1, 1, 0]), np.zeros(3))
+        assert agent.update(agent.init(), agent.plan(agent.init(), np.random.default_rng(0)),
+                            episode).k == 4  # fmt: skip

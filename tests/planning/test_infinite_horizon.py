@@ -375,18 +375,18 @@ def test_the_bounds_of_a_discounted_backup_by_hand():
 
 
 def test_ties_of_stationary_plans_are_uniform_and_independent():
-    """Three equal actions, of which the last state lacks one."""
+    """A worse action and three equal ones, of which the last state lacks one."""
     n, rng = 6, np.random.default_rng(4)
-    rows = {(s, a): {(s + 1) % n: 1.0} for s in range(n) for a in range(3) if (s, a) != (5, 1)}
-    reward = dict.fromkeys(rows, 0.5)
+    rows = {(s, a): {(s + 1) % n: 1.0} for s in range(n) for a in range(4) if (s, a) != (5, 2)}
+    reward = {(s, a): 0.5 if a else 0.4 for s, a in rows}
     task = up.FiniteMDP.from_rows(rows, reward, None, discount=0.8).task()
     draws, prob = 3000, np.ones(task.n_triples)
     tables = np.stack([
         plan_model(task, prob, task.reward_rows[0], draw_tie_seed(rng)).policy[0]
         for _ in range(draws)
     ])  # fmt: skip
-    assert set(tables[:, 5].tolist()) == {0, 2}
-    share = np.stack([(tables[:, :5] == a).mean(axis=0) for a in range(3)])
+    assert set(tables[:, 5].tolist()) == {1, 3}
+    share = np.stack([(tables[:, :5] == a).mean(axis=0) for a in (1, 2, 3)])
     assert np.abs(share - 1 / 3).max() < 4.5 * np.sqrt(2 / 9 / draws)
     same = np.mean(tables[:, 0] == tables[:, 1])
     assert abs(same - 1 / 3) < 4.5 * np.sqrt(2 / 9 / draws)

@@ -73,13 +73,18 @@ def plan_stationary(
 ) -> Plan:  # fmt: skip
     """Return the plan that policy iteration with `improve` finds, see `plan_model`."""
     rows = kernels.stationary.Rows(task.indptr, task.successors, prob, reward, task.n_states)
-    # ties stay as they begin, so that a random policy to begin with breaks them at random
     draws = np.random.Generator(np.random.PCG64(int(tie_seed))).random(task.available.shape)
     policy = np.where(task.available, draws, -1.0).argmax(axis=1).astype(np.int32)
     damping = DAMPING if discount == 1.0 else 0.0
     found = iterate_policies(rows, discount, damping, LEVEL, policy=policy, improve=improve)
+    # Actions whose values differ by less than the error of the values are ties; the first of them
+    # in the random order is played.
+    q = reward + discount * task.by_pair(prob * found.values[task.successors])
+    q = np.where(task.available, q.reshape(draws.shape), -np.inf)
+    tied = q >= q.max(axis=1, keepdims=True) - min(found.half_spread, LEVEL)
+    policy = np.where(tied, draws, -1.0).argmax(axis=1)
     values = found.values - found.values.min()
     if discount < 1.0:
         values = found.values + discount / (1.0 - discount) * found.mean_change
     v = np.stack([values, np.zeros(task.n_states)])
-    return Plan(found.policy.astype(policy_type(task))[None], v, None, task)
+    return Plan(policy.astype(policy_type(task))[None], v, None, task)
