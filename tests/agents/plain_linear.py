@@ -3,7 +3,7 @@
 import numpy as np
 
 import upriver as up
-from upriver.agents.linear import Visits
+from upriver.agents.lsvi import Visits
 from upriver.agents.protocol import Episode
 
 

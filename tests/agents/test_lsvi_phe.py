@@ -16,11 +16,7 @@ from tests.agents.plain_linear import (
     samples,
     two_states,
 )
-from upriver.agents.lsvi_phe import (
-    largest_normal,
-    lsvi_phe_theory_ensemble,
-    lsvi_phe_theory_noise,
-)
+from upriver.mnl.online import largest_normal
 from upriver.planning import draw_tie_seed
 
 published = partial(up.agents.LSVIPHE, regress_reward=True)
@@ -61,7 +57,7 @@ def test_one_hot_agrees_with_plain_regression(support):
     agent = published(task, noise=0.02, regularization=0.3, ensemble=5)
     mirror = np.random.default_rng(7)
     for episodes, _, plan in play(agent, mdp, 12, seed=7):
-        z = largest_normal((6, 8), 5, mirror)
+        z = largest_normal(mirror.standard_exponential((6, 8)), 5)
         draw_tie_seed(mirror)
 
         def noise(h, inverse, z=z):
@@ -126,7 +122,7 @@ def test_one_hot_and_explicit_noise_have_one_distribution(rng):
 
 @pytest.mark.parametrize("size", [1, 3, 400])
 def test_largest_normal(size, rng):
-    drawn = largest_normal((4000,), size, rng)
+    drawn = largest_normal(rng.standard_exponential(4000), size)
     assert stats.kstest(drawn, lambda x: stats.norm.cdf(x) ** size).pvalue > 1e-3
 
 
@@ -134,10 +130,8 @@ def test_optimistic_with_the_theory(rng):
     """All of Q at least Q*, in nearly every plan."""
     mdp = random_mdp(1, n_states=2, horizon=2)
     task, n = mdp.task("full"), 10_000
-    noise = lsvi_phe_theory_noise(task, 4 * n, delta=0.1)
-    size = lsvi_phe_theory_ensemble(task, delta=0.1)
-    assert noise == pytest.approx(np.sqrt(4 * np.log(2 * 4 * 8 * n / 0.1)))
-    assert size == np.ceil(4 * np.log(0.1 / 9) / np.log(stats.norm.cdf(1)))
+    noise = np.sqrt(4 * np.log(2 * 4 * 8 * n / 0.1))  # sqrt(d log(2 d K H / delta)), d = S A
+    size = int(np.ceil(4 * np.log(0.1 / 9) / np.log(stats.norm.cdf(1))))
     agent = up.agents.LSVIPHE(task, noise=noise, regularization=1.0, ensemble=size)
     held = 0
     for _ in range(100):

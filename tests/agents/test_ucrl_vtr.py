@@ -7,7 +7,6 @@ import upriver as up
 from tests.agents.plain import check_plan, play, random_mdp
 from tests.agents.plain_linear import optimal_q, right_then_stay, two_states
 from upriver import kernels
-from upriver.agents.ucrl_vtr import ucrl_vtr_theory_bonus, ucrl_vtr_theory_regularization
 
 
 def mixed(task, matrix, v):
@@ -89,10 +88,11 @@ def test_one_hot_given_explicitly_is_the_default():
 def test_optimistic_with_the_theory():
     mdp = random_mdp(1, n_states=2, horizon=3)
     task = mdp.task("full")
-    lam, radius = ucrl_vtr_theory_regularization(task), ucrl_vtr_theory_bonus(task, delta=0.1)
-    assert lam == 9 * 8
-    assert radius(2) ** 2 == pytest.approx(16 * 4 * 9 * 8 * np.log(7) * np.log(270) ** 2)
-    agent = up.agents.UCRLVTR(task, bonus=radius, regularization=lam)
+    # lambda = H^2 d with d = S A S, and beta_k with C = sqrt(S A)
+    agent = up.agents.UCRLVTR(
+        task, regularization=9 * 8,
+        bonus=lambda k: 4 * 2 * 3 * np.sqrt(8 * np.log(1 + 3 * k)) * np.log((k + 1) ** 2 * 3 / 0.1),
+    )  # fmt: skip
     for _, _, plan in play(agent, mdp, 20):
         assert all((plan.q(h) >= optimal_q(mdp, h) - 1e-12).all() for h in range(3))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 import subprocess
@@ -9,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from numba.core.registry import CPUDispatcher
 
+from upriver import kernels
 from upriver.kernels import compiled
 
 CALLER = """
@@ -108,3 +111,28 @@ def test_the_first_compilation_announces_itself_on_a_terminal(
     compiled.announce_compilation(tmp_path)
     out, err = capsys.readouterr()
     assert out == "" and ("compiling, once" in err) == (terminal and empty)
+
+
+@pytest.mark.parametrize("module", kernels.MODULES)
+def test_functions_that_python_calls_take_few_arguments(module):
+    """Functions that are only written into others, `njit_inline` and `njit_inline_ir`, may have
+    more."""
+    for name, kernel in vars(getattr(kernels, module)).items():
+        if isinstance(kernel, CPUDispatcher) and kernel.targetoptions.get("inline") != "always":
+            assert len(inspect.signature(kernel.py_func).parameters) <= 10, name
+
+
+@pytest.mark.parametrize("module", kernels.MODULES)
+def test_a_kernel_file_opens_with_what_it_computes(module):
+    text = inspect.getdoc(getattr(kernels, module))
+    assert text is not None and len(text) > 80
+
+
+@pytest.mark.parametrize(
+    "module, formulas",
+    [("likelihood", "(1) (2)"), ("newton", "(3)"), ("ellipsoid", "(4)"), ("gram", "(5)"),
+     ("planning", "(6)"), ("model", "(1) (3) (5)")],
+)  # fmt: skip
+def test_the_formulas_of_the_paper_are_found_by_their_numbers(module, formulas):
+    text = inspect.getdoc(getattr(kernels, module))
+    assert text is not None and all(number in text for number in formulas.split())

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 from itertools import pairwise
 from types import SimpleNamespace
 
 import numba
 import numpy as np
 import pytest
-from numba.core.registry import CPUDispatcher
 from scipy import sparse
 
 from tests import reference
 from upriver import kernels
 from upriver.features import Features, pooled
-from upriver.kernels import covariance, gram, likelihood, model, newton, online
+from upriver.kernels import covariance, gram, likelihood, model, newton
 from upriver.mnl import model as running
 
 LAM = 0.6
@@ -295,10 +293,3 @@ def test_choice_data_in_chunks(rng):
             np.testing.assert_allclose(residual[of - part.start], expected, atol=1e-12)
             centred = np.sqrt(visits[g] * p)[:, None] * (x[of] - p @ x[of])
             np.testing.assert_allclose(rows[of - part.start], centred, atol=1e-12)
-
-
-@pytest.mark.parametrize("module", [likelihood, newton, gram, covariance, model, online])
-def test_functions_that_python_calls_take_few_arguments(module):
-    for name, kernel in vars(module).items():
-        if isinstance(kernel, CPUDispatcher) and kernel.targetoptions.get("inline") != "always":
-            assert len(inspect.signature(kernel.py_func).parameters) <= 10, name

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import upriver as up
-from upriver.agents.uc_matrix_rl import uc_matrix_rl_theory_bonus
 from upriver.mnl import model, online
 from upriver.mnl.radii import Evidence
 from upriver.play.checkpoints import spawn_generators
@@ -63,25 +62,6 @@ def test_the_determinant_of_several_cores_is_the_largest():
     more[1, 0] += 3.0
     assert model.logdet_ratio(phi, begun._replace(logdet=more)) == pytest.approx(3.0)
     assert model.logdet_ratio(phi, begun._replace(logdet=more[::-1].copy())) == pytest.approx(3.0)
-
-
-def test_the_bonus_of_uc_matrix_rl(rng):
-    task = up.envs.riverswim(5, 6).task("full")
-    phi, psi = rng.standard_normal((10, 3)), rng.standard_normal((5, 2))
-    episodes, delta, lam = 40, 0.03, 1.7
-    for left, right, core in ((None, None, 10**0.5), (phi, psi, 2.2)):
-        p = np.eye(10) if left is None else left
-        q = np.eye(5) if right is None else right
-        d, d2 = p.shape[1], q.shape[1]
-        steps = ln(1 + episodes * 6 * (p**2).sum(axis=1).max() / lam)
-        noise = d2 * (d * steps + 2 * (ln(d2) - ln(delta)))
-        dual = np.sqrt((np.linalg.pinv(q) ** 2).sum(axis=0).max())
-        reach = np.sqrt((np.abs(q).sum(axis=0) ** 2).sum())
-        expected = 2 * reach * (np.sqrt(lam) * core + dual * np.sqrt(noise))
-        given = uc_matrix_rl_theory_bonus(
-            task, episodes, delta, lam, left, right, None if left is None else core
-        )
-        assert given == pytest.approx(expected)
 
 
 def test_the_first_episode_of_epsilon_greedy_explores_with_epsilon():

@@ -1,4 +1,4 @@
-"""What the linear baselines share: their features, their counts, least-squares value iteration.
+"""What the linear baselines share: their features, their counts, ridge regression of frequencies.
 
 Features of a pair are phi (S*A, d), row s * n_actions + a; of a next state psi (S, d'). For a
 linear mixture model, P = sum_j theta_j x_j, the `Features` of the MNL model serve, one row
@@ -7,97 +7,18 @@ x(s, a, s') per triple. None stands for one-hot features, for which no d x d mat
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from upriver import kernels
-from upriver.agents.fields import validate_fields
 from upriver.agents.protocol import Episode
 from upriver.agents.tabular import check_support
 from upriver.checks import Array, as_float
-from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import Task
-from upriver.planning import Clip, Plan, backward_induction, draw_tie_seed, run_backward_pass
-from upriver.planning.optimism import ones
-
-
-@add_repr
-class Visits(NamedTuple):
-    """What least-squares value iteration keeps: sums by step, so its cost does not grow with k."""
-
-    counts: Array
-    """(H, n) visits of each triple at each step."""
-    paid: Array
-    """(H, S*A) sum of the rewards of each pair at each step."""
-
-
-@dataclass(frozen=True, eq=False)
-class LeastSquaresLearner:
-    """The base of LSVI-UCB and LSVI-PHE: regressions on phi(s, a), one for each step h."""
-
-    task: Task
-    _: KW_ONLY
-    regularization: float = 1e-6
-    """lambda; the papers have 1."""
-    regress_reward: bool = False
-    """True regresses the rewards even where they are known, as published."""
-    phi: Any = None
-    """(S*A, d) or (S, A, d) features of pairs; the default is one-hot."""
-
-    def __post_init__(self) -> None:
-        validate_fields(self)
-        object.__setattr__(self, "phi", checked_pairs(self.task, self.phi))
-
-    def init(self) -> Visits:
-        """Return counts of 0."""
-        steps, task = self.task.horizon, self.task
-        return Visits(np.zeros((steps, task.n_triples)), np.zeros((steps, len(task.sizes))))
-
-    def update(self, state: Visits, plan: Plan, episode: Episode) -> Visits:
-        """Return the counts with one more episode."""
-        counts, paid = state.counts.copy(), state.paid.copy()
-        pairs = count_visits(self.task, counts, episode)
-        paid[np.arange(len(pairs)), pairs] += episode.rewards
-        return Visits(counts, paid)
-
-    def plan_with_bonus(
-        self, visits: Visits, clip: Clip, bonus: Callable[[Array], Array],
-        one_hot_bonus: Callable[[Array], Array], rng: np.random.Generator,
-    ) -> Plan:  # fmt: skip
-        """Q_h = clip(phi^T Lambda_h^-1 sum phi (r + V_{h+1}(s')) + bonus_h), with the new V_{h+1}.
-
-        The bonus (H, S*A) is a function of the Cholesky factors (H, d, d) of
-        Lambda_h = lambda I + sum phi phi^T; with one-hot phi of the norms (H, S*A) of phi in
-        Lambda_h^-1, and Q_h is
-        clip((N_h r + sum N_h(s,a,s') V_{h+1}(s')) / (N_h + lambda) + bonus).
-        A known reward is added and not regressed, unless `regress_reward` says so.
-        """
-        task, lam, phi = self.task, self.regularization, self.phi
-        known = task.reward is not None and not self.regress_reward
-        if phi is None:
-            prob, weight = one_hot_ridge(task, visits.counts, lam)
-            added = one_hot_bonus(np.sqrt(weight))
-            reward = task.reward_rows if known else visits.paid * weight
-            return backward_induction(
-                task, prob, reward, added, ones(task), clip, draw_tie_seed(rng),
-                next_state_reward=known,
-            )  # fmt: skip
-        factor = np.empty((task.horizon, phi.shape[1], phi.shape[1]))
-        kernels.linear.factor_gram_matrices(task.indptr, visits.counts, phi, lam, factor)
-        added, paid = bonus(factor), visits.paid
-        if known:
-            added, paid = added + task.reward_rows, np.zeros((1, len(task.sizes)))
-        arguments = kernels.linear.RegressionData(visits.counts, paid), factor, added, phi
-        return run_backward_pass(
-            task, kernels.linear.backward_pass_regression, arguments, clip, draw_tie_seed(rng),
-            next_state_reward=known,  # a regressed reward contains it
-        )  # fmt: skip
 
 
 def checked_pairs(task: Task, phi: Any) -> Array | None:

@@ -8,7 +8,6 @@ regression, widen by ||phi||_{A^-1}, plan, play the greedy policy.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from math import log, sqrt
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from upriver.agents import linear, rewards
 from upriver.agents.fields import validate_fields
 from upriver.agents.guard import guarded
 from upriver.agents.protocol import Episode
-from upriver.checks import Array, positive_integer, positive_number
+from upriver.checks import Array
 from upriver.display import add_repr
 from upriver.mdp import Task
 from upriver.planning import Plan, backward_induction, clip_q, draw_tie_seed
@@ -49,7 +48,7 @@ class UCMatrixRL(rewards.OptimisticReward):
     Parameters
     ----------
     bonus : float
-        2 C_psi sqrt(beta_n), see `uc_matrix_rl_theory_bonus`; 0 is the greedy learner.
+        2 C_psi sqrt(beta_n); 0 is the greedy learner.
     regularization : float
         lambda, the factor of the identity in A_n; the paper has 1.
     phi : array, optional
@@ -113,31 +112,3 @@ class UCMatrixRL(rewards.OptimisticReward):
         prob = np.einsum("ij,ij->i", rows, following)
         width = np.sqrt(np.square(linalg.solve_triangular(factor, phi.T, lower=True)).sum(axis=0))
         return prob[None], width[None]
-
-
-def uc_matrix_rl_theory_bonus(
-    task: Task, n_episodes: int, delta: float = 0.05, regularization: float = 1.0, phi: Any = None,
-    psi: Any = None, core_bound: float | None = None,
-) -> float:  # fmt: skip
-    """Return 2 C_psi sqrt(beta) with which every Q_h is at least Q*_h, with probability 1 - delta.
-
-    sqrt(beta) = sqrt(lambda) ||M*||_F + C'_psi sqrt(d' (d log(1 + K H C_phi / lambda)
-    + 2 log(d' / delta))), where C_phi = max ||phi||^2, C'_psi = max ||K_psi^-1 psi(s')||, and C_psi
-    is such that ||Psi^T V|| <= C_psi max|V|. The paper leaves the constant in beta open; this one
-    is the self-normalised bound for each column of M, the columns added up. `core_bound` is an
-    upper bound of ||M*||_F, by default sqrt(S A), which is right for one-hot features.
-    """
-    phi, psi = linear.checked_pairs(task, phi), linear.checked_next(task, psi)
-    d = len(task.sizes) if phi is None else phi.shape[1]
-    d2 = task.n_states if psi is None else psi.shape[1]
-    c_phi = 1.0 if phi is None else float(np.square(phi).sum(axis=1).max())
-    c_psi, c_psi2 = sqrt(task.n_states), 1.0
-    if psi is not None:
-        c_psi = float(np.sqrt(np.square(np.abs(psi).sum(axis=0)).sum()))
-        dual = np.linalg.solve(psi.T @ psi, psi.T)
-        c_psi2 = float(np.sqrt(np.square(dual).sum(axis=0).max()))
-    lam = positive_number("regularization", regularization)
-    steps = positive_integer("n_episodes", n_episodes) * task.horizon
-    noise = d2 * (d * log(1.0 + steps * c_phi / lam) + 2.0 * log(d2 / delta))
-    core = sqrt(len(task.sizes)) if core_bound is None else core_bound
-    return 2.0 * c_psi * (sqrt(lam) * core + c_psi2 * sqrt(noise))

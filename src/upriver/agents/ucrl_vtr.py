@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from math import log, sqrt
+from math import sqrt
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -62,11 +62,12 @@ class UCRLVTR(rewards.OptimisticReward):
         P_j(s'|s,a), one row per triple and one column per j; the default is one-hot, e_(s,a,s').
         The difference features of the MNL model are not such a mixture.
     bonus : float or function of k
-        sqrt(beta_k); 0 is the greedy learner. The theory's is `ucrl_vtr_theory_bonus`.
+        sqrt(beta_k); 0 is the greedy learner. The theory's beta_k is
+        16 C^2 H^2 d log(1 + H k) log^2((k + 1)^2 H / delta), C at least 1 and ||theta*||.
     regularization : float
-        lambda of M_1 = lambda I; the theory's is `ucrl_vtr_theory_regularization`. No one number
-        serves all problems: on RiverSwim with local support 30 never leaves the near bank of a
-        short river, and 3 explores a long one for too long. Tune it with `bonus`.
+        lambda of M_1 = lambda I; the theory's is H^2 d. No one number serves all problems: on
+        RiverSwim with local support 30 never leaves the near bank of a short river, and 3 explores
+        a long one for too long. Tune it with `bonus`.
     """
 
     task: Task
@@ -127,32 +128,3 @@ class UCRLVTR(rewards.OptimisticReward):
         """Return sqrt(beta_k)."""
         rule: Any = self.bonus
         return nonnegative_number("bonus", rule(k)) if callable(rule) else rule
-
-
-@dataclass(frozen=True)
-class ucrl_vtr_theory_bonus:
-    """sqrt(beta_k), beta_k = 16 C^2 H^2 d log(1 + H k) log^2((k + 1)^2 H / delta).
-
-    C is at least 1 and at least ||theta*||; by default sqrt(S A), which holds for one-hot features.
-    To be used with lambda = H^2 d.
-    """
-
-    task: Task
-    delta: float = 0.05
-    dimension: int | None = None
-    """d; by default S*A*S."""
-    theta_bound: float | None = None
-    """C."""
-
-    def __call__(self, k: int) -> float:
-        task, big = self.task, self.theta_bound
-        c = sqrt(len(task.sizes)) if big is None else max(big, 1.0)
-        d = len(task.sizes) * task.n_states if self.dimension is None else self.dimension
-        spread = log((k + 1) ** 2 * task.horizon / self.delta)
-        return 4.0 * c * task.units.max_value * sqrt(d * log(1.0 + task.horizon * k)) * spread
-
-
-def ucrl_vtr_theory_regularization(task: Task, dimension: int | None = None) -> float:
-    """Return lambda = H^2 d; d is S*A*S unless given."""
-    d = len(task.sizes) * task.n_states if dimension is None else dimension
-    return float(task.units.max_value**2 * d)

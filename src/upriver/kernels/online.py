@@ -121,37 +121,15 @@ def evaluate_transition(problem, pair, next_state, theta, b, count):
 
 
 @njit_cached
-def newton(problem, model, pairs, states, weight, bound, moved):
-    """Do the online Newton step for each transition in turn, in place in `model`.
+def learn(problem, model, pairs, states, rate, bound, moved, mirror):
+    """Do an online step for each transition in turn, in place in `model`; l is its loss.
 
-    A <- A + weight * sum_u phi_u phi_u^T, then theta <- Proj_A(theta - A^-1 grad l(theta)), where l
-    is the loss of one transition. The episode is pairs (T,) and states (T + 1,). moved (C,) becomes
-    True where a projection moved all blocks. Returns the step that failed, or -1.
-    """
-    values = problem.values
-    layout, matrix_start, work = values.layout, values.matrix_start, values.work
-    count = np.zeros(values.successors.shape[0])
-    for t in range(pairs.shape[0]):
-        b = layout.pairs[pairs[t]].block
-        if b < 0:
-            continue
-        c = min(t, model.theta.shape[0] - 1)
-        theta, matrix = model.theta[c], model.matrix[c]
-        block = view_block(layout, matrix, matrix_start, b)
-        add_outer(layout, pairs[t], weight, block)
-        evaluate_transition(values, pairs[t], states[t + 1], theta, b, count)
-        if not descend(layout, block, b, 1.0, work.gradient, theta, work.factor):
-            return t
-        moved[c] |= project(layout, matrix, matrix_start, bound, theta, work.factor)
-    return -1
+    Newton:   A <- A + rate * sum_u phi_u phi_u^T, then theta <- Proj_A(theta - A^-1 grad l(theta)).
+    Mirror descent, with M = B + rate * Hess l(theta):
+    theta' = Proj_M(theta - rate * M^-1 grad l(theta)), then B <- B + Hess l(theta').
 
-
-@njit_cached
-def mirror(problem, model, pairs, states, step_size, bound, moved):
-    """Do the online mirror descent step for each transition in turn, in place in `model`.
-
-    With M = B + eta Hess l(theta): theta' = Proj_M(theta - eta M^-1 grad l(theta)), then
-    B <- B + Hess l(theta'). Otherwise as `newton`.
+    The episode is pairs (T,) and states (T + 1,). moved (C,) becomes True where a projection moved
+    all blocks. Returns the step that failed, or -1.
     """
     values = problem.values
     layout, matrix_start, work = values.layout, values.matrix_start, values.work
@@ -165,17 +143,22 @@ def mirror(problem, model, pairs, states, step_size, bound, moved):
         theta, matrix = model.theta[c], model.matrix[c]
         block = view_block(layout, matrix, matrix_start, b)
         evaluate_transition(values, pairs[t], states[t + 1], theta, b, count)
-        for i in range(size):
-            for j in range(i + 1):
-                before[i, j] = block[i, j]
-                block[i, j] += step_size * work.hessian[i, j]
+        if mirror:
+            for i in range(size):
+                for j in range(i + 1):
+                    before[i, j] = block[i, j]
+                    block[i, j] += rate * work.hessian[i, j]
+        else:
+            add_outer(layout, pairs[t], rate, block)
+        step_size = rate if mirror else 1.0
         if not descend(layout, block, b, step_size, work.gradient, theta, work.factor):
             return t
         moved[c] |= project(layout, matrix, matrix_start, bound, theta, work.factor)
-        evaluate_transition(values, pairs[t], states[t + 1], theta, b, count)
-        for i in range(size):
-            for j in range(i + 1):
-                block[i, j] = before[i, j] + work.hessian[i, j]
+        if mirror:
+            evaluate_transition(values, pairs[t], states[t + 1], theta, b, count)
+            for i in range(size):
+                for j in range(i + 1):
+                    block[i, j] = before[i, j] + work.hessian[i, j]
     return -1
 
 

@@ -17,7 +17,6 @@ needs no kappa. Neither couples two feature blocks; only the ball does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, erf, inf, log, log2, sqrt
@@ -31,7 +30,7 @@ from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl.model import Transitions, add_counts
-from upriver.mnl.radii import Evidence, check_theory
+from upriver.mnl.radii import Evidence, TheoryRadius
 
 
 @add_repr
@@ -82,7 +81,7 @@ def newton_step(
     theta_bound: float | None = None,
 ) -> Online:  # fmt: skip
     """Return the model after the online Newton steps of an episode; theta_bound is L_theta."""
-    return learn(kernels.online.newton, features, model, episode, kappa / 2.0, theta_bound)
+    return learn(features, model, episode, kappa / 2.0, theta_bound, mirror=False)
 
 
 def mirror_descent(
@@ -90,19 +89,21 @@ def mirror_descent(
     theta_bound: float | None = None,
 ) -> Online:  # fmt: skip
     """Return the model after the mirror descent steps of an episode; step_size is eta."""
-    return learn(kernels.online.mirror, features, model, episode, step_size, theta_bound)
+    return learn(features, model, episode, step_size, theta_bound, mirror=True)
 
 
 def learn(
-    kernel: Callable[..., int], features: Features, model: Online, episode: Transitions,
-    rate: float, theta_bound: float | None,
+    features: Features, model: Online, episode: Transitions, rate: float,
+    theta_bound: float | None, mirror: bool,
 ) -> Online:  # fmt: skip
-    """Return the model after each transition of an episode was given to `kernel` in turn."""
+    """Return the model after the steps of an episode, see `kernels.online.learn`."""
     new = Online._make([*(x.copy() for x in model[:-1]), model.regularization])
     moved = np.zeros(len(new.theta), np.bool_)
     pairs = add_counts(features, np.zeros((1, features.task.n_triples)), episode)
     bound = inf if theta_bound is None else theta_bound
-    failed = kernel(features.problem, new, pairs, episode.states, rate, bound, moved)
+    failed = kernels.online.learn(
+        features.problem, new, pairs, episode.states, rate, bound, moved, mirror
+    )
     check_definite(failed, "step")
     check_definite(kernels.online.refresh(features.problem, new, pairs, moved, False), "block")
     return new
@@ -144,9 +145,8 @@ def noise(
     bonus = np.zeros((task.horizon, model.max_norm.shape[1]))
     alone, portions = normals_of(features, n_samples, centred)
     if len(alone):  # varphi_hat^T xi is the largest norm times a standard normal
-        bonus[:, alone] = model.max_norm[:, alone] * largest_normal(
-            rng, (task.horizon, len(alone)), n_samples
-        )
+        exponentials = -np.log1p(-rng.random((task.horizon, len(alone))))
+        bonus[:, alone] = model.max_norm[:, alone] * largest_normal(exponentials, n_samples)
     for first, last in portions:
         rows = int(layout.size[first:last].sum())
         normals = rng.standard_normal((task.horizon, rows, n_samples))
@@ -180,12 +180,14 @@ def normals_of(features: Features, n_samples: int, centred: bool) -> tuple[Array
     return layout.block_pairs[first_pair[:-1][is_alone]], portions
 
 
-def largest_normal(rng: np.random.Generator, shape: tuple[int, ...], of: int) -> Array:
-    """Draw the largest of `of` standard normals as one number, by its quantile function."""
+def largest_normal(exponentials: Array, size: int) -> Array:
+    """Turn standard exponential numbers into the largest of `size` standard normals each.
+
+    It is Phi^-1(U^(1/size)) with -log U exponential; 1 - U^(1/size) keeps its digits near 0.
+    """
     from scipy.special import ndtri
 
-    # P(max <= x) = Phi(x)^of, by the upper tail, since a number near 1 would lose its digits
-    return -ndtri(-np.expm1(np.log1p(-rng.random(shape)) / of))
+    return -ndtri(-np.expm1(exponentials / -size))
 
 
 PHI_1 = 0.5 * (1.0 + erf(sqrt(0.5)))  # the standard normal distribution function at 1
@@ -202,7 +204,7 @@ def orrl_samples(task: Task) -> int:
 
 
 @dataclass(frozen=True)
-class newton_radius:
+class newton_radius(TheoryRadius):
     """alpha_k of RRL-MNL for the online Newton step, lambda >= L_varphi^2.
 
     alpha_k^2 = (8 d / kappa) log(1 + k U L_varphi^2 / (d lambda)) + (32 L_varphi L_theta / 3
@@ -219,12 +221,7 @@ class newton_radius:
     rounds: int = 1
     """Transitions per parameter and episode: 1 with one parameter per step, otherwise H."""
 
-    def __post_init__(self) -> None:
-        check_theory(self)
-
-    def __call__(self, e: Evidence) -> float:
-        if e.norm_bound == 0.0:  # no feature is nonzero: the model is known
-            return 0.0
+    def beta(self, e: Evidence) -> float:
         k, d, size = e.k * self.rounds, e.dimension, e.norm_bound * self.theta_bound
         covers = 1.0 + max(ceil(2.0 * log2(k * e.max_successors * size)), 0)
         gathered = k * e.max_successors * e.norm_bound**2 / (d * e.regularization)
@@ -237,7 +234,7 @@ class newton_radius:
 
 
 @dataclass(frozen=True)
-class mirror_radius:
+class mirror_radius(TheoryRadius):
     """beta_k of ORRL-MNL and UCRL-MNL+ for online mirror descent, from their Lemmas 13 to 15.
 
     beta_k^2 = alpha (G_A + G_B) + lambda L_theta^2, alpha = log U + 2 (1 + L_varphi L_theta),
@@ -253,12 +250,7 @@ class mirror_radius:
     rounds: int = 1
     """Transitions per parameter and episode: 1 with one parameter per step, otherwise H."""
 
-    def __post_init__(self) -> None:
-        check_theory(self)
-
-    def __call__(self, e: Evidence) -> float:
-        if e.norm_bound == 0.0:  # no feature is nonzero: the model is known
-            return 0.0
+    def beta(self, e: Evidence) -> float:
         k, d, lam = e.k * self.rounds, e.dimension, e.regularization
         size = e.norm_bound * self.theta_bound
         alpha = log(e.max_successors) + 2.0 * (1.0 + size)
@@ -272,7 +264,7 @@ class mirror_radius:
 
 
 @dataclass(frozen=True)
-class additive_radius:
+class additive_radius(TheoryRadius):
     """beta_k = scale (sqrt(d log(1 + k)) + L_theta): the form that Lee and Oh announce for online
     mirror descent, where L_theta is added and `mirror_radius` has it as a factor.
 
@@ -288,10 +280,10 @@ class additive_radius:
     """Transitions per parameter and episode: 1 with one parameter per step, otherwise H."""
 
     def __post_init__(self) -> None:
-        check_theory(self)
+        super().__post_init__()
         nonnegative_number("scale", self.scale)
 
-    def __call__(self, e: Evidence) -> float:
+    def beta(self, e: Evidence) -> float:
         gathered = log(1.0 + e.k * self.rounds)
         return self.scale * (sqrt(e.dimension * gathered) + self.theta_bound)
 

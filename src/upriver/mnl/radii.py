@@ -48,20 +48,47 @@ class Radius(Protocol):
     def __call__(self, evidence: Evidence, /) -> float: ...
 
 
+class PracticalRadius:
+    """The base of radii that are tuned: their fields are numbers of at least 0."""
+
+    reads_information: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            object.__setattr__(self, name, nonnegative_number(name, value))
+
+
+class TheoryRadius:
+    """The base of radii of a theorem: kappa and delta in (0, 1), L_theta > 0, rounds >= 1."""
+
+    theta_bound: float
+
+    def __post_init__(self) -> None:
+        for name in ("kappa", "delta"):
+            if not 0.0 < (value := getattr(self, name, 0.5)) < 1.0:
+                raise ValueError(f"{name} is {value!r}; it must lie strictly between 0 and 1")
+        positive_number("theta_bound", self.theta_bound)
+        if (rounds := getattr(self, "rounds", 1)) < 1:
+            raise ValueError(f"rounds is {rounds!r}; it must be a whole number of at least 1")
+
+    def __call__(self, e: Evidence) -> float:
+        """Return beta_k; it is 0 where no feature is nonzero, for then the model is known."""
+        return self.beta(e) if e.norm_bound > 0.0 else 0.0
+
+    def beta(self, e: Evidence) -> float:
+        """Return beta_k where a feature is nonzero."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class scaled_radius:
+class scaled_radius(PracticalRadius):
     """The practical form, beta_k = c sqrt(d log(1 + k H S / (d lambda_k))), with c = `scale`.
 
     No inequality is claimed: c is tuned, or calibrated from simulated coverage. With c = 0 the
     learner is greedy.
     """
 
-    reads_information: ClassVar[bool] = False
-
     scale: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", nonnegative_number("scale", self.scale))
 
     def __call__(self, e: Evidence) -> float:
         d_lam = e.dimension * e.regularization
@@ -69,42 +96,31 @@ class scaled_radius:
 
 
 @dataclass(frozen=True)
-class constant_radius:
+class constant_radius(PracticalRadius):
     """beta_k = beta."""
 
-    reads_information: ClassVar[bool] = False
-
     beta: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "beta", nonnegative_number("beta", self.beta))
 
     def __call__(self, e: Evidence) -> float:
         return self.beta
 
 
 @dataclass(frozen=True)
-class standard_errors:
+class standard_errors(PracticalRadius):
     """beta_k = scale max(least, sqrt(log(1 + k) / 2)), for bonuses measured in standard errors.
 
     The slow growth lets a run recover that was unlucky at first.
     """
 
-    reads_information: ClassVar[bool] = False
-
     least: float = 1.5
     scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in ("least", "scale"):
-            object.__setattr__(self, name, nonnegative_number(name, getattr(self, name)))
 
     def __call__(self, e: Evidence) -> float:
         return self.scale * max(self.least, sqrt(0.5 * log(1.0 + e.k)))
 
 
 @dataclass(frozen=True)
-class lemma1_radius:
+class lemma1_radius(TheoryRadius):
     """Lemma 1 (concentration of the estimate), as printed.
 
     beta_k = kappa^-1 { (L_varphi/4 + L_theta) sqrt(lambda_k) + 4 / (L_varphi sqrt(lambda_k))
@@ -120,13 +136,8 @@ class lemma1_radius:
     """L_theta."""
     delta: float = 0.05
 
-    def __post_init__(self) -> None:
-        check_theory(self)
-
-    def __call__(self, e: Evidence) -> float:
+    def beta(self, e: Evidence) -> float:
         lam, big, d = e.regularization, e.norm_bound, e.dimension
-        if big == 0.0:  # no feature is nonzero: the model is known
-            return 0.0
         spread = d * log(2.0 / big**2) + 0.5 * d * log(
             1.0 + e.k * e.horizon * e.max_successors * big**2 / (d * lam)
         )
@@ -135,7 +146,7 @@ class lemma1_radius:
 
 
 @dataclass(frozen=True)
-class corrected_radius:
+class corrected_radius(TheoryRadius):
     """Lemma 1 with the correct rescaling by L_varphi, and with the determinant itself.
 
     beta_k = kappa^-1 { (1/(4 L_varphi) + L_theta) sqrt(lambda_k) + (4 L_varphi / sqrt(lambda_k))
@@ -151,26 +162,11 @@ class corrected_radius:
     """L_theta."""
     delta: float = 0.05
 
-    def __post_init__(self) -> None:
-        check_theory(self)
-
-    def __call__(self, e: Evidence) -> float:
+    def beta(self, e: Evidence) -> float:
         lam, big = e.regularization, e.norm_bound
-        if big == 0.0:  # no feature is nonzero: the model is known
-            return 0.0
         spread = e.dimension * log(2.0) + 0.5 * e.logdet_ratio + log(e.n_cores / self.delta)
         first = (1.0 / (4.0 * big) + self.theta_bound) * sqrt(lam)
         return (first + 4.0 * big / sqrt(lam) * spread) / self.kappa
-
-
-def check_theory(radius: Any) -> None:
-    """Check the constants of a theorem: kappa and delta in (0, 1), L_theta > 0, rounds >= 1."""
-    for name in ("kappa", "delta"):
-        if not 0.0 < (value := getattr(radius, name, 0.5)) < 1.0:
-            raise ValueError(f"{name} is {value!r}; it must lie strictly between 0 and 1")
-    positive_number("theta_bound", radius.theta_bound)
-    if (rounds := getattr(radius, "rounds", 1)) < 1:
-        raise ValueError(f"rounds is {rounds!r}; it must be a whole number of at least 1")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from upriver.display import Card, add_repr, to_frame
 from upriver.display.card import MAX_ROWS
 from upriver.display.frames import name_column
 from upriver.mdp import Task
-from upriver.planning.tables import by_name, policy_type
+from upriver.planning.tables import action_columns, by_name, policy_type
 
 FLOAT = np.dtype(np.float64)
 
@@ -82,14 +82,9 @@ class Plan(NamedTuple):
         """
         table = self.policy[:n_steps]
         h, s = np.divmod(np.arange(table.shape[0] * table.shape[1]), table.shape[1])
-        names = (None, None) if self.task is None else (self.task.states, self.task.actions)
-        if table.ndim == 3:
-            labels = name_column(names[1], np.arange(table.shape[2]))
-            chosen = {f"P({a})": table[:, :, i].ravel() for i, a in enumerate(labels)}
-        else:
-            chosen = {"action": name_column(names[1], table.ravel())}
-        values = self.v[: len(table)].ravel()
-        return to_frame({"step": h, "state": name_column(names[0], s), **chosen, "value": values})
+        states = name_column(None if self.task is None else self.task.states, s)
+        actions, values = action_columns(self.task, table), self.v[: len(table)].ravel()
+        return to_frame({"step": h, "state": states, **actions, "value": values})
 
     def plot(self, step: int | None = None) -> Any:
         """A figure of the actions by state and step; at one step, of the values too.

@@ -99,15 +99,10 @@ class StationaryPlan(NamedTuple):
 
     def to_pandas(self) -> Any:
         """Return a data frame with a row per state: state, action, and value or bias."""
-        column, policy, task = "value" if self.gain is None else "bias", self.policy, self.task
-        names = (None, None) if task is None else (task.states, task.actions)
-        if policy.ndim == 1:
-            acts = {"action": name_column(names[1], policy)}
-        else:
-            every = name_column(names[1], np.arange(policy.shape[1]))
-            acts = {f"P({a})": policy[:, i] for i, a in enumerate(every)}
-        states = name_column(names[0], np.arange(len(policy)))
-        return to_frame({"state": states, **acts, column: self.v})
+        names = None if self.task is None else self.task.states
+        states, column = np.arange(len(self.v)), "value" if self.gain is None else "bias"
+        actions = tables.action_columns(self.task, self.policy)
+        return to_frame({"state": name_column(names, states), **actions, column: self.v})
 
     def plot(self) -> Any:
         """Return a figure of the actions and of the values or the bias by state."""

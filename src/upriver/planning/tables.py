@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from upriver.checks import Array, as_float
+from upriver.display.frames import name_column
 from upriver.mdp import Task
 from upriver.mdp.names import Names, same_names
 
@@ -16,6 +17,15 @@ FEW, MANY = np.dtype(np.int8), np.dtype(np.int32)
 def policy_type(task: Task) -> np.dtype[np.signedinteger[Any]]:
     """Return the smallest integer type that holds every action and -1."""
     return FEW if task.n_actions <= 127 else MANY
+
+
+def action_columns(task: Task | None, table: Array) -> dict[str, Array]:
+    """Return the actions (..., S) of a policy, or its probabilities (..., S, A), as columns."""
+    actions = None if task is None else task.actions
+    if table.dtype.kind != "f":
+        return {"action": name_column(actions, table.ravel())}
+    labels = name_column(actions, np.arange(table.shape[-1]))
+    return {f"P({a})": table[..., i].ravel() for i, a in enumerate(labels)}
 
 
 def reordered(table: Array, states: Names, actions: Names, task: Task) -> Array:

@@ -1,0 +1,220 @@
+"""LSVI-UCB and LSVI-PHE: least-squares value iteration with a bonus, or with perturbed histories.
+
+Jin, Yang, Wang and Jordan, "Provably Efficient Reinforcement Learning with Linear Function
+Approximation" (2020), Algorithm 1; Ishfaq et al., "Randomized Exploration for Reinforcement
+Learning with General Value Function Approximation" (2021), the linear case. For each step h both
+regress r + V_{h+1}(s') on phi(s, a), with the targets recomputed from the new V_{h+1} in each
+episode. The first adds a bonus; the second adds Gaussian noise to the targets and to the prior, M
+times over, and the largest of the M predictions is optimistic often enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from upriver import kernels
+from upriver.agents.fields import validate_fields
+from upriver.agents.guard import guarded
+from upriver.agents.linear import checked_pairs, count_visits, one_hot_ridge
+from upriver.agents.protocol import Episode
+from upriver.checks import Array, nonnegative_number, positive_integer
+from upriver.display import add_repr
+from upriver.mdp import Task
+from upriver.mnl.online import largest_normal
+from upriver.planning import (
+    Clip,
+    Plan,
+    backward_induction,
+    clip_q_above,
+    draw_tie_seed,
+    run_backward_pass,
+)
+from upriver.planning.optimism import ones
+
+
+@add_repr
+class Visits(NamedTuple):
+    """What least-squares value iteration keeps: sums by step, so its cost does not grow with k."""
+
+    counts: Array
+    """(H, n) visits of each triple at each step."""
+    paid: Array
+    """(H, S*A) sum of the rewards of each pair at each step."""
+
+
+@dataclass(frozen=True, eq=False)
+class LeastSquaresLearner:
+    """The base of LSVI-UCB and LSVI-PHE: regressions on phi(s, a), one for each step h.
+
+    Deviations of both: a known reward is used as it is, r + phi^T Lambda_h^-1 sum phi V_{h+1}(s'),
+    where the published form regresses it too (`regress_reward`). The sums are kept as counts, which
+    changes only the cost. Ties are broken uniformly at random.
+    """
+
+    task: Task
+    _: KW_ONLY
+    regularization: float = 1e-6
+    """lambda; the papers have 1."""
+    regress_reward: bool = False
+    """True regresses the rewards even where they are known, as published; unknown ones always."""
+    phi: Any = None
+    """(S*A, d) or (S, A, d) features of pairs; the default is one-hot."""
+
+    def __post_init__(self) -> None:
+        validate_fields(self, noise=nonnegative_number, ensemble=positive_integer)
+        object.__setattr__(self, "phi", checked_pairs(self.task, self.phi))
+
+    def init(self) -> Visits:
+        """Return counts of 0."""
+        steps, task = self.task.horizon, self.task
+        return Visits(np.zeros((steps, task.n_triples)), np.zeros((steps, len(task.sizes))))
+
+    def plan(self, state: Visits, rng: np.random.Generator) -> Plan:
+        """Return Q_h = clip(phi^T Lambda_h^-1 sum phi (r + V_{h+1}(s')) + bonus_h).
+
+        Lambda_h = lambda I + sum phi phi^T, sums over the past visits at step h. With one-hot phi
+        Q_h = clip((N_h r + sum N_h(s,a,s') V_{h+1}(s')) / (N_h + lambda) + bonus_h).
+        """
+        task, lam, phi = self.task, self.regularization, self.phi
+        known = task.reward is not None and not self.regress_reward
+        if phi is None:
+            prob, weight = one_hot_ridge(task, state.counts, lam)
+            bonus = self.one_hot_bonus(np.sqrt(weight), rng)
+            reward = task.reward_rows if known else state.paid * weight
+            return backward_induction(
+                task, prob, reward, bonus, ones(task), self.clip, draw_tie_seed(rng),
+                next_state_reward=known,
+            )  # fmt: skip
+        factor = np.empty((task.horizon, phi.shape[1], phi.shape[1]))
+        kernels.linear.factor_gram_matrices(task.indptr, state.counts, phi, lam, factor)
+        bonus, paid = self.bonus_in(factor, rng), state.paid
+        if known:
+            bonus, paid = bonus + task.reward_rows, np.zeros((1, len(task.sizes)))
+        arguments = kernels.linear.RegressionData(state.counts, paid), factor, bonus, phi
+        return run_backward_pass(
+            task, kernels.linear.backward_pass_regression, arguments, self.clip, draw_tie_seed(rng),
+            next_state_reward=known,  # a regressed reward contains it
+        )  # fmt: skip
+
+    @property
+    def clip(self) -> Clip:
+        """Where values are clipped."""
+        raise NotImplementedError
+
+    def one_hot_bonus(self, norms: Array, rng: np.random.Generator) -> Array:
+        """Return the bonus (H, S*A) from the norms (H, S*A) of one-hot phi in Lambda_h^-1."""
+        raise NotImplementedError
+
+    def bonus_in(self, factor: Array, rng: np.random.Generator) -> Array:
+        """Return the bonus (H, S*A) from the Cholesky factors (H, d, d) of Lambda_h."""
+        raise NotImplementedError
+
+    def update(self, state: Visits, plan: Plan, episode: Episode) -> Visits:
+        """Return the counts with one more episode."""
+        counts, paid = state.counts.copy(), state.paid.copy()
+        pairs = count_visits(self.task, counts, episode)
+        paid[np.arange(len(pairs)), pairs] += episode.rewards
+        return Visits(counts, paid)
+
+
+@guarded
+@dataclass(frozen=True, eq=False)
+class LSVIUCB(LeastSquaresLearner):
+    """Q_h = min(H, w_h^T phi + beta ||phi||_{Lambda_h^-1}), Lambda_h = lambda I + sum phi phi^T and
+    w_h = Lambda_h^-1 sum phi (r + V_{h+1}(s')), sums over the past visits at step h.
+
+    With one-hot phi, Q_h = min(H, (N_h r + sum N_h(s,a,s') V_{h+1}(s') ) / (N_h + lambda)
+    + beta / sqrt(N_h + lambda)), N_h the visits of (s, a) at step h. For the deviations and the
+    other parameters see `LeastSquaresLearner`.
+
+    Parameters
+    ----------
+    bonus : float
+        beta / H; 0 is the greedy learner. The theory's is of order d sqrt(log(d K H / delta)).
+    """
+
+    bonus: float = 1e-3
+
+    GRID: ClassVar = {
+        "bonus": (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0),
+        "regularization": (1e-6, 1e-3, 1e-1, 1.0),
+    }
+
+    @property
+    def clip(self) -> Clip:
+        """Q_h at H."""
+        return clip_q_above(self.task)
+
+    def one_hot_bonus(self, norms: Array, rng: np.random.Generator) -> Array:
+        """Return beta ||phi||."""
+        return self.bonus * self.task.units.max_value * norms
+
+    def bonus_in(self, factor: Array, rng: np.random.Generator) -> Array:
+        """Return beta ||phi||."""
+        norms = np.empty((self.task.horizon, len(self.task.sizes)))
+        kernels.linear.compute_norms(self.phi, factor, norms)
+        return self.one_hot_bonus(norms, rng)
+
+
+@guarded
+@dataclass(frozen=True, eq=False)
+class LSVIPHE(LeastSquaresLearner):
+    """Q_h = max(0, min(H - h + 1, max_m phi^T theta_h^m)), Lambda_h = lambda I + sum phi phi^T and
+    theta_h^m = Lambda_h^-1 (sum phi (r + V_{h+1}(s') + eps) + lambda xi), m = 1..M, with fresh
+    eps ~ N(0, sigma^2) for each past visit and xi ~ N(0, sigma^2 I / lambda).
+
+    Given the past, theta_h^m ~ N(w_h, sigma^2 Lambda_h^-1) with w_h as in LSVI-UCB, and that is
+    what is drawn: perturbing the targets one by one would cost a pass over the history. With
+    one-hot phi the perturbation of Q_h(s, a) is sigma / sqrt(N_h + lambda) times the largest of M
+    independent standard normals. For the deviations and the other parameters see
+    `LeastSquaresLearner`.
+
+    Parameters
+    ----------
+    noise : float
+        sigma / H; 0 is the greedy learner. The theory's is of order sqrt(d) up to logarithms.
+    ensemble : int
+        M, over which the maximum is taken. The theory's is d log(delta / 9) / log Phi(1).
+    """
+
+    noise: float = 1e-3
+    ensemble: int = 10
+
+    GRID: ClassVar = {
+        "noise": (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0),
+        "regularization": (1e-6, 1e-3, 1e-1, 1.0),
+    }
+
+    @property
+    def clip(self) -> Clip:
+        """Q_h to [0, H - h + 1], h from 1, as published."""
+        return clip_q_remaining(self.task)
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of the noise."""
+        return self.noise * self.task.units.max_value
+
+    def one_hot_bonus(self, norms: Array, rng: np.random.Generator) -> Array:
+        """Return the largest of M perturbations."""
+        exponentials = rng.standard_exponential((self.task.horizon, len(self.task.sizes)))
+        return self.sigma * norms * largest_normal(exponentials, self.ensemble)
+
+    def bonus_in(self, factor: Array, rng: np.random.Generator) -> Array:
+        """Return the largest of M perturbations."""
+        horizon = self.task.horizon
+        normals = rng.standard_normal((horizon, self.ensemble, self.phi.shape[1]))
+        noise = np.empty((horizon, len(self.task.sizes)))
+        kernels.linear.maximize_projections(self.phi, factor, normals, noise)
+        return self.sigma * noise
+
+
+@lru_cache(maxsize=64)
+def clip_q_remaining(task: Task) -> Clip:
+    """Return the clip of Q_h to [0, H - h + 1], h from 1."""
+    cap = task.units.value_range[:-1].copy()
+    return Clip(0.0, cap, cap)
