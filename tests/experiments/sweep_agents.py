@@ -90,15 +90,15 @@ class Sleeps(Random):
 
 @dataclass(frozen=True)
 class Exits(Random):
-    """Uniform play that leaves: by raising, or by ending its process."""
+    """Uniform play that leaves: by raising, or by ending its process with an exit code."""
 
-    hard: bool = False
+    code: int = -1
 
     def plan(self, state, rng):
         import sys
 
-        if self.hard:
-            os._exit(3)
+        if self.code >= 0:
+            os._exit(self.code)
         sys.exit(3)
 
 

@@ -189,7 +189,7 @@ def test_plain_labels_are_the_names_of_their_folders():
 
 def test_a_file_is_read_back_as_it_was_written(whole):
     record = read_run(stored(whole)[0])
-    assert record.about["format"] == 3 and record.about["run"] == record.run.to_data()
+    assert record.about["format"] == 4 and record.about["run"] == record.run.to_data()
     assert len(record.table) == record.run.episodes and record.unit == "episode"
 
 

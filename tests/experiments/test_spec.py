@@ -76,7 +76,7 @@ def test_a_list_stands_for_one_entry_each():
             {"name": "misspecified-mnl-4", "label": "d {distance}", "distance": [0.0, 0.05]},
         ],
         agents=[
-            *agent(radius=[0.01, 1e-6], support=["known", "local"]),
+            *agent(radius=[0.01, 1e-6], support=["known", "full"]),
             *agent(label="{optimism} {radius}", radius=[0, 10], optimism=["gradient"]),
         ],
     )
@@ -84,12 +84,12 @@ def test_a_list_stands_for_one_entry_each():
         "riverswim-4-horizon-8", "riverswim-5-horizon-8", "d 0", "d 0.05",
     ]  # fmt: skip
     assert [a.full_label for a in experiment.agents] == [
-        "ucrl-mnl-known-0.01", "ucrl-mnl-known-1e-06", "ucrl-mnl-local-0.01",
-        "ucrl-mnl-local-1e-06", "gradient 0", "gradient 10",
+        "ucrl-mnl-known-0.01", "ucrl-mnl-known-1e-06", "ucrl-mnl-full-0.01",
+        "ucrl-mnl-full-1e-06", "gradient 0", "gradient 10",
     ]  # fmt: skip
     single = only_run(
         environments=[{"name": "riverswim-5", "horizon": 8}],
-        agents=agent(radius=1e-6, support="local"),
+        agents=agent(radius=1e-6, support="full"),
     )
     assert single.setting in {r.setting for r in experiment.runs()}
     assert loads(experiment.to_toml()).runs() == experiment.runs()
@@ -411,10 +411,9 @@ def test_an_mdp_that_was_replaced_is_not_played_under_its_old_name(tmp_path):
 
     runs = load(valley(tmp_path / "mine")).runs()
     up.envs.riverswim(4, horizon=9).save(tmp_path / "mine" / "valley.npz")
-    module.cached_mdp.cache_clear()
     module.cached_agent.cache_clear()
     for jobs in (1, 2):
-        with pytest.raises(ValueError, match=r"valley\.npz holds another MDP than when"):
+        with pytest.raises(ValueError, match=r"valley\.npz or \S+phi\.csv was changed after"):
             execute(runs, tmp_path / "r", jobs=jobs)
     outcome = execute(runs[2:], tmp_path / "r", jobs=1)
     assert outcome.complete and {r.env for r in runs[2:]} == {"hills"}
@@ -427,7 +426,7 @@ def test_features_that_were_replaced_are_not_played_under_their_old_name(tmp_pat
     file = tmp_path / "mine" / "phi.csv"
     file.write_text(file.read_text().replace("stay", "remain"))
     cached_agent.cache_clear()
-    with pytest.raises(ValueError, match=r"phi\.csv' were changed after the experiment was read"):
+    with pytest.raises(ValueError, match=r"phi\.csv was changed after the experiment was read"):
         run_one(run)
 
 
@@ -441,7 +440,7 @@ def test_a_worker_notices_a_file_that_was_replaced_under_way(tmp_path):
     workers = Processes(1)
     result = workers.collect(workers.submit(run))
     workers.close()
-    assert result.data is None and "holds another MDP" in str(result.error)
+    assert result.data is None and "was changed after" in str(result.error)
 
 
 def test_labels_that_differ_in_case_only_are_refused():
@@ -492,6 +491,44 @@ def test_everything_of_an_mdp_that_influences_a_run_is_part_of_its_identity(tmp_
     settings |= {what: saved(tmp_path, mdp)[0].setting for what, mdp in others.items()}
     assert len(set(settings.values())) == len(settings), settings
     assert saved(tmp_path / "elsewhere", base, "copy.npz")[0].setting == settings["base"]
+
+
+def test_the_identity_covers_what_names_of_the_catalogue_stand_for(monkeypatch):
+    """Another version of an environment's function, or of a feature map, makes other runs."""
+    import upriver as up
+    from upriver.experiments import build, registry
+
+    def setting() -> str:
+        build.forget_built()
+        return only_run(agents=agent(features="shared")).setting
+
+    before, river = setting(), registry.ENVIRONMENTS["riverswim"]
+    assert setting() == before
+
+    def with_features_scaled(task):
+        return up.Features(task, 2.0 * np.asarray(river.shared(task).matrix))
+
+    slower = river._replace(make=lambda n_states, **more: river.make(n_states, horizon=9))
+    for changed_entry in (slower, river._replace(shared=with_features_scaled)):
+        monkeypatch.setitem(registry.ENVIRONMENTS, "riverswim", changed_entry)
+        assert setting() != before
+    monkeypatch.setitem(registry.ENVIRONMENTS, "riverswim", river)
+    assert setting() == before
+
+
+def test_the_identity_covers_the_file_of_an_agent(tmp_path):
+    from upriver.experiments import import_code, registry
+
+    file, settings = tmp_path / "own_agents.py", []
+    for chance in ("0.5", "0.5", "0.7"):
+        file.write_text(
+            "from dataclasses import dataclass\nfrom upriver.agents.fixed import Random\n"
+            f"@dataclass(frozen=True)\nclass Own(Random):\n    chance: float = 1.0  # {chance}\n"
+        )
+        import_code(file)
+        settings.append(only_run(agents=[{"agent": "own_agents:Own"}]).setting)
+    del registry.IMPORTED["own_agents"]
+    assert settings[0] == settings[1] != settings[2]
 
 
 def test_another_mdp_in_the_place_of_a_file_is_played_and_not_taken_for_stored(tmp_path):

@@ -155,10 +155,11 @@ def test_how_a_worker_ended_is_said_as_it_was(tmp_path):
     for jobs in (1, 2):
         outcome = execute(sweep([{"agent": f"{AGENTS}:Exits"}], 2), tmp_path / "a", jobs=jobs)
         assert {error for _, error in outcome.failed} == {"SystemExit: 3"}
-    hard = sweep([{"agent": f"{AGENTS}:Exits", "hard": True}], 1)
-    outcome = execute([*hard.runs(), *sweep([{"agent": "random"}], 1).runs()], tmp_path / "b", 2)
-    ((_, error),) = outcome.failed
-    assert error == "the worker process died 3 times at this run (exit code 3)"
+    for code in (3, 0):  # also one that ends as if all were well
+        hard = sweep([{"agent": f"{AGENTS}:Exits", "code": code}], 1)
+        runs = [*hard.runs(), *sweep([{"agent": "random"}], 1).runs()]
+        ((_, error),) = execute(runs, tmp_path / str(code), 2).failed
+        assert error == f"the worker process died 3 times at this run (exit code {code})"
 
 
 def test_a_long_complaint_is_cut(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+MAX_ERROR = 500
+"""Characters of an error that are shown and kept; its traceback is kept too."""
+
+
 @add_repr
 @dataclass(frozen=True, repr=False)
 class RunSpec:
@@ -34,28 +39,27 @@ class RunSpec:
     label: str
     """The agent's label, used in the same way."""
     environment: dict[str, Any]
-    """{"name", "numbers"} or {"path"}, with "discount" for an infinite horizon; "digest" of the MDP
-    if it is not one of the catalogue."""
+    """{"name", "numbers"} or {"path"}, with "discount" for an infinite horizon."""
     agent: str
     numbers: dict[str, Any]
     """All settings of the agent, defaults included."""
     support: str | None
     features: str | None
-    """A name; a file, # and its digest; or file:name, # and the digest of what it returns."""
+    """A name, a .csv file, or file:name."""
     reward: str | None
     episodes: int
     seed: int
+    digest: str = ""
+    """What these names and files stand for, see `digest_problem`."""
 
     @cached_property
     def setting(self) -> str:
-        """Short digest of everything but the seed that influences the result."""
-        identity = {k: v for k, v in self.to_data().items() if k not in ("env", "label", "seed")}
-        # a file is what it holds, not where it lies
-        identity["environment"] = {k: v for k, v in self.environment.items() if k != "path"}
-        if self.features is not None and registry.is_file(self.features):
-            identity["features"] = self.features.partition("#")[2]
-        text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        """Short digest of everything but the seed that influences the result.
+
+        Labels do not, and where a file lies does not: the digest covers what it holds.
+        """
+        parts = ("agent", "numbers", "support", "reward", "episodes", "digest")
+        return short_hash([getattr(self, name) for name in parts])[:12]
 
     @property
     def key(self) -> str:
@@ -73,51 +77,62 @@ class RunSpec:
         return RunSpec(**json.loads(text))
 
 
-def digest_mdp(mdp: FiniteMDP) -> str:
-    """Return a digest of all that influences a run, which the name of the MDP does not."""
+def short_hash(data: Any) -> str:
+    """Return 16 hexadecimal digits of the SHA-256 of JSON data."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def digest_problem(run: RunSpec) -> str:
+    """Return a digest of the MDP, of the features, and of the file of an agent of your own.
+
+    It covers all that the names of a run stand for: probabilities, rewards and their range, the
+    horizon or discount, names, the start, terminal values, and the numbers of the features. The
+    code of an agent of the package belongs to its version, which a results folder has one of.
+    """
+    mdp = get_mdp(run.environment)
+    features = run.features and make_features(run.features, run.environment, run.support or "known")
+    code = registry.IMPORTED.get(run.agent.partition(":")[0]) if ":" in run.agent else None
+    return short_hash([digest_data(mdp, features or None), code and code.text])
+
+
+@lru_cache(maxsize=4)
+def digest_data(mdp: FiniteMDP, features: Features | None) -> str:
     arrays: dict[str, Array] = {}
     parts = [mdp.true_task, mdp.probability, mdp.initial_states, mdp.initial_probability, mdp.local]
+    if features is not None:
+        parts += [getattr(features, f.name) for f in fields(features) if f.name != "task"]
     return digest(encode(parts, arrays), arrays)
 
 
-def digest_environment(environment: dict[str, Any]) -> str:
-    """Return the digest of an environment that is not of the catalogue, whose data may change."""
-    if "path" in environment:  # read afresh: the file may have changed since it was used last
-        forget_built()
-    return digest_mdp(get_mdp(environment))
-
-
 def forget_built() -> None:
-    """Forget the MDPs and agents that were kept, since files or code may have changed."""
-    cached_mdp.cache_clear()
-    uniform_value.cache_clear()
-    cached_features.cache_clear()
-    cached_agent.cache_clear()
+    """Forget the MDPs and agents that were kept, since imported code has changed."""
+    for kept in (cached_mdp, cached_features, cached_agent):
+        kept.cache_clear()
 
 
 registry.ON_IMPORT.append(forget_built)
 
 
-def digest_features(features: str | None, environment: dict[str, Any], support: str) -> str | None:
-    """Return the features of a run, with a digest if they are a file or code of your own."""
-    if features is None or (":" not in features and not registry.is_file(features)):
-        return features
-    if registry.is_file(features):
-        return f"{features}#{registry.file_digest(features)}"
-    made = make_features(features, environment, support)
-    arrays: dict[str, Array] = {}
-    parts = [getattr(made, f.name) for f in fields(made) if f.name != "task"]
-    return f"{features}#{digest(encode(parts, arrays), arrays)[:16]}"
+def file_state(path: str | None) -> Any:
+    """Return when a file was changed, and its size: it is read again when they differ."""
+    if path is None or not os.path.exists(path):
+        return None
+    state = os.stat(path)
+    return state.st_mtime_ns, state.st_size, state.st_ino
 
 
-def make_features(features: str, environment: dict[str, Any], support: str) -> Features:
+def make_features(name: str, environment: dict[str, Any], support: str) -> Features:
     """Return the features of a run on the task of its environment."""
-    name = features if registry.is_file(features) else features.partition("#")[0]
-    return cached_features(name, json.dumps(environment, sort_keys=True), support)
+    state = (
+        file_state(name if registry.is_file(name) else None),
+        file_state(environment.get("path")),
+    )
+    return cached_features(name, json.dumps(environment, sort_keys=True), support, state)
 
 
 @lru_cache(maxsize=4)
-def cached_features(name: str, environment: str, support: str) -> Features:
+def cached_features(name: str, environment: str, support: str, state: Any) -> Features:
     data = json.loads(environment)
     made = registry.feature_function(name, data.get("name"))(get_mdp(data).task(support))
     return check_type(made, Features, f"features {name!r}")
@@ -129,14 +144,13 @@ def build(run: RunSpec) -> tuple[FiniteMDP, Any]:
 
 
 def get_mdp(environment: dict[str, Any]) -> FiniteMDP:
-    """Return the MDP of an environment; refuse a file that was changed since it was digested."""
-    rest = {k: v for k, v in environment.items() if k != "digest" or "path" in environment}
-    return cached_mdp(json.dumps(rest, sort_keys=True))
+    """Return the MDP of an environment; the last few are kept."""
+    state = file_state(environment.get("path"))
+    return cached_mdp(json.dumps(environment, sort_keys=True), state)
 
 
 @lru_cache(maxsize=4)
-def cached_mdp(environment: str) -> FiniteMDP:
-    """Return the MDP of the JSON of an environment."""
+def cached_mdp(environment: str, state: Any) -> FiniteMDP:
     data = json.loads(environment)
     if "path" in data:
         mdp = FiniteMDP.load(data["path"])
@@ -145,11 +159,6 @@ def cached_mdp(environment: str) -> FiniteMDP:
         mdp = check_type(made, FiniteMDP, f"environment {data['name']!r}")
     if (discount := data.get("discount")) is not None:
         mdp = mdp.infinite_horizon(None if discount == 1.0 else discount)
-    if "digest" in data and digest_mdp(mdp) != data["digest"]:
-        raise ValueError(
-            f"{data['path']} holds another MDP than when the experiment was read; restore the "
-            "file, or read the experiment again"
-        )
     return mdp
 
 
@@ -170,6 +179,13 @@ def uniform_value(mdp: FiniteMDP) -> float:
 @lru_cache(maxsize=4)
 def cached_agent(run_json: str) -> tuple[FiniteMDP, Any]:
     run = RunSpec.from_json(run_json)
+    files = [f for f in (run.environment.get("path"), run.features) if f and os.path.isfile(f)]
+    if files and digest_problem(run) != run.digest:
+        names = " or ".join(files)
+        raise ValueError(
+            f"{names} was changed after the experiment was read; restore the file, or read the "
+            "experiment again"
+        )
     mdp, cls = get_mdp(run.environment), registry.agent_class(run.agent)
     support, varphi = run.support or "known", None
     given: dict[str, Any] = {}
@@ -182,6 +198,19 @@ def cached_agent(run_json: str) -> tuple[FiniteMDP, Any]:
         given["task"] = task.with_unknown_reward() if run.reward == "unknown" else task
     own = {k: registry.from_plain(k, v, varphi) for k, v in run.numbers.items()}
     return mdp, cls(**given, **own)
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the type and the message of an error in one line."""
+    text = " ".join(str(error)[: 2 * MAX_ERROR].split())
+    text = text if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]} ..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def refuse(run: RunSpec, error: BaseException) -> ValueError:
+    """Return the error about a run that cannot be built, which names its agent and environment."""
+    ours = isinstance(error, ValueError | TypeError)  # else too large, or the user's code
+    return ValueError(f"{run.label} on {run.env}: {error if ours else describe_error(error)}")
 
 
 def check_type(made: Any, kind: type[Any], source: str) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import queue
-import time
 from collections import Counter, deque
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 
 from upriver.display import add_repr
 from upriver.experiments import executor as executors
-from upriver.experiments.build import RunSpec, build
+from upriver.experiments.build import RunSpec, build, refuse
 from upriver.experiments.progress import Reporter
 from upriver.experiments.spec import Experiment
 from upriver.experiments.store import BadFile, Store, check_seal
@@ -117,7 +116,6 @@ def play_all(
     inbox: queue.Queue[Any] = queue.Queue()
     under_way: dict[int, tuple[RunSpec, Any]] = {}
     failed: list[tuple[RunSpec, str]] = []
-    last_seen = time.monotonic()
     while waiting or under_way:
         capacity = executor.capacity
         while waiting and len(under_way) < capacity:
@@ -129,9 +127,9 @@ def play_all(
             future = inbox.get(timeout=0.5)
         except queue.Empty:
             told.tick()
-            last_seen = executors.check_workers(executor, last_seen)
+            if isinstance(executor, executors.Cluster):
+                executor.check_workers()
             continue
-        last_seen = time.monotonic()
         run, _ = under_way.pop(id(future))
         try:
             result = executor.collect(future)
@@ -171,9 +169,7 @@ def check_buildable(runs: list[RunSpec]) -> None:
         try:
             build(run)
         except (Exception, SystemExit) as error:
-            ours = isinstance(error, ValueError | TypeError)  # else too large, or the user's code
-            text = str(error) if ours else executors.describe(error)
-            raise ValueError(f"{run.label} on {run.env}: {text}") from error
+            raise refuse(run, error) from error
 
 
 def count_processors() -> int:

@@ -9,25 +9,22 @@ their main part, and a process that is killed costs only the run it was at.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import queue
-import signal
+import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
-from concurrent.futures import CancelledError, Future
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
-from multiprocessing import current_process
-from multiprocessing.context import SpawnContext, SpawnProcess
+from collections.abc import Iterator, Mapping
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from threading import Lock, Thread
-from types import ModuleType
+from threading import Thread, Timer, get_ident
 from typing import Any, NamedTuple
 
-from upriver.experiments.build import RunSpec, run_one
+from upriver.experiments.build import RunSpec, describe_error, run_one
 from upriver.experiments.registry import IMPORTED, ImportedFile, import_code
 from upriver.experiments.store import StorageFailed, Store, to_bytes
 
@@ -35,8 +32,6 @@ CONNECT_TIMEOUT = 10
 """Seconds that a Dask scheduler has to answer."""
 NO_WORKERS_TIMEOUT = 30.0
 """Seconds that a cluster may be without workers."""
-MAX_ERROR = 500
-"""Characters of an error that are shown and kept; its traceback is kept too."""
 LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "NUMBA_NUM", "VECLIB_MAXIMUM")
 ONE_THREAD = [f"{library}_THREADS" for library in LIBRARIES]
 """Environment variables that are 1 in every worker process."""
@@ -57,14 +52,7 @@ class WorkerLost(Exception):
 
 
 class WorkersFailed(ChildProcessError):
-    """No worker process gets as far as its first run."""
-
-
-def describe(error: BaseException) -> str:
-    """Return the type and the message of an error in one line."""
-    text = " ".join(str(error)[: 2 * MAX_ERROR].split())
-    text = text if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]} ..."
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    """A worker process ends before it is ready for its first run."""
 
 
 def play_run(run_json: str) -> Result:
@@ -73,7 +61,7 @@ def play_run(run_json: str) -> Result:
     try:
         return Result(to_bytes(run, run_one(run)))
     except (Exception, SystemExit) as error:  # an agent that exits ends its run, not the sweep
-        return Result(None, describe(error), traceback.format_exc())
+        return Result(None, describe_error(error), traceback.format_exc())
 
 
 class InProcess:
@@ -90,90 +78,127 @@ class InProcess:
     def collect(self, future: Future[Result]) -> Result:
         return future.result()
 
-    def close(self, kill: bool = False) -> None: ...
+    def close(self) -> None: ...
 
 
-class WorkerProcess(SpawnProcess):
-    """A process that does not import the caller's main module and has one thread."""
+def work() -> None:
+    """Play the runs that arrive on standard input, one line each, until there are no more.
 
-    @staticmethod
-    def _Popen(process_obj: Any) -> Any:
-        main, before = sys.modules["__main__"], dict(os.environ)
-        block = getattr(signal, "pthread_sigmask", None)
-        # Ctrl-C is for the caller: the new process inherits that the signal is blocked
-        mask = block(signal.SIG_BLOCK, {signal.SIGINT}) if block else None
-        try:
-            sys.modules["__main__"] = ModuleType("__main__")
-            os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
-            return SpawnProcess._Popen(process_obj)  # type: ignore[attr-defined]
-        finally:
-            for key in ONE_THREAD:
-                os.environ.pop(key, None)
-            os.environ.update(before)
-            sys.modules["__main__"] = main
-            if block:
-                block(signal.SIG_SETMASK, mask)
-
-
-class WorkerContext(SpawnContext):
-    Process = WorkerProcess  # type: ignore[assignment]
-
-
-def start_worker(imported: dict[str, ImportedFile]) -> None:
-    """Prepare a new worker process."""
-    os.dup2(2, 1)  # what an agent prints is no output of the command
-    for file in imported.values():
+    The first line has the files to import. An answer is a line of JSON, whose first number is the
+    size of the file that follows it; an empty line says that the process is ready.
+    """
+    runs, answers = os.fdopen(os.dup(0), encoding="utf-8"), os.fdopen(os.dup(1), "wb")
+    # what an agent prints is no output of the command, and it has nothing to read
+    os.dup2(2, 1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for file in json.loads(runs.readline()):
         import_code(*file)
+    with suppress(BrokenPipeError):  # the process that started this one has ended
+        answers.write(b"\n")
+        answers.flush()
+        for line in runs:
+            data, *rest = play_run(line)
+            head = json.dumps([None if data is None else len(data), *rest])
+            answers.write(head.encode() + b"\n" + (data or b""))
+            answers.flush()
+
+
+class WorkerProcess:
+    """A fresh Python process that plays one run after another; it is started when it is needed.
+
+    Its standard input and output are the only connection, so that its end is noticed however it
+    comes about: the output then ends, too.
+    """
+
+    def __init__(self, timeout: float | None, imported: Mapping[str, ImportedFile]) -> None:
+        self.timeout, self.imported = timeout, list(imported.values())
+        self.process: subprocess.Popen[bytes] | None = None
+        self.closed = False
+
+    def play(self, run_json: str) -> Result:
+        """Play one run; raise WorkerLost if the process ends, whatever its exit code."""
+        if self.process is None or self.process.poll() is not None:
+            self.process = self.start()
+        process, began = self.process, time.monotonic()
+        assert process.stdin is not None and process.stdout is not None
+        timer = Timer(self.timeout or 0.0, process.kill)
+        if self.timeout is not None:
+            timer.start()
+        try:
+            with suppress(BrokenPipeError):
+                process.stdin.write(f"{run_json}\n".encode())
+                process.stdin.flush()
+            if head := process.stdout.readline():
+                size, *rest = json.loads(head)
+                data = None if size is None else process.stdout.read(size)
+                if size is None or (data is not None and len(data) == size):
+                    return Result(data, *rest)
+        finally:
+            timer.cancel()
+        code = process.wait()
+        if self.timeout is not None and time.monotonic() - began >= self.timeout:
+            return Result(None, f"it took longer than {self.timeout:g} s")
+        raise WorkerLost(f"signal {-code}" if code < 0 else f"exit code {code}")
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the process, and wait until it has imported what it needs."""
+        path = [os.path.abspath(folder) for folder in sys.path]
+        code = f"import sys; sys.path[:] = {path!r}; from {__name__} import work; work()"
+        # Ctrl-C is for the caller, which then ends this process
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env=os.environ | dict.fromkeys(ONE_THREAD, "1"), start_new_session=True,
+        )  # fmt: skip
+        assert process.stdin is not None and process.stdout is not None
+        if self.closed:
+            process.kill()
+        with suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(self.imported).encode() + b"\n")
+            process.stdin.flush()
+        if not process.stdout.readline():
+            raise WorkersFailed(f"worker processes end before their first run: {process.wait()}")
+        return process
+
+    def close(self) -> None:
+        """End the process, also one that is just being started."""
+        self.closed = True
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
 
 
 class Processes:
-    """Plays runs in worker processes, with pebble's pool."""
+    """Plays runs in worker processes, each of which has a thread here that waits for it."""
 
-    def __init__(
-        self, jobs: int, timeout: float | None = None, imported: dict[str, ImportedFile] = IMPORTED
-    ) -> None:
-        self.jobs, self.timeout, self.imported = jobs, timeout, dict(imported)
+    def __init__(self, jobs: int, timeout: float | None = None) -> None:
         self.capacity = 2 * jobs  # one waits for each that is played
-        self.finished_any = False
-        self.pool: Any = None
+        self.workers = [WorkerProcess(timeout, IMPORTED) for _ in range(jobs)]
+        self.idle: queue.SimpleQueue[WorkerProcess] = queue.SimpleQueue()
+        for worker in self.workers:
+            self.idle.put(worker)
+        self.threads = ThreadPoolExecutor(jobs)
 
-    def submit(self, run: RunSpec) -> Any:
-        from pebble import ProcessPool
+    def submit(self, run: RunSpec) -> Future[Result]:
+        return self.threads.submit(self.play, run.to_json())
 
-        if self.pool is not None and not self.pool.active:
-            self.close(kill=True)
-        if self.pool is None:
-            context: Any = WorkerContext()
-            self.pool = ProcessPool(self.jobs, 0, start_worker, (self.imported,), context)
-        return self.pool.schedule(play_run, args=(run.to_json(),), timeout=self.timeout)
-
-    def collect(self, future: Any) -> Result:
-        from pebble import ProcessExpired
-
+    def play(self, run_json: str) -> Result:
+        worker = self.idle.get()
         try:
-            result = future.result()
-        except TimeoutError:
-            result = Result(None, f"it took longer than {self.timeout:g} s")
-        except ProcessExpired as error:
-            code = error.exitcode or 0
-            raise WorkerLost(f"signal {-code}" if code < 0 else f"exit code {code}") from error
-        except (BrokenProcessPool, CancelledError, RuntimeError) as error:
-            if not self.finished_any:
-                raise WorkersFailed("worker processes end before their first run") from error
-            raise WorkerLost("the pool of processes was lost") from error
-        self.finished_any = True
-        return result
+            return worker.play(run_json)
+        finally:
+            self.idle.put(worker)
 
-    def close(self, kill: bool = False) -> None:
-        if self.pool is not None:
-            pool, self.pool = self.pool, None
-            (pool.stop if kill else pool.close)()
-            pool.join()
+    def collect(self, future: Future[Result]) -> Result:
+        return future.result()
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.close()
+        self.threads.shutdown(cancel_futures=True)
 
 
-# Beside a worker of a Dask cluster: its processes, shared by its threads.
-BESIDE: dict[str, Processes] = {}
-BESIDE_LOCK = Lock()
+BESIDE: dict[Any, WorkerProcess] = {}
+"""The process beside each thread of a worker of a Dask cluster."""
 
 
 def play_beside(
@@ -183,8 +208,6 @@ def play_beside(
 
     An agent that ends its process costs the cluster nothing.
     """
-    from distributed import get_worker
-
     from upriver import __version__
 
     if __version__ != version:
@@ -193,16 +216,10 @@ def play_beside(
     shared = None if root is None else Store(Path(root))
     if shared is not None and shared.has(run):
         return Result(None)
-    key = repr((sorted(imported.items()), timeout))
-    with BESIDE_LOCK:
-        if key not in BESIDE:
-            # Dask starts its workers as daemons, which multiprocessing lets have no children
-            current_process()._config["daemon"] = False  # type: ignore[attr-defined]
-            BESIDE[key] = Processes(get_worker().state.nthreads, timeout, imported)
-        processes = BESIDE[key]
-        future = processes.submit(run)
+    key = get_ident(), repr((sorted(imported.items()), timeout))
+    process = BESIDE.setdefault(key, WorkerProcess(timeout, imported))
     try:
-        result = processes.collect(future)
+        result = process.play(run_json)
     except WorkersFailed as error:
         result = Result(None, str(error))
     if shared is None:
@@ -229,9 +246,8 @@ def keep(run: RunSpec, result: Result, store: Store) -> str | None:
 
 def end_processes() -> None:
     """End the processes beside a Dask worker."""
-    with BESIDE_LOCK:
-        while BESIDE:
-            BESIDE.popitem()[1].close(kill=True)
+    while BESIDE:
+        BESIDE.popitem()[1].close()
 
 
 class Cluster:
@@ -246,6 +262,7 @@ class Cluster:
         self.client, self.address, self.timeout = client, address, timeout
         self.root = None if root is None else str(root.resolve())
         self.count = 0
+        self.last_seen = time.monotonic()
 
     @property
     def n_threads(self) -> int:
@@ -270,6 +287,7 @@ class Cluster:
     def collect(self, future: Any) -> Result:
         from distributed import KilledWorker
 
+        self.last_seen = time.monotonic()
         try:
             result = Result(*future.result())
         except (CancelledError, OSError) as error:
@@ -285,24 +303,22 @@ class Cluster:
             raise OSError(result.storage)
         return result
 
-    def close(self, kill: bool = False) -> None:
+    def check_workers(self) -> None:
+        """Refuse to wait longer for a cluster that has been without workers for a while."""
+        if self.n_threads:
+            self.last_seen = time.monotonic()
+        elif time.monotonic() - self.last_seen > NO_WORKERS_TIMEOUT:
+            raise ConnectionError(
+                f"the scheduler at {self.address} has had no workers for {NO_WORKERS_TIMEOUT:g} s; "
+                "finished runs are kept, and the same command continues once there are some"
+            )
+
+    def close(self) -> None:
         with suppress(Exception):  # they end with their workers in any case
             self.client.run(end_processes)
 
 
 Executor = InProcess | Processes | Cluster
-
-
-def check_workers(executor: Executor, last_seen: float) -> float:
-    """Return when a worker was last seen; refuse to wait longer for a cluster without any."""
-    if not isinstance(executor, Cluster) or executor.n_threads:
-        return time.monotonic()
-    if time.monotonic() - last_seen > NO_WORKERS_TIMEOUT:
-        raise ConnectionError(
-            f"the scheduler at {executor.address} has had no workers for {NO_WORKERS_TIMEOUT:g} s; "
-            "finished runs are kept, and the same command continues once there are some"
-        )
-    return last_seen
 
 
 @contextmanager
@@ -314,19 +330,15 @@ def open_executor(
     shared: the folder into which the workers of a cluster write; None if only the caller does.
     """
     if cluster is not None:
-        with connect(cluster, jobs) as client:
-            executor: Executor = Cluster(client, cluster, shared, timeout)
-            yield executor
-            executor.close()
+        with (
+            connect(cluster, jobs) as client,
+            closing(Cluster(client, cluster, shared, timeout)) as c,
+        ):
+            yield c
         return
-    processes = jobs > 1 or timeout is not None
-    executor = Processes(jobs, timeout) if processes else InProcess()
-    try:
+    apart = jobs > 1 or timeout is not None
+    with closing(Processes(jobs, timeout) if apart else InProcess()) as executor:
         yield executor
-    except BaseException:
-        executor.close(kill=True)
-        raise
-    executor.close()
 
 
 @contextmanager

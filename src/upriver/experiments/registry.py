@@ -8,7 +8,6 @@ experiment file or a results folder of a stranger runs no code.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -165,10 +164,7 @@ def feature_function(name: str, environment: str | None) -> Callable[[Task], Fea
     if is_file(name):
         from upriver.features.maps import read_features
 
-        path, _, digest = name.partition("#")
-        if digest and file_digest(path) != digest:
-            raise ValueError(f"features {path!r} were changed after the experiment was read")
-        return partial(read_features, path=path)
+        return partial(read_features, path=name)
     if (own := own_map(name)) is not None:
         if environment not in ENVIRONMENTS:
             raise ValueError(f"features {name!r} need an environment of the catalogue")
@@ -186,16 +182,8 @@ def check_annotation(found: Any, result: type[Any], kind: str, name: str) -> Any
 
 
 def is_file(features: str) -> bool:
-    """Whether the features of a run are a .csv file, with or without its digest."""
-    return features.partition("#")[0].endswith(".csv")
-
-
-def file_digest(path: str) -> str:
-    """Return a short digest of the contents of a file of features."""
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
-    except OSError as error:
-        raise ValueError(f"features {path!r} cannot be read: {error.strerror}") from error
+    """Whether features are a .csv file."""
+    return features.endswith(".csv")
 
 
 def agent_settings(cls: type[Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, replace
-from functools import cache, cached_property, reduce
+from functools import cache, reduce
 from importlib import resources
 from itertools import product
 from operator import or_
@@ -28,7 +28,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 
 from upriver.display import Card, add_repr
 from upriver.experiments import registry
-from upriver.experiments.build import RunSpec, digest_environment, digest_features
+from upriver.experiments.build import RunSpec, digest_problem, refuse
 from upriver.experiments.registry import unknown
 from upriver.features import own_map
 from upriver.mdp.names import abbreviate
@@ -208,15 +208,13 @@ class EnvironmentEntry(Entry):
         parts += [] if self.discount is None else [f"discount-{self.discount:g}"]
         return "-".join(parts)
 
-    @cached_property
+    @property
     def run_data(self) -> dict[str, Any]:
-        """The environment as runs have it: all arguments, and a digest of MDPs of your own."""
+        """The environment as runs have it, with all arguments."""
         found: dict[str, Any] = {"name": self.name, "numbers": self.settings | self.numbers}
         if isinstance(self, FileEntry):
             found = {"path": os.path.abspath(self.path)}
-        found |= {} if self.discount is None else {"discount": self.discount}
-        own = self.name not in registry.ENVIRONMENTS
-        return found | ({"digest": digest_environment(found)} if own else {})
+        return found | ({} if self.discount is None else {"discount": self.discount})
 
 
 class FileEntry(EnvironmentEntry):
@@ -425,12 +423,15 @@ class Experiment(Strict):
         fields = agent.cls.__dataclass_fields__
         needs = "features" in fields and fields["features"].default is MISSING
         features = agent.features or ("one-hot" if needs else None)
-        features = digest_features(features, place.run_data, support)
         told = (support, features, agent.reward) if sees_task else (None, features, None)
         given: Any = env, label, place.run_data, agent.agent, agent.numbers_at(env), *told
         episodes = place.episodes or self.episodes
         first = RunSpec(*given, episodes=episodes, seed=seeds.start)
-        return [replace(first, seed=seed) for seed in seeds]
+        try:
+            digest = digest_problem(first)
+        except (Exception, SystemExit) as error:  # also of code of the user, or too large
+            raise refuse(first, error) from error
+        return [replace(first, seed=seed, digest=digest) for seed in seeds]
 
     def with_seeds(self, count: int, first: int = 0) -> Experiment:
         """Return the same experiment with other seeds."""
