@@ -1,79 +1,258 @@
-"""Wrong shapes, types and ranges through every public door: `python -m tests.fuzz SEED CALLS`.
+# ruff: noqa: E501  (a table reads best with one line per case)
+"""Wrong kinds, shapes and ranges in every public call: `python -m tests.fuzz SEED CALLS`.
 
-Each call takes good arguments and spoils one. It must return, or raise a ValueError, TypeError,
-FileNotFoundError or (of a matrix that cannot be factored) RuntimeError with one line of text.
-Anything else is printed and ends the process with 1; a signal ends it by itself, with the call it
-died of as the last line of its output.
+Each call has good arguments, of which one is spoiled. It must return, or be refused: the innermost
+frame of the traceback is a `raise` of this package, and its error has one line of text. An error
+that comes from inside a library, an AttributeError or TypeError of Python itself, or a call of more
+than half a minute is printed and ends the process with 1; a signal ends it by itself, with the
+traceback that faulthandler prints.
 """
 
 from __future__ import annotations
 
+import faulthandler
+import linecache
+import os
+import signal
 import sys
 import tempfile
 import traceback
+import warnings
 from dataclasses import fields
+from decimal import Decimal
+from fractions import Fraction
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy import sparse
 
 import upriver as up
+from tests.building import build_agent
 from tests.reference import random_mdp
+from upriver import envs, experiments, features, radii
 from upriver.agents.protocol import Episode
 from upriver.agents.table import AGENTS
 from upriver.mdp.archive import encode, read_archive, write_archive
 from upriver.planning import backward_induction, clip_v
 
-RIVER = up.envs.riverswim(4, 5)
+PACKAGE = Path(up.__file__).parent
+ALLOWED = (ValueError, TypeError, FileNotFoundError, ImportError, RuntimeError)
+SECONDS = 30
+POSITIONAL = ("model.at",)
+"""Calls whose arguments have no name."""
+
+RIVER = envs.riverswim(4, 5)
+TASK = RIVER.task("local")
+PHI = features.shared(TASK)
+AGENT = up.agents.UCRLMNLSE(TASK, PHI)
 OTHER = random_mdp(np.random.default_rng(3), 5, 3, 4)
-LONG = up.envs.riverswim(9, 7)
+LONG = envs.riverswim(9, 7)
 GAPS = np.random.default_rng(4).dirichlet(np.ones(4), (4, 3))
 GAPS[[0, 1, 2, 2], [2, 1, 1, 2]] = 0.0  # all have action 0, for the agent that plays it always
 SPARE = up.FiniteMDP.from_arrays(GAPS, np.full((4, 3), 0.5), 5)
 """States lack actions: what they have not must not be played, learned or planned with."""
-ODD = [
-    None, True, -1, 0, 2**40, 10**30, 0.5, np.nan, np.inf, -np.inf, "x", b"x", (), [], {}, object(),
-    [[1], [1, 2]], np.zeros(0), np.zeros((0, 3)), np.zeros((2, 2)), np.array("x"),
-    np.arange(3) * 1j, np.array([None, 1]), np.full((5, 4), 99), np.full((5, 4), -1), np.int64(7),
-    range(3), RIVER, RIVER.true_task, up.agents.UCRLMNL, lambda *given: 1,
-    np.full((5, 4, 2), np.nan), np.array([2**62]),
+STREAM = RIVER.infinite_horizon(0.9)
+PLAN = up.solve(RIVER)
+POLICY = up.Policy.from_plan(PLAN)
+RUN = up.simulate(RIVER, AGENT, 3)
+LOG = up.rollouts(RIVER, np.full((5, 4, 2), 0.5), 40).to_pandas()
+MOVES = {s: [max(s - 1, 0), s, min(s + 1, 3)] for s in range(4)}
+REWARD = {0: 0.1, 3: 1.0}
+MODEL = up.fit_transitions("next_state", LOG, successors=lambda s, a: sorted(set(MOVES[s]))).at(
+    horizon=5, reward=REWARD
+)
+FITTED = up.fit_mnl(PHI, np.ones(TASK.n_triples))
+SPEC = {
+    "name": "small", "episodes": 2, "seeds": {"first": 0, "count": 1},
+    "environments": [{"name": "riverswim-4"}], "agents": [{"agent": "ucrl-mnl", "radius": 0.1}],
+}  # fmt: skip
+
+ODD: list[Any] = [
+    None, True, -1, 0, 2**40, 10**30, 0.5, -0.5, 1e300, 1e-320, np.nan, np.inf, -np.inf, "x", "",
+    "next_state", b"x", (), [], {}, set(), object(), [[1], [1, 2]], ["a", "a"], [None], [-1], 1 + 1j,
+    np.zeros(0), np.zeros((0, 3)), np.zeros((2, 2)), np.array("x"), np.arange(3) * 1j,
+    np.array([None, 1]), np.full((5, 4), 99), np.full((5, 4), -1), np.int64(7), np.float32(2.5),
+    np.full((5, 4, 2), np.nan), np.array([2**62]), np.array(["a", "b"]), np.datetime64("2020-01-01"),
+    range(3), range(0), RIVER, OTHER, TASK, OTHER.true_task, PHI, AGENT, PLAN, POLICY, RUN,
+    RUN.checkpoint, MODEL, FITTED, LOG, LOG[:0], pd.Series([1.0, None]), STREAM,
+    up.agents.UCRLMNL, up, lambda *given: 1, lambda: None, lambda s, a, s2: "x",
+    Decimal("0.3"), Fraction(1, 3), Path("missing.npz"), np.random.default_rng(0),
+    sparse.csr_array(np.eye(3)), {"a": 1}, {0: np.nan}, {"x": [1, 2]}, {(0, 0): {0: 1.0}},
 ]  # fmt: skip
-WRITABLE = [x for x in ODD if x is None or isinstance(x, bool | int | float | str | list | tuple)]
+GENERATORS: list[Any] = [lambda: iter(()), lambda: (i for i in range(3)), lambda: iter("ab")]
+WRITABLE = [x for x in ODD if x is None or type(x) in (bool, int, float, str, list, tuple)]
 
 
-def agents(mdp):
-    for kind in AGENTS.values():
-        names = {f.name for f in fields(kind)}
-        for task in (mdp.true_task, mdp.true_task.with_unknown_reward()):
-            if "mdp" in names:
-                yield kind(mdp)
-            else:
-                yield kind(task, up.features.one_hot(task)) if "features" in names else kind(task)
+def public_calls(folder: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Return {name: (function, good arguments by name)} of the public functions and methods."""
+    good = folder / "good.npz"
+    POLICY.save(good)
+    RIVER.save(folder / "mdp.npz")
+    up.save_agent(folder / "agent.npz", AGENT, RUN)
+    experiments.execute(experiments.parse(SPEC), folder / "results", jobs=1)
+    frame = RIVER.to_frame()
+    table = np.full((3, 2, 3), 1 / 3)
+    rows = {(0, 0): {0: 0.5, 1: 0.5}, (1, 0): {1: 1.0}}
+    log = {"formula": "next_state", "frame": LOG, "successors": lambda s, a: sorted({*MOVES[s]})}
+    names = {"states": ["a", "b", "c", "d"], "actions": ["l", "r"]}
+    functions = {
+        "start": 0, "actions": ["l", "r"], "successors": lambda s, a: [s, min(s + 1, 3)][: 1 + (s < 3)],
+        "probability": lambda s, a, s2: 1.0 if s == 3 else 0.5, "reward": lambda s, a: 0.5,
+        "horizon": 4, "max_states": 100, "max_triples": 1000, "terminal": lambda s: 0.0,
+    }  # fmt: skip
+    outcomes = lambda s, a: (np.stack([s, np.minimum(s + 1, 3)], 1), [[0.5, 0.5]], 0.0)  # noqa: E731
+    calls: dict[str, tuple[Any, dict[str, Any]]] = {
+        "simulate": (up.simulate, {"mdp": RIVER, "agent": AGENT, "n_episodes": 2, "seed": 0, "resume": None, "n_steps": None, "restart": 0.0}),
+        "simulate a stream": (up.simulate, {"mdp": STREAM, "agent": up.agents.UCRL2(STREAM.task()), "n_steps": 5, "seed": 0, "restart": 0.1}),
+        "learn": (up.learn, {"env": envs.to_gymnasium(RIVER), "agent": AGENT, "n_episodes": 2, "seed": 0, "state_of": None, "end": None, "action_of": None, "reward_range": None, "resume": None}),
+        "rollouts": (up.rollouts, {"mdp": RIVER, "policy": PLAN, "n_episodes": 2, "seed": 0}),
+        "solve": (up.solve, {"mdp": RIVER}),
+        "solve discounted": (up.solve, {"mdp": STREAM, "discount": 0.9, "average": False, "temperature": None, "tolerance": 1e-6}),
+        "solve soft": (up.solve, {"mdp": RIVER, "discount": 0.9, "temperature": 1.0, "tolerance": 1e-6}),
+        "evaluate": (up.evaluate, {"mdp": RIVER, "policy": PLAN.policy}),
+        "evaluate discounted": (up.evaluate, {"mdp": RIVER, "policy": PLAN.policy[0], "discount": 0.9, "average": False, "tolerance": 1e-6}),
+        "diagnose": (up.diagnose, {"mdp": RIVER, "features": features.shared(RIVER.task()), "n_episodes": 10, "delta": 0.1, "theta_bound": 3.0}),
+        "coverage": (up.coverage, {"mdp": RIVER, "features": features.shared(RIVER.task()), "agent": None, "radii": None, "n_episodes": 2, "n_runs": 1, "delta": 0.1, "seed": 0}),
+        "load_policy": (up.load_policy, {"path": good}),
+        "load_agent": (up.load_agent, {"path": folder / "agent.npz", "agent": AGENT}),
+        "save_agent": (up.save_agent, {"path": folder / "saved.npz", "agent": AGENT, "run": RUN}),
+        "load_runs": (up.load_runs, {"folder": folder / "results", "timing": False}),
+        "fit_mnl": (up.fit_mnl, {"features": PHI, "counts": np.ones(TASK.n_triples), "regularization": 1.0}),
+        "fit_choices": (up.fit_choices, {"X": np.array([[0.0], [1.0], [0.5], [2.0]]), "chosen": [1, 0, 0, 1], "groups": [0, 0, 1, 1], "regularization": 0.1, "names": ["x"], "cluster": None}),
+        "fit_transitions": (up.fit_transitions, log | {"states": None, "columns": ("state", "action", "next_state"), "cluster": "episode", "weights": None, "regularization": 0.1, "per_step": None, "pooled": False, "missing": "refuse"}),
+        "fit_transitions to features": (up.fit_transitions, {"formula": LOG.assign(action=["left", "right"] * (len(LOG) // 2)), "features": PHI, "task": TASK, "weights": None, "regularization": 1.0}),
+        "plan_from_model": (up.plan_from_model, {"model": MODEL, "how": "cautious", "confidence": 0.9, "reward": None, "start": 0, "discount": None, "average": False}),
+        "policy_value": (up.policy_value, {"model": MODEL, "policy": "behaviour", "confidence": 0.9, "start": 0, "discount": None, "average": False}),
+        "compare_policies": (up.compare_policies, {"model": MODEL, "new": PLAN.policy, "old": "behaviour", "confidence": 0.9, "start": 0}),
+        "check_policy_value": (up.check_policy_value, {"model": MODEL, "policy": PLAN.policy, "log": LOG, "columns": ("state", "action", "next_state"), "episode": "episode", "step": "step", "reward": None, "confidence": 0.9, "weights": None, "missing": "refuse"}),
+        "decide": (up.decide, {"frame": LOG, "formula": "next_state", "reward": REWARD, "horizon": 5, "start": 0, "at": None, "states": None, "successors": log["successors"], "columns": ("state", "action", "next_state"), "cluster": "episode"}),
+        "model.at": (MODEL.at, {"values": {}}),
+        "model.conf_int": (MODEL.conf_int, {"alpha": 0.1}),
+        "model.summary": (MODEL.summary, {"limit": 5}),
+        "model.goodness_of_fit": (MODEL.goodness_of_fit, {"replicates": 9, "seed": 0}),
+        "model.calibration": (MODEL.calibration, {"bins": 3}),
+        "model.predict": (MODEL.predict, {"frame": LOG, "confidence": 0.9}),
+        "model.wald": (MODEL.wald, {"names": ["next_state"]}),
+        "model.marginal_effects": (MODEL.marginal_effects, {"name": "next_state", "confidence": 0.9}),
+        "model.with_errors": (MODEL.with_errors, {"kind": "classical"}),
+        "model.likelihood_ratio": (MODEL.likelihood_ratio, {"smaller": MODEL}),
+        "model.transitions": (MODEL.transitions, {"state": 1, "action": 0, "confidence": 0.9, "step": 0}),
+        "model.to_mdp": (MODEL.to_mdp, {"start": 0}),
+        "fitted.conf_int": (FITTED.conf_int, {"alpha": 0.1}),
+        "fitted.summary": (FITTED.summary, {"limit": 5}),
+        "fitted.transitions": (FITTED.transitions, {"state": 1, "action": "left", "confidence": 0.9}),
+        "fitted.to_mdp": (FITTED.to_mdp, {"reward": None, "horizon": 5, "start": 0}),
+        "fitted.with_errors": (FITTED.with_errors, {"kind": "classical"}),
+        "mdp.task": (RIVER.task, {"support": "local"}),
+        "mdp.infinite_horizon": (RIVER.infinite_horizon, {"discount": 0.9}),
+        "mdp.save": (RIVER.save, {"path": folder / "again.npz"}),
+        "FiniteMDP.load": (up.FiniteMDP.load, {"path": folder / "mdp.npz"}),
+        "task.with_transitions": (TASK.with_transitions, {"transitions": [(0, "left", 1)]}),
+        "task.rows": (TASK.rows, {"state": 0, "action": 1}),
+        "task.same_support": (TASK.same_support, {"other": TASK}),
+        "policy.act": (POLICY.act, {"state": 1, "h": 2, "rng": None}),
+        "policy.on": (POLICY.on, {"task": TASK}),
+        "Policy": (up.Policy, {"actions": PLAN.policy, "n_actions": 2, "state_names": names["states"], "action_names": names["actions"], "stationary": False}),
+        "Policy.from_plan": (up.Policy.from_plan, {"plan": PLAN, "task": TASK}),
+        "plan.q": (PLAN.q, {"h": 1}),
+        "Features": (up.Features, {"task": TASK, "matrix": PHI.matrix, "names": list(PHI.names), "formal_dimension": None, "spread": 0.0}),
+        "Task": (up.Task, {f.name: getattr(OTHER.true_task, f.name) for f in fields(up.Task)}),
+        "FiniteMDP": (up.FiniteMDP, {f.name: getattr(OTHER, f.name) for f in fields(up.FiniteMDP)}),
+        "from_arrays": (up.FiniteMDP.from_arrays, {"transition": table, "reward": np.full((3, 2), 0.5), "horizon": 4, "initial_state": 0, "states": ["a", "b", "c"], "actions": ["l", "r"], "local": None, "terminal": None, "reward_range": None, "discount": None, "name": "x"}),
+        "from_sparse": (up.FiniteMDP.from_sparse, {"transition": sparse.csr_array(table.reshape(6, 3)), "reward": np.full((3, 2), 0.5), "horizon": 4, "initial_state": 0}),
+        "from_rows": (up.FiniteMDP.from_rows, {"rows": rows, "reward": {(0, 0): 0.5}, "horizon": 3, "initial_state": 0}),
+        "from_functions": (up.FiniteMDP.from_functions, functions),
+        "from_outcomes": (up.FiniteMDP.from_outcomes, {"start": 0, "actions": ["l", "r"], "outcomes": outcomes, "horizon": 4, "max_states": 100, "max_triples": 1000}),
+        "from_frame": (up.FiniteMDP.from_frame, {"frame": frame, "horizon": 4, "initial_state": 0, "columns": tuple(frame.columns), "missing": "refuse"}),
+        "from_quantecon": (up.FiniteMDP.from_quantecon, {"ddp": 0, "horizon": 4}),
+        "from_successors": (up.Task.from_successors, {"states": range(4)} | {k: x for k, x in functions.items() if k in ("actions", "successors", "horizon", "reward", "terminal")} | {"reward_range": None, "discount": None}),
+        "from_transitions": (up.Task.from_transitions, {"transitions": [(0, "l", 1), (1, "r", 0)], "horizon": 4, "neighbours": lambda s, a: [s], "reward": lambda s, a: 0.5, "reward_range": None, "discount": None}),
+        "from_gymnasium": (envs.from_gymnasium, {"env": envs.to_gymnasium(RIVER), "horizon": 5, "initial_state": 0}),
+        "to_gymnasium": (envs.to_gymnasium, {"mdp": RIVER, "render_mode": "ansi"}),
+        "envs.make": (envs.make, {"name": "riverswim-4"}),
+        "bus_engine": (envs.bus_engine, {"n_bins": 4, "horizon": 3, "increments": (0.3, 0.3, 0.4), "upkeep": 0.1, "replacement": 2.0}),
+        "deep_sea": (envs.deep_sea, {"size": 3, "slip": 0.1, "income": 0.1}),
+        "queue": (envs.queue, {"buffer": 3, "horizon": 4, "arrival": 1.0, "service": 1.0, "emergencies": 0.1, "refusal": 0.3}),
+        "random_mnl": (envs.random_mnl, {"n_states": 4, "n_actions": 2, "dimension": 2, "max_successors": 2, "seed": 0, "theta_norm": 1.0, "horizon": 3, "distance": 0.0}),
+        "river_grid": (envs.river_grid, {"length": 3, "width": 2, "horizon": 3, "current": 0.2, "strength": 3.0, "small_reward": 0.1}),
+        "riverswim": (envs.riverswim, {"n_states": 4, "horizon": 3, "variant": "paper", "small_reward": 0.1}),
+        "tidal_river": (envs.tidal_river, {"n_states": 4, "horizon": 3, "current": 1.0, "period": 6.0, "strength": 4.0, "small_reward": 0.1}),
+        "two_state": (envs.two_state, {"dimension": 2, "horizon": 3, "gap": 0.01}),
+        "uneven_river": (envs.uneven_river, {"n_states": 4, "distance": 0.1, "seed": 0, "horizon": 3}),
+        "windy_grid": (envs.windy_grid, {"size": 5, "horizon": 3, "wind": 2.0, "strength": 3.0}),
+        "features.from_function": (features.from_function, {"task": TASK, "function": lambda s, a, s2: [1.0, 0.0], "names": ["a", "b"]}),
+        "features.pooled": (features.pooled, {"shared": PHI, "spread": 1.0}),
+        "features.recentre": (features.recentre, {"features": PHI, "reference": None}),
+        "parse": (experiments.parse, {"data": SPEC}),
+        "load": (experiments.load, {"name": "quick"}),
+        "check": (experiments.check, {"folder": folder / "results"}),
+        "execute": (experiments.execute, {"experiment": experiments.parse(SPEC), "out": folder / "results", "jobs": 1, "run_timeout": None}),
+    }  # fmt: skip
+    for name, entry in envs.ENVIRONMENTS.items():
+        calls[f"features of {name}"] = entry.shared, {"task": entry.make().task()}
+    for name in ("one_hot", "shared", "directions", "one_hot_indicator", "unpooled"):
+        make = getattr(features, name)
+        calls[f"features.{name}"] = make, {next(iter(signature(make).parameters)): TASK}
+    for name in ("lemma1_radius", "corrected_radius"):
+        calls[name] = getattr(radii, name), {"kappa": 0.1, "theta_bound": 1.0, "delta": 0.1}
+    calls["scaled_radius"] = radii.scaled_radius, {"scale": 1.0}
+    calls["constant_radius"] = radii.constant_radius, {"beta": 1.0}
+    calls["standard_errors"] = radii.standard_errors, {"least": 1.5, "scale": 1.0}
+    for name, kind in AGENTS.items():
+        made = build_agent(kind, RIVER)
+        calls[f"agent {name}"] = (
+            kind,
+            {f.name: getattr(made, f.name) for f in fields(kind) if f.init},
+        )
+    return calls
 
 
-class Door:
-    """Good things made once, and ways to spoil them."""
+class Fuzzer:
+    """Good arguments made once, and ways to spoil them."""
 
     def __init__(self, rng: np.random.Generator, folder: Path) -> None:
         self.rng, self.folder = rng, folder
-        self.played = []
+        self.calls = public_calls(folder)
+        self.played: list[tuple[Any, Any, Any]] = []
         for mdp in (RIVER, OTHER, SPARE):
-            for agent in agents(mdp):
-                self.played.append((mdp, agent, up.simulate(mdp, agent, 2)))
-        self.doors = [getattr(self, name) for name in dir(self) if name.startswith("call_")]
+            for kind in AGENTS.values():
+                for task in (mdp.true_task, mdp.true_task.with_unknown_reward()):
+                    agent = build_agent(kind, mdp, task)
+                    self.played.append((mdp, agent, up.simulate(mdp, agent, 2)))
+        self.special = [getattr(self, name) for name in dir(self) if name.startswith("call_")]
 
-    def one(self, things):
+    def draw(self) -> tuple[str, Any, tuple[Any, ...], dict[str, Any]]:
+        """Return the name of a call, the function, and its arguments, of which one is spoiled."""
+        if self.rng.random() < 0.4:
+            make = self.one(self.special)
+            function, given = make()
+            return make.__name__, function, tuple(given), {}
+        name = self.one(list(self.calls))
+        function, good = self.calls[name]
+        spoiled = self.one(list(good))
+        changed = good | {spoiled: self.spoil(good[spoiled])}
+        if name in POSITIONAL:
+            return f"{name}({spoiled})", function, tuple(changed.values()), {}
+        return f"{name}({spoiled})", function, (), changed
+
+    def one(self, things: Any) -> Any:
         return things[int(self.rng.integers(len(things)))]
 
-    def array(self, good):
-        """An array that is nearly the good one."""
+    def other(self) -> Any:
+        """Return something of another kind altogether."""
+        return self.one(GENERATORS)() if self.rng.random() < 0.05 else self.one(ODD)
+
+    def array(self, good: Any) -> Any:
+        """Return an array that is nearly the good one."""
         x = np.array(good, copy=True)
         how = int(self.rng.integers(9))
         if how == 0 and x.size:
-            x.flat[int(self.rng.integers(x.size))] = (
-                self.one([np.nan, np.inf, -1.0, 1e300]) if x.dtype.kind == "f"
-                else self.one([-1, 126, x.dtype.type(-2)])
-            )  # fmt: skip
+            wrong = [np.nan, np.inf, -1.0, 1e300] if x.dtype.kind == "f" else [-1, 126, -2]
+            if x.dtype.kind in "fiu":
+                x.flat[int(self.rng.integers(x.size))] = x.dtype.type(self.one(wrong))
         elif how == 1:
             x = x[..., :-1]
         elif how == 2:
@@ -89,25 +268,32 @@ class Door:
         elif how == 7:
             x = x.T
         else:
-            return self.one(ODD)
+            return self.other()
         return x
 
-    def spoil(self, value):
-        """The same tree with one leaf changed, or another thing altogether."""
-        if isinstance(value, tuple) and len(value) and self.rng.random() < 0.9:
+    def spoil(self, value: Any) -> Any:
+        """Return the same tree with one leaf changed, or another thing altogether."""
+        if self.rng.random() < 0.1:
+            return self.other()
+        if isinstance(value, tuple) and len(value):
             i = int(self.rng.integers(len(value)))
             parts = [*value[:i], self.spoil(value[i]), *value[i + 1 :]]
             return type(value)._make(parts) if hasattr(value, "_make") else tuple(parts)
-        return self.array(value) if isinstance(value, np.ndarray) else self.one(ODD)
+        if isinstance(value, dict) and len(value):
+            key = self.one(list(value))
+            return value | {key: self.spoil(value[key])}
+        if isinstance(value, list) and value:
+            i = int(self.rng.integers(len(value)))
+            return [*value[:i], self.spoil(value[i]), *value[i + 1 :]]
+        return self.array(value) if isinstance(value, np.ndarray) else self.other()
 
-    def spoiled(self, *given):
-        """Arguments of which one is spoiled."""
+    def spoiled(self, *given: Any) -> list[Any]:
+        """Return the arguments with one of them spoiled."""
         i = int(self.rng.integers(len(given)))
         return [*given[:i], self.spoil(given[i]), *given[i + 1 :]]
 
-    def episode(self, mdp):
-        first = mdp.true_task.available.argmax(axis=1)
-        played = up.rollouts(mdp, first, 1)
+    def episode(self, mdp: Any) -> Episode:
+        played = up.rollouts(mdp, mdp.true_task.available.argmax(axis=1), 1)
         return Episode(played.states[0], played.actions[0], played.rewards[0])
 
     def call_plan(self):
@@ -175,11 +361,6 @@ class Door:
         write_archive(path, kind, body, arrays)
         return use, (path,)
 
-    def call_features(self):
-        mdp, _, _ = self.one(self.played)
-        make = self.one([up.features.one_hot, up.features.shared])
-        return make, (self.one([mdp.true_task, *ODD]),)
-
     def call_feature_matrix(self):
         task = OTHER.true_task
         matrix = self.rng.standard_normal((task.n_triples, 3))
@@ -200,22 +381,9 @@ class Door:
         policy = self.rng.integers(-1, 4, size=(5, 4))
         return self.one([(up.evaluate, (SPARE, policy)), (up.rollouts, (SPARE, policy, 2))])
 
-    def call_evaluate(self):
-        mdp = self.one([RIVER, SPARE])
-        return up.evaluate, self.spoiled(mdp, up.solve(mdp).policy)
-
     def call_evaluate_another_plan(self):
         plan = self.one(self.played)[2].plan
-        return self.one([up.evaluate, up.rollouts]), (RIVER, plan, 2)[
-            : int(self.rng.integers(2, 4))
-        ]
-
-    def call_rollouts(self):
-        mdp = self.one([RIVER, SPARE])
-        return up.rollouts, self.spoiled(mdp, up.solve(mdp).policy, 3, 0)
-
-    def call_solve(self):
-        return up.solve, (self.one(ODD),)
+        return self.one([(up.evaluate, (RIVER, plan)), (up.rollouts, (RIVER, plan, 2))])
 
     def call_induction(self):
         mdp = self.one([RIVER, SPARE])
@@ -228,37 +396,6 @@ class Door:
             np.zeros(task.horizon),
         )
         return backward_induction, (task, prob, reward, bonus, scale, clip_v(task), np.uint64(1))
-
-    def call_policy(self):
-        return up.Policy, self.spoiled(up.solve(RIVER).policy, 2, ["a", "b", "c", "d"], ["l", "r"])
-
-    def call_act(self):
-        return up.Policy.from_plan(up.solve(RIVER), RIVER.true_task).act, self.spoiled(1, 2)
-
-    def call_from_plan(self):
-        plan = self.one(self.played)[2].plan
-        return up.Policy.from_plan, (plan, self.one([RIVER.true_task, OTHER.true_task, *ODD]))
-
-    def call_task(self):
-        task = OTHER.true_task
-        return up.Task, self.spoiled(
-            task.n_states, task.n_actions, task.horizon, task.indptr, task.successors, task.reward,
-            "known", list("abcde"), list("xyz"),
-        )  # fmt: skip
-
-    def call_mdp(self):
-        return up.FiniteMDP, self.spoiled(
-            OTHER.true_task, OTHER.probability, OTHER.initial_states, OTHER.initial_probability,
-            OTHER.local,
-        )  # fmt: skip
-
-    def call_from_arrays(self):
-        table = np.full((3, 2, 3), 1 / 3)
-        table[2, 1] = 0.0
-        return up.FiniteMDP.from_arrays, self.spoiled(table, np.full((3, 2), 0.5), 4, 0)
-
-    def call_from_rows(self):
-        return up.FiniteMDP.from_rows, self.spoiled({(0, 0): {0: 1.0}}, {(0, 0): 0.5}, 3, 0)
 
 
 def renamed(tree, shift):
@@ -298,36 +435,50 @@ def load_and_solve(path):
     return up.solve(up.FiniteMDP.load(path))
 
 
+def judge(error: BaseException) -> str:
+    """Return what is wrong with an error in words; the empty string where it is one of ours."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    line = linecache.getline(frame.filename, frame.lineno or 0).strip()
+    if not isinstance(error, ALLOWED) or isinstance(error, RecursionError | NotImplementedError):
+        return "the type"
+    if PACKAGE not in Path(frame.filename).parents or not line.startswith("raise"):
+        return "raised elsewhere"
+    return "" if str(error) and "\n" not in str(error) else "the text"
+
+
+def stop(*_: Any) -> None:
+    raise TimeoutError(f"the call takes more than {SECONDS} seconds")
+
+
 def main(seed: int, calls: int) -> int:
-    rng = np.random.default_rng(seed)
+    faulthandler.enable()
+    signal.signal(signal.SIGALRM, stop)
+    warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     wrong: dict[str, str] = {}
+    refused = 0
     with tempfile.TemporaryDirectory() as folder:
-        door = Door(rng, Path(folder))
+        os.chdir(folder)  # some paths are relative
+        fuzzer = Fuzzer(np.random.default_rng(seed), Path(folder))
         for i in range(calls):
-            make = door.one(door.doors)
-            call, given = make()
-            print(
-                f"\r{i} {make.__name__}: {getattr(call, '__qualname__', call)}", end="", flush=True
-            )
+            name, function, given, by_name = fuzzer.draw()
+            (Path(folder) / "call").write_text(f"{i} {name}")
+            signal.alarm(SECONDS)
             try:
-                call(*given)
-            except (RecursionError, NotImplementedError) as error:
-                text, where = f"{type(error).__name__}: {error}", error.__traceback__
-            except (ValueError, TypeError, FileNotFoundError, RuntimeError) as error:
-                text = "" if str(error) and "\n" not in str(error) else f"{type(error)} {error}"
-                where = error.__traceback__
+                function(*given, **by_name)
             except BaseException as error:
-                text, where = f"{type(error).__name__}: {error}", error.__traceback__
-            else:
-                continue
-            if text:
-                frames = traceback.extract_tb(where)[-3:]
-                at = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in reversed(frames))
-                wrong.setdefault(f"{make.__name__} {at}", f"{text:.200}  {given!r:.150}")
-    for at, text in wrong.items():
-        print(f"\n{at}: {text}")
-    print(f"\n{calls} calls, {len(wrong)} places that gave neither a result nor a sentence")
+                refused += 1
+                if fault := judge(error):
+                    frames = traceback.extract_tb(error.__traceback__)[-3:]
+                    at = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in frames[::-1])
+                    odd = by_name.get(name[name.find("(") + 1 : -1], given)
+                    text = f"{fault}: {type(error).__name__}: {error!s:.150}  [{odd!r:.100}]"
+                    wrong.setdefault(f"{name} {at}", " ".join(text.split()))
+            finally:
+                signal.alarm(0)
+    for at, text in sorted(wrong.items()):
+        print(f"{at}: {text}")
+    print(f"{calls} calls, {refused} refused, {len(wrong)} places without a sentence of ours")
     return 1 if wrong else 0
 
 

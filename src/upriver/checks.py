@@ -5,8 +5,14 @@ A sentence names the field, the first offending index, the value and what is all
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from inspect import Parameter, signature
+from numbers import Real
 from operator import index
-from typing import Any
+from os import PathLike
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +29,104 @@ TINY = 5e-324
 """The smallest floating-point number above 0."""
 
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def describe_kind(name: str, value: Any, kind: str) -> str:
+    """Return the sentence for a value of another kind; an MDP in place of its task has a hint."""
+    allowed = f"it must be {kind}"
+    if kind == "a Task" and hasattr(value, "true_task"):
+        allowed = "use mdp.task()"
+    return f"{name} is a {type(value).__name__}; {allowed}"
+
+
 def check_instance(name: str, value: Any, kind: type) -> Any:
-    """Return the value if it is of that kind; an MDP in place of its task has its own sentence."""
+    """Return the value if it is of that kind."""
     if not isinstance(value, kind):
-        allowed = f"it must be a {kind.__name__}"
-        if kind.__name__ == "Task" and hasattr(value, "true_task"):
-            allowed = "use mdp.task()"
-        raise TypeError(f"{name} is a {type(value).__name__}; {allowed}")
+        raise TypeError(describe_kind(name, value, f"a {kind.__name__}"))
     return value
+
+
+def is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def is_whole(value: Any) -> bool:
+    try:
+        index(value)
+    except TypeError:
+        return False
+    return True
+
+
+KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "int": ("a whole number", is_whole),
+    "float": ("a number", lambda x: isinstance(x, Real)),
+    "str": ("text", lambda x: isinstance(x, str)),
+    "bool": ("True or False", lambda x: isinstance(x, bool | np.bool_)),
+    "Path": ("a path", lambda x: isinstance(x, str | PathLike)),
+    "None": ("None", lambda x: x is None),
+    "Callable": ("a function", callable),
+    "Mapping": ("a mapping", lambda x: isinstance(x, Mapping)),
+    "Hashable": ("a hashable value", is_hashable),
+    "Sequence[str]": (
+        "a list of text",
+        lambda x: isinstance(x, Iterable) and hasattr(x, "__len__") and not isinstance(x, str)
+        and all(isinstance(each, str) for each in x),
+    ),
+}  # fmt: skip
+"""The words for a kind of argument, and its test, by what annotations call it."""
+CLASSES = (
+    "FiniteMDP", "Task", "Features", "TransitionModel", "FittedMNL", "Plan", "Policy", "Checkpoint",
+    "UCRLMNL", "Experiment",
+)  # fmt: skip
+"""Classes of this package, which this module cannot import."""
+
+
+def check_kinds(function: Function) -> Function:
+    """Return the function with a check that refuses arguments of another kind than annotated.
+
+    It is meant for public functions: what is not of the right kind would fail deep inside, without
+    a sentence. What is checked are the kinds in `KINDS` and `CLASSES`; an annotation that has
+    another alternative is not checked, and the ranges of numbers are checked elsewhere.
+    """
+    annotations = function.__annotations__
+    rules = {name: rule for name, x in annotations.items() if (rule := read_annotation(str(x)))}
+    names = [
+        x.name for x in signature(function).parameters.values()
+        if x.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    ]  # fmt: skip
+
+    @wraps(function)
+    def checked(*args: Any, **given: Any) -> Any:
+        for name, value in (*zip(names, args, strict=False), *given.items()):
+            if name in rules and not any(fits(value) for _, fits in rules[name]):
+                kinds = " or ".join(words for words, _ in rules[name])
+                if "number" in kinds:
+                    raise ValueError(f"{name} is {format_value(value)}; it must be {kinds}")
+                raise TypeError(describe_kind(name, value, kinds))
+        return function(*args, **given)
+
+    return checked  # type: ignore[return-value]
+
+
+def read_annotation(text: str) -> list[tuple[str, Callable[[Any], bool]]]:
+    """Return the kinds that an annotation allows; none where one of them is not known."""
+    kinds = []
+    for part in re.split(r"\s*\|(?![^\[]*\])\s*", text):  # not the | within brackets
+        name = part if part in KINDS else part.partition("[")[0]
+        if name not in KINDS and name not in CLASSES:
+            return []
+        kinds.append(KINDS.get(name) or (f"a {name}", is_class(name)))
+    return kinds
+
+
+def is_class(name: str) -> Callable[[Any], bool]:
+    return lambda value: any(kind.__name__ == name for kind in type(value).__mro__)
 
 
 def read_only_copy(values: Any, kind: Any = None) -> Array:
@@ -56,11 +152,34 @@ def as_float(name: str, values: Any, kind: Any = np.float64) -> Array:
     if callable(values):
         raise ValueError(f"{name} is {format_value(values)}; it must be an array of numbers")
     try:
-        if np.asarray(values).dtype.kind in "biufO":
+        if np.asarray(values).dtype.kind in ("biuf" if kind is None else "biufO"):
             return np.ascontiguousarray(values, dtype=kind)
     except (TypeError, ValueError, OverflowError):
         pass
     raise ValueError(f"{name} must be an array of numbers without gaps")
+
+
+def as_labels(name: str, values: Any) -> Array:
+    """Return an array of whole numbers or text, which can be compared and ordered."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.empty(0, object)
+    if array.dtype.kind not in "biufUSM":
+        raise ValueError(f"{name} must hold numbers, or text, and nothing else")
+    return array
+
+
+def check_sparse(name: str, matrix: Any) -> Any:
+    """Return a copy of a sparse matrix in compressed rows, whose indices are right."""
+    from scipy import sparse  # not before it is needed: it would be half of `import upriver`
+
+    try:
+        rows = sparse.csr_array(matrix, dtype=np.float64, copy=True)
+        rows.check_format(full_check=True)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} is no sparse matrix of numbers ({error})") from None
+    return rows
 
 
 def format_value(value: Any) -> str:
@@ -83,14 +202,15 @@ def positive_integer(name: str, value: Any, least: int = 1, most: int = 10**10) 
     return number
 
 
-def finite_number(name: str, value: Any, least: float, allowed: str) -> float:
+def finite_number(name: str, value: Any, least: float, allowed: str = "") -> float:
     """Return a finite number of at least `least`; `allowed` says that in words."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         number = np.nan
     if not (number >= least and np.isfinite(number)):
-        raise ValueError(f"{name} is {format_value(value)}; it must be a finite number {allowed}")
+        kind = f"a finite number {allowed}".strip()
+        raise ValueError(f"{name} is {format_value(value)}; it must be {kind}")
     return number
 
 
@@ -102,6 +222,33 @@ def positive_number(name: str, value: Any) -> float:
 def nonnegative_number(name: str, value: Any) -> float:
     """Return a finite number of at least 0."""
     return finite_number(name, value, 0.0, "of at least 0")
+
+
+def open_fraction(name: str, value: Any) -> float:
+    """Return a number strictly between 0 and 1."""
+    if not isinstance(value, Real) or not 0.0 < value < 1.0:
+        raise ValueError(f"{name} is {format_value(value)}; it must lie strictly between 0 and 1")
+    return float(value)
+
+
+def check_choice(name: str, value: Any, allowed: Iterable[str]) -> str:
+    """Return a word that is one of those allowed."""
+    words = list(allowed)
+    if not isinstance(value, str) or value not in words:
+        raise ValueError(f"{name} is {format_value(value)}; it must be one of {words}")
+    return value
+
+
+def check_function(name: str, function: Any, *arguments: str) -> Any:
+    """Return a function that can be called with that many arguments, which errors name."""
+    try:
+        signature(function).bind(*arguments)
+    except TypeError:
+        wanted = f"it must be a function of ({', '.join(arguments)})"
+        raise TypeError(f"{name} is {format_value(function)}; {wanted}") from None
+    except ValueError:  # some builtins have no signature
+        pass
+    return function
 
 
 def check_seed(seed: Any) -> int:

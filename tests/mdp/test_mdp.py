@@ -236,7 +236,7 @@ WRONG = {
     "start sum": (lambda: FiniteMDP.from_arrays(TWO, PAY, 3, [0.5, 0.4]), "sum to 0.9"),
     "start negative": (lambda: FiniteMDP.from_arrays(TWO, PAY, 3, [1.5, -0.5]),
                        r"initial probability of state 1 is -0\.5"),
-    "start shape": (lambda: FiniteMDP.from_arrays(TWO, PAY, 3, [1.0]), r"shape \(1,\)"),
+    "start shape": (lambda: FiniteMDP.from_arrays(TWO, PAY, 3, [1.0]), r"initial_state is \[1.0\]"),
     "missing row": (lambda: FiniteMDP.from_rows({(0, 0): {1: 1.0}}, [[0.0]], 3),
                     "state 1 has no action"),
     "empty row": (lambda: FiniteMDP.from_rows({(0, 0): {}}, [[0.0]], 3), r"\(s=0, a=0\) is empty"),
@@ -279,7 +279,7 @@ WRONG = {
     "named twice": (
         lambda: FiniteMDP.from_functions(
             0, [0], lambda s, a: [0, 0], lambda s, a, t: 0.5, lambda s, a: 0.0, 3),
-        r"names 0 twice"),
+        r"names a state twice"),
     "function sum": (
         lambda: FiniteMDP.from_functions(
             0, [0], lambda s, a: [0], lambda s, a, t: 0.5, lambda s, a: 0.0, 3),

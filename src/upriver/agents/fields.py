@@ -11,7 +11,13 @@ from dataclasses import fields
 from math import inf
 from typing import Any
 
-from upriver.checks import check_instance, nonnegative_number, positive_integer, positive_number
+from upriver.checks import (
+    check_instance,
+    nonnegative_number,
+    open_fraction,
+    positive_integer,
+    positive_number,
+)
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 from upriver.mnl.radii import scaled_radius
@@ -32,15 +38,8 @@ def with_default(default: Any, check: Check) -> Check:
 
 def optional_bound(name: str, value: Any) -> float | None:
     """Check a positive number; None and infinity both mean that there is no bound."""
-    return None if value is None or value == inf else positive_number(name, value)
-
-
-def open_fraction(name: str, value: Any) -> float:
-    """Check a number strictly between 0 and 1."""
-    number = positive_number(name, value)
-    if number >= 1.0:
-        raise ValueError(f"{name} is {value!r}; it must lie strictly between 0 and 1")
-    return number
+    no_bound = value is None or (isinstance(value, float) and value == inf)
+    return None if no_bound else positive_number(name, value)
 
 
 def known_task(name: str, value: Any) -> Task:

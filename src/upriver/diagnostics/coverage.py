@@ -17,7 +17,7 @@ import numpy as np
 from upriver.agents.mnl_family import State, evidence
 from upriver.agents.protocol import Episode
 from upriver.agents.ucrl_mnl import UCRLMNL
-from upriver.checks import Array, positive_integer
+from upriver.checks import Array, check_kinds, positive_integer
 from upriver.diagnostics.bounds import check_delta, clip_kappa, potential_bound
 from upriver.diagnostics.curvature import kappa_over_ball
 from upriver.diagnostics.realizability import theta_star
@@ -164,6 +164,7 @@ def tie_share(plan: Plan, h: int) -> float:
     return float(((q == q.max(axis=1, keepdims=True)).sum(axis=1) > 1).mean())
 
 
+@check_kinds
 def coverage(
     mdp: FiniteMDP,
     features: Features,

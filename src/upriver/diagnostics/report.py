@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from upriver.checks import positive_integer, positive_number
+from upriver.checks import check_kinds, positive_integer, positive_number
 from upriver.diagnostics import realizability
 from upriver.diagnostics.bounds import Bounds, check_delta, theorem1
 from upriver.diagnostics.coverage import Coverage
@@ -113,6 +113,7 @@ def to_plain(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
+@check_kinds
 def diagnose(
     mdp: FiniteMDP,
     features: Features | None = None,

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from upriver import features
+from upriver.checks import check_kinds
 from upriver.envs.bus_engine import bus_engine, bus_engine_features
 from upriver.envs.deep_sea import deep_sea, deep_sea_features
 from upriver.envs.queue import queue, queue_features
@@ -47,6 +48,7 @@ ENVIRONMENTS: dict[str, Environment] = {
 }
 
 
+@check_kinds
 def make(name: str, **numbers: Any) -> FiniteMDP:
     """Make the environment of a name, such as "riverswim", or "riverswim-6" for n_states=6.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from upriver.checks import positive_integer, positive_number
+from upriver.checks import as_float, check_kinds, positive_integer, positive_number
 from upriver.envs.named import build_mdp, indicator_features
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
@@ -23,6 +23,7 @@ UPKEEP = 0.001 * 2.2930
 REPLACEMENT = 10.0750
 
 
+@check_kinds
 def bus_engine(
     n_bins: int = 90, horizon: int = 240, increments: Sequence[float] = INCREMENTS,
     upkeep: float = UPKEEP, replacement: float = REPLACEMENT,
@@ -45,15 +46,16 @@ def bus_engine(
         Cost of a month for each bin of mileage, and of a new engine.
     """
     n_bins = positive_integer("n_bins", n_bins, 3)
-    if len(increments) != 3:
-        raise ValueError(f"increments has {len(increments)} entries; there must be 3")
+    chances = as_float("increments", increments)
+    if chances.shape != (3,):
+        raise ValueError(f"increments has shape {chances.shape}; there must be 3 entries")
     dear = positive_number("replacement", replacement)
     wear = [positive_number("upkeep", upkeep) * x for x in range(n_bins)]
     highest = max(dear, wear[-1])
 
     def outcomes(x: int, a: str) -> Iterator[tuple[int, float]]:
         origin = x if a == KEEP else 0
-        for step, p in enumerate(increments):
+        for step, p in enumerate(chances):
             yield min(origin + step, n_bins - 1), float(p)
 
     def reward(x: int, a: str) -> float:
@@ -63,6 +65,7 @@ def bus_engine(
     return build_mdp(name, bins, (KEEP, REPLACE), outcomes, reward, horizon)
 
 
+@check_kinds
 def bus_engine_features(task: Task) -> Features:
     """Make indicators of an increment of 1 and of 2 bins, the same for both actions: d = 3.
 

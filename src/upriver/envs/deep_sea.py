@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import isqrt
 
-from upriver.checks import nonnegative_number, positive_integer
+from upriver.checks import check_kinds, nonnegative_number, positive_integer
 from upriver.envs.named import build_mdp, check_state_names, indicator_features
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
@@ -17,6 +17,7 @@ LEFT, RIGHT = "left", "right"
 Cell = tuple[int, int]
 
 
+@check_kinds
 def deep_sea(size: int = 10, slip: float | None = None, income: float = 0.05) -> FiniteMDP:
     """Make the deep sea of size x size cells, named (row, column); S = size^2 and H = size.
 
@@ -49,6 +50,7 @@ def deep_sea(size: int = 10, slip: float | None = None, income: float = 0.05) ->
     return build_mdp(f"deep-sea-{size}", cells, (LEFT, RIGHT), outcomes, reward, size)
 
 
+@check_kinds
 def deep_sea_features(task: Task) -> Features:
     """Make indicators of (action, goes right) and of any other next state.
 

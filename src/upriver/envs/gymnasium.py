@@ -16,8 +16,9 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike
 
 from upriver import envs
-from upriver.checks import Array, check_instance
+from upriver.checks import Array, check_instance, check_kinds, is_whole
 from upriver.mdp import FiniteMDP
+from upriver.mdp.validation import initial_distribution
 
 SPELLING = {"riverswim": "RiverSwim", "mnl": "MNL", "mdp": "MDP"}
 """Words in which more than the first letter is a capital."""
@@ -105,8 +106,7 @@ def read_table(table: Any, name: str) -> list[dict[int, Outcomes]]:
 def close_ends(rows: list[dict[int, Outcomes]], initial: Any, horizon: int, name: str) -> FiniteMDP:
     """Make the MDP of a table; the ends of episodes become absorbing states."""
     n_states, n_actions = len(rows), 1 + max(max(actions) for actions in rows)
-    given = np.asarray(initial)
-    starts = {int(given)} if given.ndim == 0 else set(np.flatnonzero(given).tolist())
+    starts = set(initial_distribution(initial, n_states)[0].tolist())
     continues, ends, queue = set(starts), set(), list(starts)  # states reached in an episode
     while queue:
         for outcomes in rows[queue.pop()].values():
@@ -134,8 +134,8 @@ def close_ends(rows: list[dict[int, Outcomes]], initial: Any, horizon: int, name
             rewards = {r for _, _, r, _ in rows[s][a]}
             by_next = {to: sums[to] / row[to] for to in sums}
             reward[s, a] = rewards.pop() if len(rewards) == 1 else by_next
-    if extra and given.ndim:
-        initial = np.append(given, 0.0)
+    if extra and not is_whole(initial):
+        initial = np.append(initial, 0.0)
     states = [*range(n_states), "end"] if extra else None
     return FiniteMDP.from_rows(transition, reward, horizon, initial, name=name, states=states)
 
@@ -254,6 +254,7 @@ class FiniteMDPEnv(gymnasium.Env):
         return None
 
 
+@check_kinds
 def to_gymnasium(mdp: FiniteMDP, render_mode: str | None = None) -> FiniteMDPEnv:
     """Make a Gymnasium environment of a FiniteMDP."""
     return FiniteMDPEnv(mdp, render_mode)

@@ -8,7 +8,7 @@ exactly multinomial-logistic in the log rates. Rejecting keeps out all but emerg
 
 from __future__ import annotations
 
-from upriver.checks import positive_integer, positive_number
+from upriver.checks import check_kinds, positive_integer, positive_number
 from upriver.envs.named import build_mdp, indicator_features, normalize
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
@@ -16,6 +16,7 @@ from upriver.mdp import FiniteMDP, Task
 ADMIT, REJECT = "admit", "reject"
 
 
+@check_kinds
 def queue(
     buffer: int = 20, horizon: int | None = None, arrival: float = 1.2, service: float = 1.0,
     emergencies: float = 0.1, refusal: float = 0.3,
@@ -58,6 +59,7 @@ def queue(
     return build_mdp(name, range(buffer + 1), (ADMIT, REJECT), outcomes, reward, horizon)
 
 
+@check_kinds
 def queue_features(task: Task) -> Features:
     """Make indicators of an arrival, of one that is rejected and of the end of a service: d = 3.
 

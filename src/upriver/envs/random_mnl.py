@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from upriver.checks import Array, check_seed, nonnegative_number, positive_integer
+from upriver.checks import Array, check_kinds, check_seed, nonnegative_number, positive_integer
 from upriver.envs.named import check_state_names
 from upriver.features import Features, from_function
 from upriver.mdp import FiniteMDP, Task
@@ -29,6 +29,7 @@ class Drawn(NamedTuple):
     key: int
 
 
+@check_kinds
 def random_mnl(
     n_states: int = 10, n_actions: int = 2, dimension: int = 5, max_successors: int = 3,
     seed: int = 0, theta_norm: float = 8.0, horizon: int = 20, distance: float = 0.0,
@@ -85,6 +86,7 @@ def true_parameter(dimension: int, theta_norm: float, seed: int) -> Array:
     return nonnegative_number("theta_norm", theta_norm) * direction / np.linalg.norm(direction)
 
 
+@check_kinds
 def random_mnl_features(task: Task) -> Features:
     """Make the random features of norm 1 of every triple of a task of `random_mnl`."""
     check_state_names(task, Drawn, "random_mnl")

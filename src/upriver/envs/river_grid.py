@@ -12,7 +12,7 @@ features, whatever the size of the river.
 
 from __future__ import annotations
 
-from upriver.checks import positive_integer, positive_number
+from upriver.checks import check_kinds, positive_integer, positive_number
 from upriver.envs.named import build_mdp, check_state_names, indicator_features, normalize
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
@@ -23,6 +23,7 @@ UPSTREAM, ACROSS = 0.05, 0.12
 """Weights of being carried upstream or to a side; staying has weight 1."""
 
 
+@check_kinds
 def river_grid(
     length: int = 6, width: int = 3, horizon: int | None = None, current: float = 0.25,
     strength: float = 20.0, small_reward: float = 0.1,
@@ -64,6 +65,7 @@ def river_grid(
     )  # fmt: skip
 
 
+@check_kinds
 def river_grid_features(task: Task) -> Features:
     """Make indicators of upstream, downstream, across, and the direction of swimming: d = 4.
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from upriver.checks import Array, positive_integer
+from upriver.checks import Array, check_kinds, positive_integer
 from upriver.mdp import FiniteMDP
 from upriver.mdp.building import assemble
 
@@ -55,6 +55,7 @@ VARIANTS: dict[str, Current] = {
 }
 
 
+@check_kinds
 def riverswim(
     n_states: int = 6, horizon: int | None = None, variant: str = "paper",
     small_reward: float | None = None,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from upriver.checks import nonnegative_number, positive_integer, positive_number
+from upriver.checks import check_kinds, nonnegative_number, positive_integer, positive_number
 from upriver.envs.named import indicator_features
 from upriver.envs.riverswim import neighbours
 from upriver.features import Features
@@ -24,6 +24,7 @@ DRIFT, ANCHOR_FACTOR = 0.3, 0.1
 """Weight of a step to either side at slack water, and the factor of an anchor; staying has 1."""
 
 
+@check_kinds
 def tidal_river(
     n_states: int = 10, horizon: int | None = None, current: float = 1.5, period: float = 12.0,
     strength: float = 4.0, small_reward: float = 0.005,
@@ -63,6 +64,7 @@ def tidal_river(
     return FiniteMDP(task, prob, np.zeros(1, int), np.ones(1), sets, name)
 
 
+@check_kinds
 def tidal_river_features(task: Task) -> Features:
     """Make indicators of going left, right, in the direction of swimming, and at anchor: d = 4.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import product
 from math import exp
 
-from upriver.checks import positive_integer, positive_number
+from upriver.checks import check_kinds, positive_integer, positive_number
 from upriver.envs.named import build_mdp, normalize
 from upriver.features import Features, from_function
 from upriver.mdp import FiniteMDP, Task
@@ -18,6 +18,7 @@ from upriver.mdp import FiniteMDP, Task
 BACK = 0.25
 
 
+@check_kinds
 def two_state(dimension: int = 3, horizon: int = 20, gap: float = 0.01) -> FiniteMDP:
     """Make the instance with 2^dimension actions, rows of signs -1 and 1; it starts in state 0.
 
@@ -44,6 +45,7 @@ def two_state(dimension: int = 3, horizon: int = 20, gap: float = 0.01) -> Finit
     return build_mdp(name, range(2), actions, outcomes, lambda s, a: float(s), horizon)
 
 
+@check_kinds
 def two_state_features(task: Task) -> Features:
     """Make indicators of crossing and falling back, and for a crossing the signs of the action.
 

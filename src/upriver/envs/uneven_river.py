@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from upriver.checks import check_kinds
 from upriver.envs.random_mnl import stream
 from upriver.envs.riverswim import riverswim
 from upriver.mdp import FiniteMDP
@@ -16,6 +17,7 @@ from upriver.mdp import FiniteMDP
 UNEVEN = 4  # a stream of the seed beside those of random_mnl
 
 
+@check_kinds
 def uneven_river(
     n_states: int = 20, distance: float = 0.1, seed: int = 0, horizon: int | None = None
 ) -> FiniteMDP:

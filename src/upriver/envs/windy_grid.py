@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from upriver.checks import positive_integer, positive_number
+from upriver.checks import check_kinds, positive_integer, positive_number
 from upriver.envs.named import build_mdp, check_state_names, indicator_features, normalize
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
@@ -20,6 +20,7 @@ DRIFT = 0.05
 """Weight of leaving the cell to any side; staying has weight 1."""
 
 
+@check_kinds
 def windy_grid(
     size: int = 6, horizon: int | None = None, wind: float = 20.0, strength: float = 60.0
 ) -> FiniteMDP:
@@ -67,6 +68,7 @@ def wind_helps(cell: Cell, move: str, size: int) -> bool:
     return move == "south" and cell[0] >= 2 * size // 3
 
 
+@check_kinds
 def windy_grid_features(task: Task) -> Features:
     """Make indicators of leaving the cell, of the direction of walking, and of the wind: d = 3.
 

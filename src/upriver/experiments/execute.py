@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from upriver.checks import check_instance, check_kinds, format_value
 from upriver.display import add_repr
 from upriver.experiments import executor as executors
 from upriver.experiments.build import RunSpec, build, refuse
@@ -43,6 +44,7 @@ class Outcome(NamedTuple):
         return not self.failed and not self.broken
 
 
+@check_kinds
 def execute(
     experiment: Experiment | Iterable[RunSpec],
     out: str | Path,
@@ -80,7 +82,11 @@ def execute(
         raise ValueError("shared_store is for a cluster; give its address too")
     if run_timeout is not None and not run_timeout > 0.0:
         raise ValueError(f"run_timeout is {run_timeout!r}; it must be a positive number of seconds")
+    if not isinstance(experiment, Iterable):
+        raise TypeError(f"experiment is {format_value(experiment)}; it must be an Experiment")
     runs = experiment.runs() if isinstance(experiment, Experiment) else list(experiment)
+    for run in runs:
+        check_instance("a run of the experiment", run, RunSpec)
     store = Store.create(out)
     with store.lock():
         existing = set(store.files())

@@ -26,6 +26,7 @@ import pydantic as pd
 import tomli_w
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from upriver.checks import check_kinds, format_value
 from upriver.display import Card, add_repr
 from upriver.experiments import registry
 from upriver.experiments.build import RunSpec, digest_problem, refuse
@@ -510,6 +511,7 @@ def find_name(kind: str, entry: Any) -> str:
     return name
 
 
+@check_kinds
 def parse(data: Mapping[str, Any], source: str = "experiment") -> Experiment:
     """Return the experiment of plain tables and lists, or one sentence about the first mistake.
 
@@ -538,7 +540,7 @@ def describe_mistake(error: pd.ValidationError) -> str:
             where += f"[{part}]"
         elif not part.startswith("@"):
             where += f".{part}" if where else part
-    given = repr(first.get("input"))
+    given = format_value(first.get("input"))
     given = given if len(given) <= 100 else f"{given[:100]} ..."
     if first["type"] == "missing":
         return f"{where} is missing"
@@ -576,6 +578,7 @@ def catalogue() -> list[str]:
     return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
+@check_kinds
 def load(name: str | Path) -> Experiment:
     """Return the experiment of a name of the catalogue, or of a TOML file.
 

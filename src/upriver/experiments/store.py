@@ -33,6 +33,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from upriver.checks import check_kinds
 from upriver.display import add_repr
 from upriver.experiments.build import RunSpec
 from upriver.experiments.registry import IMPORTED
@@ -415,6 +416,7 @@ class Checked(NamedTuple):
     problems: list[Problem]
 
 
+@check_kinds
 def check(folder: str | Path) -> Checked:
     """Verify every file of a results folder; nothing is changed."""
     try:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from upriver import kernels
-from upriver.checks import Array, as_float, check_instance
+from upriver.checks import Array, as_float, check_instance, check_sparse, nonnegative_number
 from upriver.display import Card, add_repr, to_frame
 from upriver.display.card import MAX_ROWS
 from upriver.display.frames import name_column
@@ -71,8 +71,7 @@ class Features:
     def __post_init__(self) -> None:
         matrix: Any
         if is_sparse := sparse.issparse(self.matrix):
-            matrix = sparse.csr_array(self.matrix, dtype=np.float64, copy=True)
-            matrix.check_format(full_check=True)
+            matrix = check_sparse("features", self.matrix)
             matrix.sum_duplicates()
         else:
             kind = np.float32 if getattr(self.matrix, "dtype", None) == np.float32 else np.float64
@@ -93,6 +92,8 @@ class Features:
                 f"features of row {kept.row[at]} (s={s}, a={a}, s'={s2}) hold {kept.data[at]}; "
                 "they must be finite"
             )
+        if not isinstance(self.spread, str):
+            nonnegative_number("spread", self.spread)
         if self.spread and (
             not is_sparse
             or matrix.shape[1] <= (effects := triple_columns(self.task, self.spread)).shape[1]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import Array, as_float, check_instance, positive_number
+from upriver.checks import Array, as_float, check_instance, check_kinds, positive_number
 from upriver.features.features import Features, triple_columns
 from upriver.mdp import Task
 from upriver.mdp.frames import read_columns, read_file
@@ -20,6 +20,7 @@ KEYS = ["state", "action", "next_state"]
 """The columns of a file of features that are not features."""
 
 
+@check_kinds
 def one_hot(task: Task) -> Features:
     """Return difference features e_(s,a) (x) (e_s' - e_ref), ref the first successor of (s, a).
 
@@ -29,6 +30,7 @@ def one_hot(task: Task) -> Features:
     return tabular(task, -1.0)
 
 
+@check_kinds
 def one_hot_indicator(task: Task) -> Features:
     """Return indicators e_(s,a,s'), zero for the first successor of each pair: L_varphi = 1."""
     return tabular(task, 0.0)
@@ -65,6 +67,7 @@ def position_on_line(task: Task) -> tuple[Array, Array]:
     return position, where
 
 
+@check_kinds
 def shared(task: Task) -> Features:
     """Return indicators of (action, where on the line, direction): d does not grow with S.
 
@@ -101,6 +104,7 @@ def shared(task: Task) -> Features:
     return Features(task, matrix, names=names or ["nothing to learn"])
 
 
+@check_kinds
 def directions(task: Task) -> Features:
     """Return `shared` with staying as a direction too: a river as a linear mixture.
 
@@ -117,6 +121,7 @@ def directions(task: Task) -> Features:
     return Features(task, np.hstack([base, extra]))
 
 
+@check_kinds
 def from_function(
     task: Task, function: Callable[[Any, Any, Any], Any], names: Sequence[str] | None = None
 ) -> Features:
@@ -143,6 +148,7 @@ def from_function(
     return Features(task, np.array(rows), names=names)
 
 
+@check_kinds
 def pooled(shared: Features, spread: float | str = 1.0) -> Features:
     """Return the features of `shared` and a triple effect for every triple but the first of a pair.
 
@@ -166,11 +172,13 @@ def pooled(shared: Features, spread: float | str = 1.0) -> Features:
     return Features(shared.task, matrix, names=shared.names, spread=spread)
 
 
+@check_kinds
 def unpooled(features: Features) -> Features:
     """Return pooled features without their triple effects."""
     return Features(features.task, features.matrix[:, : features.n_shared], features.names)
 
 
+@check_kinds
 def recentre(features: Features, reference: Array | None = None) -> Features:
     """Subtract one successor's row from the rows of each pair, so that it is zero (Remark 1).
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from upriver.checks import Array
+from upriver.checks import Array, check_kinds
 from upriver.display import Card, add_repr
 from upriver.logs.fit import fit_transitions
 from upriver.logs.formula import Formula, mentions
@@ -76,6 +76,7 @@ class Decision:
         return write_file(path, self.to_html())
 
 
+@check_kinds
 def decide(
     frame: Any, formula: Formula, *, reward: Any, horizon: int | None = None,
     discount: float | None = None, start: Any = None, at: Mapping[str, Any] | None = None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import sparse, special
 
-from upriver.checks import Array
+from upriver.checks import Array, check_kinds, open_fraction, positive_integer
 from upriver.display import add_repr
 from upriver.logs.design import mean_matrix
 from upriver.logs.situations import Situations, build_situations, expand
@@ -35,9 +35,7 @@ class TestResult(NamedTuple):
 
 def normal_quantile(confidence: float) -> float:
     """Return z such that a normal variable lies within z deviations with this probability."""
-    if not (isinstance(confidence, float) and 0.0 < confidence < 1.0):
-        raise ValueError(f"confidence is {confidence!r}; it must lie between 0 and 1")
-    return float(special.ndtri(0.5 + confidence / 2.0))
+    return float(special.ndtri(0.5 + open_fraction("confidence", confidence) / 2.0))
 
 
 def softmax(indptr: Array, logits: Array) -> Array:
@@ -69,6 +67,7 @@ def standard_errors(model: TransitionModel, gradient: Array) -> Array:
     return np.sqrt(np.einsum("ij,ij->i", gradient @ model.fitted.covariance, gradient))
 
 
+@check_kinds
 def predict(model: TransitionModel, frame: Any, confidence: float = 0.95) -> Any:
     """Return probabilities of every candidate for new rows, with delta-method intervals.
 
@@ -116,6 +115,7 @@ def predict(model: TransitionModel, frame: Any, confidence: float = 0.95) -> Any
     })  # fmt: skip
 
 
+@check_kinds
 def marginal_effects(model: TransitionModel, name: str, confidence: float = 0.95) -> Any:
     """Return average marginal effects of a covariate, or of the action, on each next state.
 
@@ -214,6 +214,7 @@ def averages(
     return mean, total
 
 
+@check_kinds
 def likelihood_ratio(model: TransitionModel, smaller: TransitionModel) -> TestResult:
     """Return the test of a nested model: does it lose more than chance would explain?
 
@@ -226,6 +227,7 @@ def likelihood_ratio(model: TransitionModel, smaller: TransitionModel) -> TestRe
     return TestResult(statistic, degrees, float(special.chdtrc(degrees, statistic)))
 
 
+@check_kinds
 def wald(model: TransitionModel, names: str | Sequence[str]) -> TestResult:
     """Return the test that the named coefficients or terms are all 0, with the model's errors."""
     names = [names] if isinstance(names, str) else list(names)
@@ -321,9 +323,11 @@ def residuals(model: TransitionModel) -> Any:
     })  # fmt: skip
 
 
+@check_kinds
 def calibration(model: TransitionModel, bins: int = 10) -> Any:
     """Return mean predicted probabilities and observed frequencies, in bins of equal size."""
     (pd,) = import_packages("a table of frequencies", "pandas")
+    bins = positive_integer("bins", bins, most=10**6)
     cells = model.cells()
     weight = np.repeat(cells.visits, cells.sizes)
     some = weight > 0

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from upriver.checks import Array, nonnegative_number
+from upriver.checks import Array, check_kinds, nonnegative_number
 from upriver.features import Features
 from upriver.logs.design import build_design
 from upriver.logs.formula import Formula, mentions
@@ -33,6 +33,7 @@ from upriver.mnl.choices import Choices
 from upriver.mnl.fit import fit_dense, fit_mnl
 
 
+@check_kinds
 def fit_transitions(
     formula: Formula | Any, frame: Any = None, states: Any = None, successors: Any = None,
     columns: Sequence[str] = COLUMNS, cluster: str | None = None, weights: Any = None,

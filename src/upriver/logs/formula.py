@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.checks import Array
+from upriver.checks import Array, format_value
 from upriver.logs.tables import import_packages, listed
 
 Columns = Mapping[str, Array]
@@ -74,6 +74,9 @@ class Recipe(NamedTuple):
 def mentions(formula: Formula) -> Callable[[str], bool]:
     """Return a function that says whether a formula uses a column of a name."""
     if not isinstance(formula, str):
+        if not isinstance(formula, list | tuple) or not all(isinstance(x, str) for x in formula):
+            kind = format_value(formula)
+            raise TypeError(f"formula is {kind}; it must be text, or a list of columns")
         return lambda name: name in formula
     return lambda name: bool(re.search(rf"(?<![\w.]){re.escape(str(name))}(?!\w)", formula))
 

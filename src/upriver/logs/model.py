@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.checks import Array, positive_integer
+from upriver.checks import Array, check_kinds, positive_integer
 from upriver.display import Card, add_repr
 from upriver.display.card import format_brief
 from upriver.features import Features
@@ -94,6 +94,7 @@ class TransitionModel(Estimates):
         """The term of the formula that each coefficient belongs to."""
         return self.coefficient_names if self.log is None else self.log.design.terms
 
+    @check_kinds
     def with_errors(self, kind: str) -> TransitionModel:
         """Return the model with "classical", "robust" or "cluster" standard errors."""
         return replace(self, fitted=self.fitted.with_errors(kind))
@@ -107,6 +108,7 @@ class TransitionModel(Estimates):
         words = formula_text(self.log.design.formula) + at
         return card._replace(of=words, facts={**card.facts, **sizes})
 
+    @check_kinds
     def summary(self, limit: int = 40) -> str:
         """Return what was fitted to which log, and the first `limit` coefficients, as text."""
         fitted, log, lines = self.fitted, self.log, []
@@ -167,6 +169,7 @@ class TransitionModel(Estimates):
             following=[states[i] for i in (key % n_states).tolist()],
         )  # fmt: skip
 
+    @check_kinds
     def goodness_of_fit(self, replicates: int = 999, seed: int = 0) -> GoodnessOfFit:
         """Return Pearson's test of what happened from each (state, action), over all covariates.
 
@@ -183,6 +186,7 @@ class TransitionModel(Estimates):
     predict = effects.predict
     marginal_effects = effects.marginal_effects
 
+    @check_kinds
     def transitions(
         self, state: Any, action: Any, confidence: float = 0.95, step: int = 0
     ) -> list[dict[str, Any]]:
@@ -227,6 +231,7 @@ class TransitionModel(Estimates):
         assert self.features is not None
         return self.prob[0]
 
+    @check_kinds
     def at(
         self, values: Mapping[str, Any] | None = None, /, *, horizon: int | None = None,
         discount: float | None = None, reward: Any = None, **covariates: Any,
@@ -269,6 +274,7 @@ class TransitionModel(Estimates):
             reward = log.reward if task is None else task.reward
         return at_values(self, given, horizon, discount, reward)
 
+    @check_kinds
     def to_mdp(self, start: Any = None) -> FiniteMDP:
         """Return the MDP of the estimated probabilities.
 

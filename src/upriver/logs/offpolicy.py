@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import Array
+from upriver.checks import Array, check_kinds
 from upriver.display import add_repr
 from upriver.logs.effects import normal_quantile
 from upriver.logs.model import TransitionModel, check_model
@@ -128,6 +128,7 @@ class ValueChecks:
         return "\n".join([*lines, self.verdict])
 
 
+@check_kinds
 def check_policy_value(
     model: TransitionModel, policy: Any, log: Any, columns: Sequence[str] = COLUMNS,
     episode: str = "episode", step: str = "step", reward: str | None = None,

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse, special
 
 from upriver import kernels
-from upriver.checks import Array
+from upriver.checks import Array, check_kinds
 from upriver.logs.cautious import cautious_plan, optimal_plan
 from upriver.logs.effects import normal_quantile
 from upriver.logs.model import TransitionModel, check_model, with_reward
@@ -20,6 +20,7 @@ from upriver.planning import Plan, optimism
 PLANS = "greedy", "cautious", "pessimistic", "optimistic"
 
 
+@check_kinds
 def plan_from_model(
     model: TransitionModel, how: str | optimism.Optimism = "greedy", confidence: float = 0.95,
     reward: Any = None, start: Any = None, *, discount: float | None = None, average: bool = False,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.checks import Array
+from upriver.checks import Array, check_function
 from upriver.display import add_repr
 from upriver.logs.tables import Rows, Table, array_of, listed, sort_distinct
 from upriver.mdp import Task
@@ -179,6 +179,7 @@ def reachable_keys(
         at = np.concatenate([np.arange(i, j) for i, j in zip(first, last, strict=True)])
         return np.repeat(pairs, last - first) * n_states + moves[at] % n_states, RULES[rule]
     if callable(successors):
+        check_function("successors", successors, "s", "a")
         number = {x: i for i, x in enumerate(space.states)}
         key = []
         for pair in range(n_states * n_actions):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.checks import Array
+from upriver.checks import Array, check_choice
 
 COLUMNS = ("state", "action", "next_state")
 KINDS = (
@@ -328,8 +328,7 @@ class Table:
         ("refuse") or are left out ("drop"); group: False keeps every row, in order; cluster: the
         column of the cluster of each row, by which equal rows are not told apart.
         """
-        if missing not in ("refuse", "drop"):
-            raise ValueError(f"missing is {missing!r}; it must be 'refuse' or 'drop'")
+        check_choice("missing", missing, ("refuse", "drop"))
         keys, numeric = list(dict.fromkeys(columns)), [c for c in (weights, *sums) if c is not None]
         also = [] if cluster is None else [cluster]
         every = list(dict.fromkeys([*keys, *numeric, *also]))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from upriver.checks import Array
+from upriver.checks import Array, check_kinds
 from upriver.display import Card, add_repr, to_frame
 from upriver.logs.effects import normal_quantile
 from upriver.logs.model import TransitionModel
@@ -77,6 +77,7 @@ class PolicyValue:
         return "\n".join(lines)
 
 
+@check_kinds
 def policy_value(
     model: TransitionModel, policy: Any, confidence: float = 0.95, start: Any = None, *,
     discount: float | None = None, average: bool = False,
@@ -104,6 +105,7 @@ def policy_value(
     return value_difference(model, [(policy, 1.0)], confidence, start)
 
 
+@check_kinds
 def compare_policies(
     model: TransitionModel, new: Any, old: Any = "behaviour", confidence: float = 0.95,
     start: Any = None, *, discount: float | None = None, average: bool = False,

@@ -5,16 +5,24 @@ Each public function is a static method of `FiniteMDP`. All end in `assemble`, w
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from upriver.checks import Array, as_float, format_value, positive_integer
+from upriver.checks import (
+    Array,
+    as_float,
+    check_function,
+    check_kinds,
+    check_sparse,
+    finite_number,
+    format_value,
+    is_whole,
+    positive_integer,
+)
 from upriver.mdp import declaring
-from upriver.mdp.declaring import call_for_number
 from upriver.mdp.task import Task
 from upriver.mdp.validation import MAX_TRIPLES, check_discount, check_size, initial_distribution
 
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
     from upriver.mdp.finite import FiniteMDP
 
 
+@check_kinds
 def from_arrays(
     transition: ArrayLike, reward: ArrayLike, horizon: int | None,
     initial_state: int | ArrayLike = 0, **names: Any,
@@ -70,6 +79,7 @@ def from_arrays(
     )  # fmt: skip
 
 
+@check_kinds
 def from_sparse(
     transition: Any, reward: Any, horizon: int | None, initial_state: int | ArrayLike = 0,
     **names: Any,
@@ -92,7 +102,7 @@ def from_sparse(
             f"transition is a {type(transition).__name__}; it must be a scipy.sparse matrix "
             "(for a dense array use from_arrays)"
         )
-    matrix: Any = sparse.csr_array(transition, dtype=np.float64, copy=True)
+    matrix = check_sparse("transition", transition)
     n_states = matrix.shape[1]
     if n_states == 0 or matrix.shape[0] == 0 or matrix.shape[0] % n_states:
         raise ValueError(f"transition has shape {matrix.shape}; it must be (S*A, S), row s*A + a")
@@ -102,7 +112,7 @@ def from_sparse(
     if sparse.issparse(reward):
         if reward.shape != matrix.shape:
             raise ValueError(f"reward has shape {reward.shape}; transition has {matrix.shape}")
-        entries = sparse.csr_array(reward)[pair, matrix.indices]
+        entries = check_sparse("reward", reward)[pair, matrix.indices]
         next_state_reward, reward = np.asarray(entries).reshape(1, -1), np.zeros(shape)
     return assemble(
         pair, matrix.indices, matrix.data[None], shape, reward, horizon, initial_state, names,
@@ -110,6 +120,7 @@ def from_sparse(
     )  # fmt: skip
 
 
+@check_kinds
 def from_rows(
     rows: Mapping[tuple[int, int], Mapping[int, float]], reward: Any, horizon: int | None,
     initial_state: int | ArrayLike = 0, **names: Any,
@@ -130,8 +141,10 @@ def from_rows(
     for key, row in rows.items():
         if not (isinstance(key, tuple) and len(key) == 2):
             raise ValueError(f"rows has the key {key!r}; keys must be pairs (s, a)")
-        if not row:
+        if isinstance(row, Mapping) and not row:
             raise ValueError(f"transition row (s={key[0]}, a={key[1]}) is empty")
+        if not isinstance(row, Mapping):
+            raise TypeError(f"rows[{key!r}] is {format_value(row)}; it must be a mapping {{s2: p}}")
         for number in (*key, *row):
             if not isinstance(number, int | np.integer) or number < 0:
                 raise ValueError(
@@ -149,7 +162,7 @@ def from_rows(
             if pair not in rows:
                 raise ValueError(f"reward names (s={pair[0]}, a={pair[1]}), which has no row")
             if not isinstance(r, Mapping):
-                table[pair] = r
+                table[pair] = finite_number(f"reward of (s={pair[0]}, a={pair[1]})", r, -np.inf)
                 continue
             if extra := set(r) - set(rows[pair]):
                 raise ValueError(
@@ -159,14 +172,16 @@ def from_rows(
             triple_reward |= {(*pair, following): x for following, x in r.items()}
         reward = table
         if triple_reward:
-            next_state_reward = np.array([[triple_reward.get(triple, 0.0) for triple in triples]])
-    weights = np.array([[float(rows[s, a][s2]) for s, a, s2 in triples]])
+            every = [[triple_reward.get(triple, 0.0) for triple in triples]]
+            next_state_reward = as_float("reward", every)
+    weights = as_float("rows", [[rows[s, a][s2] for s, a, s2 in triples]])
     return assemble(
         s * n_actions + a, s2, weights, (n_states, n_actions), reward, horizon, initial_state,
         names, next_state_reward,
     )  # fmt: skip
 
 
+@check_kinds
 def from_functions(
     start: Hashable | Mapping[Any, float],
     actions: Sequence[Hashable] | Callable[[Any], Iterable[Hashable]],
@@ -197,82 +212,23 @@ def from_functions(
         As in `from_arrays`, without `states` and `actions`.
     """
     max_steps = max_states if horizon is None else positive_integer("horizon", horizon)
-    functions = {"successors": successors, "probability": probability, "reward": reward}
-    if terminal is not None:
-        functions["terminal"] = terminal
-    for name, function in functions.items():
-        if not callable(function):
-            raise TypeError(f"{name} is {format_value(function)}; it must be a function")
-    starts = dict(start) if isinstance(start, Mapping) else {start: 1.0}
-    actions_of = declaring.read_actions(actions)
-    by_next_state = declaring.takes_next_state(reward)
-    states, number = list(starts), {s: i for i, s in enumerate(starts)}
-    action_number: dict[Any, int] = {}
-    pairs, following = (array("q"), array("q")), array("q")
-    weights, triple_reward = array("d"), array("d")
-
-    def add(s: int, action: Any, s2: int, p: float, r: float) -> None:
-        pairs[0].append(s)
-        pairs[1].append(action_number.setdefault(action, len(action_number)))
-        following.append(s2)
-        weights.append(p)
-        triple_reward.append(r)
-
-    n_acting = 0
-    for _ in range(max_steps):
-        newest = range(n_acting, len(states))
-        if not newest:
-            break
-        for i in newest:
-            s = states[i]
-            for a in actions_of(s):
-                reached = declaring.list_successors(successors, s, a)
-                new = [s2 for s2 in dict.fromkeys(reached) if s2 not in number]
-                number.update(zip(new, range(len(states), len(states) + len(new)), strict=True))
-                states += new
-                if len(states) > max_states:
-                    refuse_states(max_states, max_steps)
-                if len(set(reached)) < len(reached):
-                    twice = next(x for j, x in enumerate(reached) if x in reached[:j])
-                    raise ValueError(f"successors({s!r}, {a!r}) names {twice!r} twice")
-                r = 0.0 if by_next_state else call_for_number(reward, s, a)
-                for s2 in reached:
-                    if by_next_state:
-                        r = call_for_number(reward, s, a, s2)
-                    add(i, a, number[s2], call_for_number(probability, s, a, s2), r)
-            if i + 1 >= declaring.SAMPLE:
-                check_size(len(states), len(weights) / (i + 1) * len(states), max_triples)
-        n_acting = newest.stop
-    for i in range(n_acting, len(states)):
-        for a in actions_of(states[i]):
-            add(i, a, i, 1.0, 0.0)
-    shape = len(states), len(action_number)
-    pair = np.array(pairs[0]) * shape[1] + np.array(pairs[1])
-    order = np.lexsort((np.array(following), pair))
-    table, next_state_reward = np.zeros(shape), None
-    if by_next_state:
-        next_state_reward = np.array(triple_reward)[None, order]
-    else:
-        table.flat[pair] = triple_reward
-    initial = np.zeros(len(states))
+    check_function("probability", probability, "s", "a", "s2")
+    starts = declaring.read_start(start)
+    found = declaring.explore(list(starts), actions, successors, max_steps, max_states, max_triples)
+    chances = np.ones(len(found.pair))
+    chances[: found.n_listed] = declaring.tabulate("probability", probability, found.triples())
+    rewards = declaring.tabulate_reward(reward, found)
+    initial = np.zeros(len(found.states))
     initial[: len(starts)] = list(starts.values())
     if terminal is not None:
-        names["terminal"] = [call_for_number(terminal, s) for s in states]
-    return assemble(
-        pair[order], np.array(following)[order], np.array(weights)[None, order], shape, table,
-        horizon, initial, {"states": states, "actions": list(action_number), **names},
-        next_state_reward,
-    )  # fmt: skip
+        states = zip(found.states, strict=True)
+        names["terminal"] = declaring.tabulate("terminal", terminal, states)
+    names = {"states": found.states, "actions": found.actions, **names}
+    pair, following = found.pair, found.following
+    return from_triples(pair, following, chances, rewards, found.shape, horizon, initial, names)
 
 
-def refuse_states(max_states: int, max_steps: int) -> None:
-    """Raise the error for a problem with too many states."""
-    raise ValueError(
-        f"more than max_states={max_states} states are reachable within {max_steps} steps; raise "
-        "max_states or shorten the horizon"
-    )
-
-
+@check_kinds
 def from_outcomes(
     start: Hashable | Mapping[Any, float], actions: Sequence[Hashable],
     outcomes: Callable[[Array, Any], tuple[ArrayLike, ArrayLike, ArrayLike]], horizon: int | None,
@@ -299,8 +255,14 @@ def from_outcomes(
             "of probability 0 say that a state does not have an action"
         )
     labels = declaring.check_actions("actions", actions)
-    starts = dict(start) if isinstance(start, Mapping) else {start: 1.0}
-    scalar = not isinstance(next(iter(starts)), tuple)
+    check_function("outcomes", outcomes, "states", "action")
+    starts = declaring.read_start(start)
+    scalar = all(map(is_whole, starts))
+    tuples = (s for s in starts if isinstance(s, tuple) and s and all(map(is_whole, s)))
+    if not starts or not (scalar or len({*map(len, tuples)}) == 1 == len({*map(type, starts)})):
+        raise ValueError(
+            f"start is {format_value(start)}; a state must be a whole number, or a tuple of them"
+        )
     number: dict[Any, int] = {(s,) if scalar else s: i for i, s in enumerate(starts)}
     parts: list[tuple[Array, ...]] = []
     n_acting = n_triples = 0
@@ -317,8 +279,7 @@ def from_outcomes(
             row, there, p, r = call_outcomes(outcomes, newest, label, scalar)
             distinct, inverse = np.unique(there, axis=0, return_inverse=True)
             found = [number.setdefault(tuple(x), len(number)) for x in distinct.tolist()]
-            if len(number) > max_states:
-                refuse_states(max_states, max_steps)
+            declaring.check_n_states(len(number), max_states, max_steps)
             following = np.array(found, np.int64)[inverse.ravel()]
             parts.append(((n_acting + row) * len(labels) + a, following, p, r))
         n_triples = sum(len(part[0]) for part in parts)
@@ -373,16 +334,18 @@ def from_triples(
     mean of its rewards. The reward becomes r(s, a) where it does not depend on the next state.
     """
     possible = probability != 0.0
-    key, row = np.unique((pair * shape[0] + following)[possible], return_inverse=True)
-    weight = np.bincount(row, probability[possible], len(key))
-    triple_reward = np.bincount(row, (probability * reward)[possible], len(key)) / weight
-    triple_reward[~np.isfinite(weight)] = 0.0  # the probability is wrong, and its check will say so
+    if not possible.any():
+        raise ValueError("all probabilities are 0; each (s, a) needs probabilities that sum to 1")
+    key = (pair * shape[0] + following)[possible]
+    probability, reward = probability[possible], reward[possible]
+    key, first, row = np.unique(key, return_index=True, return_inverse=True)
+    weight, triple_reward = probability[first], reward[first]
+    if len(key) < len(row):
+        weight = np.bincount(row, probability, len(key))
+        triple_reward = np.bincount(row, probability * reward, len(key)) / weight
+        triple_reward[~np.isfinite(weight)] = 0.0  # the check of probabilities will refuse it
     pair, successors = np.divmod(key, shape[0])
-    first = np.flatnonzero(np.r_[True, np.diff(pair) > 0])
-    low, high = np.minimum.reduceat(triple_reward, first), np.maximum.reduceat(triple_reward, first)
-    table, next_state_reward = np.zeros(shape), triple_reward[None]
-    if np.allclose(low, high, rtol=1e-12, atol=1e-12 * np.abs(triple_reward).max()):
-        table.flat[pair[first]], next_state_reward = low, None
+    table, next_state_reward = declaring.split_rewards(pair, triple_reward, shape)
     return assemble(
         pair, successors, weight[None], shape, table, horizon, initial, names, next_state_reward
     )

@@ -6,15 +6,22 @@ The helpers that read the user's functions serve the builders of MDPs too.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from upriver.checks import Array, format_value
-from upriver.mdp.validation import check_discount, check_size
+from upriver.checks import (
+    Array,
+    check_function,
+    check_kinds,
+    format_value,
+    is_hashable,
+    nonnegative_number,
+)
+from upriver.mdp.validation import MAX_TRIPLES, check_discount, check_size
 
 if TYPE_CHECKING:
     from upriver.mdp.task import Task
@@ -23,6 +30,7 @@ SAMPLE = 20
 """States after whose triples the number of all triples is estimated."""
 
 
+@check_kinds
 def from_successors(
     states: Iterable[Hashable], actions: Iterable[Hashable] | Callable[[Any], Iterable[Hashable]],
     successors: Callable[[Any, Any], Iterable[Any]], horizon: int | None,
@@ -51,40 +59,110 @@ def from_successors(
     """
     from upriver.mdp.task import Task
 
-    states, actions_of = list(states), read_actions(actions)
-    number = {s: i for i, s in enumerate(states)}
-    if len(number) != len(states) or not states:
+    listed = check_hashable("states", as_list("states", states))
+    if len(set(listed)) != len(listed) or not listed:
         raise ValueError("states must be distinct, and at least one")
-    action_number: dict[Any, int] = {}
-    columns = array("q"), array("q"), array("q")
-    for i, s in enumerate(states):
-        for a in actions_of(s):
-            reached = list_successors(successors, s, a)
-            for s2 in reached:
-                if s2 not in number:
-                    raise ValueError(f"successors({s!r}, {a!r}) names {s2!r}, which is no state")
-            new = sorted({number[s2] for s2 in reached})
-            columns[0].extend([i] * len(new))
-            columns[1].extend([action_number.setdefault(a, len(action_number))] * len(new))
-            columns[2].extend(new)
-        if i + 1 >= SAMPLE:
-            check_size(len(states), len(columns[2]) / (i + 1) * len(states))
-    s, a, s2 = (np.array(column) for column in columns)
-    pairs = s * len(action_number) + a
-    counts = np.bincount(pairs, minlength=len(states) * len(action_number))
-    last = None if terminal is None else np.array([call_for_number(terminal, s) for s in states])
+    found = explore(listed, actions, successors)
+    shape, pair = found.shape, found.pair
+    order = np.lexsort((found.following, pair))
+    counts = np.bincount(pair, minlength=shape[0] * shape[1])
+    values = None if terminal is None else tabulate("terminal", terminal, zip(listed, strict=True))
     task = Task(
-        len(states), len(action_number), 1 if horizon is None else horizon,
-        np.concatenate([[0], np.cumsum(counts)]), s2[np.argsort(pairs, kind="stable")],
-        states=states, actions=list(action_number), terminal=last, reward_range=reward_range,
-        discount=check_discount(horizon, discount),
+        *shape, 1 if horizon is None else horizon, np.concatenate([[0], np.cumsum(counts)]),
+        found.following[order], states=listed, actions=found.actions, reward_range=reward_range,
+        terminal=values, discount=check_discount(horizon, discount),
     )  # fmt: skip
     if reward is None:
         return task
-    table, rewards = tabulate_reward(reward, task)
+    table, rewards = split_rewards(pair[order], tabulate_reward(reward, found)[order], shape)
     return replace(task, reward=table, next_state_reward=rewards, reward_range=reward_range)
 
 
+class Explored(NamedTuple):
+    """The states, actions and triples that the user's functions name, in the order of listing."""
+
+    states: list[Any]
+    actions: list[Any]
+    pair: Array
+    """(n,) s * A + a of each triple."""
+    following: Array
+    """(n,) s' of each triple."""
+    n_listed: int
+    """The number of triples that the functions name; in those after them a state stays."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(S, A)"""
+        return len(self.states), len(self.actions)
+
+    def triples(self) -> Iterator[tuple[Any, Any, Any]]:
+        """Yield the names (s, a, s') of the triples that the functions name."""
+        for pair, s2 in zip(self.pair[: self.n_listed], self.following, strict=False):
+            s, a = divmod(pair, len(self.actions))
+            yield self.states[s], self.actions[a], self.states[s2]
+
+
+def explore(
+    states: list[Any], actions: Any, successors: Callable[[Any, Any], Iterable[Any]],
+    max_steps: int = 1, max_states: int | None = None, max_triples: int = MAX_TRIPLES,
+) -> Explored:  # fmt: skip
+    """List the triples of the states, and of those that they reach within `max_steps` steps.
+
+    Without `max_states` no further states may be reached. A state that is first reached by the last
+    action stays where it is.
+    """
+    actions_of = read_actions(actions)
+    check_function("successors", successors, "s", "a")
+    states, number = list(states), {s: i for i, s in enumerate(states)}
+    action_number: dict[Any, int] = {}
+    columns = array("q"), array("q"), array("q")
+
+    def add(i: int, a: Any, following: list[int]) -> None:
+        columns[0].extend([i] * len(following))
+        columns[1].extend([action_number.setdefault(a, len(action_number))] * len(following))
+        columns[2].extend(following)
+
+    n_acting = 0
+    for _ in range(max_steps):
+        newest = range(n_acting, len(states))
+        for i in newest:
+            for a in actions_of(states[i]):
+                name = f"successors({states[i]!r}, {a!r})"
+                reached = check_hashable(name, as_list(name, successors(states[i], a)))
+                new = [s for s in dict.fromkeys(reached) if s not in number]
+                if new and max_states is None:
+                    raise ValueError(f"{name} names {format_value(new[0])}, which is no state")
+                if not reached or len(set(reached)) < len(reached):
+                    wrong = "names a state twice" if reached else "is empty"
+                    raise ValueError(f"{name} {wrong}; it must name each state that can follow")
+                number.update(zip(new, range(len(states), len(states) + len(new)), strict=True))
+                states += new
+                check_n_states(len(states), max_states, max_steps)
+                add(i, a, [number[s] for s in reached])
+            if i + 1 >= SAMPLE:
+                check_size(len(states), len(columns[0]) / (i + 1) * len(states), max_triples)
+        n_acting = newest.stop
+        if n_acting == len(states):
+            break
+    n_listed = len(columns[0])
+    for i in range(n_acting, len(states)):
+        for a in actions_of(states[i]):
+            add(i, a, [i])
+    s, a, following = (np.array(column) for column in columns)
+    pair = s * len(action_number) + a
+    return Explored(states, list(action_number), pair, following, n_listed)
+
+
+def check_n_states(n_states: int, max_states: int | None, max_steps: int) -> None:
+    """Refuse a problem with too many states."""
+    if max_states is not None and n_states > max_states:
+        raise ValueError(
+            f"more than max_states={max_states} states are reachable within {max_steps} steps; "
+            "raise max_states or shorten the horizon"
+        )
+
+
+@check_kinds
 def from_transitions(
     transitions: Iterable[tuple[Any, Any, Any]], horizon: int | None,
     neighbours: Callable[[Any, Any], Iterable[Any]] | None = None,
@@ -108,6 +186,8 @@ def from_transitions(
         state has all actions, without it only those that were observed.
     """
     rows = list_transitions(transitions)
+    if neighbours is not None:
+        check_function("neighbours", neighbours, "s", "a")
     states = list(dict.fromkeys(x for s, _, s2 in rows for x in (s, s2)))
     observed: dict[Any, dict[Any, set[Any]]] = {s: {} for s in states}
     for s, a, s2 in rows:
@@ -115,7 +195,9 @@ def from_transitions(
     actions = list(dict.fromkeys(a for _, a, _ in rows))
 
     def successors(s: Any, a: Any) -> set[Any]:
-        more = set(neighbours(s, a)) & set(states) if neighbours is not None else set()
+        more = set()
+        if neighbours is not None:
+            more = set(as_list(f"neighbours({s!r}, {a!r})", neighbours(s, a))) & set(states)
         return (observed[s].get(a, set()) | more) or {s}
 
     def observed_actions(s: Any) -> list[Any]:
@@ -131,31 +213,41 @@ def list_transitions(transitions: Any) -> list[tuple[Any, Any, Any]]:
     """Return the transitions as a list of (s, a, s')."""
     rows = as_list("transitions", transitions)
     for i, row in enumerate(rows):
-        if isinstance(row, str) or not isinstance(row, Iterable) or len(tuple(row)) != 3:
+        if isinstance(row, str) or not hasattr(row, "__len__") or len(row) != 3:
             raise ValueError(
                 f"transitions[{i}] is {format_value(row)}; it must be a transition (s, a, s')"
             )
-    return [tuple(row) for row in rows]
-
-
-def list_successors(successors: Callable[[Any, Any], Iterable[Any]], s: Any, a: Any) -> list[Any]:
-    """Return the successors that the user's function names, at least one."""
-    reached = as_list(f"successors({s!r}, {a!r})", successors(s, a))
-    if not reached:
-        raise ValueError(f"successors({s!r}, {a!r}) is empty; every action must lead somewhere")
-    return reached
+    listed = [tuple(row) for row in rows]
+    for row in listed:
+        check_hashable("transitions", list(row))
+    return listed
 
 
 def as_list(name: str, values: Any) -> list[Any]:
     """Return a list of the values; a single value or text is refused."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise TypeError(f"{name} is {format_value(values)}; it must be a list")
     return list(values)
+
+
+def check_hashable(name: str, values: list[Any]) -> list[Any]:
+    """Return values that can be names of states or actions."""
+    for value in values:
+        if not is_hashable(value):
+            raise TypeError(f"{name} holds {format_value(value)}; names must be hashable")
+    return values
+
+
+def read_start(start: Any) -> dict[Any, float]:
+    """Return {state: probability} of an initial state or its distribution."""
+    starts = dict(start) if isinstance(start, Mapping) else {start: 1.0}
+    return {s: nonnegative_number(f"the probability of start {s!r}", p) for s, p in starts.items()}
 
 
 def read_actions(actions: Any) -> Callable[[Any], list[Any]]:
     """Return a function from a state to its actions, from one or from a list for all states."""
     if callable(actions):
+        check_function("actions", actions, "s")
         return lambda s: check_actions(f"actions({s!r})", actions(s))
     listed = check_actions("actions", actions)
     return lambda _: listed
@@ -163,36 +255,58 @@ def read_actions(actions: Any) -> Callable[[Any], list[Any]]:
 
 def check_actions(name: str, actions: Any) -> list[Any]:
     """Return distinct actions, at least one, as a list."""
-    listed = as_list(name, actions)
+    listed = check_hashable(name, as_list(name, actions))
     if not listed or len(set(listed)) != len(listed):
         wrong = "names an action twice" if listed else "is empty"
         raise ValueError(f"{name} {wrong}; actions must be distinct, and at least one")
     return listed
 
 
-def call_for_number(function: Callable[..., float], *arguments: Any) -> float:
-    """Return the number that the user's function gives."""
+def call_for_number(name: str, function: Callable[..., float], *arguments: Any) -> float:
+    """Return the number that the user's function of that name gives."""
     value = function(*arguments)
     try:
         return float(value)
-    except (TypeError, ValueError):
-        name = getattr(function, "__name__", "the function")
+    except (TypeError, ValueError, OverflowError):
         text = ", ".join(map(repr, arguments))
         raise TypeError(f"{name}({text}) is {format_value(value)}; it must be a number") from None
 
 
-def tabulate_reward(reward: Callable[..., float], task: Task) -> tuple[Array, Array | None]:
-    """Return (reward (S, A), None) of a function of (s, a), or (zeros, rewards of triples (n,))."""
-    s, a, s2 = task.triples
-    states, actions = task.state_names, task.action_names
-    table = np.zeros((task.n_states, task.n_actions))
+def tabulate(name: str, function: Callable[..., float], arguments: Iterable[Any]) -> Array:
+    """Return the numbers that the user's function gives for each tuple of arguments."""
+    return np.array(array("d", (call_for_number(name, function, *given) for given in arguments)))
+
+
+def tabulate_reward(reward: Callable[..., float], found: Explored) -> Array:
+    """Return the reward (n,) of the triples from a function of (s, a, s') or of (s, a)."""
+    n_rows = len(found.pair)
+    rewards = np.zeros(n_rows)  # where a state stays because it never acts, the reward is 0
     if takes_next_state(reward):
-        triples = zip(s, a, s2, strict=True)
-        rewards = [call_for_number(reward, states[i], actions[j], states[k]) for i, j, k in triples]
-        return table, np.array(rewards)
-    for i, j in np.argwhere(task.available):
-        table[i, j] = call_for_number(reward, states[i], actions[j])
-    return table, None
+        check_function("reward", reward, "s", "a", "s2")
+        rewards[: found.n_listed] = tabulate("reward", reward, found.triples())
+        return rewards
+    check_function("reward", reward, "s", "a")
+    pairs, row = np.unique(found.pair[: found.n_listed], return_inverse=True)
+    names = (
+        (found.states[i], found.actions[j])
+        for i, j in zip(*divmod(pairs, found.shape[1]), strict=True)
+    )
+    rewards[: found.n_listed] = tabulate("reward", reward, names)[row]
+    return rewards
+
+
+def split_rewards(
+    pair: Array, rewards: Array, shape: tuple[int, int]
+) -> tuple[Array, Array | None]:
+    """Return (reward (S, A), None) where the rewards of ordered triples (n,) do not depend on the
+    next state, else (zeros, rewards (1, n))."""
+    table = np.zeros(shape)
+    first = np.flatnonzero(np.r_[True, np.diff(pair) > 0])
+    low, high = np.minimum.reduceat(rewards, first), np.maximum.reduceat(rewards, first)
+    if np.allclose(low, high, rtol=1e-12, atol=1e-12 * np.abs(rewards).max()):
+        table.flat[pair[first]] = low
+        return table, None
+    return table, rewards[None]
 
 
 def takes_next_state(function: Callable[..., Any]) -> bool:

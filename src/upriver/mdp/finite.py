@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from upriver.checks import Array, Support, as_float, check_instance, read_only_copy
+from upriver.checks import Array, Support, as_float, check_instance, check_kinds, read_only_copy
 from upriver.display import Card, add_repr
 from upriver.mdp import archive, building, formats, frames, validation
 from upriver.mdp.task import Task
@@ -76,6 +76,7 @@ class FiniteMDP:
         """Return what `repr` and a notebook show."""
         return self.true_task.card()._replace(of=self.name, brief=self.name)
 
+    @check_kinds
     def plot(self, state: Any, action: Any, step: int = 0) -> Any:
         """Return a figure of the next-state probabilities of (state, action), which are names."""
         from upriver.display import figures
@@ -107,6 +108,7 @@ class FiniteMDP:
         """The discount of an infinite horizon; 1 stands for the average reward."""
         return self.true_task.discount
 
+    @check_kinds
     def infinite_horizon(self, discount: float | None = None) -> FiniteMDP:
         """Return the same MDP with an infinite horizon: a discount in [0, 1), or None for the
         average reward. Probabilities and rewards must not depend on the step."""
@@ -170,12 +172,14 @@ class FiniteMDP:
             problem, allowed = f"{self.name} declares no local support", "'known', 'full'"
         raise ValueError(f"{problem}; it must be {allowed} or explicit sets")
 
-    def save(self, path: Any) -> None:
+    @check_kinds
+    def save(self, path: str | Path) -> None:
         """Write the MDP to an .npz file, completely or not at all."""
         archive.save_object(check_suffix(path), "mdp", self)
 
     @staticmethod
-    def load(path: Any) -> FiniteMDP:
+    @check_kinds
+    def load(path: str | Path) -> FiniteMDP:
         """Read the MDP of a file that `save` wrote; no code is run."""
         return archive.load_object(check_suffix(path), "mdp", FiniteMDP)
 

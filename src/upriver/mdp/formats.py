@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from upriver.checks import Array, as_float, format_value
+from upriver.checks import Array, as_float, check_kinds, format_value
 from upriver.mdp.building import from_triples
 from upriver.mdp.task import Task
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from upriver.mdp.finite import FiniteMDP
 
 
+@check_kinds
 def from_quantecon(
     ddp: Any, horizon: int | None, initial_state: int | ArrayLike = 0, **names: Any
 ) -> FiniteMDP:
@@ -114,7 +115,8 @@ def start_of(task: Task, start: Any) -> tuple[Array, Array]:
     """Return (states, probabilities) of a start given by name or as {name: probability}."""
     names = task.state_names
     chances = {names[0]: 1.0} if start is None else start
-    chances = dict(chances) if isinstance(chances, Mapping) else {chances: 1.0}
+    if not isinstance(chances, Mapping):
+        chances = {names[names.number(chances, "start")]: 1.0}
     weight = as_float("the probabilities of start", list(chances.values()))
     if not ((weight >= 0).all() and abs(weight.sum() - 1.0) <= 1e-8):
         raise ValueError(f"the probabilities of start sum to {weight.sum():g}; they must sum to 1")

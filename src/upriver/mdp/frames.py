@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from upriver.checks import Array, as_float, positive_integer
+from upriver.checks import (
+    Array,
+    as_float,
+    check_choice,
+    check_kinds,
+    finite_number,
+    positive_integer,
+)
 from upriver.display import name_column, to_frame
 from upriver.mdp.building import assemble, from_triples
 from upriver.mdp.names import Names, check_names, to_tuples
@@ -19,9 +26,10 @@ if TYPE_CHECKING:
 COLUMNS = ("state", "action", "next_state", "probability", "reward")
 
 
+@check_kinds
 def from_frame(
-    frame: Any, horizon: int | None, initial_state: Any = None, columns: Sequence[str] = COLUMNS,
-    missing: str = "refuse", **names: Any,
+    frame: Any, horizon: int | None, initial_state: Hashable | Mapping[Any, float] = None,
+    columns: Sequence[str] = COLUMNS, missing: str = "refuse", **names: Any,
 ) -> FiniteMDP:  # fmt: skip
     """Make an MDP from a table with one row per transition.
 
@@ -54,7 +62,8 @@ def from_frame(
     start = s[0] if initial_state is None else initial_state
     initial = np.zeros(shape[0])
     for state, weight in (start if isinstance(start, Mapping) else {start: 1.0}).items():
-        initial[states.number(state, "initial state")] = weight
+        at = states.number(state, "initial state")
+        initial[at] = finite_number(f"the probability of initial state {state!r}", weight, 0.0)
     names |= {"states": states.given, "actions": actions.given}
     step = np.array(cells.get("step", [0] * len(pair)))
     key = pair * shape[0] + following
@@ -123,8 +132,7 @@ def read_columns(
     if len(set(lengths.values())) != 1:
         raise ValueError(f"the columns of {source} have lengths {lengths}; they must be equal")
     empty = {name: find_empty(column) for name, column in cells.items()}
-    if missing not in ("refuse", "drop"):
-        raise ValueError(f"missing is {missing!r}; it must be 'refuse' or 'drop'")
+    check_choice("missing", missing, ("refuse", "drop"))
     for name, rows in empty.items():
         if rows and missing == "refuse":
             more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""

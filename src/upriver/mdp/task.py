@@ -18,7 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from upriver.checks import Array, check_instance, format_value, kernel_view, positive_integer
+from upriver.checks import (
+    Array,
+    check_instance,
+    check_kinds,
+    format_value,
+    kernel_view,
+    positive_integer,
+)
 from upriver.display import Card, add_repr
 from upriver.mdp import declaring, validation
 from upriver.mdp.names import Names, abbreviate, check_names
@@ -216,6 +223,7 @@ class Task:
         """The names of the actions."""
         return Names("action", self.n_actions, self.actions)
 
+    @check_kinds
     def rows(self, state: int, action: int) -> slice:
         """Return the rows of the triples of (state, action), which are numbers."""
         if not (0 <= state < self.n_states and 0 <= action < self.n_actions):
@@ -268,6 +276,7 @@ class Task:
         new = dict(zip(("indptr", "successors"), support, strict=True))
         return replace(self, **new, support=source, next_state_reward=triple_reward)
 
+    @check_kinds
     def same_support(self, other: Task) -> bool:
         """Return whether the rows of both tasks are the same triples."""
         check_instance("task", other, Task)

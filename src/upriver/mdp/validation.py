@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from upriver.checks import Array, Support, as_float, format_value, read_only_copy
+from upriver.checks import (
+    Array,
+    Support,
+    as_float,
+    format_value,
+    is_whole,
+    nonnegative_number,
+    read_only_copy,
+)
 
 if TYPE_CHECKING:
     from upriver.mdp.task import Task
@@ -22,24 +31,26 @@ MAX_TRIPLES = 50_000_000
 
 def initial_distribution(initial_state: Any, n_states: int) -> tuple[Array, Array]:
     """Return (states, probabilities) of a state number or a distribution (S,)."""
-    given = np.asarray(initial_state)
-    if given.ndim == 0:
-        if not np.issubdtype(given.dtype, np.integer) or not 0 <= given < n_states:
-            raise ValueError(
-                f"initial_state is {format_value(initial_state)}; it must be a state from 0 to "
-                f"{n_states - 1} or a distribution of shape ({n_states},)"
-            )
-        return np.array([int(given)]), np.ones(1)
-    weights = as_float("initial_state", given)
-    if weights.shape != (n_states,):
-        raise ValueError(f"initial_state has shape {weights.shape}; it must be ({n_states},)")
-    starts = np.flatnonzero(weights)
-    return starts, weights[starts]
+    if is_whole(initial_state) and 0 <= index(initial_state) < n_states:
+        return np.array([index(initial_state)]), np.ones(1)
+    given = np.empty(0) if is_whole(initial_state) else as_float("initial_state", initial_state)
+    if given.shape != (n_states,):
+        raise ValueError(
+            f"initial_state is {format_value(initial_state)}; it must be a state from 0 to "
+            f"{n_states - 1} or a distribution of shape ({n_states},)"
+        )
+    starts = np.flatnonzero(given)
+    return starts, given[starts]
 
 
 def support_from_sets(sets: Iterable[Iterable[int]], n_states: int, n_actions: int) -> Support:
     """Return (indptr, successors) of one set of states per pair; `Task` checks the states."""
-    listed = [sorted(each) for each in sets]
+    try:
+        listed = [sorted(each) for each in sets]
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"support is {format_value(sets)}; it must hold one set of states for each (s, a)"
+        ) from None
     if len(listed) != n_states * n_actions:
         raise ValueError(
             f"support has {len(listed)} sets; there must be {n_states * n_actions}, one for each "
@@ -58,7 +69,10 @@ def check_support(
     A pair without successors does not exist: the state does not have that action. `describe` turns
     a pair number s * n_actions + a into text for the errors.
     """
-    for name, values in zip(("indptr", "successors"), map(np.asarray, support), strict=True):
+    if not isinstance(support, tuple | list) or len(support) != 2:
+        raise TypeError(f"support is {format_value(support)}; it must be (indptr, successors)")
+    for name, given in zip(("indptr", "successors"), support, strict=True):
+        values = as_float(name, given, None)
         if values.ndim != 1 or (values.size and values.dtype.kind not in "iu"):
             raise ValueError(f"{name} must be a one-dimensional array of whole numbers")
     indptr, successors = read_only_copy(support[0], np.int64), np.asarray(support[1])
@@ -238,10 +252,10 @@ def check_discount(horizon: Any, discount: Any) -> float | None:
         return None if horizon is not None else 1.0
     if horizon is not None:
         raise ValueError(
-            f"horizon is {horizon!r} and discount is {discount!r}; it must be one of them, with "
-            "horizon=None for a discount"
+            f"horizon is {format_value(horizon)} and discount is {format_value(discount)}; it must "
+            "be one of them, with horizon=None for a discount"
         )
-    if isinstance(discount, bool) or not 0.0 <= discount < 1.0:
+    if isinstance(discount, bool) or nonnegative_number("discount", discount) >= 1.0:
         raise ValueError(f"discount is {discount!r}; it must be at least 0 and less than 1")
     return float(discount)
 

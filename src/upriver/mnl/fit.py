@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from upriver.checks import Array, as_float, nonnegative_number
+from upriver.checks import Array, as_float, as_labels, check_kinds, nonnegative_number
 from upriver.features import Features, unpooled
 from upriver.features import pooled as pool
 from upriver.mnl import likelihood
@@ -23,6 +23,7 @@ from upriver.mnl.fitted import FittedMNL, best_spread, fit_blocks
 from upriver.mnl.newton import maximise
 
 
+@check_kinds
 def fit_mnl(features: Features, counts: ArrayLike, regularization: float = 1.0) -> FittedMNL:
     """Fit an MNL transition model to counts: theta_hat of eq. (3).
 
@@ -73,6 +74,7 @@ def fit_mnl(features: Features, counts: ArrayLike, regularization: float = 1.0) 
     )
 
 
+@check_kinds
 def fit_choices(
     X: ArrayLike,
     chosen: ArrayLike,
@@ -104,7 +106,7 @@ def fit_choices(
     x = as_float("X", X)
     if x.ndim != 2 or 0 in x.shape:
         raise ValueError(f"X has shape {x.shape}; it must be (n, d), one row per alternative")
-    taken, situation = np.asarray(chosen), np.asarray(groups)
+    taken, situation = as_float("chosen", chosen, None), as_labels("groups", groups)
     for name, given in (("chosen", taken), ("groups", situation)):
         if given.shape != (len(x),):
             raise ValueError(f"{name} has shape {given.shape}; it must be ({len(x)},)")

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse, special
 
 from upriver import kernels
-from upriver.checks import Array
+from upriver.checks import Array, check_kinds, open_fraction
 from upriver.display import Card, add_repr, to_frame
 from upriver.features import Features
 from upriver.mdp.formats import from_model
@@ -89,6 +89,7 @@ class FittedMNL:
             return self.bread
         return self.bread @ self.scatters[self.errors]() @ self.bread
 
+    @check_kinds
     def with_errors(self, kind: str) -> FittedMNL:
         """Return the same fit with another kind of standard errors.
 
@@ -156,11 +157,12 @@ class FittedMNL:
         """Return `covariance`, under statsmodels' name."""
         return self.covariance
 
+    @check_kinds
     def conf_int(self, alpha: float = 0.05) -> Array:
         """Return (d, 2) the ends of the normal intervals of level 1 - alpha."""
-        if not 0.0 < alpha < 1.0:
-            raise ValueError(f"alpha is {alpha!r}; it must lie strictly between 0 and 1")
-        reach = float(special.ndtri(1.0 - alpha / 2.0)) * self.standard_errors
+        reach = (
+            float(special.ndtri(1.0 - open_fraction("alpha", alpha) / 2.0)) * self.standard_errors
+        )
         return np.stack([self.theta - reach, self.theta + reach], axis=1)
 
     @property
@@ -215,6 +217,7 @@ class FittedMNL:
         more = "summary() warns and explains, to_pandas() has all, plot() draws them"
         return Card(facts, rows=self.table, more=more, brief=f"{len(self.theta)} coefficients")
 
+    @check_kinds
     def to_mdp(self, reward: Any = None, horizon: int | None = None, start: Any = None) -> Any:
         """Return the `FiniteMDP` that has the estimated probabilities.
 
@@ -236,6 +239,7 @@ class FittedMNL:
         """Return `table` as a data frame whose index is the name."""
         return to_frame(self.table()).set_index("name")
 
+    @check_kinds
     def transitions(self, state: Any, action: Any, confidence: float = 0.95) -> list[Any]:
         """Return the probability of each next state of (state, action), given by name.
 
@@ -277,6 +281,7 @@ class FittedMNL:
                 found.append(f"warning: {what} {listed}: {held} the estimate; {advice}")
         return found
 
+    @check_kinds
     def summary(self, limit: int = 40) -> str:
         """Return a text with the first `limit` coefficients (log-odds) and with warnings."""
         rows = self.table()
@@ -328,8 +333,7 @@ def pair_table(
     features: Features, p: Array, fitted: FittedMNL, state: Any, action: Any, confidence: float
 ) -> list[dict[str, Any]]:
     """See `FittedMNL.transitions`; p (n,) the fitted probabilities of the triples of `features`."""
-    if not (isinstance(confidence, float) and 0.0 < confidence < 1.0):
-        raise ValueError(f"confidence is {confidence!r}; it must lie between 0 and 1")
+    open_fraction("confidence", confidence)
     part = (task := features.task).rows_of(state, action)
     x, p = features.matrix[part], p[part]
     x = x.toarray() if sparse.issparse(x) else x

@@ -13,7 +13,13 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from upriver import kernels
-from upriver.checks import Array, nonnegative_number, positive_number
+from upriver.checks import (
+    Array,
+    nonnegative_number,
+    open_fraction,
+    positive_integer,
+    positive_number,
+)
 from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mnl.likelihood import check_counts, second_moment, visits

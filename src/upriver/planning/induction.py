@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver import kernels
-from upriver.checks import Array, new_tuple
+from upriver.checks import Array, check_kinds, new_tuple
 from upriver.display import Card, add_repr, to_frame
 from upriver.display.card import MAX_ROWS
 from upriver.display.frames import name_column
@@ -42,6 +42,7 @@ class Plan(NamedTuple):
     in_user_units: bool = False
     """Whether `v` and `q` are in the user's units; agents plan on the unit scale, see `Units`."""
 
+    @check_kinds
     def q(self, h: int) -> Array:
         """(S, A) planned action values at step h, counted from 0; computed when asked for."""
         if self.backup is None:
@@ -264,7 +265,10 @@ def check_model(task: Task, prob: Any, reward: Any, bonus: Any, scale: Any) -> N
     except AttributeError:
         shapes, right = (), False
     if not right or shapes not in model_shapes(task):
-        given = (f"{getattr(x, 'dtype', '')} {np.shape(x)}" for x in (prob, reward, bonus, scale))
+        given = (
+            f"{getattr(x, 'dtype', '')} {getattr(x, 'shape', '')}"
+            for x in (prob, reward, bonus, scale)
+        )
         pairs = len(task.sizes)
         raise ValueError(
             f"prob, reward, bonus and scale are {', '.join(given)}; with {task.describe()} they "

@@ -7,7 +7,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from upriver import kernels
-from upriver.checks import Array, check_instance, kernel_view
+from upriver.checks import Array, check_instance, check_kinds, kernel_view
 from upriver.mdp import FiniteMDP
 from upriver.planning.induction import Plan, backward_induction, clip_nothing, whole_span
 from upriver.planning.soft import solve_soft
@@ -25,6 +25,7 @@ def solve(mdp: FiniteMDP, *, average: Literal[True], tolerance: float = ...) -> 
 def solve(
     mdp: FiniteMDP, *, temperature: float, discount: float | None = ..., tolerance: float = ...
 ) -> Any: ...
+@check_kinds
 def solve(
     mdp: FiniteMDP,
     *,
@@ -99,6 +100,7 @@ def evaluate(
 def evaluate(
     mdp: FiniteMDP, policy: Any, *, average: Literal[True], tolerance: float = ...
 ) -> StationaryPlan: ...
+@check_kinds
 def evaluate(
     mdp: FiniteMDP,
     policy: Any,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from upriver.checks import Array, as_float
+from upriver.checks import Array, as_float, check_instance
 from upriver.display.frames import name_column
 from upriver.mdp import Task
 from upriver.mdp.names import Names, same_names
@@ -59,6 +59,7 @@ def by_name(table: Array, made_for: Task | None, task: Task) -> Array:
     """Return a policy (S,), (S, A), (H, S) or (H, S, A) of one task in the order of another."""
     if made_for is None or made_for is task:
         return table
+    check_instance("plan.task", made_for, Task)
     stepless = table.ndim == 1 or (table.dtype.kind == "f" and table.ndim == 2)
     whole = reordered(table[None] if stepless else table, made_for.state_names,
                       made_for.action_names, task)  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 
 from upriver.agents.guard import check_agent, unguarded
 from upriver.agents.protocol import Agent, Episode
-from upriver.checks import Array, format_value, positive_integer
+from upriver.checks import Array, check_kinds, format_value, positive_integer
 from upriver.display import Card, add_repr, to_frame
 from upriver.mdp import Task
 from upriver.planning import Plan, check_available
@@ -98,6 +98,7 @@ class LearningRun(NamedTuple):
         )
 
 
+@check_kinds
 def learn(
     env: Any, agent: Agent, n_episodes: int, seed: int | None = None, *,
     state_of: Callable[[Any], Any] | None = None, end: Any = None,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import is_dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from upriver.agents.guard import check_agent, check_state
 from upriver.agents.protocol import Agent
-from upriver.checks import Array, check_instance, check_seed, positive_integer
+from upriver.checks import Array, check_instance, check_kinds, check_seed, positive_integer
 from upriver.display import add_repr
 from upriver.mdp import FiniteMDP, archive
 from upriver.mdp.archive import encode, fingerprints, name_of
@@ -107,7 +108,8 @@ class Saved(NamedTuple):
     checkpoint: Any
 
 
-def save_agent(path: Any, agent: Any, run: Any) -> None:
+@check_kinds
+def save_agent(path: str | Path, agent: Any, run: Any) -> None:
     """Write an agent in the middle of a run: its fields, its state and its generator.
 
     Parameters
@@ -135,7 +137,8 @@ def save_agent(path: Any, agent: Any, run: Any) -> None:
     archive.write_archive(path, "agent", body, arrays)
 
 
-def load_agent(path: Any, agent: Any = None) -> Saved:
+@check_kinds
+def load_agent(path: str | Path, agent: Any = None) -> Saved:
     """Read the agent and the checkpoint of a file that `save_agent` wrote.
 
     The agent is needed only where the file could not hold it, because its class or one of its

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from upriver.checks import Array, check_instance, format_value, positive_integer, read_only_copy
+from upriver.checks import (
+    Array,
+    check_instance,
+    check_kinds,
+    format_value,
+    positive_integer,
+    read_only_copy,
+)
 from upriver.display import Card, add_repr, to_frame
 from upriver.display.card import MAX_ROWS
 from upriver.mdp import Task
@@ -57,6 +65,7 @@ class Policy:
                 f"actions are {table.dtype} of shape {table.shape}; they must be whole numbers "
                 f"(H, S) or probabilities (H, S, {self.n_actions})"
             )
+        check_instance("stationary", self.stationary, bool)
         if self.stationary and len(table) != 1:
             raise ValueError(f"actions have {len(table)} steps; a stationary policy has 1")
         put("actions", read_only_copy(table))
@@ -64,6 +73,7 @@ class Policy:
         put("action_names", check_names("action_names", self.action_names, self.n_actions))
 
     @staticmethod
+    @check_kinds
     def from_plan(plan: Plan, task: Task | None = None) -> Policy:
         """Return the policy of a plan with the names of its task, or of another `task`."""
         task = plan.task if task is None else check_instance("task", task, Task)
@@ -72,6 +82,7 @@ class Policy:
         table = mixture_or_actions(task, plan)
         return Policy(table, task.n_actions, task.states, task.actions, task.infinite_horizon)
 
+    @check_kinds
     def on(self, task: Task) -> Array:
         """Return the table in the order of a task's states and actions, matched by name.
 
@@ -93,6 +104,7 @@ class Policy:
         """The names of the states."""
         return Names("state", self.actions.shape[1], self.state_names)
 
+    @check_kinds
     def act(self, state: Any, h: int = 0, rng: np.random.Generator | None = None) -> Any:
         """Return the action in `state` at step h.
 
@@ -164,6 +176,7 @@ class Policy:
         """Return the `table` as a data frame."""
         return to_frame(self.table())
 
+    @check_kinds
     def plot(self, step: int | None = None) -> Any:
         """Return a figure of the actions by state and step, or at one step.
 
@@ -176,11 +189,13 @@ class Policy:
         step = 0 if self.stationary else step
         return figures.plot_policy(table, self.state_names, self.action_names, step)
 
-    def save(self, path: Any) -> None:
+    @check_kinds
+    def save(self, path: str | Path) -> None:
         """Write the policy to `path`, an .npz file that `load_policy` reads."""
         save_object(path, "policy", self)
 
 
-def load_policy(path: Any) -> Policy:
+@check_kinds
+def load_policy(path: str | Path) -> Policy:
     """Read a policy that `Policy.save` wrote."""
     return load_object(path, "policy", Policy)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from upriver import kernels
-from upriver.checks import Array, check_instance, positive_integer
+from upriver.checks import Array, check_instance, check_kinds, positive_integer
 from upriver.display import Card, add_repr, to_frame
 from upriver.mdp import FiniteMDP
 from upriver.planning import Plan, environment_structure, mixture_or_actions
@@ -52,6 +52,7 @@ class Rollouts(NamedTuple):
         })  # fmt: skip
 
 
+@check_kinds
 def rollouts(
     mdp: FiniteMDP, policy: Policy | Plan | ArrayLike, n_episodes: int, seed: int = 0
 ) -> Rollouts:

@@ -10,7 +10,7 @@ import numpy as np
 from upriver.agents.fixed import Fixed
 from upriver.agents.guard import check_agent, unguarded
 from upriver.agents.protocol import Agent
-from upriver.checks import check_instance, positive_integer
+from upriver.checks import check_instance, check_kinds, positive_integer
 from upriver.mdp import FiniteMDP
 from upriver.planning import Plan
 from upriver.play.checkpoints import Checkpoint, begin
@@ -22,6 +22,7 @@ from upriver.play.streams import simulate_stream
 from upriver.play.units import episode_converter, final_plan
 
 
+@check_kinds
 def simulate(
     mdp: FiniteMDP, agent: Agent | Policy | Plan, n_episodes: int | None = None,
     seed: int | None = None, resume: Checkpoint | None = None, *, n_steps: int | None = None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from upriver.checks import Array
+from upriver.checks import Array, check_kinds
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,6 +121,7 @@ class Results(NamedTuple):
     """One sentence for each file that was left out."""
 
 
+@check_kinds
 def load_runs(folder: str | Path, timing: bool = False) -> pa.Table:
     """Read every run of a results folder into one table, one row per episode.
 
