@@ -226,7 +226,7 @@ def nonnegative_number(name: str, value: Any) -> float:
 
 def open_fraction(name: str, value: Any) -> float:
     """Return a number strictly between 0 and 1."""
-    if not isinstance(value, Real) or not 0.0 < value < 1.0:
+    if not isinstance(value, Real) or not 0.0 < float(value) < 1.0:
         raise ValueError(f"{name} is {format_value(value)}; it must lie strictly between 0 and 1")
     return float(value)
 
