@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from upriver.checks import Array
+from upriver.checks import Array, open_fraction
 from upriver.logs import effects
 from upriver.mnl.fitted import FittedMNL
 
@@ -70,7 +70,10 @@ class Estimates:
 
     def conf_int(self, alpha: float = 0.05) -> Any:
         """Return (d, 2) intervals that hold each coefficient with probability 1 - alpha."""
-        half = effects.normal_quantile(1.0 - alpha) * self.fitted.standard_errors
+        half = (
+            effects.normal_quantile(1.0 - open_fraction("alpha", alpha))
+            * self.fitted.standard_errors
+        )
         return self._labelled(np.column_stack([self.theta - half, self.theta + half]))
 
     def cov_params(self) -> Any:
