@@ -71,11 +71,9 @@ class TheoryRadius:
 
     def __post_init__(self) -> None:
         for name in ("kappa", "delta"):
-            if not 0.0 < (value := getattr(self, name, 0.5)) < 1.0:
-                raise ValueError(f"{name} is {value!r}; it must lie strictly between 0 and 1")
+            open_fraction(name, getattr(self, name, 0.5))
         positive_number("theta_bound", self.theta_bound)
-        if (rounds := getattr(self, "rounds", 1)) < 1:
-            raise ValueError(f"rounds is {rounds!r}; it must be a whole number of at least 1")
+        positive_integer("rounds", getattr(self, "rounds", 1))
 
     def __call__(self, e: Evidence) -> float:
         """Return beta_k; it is 0 where no feature is nonzero, for then the model is known."""
