@@ -200,17 +200,3 @@ def brute_force_maximum(
         end *= min(1.0, beta / max(np.linalg.norm(end), 1e-300))
         best = max(best, expectation(logits + root @ end, values))
     return float(best)
-
-
-def best_within(p, jacobian, values, beta):
-    """max (p + J x) @ values over ||x|| <= beta where no share is negative, by a general solver."""
-    allowed = (
-        {"type": "ineq", "fun": lambda x: beta**2 - x @ x, "jac": lambda x: -2 * x},
-        {"type": "ineq", "fun": lambda x: p + jacobian @ x, "jac": lambda x: jacobian},
-    )
-    gradient = jacobian.T @ values
-    solved = minimize(
-        lambda x: -gradient @ x, np.zeros_like(gradient), jac=lambda x: -gradient,
-        constraints=allowed, method="SLSQP", options={"ftol": 1e-12, "maxiter": 500},
-    )  # fmt: skip
-    return p @ values - solved.fun

@@ -161,7 +161,7 @@ def test_what_a_spec_says_is_what_the_agent_gets():
     assert built.optimism.__name__ == "exact_maximum"
 
 
-@pytest.mark.parametrize(("word", "spread"), [("pooled", 1.0), ("pooled 0.5", 0.5)])
+@pytest.mark.parametrize(("word", "spread"), [("pooled", "estimate"), ("pooled 0.5", 0.5)])
 def test_pooled_features_are_the_environments_own_and_an_effect_of_every_triple(word, spread):
     """The run of the spec is, to the last bit, the one that its words say."""
     import upriver as up
@@ -175,7 +175,9 @@ def test_pooled_features_are_the_environments_own_and_an_effect_of_every_triple(
     assert built.features.spread == spread and built.features.n_shared == shared.dimension
     mine = up.simulate(mdp, up.agents.UCRLMNLSE(mdp.task("local"), by_hand), 4, seed=0)
     assert np.array_equal(run_one(run)["value"].to_numpy(), mine.values)
-    other = only_run(environments=[{"name": "river-grid-3"}], agents=[entry[0] | {"radius": 3.0}])
+    other = only_run(
+        environments=[{"name": "river-grid-3"}], agents=[entry[0] | {"own_errors": 3.0}]
+    )
     assert other.setting != run.setting
 
 

@@ -13,7 +13,7 @@ from scipy import sparse
 from tests import reference
 from upriver import kernels
 from upriver.features import Features, pooled
-from upriver.kernels import covariance, gram, likelihood, model, newton
+from upriver.kernels import UNWEIGHTED, covariance, gram, likelihood, model, newton
 from upriver.mnl import model as running
 
 LAM = 0.6
@@ -194,7 +194,7 @@ def test_products_variances_and_draws_are_those_of_the_dense_inverse(case, rng):
     logdet = covariance.variances(*args, variance)
     np.testing.assert_allclose(variance, np.diag(inverse), atol=1e-10)
     assert logdet == pytest.approx(np.linalg.slogdet(whole)[1], rel=1e-12)
-    assert model.information(*args) == pytest.approx(logdet, rel=1e-12)
+    assert model.information(*args, 0.8) == pytest.approx(logdet, rel=1e-12)
     # A draw is theta + root z with a fixed root, and root root^T is the inverse.
     root = np.empty((d, d))
     for i, unit in enumerate(np.eye(d)):
@@ -210,7 +210,8 @@ def test_refresh_computes_equations_1_3_and_5(case, local):
     new = running.new_model(features, LAM, 1, task.n_squares)
     new.counts[0] = case.counts
     none = np.empty(0, np.int64)
-    assert model.refresh(features.problem, new, none, none, True, local, False) == (-1, -1)
+    plain = UNWEIGHTED
+    assert model.refresh(features.problem, new, none, none, True, local, False, plain) == (-1, -1)
     theta = new.theta[0]
     slope = reference.mnl_gradient(task, case.phi, theta, case.counts, LAM)
     np.testing.assert_allclose(slope, 0.0, atol=1e-8)
@@ -230,12 +231,13 @@ def test_refresh_computes_equations_1_3_and_5(case, local):
     if len(features.layout.size) == 1:
         parts = running.new_model(features, LAM, 1, task.n_squares)
         parts.counts[0] = case.counts
-        model.refresh(features.problem, parts, none, none, True, local, True)
+        model.refresh(features.problem, parts, none, none, True, local, True, plain)
         assert not parts.max_norm.any()
         edges = (0, 3, len(features.layout.block_pairs))
         for first, last in pairwise(edges):
-            parts.logdet[0, 0] += model.measure_part(features.problem, parts, local, first, last)
-        for got, expected in zip(parts[:-1], new[:-1], strict=True):
+            part = model.measure_part(features.problem, parts, local, plain, first, last)
+            parts.logdet[0, 0] += part
+        for got, expected in zip(parts, new, strict=True):
             np.testing.assert_allclose(got, expected, rtol=1e-13)
 
 
@@ -245,7 +247,7 @@ def test_refresh_counts_an_episode_and_names_a_step_outside_the_support(case):
     new = running.start(features, LAM, 1, False)
     first = int(task.successors[0])  # a successor of state 0 and action 0
     states, actions = np.array([0, first]), np.array([0])
-    args = features.problem, new, states, actions, False, False, False
+    args = features.problem, new, states, actions, False, False, False, UNWEIGHTED
     assert model.refresh(*args) == (-1, -1)
     assert new.counts.sum() == 1.0 and new.counts[0, 0] == 1.0
     missing = np.setdiff1d(np.arange(4), task.successors[task.rows(0, 0)])

@@ -141,7 +141,7 @@ def test_the_bonus_covers_the_reward_of_the_next_state() -> None:
     features = up.features.one_hot(task)
     bold, greedy = (
         up.agents.UCRLMNLSE(task, features),
-        up.agents.UCRLMNLSE(task, features, radius=0.0),
+        up.agents.UCRLMNLSE(task, features, shared_errors=0.0, own_errors=0.0),
     )
     state = bold.init()
     assert (bold.plan(state, default_rng(0)).v[0] > greedy.plan(state, default_rng(0)).v[0]).all()

@@ -63,7 +63,11 @@ def test_the_evidence_is_that_of_the_dense_hessian(rng):
         0.5 * made.dimension * np.log(0.5) - 0.5 * logdet
         - likelihood.loss(made, fitted.theta, counts, 0.5)
     )  # fmt: skip
-    assert log_evidence(made, fitted.theta, counts, 0.5) == pytest.approx(expected, abs=1e-9)
+    effects = np.zeros(made.dimension)
+    found = log_evidence(made, effects, counts, 0.5, made.spread)
+    assert found == pytest.approx(expected, abs=1e-9)
+    effects[made.n_shared :] /= made.spread
+    np.testing.assert_allclose(effects, fitted.theta, atol=1e-7)
 
 
 def test_the_limits_are_shared_and_one_hot_features(rng):
@@ -74,7 +78,7 @@ def test_the_limits_are_shared_and_one_hot_features(rng):
     narrow = up.fit_mnl(pooled(shared, 1e-6), counts)
     np.testing.assert_allclose(narrow.theta[:3], up.fit_mnl(shared, counts).theta, atol=1e-8)
     nothing = Features(task, np.zeros((task.n_triples, 1)))
-    alone = up.fit_mnl(pooled(nothing), counts)
+    alone = up.fit_mnl(pooled(nothing, 1.0), counts)
     indicator = up.fit_mnl(up.features.one_hot_indicator(task), counts)
     np.testing.assert_allclose(alone.theta[1:], indicator.theta, atol=1e-9)
     np.testing.assert_allclose(alone.standard_errors[1:], indicator.standard_errors, atol=1e-9)
@@ -122,7 +126,7 @@ def test_the_summary_names_the_states_that_differ(rng):
     task = shared.task
     rows = task.rows(30, 1)
     counts[rows] = [20.0, 30.0, 250.0]  # state 30 alone is another river
-    fitted = up.fit_mnl(pooled(shared), counts)
+    fitted = up.fit_mnl(pooled(shared, 1.0), counts)
     top = fitted.triple_effects()[0]
     assert (top["state"], top["action"]) == (30, "right") and abs(top["z"]) > 3
     text = fitted.summary()
@@ -159,8 +163,6 @@ def test_what_pooled_features_cannot_be_used_for_is_said(rng):
         pooled(made)
     with pytest.raises(ValueError, match="pooled features need a positive one"):
         up.fit_mnl(made, np.ones(task.n_triples), 0.0)
-    with pytest.raises(ValueError, match="everything else needs a number"):
-        up.agents.UCRLMNL(task, pooled(shared, "estimate")).init()
     for agent in (
         up.agents.RRLMNL(task, made),
         up.agents.ORRLMNL(task, made),

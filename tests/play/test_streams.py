@@ -7,7 +7,7 @@ import pytest
 
 import upriver as up
 from upriver.agents.protocol import Episode
-from upriver.planning.infinite_horizon import plan_l1, plan_model, plan_standard_errors
+from upriver.planning.infinite_horizon import plan_l1, plan_model, plan_tilted
 
 RIVER = up.envs.riverswim(5)
 AVERAGE, DISCOUNTED = RIVER.infinite_horizon(), RIVER.infinite_horizon(0.95)
@@ -171,7 +171,7 @@ def test_rewards_of_any_size_and_of_the_next_state(pay):
     for plan in (  # the truth alone
         plan_model(task, prob, reward, tie_seed),
         plan_l1(task, prob, reward, np.zeros(10), tie_seed, 0.95),
-        plan_standard_errors(task, prob, reward, square, 1.0, tie_seed),
+        plan_tilted(task, prob, reward, square, task.square_start, tie_seed),
     ):
         np.testing.assert_allclose(plan.to_user_units(task).v[0], best.v, atol=1e-3)
     anything = plan_l1(task, prob, reward, np.full(10, 2.0), tie_seed, 0.95)

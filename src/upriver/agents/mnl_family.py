@@ -55,6 +55,11 @@ class MNLLearner:
         """How many parameters theta are estimated: H with `per_step`, else 1."""
         return self.task.horizon if self.per_step else 1
 
+    @property
+    def model_features(self) -> Features:
+        """The features whose coefficients are estimated; their columns may have another scale."""
+        return self.features
+
     def first_state(self, model: Any) -> State:
         return State(1, model, rewards.start(self.task))
 
@@ -87,7 +92,7 @@ class MaximumLikelihoodLearner(MNLLearner):
         """
         longest = int(state.model.counts.sum()) // 2 + 1
         episode = cut_episode(episode, 0, min(len(episode.actions), longest))
-        features, theta, lam = self.features, state.model.theta[0], state.model.regularization
+        features, model = self.model_features, state.model
 
         def add(counts: Array, part: Episode) -> Array:
             more = counts[None].copy()
@@ -95,7 +100,9 @@ class MaximumLikelihoodLearner(MNLLearner):
             return more[0]
 
         def logdet(counts: Array) -> float:
-            return kernels.model.information(features.problem, counts, theta, lam)
+            return kernels.model.information(
+                features.problem, counts, model.theta[0], model.regularization, model.spread
+            )
 
         return steps_until_doubled(state.model.counts[0], add, logdet, episode)
 

@@ -1,43 +1,58 @@
-"""UCRL-MNL-SE: UCRL-MNL with a bonus in standard errors of the expected next value.
+"""UCRL-MNL-SE: optimism of a few standard errors, by a tilted distribution; nothing to tune.
 
-The estimate is that of UCRL-MNL. By the delta method the standard error of P_theta_hat V is the
-norm of its gradient in theta, taken in the inverse of the Hessian of (2). The bonus is a few of
-these standard errors, a number that needs no tuning to the scale of rewards or to the horizon.
+The estimate is that of UCRL-MNL, with the columns of the features on a common scale. The plan uses
+the estimated model shifted in the direction that raises the next value most: by three standard
+errors in what pairs (s, a) share, and by one and a half in what belongs to one pair only. The
+errors of many pairs average out along a plan, while an error in what they share adds up.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log
+from functools import cached_property
+from math import floor, log
 from typing import ClassVar
 
 import numpy as np
 
 from upriver.agents import rewards
-from upriver.agents.fields import function_or_number, validate_fields
+from upriver.agents.fields import validate_fields
 from upriver.agents.guard import guarded
-from upriver.agents.mnl_family import ConfidenceSetLearner, MaximumLikelihoodLearner, State
+from upriver.agents.mnl_family import MaximumLikelihoodLearner, State
 from upriver.agents.protocol import Episode
+from upriver.checks import nonnegative_number
+from upriver.features import Features
+from upriver.kernels import ErrorWeights
 from upriver.mnl import model as mnl
-from upriver.mnl.radii import Radius, constant_radius, standard_errors
+from upriver.mnl.pooled import FIRST_SPREAD, likely_spread
 from upriver.planning import Plan, draw_tie_seed
-from upriver.planning.optimism import standard_error
+from upriver.planning.optimism import tilted
 
-DEFAULT_RADIUS = standard_errors()
+GROWTH = 1.3
+"""The spread of pooled features is estimated again when k has grown by this factor."""
 
 
 @guarded
 @dataclass(frozen=True)
-class UCRLMNLSE(MaximumLikelihoodLearner, ConfidenceSetLearner):
-    """Q_h = r + P V_{h+1} + beta_k ||sum_s' P (V_{h+1} - P V_{h+1}) varphi||_{B^-1}.
+class UCRLMNLSE(MaximumLikelihoodLearner):
+    """Q_h = r + sum_u q_u V_{h+1}(u), q_u proportional to p_u exp((G x)_u / sqrt(x^T G x)).
 
-    V_h is at most the number of steps left. P is the distribution at theta_hat, which minimises
-    (2), and B the Hessian there, lambda I included. With one-hot features the bonus is close to
-    beta_k sqrt(Var_P(V) / n), n the visits of (s, a). An unknown reward enters as its mean plus
-    beta_k standard errors of that mean, see `rewards.reward_upper_bound`.
+    p is the distribution at theta_hat, which minimises (2), x_u = p_u (V_u - p V) is the gradient
+    of the expected next value by the logits, and sqrt(x^T G x) a number of standard errors of it:
+    G = shared_errors^2 (G_all - G_own) + own_errors^2 G_own, where G_all = Phi B^-1 Phi^T is the
+    covariance of the logits of the pair by the Hessian B of (2), and G_own is the part that is left
+    where the shared columns are known. A column is a pair's own if it varies among the successors
+    of one pair only, as one-hot columns and the triple effects of pooled features do; with
+    `per_step` all columns count as own. q is the model at a point of the confidence ellipsoid, so
+    values are never above what some distribution gives.
 
-    No regret bound is proved. The bonus is `optimism.gradient` in the local norm without the
-    remainder. Ties are broken uniformly at random when the plan is made.
+    Before the ridge, shared columns are divided by their largest range among the successors of a
+    pair and own columns by their largest absolute value, so the unit of a column does not matter.
+    Pooled features whose spread is "estimate" begin with 0.1; it is estimated again by the marginal
+    likelihood and a log-normal prior when k has grown by 30%. An unknown reward enters as its mean
+    plus own_errors standard errors, see `rewards.reward_upper_bound`.
+
+    No regret bound is proved.
 
     With an infinite horizon k counts steps, and a plan is kept until det B has doubled or half as
     many steps as before have passed. The ridge after t steps is lambda / log t: a next state that
@@ -46,38 +61,65 @@ class UCRLMNLSE(MaximumLikelihoodLearner, ConfidenceSetLearner):
 
     Parameters
     ----------
-    radius : Radius or float
-        beta_k, in standard errors; a number is used for all k, and 0 is the greedy learner.
+    shared_errors, own_errors : float
+        The numbers of standard errors; with 0 for both it is the greedy learner.
     regularization : float
-        lambda, in the units of the features; with an infinite horizon lambda before the first step.
+        lambda, for columns on the common scale; with an infinite horizon before the first step.
     """
 
-    radius: Radius | float = DEFAULT_RADIUS
+    shared_errors: float = 3.0
+    own_errors: float = 1.5
+    regularization: float = 1.0
 
-    GRID: ClassVar = {"radius": (0.5, 1.0, 2.0, 4.0), "regularization": (0.1, 1.0)}
+    GRID: ClassVar = {"shared_errors": (1.5, 3.0, 6.0), "own_errors": (0.75, 1.5, 3.0)}
 
     def __post_init__(self) -> None:
-        validate_fields(self, radius=function_or_number(constant_radius))
+        validate_fields(self, shared_errors=nonnegative_number, own_errors=nonnegative_number)
+
+    @property
+    def model_features(self) -> Features:
+        return self.features.standardized
+
+    @cached_property
+    def weights(self) -> ErrorWeights:
+        """How the errors of shared and own columns count in the products of the model."""
+        shared = self.own_errors if self.per_step else self.shared_errors
+        _, is_own, kinds = self.features.columns
+        return ErrorWeights(float(shared), float(self.own_errors), kinds, is_own)
+
+    @property
+    def learns_spread(self) -> bool:
+        return self.features.spread == "estimate"
 
     def init(self) -> State:
         """Return theta_hat = 0 and B = lambda I."""
         model = mnl.start(
-            self.features, self.regularization, self.n_models, with_products=True, local=True,
-            factored=not self.task.infinite_horizon,
+            self.model_features, self.regularization, self.n_models, with_products=True, local=True,
+            factored=True, spread=FIRST_SPREAD if self.learns_spread else None,
+            weights=self.weights,
         )  # fmt: skip
         return self.first_state(model)
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
-        """Return the values with theta_hat and beta_k standard errors."""
-        beta = self.beta(state)
-        reward = rewards.reward_upper_bound(self.task, state.rewards, beta)
-        start = self.features.product_start
-        return standard_error(self.task, state.model, reward, beta, draw_tie_seed(rng), start)
+        """Return the plan with the tilted distributions."""
+        reward = rewards.reward_upper_bound(self.task, state.rewards, self.own_errors)
+        start = self.model_features.product_start
+        return tilted(self.task, state.model, reward, start, draw_tie_seed(rng))
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
         """Return theta_hat and B with one more episode."""
-        lam = self.regularization
+        features, lam = self.model_features, self.regularization
         if self.task.infinite_horizon:
             lam /= max(1.0, log(state.model.counts.sum() + len(episode.actions)))
-        model = mnl.absorb(self.features, state.model, episode, lam, local=True)
-        return self.advance(state, model, episode)
+        model = mnl.absorb(features, state.model, episode, lam, local=True, weights=self.weights)
+        after = self.advance(state, model, episode)
+        if self.learns_spread and growth_steps(after.k) > growth_steps(state.k):
+            spread = likely_spread(features, model)
+            if spread != model.spread:
+                model = mnl.change_spread(features, model, spread, self.weights)
+        return after._replace(model=model)
+
+
+def growth_steps(k: int) -> int:
+    """Return how often k has grown by the factor GROWTH since 2; negative before."""
+    return floor(log(k / 2) / log(GROWTH))

@@ -19,6 +19,7 @@ from upriver.checks import Array, as_float, check_instance, check_sparse, nonneg
 from upriver.display import Card, add_repr, to_frame
 from upriver.display.card import MAX_ROWS
 from upriver.display.frames import name_column
+from upriver.features.columns import BOTH, Columns, describe_columns
 from upriver.features.layout import Layout, pack, start_of
 from upriver.kernels import Problem, TripleWork, Work
 from upriver.mdp import Task
@@ -121,7 +122,8 @@ class Features:
 
     def __getstate__(self) -> dict[str, Any]:
         # The compiled structure and its work arrays belong to this process and to this object.
-        return {k: v for k, v in vars(self).items() if k not in ("problem", "work", "triple_work")}
+        own = "problem", "work", "triple_work", "standardized"
+        return {k: v for k, v in vars(self).items() if k not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -182,13 +184,24 @@ class Features:
     @cached_property
     def layout(self) -> Layout:
         """The features packed for the compiled loops."""
-        if isinstance(self.spread, str):
-            raise ValueError(
-                "the spread of these features is to be estimated, which fit_mnl and "
-                "fit_transitions do; everything else needs a number: "
-                "features.pooled(shared, spread=1.0)"
-            )
-        return pack(self.task, self.matrix[:, : self.n_shared], self.spread)
+        spread = 1.0 if isinstance(self.spread, str) else self.spread
+        return pack(self.task, self.matrix[:, : self.n_shared], spread)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """What the columns that are not triple effects are to the pairs (s, a)."""
+        return describe_columns(self.task, self.matrix[:, : self.n_shared])
+
+    @cached_property
+    def standardized(self) -> Features:
+        """The same features with `columns.scale` 1, so that a ridge does not depend on units."""
+        scale = np.ones(self.dimension)
+        scale[: self.n_shared] = self.columns.scale
+        if (scale == 1.0).all():
+            return self
+        x, divisor = self.matrix, scale.astype(self.matrix.dtype)
+        matrix = x @ sparse.diags_array(1.0 / divisor) if sparse.issparse(x) else x / divisor
+        return Features(self.task, matrix, self.names, self.formal_dimension, self.spread)
 
     @cached_property
     def matrix_start(self) -> Array:
@@ -207,7 +220,10 @@ class Features:
         block = layout.pairs["block"][:-1]
         columns = np.where(block >= 0, layout.blocks["size"][block] + 1, 1)
         columns += layout.triple_scale > 0.0
-        return start_of(sizes * np.where(2 * columns <= sizes, columns, sizes))
+        is_smaller = 2 * columns <= sizes
+        if is_smaller.any():  # the weights of own and shared columns need the products themselves
+            is_smaller &= self.columns.kinds != BOTH
+        return start_of(sizes * np.where(is_smaller, columns, sizes))
 
     @cached_property
     def work(self) -> Work:

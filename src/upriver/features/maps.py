@@ -149,7 +149,7 @@ def from_function(
 
 
 @check_kinds
-def pooled(shared: Features, spread: float | str = 1.0) -> Features:
+def pooled(shared: Features, spread: float | str = "estimate") -> Features:
     """Return the features of `shared` and a triple effect for every triple but the first of a pair.
 
     Parameters
@@ -158,7 +158,8 @@ def pooled(shared: Features, spread: float | str = 1.0) -> Features:
     spread : float or "estimate"
         With a ridge lambda a triple effect has prior standard deviation spread / sqrt(lambda): it
         is shrunk towards the shared model, and data decide how far it differs. "estimate" leaves
-        the number to an offline fit, which maximises the marginal likelihood.
+        the number to the data as well: `agents.UCRLMNLSE` estimates it while it learns, and an
+        offline fit maximises the marginal likelihood. All others take it as 1.
     """
     if check_instance("shared", shared, Features).spread:
         raise ValueError("these features have triple effects already; pool the shared ones")

@@ -134,6 +134,24 @@ class TripleWork(NamedTuple):
     """The triple effects before the step."""
 
 
+class ErrorWeights(NamedTuple):
+    """How many standard errors the stored inner products of a pair's features stand for.
+
+    With G the inner products in the inverse matrix and G_own those that are left where the shared
+    columns are known, the model stores shared^2 (G - G_own) + own^2 G_own.
+    """
+
+    shared: float
+    own: float
+    kinds: Array
+    """(S*A,) whether a pair has shared columns alone (0), own columns alone (1) or both (2)."""
+    is_own: Array
+    """(d,) whether a packed column varies within one pair only."""
+
+
+UNWEIGHTED = ErrorWeights(1.0, 1.0, np.empty(0, np.int8), np.empty(0, np.bool_))
+
+
 class Problem(NamedTuple):
     """All that stays the same while a model of one `Features` object learns."""
 

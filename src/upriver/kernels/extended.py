@@ -9,6 +9,7 @@ pair under it, so that the chain of a policy in the chosen model can be followed
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached, njit_inline
+from upriver.kernels.optimism import tilt
 from upriver.kernels.planning import max_successors
 from upriver.kernels.stationary import KEEP
 from upriver.kernels.tabular import rank_values
@@ -86,77 +87,19 @@ def improve_l1(rows, next_state_reward, radius, discount, chosen, w, u, policy):
     return low, high
 
 
-@njit_inline
-def maximize_in_errors(prob, products, values, beta, n, p, cov):
-    """p (n,) = a distribution with a large p . values among those within beta errors of prob.
-
-    Those are prob + J delta, ||delta|| <= beta, J the derivative of the probabilities in theta: an
-    ellipsoid. p moves to its best point. Where a probability reaches 0 on the way, the set is
-    restricted to where it is 0, an ellipsoid again, and p moves on to the best point of that. cov
-    (n + 2, n) holds its matrix, its centre and its best point, all of p / prob, so that rare
-    successors have numbers of the same size as common ones.
-    """
-    centre, best = cov[n], cov[n + 1]
-    mean = 0.0
-    for i in range(n):
-        best[i] = 0.0
-        for j in range(n):
-            best[i] += products[i * n + j] * prob[j]
-        mean += prob[i] * best[i]
-    for i in range(n):
-        centre[i] = p[i] = 1.0
-        for j in range(n):
-            cov[i, j] = products[i * n + j] - best[i] - best[j] + mean
-    left = beta * beta
-    for _ in range(n):
-        norm2 = 0.0
-        for i in range(n):
-            best[i] = 0.0
-            for j in range(n):
-                best[i] += cov[i, j] * prob[j] * values[j]
-            norm2 += best[i] * prob[i] * values[i]
-        far = np.sqrt(max(left, 0.0) / norm2) if norm2 > 0.0 else 0.0
-        step, first = 1.0, -1
-        for i in range(n):
-            best[i] = centre[i] + far * best[i]
-            if best[i] < 0.0 and p[i] < step * (p[i] - best[i]):
-                step, first = p[i] / (p[i] - best[i]), i
-        for i in range(n):
-            p[i] += step * (best[i] - p[i])
-        if first < 0 or cov[first, first] <= 1e-12 * products[first * n + first]:
-            break
-        pivot, lack = cov[first, first], centre[first]
-        left -= lack * lack / pivot
-        for i in range(n):
-            share = cov[i, first] / pivot
-            centre[i] -= lack * share
-            for j in range(n):
-                if i != first:
-                    cov[i, j] -= share * cov[first, j]
-        for i in range(n):
-            cov[first, i] = cov[i, first] = 0.0
-        centre[first] = p[first] = 0.0
-    total = 0.0
-    for i in range(n):
-        p[i] *= prob[i]
-        total += p[i]
-    for i in range(n):
-        p[i] /= total
-
-
 @njit_cached
-def improve_errors(
-    rows, next_state_reward, products, products_start, beta, discount, chosen, w, u, policy
+def improve_tilted(
+    rows, next_state_reward, products, products_start, discount, chosen, w, u, policy
 ):
-    """u = max_a (r + p y), p the best within beta standard errors of prob, `maximize_in_errors`.
+    """u = max_a (r + q y), q the tilted distribution of each pair, see `optimism.tilt`.
 
-    That is P y + beta ||grad P y|| where no probability falls below 0. products: inner products of
-    the features of each pair, flat, from products_start[pair] on. Returns as `improve_l1`.
+    products: inner products of the features of each pair, flat, or a factor of them, from
+    products_start[pair] on. Returns as `improve_l1`.
     """
     n_states = w.shape[0]
     n_actions = rows.reward.shape[0] // n_states
     most = max_successors(rows.indptr)
-    values, cov, q = np.empty(most), np.empty((most + 2, most)), np.empty(n_actions)
+    values, x, q = np.empty(most), np.empty(most), np.empty(n_actions)
     low, high = np.inf, -np.inf
     for s in range(n_states):
         for a in range(n_actions):
@@ -166,8 +109,9 @@ def improve_errors(
             if n == 0:
                 continue
             discounted_values(rows, next_state_reward, discount, w, first, n, values)
-            p, own = chosen.prob[first : first + n], products[products_start[pair] :]
-            maximize_in_errors(rows.prob[first : first + n], own, values, beta, n, p, cov)
+            at, p = products_start[pair], chosen.prob[first : first + n]
+            columns = (products_start[pair + 1] - at) // n
+            tilt(rows.prob, first, n, products, at, columns, values, x, p)
             q[a] = value_of_choice(rows, next_state_reward, chosen, pair, first, n, values)
         change = update_state(q, s, w, u, policy)
         low, high = min(low, change), max(high, change)

@@ -1,8 +1,9 @@
-"""Backward passes whose optimism depends on the next values: the second-order bonus.
+"""Backward passes whose optimism depends on the next values: second-order bonus and tilt.
 
 With m = max_s' ||varphi(s, a, s')||_{A^-1} and G the inner products of the pair's features in A^-1,
 
-    Q_h = r + P V + beta ||grad P V||_{A^-1} + remainder_h (beta m)^2
+    gradient   Q_h = r + P V + beta ||grad P V||_{A^-1} + remainder_h (beta m)^2
+    tilted     Q_h = r + P_theta V_{h+1} at theta = theta_hat + A^-1 grad P V / ||grad P V||_{A^-1}
 
 where grad P V = sum_u p_u (V_u - P V) varphi_u; its squared norm is x^T G x, x_u = p_u (V_u - P V).
 Eq. (4) is in `kernels.ellipsoid`, eq. (6) in `kernels.planning`, with the arguments that all
@@ -30,7 +31,7 @@ class Ellipsoid(NamedTuple):
     max_norm: Any
     """(1|H, S*A) the largest norm of the features of each pair in A^-1."""
     products: Any
-    """(1|H, ...) G of each pair, flat; or a factor of it, see `squared_norm`."""
+    """(1|H, ...) G of each pair, flat; or a factor of it, see `tilt`."""
     products_start: Any
     """(S*A + 1,) where the products of each pair begin."""
 
@@ -123,43 +124,66 @@ def backward_pass_gradient(
 
 
 @njit_inline
-def squared_norm(x, products, at, n, columns, image):
-    """Return x^T G x of a pair with n successors; image (n,) is scratch.
+def tilt(p, first, n, products, at, columns, values, x, q):
+    """Write the tilted distribution of a pair into q (n,), and return its mean of values (n,).
 
-    products from `at` on: G itself (columns = n), or, where that is smaller, (n, columns): rows B
-    of a factor in all columns but the last, where the roots of a diagonal D are; G = B B^T + D^2.
+    q_u is proportional to p_u exp((G x)_u / sqrt(x^T G x)), x_u = p_u (V_u - P V). It is (1) at
+    theta_hat + A^-1 g / ||g||_{A^-1}, g = grad P V: the point of the ellipsoid where the linear
+    bonus ||g||_{A^-1} has its maximum. G begins at `at`: itself, (n, n), where columns = n; or else
+    (n, columns), rows B of a factor and in the last column the roots of a diagonal D, with
+    G = B B^T + D^2. x (n,) is scratch.
     """
-    norm2 = 0.0
+    # Values are taken relative to the first one, so that equal values give exactly that value.
+    base, mean, norm2 = values[0], 0.0, 0.0
+    for u in range(n):
+        mean += p[first + u] * (values[u] - base)
+    for u in range(n):
+        x[u] = p[first + u] * (values[u] - base - mean)
+        q[u] = 0.0
     if columns == n:
         for u in range(n):
-            off_diagonal = 0.0
-            for t in range(u):
-                off_diagonal += x[t] * products[at + u * n + t]
-            norm2 += x[u] * (2.0 * off_diagonal + x[u] * products[at + u * n + u])
-        return norm2
-    last = columns - 1
-    for i in range(last):
-        image[i] = 0.0
-    for u in range(n):
+            for t in range(n):
+                q[u] += products[at + u * n + t] * x[t]
+    else:
+        last = columns - 1
+        for u in range(n):
+            q[u] = x[u] * products[at + u * columns + last] ** 2
         for i in range(last):
-            image[i] += x[u] * products[at + u * columns + i]
-        norm2 += (x[u] * products[at + u * columns + last]) ** 2
-    for i in range(last):
-        norm2 += image[i] * image[i]
-    return norm2
+            image = 0.0  # the i-th entry of B^T x
+            for u in range(n):
+                image += products[at + u * columns + i] * x[u]
+            for u in range(n):
+                q[u] += products[at + u * columns + i] * image
+    top = -np.inf
+    for u in range(n):
+        norm2 += x[u] * q[u]
+        top = max(top, q[u])
+    if not norm2 > 0.0:  # the values are equal, or there is nothing to doubt
+        for u in range(n):
+            q[u] = p[first + u]
+        return base + mean
+    scale, total, mean = 1.0 / np.sqrt(norm2), 0.0, 0.0
+    for u in range(n):
+        q[u] = p[first + u] * np.exp(scale * (q[u] - top))
+        total += q[u]
+        mean += q[u] * (values[u] - base)
+    for u in range(n):
+        q[u] /= total
+    return base + mean / total
 
 
 @njit_nogil
-def backward_pass_standard_error(problem, ellipsoid, reward, beta, tie_seed, v, policy, q, span):
-    """Q_h = clip(r + P V + beta ||grad P V||_{A^-1}), where products may be factors.
+def backward_pass_tilted(problem, ellipsoid, reward, tie_seed, v, policy, q, span):
+    """Q_h = clip(r + sum_u q_u V_u) with the tilted distribution q of each pair, see `tilt`."""
+    most = max_successors(problem.values.indptr)
+    values, x, tilted = np.empty(most), np.empty(most), np.empty(most)
+    tilted_steps(problem.values, ellipsoid, reward, tie_seed, v, policy, q, span, values, x, tilted)
 
-    For pairs with many successors: a factor with m columns takes U m operations instead of U^2.
-    """
-    rows = problem.values
+
+@njit_inline
+def tilted_steps(rows, ellipsoid, reward, tie_seed, v, policy, q, span, values, x, tilted):
     indptr, starts = rows.indptr, ellipsoid.products_start
     n_actions = q.shape[0] // policy.shape[1]
-    most = max_successors(indptr)
-    x, image = np.empty(most), np.empty(most)
     for h in range(span[1] - 1, span[0] - 1, -1):
         c = min(h, ellipsoid.prob.shape[0] - 1)
         p, products = ellipsoid.prob[c], ellipsoid.products[c]
@@ -167,16 +191,9 @@ def backward_pass_standard_error(problem, ellipsoid, reward, beta, tie_seed, v, 
         for s in range(span[2], span[3]):
             for pair in range(s * n_actions, (s + 1) * n_actions):
                 first, at = indptr[pair], starts[pair]
-                n = indptr[pair + 1] - first
-                if n == 0:
-                    continue
-                read_next_values(rows, h, v[h + 1], first, n, x)
-                mean = 0.0
-                for u in range(n):
-                    mean += p[first + u] * x[u]
-                for u in range(n):
-                    x[u] = p[first + u] * (x[u] - mean)
-                columns = (starts[pair + 1] - at) // n
-                norm2 = squared_norm(x, products, at, n, columns, image)
-                q[pair] = r[pair] + mean + beta * np.sqrt(max(norm2, 0.0))
+                n, size = indptr[pair + 1] - first, starts[pair + 1] - at
+                if n > 0:
+                    read_next_values(rows, h, v[h + 1], first, n, values)
+                    columns = n if size == n * n else size // n
+                    q[pair] = r[pair] + tilt(p, first, n, products, at, columns, values, x, tilted)
             choose_action(rows, h, s, tie_seed, v, policy, q)

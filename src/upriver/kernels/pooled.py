@@ -123,12 +123,15 @@ def effect_logdet(layout, pair, visits, lam, local, prob):
 
 
 @njit_inline
-def include_effects(layout, pair, m, visits, lam, local, rows, squares, prob, shrinkage):
+def include_effects(
+    layout, pair, m, visits, lam, local, rows, squares, prob, shrinkage, shared=1.0, own=1.0
+):
     """Turn rows L^-1 x_u into rows whose inner products are those of H^-1, triple effects included.
 
     rows[u] <- [L^-1 (x_u - k_u (x_u - m)), k_u / sqrt(sum a)]. Only the diagonal has
     c / (1 + c A_u) besides, which squares[u] gets: the squared norms of the whole features. prob
-    comes with p.
+    comes with p. What triple effects add, the last column and the diagonal, is the covariance that
+    is left where the shared effects are known; it is multiplied by own^2, the rest by shared^2.
     """
     n = layout.pairs[pair + 1].first_row - layout.pairs[pair].first_row
     c = layout.triple_scale * layout.triple_scale / lam
@@ -143,7 +146,9 @@ def include_effects(layout, pair, m, visits, lam, local, rows, squares, prob, sh
         for u in range(1, n):
             rows[u, i] = shrinkage[u] * rows[u, i] + c * prob[u] * mean
     for u in range(n):
-        rows[u, m] = c * prob[u] / np.sqrt(total) if centred and u > 0 else 0.0
-        squares[u] = c * shrinkage[u] if u > 0 else 0.0
+        rows[u, m] = own * c * prob[u] / np.sqrt(total) if centred and u > 0 else 0.0
+        squares[u] = own * own * c * shrinkage[u] if u > 0 else 0.0
+        for i in range(m):
+            rows[u, i] *= shared
         for i in range(m + 1):
             squares[u] += rows[u, i] * rows[u, i]

@@ -19,8 +19,9 @@ from upriver.features import Features, unpooled
 from upriver.features import pooled as pool
 from upriver.mnl import likelihood
 from upriver.mnl.choices import Choices, in_chunks
-from upriver.mnl.fitted import FittedMNL, best_spread, fit_blocks
+from upriver.mnl.fitted import FittedMNL, fit_blocks
 from upriver.mnl.newton import maximise
+from upriver.mnl.pooled import estimate_spread
 
 
 @check_kinds
@@ -55,7 +56,7 @@ def fit_mnl(features: Features, counts: ArrayLike, regularization: float = 1.0) 
             "triple effects"
         )
     if features.spread == "estimate":
-        features = pool(unpooled(features), best_spread(features, n, lam))
+        features = pool(unpooled(features), estimate_spread(features, n, lam))
     if sparse.issparse(features.matrix):
         theta = fit_blocks(features, n, lam, np.zeros(features.dimension))
     else:

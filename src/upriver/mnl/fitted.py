@@ -193,7 +193,7 @@ class FittedMNL:
         if self.effects is not None:
             return self.effects.deviation
         features, _, counts, lam = self.fit
-        return best_spread(features, counts, lam) / np.sqrt(lam)
+        return pooled.estimate_spread(features, counts, lam) / np.sqrt(lam)
 
     def table(self) -> list[dict[str, Any]]:
         """Return a row per coefficient without triple effects, with its 95% interval."""
@@ -354,13 +354,6 @@ def fit_blocks(features: Features, counts: Array, lam: float, start: Array) -> A
     """Return theta_hat of sparse features by Newton's method, block by block, in place of start."""
     check_identified(features, kernels.newton.fit_blocks(features.problem, counts, start, lam))
     return start
-
-
-def best_spread(features: Features, counts: Array, lam: float) -> float:
-    """Return the spread of pooled features that has the largest marginal likelihood."""
-    return pooled.estimate_spread(
-        features, counts, lam, lambda made, start: fit_blocks(made, counts, lam, start)
-    )
 
 
 def check_identified(features: Features, failed: int) -> None:

@@ -15,6 +15,8 @@ from upriver import kernels
 from upriver.checks import Array, new_tuple
 from upriver.display import add_repr
 from upriver.features import Features
+from upriver.kernels import UNWEIGHTED
+from upriver.kernels import ErrorWeights as Weights
 
 NO_STEPS = np.empty(0, np.int64)
 PARTS = 16  # of a large block, whatever the number of threads: their sum is always the same
@@ -51,23 +53,28 @@ class Model(NamedTuple):
     """(C, B) log-determinant of each block of A."""
     regularization: float
     """The lambda that all of these were computed with."""
+    spread: float = 0.0
+    """The spread of pooled features that they were computed with; 0 for others."""
 
 
 def start(
     features: Features, regularization: float, n_cores: int, with_products: bool,
-    local: bool = False, factored: bool = False,
+    local: bool = False, factored: bool = False, spread: float | None = None,
+    weights: Weights = UNWEIGHTED,
 ) -> Model:  # fmt: skip
     """Return the model before the first episode: theta = 0 and A = lambda I; n_cores is C.
 
     with_products: keep `inverse_products`; factored: keep a factor of those of large pairs, see
-    `Features.product_start`; local, here and in `absorb`: use the Hessian of (2) at theta_hat in
-    place of the Gram matrix.
+    `Features.product_start`; spread: that of the triple effects in place of that of the features.
+    Here and in `absorb`, local: use the Hessian of (2) at theta_hat in place of the Gram matrix;
+    weights: what `inverse_products` count more than once.
     """
     size = 0
     if with_products:
         size = int((features.product_start if factored else features.task.square_start)[-1])
     model = new_model(features, regularization, n_cores, size)
-    bring_up_to_date(features, model, NO_STEPS, NO_STEPS, everything=True, local=local)
+    model = model if spread is None else model._replace(spread=spread)
+    bring_up_to_date(features, model, NO_STEPS, NO_STEPS, True, local, weights)
     return model
 
 
@@ -90,20 +97,30 @@ def new_model(features: Features, regularization: float, n_cores: int, n_product
         inverse_products=np.zeros((n_cores, n_products)),
         logdet=np.zeros((n_cores, len(features.layout.size))),
         regularization=regularization,
+        spread=features.layout.triple_scale,
     )
 
 
 def absorb(
-    features: Features, model: Model, episode: Transitions, lam: float, local: bool = False
-) -> Model:
+    features: Features, model: Model, episode: Transitions, lam: float, local: bool = False,
+    weights: Weights = UNWEIGHTED,
+) -> Model:  # fmt: skip
     """Return the model after one more episode, with lambda_{k+1} = lam."""
-    counts, theta, prob, max_norm, products, logdet, _ = model
+    counts, theta, prob, max_norm, products, logdet, _, spread = model
     products = products.copy() if products.size else products
     copies = counts.copy(), theta.copy(), prob.copy(), max_norm.copy(), products, logdet.copy()
-    new = new_tuple(Model, (*copies, lam))
+    new = new_tuple(Model, (*copies, lam, spread))
     everything = lam != model.regularization
-    bring_up_to_date(features, new, episode.states, episode.actions, everything, local)
+    bring_up_to_date(features, new, episode.states, episode.actions, everything, local, weights)
     return new
+
+
+def change_spread(features: Features, model: Model, spread: float, weights: Weights) -> Model:
+    """Return a `local` model fitted with another spread; its arrays are used, and changed."""
+    model.theta[:, features.n_shared :] *= model.spread / spread  # the same effects, in log-odds
+    model = model._replace(spread=spread)
+    bring_up_to_date(features, model, NO_STEPS, NO_STEPS, True, True, weights)
+    return model
 
 
 def add_counts(features: Features, counts: Array, episode: Transitions) -> Array:
@@ -124,12 +141,13 @@ def refuse_step(features: Features, states: Array, actions: Array, h: int) -> No
 
 
 def bring_up_to_date(
-    features: Features, model: Model, states: Array, actions: Array, everything: bool, local: bool
-) -> None:
+    features: Features, model: Model, states: Array, actions: Array, everything: bool, local: bool,
+    weights: Weights = UNWEIGHTED,
+) -> None:  # fmt: skip
     """Count an episode and compute again the blocks that it touched, or all; in place."""
     large = features.task.n_triples >= kernels.LARGE and model.logdet.size == 1
     bad, failed = kernels.model.refresh(
-        features.problem, model, states, actions, everything, local, large
+        features.problem, model, states, actions, everything, local, large, weights
     )
     if bad >= 0:
         refuse_step(features, states, actions, bad)
@@ -142,7 +160,7 @@ def bring_up_to_date(
     if large and stamps[0] == stamps[1]:  # the one block changed: measure its pairs in threads
 
         def measure(first: int, last: int) -> float:
-            return kernels.model.measure_part(features.problem, model, local, first, last)
+            return kernels.model.measure_part(features.problem, model, local, weights, first, last)
 
         n_pairs = len(features.layout.block_pairs)
         model.logdet[0, 0] += sum(kernels.compiled.parallel_ranges(measure, n_pairs, PARTS))

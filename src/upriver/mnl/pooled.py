@@ -7,7 +7,7 @@ all triple effects is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import exp, log, sqrt
 from typing import Any, NamedTuple
 
@@ -15,10 +15,16 @@ import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array
-from upriver.features import Features, pooled, unpooled
+from upriver.features import Features
 from upriver.mnl import likelihood
+from upriver.mnl.model import Model
 
 SMALLEST, LARGEST = 1e-3, 30.0  # standard deviations, in log-odds, between which one is estimated
+GRID = np.geomspace(0.03, 3.0, 9)
+"""The spreads that a learner chooses from while it plays."""
+FIRST_SPREAD = 0.1
+"""The spread of a learner before it has data, and the median of the log-normal prior of a spread,
+whose logarithm has the standard deviation 1."""
 
 
 def covariance(features: Features, theta: Array, counts: Array, lam: float) -> Any:
@@ -41,36 +47,49 @@ def variances(features: Features, theta: Array, counts: Array, lam: float) -> tu
     return diagonal, float(logdet)
 
 
-def log_evidence(features: Features, theta: Array, counts: Array, lam: float) -> float:
-    """Return Laplace's approximation of the log marginal likelihood, the ridge as a prior."""
-    logdet = variances(features, theta, counts, lam)[1]
-    loss = likelihood.loss(features, theta, counts, lam)
-    return 0.5 * (features.dimension * log(lam) - logdet) - loss
-
-
-def estimate_spread(
-    features: Features, counts: Array, lam: float, fit: Callable[[Features, Array], Array]
+def log_evidence(
+    features: Features, effects: Array, counts: Array, lam: float, spread: float
 ) -> float:
+    """Return Laplace's approximation of the log marginal likelihood of pooled features.
+
+    The ridge is a normal prior. effects (d,), the estimate to start from, becomes (3) with this
+    spread; its triple effects are in log-odds, so that it serves as a start for another spread.
+    """
+    effects[features.n_shared :] /= spread
+    result = kernels.model.fit_evidence(features.problem, counts, effects, lam, spread)
+    effects[features.n_shared :] *= spread
+    return result
+
+
+def estimate_spread(features: Features, counts: Array, lam: float) -> float:
     """Return the spread of pooled features that maximises the marginal likelihood.
 
     As a standard deviation it lies between SMALLEST, where states do not differ, and LARGEST.
-    fit(features, start (d,)) returns the estimate (3) of pooled features.
     """
     from scipy.optimize import minimize_scalar
 
-    shared = unpooled(features)
-    effects = np.zeros(features.dimension)  # all effects in log-odds, to start from
+    effects = np.zeros(features.dimension)
 
     def cost(log_spread: float) -> float:
-        made = pooled(shared, exp(log_spread))
-        scale = np.r_[np.ones(made.n_shared), np.full(made.dimension - made.n_shared, made.spread)]
-        theta = fit(made, effects / scale)
-        effects[:] = theta * scale
-        return -log_evidence(made, theta, counts, lam)
+        return -log_evidence(features, effects, counts, lam, exp(log_spread))
 
     bounds = [log(x * sqrt(lam)) for x in (SMALLEST, LARGEST)]
     found: Any = minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 0.01})
     return float(exp(found.x))
+
+
+def likely_spread(features: Features, model: Model) -> float:
+    """Return the spread in GRID with the largest marginal likelihood times its prior density."""
+    effects = model.theta.copy()
+    effects[:, features.n_shared :] *= model.spread
+    best, chosen = -np.inf, model.spread
+    for spread in GRID.tolist():
+        found = -0.5 * log(spread / FIRST_SPREAD) ** 2
+        for x, counts in zip(effects, model.counts, strict=True):
+            found += log_evidence(features, x, counts, model.regularization, spread)
+        if found > best:
+            best, chosen = found, spread
+    return chosen
 
 
 class TripleEffects(NamedTuple):

@@ -44,14 +44,15 @@ def plan_l1(
     return plan_stationary(task, chosen.prob, chosen.reward, improve, tie_seed, discount)
 
 
-def plan_standard_errors(
-    task: Task, prob: Array, reward: Array, products: Array, beta: float, tie_seed: np.uint64
-) -> Plan:
-    """Return the optimum over models within beta standard errors of prob at each pair."""
+def plan_tilted(
+    task: Task, prob: Array, reward: Array, products: Array, products_start: Array,
+    tie_seed: np.uint64,
+) -> Plan:  # fmt: skip
+    """Return the plan whose values are those of the tilted distributions, see `optimism.tilted`."""
     (rows, chosen), discount = model_and_copy(task, prob, reward), discount_of(task)
     improve = partial(
-        kernels.extended.improve_errors, rows, task.next_state_reward_rows[0], products,
-        task.square_start, beta, discount, chosen,
+        kernels.extended.improve_tilted, rows, task.next_state_reward_rows[0], products,
+        products_start, discount, chosen,
     )  # fmt: skip
     return plan_stationary(task, chosen.prob, chosen.reward, improve, tie_seed, discount)
 

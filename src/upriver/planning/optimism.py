@@ -22,9 +22,9 @@ from upriver import kernels
 from upriver.checks import Array
 from upriver.mdp import Task
 from upriver.mnl.model import Model
-from upriver.planning import Plan, clip_v, clip_v_remaining, run_backward_pass
+from upriver.planning import Plan, clip_nothing, clip_v, clip_v_remaining, run_backward_pass
 from upriver.planning.induction import clip_v_nonnegative
-from upriver.planning.infinite_horizon import plan_standard_errors
+from upriver.planning.infinite_horizon import plan_tilted
 
 Optimism = Callable[[Task, Model, Array, float, np.uint64], Plan]
 
@@ -97,30 +97,38 @@ def pessimistic(task: Task, model: Model, reward: Array, beta: float, tie_seed: 
 
 
 def standard_error(
-    task: Task, model: Model, reward: Array, beta: float, tie_seed: np.uint64,
-    products_start: Array | None = None,
-) -> Plan:  # fmt: skip
+    task: Task, model: Model, reward: Array, beta: float, tie_seed: np.uint64
+) -> Plan:
     """Plan with Q_h = r + P V + beta ||grad PV||_{A^-1}: `gradient` without its remainder.
 
     Where the model's matrix is the Hessian of (2) the norm is the standard error of PV by the delta
-    method. Optimistic only up to the remainder, and only as often as beta standard errors are. With
-    an infinite horizon V is stationary, and P V with its errors at most the largest next V.
-    products_start is that of the features where the model keeps factors of the products.
+    method. Optimistic only up to the remainder, and only as often as beta standard errors are.
+    """
+    arguments = ellipsoid_of(task, model), reward, beta, np.zeros(task.horizon)
+    return run_backward_pass(
+        task, kernels.optimism.backward_pass_gradient, arguments, clip_v_remaining(task), tie_seed
+    )
+
+
+def tilted(
+    task: Task, model: Model, reward: Array, products_start: Array, tie_seed: np.uint64
+) -> Plan:
+    """Plan with Q = r + sum_u q_u V_u, q_u proportional to p_u exp((G x)_u / sqrt(x^T G x)).
+
+    x_u = p_u (V_u - PV), and G are the inner products that the model keeps, from products_start on:
+    q is the distribution at theta_hat + A^-1 g / ||g||_{A^-1}, g = grad PV, where `standard_error`
+    with beta = 1 has the maximum of its linear bonus. Q is never above r and the largest next
+    value, so nothing is clipped. With an infinite horizon V is stationary.
     """
     if task.infinite_horizon:
-        return plan_standard_errors(
-            task, model.prob[0], reward[0], model.inverse_products[0], beta, tie_seed
+        return plan_tilted(
+            task, model.prob[0], reward[0], model.inverse_products[0], products_start, tie_seed
         )
-    ellipsoid, clip = ellipsoid_of(task, model), clip_v_remaining(task)
-    if model.inverse_products.shape[1] < task.n_squares:
-        arguments = ellipsoid._replace(products_start=products_start), reward, beta
-        return run_backward_pass(
-            task, kernels.optimism.backward_pass_standard_error, arguments, clip, tie_seed
-        )
-    arguments = ellipsoid, reward, beta, np.zeros(task.horizon)
+    ellipsoid = ellipsoid_of(task, model)._replace(products_start=products_start)
     return run_backward_pass(
-        task, kernels.optimism.backward_pass_gradient, arguments, clip, tie_seed
-    )
+        task, kernels.optimism.backward_pass_tilted, (ellipsoid, reward), clip_nothing(task),
+        tie_seed,
+    )  # fmt: skip
 
 
 def exact_maximum(
