@@ -92,7 +92,7 @@ def test_gaps_are_refused_by_row_or_dropped(frame, tmp_path, column, form):
 
 
 def test_missing_is_one_of_two_words(frame):
-    with pytest.raises(ValueError, match="missing is 'skip'; it must be 'refuse' or 'drop'"):
+    with pytest.raises(ValueError, match="missing is 'skip'"):
         fit(frame, missing="skip")
 
 
