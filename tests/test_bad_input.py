@@ -55,7 +55,6 @@ CASES = {
     # MDPs
     "outcomes that are nothing": (lambda: up.FiniteMDP.from_outcomes(0, ["a"], lambda s, a: None, 3), r"outcomes of 'a' are None; they must be \(next_states, probability, reward\)"),
     "no DiscreteDP": (lambda: up.FiniteMDP.from_quantecon(3, 5), "ddp is a int; it must be a DiscreteDP"),
-    "no matrices": (lambda: up.FiniteMDP.from_mdptoolbox(3, 4, 5), "transition is 3; it must hold a matrix"),
     "a NaN probability in a frame": (lambda: up.FiniteMDP.from_frame({"state": [1], "action": [0], "next_state": [1], "probability": [np.nan], "reward": [0.0]}, 3), "column 'probability' of the frame is empty in row 0"),
     "outcomes with a function of actions": (lambda: up.FiniteMDP.from_outcomes(0, lambda s: ["a"], lambda s, a: None, 3), "actions is <function.*must be a list of all actions"),  # type: ignore
     "an MDP where a task is needed": (lambda: up.agents.UCRLMNLSE(MDP, PHI), r"task is a FiniteMDP; (use|pass) mdp.task\(\)"),  # type: ignore

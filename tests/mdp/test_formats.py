@@ -1,4 +1,4 @@
-"""Frames, functions of arrays, QuantEcon, pymdptoolbox and fitted models as MDPs."""
+"""Frames, functions of arrays, QuantEcon and fitted models as MDPs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import sparse
 
 import upriver as up
 
@@ -250,8 +249,6 @@ def test_rewards_of_the_next_state_are_kept(change):
     p = rng.dirichlet(np.ones(3), (3, 2))
     r = rng.normal(size=(3, 2, 1)) + change * rng.normal(size=(3, 2, 3))
     mine = up.FiniteMDP.from_arrays(p, r, horizon=4)
-    toolbox = up.FiniteMDP.from_mdptoolbox(p.transpose(1, 0, 2), r.transpose(1, 0, 2), horizon=4)
-    same(toolbox, mine)
     again = up.FiniteMDP.from_frame(mine.to_frame(), horizon=4)
     same(again, mine)
     assert (again.true_task.next_state_reward is None) == (change == 0.0), "r(s, a) stays r(s, a)"
@@ -321,31 +318,6 @@ def test_quantecon_without_an_action():
     )
     mdp = up.FiniteMDP.from_quantecon(ddp, horizon=3)
     assert mdp.true_task.sizes.tolist() == [2, 1, 1, 0]
-
-
-@settings(deadline=None, max_examples=30)
-@given(problems())
-def test_pymdptoolbox_in_every_form(problem):
-    p, r = problem
-    mine = up.FiniteMDP.from_arrays(p, r, horizon=5)
-    turned = p.transpose(1, 0, 2)
-    every = np.broadcast_to(r.T[:, :, None], turned.shape)
-    matrices = [sparse.csr_matrix(x) for x in turned]
-    for transition in (turned, list(turned), matrices):
-        for reward in (r, every, [sparse.csr_matrix(x) for x in every]):
-            same(up.FiniteMDP.from_mdptoolbox(transition, reward, horizon=5), mine)
-    of_state = up.FiniteMDP.from_mdptoolbox(turned, r[:, 0], horizon=5)
-    same(of_state, up.FiniteMDP.from_arrays(p, np.tile(r[:, :1], r.shape[1]), horizon=5))
-
-
-def test_wrong_pymdptoolbox_arrays_are_refused():
-    p = np.full((2, 3, 3), 1 / 3)
-    with pytest.raises(ValueError, match=r"reward has shape \(2, 3\)"):
-        up.FiniteMDP.from_mdptoolbox(p, np.zeros((2, 3)), horizon=5)
-    with pytest.raises(ValueError, match=r"transition\[0\] has shape \(3, 4\)"):
-        up.FiniteMDP.from_mdptoolbox(np.zeros((2, 3, 4)), np.zeros(3), horizon=5)
-    with pytest.raises(ValueError, match="reward has 1 matrices; there must be 2"):
-        up.FiniteMDP.from_mdptoolbox(p, np.zeros((1, 3, 3)), horizon=5)
 
 
 def test_every_fitted_model_is_an_mdp():

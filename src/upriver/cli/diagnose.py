@@ -68,17 +68,13 @@ def diagnose(
     from upriver.diagnostics.report import describe, format_value
 
     console = Console(highlight=False)
-    colours = {"good": "green", "warn": "yellow", "bad": "red", "": "default"}
     console.print(f"[bold]{found.name}[/]: {found.task.describe()}, features {features}")
-    for title, lines in describe(found, measured).items():
-        console.print(f"[bold]{title}[/]")
-        table = Table.grid(padding=(0, 2))
-        table.add_column(width=20, no_wrap=True)
-        table.add_column(width=11, no_wrap=True, justify="right")
-        table.add_column()
-        for what, value, meaning, status in lines:
-            table.add_row(f"  {what}", f"[{colours[status]}]{format_value(value)}[/]", meaning)
-        console.print(table)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(width=19, no_wrap=True)
+    table.add_column(width=11, no_wrap=True, justify="right")
+    for what, value, note in describe(found, measured):
+        table.add_row(what, format_value(value), note)
+    console.print(table)
     return 0
 
 

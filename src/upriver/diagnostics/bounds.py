@@ -13,6 +13,7 @@ from __future__ import annotations
 from math import inf, log, sqrt
 from typing import NamedTuple
 
+from upriver.checks import open_fraction
 from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mnl.radii import Evidence, corrected_radius, lemma1_radius, theory_regularization
@@ -44,12 +45,6 @@ def clip_kappa(kappa: float) -> float:
     return min(max(kappa, 1e-300), 1.0 - 1e-12)
 
 
-def check_delta(delta: float) -> None:
-    """Refuse a level that is not a probability."""
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta is {delta!r}; it must lie strictly between 0 and 1")
-
-
 def theorem1(
     features: Features, kappa: float, theta_bound: float, n_episodes: int, delta: float
 ) -> Bounds:
@@ -58,7 +53,7 @@ def theorem1(
     The features give H, U, d and L_varphi, kappa is that of Assumption 3, theta_bound is L_theta;
     the bounds hold with probability 1 - delta.
     """
-    check_delta(delta)
+    open_fraction("delta", delta)
     kappa, trivial = clip_kappa(kappa), float(n_episodes) * features.task.horizon
     evidence = worst_evidence(features, n_episodes)
     beta = lemma1_radius(kappa, theta_bound, delta)(evidence)

@@ -17,8 +17,8 @@ import numpy as np
 from upriver.agents.mnl_family import State, evidence
 from upriver.agents.protocol import Episode
 from upriver.agents.ucrl_mnl import UCRLMNL
-from upriver.checks import Array, check_kinds, positive_integer
-from upriver.diagnostics.bounds import check_delta, clip_kappa, potential_bound
+from upriver.checks import Array, check_kinds, open_fraction, positive_integer
+from upriver.diagnostics.bounds import clip_kappa, potential_bound
 from upriver.diagnostics.curvature import kappa_over_ball
 from upriver.diagnostics.realizability import theta_star
 from upriver.display import Card, add_repr
@@ -209,7 +209,7 @@ def coverage_over(
     `radii` may be a function (features, theta*, agent) -> {name: radius}; its names must be the
     same for all problems.
     """
-    check_delta(delta)
+    open_fraction("delta", delta)
     positive_integer("n_episodes", n_episodes)
     runs, bounds = [], []
     previous: Any = None

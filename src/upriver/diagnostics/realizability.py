@@ -1,8 +1,7 @@
 """Find theta* of Assumption 1, which the paper calls the transition core, and describe features.
 
 Within a pair (s, a), eq. (1) says log P(s')/P(ref) = (varphi(s') - varphi(ref))^T theta*: linear
-equations of which theta* is the minimum-norm solution. They are solved block by block, so nothing
-larger than a block of features is ever dense.
+equations of which theta* is the minimum-norm solution.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from upriver.mnl.fit import fit_mnl
 
 TOLERANCE = 1e-8  # largest error of a log-odds, relative, at which the equations count as solved
 RIDGES = (1e-8, 1e-6, 1e-4)  # the least ridge at which the projection is found
-DENSE_LIMIT = 40_000_000  # entries of dense blocks beyond which an iterative solver takes over
+DENSE_LIMIT = 4_000_000  # entries beyond which an iterative solver takes over
 
 
 @add_repr
@@ -139,49 +138,14 @@ def least_squares(features: Features, odds: Array) -> tuple[Array, int | None]:
         shared = np.linalg.solve(np.eye(x.shape[1]) + x.T @ x, x.T @ y.T)
         effects = (y - shared.T @ x.T) @ (own / layout.triple_scale)
         return np.hstack([shared.T, effects]), own.shape[1]
-    if not sparse.issparse(matrix):
-        solution, rank = pseudo_solve(matrix[None], odds.T[None])
-        return np.ascontiguousarray(solution[0].T), int(rank[0])
-    row_block = np.repeat(layout.pairs["block"][:-1], task.sizes)
-    n_rows = np.bincount(row_block[row_block >= 0], minlength=len(layout.size))
-    area = n_rows * layout.size.astype(np.int64)
-    if area.sum() > DENSE_LIMIT:
+    if sparse.issparse(matrix) and np.prod(matrix.shape) > DENSE_LIMIT:
         from scipy.sparse.linalg import lsqr
 
         theta = [lsqr(matrix, y, atol=1e-14, btol=1e-14, iter_lim=20_000)[0] for y in odds]
         return np.array(theta), None
-    by_block = np.argsort(row_block, kind="stable")[int((row_block < 0).sum()) :]
-    row_start = np.concatenate([[0], np.cumsum(n_rows)])
-    local = np.empty(task.n_triples, np.int64)
-    local[by_block] = np.arange(len(by_block)) - np.repeat(row_start[:-1], n_rows)
-    start = np.concatenate([[0], np.cumsum(area)])
-    entries = sparse.coo_array(matrix)
-    b = row_block[entries.row]
-    flat = np.zeros(start[-1])
-    flat[start[b] + local[entries.row] * layout.size[b] + layout.slot[entries.col]] = entries.data
-    theta = np.zeros((len(odds), features.dimension))
-    rank = 0
-    for r, m in np.unique(np.stack([n_rows, layout.size], axis=1), axis=0):
-        chosen = np.flatnonzero((n_rows == r) & (layout.size == m))
-        system = flat[start[chosen, None] + np.arange(r * m)].reshape(len(chosen), r, m)
-        rows = by_block[row_start[chosen, None] + np.arange(r)]
-        solution, ranks = pseudo_solve(system, odds[:, rows].transpose(1, 2, 0))
-        columns = layout.features[layout.feature_start[chosen, None] + np.arange(m)]
-        theta[:, columns] = solution.transpose(2, 0, 1)
-        rank += int(ranks.sum())
-    return theta, rank
-
-
-def pseudo_solve(system: Array, target: Array) -> tuple[Array, Array]:
-    """Return the minimum-norm x of system (B, r, m) x = target (B, r, C), and the ranks (B,)."""
-    if 0 in system.shape:
-        return np.zeros((len(system), system.shape[2], target.shape[2])), np.zeros(len(system), int)
-    left, size, right = np.linalg.svd(system, full_matrices=False)
-    floor = size[:, :1] * max(system.shape[1:]) * np.finfo(float).eps
-    kept = (size > floor) & (size > 0.0)
-    weight = np.where(kept, 1.0 / np.where(kept, size, 1.0), 0.0)
-    along = weight[:, :, None] * (left.transpose(0, 2, 1) @ target)
-    return right.transpose(0, 2, 1) @ along, kept.sum(axis=1)
+    dense = matrix.toarray() if sparse.issparse(matrix) else matrix
+    solution, _, rank, _ = np.linalg.lstsq(dense, odds.T)
+    return np.ascontiguousarray(solution.T), int(rank)
 
 
 def project(features: Features, prob: Array) -> Array:

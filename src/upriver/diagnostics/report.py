@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from upriver.checks import check_kinds, positive_integer, positive_number
+from upriver.checks import check_kinds, open_fraction, positive_integer, positive_number
 from upriver.diagnostics import realizability
-from upriver.diagnostics.bounds import Bounds, check_delta, theorem1
+from upriver.diagnostics.bounds import Bounds, theorem1
 from upriver.diagnostics.coverage import Coverage
 from upriver.diagnostics.curvature import BallKappa, Kappa, curvature_at, kappa_at, kappa_over_ball
 from upriver.diagnostics.realizability import Core, Shape
@@ -59,11 +59,10 @@ class Diagnosis:
         return Card(known, of=self.name, rows=self.table, most=50)
 
     def table(self) -> list[dict[str, Any]]:
-        """Return a row per finding: part, what, value, and its meaning or what to do."""
+        """Return a row per finding: what, value and a note."""
         return [
-            {"part": part, "what": what.strip(), "value": format_value(value), "meaning": meaning}
-            for part, lines in describe(self).items()
-            for what, value, meaning, _ in lines
+            {"what": what, "value": format_value(value), "note": note}
+            for what, value, note in describe(self)
         ]
 
     def to_pandas(self) -> Any:
@@ -136,7 +135,7 @@ def diagnose(
     """
     features = one_hot(mdp.task()) if features is None else features
     n_episodes = positive_integer("n_episodes", n_episodes)
-    check_delta(delta)
+    open_fraction("delta", delta)
     task = features.task
     core = realizability.find_core(mdp, features)
     if theta_bound is not None:
@@ -160,139 +159,69 @@ def diagnose(
     return Diagnosis(*given, *measured, bounds, at_core)
 
 
-class Line(NamedTuple):
-    """One finding in words."""
-
-    what: str
-    value: str | float | None
-    meaning: str
-    status: Literal["good", "warn", "bad", ""] = ""
-
-
-def format_value(x: str | float | None) -> str:
+def format_value(x: Any) -> str:
     """Write four digits; text as it is, and None as a dash."""
+    if isinstance(x, bool):
+        return "yes" if x else "no"
     if x is None or isinstance(x, str):
         return x or "-"
     return f"{x:.4g}" if x == 0 or 1e-3 <= abs(x) < 1e5 else f"{x:.2e}"
 
 
-def describe(found: Diagnosis, measured: Coverage | None = None) -> dict[str, list[Line]]:
-    """Describe a diagnosis, and what runs measured: {title: lines}, in the order of the theory."""
-    parts = {
-        "features": describe_features(found.shape),
-        "transition parameter (Assumption 1)": describe_parameter(found),
-        "curvature (Assumption 3)": describe_curvature(found),
-        f"Theorem 1, K = {found.n_episodes}, delta = {found.delta:g}": describe_bounds(found),
-    }
-    if measured is not None:
-        parts["measured over runs (Lemmas 1, 2)"] = describe_coverage(measured)
-    return parts
-
-
-def describe_features(shape: Shape) -> list[Line]:
-    """Describe U, d, rank, L_varphi and the zero successor."""
-    gain = shape.best_norm_bound < 0.999 * shape.norm_bound
-    shorter = "smaller: use features.recentre" if gain else "recentring does not shorten features"
-    zero = Line("zero successor", "yes", "every (s, a) has one, as Lemma 1 needs", "good")
-    if not shape.zero_successor:
-        zero = Line("zero successor", "no", "Lemma 1 needs one: use features.recentre", "bad")
-    rank = "unknown" if shape.rank is None else shape.rank
-    return [
-        Line("U", shape.max_successors, "largest reachable set"),
-        Line("d", f"{shape.dimension} of {shape.formal_dimension}", "columns kept, of formal d"),
-        Line("rank", rank, "number of directions that data can identify"),
-        Line("L_varphi", shape.norm_bound, "largest norm of a feature row"),
-        Line("  recentred", shape.best_norm_bound, shorter, "warn" if gain else ""),
-        zero,
-    ]
-
-
-def describe_parameter(found: Diagnosis) -> list[Line]:
-    """Describe theta*, or its projection."""
-    core = found.core
+def describe(found: Diagnosis, measured: Coverage | None = None) -> list[tuple[str, Any, str]]:
+    """Return (what, value, note) of each finding, and of what runs measured."""
+    shape, core, kappa, bounds = found.shape, found.core, found.kappa, found.bounds
     h, s, a = core.where
-    if core.forbidden is not None:
-        fs, fa, f2 = core.forbidden
-        why = f"because successor {f2} of (s={fs}, a={fa}) is declared and never occurs; "
-        place = f"of the projection, at (s={s}, a={a}); it vanishes as theta grows"
-        return [
-            Line("theta*", "infinite", why + "KL projection instead", "warn"),
-            Line("largest TV error", core.error, place, "good" if core.error < 1e-3 else "bad"),
-        ]
-    if core.realizable:
-        lines = [
-            Line("realizable", "yes", f"log-odds solved to {core.residual:.1g}", "good"),
-            Line("||theta*||", core.norm, "minimum norm, used as L_theta"),
-        ]
-    else:
-        why = "no theta gives these transitions; the KL projection follows"
-        cure = f"at (h={h}, s={s}, a={a}): add features there, or use one-hot"
-        lines = [
-            Line("realizable", "no", why, "bad"),
-            Line("largest TV error", core.error, cure, "bad"),
-        ]
-    if found.theta_bound != core.norm:
-        lines.append(Line("L_theta", found.theta_bound, "as given: the ball used below"))
-    return lines
-
-
-def describe_curvature(found: Diagnosis) -> list[Line]:
-    """Describe kappa at theta* and over the ball, and the effective constant."""
-    if found.kappa is None:
-        return [Line("kappa", None, "every (s, a) has one successor: nothing to learn", "good")]
-    s, a, x, y = found.kappa.where
-    product = f"P({x})P({y}) at (s={s}, a={a})"
-    if found.kappa.value <= 0.0:
-        return [Line("kappa", "0", f"{product}: no bound holds; use --support known", "bad")]
-    label = "kappa at theta*" if found.core.realizable else "kappa at projection"
-    lines = [Line(label, found.kappa.value, product)]
-    if found.ball is not None:
-        lines.append(Line("  over the ball", found.ball.found, "smallest found, which proofs need"))
-        lines.append(Line("  certified", found.ball.certified, "no theta of the ball is below it"))
-    if found.curvature is not None:
-        least, what = found.curvature.value, "smallest eigenvalue of Hessian against Gram"
-        lines.append(Line("effective", least, what, "bad" if least <= 0.0 else ""))
-    return lines
-
-
-def describe_bounds(found: Diagnosis) -> list[Line]:
-    """Describe the radius, the regret bound and whether it says anything."""
-    if found.bounds is None:
-        why = "needs a finite theta*, or give --theta-bound" if found.theta_bound is None else "-"
-        return [Line("bound", None, why)]
-    bounds, best = found.bounds, found.bounds_at_core
-    regret = f"corrected {format_value(bounds.regret_corrected)}"
-    if best:
-        regret += f", with kappa at theta* {format_value(best.regret_corrected)}"
-    verdict = Line("verdict", "informative", "smaller than the trivial bound", "good")
-    if bounds.vacuous:
-        useful, at_best = (format_value(x.first_useful) for x in (bounds, best or bounds))
-        cure = f"no information before K = {useful} (at best {at_best}): tune scaled_radius(c)"
-        verdict = Line("verdict", "vacuous", cure, "bad")
-    radius = f"Lemma 1; corrected {format_value(bounds.radius_corrected)}"
-    return [
-        Line("lambda_K", bounds.regularization, "regularisation, constant C = 1"),
-        Line("beta_K printed", bounds.radius_printed, radius),
-        Line("regret printed", bounds.regret_printed, regret),
-        Line("trivial bound", bounds.trivial, "K H: no learner loses more"),
-        verdict,
+    rows = [
+        ("U", shape.max_successors, "largest reachable set"),
+        ("d", shape.dimension, f"columns kept, of {shape.formal_dimension}"),
+        ("rank", shape.rank, "directions that data can identify"),
+        ("L_varphi", shape.norm_bound, "largest norm of a feature row"),
+        ("L_varphi, recentred", shape.best_norm_bound, "after features.recentre"),
+        ("zero successor", shape.zero_successor, "needed by Lemma 1 in every (s, a)"),
+        ("realizable", core.realizable, "Assumption 1"),
     ]
-
-
-def describe_coverage(measured: Coverage) -> list[Line]:
-    """Describe coverage, optimism, clips, ties and the elliptical potential."""
-    numbers, goal = measured.summary(), 1.0 - measured.delta
-    inside = f"of runs had theta* inside for all k; goal {goal:.0%}"
-    bound = f"elliptical sum; bound {format_value(numbers['potential_bound'])}"
-    clips = "values at the cap: the bonus hides the transitions"
-    covers = [
-        Line(f"covers, {name}", f"{share:.1%}", inside, "good" if share >= goal else "warn")
+    if core.forbidden is not None:
+        s0, a0, s2 = core.forbidden
+        never = f"successor {s2} of (s={s0}, a={a0}) is declared and never occurs"
+        rows.append(("theta*", "infinite", never))
+    if core.realizable:
+        rows.append(("||theta*||", core.norm, "minimum norm"))
+    else:
+        rows.append(
+            ("largest TV error", core.error, f"of the projection, at (h={h}, s={s}, a={a})")
+        )
+    rows.append(("L_theta", found.theta_bound, "radius of the ball"))
+    if kappa is None:
+        rows.append(("kappa", None, "every (s, a) has one successor: nothing to learn"))
+    else:
+        s, a, x, y = kappa.where
+        rows.append(("kappa", kappa.value, f"P({x})P({y}) at (s={s}, a={a})"))
+        if found.ball is not None:
+            rows.append(("kappa in the ball", found.ball.found, "smallest found"))
+            rows.append(("kappa, certified", found.ball.certified, "lower bound in the ball"))
+        if found.curvature is not None:
+            rows.append(("effective kappa", found.curvature.value, "Hessian against Gram matrix"))
+    if bounds is not None:
+        useful = f"useful from K = {format_value(bounds.first_useful)} on"
+        as_printed = bounds.radius_printed, bounds.regret_printed
+        printed = [f"printed {format_value(x)}" for x in as_printed]
+        rows += [
+            ("lambda_K", bounds.regularization, f"K = {found.n_episodes}"),
+            ("beta_K", bounds.radius_corrected, printed[0]),
+            ("regret bound", bounds.regret_corrected, printed[1]),
+            ("trivial bound", bounds.trivial, "K H"),
+            ("verdict", "vacuous" if bounds.vacuous else "informative", useful),
+        ]  # fmt: skip
+    if measured is None:
+        return rows
+    numbers = measured.summary()
+    rows += [
+        (f"covers, {name}", f"{share:.1%}", f"of runs, for all k; goal {1.0 - measured.delta:.0%}")
         for name, share in numbers["covered"].items()
     ]
-    return [
-        *covers,
-        Line("optimism rate", f"{numbers['optimism_rate']:.1%}", "planned V_1 >= V*_1"),
-        Line("clip rate", f"{numbers['clip_rate']:.1%}", clips),
-        Line("tie rate", f"{numbers['tie_rate']:.1%}", "states whose best action is not unique"),
-        Line("potential", numbers["potential"], bound),
-    ]
+    for name, note in (("optimism", "planned V_1 >= V*_1"), ("clip", "values at the cap"),
+                       ("tie", "states with several best actions")):  # fmt: skip
+        rows.append((f"{name} rate", f"{numbers[f'{name}_rate']:.1%}", note))
+    bound = f"bound {format_value(numbers['potential_bound'])}"
+    return [*rows, ("potential", numbers["potential"], bound)]

@@ -46,7 +46,6 @@ class FiniteMDP:
     from_outcomes = staticmethod(building.from_outcomes)
     from_frame = staticmethod(frames.from_frame)
     from_quantecon = staticmethod(formats.from_quantecon)
-    from_mdptoolbox = staticmethod(formats.from_mdptoolbox)
     to_frame = frames.mdp_frame
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from upriver.checks import Array, as_float, check_kinds, format_value
+from upriver.checks import Array, as_float, check_kinds
 from upriver.mdp.building import from_triples
 from upriver.mdp.task import Task
 
@@ -40,58 +40,6 @@ def from_quantecon(
         (s * n_actions + a)[row], column.astype(np.int64), matrix.data, np.asarray(form.R)[row],
         (n_states, n_actions), horizon, initial_state, names,
     )  # fmt: skip
-
-
-def from_mdptoolbox(
-    transition: Any, reward: Any, horizon: int | None, initial_state: int | ArrayLike = 0,
-    **names: Any,
-) -> FiniteMDP:  # fmt: skip
-    """Make an MDP from the arrays of pymdptoolbox, in which the action comes first.
-
-    The transition (A, S, S) is an array, or a list of A matrices (S, S), dense or scipy.sparse. The
-    reward is (S,), (S, A), or in these forms (A, S, S). The rest is as in `from_arrays`.
-    """
-    from scipy import sparse
-
-    matrix: Any = sparse.coo_array(stack_matrices("transition", transition))
-    n_states = matrix.shape[1]
-    n_actions = matrix.shape[0] // n_states
-    pair, following = (x.astype(np.int64) for x in matrix.coords)
-    if sparse.issparse(reward[0]) or np.ndim(reward) == 3:
-        if len(reward) != n_actions:
-            raise ValueError(f"reward has {len(reward)} matrices; there must be {n_actions}")
-        rewards = np.asarray(stack_matrices("reward", reward)[pair, following]).ravel()
-    else:
-        table = as_float("reward", reward)
-        if table.shape not in {(n_states,), (n_states, n_actions)}:
-            raise ValueError(
-                f"reward has shape {table.shape}; it must be ({n_states},), ({n_states}, "
-                f"{n_actions}) or ({n_actions}, {n_states}, {n_states})"
-            )
-        rewards = np.broadcast_to(table.reshape(n_states, -1), (n_states, n_actions)).ravel()[pair]
-    return from_triples(
-        pair, following, matrix.data.astype(np.float64), rewards, (n_states, n_actions), horizon,
-        initial_state, names,
-    )  # fmt: skip
-
-
-def stack_matrices(name: str, matrices: Any) -> Any:
-    """Return A matrices (S, S) as one sparse matrix (S*A, S) with rows s * A + a."""
-    from scipy import sparse
-
-    try:
-        listed: list[Any] = [sparse.csr_array(matrix) for matrix in matrices]
-        n_actions, n_states = len(listed), listed[0].shape[0]
-    except (TypeError, ValueError, IndexError):
-        raise ValueError(
-            f"{name} is {format_value(matrices)}; it must hold a matrix (S, S) for each action"
-        ) from None
-    for a, matrix in enumerate(listed):
-        if matrix.shape != (n_states, n_states):
-            square = n_states, n_states
-            raise ValueError(f"{name}[{a}] has shape {matrix.shape}; it must be {square}")
-    order = np.arange(n_actions * n_states).reshape(n_actions, n_states).T.ravel()
-    return sparse.csr_array(sparse.vstack(listed))[order]
 
 
 def from_model(
