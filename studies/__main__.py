@@ -18,10 +18,11 @@ def main(arguments: list[str] | None = None) -> int:
     from upriver.results.tables import to_csv
 
     parser = argparse.ArgumentParser(prog="python -m studies", description=__doc__)
-    parser.add_argument("name", choices=[*FINDINGS, "icu-sepsis"], help="the study")
+    parser.add_argument("name", choices=[*FINDINGS, "icu-sepsis", "rust"], help="the study")
     parser.add_argument("--out", type=Path, help="the results folder; results/NAME by default")
     parser.add_argument("--runs", type=int, help="runs of each agent on each environment")
     parser.add_argument("--jobs", type=int, help="worker processes; one for each processor")
+    parser.add_argument("--log", type=Path, help="the log of bus group 4, for the study rust")
     parser.add_argument("--quiet", action="store_true", help="plain lines instead of a bar")
     given = parser.parse_args(arguments)
     folder = given.out or Path("results") / given.name
@@ -29,6 +30,13 @@ def main(arguments: list[str] | None = None) -> int:
         from studies.icu_sepsis import study
 
         print(study(folder, given.runs or 20))
+        return 0
+    if given.name == "rust":  # it fits a log that is not part of the repository
+        from studies.rust import study as make_table
+
+        if given.log is None:
+            parser.error("the study rust needs --log FILE")
+        print(make_table(given.log, folder))
         return 0
     experiment = load_study(given.name)
     if given.runs is not None:

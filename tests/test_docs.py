@@ -31,6 +31,7 @@ RETURNED = {
     "LearningRun": "learning.",
     "FittedMNL": "fitted.",
     "TransitionModel": "ward.",
+    "RewardModel": "wanted.",
 }
 """The variable that holds an instance in the examples, for classes that users do not construct."""
 LINK = re.compile(r"(?<!\\)\]\(([^)\s]+)\)")

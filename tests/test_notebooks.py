@@ -29,7 +29,8 @@ def played(name, folder):
 
 
 def test_every_notebook_has_cells_and_a_download():
-    assert set(NOTEBOOKS) == {"first-hour", "inventory", "gymnasium", "log", "write-an-agent"}
+    wanted = {"first-hour", "inventory", "gymnasium", "log", "write-an-agent", "bus-engine"}
+    assert set(NOTEBOOKS) == wanted
     for name, path in NOTEBOOKS.items():
         text = path.read_text()
         assert text.count(CELL) > 4, path
@@ -123,3 +124,15 @@ def test_inventory(tmp_path):
     room = np.array([20 - mdp.true_task.state_names[s] for s in range(21)])
     orders = np.array([mdp.true_task.action_names[a] for a in range(21)])
     assert (orders[run.plan.policy] <= room).all(), "nobody orders more than there is room for"
+
+
+def test_bus_engine(tmp_path):
+    m = played("bus-engine", tmp_path)
+    interval, truth = m["model"].conf_int().to_numpy(), list(m["truth"].values())
+    assert (interval[:, 0] < truth).all() and (truth < interval[:, 1]).all()
+    demand, myopic = m["demand"], m["myopic"]
+    assert (np.diff(demand["engines a year"]) < 0).all(), "a dearer engine is bought less often"
+    assert (demand["low"] < demand["engines a year"]).all()
+    assert (demand["engines a year"] < demand["high"]).all()
+    assert myopic.params["mileage"] < 2 * m["model"].params["mileage"]
+    assert myopic.llf < m["model"].llf

@@ -441,14 +441,15 @@ class RewardModel(Estimates):
         future = f"discount {log.discount:g}"
         future += "" if log.horizon is None else f", horizon {log.horizon}"
         clusters = f" ({fitted.n_clusters} clusters)" if fitted.errors == "cluster" else ""
+        sets = f", {len(log.problems)} sets of covariates" if log.covariates else ""
         known = isinstance(log.transitions, FiniteMDP)
         kind = "known" if known else "estimated jointly" if log.joint else "estimated before"
         if not known:
             kind += ", with their error" if self.with_transitions else ", without their error"
         lines = [
             f"reward ~ {formula_text(log.formula)}",
-            f"{log.n_rows} rows, {len(log.problems)} sets of covariates; {log.task.n_states} "
-            f"states, {log.task.n_actions} actions, {future}",
+            f"{log.n_rows} rows{sets}; {log.task.n_states} states, {log.task.n_actions} actions, "
+            + future,
             *([f"reference (no coefficient): {listed(log.references, 6)}"] * bool(log.references)),
             *([f"rows left out: {dict(log.dropped)}"] * bool(log.dropped)),
             f"dynamic logit: {fitted.n_observations:g} choices, {len(fitted.theta)} coefficients",

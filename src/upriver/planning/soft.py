@@ -171,14 +171,16 @@ def solve_soft_discounted(
     w = np.zeros(task.n_states) if start is None else np.array(start, dtype=float)
     w -= w.mean()
     rows = task.indptr, task.successors, kernel_view(prob), kernel_view(reward)
-    backup, probability = np.empty_like(w), np.empty((task.n_states, task.n_actions))
-    no_rows = probability[:0]  # most backups need the values alone
+    top, q, ones = np.empty_like(w), np.empty(task.available.shape), np.ones(task.n_actions)
     horizon = discount / (1.0 - discount)
     span = error = best = np.inf
     use_newton: bool | None = None
     stalled = 0
     for _ in range(MAX_ITERATIONS):
-        kernels.soft.soft_backup(*rows, discount, temperature, w, backup, no_rows)
+        kernels.soft.relative_values(*rows, discount, 1.0 / temperature, w, q, top)
+        weights = np.exp(q, out=q)
+        total = weights @ ones
+        backup = temperature * (top + np.log(total))
         change = backup - w
         low, high = float(change.min()), float(change.max())
         middle = 0.5 * (low + high)
@@ -188,14 +190,12 @@ def solve_soft_discounted(
         best = min(best, error)
         rounding = 1e-15 * horizon * max(1.0, float(np.abs(backup).max()))
         if error <= tolerance or (stalled >= 3 and error <= rounding):
-            kernels.soft.soft_backup(*rows, discount, temperature, w, backup, probability)
-            return SoftSolution(backup + horizon * middle, probability, error)
+            return SoftSolution(backup + horizon * middle, weights / total[:, None], error)
         slow = span > SLOW_CONTRACTION * previous
         if slow and use_newton is None:
             use_newton = is_cheap_to_eliminate(task)
         if slow and use_newton:
-            kernels.soft.soft_backup(*rows, discount, temperature, w, backup, probability)
-            solve = factorize_discounted(task, prob, probability, discount)
+            solve = factorize_discounted(task, prob, weights / total[:, None], discount)
             w = w + solve(change - middle)
             span = np.inf  # the next backup says how good this step was
         else:
