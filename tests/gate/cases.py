@@ -682,7 +682,7 @@ def fit_clinic_errors(kind: str) -> Outputs:
 
 
 def describe_clinic() -> Outputs:
-    """Marginal effects, residuals, calibration and tests of the fitted model."""
+    """Marginal effects and tests of the fitted model."""
     model = clinic_model("plain")
     smaller = up.fit_transitions(
         "worse + better + death + action:better", clinic_log(), states=clinic_moves()
@@ -694,8 +694,6 @@ def describe_clinic() -> Outputs:
         "action": columns_of(effects[1], "effect", "standard_error", "low", "high"),
         "ratio": np.array([ratio.statistic, ratio.p_value, ratio.degrees]),
         "goodness": np.array([fit.statistic, fit.p_value]),
-        "residuals": model.residuals().select_dtypes("number").to_numpy(float),
-        "calibration": model.calibration(5).select_dtypes("number").to_numpy(float),
     }
 
 

@@ -86,10 +86,10 @@ def test_the_behaviour_is_what_was_earned(model, log):
     assert sampled["effective"] == pytest.approx(600)
 
 
-def test_doubly_robust_needs_only_one_to_be_right(log):
+def test_doubly_robust_needs_only_one_to_be_right(model, log):
     """With values from nowhere it is right on average, with good ones it is sharper."""
     data = read_episodes(
-        TASK, log, ("state", "action", "next_state"), "episode", "step", None, None
+        model, log, ("state", "action", "next_state"), "episode", "step", None, None
     )
     did = PROBLEM.behaviour.reshape(-1)
     ratio = importance_ratios(TASK, data, action_probabilities(TASK, did[None]), did)
@@ -110,14 +110,27 @@ def test_a_wrong_model_is_found(log):
     assert "disagrees with weighted importance sampling" in found.verdict
 
 
-def test_short_episodes_have_ended_and_bad_logs_are_named(model, log):
-    short = {k: np.array(v, object)[np.asarray(log["step"]) < 3] for k, v in log.items()}
-    found = {r["name"]: r["value"] for r in up.check_policy_value(model, "behaviour", short).rows}
+def test_short_episodes_have_ended_where_the_log_says_so(model, log):
+    some = np.asarray(log["step"]) < 3
+    short = {k: np.array(v, object)[some] for k, v in log.items()} | {"over": [1] * int(some.sum())}
+    rows = up.check_policy_value(model, "behaviour", short, ended="over").rows
     paid = np.reshape(log["reward"], (600, -1))[:, :3].sum(axis=1).mean()
-    assert found["weighted importance sampling"] == pytest.approx(paid)
-    with pytest.raises(ValueError, match="the log has no column 'visit'"):
-        up.check_policy_value(model, "behaviour", log, episode="visit")
+    assert rows[1]["value"] == pytest.approx(paid)
     assert REPLICATES >= 100 and a_log(PROBLEM, 3, 0).sum() == 36
+
+
+def test_bad_logs_are_named(model, log):
+    some = np.asarray(log["step"]) < 3
+    short = {k: np.array(v, object)[some] for k, v in log.items()}
+    for options, message in (
+        ({"episode": "visit"}, "the log has no column 'visit'"),
+        ({}, "no episode of the log is followed beyond step 3; the horizon is 12"),
+        ({"ended": ["gone"]}, "ended names the state 'gone'; it must be one of"),
+        ({"ended": "reward"}, "column 'reward' of the log must hold true and false"),
+        ({"propensity": "step"}, "propensity 'step' is 0 somewhere; it must be above 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            up.check_policy_value(model, "behaviour", short, **options)
 
 
 def test_weights_count_episodes(model, log):
@@ -165,3 +178,249 @@ def test_fitted_q_evaluation_by_step_where_the_world_changes():
     assert found[changing]["value"] == pytest.approx(1.0)
     assert found[alike]["name"] == "fitted-Q evaluation, steps pooled"
     assert abs(found[alike]["value"] - 1.0) > 0.05
+
+
+class TestTwoSteps:
+    """Two states, two actions, two steps: every estimate against loops over the definitions."""
+
+    # (state, action, next state, action at the second step or None, last state)
+    rows = (
+        (0, 0, 0, 0, 1), (0, 0, 1, 1, 1), (0, 1, 1, 0, 0), (0, 1, 1, None, None),
+        (1, 0, 0, 1, 1), (1, 1, 1, 1, 0), (0, 1, 0, None, None), (1, 0, 1, 0, 1),
+    ) * 3  # fmt: skip
+    reward = np.array([[0.0, 0.5], [1.0, 2.0]])
+    policy = np.array([[[0.3, 0.7], [0.6, 0.4]], [[0.9, 0.1], [0.2, 0.8]]])
+
+    def log(self, rows, **more):
+        cells = [
+            (i, h, *x)
+            for i, (s, a, t, b, u) in enumerate(rows)
+            for h, x in enumerate([(s, a, t)] + ([] if b is None else [(t, b, u)]))
+        ]
+        names = "episode", "step", "state", "action", "next_state"
+        made = {name: [x[i] for x in cells] for i, name in enumerate(names)}
+        return made | {k: [v(*x) for x in cells] for k, v in more.items()}
+
+    def model(self, log):
+        task = up.Task(2, 2, 2, np.arange(5) * 2, [0, 1] * 4, self.reward)
+        return up.fit_transitions(
+            log, features=up.features.one_hot(task), task=task, regularization=1.0
+        )
+
+    def values(self, model):
+        """Q and V of the policy under the model, backwards by hand."""
+        p = model.probability.reshape(2, 2, 2)
+        v, q = np.zeros((3, 2)), np.zeros((2, 2, 2))
+        for h in (1, 0):
+            q[h] = self.reward + p @ v[h + 1]
+            v[h] = (self.policy[h] * q[h]).sum(axis=1)
+        return q, v
+
+    def shares(self, rows):
+        """How often each action was taken in each state."""
+        count = np.zeros((2, 2))
+        for s, a, t, b, _ in rows:
+            count[s, a] += 1
+            if b is not None:
+                count[t, b] += 1
+        return count / count.sum(axis=1, keepdims=True)
+
+    def reference(self, rows, model, did):
+        """Weighted importance sampling and doubly robust, episode by episode."""
+        q, v = self.values(model)
+        left = [t for _, _, t, b, _ in rows if b is None]
+        first, second, earned = [], [], []
+        for s, a, t, b, _ in rows:
+            met = [x[2] for x in rows]
+            share = (left.count(t) + 5 * len(left) / len(rows)) / (met.count(t) + 5)
+            first.append(self.policy[0, s, a] / did[s, a])
+            go_on = 0.0 if b is None else self.policy[1, t, b] / did[t, b] / (1 - share)
+            second.append(first[-1] * go_on)
+            earned.append((self.reward[s, a], 0.0 if b is None else self.reward[t, b]))
+        w = np.array([first, second])
+        w /= w.mean(axis=1, keepdims=True)
+        sampled = sum(np.mean(w[h] * [x[h] for x in earned]) for h in (0, 1))
+        means = [np.mean(w[h] * [x[h] for x in earned]) for h in (0, 1)]
+        off = [w[0][i] * (x[0] - means[0]) + w[1][i] * (x[1] - means[1])
+               for i, x in enumerate(earned)]  # fmt: skip
+        robust = []
+        for i, (s, a, t, b, _) in enumerate(rows):
+            total = v[0, s] + w[0, i] * (earned[i][0] - q[0, s, a]) + w[0, i] * v[1, t]
+            robust.append(total + (0 if b is None else w[1, i] * (earned[i][1] - q[1, t, b])))
+        n = len(rows)
+        return (sampled, np.std(off) / np.sqrt(n)), (np.mean(robust), np.std(robust) / np.sqrt(n))
+
+    @pytest.mark.parametrize("censored", [False, True])
+    def test_by_loops(self, censored):
+        rows = [x for x in self.rows if censored or x[3] is not None]
+        log = self.log(rows)
+        model = self.model(log)
+        found = {r["name"]: r for r in up.check_policy_value(model, self.policy, log).rows}
+        expected = self.reference(rows, model, self.shares(rows))
+        for name, (value, error) in zip(
+            ("weighted importance sampling", "doubly robust"), expected, strict=True
+        ):
+            assert found[name]["value"] == pytest.approx(value), name
+            assert found[name]["standard_error"] == pytest.approx(error), name
+            low, high = value - 1.959964 * error, value + 1.959964 * error
+            assert (found[name]["low"], found[name]["high"]) == pytest.approx((low, high))
+
+    def test_logged_propensities_and_clusters(self):
+        rows = [x for x in self.rows if x[3] is not None]
+        did = np.array([[0.5, 0.5], [0.25, 0.75]])
+        log = self.log(
+            rows, p=lambda i, h, s, a, t: did[s, a], person=lambda i, h, s, a, t: i % len(rows[:6])
+        )
+        model = self.model(log)
+        found = up.check_policy_value(model, self.policy, log, propensity="p")
+        (value, error), _ = self.reference(rows, model, did)
+        assert found.rows[1]["value"] == pytest.approx(value)
+        assert found.rows[1]["standard_error"] == pytest.approx(error)
+        again = up.check_policy_value(model, self.policy, log, propensity="p", cluster="person")
+        assert again.rows[1]["value"] == pytest.approx(value)
+        # three copies of six episodes are six clusters, with sums three times as large
+        assert again.rows[1]["standard_error"] == pytest.approx(error * np.sqrt(3))
+        ratio = again.rows[3]["standard_error"] / found.rows[3]["standard_error"]
+        assert 1.4 < ratio < 2.6  # with six clusters not all pairs are met in every draw
+
+    def test_fitted_q_goes_on_where_an_episode_was_left(self):
+        """Tables by hand: rows of all steps, and the next state counts although it was left."""
+        log = self.log(self.rows)
+        found = up.check_policy_value(self.model(log), self.policy, log).rows[3]["value"]
+        moves = np.zeros((2, 2, 2))
+        for s, a, t, b, u in self.rows:
+            moves[s, a, t] += 1
+            if b is not None:
+                moves[t, b, u] += 1
+        p = moves / moves.sum(axis=2, keepdims=True)
+        last = (self.policy[1] * self.reward).sum(axis=1)
+        first = (self.policy[0] * (self.reward + p @ last)).sum(axis=1)
+        starts = [x[0] for x in self.rows]
+        assert found == pytest.approx(np.mean([first[s] for s in starts]))
+
+    def test_the_error_of_fitted_q_evaluation(self):
+        """One step, one action: the bootstrap's error is that of a mean."""
+        rng = np.random.default_rng(0)
+        paid = rng.normal(size=400)
+        log = {"state": [0] * 400, "action": [0] * 400, "next_state": [0] * 400,
+               "episode": range(400), "step": [0] * 400, "paid": paid}  # fmt: skip
+        task = up.Task(1, 1, 1, [0, 1], [0], np.zeros((1, 1)))
+        model = up.fit_transitions(
+            log, features=up.features.one_hot(task), task=task, regularization=1.0
+        )
+        row = up.check_policy_value(model, np.array([0]), log, reward="paid").rows[3]
+        assert row["value"] == pytest.approx(paid.mean())
+        assert row["standard_error"] == pytest.approx(paid.std() / 20, rel=0.15)
+        width = 2 * 1.959964 * row["standard_error"]
+        assert row["high"] - row["low"] == pytest.approx(width)
+
+
+def test_a_state_that_is_never_left_goes_on_paying():
+    """Half of the episodes are absorbed at once: by hand 0.5 + 1 + 1 against 0.5 + 0.5 + 0.5."""
+    log = {"state": ["a"] * 40 + ["a"] * 40, "action": ["go"] * 80, "next_state": ["end"] * 20
+           + ["a"] * 60, "episode": [*range(20), *np.repeat(np.arange(20, 40), 3)],
+           "step": [0] * 20 + [0, 1, 2] * 20}  # fmt: skip
+    model = up.fit_transitions(
+        "next_state", log, horizon=3, reward={"a": 0.5, "end": 1.0}, regularization=0.1
+    )
+    rows = up.check_policy_value(model, "behaviour", log).rows
+    assert rows[1]["value"] == pytest.approx((2.5 + 1.5) / 2)
+    short = up.check_policy_value(model, "behaviour", log, ended=["end"]).rows
+    assert short[1]["value"] == pytest.approx(rows[1]["value"])
+
+
+def test_only_episodes_with_the_same_covariates_are_compared(rng):
+    """Two groups with opposite habits; at one of them the model agrees with its own episodes."""
+    rows = []
+    for i in range(400):
+        old, s = i % 2, 0
+        for h in range(4):
+            t = int(rng.random() < (0.9 if old else 0.1))
+            rows.append((i, h, s, "wait", t, old))
+            s = t
+    log = pd.DataFrame(rows, columns=["episode", "step", "state", "action", "next_state", "old"])
+    model = up.fit_transitions("C(next_state) + old:C(next_state)", log, successors="all")
+    options = {"horizon": 4, "reward": {1: 1.0}}
+    for old, truth in ((0, 0.3), (1, 2.7)):
+        found = up.check_policy_value(model.at(old=old, **options), "behaviour", log)
+        assert all(abs(r["value"] - truth) < 0.3 for r in found.rows)
+        assert found.rows[0]["effective"] == 200 and "agree with it" in found.verdict
+    with pytest.raises(ValueError, match="no episode of the log has old = 5"):
+        up.check_policy_value(model.at(old=5, **options), "behaviour", log)
+
+
+def test_propensities_by_a_formula(rng):
+    """Actions depend on a covariate that also pays: shares by state are wrong, a formula right."""
+    n = 4000
+    ill = rng.integers(2, size=n)
+    action = (rng.random(n) < np.where(ill, 0.8, 0.2)).astype(int)
+    paid = 1.0 - ill + 0.0 * action  # the action does nothing, and who is ill earns nothing
+    log = {"state": ["here"] * n, "action": action, "next_state": ["here"] * n, "ill": ill,
+           "episode": np.arange(n), "step": [0] * n, "paid": paid}  # fmt: skip
+    task = up.Task(1, 2, 1, [0, 1, 2], [0, 0], np.zeros((1, 2)), states=["here"], actions=[0, 1])
+    phi = up.features.one_hot(task)
+    model = up.fit_transitions(log, features=phi, task=task, regularization=1.0)
+    act = np.array([1])
+    plain = up.check_policy_value(model, act, log, reward="paid").rows[1]
+    assert plain["value"] == pytest.approx(0.2, abs=0.03)
+    formula = up.check_policy_value(
+        model, act, log, reward="paid", propensity="action + action:ill"
+    ).rows[1]
+    assert formula["value"] == pytest.approx(0.5, abs=0.05)
+    # one situation for each value of `ill`: the probabilities are the shares there
+    share = np.array([action[ill == x].mean() for x in (0, 1)])[ill]
+    w = action / share
+    assert formula["value"] == pytest.approx((w @ paid) / w.sum(), rel=1e-3)
+
+
+def panel(rng, seed, n, censored, by_state=False):
+    """Episodes of 10 steps; censored ones are followed for 3 to 10, or left where they are low."""
+    done = up.rollouts(PANEL, PROBLEM.behaviour, n, seed=seed)
+    log = {k: np.asarray(v) for k, v in frame(done, PANEL.true_task).items()}
+    followed = np.full(n, 10)
+    if censored:
+        followed = rng.integers(3, 11, n)
+    if by_state:
+        gone = (done.states[:, 1:10] < 3) & (rng.random((n, 9)) < 0.3)
+        followed = np.where(gone.any(axis=1), 1 + gone.argmax(axis=1), 10)
+    return {k: v[log["step"] < followed[log["episode"]]] for k, v in log.items()}
+
+
+PANEL = up.FiniteMDP(
+    up.Task(**{**{f: getattr(TASK, f) for f in ("n_states", "n_actions", "indptr", "successors",
+                                                "reward")}, "horizon": 10}),
+    MDP.probability, MDP.initial_states, MDP.initial_probability,
+)  # fmt: skip
+
+
+def verdicts(n_logs, censored, wrong=False, n=200, by_state=False):
+    """The share of logs in which the checks disagree with the model."""
+    task, off = PANEL.true_task, 0
+    phi = up.Features(task, PROBLEM.phi.matrix)
+    policy = np.tile([0.5, 0.5], (10, 1))
+    for seed in range(n_logs):
+        log = panel(np.random.default_rng([seed, 1]), seed, n, censored, by_state)
+        if wrong:
+            x = up.Features(task, phi.matrix[:, :2])
+            model = up.fit_transitions(log, features=x, task=task, regularization=1e-3)
+        else:
+            model = up.fit_transitions(log, features=phi, task=task, regularization=1e-3)
+        off += "disagrees" in up.check_policy_value(model, policy, log).verdict
+    return off / n_logs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by_state", [False, True])
+def test_an_unbalanced_panel_does_not_condemn_a_right_model(by_state):
+    share = verdicts(200, not by_state, by_state=by_state)
+    print(f"a right model, censored {'by state' if by_state else 'at random'}: {share:.3f}")
+    assert share <= 0.07
+
+
+@pytest.mark.slow
+def test_a_wrong_model_is_found_as_often_as_on_complete_data():
+    """With as many rows: episodes followed for 3 to 10 steps have 6.5 on average."""
+    found = verdicts(100, True, wrong=True, n=200)
+    complete = verdicts(100, False, wrong=True, n=130)
+    print(f"a wrong model: found in {found:.2f} censored logs, in {complete:.2f} complete ones")
+    assert complete > 0.2 and found > complete - 0.1

@@ -18,7 +18,13 @@ from upriver.logs.fit import fit_transitions
 from upriver.logs.formula import Formula, mentions
 from upriver.logs.goodness import GoodnessOfFit
 from upriver.logs.model import TransitionModel, check_model
-from upriver.logs.offpolicy import Episodes, ValueChecks, check_episodes, read_episodes
+from upriver.logs.offpolicy import (
+    CannotCheck,
+    Episodes,
+    ValueChecks,
+    check_episodes,
+    read_episodes,
+)  # fmt: skip
 from upriver.logs.planning import plan_from_model
 from upriver.logs.tables import COLUMNS, Table
 from upriver.logs.value import PolicyValue, compare_policies, policy_value
@@ -41,7 +47,8 @@ class Decision:
     gain: PolicyValue  #: The difference of both.
     occupancy: Array  #: (S*A,) expected steps of the plan in each pair.
     goodness_of_fit: GoodnessOfFit
-    checks: ValueChecks | None
+    checks: ValueChecks | str | None
+    """Checks that do not rely on the model, or why the log cannot make them."""
     """Estimates that do not rely on the model; None without a column of episodes."""
     source: str  #: The name of the log.
     command: str  #: The command that makes the page again; empty where none does.
@@ -137,9 +144,14 @@ def decide(
         reward=None if isinstance(reward, str) else reward,
     )  # fmt: skip
     task = check_model(model).task
-    episodes = None
-    if episode is not None:
-        episodes = read_episodes(task, table, columns, episode, step, None, weights, missing)
+    episodes, checks = None, None
+    try:
+        if episode is not None:
+            episodes = read_episodes(
+                model, table, columns, episode, step, None, weights, missing, cluster=cluster
+            )
+    except CannotCheck as error:
+        checks = str(error)
     first = first_states(model, start, episodes)
     plan = plan_from_model(model, "cautious", confidence, start=first)
     function = build_value_function(model, [(plan, 1.0)], first)
@@ -147,13 +159,18 @@ def decide(
         bound = float(plan.gain)
     else:
         bound = float(function.start @ (plan.v if task.infinite_horizon else plan.v[0]))
+    try:
+        if episodes is not None:
+            checks = check_episodes(model, plan, episodes, confidence)
+    except CannotCheck as error:
+        checks = str(error)
     return Decision(
         model=model, plan=plan, bound=bound, start=first,
         value=policy_value(model, plan, confidence, first),
         behaviour=policy_value(model, "behaviour", confidence, first),
         gain=compare_policies(model, plan, "behaviour", confidence, first),
         occupancy=function.at(function.origin).occupancy, goodness_of_fit=model.goodness_of_fit(),
-        checks=None if episodes is None else check_episodes(model, plan, episodes, confidence),
+        checks=checks,
         source=Path(table.file).name if table.file else "a frame", command=command,
     )  # fmt: skip
 
@@ -258,6 +275,8 @@ def checks_section(decision: Decision) -> str:
         return f"<p>{why}</p>"
     if checks is None:
         return "<p>Name the column of the episode (--episode) to make them.</p>"
+    if isinstance(checks, str):
+        return f"<p>{html.escape(checks[:1].upper() + checks[1:])}.</p>"
     verdict = html.escape(checks.verdict[:1].upper() + checks.verdict[1:])
     head = "estimate", "value", "std. error", "low", "high", "effective episodes"
     body = html_table(head, [(*cells_of(r), f"{r['effective']:.1f}") for r in checks.rows])

@@ -1,4 +1,4 @@
-"""What a statistician asks of a transition model: predictions, effects, tests, residuals."""
+"""What a statistician asks of a transition model: predictions, effects and tests."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import sparse, special
 
-from upriver.checks import Array, check_kinds, open_fraction, positive_integer
+from upriver.checks import Array, check_kinds, open_fraction
 from upriver.display import add_repr
 from upriver.logs.design import mean_matrix
 from upriver.logs.situations import Situations, build_situations, expand
-from upriver.logs.tables import COLUMNS, Table, array_of, import_packages, listed, sort_distinct
+from upriver.logs.tables import Table, array_of, import_packages, listed, sort_distinct
 from upriver.mnl.choices import in_chunks
 
 if TYPE_CHECKING:
@@ -218,8 +218,9 @@ def averages(
 def likelihood_ratio(model: TransitionModel, smaller: TransitionModel) -> TestResult:
     """Return the test of a nested model: does it lose more than chance would explain?
 
-    Both must be fitted to the same log without penalty. Rows of one cluster that depend on each
-    other make the test too sharp: then use `wald` with clustered errors.
+    Both must be fitted to the same log without penalty, and every column of the smaller model must
+    be a combination of columns of this one, which is not checked. Rows of one cluster that depend
+    on each other make the test too sharp: then use `wald` with clustered errors.
     """
     check_nested(model, smaller)
     degrees = len(model.theta) - len(smaller.theta)
@@ -271,93 +272,3 @@ def check_nested(larger: TransitionModel, smaller: TransitionModel) -> None:
     if len(smaller.theta) >= len(larger.theta):
         raise ValueError(f"smaller has {len(smaller.theta)} coefficients, the larger model "
                          f"{len(larger.theta)}; it must have fewer")  # fmt: skip
-    if not is_nested(larger, smaller):
-        raise ValueError("smaller is not nested: some of its columns are no combination of the "
-                         "larger model's")  # fmt: skip
-
-
-def is_nested(larger: TransitionModel, smaller: TransitionModel) -> bool:
-    """Whether the rows of the smaller model are combinations of those of the larger one."""
-    if (larger.log is None) != (smaller.log is None):
-        return False
-    if larger.log is None or smaller.log is None:
-        of_task = larger.features.task
-        indptr = of_task.indptr[np.r_[True, of_task.sizes > 0]]
-        wide, narrow = (m.features.matrix for m in (larger, smaller))
-        wide, narrow = (
-            np.array(x.toarray() if sparse.issparse(x) else x, np.float64) for x in (wide, narrow)
-        )
-    else:
-        space, of = larger.log.space, larger.log.situations
-        if not set(smaller.log.situations.covariates) <= set(of.covariates):
-            return False
-        some = np.unique(np.linspace(0, len(of.pair) - 1, 20_000).astype(np.int64))
-        part = of.select(space, some)
-        table, indptr = expand(space, part, lambda name: True), part.indptr
-        wide, narrow = (m.log.design.rows(table)[0] for m in (larger, smaller) if m.log is not None)
-    sizes = np.diff(indptr)
-    mean = mean_matrix(1.0 / np.repeat(sizes, sizes), indptr)
-    for x in (wide, narrow):  # only differences within a situation count
-        x -= np.repeat(mean @ x, sizes, axis=0)
-    rest = narrow - wide @ np.linalg.lstsq(wide, narrow, rcond=None)[0]
-    return bool(np.abs(rest).max() <= 1e-7 * max(np.abs(narrow).max(), 1e-300))
-
-
-def residuals(model: TransitionModel) -> Any:
-    """Return observed and expected transitions of each (s, a, s'), with Pearson residuals."""
-    (pd,) = import_packages("a table of residuals", "pandas")
-    cells = model.cells()
-    expected = np.repeat(cells.visits, cells.sizes) * cells.probability
-    n_cells = len(cells.pair)
-    seen, mean, variance = (
-        np.bincount(cells.cell, x, n_cells)
-        for x in (cells.counts, expected, expected * (1.0 - cells.probability))
-    )
-    state, action, following = COLUMNS if model.log is None else model.log.space.columns
-    return pd.DataFrame({
-        state: [cells.names[g][0] for g in cells.pair.tolist()],
-        action: [cells.names[g][1] for g in cells.pair.tolist()],
-        following: list(cells.following),
-        "observed": seen, "expected": mean,
-        "residual": (seen - mean) / np.sqrt(np.maximum(variance, 1e-300)),
-    })  # fmt: skip
-
-
-@check_kinds
-def calibration(model: TransitionModel, bins: int = 10) -> Any:
-    """Return mean predicted probabilities and observed frequencies, in bins of equal size."""
-    (pd,) = import_packages("a table of frequencies", "pandas")
-    bins = positive_integer("bins", bins, most=10**6)
-    cells = model.cells()
-    weight = np.repeat(cells.visits, cells.sizes)
-    some = weight > 0
-    p, n, seen = cells.probability[some], weight[some], cells.counts[some]
-    order = np.argsort(p)
-    share = (np.cumsum(n[order]) - 0.5 * n[order]) / n.sum()
-    part = np.minimum((share * bins).astype(np.int64), bins - 1)
-    total, predicted, observed = (np.bincount(part, x[order], bins) for x in (n, n * p, seen))
-    some = total > 0
-    rate = observed[some] / total[some]
-    return pd.DataFrame({
-        "predicted": predicted[some] / total[some], "observed": rate,
-        "standard_error": np.sqrt(rate * (1 - rate) / total[some]), "n": total[some],
-    })  # fmt: skip
-
-
-def compare(*models: TransitionModel) -> Any:
-    """Return models side by side: coefficients with errors, log-likelihood, AIC, BIC."""
-    (pd,) = import_packages("a table of models", "pandas")
-    columns, order = {}, {}
-    for i, model in enumerate(models, start=1):
-        fitted, rows = model.fitted, model.table()
-        order |= dict.fromkeys(r["name"] for r in rows)
-        cells = {r["name"]: f"{r['estimate']:.4f} ({r['standard_error']:.4f})" for r in rows}
-        statistics = {
-            "observations": f"{fitted.n_observations:g}",
-            "log-likelihood": f"{fitted.log_likelihood:.3f}",
-            "AIC": f"{fitted.aic:.2f}", "BIC": f"{fitted.bic:.2f}",
-            "McFadden's R2": f"{fitted.pseudo_r2:.4f}",
-        }  # fmt: skip
-        columns[f"model {i}"] = cells | statistics
-    order = [*order, *statistics]
-    return pd.DataFrame(columns).reindex(order).fillna("")

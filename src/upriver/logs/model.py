@@ -9,6 +9,7 @@ from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from upriver.checks import Array, check_kinds, positive_integer
 from upriver.display import Card, add_repr
@@ -26,11 +27,6 @@ from upriver.mdp.validation import check_discount
 from upriver.mnl import likelihood
 from upriver.mnl.choices import Choices
 from upriver.mnl.fitted import FittedMNL, pair_table
-
-CLUSTERED = (
-    "The test takes rows as independent: rows of a cluster that depend on each other\n"
-    "make its p-values too small."
-)
 
 
 @add_repr
@@ -158,7 +154,10 @@ class TransitionModel(Estimates):
             states, actions, p = space.states, space.actions, data.probabilities(self.theta)
             some = np.diff(indptr) > 1
         sizes, n_states, n_actions = np.diff(indptr), len(states), len(actions)
-        rows = np.flatnonzero(np.repeat(some, sizes))
+        rows, members = np.flatnonzero(np.repeat(some, sizes)), None
+        if self.log is not None and self.fitted.errors == "cluster":
+            entries = self.log.weights, (self.log.cluster, self.log.chosen)
+            members = sparse.csc_array(entries, (self.fitted.n_clusters, len(counts)))[:, rows]
         pair = np.repeat(of_pair, sizes)[rows]
         key, cell = np.unique(pair * n_states + successor[rows], return_inverse=True)
         pairs, of_cell = np.unique(key // n_states, return_inverse=True)
@@ -166,7 +165,7 @@ class TransitionModel(Estimates):
             np.concatenate([[0], np.cumsum(sizes[some])]), x[rows], counts[rows], p[rows],
             0.0 if offset is None else offset[rows], cell, of_cell,
             names=[(states[g // n_actions], actions[g % n_actions]) for g in pairs.tolist()],
-            following=[states[i] for i in (key % n_states).tolist()],
+            members=members,
         )  # fmt: skip
 
     @check_kinds
@@ -174,15 +173,12 @@ class TransitionModel(Estimates):
         """Return Pearson's test of what happened from each (state, action), over all covariates.
 
         The p-values are shares of `replicates` logs drawn from the fitted model (a parametric
-        bootstrap), so they hold for sparse logs too.
+        bootstrap), so they hold for sparse logs too. With clustered errors they come from a wild
+        bootstrap by cluster.
         """
-        found = goodness_of_fit(self.cells(), self.fitted, replicates, seed)
-        return found._replace(note=CLUSTERED) if self.fitted.errors == "cluster" else found
+        return goodness_of_fit(self.cells(), self.fitted, replicates, seed)
 
     likelihood_ratio = effects.likelihood_ratio
-    residuals = effects.residuals
-    calibration = effects.calibration
-    compare = effects.compare
     predict = effects.predict
     marginal_effects = effects.marginal_effects
 

@@ -3,7 +3,8 @@
 Per-decision weighted importance sampling (Precup, Sutton and Singh 2000), weighted doubly robust
 (Jiang and Li 2016; Thomas and Brunskill 2016, with the fitted model's values), and fitted-Q
 evaluation with tables. All three assume that the log holds what the actions depended on: none of
-them sees confounding or drift.
+them sees confounding or drift. They follow episodes that were no longer observed (censored) as far
+as they go, and assume that this depended on the step and the state alone.
 """
 
 from __future__ import annotations
@@ -17,29 +18,42 @@ from scipy import sparse
 
 from upriver.checks import Array, check_kinds
 from upriver.display import add_repr
-from upriver.logs.effects import normal_quantile
+from upriver.logs.effects import normal_quantile, predicted_probabilities
+from upriver.logs.fit import fit_transitions
+from upriver.logs.formula import mentions
 from upriver.logs.model import TransitionModel, check_model
-from upriver.logs.situations import find_triples, task_numbers
-from upriver.logs.tables import COLUMNS, open_table
+from upriver.logs.situations import build_situations, find_triples, task_numbers
+from upriver.logs.tables import COLUMNS, Rows, listed, open_table
 from upriver.logs.value import policy_value
 from upriver.logs.value_function import behaviour_policy, build_value_function, policy_table
 from upriver.mdp import Task
 from upriver.planning import steps_of
 
 REPLICATES = 200  # resampled logs for the error of fitted-Q evaluation
+PRIOR = 5.0  # episodes
+PROPENSITY_RIDGE = 0.01  # some states have one action
 FEW = 20  # effective episodes below which a reweighed log says nothing
+
+
+class CannotCheck(ValueError):
+    """The log has no episodes that could check the model's value."""
 
 
 class Episodes(NamedTuple):
     """The episodes of a log, all as long as the horizon."""
 
-    states: Array  # (n, H)
+    states: Array
+    """(n, H); where an episode was no longer followed, the state in which it was left."""
     actions: Array  # (n, H)
     following: Array  # (n, H) next states
     rewards: Array  # (n, H)
     there: Array  # (n, H) whether the episode has this step
     last: Array  # (S,) the terminal value of each state, beside the rewards
     weights: Array  # (n,) how often each episode counts
+    left: Array  # (n, H) whether the episode was no longer followed from this step on (censored)
+    stays: Array  # (n, H) whether the episode has ended in a state that it would never leave
+    propensity: Array | None  # (n, H) probabilities of the logged actions, where they are given
+    cluster: Array  # (n,) the cluster of each episode
 
     def starts(self, task: Task) -> dict[Any, float]:
         """Return {state: share of the episodes that start there}."""
@@ -55,13 +69,21 @@ class Episodes(NamedTuple):
 
 
 def read_episodes(
-    task: Task, log: Any, columns: Sequence[str], episode: str, step: str,
+    model: TransitionModel, log: Any, columns: Sequence[str], episode: str, step: str,
     reward: str | None = None, weights: str | None = None, missing: str = "refuse",
+    ended: Any = None, propensity: str | None = None, cluster: str | None = None,
 ) -> Episodes:  # fmt: skip
     """Read the episodes of a log; the parameters are those of `check_policy_value`."""
+    task = check_model(model).task
     table = open_table(log, "the log")
     extra = [c for c in (reward, weights) if c is not None]
-    rows = table.read([*columns, episode, step, *extra], weights, extra, missing, group=False)
+    logged = propensity in table.names
+    uses = mentions(propensity or "")
+    covariates = [c for c in table.names if c not in columns and uses(c) and not logged]
+    named = [c for c in (propensity if logged else None, cluster) if c is not None]
+    named += [ended] if isinstance(ended, str) else []
+    keys = [*columns, episode, step, *named, *covariates, *model.values, *extra]
+    rows = table.read(keys, weights, extra, missing, group=False)
     cells = task_numbers(rows, columns, task)
     of, labels = rows.codes(episode)
     order = np.lexsort((rows.values(step), of))
@@ -70,27 +92,135 @@ def read_episodes(
     keep = place < task.horizon
     at = of[keep], place[keep]
     shape = len(labels), task.horizon
-    found = [np.zeros(shape, np.int64) for _ in range(3)]
-    for out, values in zip(found, cells, strict=True):
-        out[at] = values[order][keep]
-    there = np.zeros(shape, bool)
-    there[at] = True
+
+    def spread(values: Array, like: Array) -> Array:
+        like[at] = values[order][keep]
+        return like
+
+    states, actions, following = (spread(x, np.zeros(shape, np.int64)) for x in cells)
+    there = spread(np.ones(len(of), bool), np.zeros(shape, bool))
     rewards, last = np.zeros(shape), np.zeros(task.n_states)
     if reward is not None:
-        rewards[at] = np.asarray(rows.values(reward), np.float64)[order][keep]
+        spread(np.asarray(rows.values(reward), np.float64), rewards)
     else:
-        rewards[at] = task_rewards(task, at[1], *(x[at] for x in found))
+        rewards[at] = task_rewards(task, at[1], states[at], actions[at], following[at])
         last = last if task.terminal is None else task.terminal
-    given = np.ones(len(of)) if weights is None else rows.weight[order]
-    times = np.zeros(len(labels))
+    given = rows.weight[order]
+    times, member = np.zeros(len(labels)), np.arange(len(labels))
     times[of] = given
     if (times[of] != given).any():
         i = int(np.argmax(times[of] != given))
         raise ValueError(f"weights {weights!r} are {given[i]:g} and {times[of[i]]:g} in "
                          f"episode {labels[of[i]]!r}; all rows of an episode must have "
                          "one weight")  # fmt: skip
-    states_of, actions_of, following = found
-    return Episodes(states_of, actions_of, following, rewards, there, last, times)
+    if cluster is not None:
+        member[of] = rows.codes(cluster)[0][order]
+    chance = None
+    if propensity is not None:
+        chance = np.ones(shape)
+        if logged:
+            spread(np.asarray(rows.values(propensity), np.float64), chance)
+        else:
+            spread(
+                fit_propensities(rows, propensity, columns, covariates, weights, cluster), chance
+            )
+        bad = ~((chance > 0) & (chance <= 1))
+        if bad.any():
+            raise ValueError(f"propensity {propensity!r} is {chance[bad][0]:g} somewhere; it must "
+                             "be above 0 and at most 1")  # fmt: skip
+    data = Episodes(
+        states, actions, following, rewards, there, last, times, np.zeros(shape, bool),
+        np.zeros(shape, bool), chance, member,
+    )  # fmt: skip
+    mark_ends(task, data, ended, rows, order[keep], reward is None)
+    return select_alike(model, data, rows, spread)
+
+
+def mark_ends(
+    task: Task, data: Episodes, ended: Any, rows: Rows, order: Array, known_reward: bool
+) -> None:
+    """Say of episodes shorter than the horizon whether they ended or were no longer followed.
+
+    One that ended in a state that the task never leaves stays there, and is paid for it where the
+    rewards are those of the task.
+    """
+    n_steps = data.there.sum(axis=1)
+    short = np.flatnonzero(n_steps < task.horizon)
+    final = data.following[short, n_steps[short] - 1]
+    state = np.repeat(np.arange(task.n_states), task.n_actions)
+    elsewhere = task.successors != np.repeat(state, task.sizes)
+    absorbing = ~np.bincount(np.repeat(state, task.sizes), elsewhere, task.n_states).astype(bool)
+    if isinstance(ended, str):
+        values = rows.values(ended)
+        if not np.isin(values, (0, 1)).all():
+            raise ValueError(f"column {ended!r} of {rows.table.title} must hold true and false, or "
+                             "1 and 0")  # fmt: skip
+        has_ended = values[order[np.cumsum(n_steps)[short] - 1]].astype(bool)
+    elif ended is None:
+        has_ended = absorbing[final]
+    else:
+        names = list(task.state_names)
+        for name in ended:
+            if name not in names:
+                raise ValueError(f"ended names the state {name!r}; it must be one of "
+                                 f"{listed(names)}")  # fmt: skip
+        has_ended = np.isin(final, [names.index(x) for x in ended])
+    after = np.arange(task.horizon) >= n_steps[short][:, None]
+    data.left[short] = after & ~has_ended[:, None]
+    data.stays[short] = after & (has_ended & absorbing[final])[:, None]
+    data.states[short] = np.where(after, final[:, None], data.states[short])
+    i, h = np.nonzero(data.stays)
+    s = data.states[i, h]
+    data.there[i, h], data.following[i, h] = True, s
+    data.actions[i, h] = np.argmax(task.available, axis=1)[s]
+    if known_reward:
+        data.rewards[i, h] = task_rewards(task, h, s, data.actions[i, h], s)
+
+
+def select_alike(model: TransitionModel, data: Episodes, rows: Rows, spread: Any) -> Episodes:
+    """Return the episodes that have the covariates of the model, so that like meets like."""
+    alike, real = np.ones(len(data.weights), bool), data.there & ~data.stays
+    for name, value in model.values.items():
+        values = value if isinstance(value, list | tuple | np.ndarray) else [value]
+        levels = list(dict.fromkeys(values))
+        number = {x: i for i, x in enumerate(levels)}
+        index, known = rows.codes(name)
+        codes = np.array([number.get(x, -1) for x in known], np.int64)[index]
+        wanted = np.broadcast_to([number[x] for x in values], data.there.shape[1])
+        alike &= ((spread(codes, np.full(data.there.shape, -1)) == wanted) | ~real).all(axis=1)
+    if not alike.any():
+        given = ", ".join(f"{c} = {x!r}" for c, x in model.values.items())
+        raise CannotCheck(f"no episode of the log has {given}, so it cannot check the model there; "
+                         "fix the covariates at values that episodes have")  # fmt: skip
+    return Episodes(*(
+        x[alike] if isinstance(x, np.ndarray) and name != "last" else x
+        for name, x in data._asdict().items()
+    ))  # fmt: skip
+
+
+def fit_propensities(
+    rows: Rows, formula: str, columns: Sequence[str], covariates: Sequence[str],
+    weights: str | None, cluster: str | None,
+) -> Array:  # fmt: skip
+    """Return (m,) the probability of each logged action, by an MNL model of the actions.
+
+    It is the model of `fit_transitions` with actions in the place of next states.
+    """
+    state, action, _ = columns
+    used = dict.fromkeys([state, action, *covariates, *([] if cluster is None else [cluster])])
+    table = {c: rows.values(c) for c in used}
+    none = "no action yet"
+    table[none] = np.zeros(len(rows.weight), np.int64)
+    model = fit_transitions(
+        formula, table, columns=(state, none, action), cluster=cluster,
+        weights=None if weights is None else rows.weight, regularization=PROPENSITY_RIDGE,
+    )  # fmt: skip
+    assert model.log is not None
+    space = model.log.space
+    s, a = (rows.numbers(c, space.states, c) for c in (state, action))
+    of = build_situations(space, s, {c: table[c] for c in model.log.situations.covariates})
+    probability, _ = predicted_probabilities(model, of)
+    return probability[of.successor == np.repeat(a, np.diff(of.indptr))]
 
 
 def task_rewards(task: Task, h: Array, s: Array, a: Array, s2: Array) -> Array:
@@ -132,20 +262,22 @@ class ValueChecks:
 def check_policy_value(
     model: TransitionModel, policy: Any, log: Any, columns: Sequence[str] = COLUMNS,
     episode: str = "episode", step: str = "step", reward: str | None = None,
-    confidence: float = 0.95, weights: str | None = None, missing: str = "refuse",
+    confidence: float = 0.95, weights: str | None = None, missing: str = "refuse", *,
+    ended: Any = None, propensity: str | None = None, cluster: str | None = None,
 ) -> ValueChecks:  # fmt: skip
     """Estimate a policy's value from the log's episodes, beside the value under the model.
 
     Parameters
     ----------
     model
-        A fitted model, at fixed covariates, with a finite horizon.
+        A fitted model, at fixed covariates, with a finite horizon. Only episodes that have these
+        covariates are used.
     policy
         As in `policy_value`.
     log
         A table as in `fit_transitions`, with columns of the episode and of the step; only the order
-        of the steps counts. Episodes start where the log's do, longer ones are cut at the horizon,
-        and shorter ones are taken to have ended.
+        of the steps counts. Episodes start where the log's do, and longer ones are cut at the
+        horizon.
     columns, episode, step
         The names of the columns.
     reward
@@ -156,18 +288,32 @@ def check_policy_value(
         A column of how often each episode counts.
     missing
         "refuse" or "drop", as in `fit_transitions`.
+    ended
+        Which episodes shorter than the horizon have ended; the others are censored, they went on
+        without being followed. A column that is true on the last row of episodes that ended, or a
+        list of the states in which episodes end. Unless given, those that no action leaves.
+    propensity
+        The probability of the logged action: a column, or a formula of an MNL model of the actions
+        such as "action:C(state) + action:age". Unless given, shares of the actions in each state.
+    cluster
+        A column of individuals whose episodes may depend on each other.
 
     Returns
     -------
     ValueChecks
-        The probabilities of the logged actions are estimated by their shares in each state.
-        Fitted-Q evaluation has a table for each step where the model's transitions or rewards
-        change with the step, and one table for all steps otherwise.
+        Censoring may depend on the step and on the state in which an episode is left, but on
+        nothing else that matters for the future. Importance sampling then weighs the episodes that
+        go on by the inverse of their estimated share; the doubly robust estimate adds the model's
+        value where an episode is left; fitted-Q evaluation needs only single transitions. It has a
+        table for each step where the model's transitions or rewards change with the step, and one
+        table for all steps otherwise.
     """
-    task = check_model(model).task
-    if task.infinite_horizon:
+    if check_model(model).task.infinite_horizon:
         raise ValueError("the task has an infinite horizon; check_policy_value needs a last step")
-    data = read_episodes(task, log, tuple(columns), episode, step, reward, weights, missing)
+    data = read_episodes(
+        model, log, tuple(columns), episode, step, reward, weights, missing, ended, propensity,
+        cluster,
+    )  # fmt: skip
     return check_episodes(model, policy, data, confidence)
 
 
@@ -177,13 +323,21 @@ def check_episodes(
     """Return the checks of `check_policy_value` for episodes that were read."""
     z, task = normal_quantile(confidence), model.task
     weights, n = data.weights, float(data.weights.sum())
+    followed = int(np.flatnonzero(weights @ data.there > 0)[-1]) + 1
+    if followed < task.horizon and data.left[:, followed].any():
+        raise CannotCheck(f"no episode of the log is followed beyond step {followed}; the horizon "
+                         f"is {task.horizon}, and it must be at most that, or `ended` must say "
+                         "that episodes ended")  # fmt: skip
     start = data.starts(task)
     predicted = policy_value(model, policy, confidence, start)
     table = policy_table(task, policy)
-    pair = (data.states * task.n_actions + data.actions)[data.there]
-    weight = np.broadcast_to(weights[:, None], data.there.shape)[data.there]
+    real = data.there & ~data.stays
+    pair = (data.states * task.n_actions + data.actions)[real]
+    weight = np.broadcast_to(weights[:, None], real.shape)[real]
     behaviour = behaviour_policy(task, np.bincount(pair, weight, len(task.sizes)))
     chance = action_probabilities(task, behaviour[None] if table is None else table)
+    if table is None:
+        data = data._replace(propensity=None)  # what was done needs no weights
     ratio = importance_ratios(task, data, chance, behaviour)
     effective = float((weights @ ratio[:, -1]) ** 2 / max(weights @ ratio[:, -1] ** 2, 1e-300))
     q, v = model_values(model, policy, start)
@@ -196,7 +350,9 @@ def check_episodes(
         estimate_row("doubly robust", *doubly_robust(task, data, ratio, q, v), effective, z),
         estimate_row(name, *fitted_q(task, data, chance, by_step), n, z),
     ]
-    return ValueChecks(rows, confidence, compare_estimates(rows, z))
+    # the level is that of all three comparisons together
+    together = normal_quantile(1.0 - (1.0 - confidence) / 3.0)
+    return ValueChecks(rows, confidence, compare_estimates(rows, together))
 
 
 def estimate_row(
@@ -240,12 +396,35 @@ def action_probabilities(task: Task, table: Array) -> Array:
 
 
 def importance_ratios(task: Task, data: Episodes, chance: Array, behaviour: Array) -> Array:
-    """Return (n, H) products of the ratios of action probabilities up to each step."""
+    """Return (n, H) products of the ratios of action probabilities up to each step.
+
+    They are divided by the probability to be followed so far, and are 0 where an episode is not.
+    """
     steps = np.arange(task.horizon)
     new = chance[steps, data.states, data.actions]
     old = behaviour[data.states * task.n_actions + data.actions]
-    each = np.where(data.there, new / np.where(data.there, old, 1.0), 1.0)
-    return np.cumprod(each, axis=1)
+    old = old if data.propensity is None else data.propensity
+    real = data.there & ~data.stays
+    each = np.where(real, new / np.where(real, old, 1.0), 1.0)
+    return np.cumprod(each * follow_weights(task, data), axis=1)
+
+
+def follow_weights(task: Task, data: Episodes) -> Array:
+    """Return (n, H) 1 / (1 - the share that is left at this step and state), 0 for those left.
+
+    The share of a state is drawn towards that of all states by as much as PRIOR episodes.
+    """
+    result = np.where(data.left, 0.0, 1.0)
+    for h in range(1, task.horizon):
+        at_risk = data.there[:, h - 1] & ~data.stays[:, h] & (data.there | data.left)[:, h]
+        weight, s = data.weights * at_risk, data.states[:, h]
+        gone = np.bincount(s, weight * data.left[:, h], task.n_states)
+        total = np.bincount(s, weight, task.n_states)
+        if not gone.any():
+            continue
+        share = (gone + PRIOR * gone.sum() / total.sum()) / (total + PRIOR)
+        result[:, h] *= np.where(at_risk, 1.0 / np.maximum(1.0 - share[s], 1e-12), 1.0)
+    return result
 
 
 def normalize_ratios(ratio: Array, weights: Array) -> Array:
@@ -253,11 +432,13 @@ def normalize_ratios(ratio: Array, weights: Array) -> Array:
     return ratio / np.maximum(weights @ ratio / weights.sum(), 1e-300)
 
 
-def mean_and_error(each: Array, weights: Array) -> tuple[float, float]:
-    """Return the mean over episodes and its standard error."""
-    n = weights.sum()
-    mean = float(weights @ each / n)
-    return mean, float(np.sqrt(weights @ (each - mean) ** 2) / n)
+def mean_and_error(each: Array, data: Episodes) -> tuple[float, float]:
+    """Return the mean over episodes and its standard error, by cluster."""
+    n = data.weights.sum()
+    mean = float(data.weights @ each / n)
+    if len(np.unique(data.cluster)) == len(data.cluster):  # an episode of weight 2 is two episodes
+        return mean, float(np.sqrt(data.weights @ (each - mean) ** 2) / n)
+    return mean, float(np.linalg.norm(np.bincount(data.cluster, data.weights * (each - mean))) / n)
 
 
 def importance_value(data: Episodes, ratio: Array) -> tuple[float, float]:
@@ -265,7 +446,7 @@ def importance_value(data: Episodes, ratio: Array) -> tuple[float, float]:
     weight = normalize_ratios(ratio, data.weights)
     means = data.weights @ (weight * data.earned) / data.weights.sum()
     deviation = (weight * (data.earned - means)).sum(axis=1)
-    return float(means.sum()), mean_and_error(deviation, data.weights)[1]
+    return float(means.sum()), mean_and_error(deviation, data)[1]
 
 
 def model_values(model: TransitionModel, policy: Any, start: Any) -> tuple[Array, Array]:
@@ -282,14 +463,19 @@ def model_values(model: TransitionModel, policy: Any, start: Any) -> tuple[Array
 def doubly_robust(
     task: Task, data: Episodes, ratio: Array, q: Array, v: Array
 ) -> tuple[float, float]:
-    """Return the model's value, corrected by the log, and its standard error."""
+    """Return the model's value, corrected by the log, and its standard error.
+
+    sum_h w_(h-1) V_h(s_h) + w_h (r_h - Q_h(s_h, a_h)), w the ratios: where an episode is left at
+    step h, the first part stays, and the model says what would have come.
+    """
     steps = np.arange(task.horizon)
     after = normalize_ratios(ratio, data.weights)
     before = np.hstack([np.ones((len(ratio), 1)), after[:, :-1]])
     of_pair = np.where(data.there, q[steps, data.states * task.n_actions + data.actions], 0.0)
-    of_state = np.where(data.there, v[steps, data.states], 0.0)
+    # after the step at which an episode is left, `before` is 0
+    of_state = np.where(data.there | data.left, v[steps, data.states], 0.0)
     each = (after * (data.earned - of_pair) + before * of_state).sum(axis=1)
-    return mean_and_error(each, data.weights)
+    return mean_and_error(each, data)
 
 
 def fitted_q(task: Task, data: Episodes, chance: Array, by_step: bool) -> tuple[float, float]:
@@ -299,9 +485,14 @@ def fitted_q(task: Task, data: Episodes, chance: Array, by_step: bool) -> tuple[
     """
     rng, n = np.random.default_rng(0), float(data.weights.sum())
     value = fit_q_tables(task, data, chance, data.weights, by_step)
+    names, of = np.unique(data.cluster, return_inverse=True)
+    alone = len(names) == len(of)
     again = []
     for _ in range(REPLICATES):
-        drawn = rng.multinomial(round(n), data.weights / n).astype(float)
+        if alone:
+            drawn = rng.multinomial(round(n), data.weights / n).astype(float)
+        else:
+            drawn = data.weights * rng.multinomial(len(names), [1 / len(names)] * len(names))[of]
         again.append(fit_q_tables(task, data, chance, drawn, by_step))
     return value, float(np.std(again, ddof=1))
 
@@ -315,9 +506,9 @@ def fit_q_tables(task: Task, data: Episodes, chance: Array, weights: Array, by_s
     n_pairs, shape = len(task.sizes), (task.n_states, task.n_actions)
     episode, step = np.nonzero(data.there)
     pair = (data.states * task.n_actions + data.actions)[data.there]
-    # an episode that ended does not go on from its last state
-    ends = data.there & ~np.hstack([data.there[:, 1:], np.ones((len(weights), 1), bool)])
-    weight = weights[episode]
+    # an episode that ended does not go on from its last state; one that was left does
+    goes = np.hstack([(data.there | data.left)[:, 1:], np.ones((len(weights), 1), bool)])
+    ends, weight = data.there & ~goes, weights[episode]
     rewards, goes_on = data.rewards[data.there], weight * ~ends[data.there]
 
     def tables(mine: Any) -> tuple[Any, Array, Array]:
