@@ -123,9 +123,7 @@ def tune(
         ran += outcome.ran
         if not outcome.complete:
             return Tuned(experiment, [], ["some runs failed, so nothing was chosen"], outcome)
-        settings = {run.setting for run in every}
-        found = [s for s in read_results(folder / "runs").samples if s.setting in settings]
-        samples = {(s.env, s.agent, s.setting): s for s in found}
+        samples = {(s.env, s.agent, s.setting): s for s in read_results(folder / "runs").samples}
         points, warnings = choose(candidates, samples, runs, shared)
         beyond = steps_beyond(points, experiment) if left else {}
         further = list(filter(is_allowed, list_candidates(experiment, seeds, beyond)))
@@ -168,7 +166,8 @@ def choose(
 ) -> tuple[list[Point], list[str]]:
     """Return all points, the best of each agent marked, and what is doubtful about the choices.
 
-    samples: {(environment, agent, setting): the runs}.
+    samples: {(environment, agent, setting): the runs}; a folder of an earlier search may hold more
+    seeds and settings than the candidates have, which do not count.
     """
     groups: dict[tuple[str, str], list[tuple[dict[str, Any], list[Array]]]] = {}
     for c in candidates:

@@ -19,7 +19,7 @@ import upriver as up
 from tests.experiments.sweeping import environment, stored, sweep
 from upriver.cli import main
 from upriver.experiments import Store, check, execute, parse
-from upriver.experiments.store import StorageFailed, folder_name, read_run, to_bytes
+from upriver.experiments.store import StorageFailed, make_folder_name, read_run, to_bytes
 
 SMALL = sweep([{"agent": "ucrl-mnl"}, {"agent": "random"}], seeds=2)
 
@@ -134,7 +134,7 @@ def test_a_folder_that_cannot_be_read_does_not_vanish(folder, monkeypatch, capsy
 
     def locked(path):
         if str(path).endswith("agent=random"):
-            raise PermissionError(13, "Permission denied")
+            raise PermissionError(13, "Permission denied", str(path))
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", locked)
@@ -167,7 +167,7 @@ def test_the_store_stays_inside_its_root_whatever_the_labels(tmp_path_factory, e
         assert len(inside.parts) in (2, 3)
         assert all(len(os.fsencode(part)) <= 200 for part in inside.parts)
         assert all(part.isascii() and part.isprintable() for part in inside.parts)
-    assert (folder_name(label) == folder_name(other)) == (label == other)
+    assert (make_folder_name(label) == make_folder_name(other)) == (label == other)
 
 
 def test_hostile_arguments_and_links_write_nothing_outside(tmp_path):
@@ -184,7 +184,7 @@ def test_hostile_arguments_and_links_write_nothing_outside(tmp_path):
 
 def test_plain_labels_are_the_names_of_their_folders():
     for label in ("UCRL-MNL (tuned)", "riverswim-6", "c 0.001", "UCRL-MNL+", "a@b,c"):
-        assert folder_name(label) == label
+        assert make_folder_name(label) == label
 
 
 def test_a_file_is_read_back_as_it_was_written(whole):

@@ -408,12 +408,10 @@ def test_files_are_named_from_the_spec_and_a_folder_keeps_them(tmp_path, monkeyp
 
 def test_an_mdp_that_was_replaced_is_not_played_under_its_old_name(tmp_path):
     import upriver as up
-    from upriver.experiments import build as module
     from upriver.experiments import execute
 
     runs = load(valley(tmp_path / "mine")).runs()
     up.envs.riverswim(4, horizon=9).save(tmp_path / "mine" / "valley.npz")
-    module.cached_agent.cache_clear()
     for jobs in (1, 2):
         with pytest.raises(ValueError, match=r"valley\.npz or \S+phi\.csv was changed after"):
             execute(runs, tmp_path / "r", jobs=jobs)
@@ -422,12 +420,9 @@ def test_an_mdp_that_was_replaced_is_not_played_under_its_old_name(tmp_path):
 
 
 def test_features_that_were_replaced_are_not_played_under_their_old_name(tmp_path):
-    from upriver.experiments.build import cached_agent, run_one
-
     run = load(valley(tmp_path / "mine")).runs()[0]
     file = tmp_path / "mine" / "phi.csv"
     file.write_text(file.read_text().replace("stay", "remain"))
-    cached_agent.cache_clear()
     with pytest.raises(ValueError, match=r"phi\.csv was changed after the experiment was read"):
         run_one(run)
 
@@ -498,10 +493,11 @@ def test_everything_of_an_mdp_that_influences_a_run_is_part_of_its_identity(tmp_
 def test_the_identity_covers_what_names_of_the_catalogue_stand_for(monkeypatch):
     """Another version of an environment's function, or of a feature map, makes other runs."""
     import upriver as up
-    from upriver.experiments import build, registry
+    from upriver.experiments import registry
 
     def setting() -> str:
-        build.forget_built()
+        for forget in registry.ON_IMPORT:
+            forget()
         return only_run(agents=agent(features="shared")).setting
 
     before, river = setting(), registry.ENVIRONMENTS["riverswim"]

@@ -25,7 +25,7 @@ from tests.experiments.sweeping import (
 )
 from upriver.cli import main
 from upriver.experiments import Store, execute, import_code, run_one
-from upriver.experiments.store import StorageFailed, marker_text, to_bytes
+from upriver.experiments.store import StorageFailed, make_marker, to_bytes
 
 SMALL = sweep([{"agent": "ucrl-mnl"}, {"agent": "random"}], seeds=3)
 
@@ -88,7 +88,7 @@ def test_a_failed_run_is_tried_again_and_its_record_goes(tmp_path, monkeypatch, 
     outcome = execute(experiment, tmp_path, jobs=1)
     assert (outcome.ran, len(outcome.failed)) == (6 - odd, odd)
     assert main(["table", str(tmp_path)]) == 1  # failed runs are not in it
-    assert "not in the table" in capsys.readouterr().err
+    assert "they are not shown" in capsys.readouterr().err
     outcome = execute(experiment, tmp_path, jobs=1)
     assert (outcome.stored, outcome.ran, len(outcome.failed)) == (6 - odd, 0, odd)
     from upriver.agents.fixed import Random
@@ -168,7 +168,7 @@ def test_a_folder_of_another_version_is_refused_and_untouched(tmp_path, spec, ca
     execute(SMALL, folder, jobs=1)
     marker = folder / "_upriver.json"
     before = {p: p.read_bytes() for p in stored(folder)}
-    marker.write_text(marker_text("0.0.1"))
+    marker.write_text(make_marker("0.0.1"))
     assert main(["run", str(spec), "--out", str(folder)]) == 2
     assert "holds runs of upriver 0.0.1, and this is" in capsys.readouterr().err
     assert main(["table", str(folder)]) == 0  # the format is the same: it can be read

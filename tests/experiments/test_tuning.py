@@ -254,6 +254,29 @@ def choice(scores: dict[float, np.ndarray], shared: bool = False, optimum: float
     return choose(candidates, samples, len(seeds), shared)
 
 
+def test_seeds_and_settings_of_an_earlier_search_do_not_count():
+    """The folder has ten seeds of two points and a third point; the search has four seeds."""
+    from upriver.experiments.build import RunSpec
+    from upriver.results.runs import Sample
+    from upriver.tuning import Candidate, choose
+
+    def point(radius: float, values: list[float]):
+        own = "e", "a", {}, "x", {"radius": radius}, None, None, None, 1
+        runs = [RunSpec(*own, seed) for seed in range(4)]
+        column = np.array(values)[:, None]
+        key = "e", "a", runs[0].setting
+        sample = Sample(*key, np.arange(10), column, column, np.full((10, 1), 2.0))
+        return Candidate("e", "a", {"radius": radius}, runs), {key: sample}
+
+    first, stored = point(0.1, [1.0] * 4 + [0.0] * 6)
+    second, more = point(0.2, [0.9] * 4 + [9.0] * 6)
+    _, unused = point(0.3, [50.0] * 10)
+    for shared, mean in ((False, 1.0), (True, 0.5)):
+        points, _ = choose([first, second], stored | more | unused, 4, shared)
+        assert [(p.numbers["radius"], p.mean) for p in points if p.chosen] == [(0.1, mean)]
+        assert len(points) == 2
+
+
 def test_points_are_compared_on_common_seeds():
     """The seeds differ more than the points do: a difference seed by seed is still seen."""
     noise = np.random.default_rng(0).normal(0.0, 100.0, 30)

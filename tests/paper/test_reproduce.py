@@ -37,7 +37,7 @@ def test_a_line_agrees_within_two_standard_errors_of_the_difference():
     assert far.agrees is False
     greedy = paper.compare([sample("riverswim-6", "Greedy", [1.0, 2.0])], {})[0]
     assert greedy.agrees is None and greedy.ratio is None
-    text = paper.table_markdown([near, far, greedy])
+    text = paper.write_markdown([near, far, greedy])
     assert "agrees" in text and "**UC-MatrixRL** earns 1.29 times at S = 6: " in text
 
 

@@ -24,7 +24,7 @@ COMMANDS: dict[str, str] = {name: f"upriver.cli.{name}:{name}" for name in FILES
 
 MAX_ERROR = 2000  # characters of an error that are printed
 
-HELP = """Reinforcement learning with multinomial-logistic transition models.
+HELP = """Learn and plan in finite decision problems with multinomial-logit transition models.
 
 **Example:** `upriver run quick`, then `upriver report results/quick`"""
 

@@ -6,8 +6,7 @@ import json as jsonlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from upriver.features import Features
-    from upriver.mdp import FiniteMDP, Task
+    from upriver.mdp import FiniteMDP
 
 
 def diagnose(
@@ -31,8 +30,8 @@ def diagnose(
     environment
         The name of an environment such as riverswim-6, a saved MDP (.npz), or gym:ID.
     features
-        The feature map: one-hot, one-hot-indicator, shared (the environment's own features), or
-        pooled (shared features and an effect of every triple).
+        The feature map: one-hot, one-hot-indicator, shared (the environment's own features),
+        pooled (shared features and an effect of every triple), or a .csv file.
     support
         The reachable sets that the learner is given: known, local or full.
     horizon
@@ -50,9 +49,12 @@ def diagnose(
         Print JSON instead of text.
     """
     from upriver import diagnostics
+    from upriver.experiments import registry
+    from upriver.experiments.spec import split_name
 
     mdp = find_mdp(environment, horizon)
-    varphi = find_features(features, environment, mdp.task(support))
+    feature_map = registry.feature_function(features, split_name(environment)[0])
+    varphi = feature_map(mdp.task(support))
     found = diagnostics.diagnose(mdp, varphi, episodes, delta, theta_bound)
     measured = None
     if runs > 0:
@@ -90,17 +92,3 @@ def find_mdp(name: str, horizon: int | None) -> FiniteMDP:
     if name.startswith("gym:"):
         return envs.from_gymnasium(name.removeprefix("gym:"), horizon)
     return envs.make(name) if horizon is None else envs.make(name, horizon=horizon)
-
-
-def find_features(name: str, environment: str, task: Task) -> Features:
-    """Return the named features of a task; shared and pooled ones need a catalogue environment."""
-    from upriver import envs
-    from upriver.features import FEATURES, own_map
-
-    if name in FEATURES:
-        return FEATURES[name](task)
-    own = own_map(name)
-    if own is not None and not environment.startswith("gym:") and "." not in environment:
-        return own(envs.find(environment).shared(task))
-    known = ", ".join([*FEATURES, "shared or pooled (catalogue environments only)"])
-    raise ValueError(f"features {name!r} are unknown for {environment}; use one of {known}")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from upriver.cli.table import report_omissions
+
 if TYPE_CHECKING:
     from upriver.results.runs import Sample
 
-Kind = Literal["learning", "regret", "regret-log", "scaling"]
+Kind = Literal["learning", "regret", "regret-log"]
 Labelled = list[tuple[str, "Sample"]]
 """Samples with the label that figures give their agent."""
 
@@ -35,8 +35,7 @@ def plot(
     folder
         A results folder, as `upriver run` or `upriver tune` writes it.
     kinds
-        learning, regret, regret-log or scaling (episodes lost against the size in the
-        environments' names). The default is the first three.
+        learning, regret or regret-log. The default is all of them.
     out
         The folder to write to. The default is `figures` inside the results folder.
     columns
@@ -62,9 +61,7 @@ def plot(
         figure = draw(kind, labelled, columns, of, window)
         for file in plots.save_figure(figure, target / kind):
             print(file)
-    for sentence in results.problems:
-        print(f"upriver: {sentence}; it was left out", file=sys.stderr)
-    return 1 if results.problems else 0
+    return report_omissions(results.problems, [])
 
 
 def draw(kind: str, labelled: Labelled, columns: str, of: str, window: int) -> Any:
@@ -76,15 +73,13 @@ def draw(kind: str, labelled: Labelled, columns: str, of: str, window: int) -> A
         name = "exact value" if of == "value" else "return"
         panels = make_panels(labelled, of, False, window)
         return plots.plot_learning(panels, best, window, columns, f"{name} of each {unit}", unit)
-    if kind == "scaling":
-        return plots.plot_scaling(lost_by_size(labelled), width=columns)
     panels = make_panels(labelled, "regret", True)
     return plots.plot_regret(panels, kind == "regret-log", columns, unit)
 
 
 def make_panels(labelled: Labelled, quantity: str, cumulative: bool, window: int = 1) -> Any:
     """Return {environment: {agent: band}}, thinned to what a page can show, in a fixed order."""
-    from upriver.results.report.data import positions
+    from upriver.results.report.data import choose_positions
     from upriver.results.runs import natural_key, order_agents
     from upriver.results.statistics import compute_curve
 
@@ -95,29 +90,8 @@ def make_panels(labelled: Labelled, quantity: str, cumulative: bool, window: int
         for label in order_agents(samples, labels):
             if label in inside:
                 curve = compute_curve(inside[label], quantity, cumulative, window)
-                panels.setdefault(env, {})[label] = curve.at(positions(len(curve.x), 400))
+                panels.setdefault(env, {})[label] = curve.at(choose_positions(len(curve.x), 400))
     return panels
-
-
-def lost_by_size(labelled: Labelled) -> Any:
-    """Return {agent: band of episodes lost over the number in the environments' names}."""
-    from upriver.results.statistics import Band, bootstrap_interval
-
-    found: dict[str, dict[int, tuple[float, float, float]]] = {}
-    for label, sample in labelled:
-        size = re.search(r"-(\d+)(?:-|$)", sample.env)
-        if size is None:
-            raise ValueError(f"environment {sample.env!r} has no size in its name to scale with")
-        lost = sample.totals("episodes lost")
-        if label != "optimal":
-            band = float(lost.mean()), *bootstrap_interval(lost)
-            found.setdefault(label, {})[int(size[1])] = band
-    if max(map(len, found.values()), default=0) < 2:
-        raise ValueError("a scaling figure needs an environment in at least two sizes")
-    return {
-        label: Band(sorted(rows), *zip(*(rows[n] for n in sorted(rows)), strict=True))
-        for label, rows in found.items()
-    }
 
 
 def select(labelled: Labelled, names: Sequence[str] | None, kind: str) -> Labelled:

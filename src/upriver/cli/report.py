@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
+
+from upriver.cli.table import report_omissions
 
 
 def report(folder: Path, *, out: Path | None = None) -> int:
@@ -23,13 +24,8 @@ def report(folder: Path, *, out: Path | None = None) -> int:
     """
     from upriver.mdp.writing import write_file
     from upriver.results.report import collect, page
-    from upriver.results.runs import describe_failures
 
     data = collect(folder)
     file = write_file(out or folder / "report.html", page(data))
     print(f"{file} ({file.stat().st_size / 1e6:.1f} MB, {data['runs']} runs)")
-    for sentence in data["problems"]:
-        print(f"upriver: {sentence}; it was left out", file=sys.stderr)
-    if failures := data["failures"]:
-        print(f"upriver: {describe_failures(failures)}; the page lists them", file=sys.stderr)
-    return 1 if data["problems"] or failures else 0
+    return report_omissions(data["problems"], data["failures"])

@@ -59,9 +59,9 @@ def print_table(lines: list[Line]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from upriver.paper.table1 import METHODS, TUNED_METHODS, grid
+    from upriver.paper.table1 import METHODS, TUNED_METHODS, make_grid
 
-    head, *rows = grid(lines, METHODS + TUNED_METHODS)
+    head, *rows = make_grid(lines, METHODS + TUNED_METHODS)
     title = f"Cumulative return, mean ± sd over {lines[0].runs} runs; below it, as printed"
     table = Table(*head, title=title)
     for method, *cells in rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -72,12 +72,18 @@ def table(
         print(text, end="")
     else:
         write_file(out, text)
-    for sentence in results.problems:
-        print(f"upriver: {sentence}; it was left out", file=sys.stderr)
-    failures = runs.read_failures(runs.find_store(folder))
-    if failures:
-        print(f"upriver: {runs.describe_failures(failures)}; not in the table", file=sys.stderr)
-    return 1 if results.problems or failures else 0
+    return report_omissions(results.problems, runs.read_failures(runs.find_store(folder)))
+
+
+def report_omissions(problems: list[str], failures: list[dict[str, Any]]) -> int:
+    """Print which files and runs are not shown, and return the exit code."""
+    from upriver.results.runs import describe_failures
+
+    sentences = [f"{sentence}; it was left out" for sentence in problems]
+    sentences += [f"{describe_failures(failures)}; they are not shown"] if failures else []
+    for sentence in sentences:
+        print(f"upriver: {sentence}", file=sys.stderr)
+    return 1 if sentences else 0
 
 
 def make_block(rows: list[Row]) -> tuple[str, list[list[str]]]:
@@ -90,7 +96,7 @@ def make_block(rows: list[Row]) -> tuple[str, list[list[str]]]:
     for r in rows:
         label = r.agent if agents.count(r.agent) == 1 else f"{r.agent} [{r.setting[:6]}]"
         numbers = (r.mean, r.sd, r.low, r.high)
-        digits = 3 - int(np.log10(max(1.0, *np.abs(numbers))))
+        digits = 2 - int(np.log10(max(1.0, *np.abs(numbers))))
         mean, sd, low, high = (f"{x:.{max(digits, 0)}f}" for x in numbers)
         shares = (r.locked_in, r.locked_low, r.locked_high), (r.stuck, r.stuck_low, r.stuck_high)
         ends = [f"{p:.0%} [{100 * low:.0f}, {100 * high:.0f}]" for p, low, high in shares]

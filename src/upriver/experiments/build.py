@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -59,7 +60,7 @@ class RunSpec:
         Labels do not, and where a file lies does not: the digest covers what it holds.
         """
         parts = ("agent", "numbers", "support", "reward", "episodes", "digest")
-        return short_hash([getattr(self, name) for name in parts])[:12]
+        return hash_data([getattr(self, name) for name in parts])[:12]
 
     @property
     def key(self) -> str:
@@ -70,6 +71,7 @@ class RunSpec:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def to_json(self) -> str:
+        """Return the run on one line, for another process."""
         return json.dumps(self.to_data(), sort_keys=True, separators=(",", ":"))
 
     @staticmethod
@@ -77,7 +79,7 @@ class RunSpec:
         return RunSpec(**json.loads(text))
 
 
-def short_hash(data: Any) -> str:
+def hash_data(data: Any) -> str:
     """Return 16 hexadecimal digits of the SHA-256 of JSON data."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -91,9 +93,9 @@ def digest_problem(run: RunSpec) -> str:
     code of an agent of the package belongs to its version, which a results folder has one of.
     """
     mdp = get_mdp(run.environment)
-    features = run.features and make_features(run.features, run.environment, run.support or "known")
+    features = None if run.features is None else get_features(run)
     code = registry.IMPORTED.get(run.agent.partition(":")[0]) if ":" in run.agent else None
-    return short_hash([digest_data(mdp, features or None), code and code.text])
+    return hash_data([digest_data(mdp, features), code and code.text])
 
 
 @lru_cache(maxsize=4)
@@ -105,16 +107,25 @@ def digest_data(mdp: FiniteMDP, features: Features | None) -> str:
     return digest(encode(parts, arrays), arrays)
 
 
-def forget_built() -> None:
-    """Forget the MDPs and agents that were kept, since imported code has changed."""
-    for kept in (cached_mdp, cached_features, cached_agent):
-        kept.cache_clear()
+def keep_recent(make: Callable[..., Any]) -> Any:
+    """Let a function return what it made before for equal arguments, which are plain data.
+
+    The last four results are kept, so that the seeds of an agent share what they need.
+    """
+    kept: dict[str, Any] = {}
+
+    def make_or_find(*arguments: Any) -> Any:
+        key = json.dumps(arguments, sort_keys=True)
+        kept[key] = kept.pop(key) if key in kept else make(*arguments)
+        if len(kept) > 4:
+            del kept[next(iter(kept))]
+        return kept[key]
+
+    registry.ON_IMPORT.append(kept.clear)  # what the code of the user made may differ now
+    return make_or_find
 
 
-registry.ON_IMPORT.append(forget_built)
-
-
-def file_state(path: str | None) -> Any:
+def read_file_state(path: str | None) -> Any:
     """Return when a file was changed, and its size: it is read again when they differ."""
     if path is None or not os.path.exists(path):
         return None
@@ -122,48 +133,48 @@ def file_state(path: str | None) -> Any:
     return state.st_mtime_ns, state.st_size, state.st_ino
 
 
-def make_features(name: str, environment: dict[str, Any], support: str) -> Features:
-    """Return the features of a run on the task of its environment."""
-    state = (
-        file_state(name if registry.is_file(name) else None),
-        file_state(environment.get("path")),
-    )
-    return cached_features(name, json.dumps(environment, sort_keys=True), support, state)
-
-
-@lru_cache(maxsize=4)
-def cached_features(name: str, environment: str, support: str, state: Any) -> Features:
-    data = json.loads(environment)
-    made = registry.feature_function(name, data.get("name"))(get_mdp(data).task(support))
-    return check_type(made, Features, f"features {name!r}")
-
-
-def build(run: RunSpec) -> tuple[FiniteMDP, Any]:
-    """Return (mdp, agent) of a run; the last few are kept, so that seeds share them."""
-    return cached_agent(replace(run, env="", label="", episodes=0, seed=0).to_json())
-
-
 def get_mdp(environment: dict[str, Any]) -> FiniteMDP:
-    """Return the MDP of an environment; the last few are kept."""
-    state = file_state(environment.get("path"))
-    return cached_mdp(json.dumps(environment, sort_keys=True), state)
+    """Return the MDP of a run's environment."""
+    return make_mdp(environment, read_file_state(environment.get("path")))
 
 
-@lru_cache(maxsize=4)
-def cached_mdp(environment: str, state: Any) -> FiniteMDP:
-    data = json.loads(environment)
-    if "path" in data:
-        mdp = FiniteMDP.load(data["path"])
+@keep_recent
+def make_mdp(environment: dict[str, Any], state: Any) -> FiniteMDP:
+    if "path" in environment:
+        mdp = FiniteMDP.load(environment["path"])
     else:
-        made = registry.environment_function(data["name"])(**data["numbers"])
-        mdp = check_type(made, FiniteMDP, f"environment {data['name']!r}")
-    if (discount := data.get("discount")) is not None:
+        name = environment["name"]
+        made = registry.environment_function(name)(**environment["numbers"])
+        mdp = check_type(made, FiniteMDP, f"environment {name!r}")
+    if (discount := environment.get("discount")) is not None:
         mdp = mdp.infinite_horizon(None if discount == 1.0 else discount)
     return mdp
 
 
+def get_features(run: RunSpec) -> Features:
+    """Return the features of a run, on its task with known rewards."""
+    assert run.features is not None
+    state = [read_file_state(file) for file in list_files(run)]
+    return make_features(run.features, run.environment, run.support or "known", state)
+
+
+@keep_recent
+def make_features(name: str, environment: dict[str, Any], support: str, state: Any) -> Features:
+    feature_map = registry.feature_function(name, environment.get("name"))
+    return check_type(
+        feature_map(get_mdp(environment).task(support)), Features, f"features {name!r}"
+    )
+
+
+def list_files(run: RunSpec) -> list[str]:
+    """Return the files that hold the MDP or the features of a run."""
+    named = [run.environment.get("path")]
+    named += [run.features] if run.features and registry.is_file(run.features) else []
+    return [file for file in named if file is not None]
+
+
 @lru_cache(maxsize=4)
-def uniform_value(mdp: FiniteMDP) -> float:
+def evaluate_uniform_play(mdp: FiniteMDP) -> float:
     """Return the exact value of uniform play from the start: the gain for the average reward.
 
     It is the zero of the scale on which `Sample.stuck` measures how far a run is from the optimum.
@@ -176,27 +187,29 @@ def uniform_value(mdp: FiniteMDP) -> float:
     return float(mdp.initial_probability @ v[mdp.initial_states])
 
 
-@lru_cache(maxsize=4)
-def cached_agent(run_json: str) -> tuple[FiniteMDP, Any]:
-    run = RunSpec.from_json(run_json)
-    files = [f for f in (run.environment.get("path"), run.features) if f and os.path.isfile(f)]
-    if files and digest_problem(run) != run.digest:
-        names = " or ".join(files)
+def build(run: RunSpec) -> tuple[FiniteMDP, Any]:
+    """Return (mdp, agent) of a run."""
+    return make_agent(replace(run, env="", label="", episodes=0, seed=0).to_data())
+
+
+@keep_recent
+def make_agent(data: dict[str, Any]) -> tuple[FiniteMDP, Any]:
+    run = RunSpec(**data)
+    if (files := list_files(run)) and digest_problem(run) != run.digest:
         raise ValueError(
-            f"{names} was changed after the experiment was read; restore the file, or read the "
-            "experiment again"
+            f"{' or '.join(files)} was changed after the experiment was read; restore the file, or "
+            "read the experiment again"
         )
     mdp, cls = get_mdp(run.environment), registry.agent_class(run.agent)
-    support, varphi = run.support or "known", None
-    given: dict[str, Any] = {}
+    features, given = None, {}
     if registry.has_field(cls, "mdp"):
         given["mdp"] = mdp
     else:
         if run.features is not None:
-            given["features"] = varphi = make_features(run.features, run.environment, support)
-        task = mdp.task(support) if varphi is None else varphi.task
+            given["features"] = features = get_features(run)
+        task = mdp.task(run.support or "known") if features is None else features.task
         given["task"] = task.with_unknown_reward() if run.reward == "unknown" else task
-    own = {k: registry.from_plain(k, v, varphi) for k, v in run.numbers.items()}
+    own = {k: registry.from_plain(k, v, features) for k, v in run.numbers.items()}
     return mdp, cls(**given, **own)
 
 
@@ -237,14 +250,12 @@ def run_one(run: RunSpec) -> pa.Table:
     runs keep more in the table's metadata: see `detail`.
     """
     mdp, agent = build(run)
-    if agent.task.infinite_horizon:
-        return to_table(run, mdp, [play(run)]).replace_schema_metadata({"unit": "step"})
+    stretches, metadata = None, {"unit": "step" if agent.task.infinite_horizon else "episode"}
     if has_detail(run.seed, agent.task):
         stretches = play_in_stretches(mdp, agent, run.episodes, run.seed)
-        if stretches is not None:
-            metadata = {"detail": make_detail(mdp, agent.task, stretches)}
-            return to_table(run, mdp, stretches).replace_schema_metadata(metadata)
-    return to_table(run, mdp, [play(run)])
+    if stretches is not None:
+        metadata["detail"] = make_detail(mdp, agent.task, stretches)
+    return to_table(run, mdp, stretches or [play(run)]).replace_schema_metadata(metadata)
 
 
 def to_table(run: RunSpec, mdp: FiniteMDP, stretches: list[Run]) -> pa.Table:
@@ -256,7 +267,7 @@ def to_table(run: RunSpec, mdp: FiniteMDP, stretches: list[Run]) -> pa.Table:
     names = {"return": "returns", "value": "values", "optimal_value": "optimal_values"}
     for name, field in (names | {"seconds": "seconds"}).items():
         numbers[name] = np.concatenate([getattr(part, field) for part in stretches])
-    numbers["uniform_value"] = np.full(k, uniform_value(mdp))
+    numbers["uniform_value"] = np.full(k, evaluate_uniform_play(mdp))
 
     def column(kind: Any, size: int, *buffers: Any) -> Any:
         return pa.Array.from_buffers(kind, size, [None, *map(pa.py_buffer, buffers)])

@@ -71,7 +71,7 @@ def execute(
     shared_store
         Let the workers of the cluster write into `out` themselves.
     reporter
-        Who is told about the progress.
+        Who is reporter about the progress.
     run_timeout
         Seconds after which a run counts as failed and its worker process is ended.
     """
@@ -96,16 +96,16 @@ def execute(
         if isinstance(experiment, Experiment):
             store.record_experiment(experiment)
         store.record_runs(runs)
-        told = reporter or Reporter()
-        told.begin(pending, len(runs) - len(pending))
+        reporter = reporter or Reporter()
+        reporter.begin(pending, len(runs) - len(pending))
         failed: list[tuple[RunSpec, str]] = []
         try:
             if pending:
                 how = cluster, store.root if shared_store else None, run_timeout
                 with executors.open_executor(min(jobs, len(pending)), *how) as executor:
-                    failed = play_all(pending, store, executor, told)
+                    failed = play_all(pending, store, executor, reporter)
         finally:
-            told.end()
+            reporter.end()
     # success is what lies in the folder, not what was reported on the way
     known = {id(run) for run, _ in failed}
     gone = [run for run in pending if id(run) not in known and not store.has(run)]
@@ -115,7 +115,7 @@ def execute(
 
 
 def play_all(
-    pending: list[RunSpec], store: Store, executor: executors.Executor, told: Reporter
+    pending: list[RunSpec], store: Store, executor: executors.Executor, reporter: Reporter
 ) -> list[tuple[RunSpec, str]]:
     """Play runs until each is stored or has failed; return those that failed."""
     waiting, lost = deque(pending), Counter[int]()
@@ -132,7 +132,7 @@ def play_all(
         try:
             future = inbox.get(timeout=0.5)
         except queue.Empty:
-            told.tick()
+            reporter.tick()
             if isinstance(executor, executors.Cluster):
                 executor.check_workers()
             continue
@@ -148,10 +148,10 @@ def play_all(
             result = executors.Result(None, how)
         error = executors.keep(run, result, store)
         if error is None:
-            told.done(run)
+            reporter.done(run)
         else:
             failed.append((run, error))
-            told.failed(run, error)
+            reporter.failed(run, error)
     return failed
 
 

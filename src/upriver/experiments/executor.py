@@ -55,9 +55,8 @@ class WorkersFailed(ChildProcessError):
     """A worker process ends before it is ready for its first run."""
 
 
-def play_run(run_json: str) -> Result:
+def play_run(run: RunSpec) -> Result:
     """Play one run; an error of the agent is part of the result."""
-    run = RunSpec.from_json(run_json)
     try:
         return Result(to_bytes(run, run_one(run)))
     except (Exception, SystemExit) as error:  # an agent that exits ends its run, not the sweep
@@ -72,7 +71,7 @@ class InProcess:
 
     def submit(self, run: RunSpec) -> Future[Result]:
         future: Future[Result] = Future()
-        future.set_result(play_run(run.to_json()))
+        future.set_result(play_run(run))
         return future
 
     def collect(self, future: Future[Result]) -> Result:
@@ -97,7 +96,7 @@ def work() -> None:
         answers.write(b"\n")
         answers.flush()
         for line in runs:
-            data, *rest = play_run(line)
+            data, *rest = play_run(RunSpec.from_json(line))
             head = json.dumps([None if data is None else len(data), *rest])
             answers.write(head.encode() + b"\n" + (data or b""))
             answers.flush()

@@ -424,8 +424,8 @@ class Experiment(Strict):
         fields = agent.cls.__dataclass_fields__
         needs = "features" in fields and fields["features"].default is MISSING
         features = agent.features or ("one-hot" if needs else None)
-        told = (support, features, agent.reward) if sees_task else (None, features, None)
-        given: Any = env, label, place.run_data, agent.agent, agent.numbers_at(env), *told
+        knows = (support, features, agent.reward) if sees_task else (None, features, None)
+        given: Any = env, label, place.run_data, agent.agent, agent.numbers_at(env), *knows
         episodes = place.episodes or self.episodes
         first = RunSpec(*given, episodes=episodes, seed=seeds.start)
         try:

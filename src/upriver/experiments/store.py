@@ -75,7 +75,7 @@ class BadFile(ValueError):
         self.place = place
 
 
-def folder_name(label: str) -> str:
+def make_folder_name(label: str) -> str:
     """Return the name of a label's folder: the label if every file system accepts it."""
     if len(label) <= MAX_NAME and re.fullmatch(r"\w([\w .+()@,-]*[\w+()@,-])?", label, re.ASCII):
         return label
@@ -83,9 +83,11 @@ def folder_name(label: str) -> str:
     return f"{safe}~{hashlib.sha256(label.encode(errors='surrogatepass')).hexdigest()[:12]}"
 
 
-def place_of(env: str, label: str, key: str) -> Path:
+def run_path(env: str, label: str, key: str) -> Path:
     """Return where the file of a run lies, relative to the root of its folder."""
-    return Path(f"env={folder_name(env)}", f"agent={folder_name(label)}", f"{key}.parquet")
+    return Path(
+        f"env={make_folder_name(env)}", f"agent={make_folder_name(label)}", f"{key}.parquet"
+    )
 
 
 def to_bytes(run: RunSpec, table: pa.Table) -> bytes:
@@ -148,7 +150,7 @@ def read_run(path: Path) -> Record:
         if about["format"] != FORMAT:
             raise ValueError(f"it has format {about['format']!r}, not {FORMAT}")
         run = RunSpec(**about["run"])
-        own = place_of(run.env, run.label, run.key)
+        own = run_path(run.env, run.label, run.key)
     except (pa.ArrowException, OSError, ValueError, TypeError, LookupError) as error:
         sentence = f"{path} does not hold a run of this version: {error}"
         raise BadFile("foreign", sentence) from error
@@ -220,7 +222,7 @@ class Store:
         if not (store.root / MARKER).exists():
             if store.files():
                 raise ValueError(f"{root} holds run files but no {MARKER}; choose another folder")
-            store.write(store.root / MARKER, marker_text(__version__).encode())
+            store.write(store.root / MARKER, make_marker(__version__).encode())
         if (version := store.read_version()) != __version__:
             raise ValueError(
                 f"{root} holds runs of upriver {version}, and this is {__version__}; "
@@ -249,7 +251,7 @@ class Store:
         if number != FORMAT:
             theirs = f"{self.root} was written by upriver {version} in format {number!r}"
             raise ValueError(f"{theirs}; this version reads format {FORMAT}")
-        if text != marker_text(version):
+        if text != make_marker(version):
             raise ValueError(f"{path} is damaged: its contents are not those that were written")
         return version
 
@@ -274,7 +276,7 @@ class Store:
             yield
 
     def path(self, run: RunSpec) -> Path:
-        return self.root / place_of(run.env, run.label, run.key)
+        return self.root / run_path(run.env, run.label, run.key)
 
     def has(self, run: RunSpec) -> bool:
         return self.path(run).exists()
@@ -327,7 +329,7 @@ class Store:
         if files:
             options = " ".join(f"--import {file}" for file in files)
             text = f"# This experiment needs code of its own: {options}\n{text}"
-        name = f"{folder_name(experiment.name)}-{short_digest(text.encode())}.toml"
+        name = f"{make_folder_name(experiment.name)}-{short_digest(text.encode())}.toml"
         if not (specs / name).exists():
             self.write(specs / name, text.encode())
 
@@ -353,7 +355,7 @@ class Store:
             self.write(path, text)
 
     def failure_path(self, run: RunSpec) -> Path:
-        env, label = folder_name(run.env), folder_name(run.label)
+        env, label = make_folder_name(run.env), make_folder_name(run.label)
         return self.root / "_failed" / f"env={env}-agent={label}-{run.key}.json"
 
     def record_failure(self, run: RunSpec, error: str, traceback: str) -> None:
@@ -365,16 +367,24 @@ class Store:
         return [path for path in self.list_all(problems) if path.suffix == ".parquet"]
 
     def list_all(self, problems: list[Problem] | None = None) -> list[Path]:
-        """Return all that lies in the folders of the runs.
+        """Return all files in the folders of the runs.
 
         A folder that cannot be read is an error, or one more item of `problems`.
         """
+
+        def report(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):
+                sentence = f"{error.filename} cannot be read: {error.strerror}"
+                if problems is None:
+                    raise ValueError(sentence) from error
+                problems.append(Problem("unreadable", sentence))
+
         found: list[Path] = []
-        for place in list_folder(self.root, problems):
-            if place.name.startswith("env="):
-                for agent in list_folder(place, problems):
-                    inside = agent.name.startswith("agent=") and agent.is_dir()
-                    found += list_folder(agent, problems) if inside else [agent]
+        for folder, folders, names in os.walk(self.root, onerror=report):
+            if folder == str(self.root):
+                folders[:] = [name for name in folders if name.startswith("env=")]
+            else:
+                found += [Path(folder, name) for name in names]
         return sorted(found)
 
 
@@ -440,11 +450,11 @@ def check(folder: str | Path) -> Checked:
         with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):  # damaged
             for env, label, setting, seeds in json.loads(path.read_text(encoding="utf-8")):
                 keys = (f"{str(setting)[:64]}-{int(seed)}" for seed in seeds)
-                requested |= {store.root / place_of(env, label, key) for key in keys}
+                requested |= {store.root / run_path(env, label, key) for key in keys}
     return Checked(whole, sum(not path.exists() for path in requested), problems)
 
 
-def marker_text(version: str) -> str:
+def make_marker(version: str) -> str:
     """Return the text of the marker, with a digest over the rest of it."""
     digest = short_digest(f"{FORMAT} {version}".encode())
     return json.dumps({"format": FORMAT, "upriver": version, "digest": digest})
@@ -458,19 +468,6 @@ def relative_to(file: Path, folder: Path) -> Path:
     """Return a file as an experiment in `folder` names it."""
     same_drive = file.drive == folder.drive
     return Path(os.path.relpath(file, folder)) if same_drive else file
-
-
-def list_folder(folder: Path, problems: list[Problem] | None) -> list[Path]:
-    try:
-        return [Path(folder, entry.name) for entry in os.scandir(folder)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        sentence = f"{folder} cannot be read: {error.strerror}"
-        if problems is None:
-            raise ValueError(sentence) from error
-        problems.append(Problem("unreadable", sentence))
-        return []
 
 
 def lock_file(file: Any) -> bool:

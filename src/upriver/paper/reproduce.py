@@ -53,17 +53,17 @@ def reproduce(
     seeds = {run.seed for run in wanted}
     found = read_results(folder).samples
     samples = [s.select_seeds(seeds) for s in found if s.setting in settings]
-    lines = paper.compare(samples, hyperparameters(experiments))
-    texts = {"csv": paper.table_csv(lines), "md": paper.table_markdown(lines)}
+    lines = paper.compare(samples, describe_hyperparameters(experiments))
+    texts = {"csv": paper.write_csv(lines), "md": paper.write_markdown(lines)}
     files = [write_file(folder / f"table1.{suffix}", text) for suffix, text in texts.items()]
     for name, window in (("figure2", WINDOW), ("figure3", 1)):
         for methods, suffix in ((paper.METHODS, ""), (paper.TUNED_METHODS, "-tuned")):
-            figure = learning_figure(samples, methods, window)
+            figure = draw_learning(samples, methods, window)
             files += plots.save_figure(figure, folder / f"{name}{suffix}")
     return Reproduced(lines, outcome, files)
 
 
-def hyperparameters(experiments: Sequence[Experiment]) -> dict[tuple[str, str], str]:
+def describe_hyperparameters(experiments: Sequence[Experiment]) -> dict[tuple[str, str], str]:
     """Return {(environment, label): the settings that were tuned or fixed, as text}."""
     found = {}
     for experiment in experiments:
@@ -76,7 +76,7 @@ def hyperparameters(experiments: Sequence[Experiment]) -> dict[tuple[str, str], 
     return found
 
 
-def learning_figure(samples: Sequence[Sample], methods: Sequence[str], window: int) -> Any:
+def draw_learning(samples: Sequence[Sample], methods: Sequence[str], window: int) -> Any:
     """Draw four panels: the return of each episode, mean and 95% band, and the optimal value."""
     panels: dict[str, dict[str, Any]] = {}
     optimal = {}

@@ -110,11 +110,11 @@ def compare(samples: Sequence[Sample], hyperparameters: dict[tuple[str, str], st
     return lines
 
 
-def table_csv(lines: Sequence[Line]) -> str:
+def write_csv(lines: Sequence[Line]) -> str:
     return to_csv(Line._fields, lines, digits=6)
 
 
-def table_markdown(lines: Sequence[Line]) -> str:
+def write_markdown(lines: Sequence[Line]) -> str:
     """Return both settings as tables, and one sentence for each number that differs."""
     runs = lines[0].runs
     parts = [
@@ -125,34 +125,34 @@ def table_markdown(lines: Sequence[Line]) -> str:
         "## As in the paper",
         "UCRL-MNL is told the reachable sets, the linear baselines are not and keep "
         "lambda = 1; the bonus of each was tuned. Greedy is UCRL-MNL without a bonus.",
-        grid_markdown(lines, METHODS),
+        write_grid(lines, METHODS),
         "## Tuned",
         "The same information, with bonus and regularisation of every learner tuned.",
-        grid_markdown(lines, TUNED_METHODS),
+        write_grid(lines, TUNED_METHODS),
         "## Where they differ, and why",
-        *differences(lines),
+        *explain_differences(lines),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def grid_markdown(lines: Sequence[Line], methods: Sequence[str]) -> str:
-    rows = grid(lines, methods)
+def write_grid(lines: Sequence[Line], methods: Sequence[str]) -> str:
+    rows = make_grid(lines, methods)
     return to_markdown(rows, words=len(rows[0])).rstrip()
 
 
-def grid(lines: Sequence[Line], methods: Sequence[str]) -> list[list[str]]:
+def make_grid(lines: Sequence[Line], methods: Sequence[str]) -> list[list[str]]:
     """Return a row for each method and a column for each river; the first row is the head."""
     by = {(line.method, line.n_states): line for line in lines}
     columns = [(n, h) for n, h in COLUMNS.values() if any((m, n) in by for m in methods)]
     rows = [["", *(f"S = {n}, H = {h}" for n, h in columns)]]
     for method in methods:
-        cells = [cell(by.get((method, n))) for n, _ in columns]
+        cells = [format_cell(by.get((method, n))) for n, _ in columns]
         if any(cells):
             rows.append([f"**{method}**", *cells])
     return rows
 
 
-def cell(line: Line | None) -> str:
+def format_cell(line: Line | None) -> str:
     if line is None:
         return ""
     ours = f"{line.mean:.2f} ± {line.sd:.2f}"
@@ -162,7 +162,7 @@ def cell(line: Line | None) -> str:
     return f"{ours}<br>{line.paper_mean:.2f} ± {line.paper_sd:.2f}<br>{ratio}"
 
 
-def differences(lines: Sequence[Line]) -> list[str]:
+def explain_differences(lines: Sequence[Line]) -> list[str]:
     """Return a paragraph for each method that disagrees: by how much, and why."""
     found = []
     for method in (*METHODS, *TUNED_METHODS):

@@ -290,7 +290,6 @@ def order_agents(samples: Sequence[Sample], labels: Sequence[str]) -> list[str]:
     """Order labels by mean regret over environments, least first; the optimum precedes all."""
     lost: dict[str, list[float]] = {}
     for sample, label in zip(samples, labels, strict=True):
-        share = sample.regret.sum(axis=1) / sample.optimal_values.sum(axis=1)
-        lost.setdefault(label, []).append(float(share.mean()))
+        lost.setdefault(label, []).append(float(1.0 - sample.value_shares().mean()))
     mean_lost = {name: round(float(np.mean(shares)), 9) for name, shares in lost.items()}
     return sorted(lost, key=lambda name: (name.lower() != "optimal", mean_lost[name], name))

@@ -87,10 +87,10 @@ def test_rounding_is_that_of_a_single_number(rng):
 
 
 def test_thinning_keeps_both_ends_and_the_beginning():
-    at = report_data.positions(10_000, 300)
+    at = report_data.choose_positions(10_000, 300)
     assert len(at) <= 300 and at[0] == 0 and at[-1] == 9999
     assert set(range(6)) <= set(at.tolist())
-    assert np.array_equal(report_data.positions(50, 300), np.arange(50))
+    assert np.array_equal(report_data.choose_positions(50, 300), np.arange(50))
 
 
 def test_two_settings_of_one_agent_have_different_labels(sweep, tmp_path):
@@ -182,12 +182,12 @@ def test_a_thousand_runs_fit(monkeypatch, tmp_path):
 
 def test_figures_of_a_folder(sweep, tmp_path, capsys):
     out = tmp_path / "figures"
-    words = ["plot", str(sweep), "learning", "scaling", "--out", str(out), "--agent", "random"]
+    words = ["plot", str(sweep), "learning", "regret-log", "--out", str(out), "--agent", "random"]
     assert main(words) == 0
     made = {p.name for p in out.iterdir()}
-    assert made == {"learning.png", "learning.pdf", "scaling.png", "scaling.pdf"}
+    assert made == {
+        f"{kind}.{end}" for kind in ("learning", "regret-log") for end in ("png", "pdf")
+    }
     capsys.readouterr()
     assert main(["plot", str(sweep), "--agent", "rndom"]) == 2
     assert "did you mean 'random'" in capsys.readouterr().err
-    assert main(["plot", str(sweep), "--env", "river-4", "scaling"]) == 2
-    assert "two sizes" in capsys.readouterr().err

@@ -81,7 +81,7 @@ def make_curves(samples: Sequence[Sample], labels: Sequence[str]) -> dict[str, A
         window = choose_window(k)
         series = {"value": sample.values, "return": trailing_mean(sample.returns, window)}
         series["regret"] = np.cumsum(sample.regret, axis=1)
-        at, at_seed = positions(k, points), positions(k, seed_points)
+        at, at_seed = choose_positions(k, points), choose_positions(k, seed_points)
         entry: dict[str, Any] = {"runs": len(sample.seeds), "window": window}
         entry |= {"x": (at + 1).tolist(), "seeds": {"x": (at_seed + 1).tolist()}}
         for name, array in series.items():
@@ -97,7 +97,7 @@ def choose_window(n_episodes: int) -> int:
     return next((w for w in (500, 200, 100, 50, 20, 10, 5) if w * 20 <= n_episodes), 1)
 
 
-def positions(length: int, points: int) -> Array:
+def choose_positions(length: int, points: int) -> Array:
     """Choose at most `points` positions, half evenly spaced and half by ratio, with both ends."""
     if length <= points:
         return np.arange(length)
