@@ -28,7 +28,7 @@ HOMES = {
     "logs.planning": ("plan_from_model",),
     "logs.offpolicy": ("check_policy_value",),
     "logs.reward_model": ("RewardModel", "fit_rewards"),
-    "logs.value": ("compare_policies", "policy_value"),
+    "logs.value": ("cohort_trace", "compare_policies", "policy_value"),
 }
 WHERE = {name: home for home, names in HOMES.items() for name in names}
 SUBPACKAGES = {

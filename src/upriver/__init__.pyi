@@ -14,6 +14,7 @@ from upriver.logs.offpolicy import check_policy_value as check_policy_value
 from upriver.logs.planning import plan_from_model as plan_from_model
 from upriver.logs.reward_model import RewardModel as RewardModel
 from upriver.logs.reward_model import fit_rewards as fit_rewards
+from upriver.logs.value import cohort_trace as cohort_trace
 from upriver.logs.value import compare_policies as compare_policies
 from upriver.logs.value import policy_value as policy_value
 from upriver.mdp import FiniteMDP as FiniteMDP

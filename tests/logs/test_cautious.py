@@ -49,7 +49,7 @@ def test_a_choice_is_seen(rng):
     for n_states, other, chosen in ((1, 0.5, True), (300, 0.5, True), (1, 0.1, False)):
         _, model = arms(np.tile([0.5, other], (n_states, 1)), 200, rng)
         worth = build_value_function(model, [], dict.fromkeys(range(n_states), 1 / n_states))
-        best = cautious.build_candidate(worth, model.prob)
+        best = cautious.build_candidate(worth, worth.origin)
         assert cautious.is_chosen(best, 1.645, rng) == chosen
 
 
@@ -85,7 +85,8 @@ def test_draws_are_errors_of_the_estimate(rng):
     task, counts = problem.mdp.true_task, a_log(problem, 60, 0)
     for phi in (problem.phi, up.features.one_hot(task), up.features.pooled(problem.phi)):
         model = fit_counts(phi, counts, 1.0, task)
-        drawn = np.array([cautious.draw_error(model, rng) for _ in range(4000)])
+        function, d = build_value_function(model, [], None), len(model.theta)
+        drawn = np.array([function.draw(rng)[:d] for _ in range(4000)])
         slope = rng.normal(size=drawn.shape[1])
         image = model.fitted.covariance @ slope
         expected = float(slope @ image - image @ image)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
+from itertools import cycle, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -231,6 +232,23 @@ def plot_choices(
     if len(lines) > 1:
         ax.legend(title="action")
     label_states(ax, states)
+    return figure
+
+
+@figure_style()
+def plot_curves(x: Array, curves: Mapping[str, Array], xlabel: str, ylabel: str) -> Figure:
+    """Draw shares or probabilities over x, each with its name at its end."""
+    figure, axes = new_figure(WIDTHS["two"] * 0.7, 2.6)
+    ax: Axes = axes[0, 0]
+    ends = sorted((float(y[-1]), name) for name, y in curves.items())
+    places = {name: y for y, name in ends}
+    for (before, first), (_, second) in pairwise(ends):  # names keep their distance
+        places[second] = max(places[second], max(before, places[first]) + 0.055)
+    for colour, (name, y) in zip(cycle(ACTIONS), curves.items(), strict=False):
+        ax.plot(x, y, color=colour)
+        ax.annotate(name, (x[-1], places[name]), xytext=(4, 0), textcoords="offset points",
+                    va="center", color=colour, annotation_clip=False)  # fmt: skip
+    ax.set(xlabel=xlabel, ylabel=ylabel, ylim=(-0.02, 1.02))
     return figure
 
 

@@ -22,7 +22,7 @@ class ValueGradient(NamedTuple):
     weight: Any
     """(1|H, n) sum_h d_h p (V_{h+1} - P V_{h+1}): the gradient in theta is weight^T features."""
     occupancy: Any
-    """(S*A,) sum_h d_h."""
+    """(1|H, S*A) sum_h d_h, or d_h of each step."""
     action_value: Any
     """(S*A,) sum_h P(s at h) Q_h(s, a), the gradient in the action probabilities of a randomised
     policy; not written for a deterministic one."""
@@ -59,6 +59,7 @@ def differentiate(indptr, successors, prob, reward, extra, actions, start, out):
     for h in range(horizon):
         p, r = prob[min(h, prob.shape[0] - 1)], reward[min(h, reward.shape[0] - 1)]
         y, w = extra[min(h, extra.shape[0] - 1)], out.weight[min(h, out.weight.shape[0] - 1)]
+        steps = out.occupancy[min(h, out.occupancy.shape[0] - 1)]
         following, values, chosen = out.v[h + 1], out.v[h], actions[h]
         after[:] = 0.0
         base = zero
@@ -68,7 +69,7 @@ def differentiate(indptr, successors, prob, reward, extra, actions, start, out):
                 pair = base + np.uint64(chosen[s])
                 i, stop = np.uint64(indptr[pair]), np.uint64(indptr[pair + one])
                 mean = values[s] - r[pair]
-                out.occupancy[pair] += d
+                steps[pair] += d
                 while i < stop:
                     j = np.uint32(successors[i])
                     x = d * p[i]
@@ -92,6 +93,7 @@ def differentiate_random_policy(indptr, successors, prob, reward, extra, mixture
         y = extra[min(h, extra.shape[0] - 1)]
         m = mixture[min(h, mixture.shape[0] - 1)]
         w = out.weight[min(h, out.weight.shape[0] - 1)]
+        steps = out.occupancy[min(h, out.occupancy.shape[0] - 1)]
         after = np.zeros(n_states)
         for s in range(n_states):
             if here[s] == 0.0:
@@ -103,7 +105,7 @@ def differentiate_random_policy(indptr, successors, prob, reward, extra, mixture
                 out.action_value[pair] += here[s] * (r[pair] + following)
                 d = here[s] * m[pair]
                 if d > 0.0:
-                    out.occupancy[pair] += d
+                    steps[pair] += d
                     for i in range(indptr[pair], indptr[pair + 1]):
                         ahead = v[h + 1, successors[i]] + (y[i] if has_extra else 0.0)
                         w[i] += d * p[i] * (ahead - following)

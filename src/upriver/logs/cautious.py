@@ -30,8 +30,8 @@ from upriver.logs.value_function import (
     ValueGradient,
     build_value_function,
     evaluate_policy,
+    has_counts,
     policy_table,
-    shifted_probabilities,
 )  # fmt: skip
 from upriver.mdp import Task
 from upriver.mdp.formats import from_model
@@ -48,18 +48,17 @@ class Candidate(NamedTuple):
     plan: Any  # A Plan, or a StationaryPlan with an infinite horizon
     function: PolicyValueFunction
     centre: ValueGradient
-    image: Array  # (d,) the covariance times the gradient of the value
+    image: Array  # The covariance of all estimates times the gradient of the value
     error: float  # The standard error of its value
     noise: float  # The part of the error that is due to sampling; the ridge holds the rest back
 
     def change(self, shift: Array) -> float:
-        """Return how much larger the value is, to first order, where theta is shifted."""
-        return float(self.centre.slope[: len(shift)] @ shift)
+        """Return how much larger the value is, to first order, where the estimates are shifted."""
+        return float(self.centre.slope @ shift)
 
     def worst_shift(self, radius: float) -> Array:
-        """Return (d,) the worst shift of theta, `radius` standard errors from the estimate."""
-        d = len(self.function.model.theta)
-        return self.image[:d] * (-radius / max(self.error, 1e-300))
+        """Return the worst shift of the estimates, `radius` standard errors from them."""
+        return self.image * (-radius / max(self.error, 1e-300))
 
 
 def cautious_plan(model: TransitionModel, start: Any, confidence: float) -> Any:
@@ -70,10 +69,11 @@ def cautious_plan(model: TransitionModel, start: Any, confidence: float) -> Any:
     """
     # noise that differs from log to log, otherwise it would be a fixed shift of the estimate
     rng = np.random.default_rng(crc32(model.counts.tobytes()))
-    z, function = float(special.ndtri(confidence)), build_value_function(model, [], start)
-    best, radius = build_candidate(function, model.prob), z
+    z = float(special.stdtrit(model.fitted.degrees, confidence))
+    function = build_value_function(model, [], start)
+    best, radius = build_candidate(function, function.origin), z
     if is_chosen(best, z, rng):
-        w = draw_error(model, rng)
+        w = function.draw(rng)
         best = choose_candidate(w, function, z, rng)
         # theta_hat - w gives the value minus change(w), with a standard error of its own
         below = best.change(w) + z * np.hypot(best.error, best.noise)
@@ -93,18 +93,18 @@ def is_chosen(best: Candidate, z: float, rng: np.random.Generator) -> bool:
     The errors tried are the worst for this plan, and a random one, in which many small choices
     add up.
     """
-    function, model = best.function, best.function.model
+    function = best.function
 
-    def value(plan: Any, prob: Array) -> float:
+    def value(plan: Any, world: Any) -> float:
         table = policy_table(function.task, plan)
         assert table is not None
-        return evaluate_policy(function.task, prob, table, function.start).value
+        return evaluate_policy(function.task, world[0], table, function.start, world[1]).value
 
-    for error in (best.worst_shift(z), draw_error(model, rng)):
-        prob = shifted_probabilities(model, ENLARGED * error)
-        other = optimal_plan(function.task, prob)
-        ahead = value(other, prob) - value(best.plan, prob)
-        behind = best.centre.value - value(other, model.prob)
+    for error in (best.worst_shift(z), function.draw(rng)):
+        world = function.world(ENLARGED * error, every=True)
+        other = optimal_plan(function.task, *world)
+        ahead = value(other, world) - value(best.plan, world)
+        behind = best.centre.value - value(other, function.world(function.origin))
         if ahead + behind > ENLARGED * MATTERS * best.error:
             return True
     return False
@@ -113,27 +113,26 @@ def is_chosen(best: Candidate, z: float, rng: np.random.Generator) -> bool:
 def choose_candidate(
     w: Array, function: PolicyValueFunction, z: float, rng: np.random.Generator
 ) -> Candidate:
-    """Return the plan with the best bound when only theta_hat + w is known.
+    """Return the plan with the best bound when only the estimates + w are known.
 
-    Tried are its optimum, best replies to the worst parameter of the best so far, and optima of
+    Tried are their optimum, best replies to the worst parameter of the best so far, and optima of
     parameters around it.
     """
-    model = function.model
 
     def bound(c: Candidate) -> float:
         return c.centre.value + c.change(w) - z * np.hypot(c.error, c.noise)
 
-    best = build_candidate(function, shifted_probabilities(model, w))
+    best = build_candidate(function, w)
     for k in range(REPLIES):
-        error = best.worst_shift(z) if k % 2 == 0 else ENLARGED * draw_error(model, rng)
-        reply = build_candidate(function, shifted_probabilities(model, w + error))
+        error = best.worst_shift(z) if k % 2 == 0 else ENLARGED * function.draw(rng)
+        reply = build_candidate(function, w + error)
         best = max(best, reply, key=bound)
     return best
 
 
-def build_candidate(function: PolicyValueFunction, prob: Array) -> Candidate:
-    """Return the optimal plan of some probabilities, and its value under the estimate."""
-    plan, model = optimal_plan(function.task, prob), function.model
+def build_candidate(function: PolicyValueFunction, point: Array) -> Candidate:
+    """Return the optimal plan at a point, and its value under the estimate."""
+    plan, model = optimal_plan(function.task, *function.world(point, every=True)), function.model
     function = replace(function, terms=[(policy_table(function.task, plan), 1.0)])
     centre = function.at(function.origin)
     image = function.image(centre.slope)
@@ -143,8 +142,13 @@ def build_candidate(function: PolicyValueFunction, prob: Array) -> Candidate:
     return Candidate(plan, function, centre, image, float(np.sqrt(variance)), noise)
 
 
-def optimal_plan(task: Task, prob: Array) -> Any:
-    """Return the best plan for some probabilities; a stationary one with an infinite horizon."""
+def optimal_plan(task: Task, prob: Array, rewards: tuple[Array, Array] | None = None) -> Any:
+    """Return the best plan for some probabilities; a stationary one with an infinite horizon.
+
+    rewards: instead of `task.user_rewards`.
+    """
+    if rewards is not None and rewards[1] is not task.user_rewards[1]:
+        task = replace(task, next_state_reward=rewards[1], reward_range=None)
     if task.infinite_horizon:
         return solve(from_model(task, prob))
     nothing = np.zeros((1, len(task.sizes)))
@@ -152,24 +156,3 @@ def optimal_plan(task: Task, prob: Array) -> Any:
         task, prob, task.reward_rows, nothing, np.zeros(task.horizon), clip_nothing(task),
         np.uint64(0),
     ).to_user_units(task)  # fmt: skip
-
-
-def has_counts(model: TransitionModel) -> bool:
-    """Whether the distribution of the estimate's error follows from that of the counts."""
-    return model.log is None and model.fitted.errors == "classical"
-
-
-def draw_error(model: TransitionModel, rng: np.random.Generator) -> Array:
-    """Return (d,) a random error of the estimate, to first order.
-
-    It is the inverse information times a score of multinomial counts. Directions without rows do
-    not move: there the ridge holds the estimate.
-    """
-    if has_counts(model):
-        task, p = model.features.task, model.prob[0]
-        rows = np.repeat(task.by_pair(model.counts), task.sizes)
-        score = np.sqrt(rows * p) * rng.standard_normal(len(p))
-        score -= p * np.repeat(task.by_pair(score), task.sizes)
-        return model.fitted.covariance @ (model.features.matrix.T @ score)
-    values, vectors = np.linalg.eigh(model.fitted.covariance)
-    return vectors @ (np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(len(values)))

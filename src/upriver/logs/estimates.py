@@ -7,7 +7,6 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from upriver.checks import Array, open_fraction
 from upriver.logs import effects
@@ -66,14 +65,12 @@ class Estimates:
     def pvalues(self) -> Any:
         """(d,) two-sided p-values of the hypotheses that single coefficients are 0."""
         z = np.abs(self.theta / self.fitted.standard_errors)
-        return self._labelled(special.erfc(z / np.sqrt(2.0)))
+        return self._labelled(self.fitted.p_values(z))
 
     def conf_int(self, alpha: float = 0.05) -> Any:
         """Return (d, 2) intervals that hold each coefficient with probability 1 - alpha."""
-        half = (
-            effects.normal_quantile(1.0 - open_fraction("alpha", alpha))
-            * self.fitted.standard_errors
-        )
+        reach = self.fitted.quantile(1.0 - open_fraction("alpha", alpha))
+        half = reach * self.fitted.standard_errors
         return self._labelled(np.column_stack([self.theta - half, self.theta + half]))
 
     def cov_params(self) -> Any:

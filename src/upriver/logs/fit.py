@@ -19,6 +19,7 @@ from upriver.features import Features
 from upriver.logs.design import build_design
 from upriver.logs.formula import Formula, mentions
 from upriver.logs.model import FittedLog, TransitionModel
+from upriver.logs.rewards import estimate_rewards, parse_outcomes
 from upriver.logs.situations import (
     build_situations,
     build_space,
@@ -88,8 +89,10 @@ def fit_transitions(
         Features phi of the triples of a task, instead of a formula; the task is the features' own
         unless given. States and actions go by their names where the task has names.
     horizon, discount, reward
-        What the task of the model has, see `TransitionModel.at`. A reward that is the name of a
-        column is the mean of that column for each (state, action).
+        What the task of the model has, see `TransitionModel.at`. A reward may come from a column:
+        "cost" is its mean for each (state, action), "cost ~ state + action:age" a linear model,
+        which may use the next state. {"cost": "cost", "qaly": {"well": 0.9}} names several
+        outcomes. Values allow for the errors of what was estimated.
 
     Raises
     ------
@@ -112,15 +115,16 @@ def fit_transitions(
         raise TypeError("fit_transitions needs a formula and a frame, or a frame and features=")
     named = weights is None or isinstance(weights, str)
     table = open_table(frame, weights=None if named else weights)
-    uses = mentions(formula)
+    uses, outcomes = mentions(formula), parse_outcomes(reward, table.names)
 
     def wanted(name: str) -> bool:
-        return uses(name) or name == per_step
+        paid = any(outcome.uses(name) for outcome in outcomes.values())
+        return uses(name) or paid or name == per_step
 
     if per_step is not None and per_step not in table.names:
         raise ValueError(f"per_step is {per_step!r}; the columns are {listed(table.names)}")
     covariates = [c for c in table.names if c not in columns and wanted(c)]
-    paid = [reward] if isinstance(reward, str) else []
+    paid = list(dict.fromkeys(outcome.column for outcome in outcomes.values()))
     rows = table.read(
         [*columns, *covariates], weights if named else GIVEN_WEIGHTS, paid, missing, cluster=cluster
     )
@@ -152,6 +156,8 @@ def fit_transitions(
     data, effects = Choices(of.indptr, x, counts, visits, lam, offset), None
     if design.triples:
         data, effects = pool(data, design.triples, space, of)
+    number = rows.codes(cluster)[0] if paid and cluster is not None else None
+    rewards = estimate_rewards(outcomes, space, of, rows, chosen, number, known)
     times, of_row, clusters = rows.weight, None, []
     if rows.members is not None:
         chosen = chosen.astype(np.int32)[rows.members.row]
@@ -160,11 +166,9 @@ def fit_transitions(
             raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at "
                              "least 2")  # fmt: skip
     fitted = replace(fit_dense(data, design.names, chosen, times, of_row), effects=effects)
-    if isinstance(reward, str):
-        reward = mean_rewards(pair, rows, reward, (len(space.states), len(space.actions)))
     log = FittedLog(
         space, design, of, data, chosen, times, of_row, rows.n_rows, rows.dropped, horizon,
-        discount, reward, clusters,
+        discount, reward, clusters, rewards,
     )  # fmt: skip
     model = TransitionModel(fitted, log)
     is_open = covariates and not (covariates == [per_step] and horizon is not None)
@@ -203,12 +207,6 @@ def check_reachable(
         raise ValueError(f"{at} goes from ({state!r}, {action!r}) to {following!r}, which is not "
                          f"among the declared successors {listed(known(i))}")  # fmt: skip
     return row
-
-
-def mean_rewards(pair: Array, rows: Rows, name: str, shape: tuple[int, int]) -> Array:
-    """Return (S, A) the mean of a column for each pair; 0 for pairs without rows."""
-    total, n = (np.bincount(pair, x, shape[0] * shape[1]) for x in (rows.sums[name], rows.weight))
-    return np.divide(total, n, out=np.zeros_like(total), where=n > 0).reshape(shape)
 
 
 def fit_features(

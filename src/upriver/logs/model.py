@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from textwrap import fill
@@ -19,14 +19,23 @@ from upriver.logs import effects
 from upriver.logs.design import Design
 from upriver.logs.estimates import WIDTH, Estimates, wrap_lines
 from upriver.logs.goodness import Cells, GoodnessOfFit, goodness_of_fit
+from upriver.logs.rewards import (
+    RewardEstimates,
+    RewardRows,
+    is_outcomes,
+    parse_reward,
+    tabulate,
+)  # fmt: skip
 from upriver.logs.situations import Situations, StateSpace, build_situations, expand
-from upriver.logs.tables import array_of, listed
+from upriver.logs.tables import array_of, listed, sort_distinct
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.formats import from_model
-from upriver.mdp.validation import check_discount
+from upriver.mdp.validation import check_discount, check_size
 from upriver.mnl import likelihood
 from upriver.mnl.choices import Choices
 from upriver.mnl.fitted import FittedMNL, pair_table
+
+MAX_NUMBERS = 200_000_000  # of the features of all segments
 
 
 @add_repr
@@ -47,11 +56,35 @@ class FittedLog(NamedTuple):
     discount: float | None
     reward: Any  # Horizon, discount and reward that `at` takes unless others are given
     clusters: Sequence[Any] = ()  # The name of each cluster
+    rewards: RewardEstimates | None = None  # The rewards that come from columns
 
     def cluster_scores(self, theta: Array) -> Array:
         """Return (C, d) the sums of the scores of the rows of each cluster."""
         assert self.cluster is not None
         return self.data.cluster_scores(theta, self.cluster, self.chosen, self.weights)
+
+    def outcomes(self) -> dict[str, Any]:
+        """Return {name: reward} of all outcomes; one that was estimated has its own name."""
+        fitted = {} if self.rewards is None else {name: name for name in self.rewards.names}
+        return {**(self.reward if is_outcomes(self.reward) else {}), **fitted}
+
+    def individuals(self, names: Sequence[str]) -> tuple[list[dict[str, Any]], Array]:
+        """Return the distinct values of covariates, and the share of individuals of each.
+
+        A cluster counts once, with all its rows alike; without clusters every row counts once.
+        """
+        of, weight = self.situations, self.weights
+        if self.cluster is not None:
+            weight = weight / np.bincount(self.cluster, weight)[self.cluster]
+        at = np.searchsorted(of.indptr, self.chosen, side="right") - 1
+        share = np.bincount(at, weight, len(of.pair))
+        cells = [of.covariates[c].tolist() for c in names]
+        total: dict[tuple[Any, ...], float] = {}
+        for value, w in zip(zip(*cells, strict=True), share.tolist(), strict=True):
+            total[value] = total.get(value, 0.0) + w
+        total = {x: total[x] for x in sort_distinct(total)}
+        weights = np.array(list(total.values()))
+        return [dict(zip(names, x, strict=True)) for x in total], weights / weights.sum()
 
     def triple_counts(self) -> tuple[Array, Array]:
         """Return the numbers (s * A + a) * S + s' of all candidates, and their weights."""
@@ -82,6 +115,15 @@ class TransitionModel(Estimates):
     counts: Array = field(default_factory=lambda: np.empty(0))
     """(n,) the weight of each triple of the task in the log, whatever its covariates."""
     values: Mapping[str, Any] = field(default_factory=dict)  #: The values of the covariates.
+    setting: tuple[int | None, float | None, Any] = (None, None, None)
+    """The horizon, the discount and the reward that `at` was given."""
+    reward_rows: RewardRows | None = None
+    """How the task's rewards depend on the coefficients that were estimated from columns."""
+    segments: tuple[tuple[Mapping[str, Any], float], ...] = ()
+    """Values of covariates and their shares, where `at` averages over individuals.
+
+    The states of the task are then (values, state), segment by segment.
+    """
 
     # What was estimated.
 
@@ -123,14 +165,14 @@ class TransitionModel(Estimates):
                 lines.append(f"rows left out: {gaps}")
             if log.design.dropped:
                 lines.append(f"reference (no coefficient): {listed(log.design.dropped, 6)}")
-        clusters = f" ({fitted.n_clusters} clusters)" if fitted.errors == "cluster" else ""
+            lines += [] if log.rewards is None else log.rewards.summary()
         lines += [
             f"multinomial logit: {fitted.n_observations:g} observations, {len(fitted.theta)} "
             f"coefficients, ridge {fitted.regularization:g}",
             f"log-likelihood {fitted.log_likelihood:.4f} ({fitted.null_log_likelihood:.4f} with "
             f"theta = 0), AIC {fitted.aic:.1f}, BIC {fitted.bic:.1f}, McFadden's R2 "
             f"{fitted.pseudo_r2:.3f}",
-            f"standard errors: {fitted.errors}{clusters}",
+            f"standard errors: {fitted.errors_text}",
         ]
         text = [*wrap_lines(lines), *self.coefficient_lines(limit)]
         if fitted.is_pooled or fitted.effects:
@@ -230,7 +272,8 @@ class TransitionModel(Estimates):
     @check_kinds
     def at(
         self, values: Mapping[str, Any] | None = None, /, *, horizon: int | None = None,
-        discount: float | None = None, reward: Any = None, **covariates: Any,
+        discount: float | None = None, reward: Any = None, average: bool = False,
+        **covariates: Any,
     ) -> TransitionModel:  # fmt: skip
         """Return the model at fixed covariates, for planning and valuing policies.
 
@@ -242,33 +285,93 @@ class TransitionModel(Estimates):
         horizon
             Steps of an episode; None for an infinite horizon.
         discount
-            The discount of an infinite horizon; None for the average reward per step.
+            What a reward of the next step counts, with a horizon or without. None: all steps count
+            alike; with an infinite horizon the average reward per step.
         reward
-            A function (state, action) -> number, {state: number} with 0 for other states, or an
-            array (S, A) or (H, S, A). What `fit_transitions` was given unless another is given.
+            A function of (state, action) or (state, action, next state), and of covariates by name;
+            {state: number}, {(state, action): number} or {(state, action, next state): number} with
+            0 for others; an array (S, A) or (H, S, A); an outcome of `fit_transitions` by name, or
+            a weighted sum of outcomes, {"qaly": 30_000, "cost": -1}. What `fit_transitions` was
+            given unless another is given.
+        average
+            Whether covariates without a value are averaged over the individuals of the log: values
+            of policies are then averages, and a plan depends on the covariates.
         """
         fixed = {**(values or {}), **covariates}
         given = {**self.values, **fixed}
         if self.log is None:
-            if given:
-                raise ValueError(f"at names {next(iter(given))!r}; the model has no covariates")
-            model = self if reward is None else with_reward(self, reward)
-            if horizon is None and discount is None:
-                return model
-            rule, steps = check_discount(horizon, discount), 1 if horizon is None else horizon
-            return replace(model, task=replace(model.task, horizon=steps, discount=rule))
+            if given or average:
+                name = next(iter(given), "average")
+                raise ValueError(f"at names {name!r}; the model has no covariates")
+            model = self
+            if horizon is not None or discount is not None:
+                if self.setting[1] is not None and reward is None:
+                    raise ValueError("the rewards of the model are discounted; at needs a reward")
+                rule = check_discount(None, discount) if horizon is None else None
+                task = replace(self.task, horizon=horizon or 1, discount=rule)
+                setting = horizon, None if horizon is None else discount, None
+                if reward is None and setting[1] is not None:
+                    task = discount_rewards(task, discount_factors(*setting[:2]))
+                model = replace(self, task=task, setting=setting)
+            return model if reward is None else with_reward(model, reward)
         log, task = self.log, self.task
         if horizon is not None or discount is not None:
             # the steps of another horizon do not count
             given = {c: x for c, x in given.items() if c != log.design.per_step or c in fixed}
         elif task is not None:  # the model keeps what it has
-            horizon = None if task.infinite_horizon else task.horizon
-            discount = None if task.discount == 1.0 else task.discount
+            horizon, discount = self.setting[:2]
         else:
             horizon, discount = log.horizon, log.discount
         if reward is None:
-            reward = log.reward if task is None else task.reward
-        return at_values(self, given, horizon, discount, reward)
+            reward = log.reward if task is None else self.setting[2]
+        return at_values(self, given, horizon, discount, reward, average)
+
+    @cached_property
+    def segment_task(self) -> Task:
+        """The task of one segment, without rewards; the whole task where there are none."""
+        if not self.segments:
+            return self.task
+        assert self.log is not None
+        whole, n = self.task, len(self.segments)
+        n_pairs, n_triples = len(whole.sizes) // n, whole.n_triples // n
+        return replace(
+            whole, n_states=whole.n_states // n, indptr=whole.indptr[: n_pairs + 1],
+            successors=whole.successors[:n_triples], reward=None, next_state_reward=None,
+            reward_range=None, states=list(self.log.space.states),
+        )  # fmt: skip
+
+    def values_by_step(self) -> list[tuple[dict[str, Any], ...]]:
+        """Return the values of covariates: of all steps, or of each, those of every segment."""
+        if self.log is None:
+            return [({},)]
+        segments = [x for x, _ in self.segments] or [{}]
+        steps = (values_by_step(self.log, {**self.values, **x}, self.setting[0]) for x in segments)
+        return list(zip(*steps, strict=True))
+
+    def step_situations(self) -> Iterator[Situations]:
+        """Yield the pairs of all segments as situations: for all steps, or for each."""
+        assert self.log is not None
+        pairs = np.flatnonzero(self.log.space.sizes > 0)
+        for sets in self.values_by_step():
+            cells = {c: np.repeat(array_of([x[c] for x in sets]), len(pairs)) for c in sets[0]}
+            yield build_situations(self.log.space, np.tile(pairs, len(sets)), cells)
+
+    def reward_columns(self, weights: Mapping[str, float]) -> tuple[Any, ...]:
+        """Return (n, R) sparse, of each step: how rewards depend on what was estimated."""
+        log, task = self.log, self.task
+        assert log is not None and log.rewards is not None
+        # states that the log never left have triples in the task and none in the log
+        exists = np.resize(log.space.sizes > 0, len(task.sizes))
+        real = np.flatnonzero(np.repeat(exists, task.sizes))
+        entries = np.ones(len(real)), (real, np.arange(len(real)))
+        place = sparse.csr_array(entries, (task.n_triples, len(real)))
+        return tuple(
+            place @ sparse.hstack([
+                sparse.csr_array(weights.get(name, 0.0) * outcome.columns(log.space, of))
+                for name, outcome in log.rewards.outcomes.items()
+            ])
+            for of in self.step_situations()
+        )  # fmt: skip
 
     @check_kinds
     def to_mdp(self, start: Any = None) -> FiniteMDP:
@@ -297,22 +400,111 @@ def formula_text(formula: Any) -> str:
 
 def with_reward(model: TransitionModel, reward: Any) -> TransitionModel:
     """Return a model with other rewards."""
+    check_model(model)
+    task, rows = pay_rewards(model, reward)
+    return replace(model, task=task, reward_rows=rows, setting=(*model.setting[:2], reward))
+
+
+def with_discount(model: TransitionModel, discount: float) -> TransitionModel:
+    """Return a model with another discount and no rewards yet, and the same horizon."""
     task = check_model(model).task
-    table = reward_table(list(task.state_names), list(task.action_names), reward)
-    task = replace(task, reward=table, next_state_reward=None, reward_range=None)
-    return replace(model, task=task)
+    if task.infinite_horizon:
+        task = replace(task, discount=check_discount(None, discount))
+        return replace(model, task=task, setting=(None, discount, None))
+    return replace(model, setting=(task.horizon, discount, None))
+
+
+def pay_rewards(model: TransitionModel, reward: Any) -> tuple[Task, RewardRows | None]:
+    """Return the task of a model with rewards, and how they depend on what was estimated."""
+    task, log = model.task, model.log
+    horizon, discount, _ = model.setting
+    if reward is None:
+        return replace(task, reward=None, next_state_reward=None, reward_range=None), None
+    weights, given = combine_outcomes(log, reward)
+    discounts = discount_factors(horizon, discount)
+    states = list(task.state_names) if log is None else log.space.states
+    table, pay, rows = np.zeros((1, task.n_states, task.n_actions)), np.zeros((1, 1)), None
+    for known, weight in given:
+        of_pairs, of_triples = tabulate(task, known, model.values_by_step(), states)
+        table = table + weight * of_pairs
+        pay = pay if of_triples is None else pay + weight * of_triples
+    if weights:
+        assert log is not None and log.rewards is not None
+        rows = RewardRows(model.reward_columns(weights), discounts)
+        found = np.array([np.asarray(x @ log.rewards.coefficients) for x in rows.columns])
+        mean = task.by_pair(found) / np.maximum(task.sizes, 1)
+        if np.allclose(np.repeat(mean, task.sizes, axis=1), found, rtol=1e-12, atol=0.0):
+            table = table + mean.reshape(-1, *table.shape[1:])  # a reward of pairs
+        else:
+            pay = pay + found
+    table = table[0] if len(table) == 1 else table
+    more = pay if pay.any() else None
+    task = replace(task, reward=table, next_state_reward=more, reward_range=None)
+    return discount_rewards(task, discounts), rows
+
+
+def discount_factors(horizon: int | None, discount: float | None) -> Array:
+    """Return (1 | H,) what a reward of each step counts; an infinite horizon discounts itself."""
+    if horizon is None or discount is None:
+        return np.ones(1)
+    if isinstance(discount, bool) or not 0.0 <= discount <= 1.0:
+        raise ValueError(f"discount is {discount!r}; it must be at least 0 and at most 1")
+    return float(discount) ** np.arange(horizon)
+
+
+def discount_rewards(task: Task, discounts: Array) -> Task:
+    """Return a task whose rewards count what `discounts` (1 | H,) say, seen from the first step."""
+    if len(discounts) == 1:
+        return task
+    assert task.reward is not None
+    pay, last = task.next_state_reward, task.terminal
+    return replace(
+        task, reward=task.reward * discounts[:, None, None], reward_range=None,
+        next_state_reward=None if pay is None else pay * discounts[:, None],
+        terminal=None if last is None else last * discounts[-1] * discounts[1],
+    )  # fmt: skip
+
+
+def combine_outcomes(
+    log: FittedLog | None, reward: Any
+) -> tuple[dict[str, float], list[tuple[Any, float]]]:
+    """Return the weights of estimated outcomes, and rewards that are given with their weights."""
+    outcomes = {} if log is None else log.outcomes()
+    if isinstance(reward, str):
+        fitted = parse_reward(reward, ()).column
+        if fitted not in outcomes:
+            known = listed(outcomes) if outcomes else "none: name a column in fit_transitions"
+            raise ValueError(f"reward is {reward!r}; the outcomes of the model are {known}")
+        parts = {fitted: 1.0}
+    elif is_outcomes(reward):
+        raise ValueError(f"reward names the outcomes {listed(reward)}; name one, or give each a "
+                         "weight, or value them with policy_value(..., rewards=...)")  # fmt: skip
+    elif isinstance(reward, Mapping) and outcomes and set(reward) <= set(outcomes):
+        parts = dict(reward)
+    else:
+        return {}, [(reward, 1.0)]
+    weights, given = {}, []
+    for name, weight in parts.items():
+        if isinstance(outcomes[name], str):
+            weights[name] = float(weight)
+        else:
+            given.append((outcomes[name], float(weight)))
+    return weights, given
 
 
 def at_values(
     model: TransitionModel, values: dict[str, Any], horizon: int | None, discount: float | None,
-    reward: Any,
+    reward: Any, average: bool = False,
 ) -> TransitionModel:  # fmt: skip
-    """Return a model of a formula at fixed covariates."""
+    """Return a model of a formula at fixed covariates, or averaged over individuals."""
     log = model.log
     assert log is not None
     space, n_actions = log.space, len(log.space.actions)
-    discount = check_discount(horizon, discount)
-    per_step = values_by_step(log, values, horizon)
+    segments: list[tuple[dict[str, Any], float]] = [({}, 1.0)]
+    if average:
+        fixed = {*values, log.design.per_step}
+        free = [c for c in log.situations.covariates if c not in fixed]
+        segments = list(zip(*log.individuals(free), strict=True)) if free else segments
     # a state that the log never left stays where it is
     stays = np.repeat(~(space.sizes > 0).reshape(-1, n_actions).any(axis=1), n_actions)
     sizes = np.where(stays, 1, space.sizes)
@@ -320,26 +512,35 @@ def at_values(
     pairs = np.flatnonzero(space.sizes > 0)
     successors = np.repeat(np.arange(len(sizes)) // n_actions, sizes)
     successors[real] = build_situations(space, pairs, {}).successor
+    n, n_states = len(segments), len(space.states)
+    names: list[Any] = list(space.states)
+    if n > 1:
+        labels = [x[0] if len(x) == 1 else x for x in (tuple(s.values()) for s, _ in segments)]
+        names = [(label, state) for label in labels for state in names]
+    first = np.repeat(np.arange(n) * n_states, len(successors))  # of the states of each segment
+    check_size(n * n_states, n * len(successors) * max(len(log.design.names), 1), MAX_NUMBERS)
     task = Task(
-        len(space.states), n_actions, horizon or 1, np.concatenate([[0], np.cumsum(sizes)]),
-        successors, reward_table(space.states, space.actions, reward), discount=discount,
-        states=list(space.states), actions=list(space.actions),
+        n * n_states, n_actions, horizon or 1, np.concatenate([[0], np.cumsum(np.tile(sizes, n))]),
+        np.tile(successors, n) + first, None, states=names, actions=list(space.actions),
+        discount=check_discount(None, discount) if horizon is None else None,
+    )  # fmt: skip
+    key = np.repeat(np.arange(len(sizes)), sizes) * n_states + successors
+    counts, (keys, weight) = np.zeros(len(key)), log.triple_counts()
+    counts[np.searchsorted(key, keys)] = weight
+    made = replace(
+        model, task=task, counts=np.tile(counts, n), values=values,
+        setting=(horizon, discount, reward), segments=tuple(segments) if n > 1 else (),
     )  # fmt: skip
     steps, offsets = [], []
-    for fixed in per_step:
-        cells = {c: np.repeat(array_of([x]), len(pairs)) for c, x in fixed.items()}
-        of = build_situations(space, pairs, cells)
+    for of in made.step_situations():
         x, offset = log.design.rows(expand(space, of, lambda name: True))
         rows, logits = np.zeros((task.n_triples, x.shape[1])), np.zeros(task.n_triples)
-        rows[real], logits[real] = x, offset
+        rows[np.tile(real, n)], logits[np.tile(real, n)] = x, offset
         steps.append(Features(task, rows, names=log.design.names))
         offsets.append(logits)
-    key = np.repeat(np.arange(len(sizes)), sizes) * task.n_states + task.successors
-    counts, (keys, weight) = np.zeros(task.n_triples), log.triple_counts()
-    counts[np.searchsorted(key, keys)] = weight
-    return replace(
-        model, task=task, steps=tuple(steps), offsets=tuple(offsets), counts=counts, values=values
-    )
+    made = replace(made, steps=tuple(steps), offsets=tuple(offsets))
+    paid, columns = pay_rewards(made, reward if not is_outcomes(reward) else None)
+    return replace(made, task=paid, reward_rows=columns)
 
 
 def values_by_step(
@@ -374,17 +575,3 @@ def values_by_step(
                              "one for each step")  # fmt: skip
     sets = range(n if changing else 1)
     return [{c: values[c][h] if c in changing else values[c] for c in needed} for h in sets]
-
-
-def reward_table(states: Sequence[Any], actions: Sequence[Any], reward: Any) -> Any:
-    """Return rewards as an array, from a function (state, action), {state: number} or an array."""
-    if isinstance(reward, Mapping):
-        for name in reward:
-            if name not in states:
-                raise ValueError(f"reward names {name!r}; the states are {listed(states)}")
-        of_state = np.array([reward.get(s, 0.0) for s in states], np.float64)
-        return np.repeat(of_state[:, None], len(actions), axis=1)
-    if not callable(reward):
-        return reward
-    table: Any = [[reward(s, a) for a in actions] for s in states]
-    return np.array(table, np.float64)

@@ -10,7 +10,6 @@ from scipy import sparse, special
 from upriver import kernels
 from upriver.checks import Array, check_kinds
 from upriver.logs.cautious import cautious_plan, optimal_plan
-from upriver.logs.effects import normal_quantile
 from upriver.logs.model import TransitionModel, check_model, with_reward
 from upriver.logs.value_function import with_infinite_horizon
 from upriver.mnl.choices import in_chunks
@@ -58,7 +57,7 @@ def plan_from_model(
     check_model(model)
     if not callable(how) and how not in PLANS:
         raise ValueError(f"how is {how!r}; it must be one of {', '.join(PLANS)}")
-    normal_quantile(confidence)  # which refuses what is no probability
+    model.fitted.quantile(confidence)  # which refuses what is no probability
     if reward is not None:
         model = with_reward(model, reward)
     model = with_infinite_horizon(model, discount, average)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from glob import escape
 from importlib import import_module
+from itertools import combinations_with_replacement
 from pathlib import Path
 from secrets import token_hex
 from tempfile import gettempdir
@@ -113,7 +114,8 @@ class Rows(NamedTuple):
     columns: dict[str, Any]  # Arrow columns, each (m,)
     weight: Array
     """(m,) the sum of the weights of equal rows; without weights the number of equal rows."""
-    sums: dict[str, Array]  # (m,) each: sums of weight times a column over equal rows
+    sums: dict[Any, Array]
+    """(m,) each: sums of weight times a column, or times two columns, over equal rows."""
     n_rows: int  # The number of rows of the table that were used
     dropped: dict[str, int]  # The number of rows that were left out, by the column that has the gap
     members: Members | None = None  # Which cluster each row of the table belongs to
@@ -324,13 +326,15 @@ class Table:
         """Read some columns; rows that are equal in them are counted together.
 
         weights: the column of the weight of each row, 1 without it; sums: columns of numbers of
-        which weighted sums are made; missing: whether rows with gaps raise an error that names them
-        ("refuse") or are left out ("drop"); group: False keeps every row, in order; cluster: the
-        column of the cluster of each row, by which equal rows are not told apart.
+        which weighted sums, and those of their products two by two, are made; missing: whether rows
+        with gaps raise an error that names them ("refuse") or are left out ("drop"); group: False
+        keeps every row, in order; cluster: the column of the cluster of each row, by which equal
+        rows are told apart only where sums are made.
         """
         check_choice("missing", missing, ("refuse", "drop"))
-        keys, numeric = list(dict.fromkeys(columns)), [c for c in (weights, *sums) if c is not None]
-        also = [] if cluster is None else [cluster]
+        numeric = [c for c in (weights, *sums) if c is not None]
+        also: list[str] = [] if cluster is None else [cluster]
+        keys: list[str] = list(dict.fromkeys([*columns, *(also if sums else ())]))
         every = list(dict.fromkeys([*keys, *numeric, *also]))
         types = self.open_columns(every)
         for name in numeric:
@@ -363,11 +367,11 @@ class Table:
             raise ValueError(f"the weights {weights!r} sum to {weight.sum():.3g}; they must sum to "
                              f"at most {LARGEST_WEIGHT:.3g}, or rows of small weight are "
                              "lost")  # fmt: skip
-        by_name = dict(zip(sums, totals, strict=True))
+        by_name = dict(zip((*sums, *two_by_two(sums)), totals, strict=True))
         rows = Rows(self, found, weight, by_name, int(n_rows.sum()), dropped)
         if cluster is None:
             return rows
-        if group:
+        if cluster not in rows.columns:
             return rows._replace(members=self.read_members(rows, cluster, fault, weights))
         number, names = rows.codes(cluster)
         order = np.argsort(number, kind="stable")
@@ -382,7 +386,9 @@ class Table:
         Without it they are single rows, and the columns of a frame are not copied.
         """
         times, cells = as_double(weights), list(map(quote, keys))
-        totals = [times, as_double(None), *(f"{times} * {as_double(c)}" for c in sums)]
+        terms = [*((c,) for c in sums), *two_by_two(sums)]
+        totals = [times, as_double(None)]
+        totals += [" * ".join([times, *map(as_double, term)]) for term in terms]
         if group:
             totals = [f"sum({x})" for x in totals]
             cells_and_fault = ", ".join([*cells, "fault"])
@@ -496,6 +502,11 @@ class Table:
 def open_table(source: Any, what: str = "the frame", weights: Any = None) -> Table:
     """Return a table that is open, or open one; weights (m,) are those of its rows."""
     return source if isinstance(source, Table) else Table(source, what, weights)
+
+
+def two_by_two(columns: Sequence[str]) -> list[tuple[str, str]]:
+    """Return all pairs of columns, also of one with itself; the names of a pair are sorted."""
+    return list(combinations_with_replacement(sorted(columns), 2))
 
 
 def as_double(name: str | None) -> str:

@@ -9,17 +9,23 @@ interval is from the least to the largest value within z standard errors, see `l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
 
 from upriver.checks import Array, check_kinds
 from upriver.display import Card, add_repr, to_frame
-from upriver.logs.effects import normal_quantile
-from upriver.logs.model import TransitionModel
-from upriver.logs.value_function import build_value_function, with_infinite_horizon
+from upriver.logs.model import TransitionModel, check_model, with_discount, with_reward
+from upriver.logs.value_function import (
+    PolicyValueFunction,
+    ValueGradient,
+    build_value_function,
+    evaluate_policy,
+    with_infinite_horizon,
+)  # fmt: skip
 
 
 @add_repr
@@ -40,7 +46,7 @@ class PolicyValue:
     shares: list[dict[str, Any]]
     """Pairs (s, a), largest first: state, action, n, steps, share of the variance.
 
-    They say where to collect data. Empty where the model has covariates or clusters.
+    They say where to collect data. Empty where the model has clusters or averages over covariates.
     """
     steps: str = "steps of an episode"  #: What is counted.
 
@@ -77,54 +83,278 @@ class PolicyValue:
         return "\n".join(lines)
 
 
+class Estimate(NamedTuple):
+    """A number that was estimated, with its interval."""
+
+    value: float
+    standard_error: float
+    low: float
+    high: float
+
+
+@add_repr
+@dataclass(frozen=True, repr=False)
+class PolicyValues:
+    """Values of several outcomes or segments, or differences of values, with their covariance."""
+
+    each: dict[Any, PolicyValue]  #: The value of each outcome, with its own interval.
+    covariance: Array  #: (k, k) the covariance of the values.
+    quantile: float  #: How many standard errors an interval reaches to each side.
+    degrees: float  #: Degrees of freedom of t quantiles; infinite without clusters.
+    functions: tuple[PolicyValueFunction, ...]  #: The values as functions of what was estimated.
+
+    def __getitem__(self, name: Any) -> PolicyValue:
+        return self.each[self.names[self._place(name)]]
+
+    @property
+    def names(self) -> list[Any]:
+        return list(self.each)
+
+    @property
+    def values(self) -> Array:
+        """(k,) the values."""
+        return np.array([x.value for x in self.each.values()])
+
+    def card(self) -> Card:
+        facts = {str(k): f"{x.value:.4g} [{x.low:.4g}, {x.high:.4g}]" for k, x in self.each.items()}
+        return Card(facts, more="difference(), ratio(), acceptability(), draws()")
+
+    def summary(self) -> str:
+        """Return each value with its interval, as text."""
+        return "\n".join(f"{k}: {x.summary(0)}" for k, x in self.each.items())
+
+    def to_pandas(self) -> Any:
+        """Return a data frame with a row for each value."""
+        keys = "value", "standard_error", "low", "high"
+        rows = [{"name": k, **{key: getattr(x, key) for key in keys}} for k, x in self.each.items()]
+        return to_frame(rows).set_index("name")
+
+    def _place(self, name: Any) -> int:
+        if name not in self.each:
+            raise ValueError(f"there is no {name!r}; there are {', '.join(map(str, self.each))}")
+        return self.names.index(name)
+
+    def _moments(self, *names: Any) -> tuple[Array, Array]:
+        """Return the values of some names and their covariance."""
+        at = [self._place(name) for name in names]
+        return self.values[at], self.covariance[np.ix_(at, at)]
+
+    def difference(self, first: Any, second: Any) -> Estimate:
+        """Return the value of the first minus that of the second."""
+        values, covariance = self._moments(first, second)
+        sign = np.array([1.0, -1.0])
+        error = float(np.sqrt(max(sign @ covariance @ sign, 0.0)))
+        value, reach = float(sign @ values), self.quantile * error
+        return Estimate(value, error, value - reach, value + reach)
+
+    def ratio(self, first: Any, second: Any) -> Estimate:
+        """Return the first divided by the second, such as the cost of a year of life.
+
+        The interval is Fieller's: all x for which first - x second may be 0. Where the second may
+        be 0 itself it is not bounded, from -inf to inf. The standard error is the delta method's.
+        """
+        (a, b), v = self._moments(first, second)
+        square = self.quantile**2
+        # (a - x b)^2 <= square (v_aa - 2 x v_ab + x^2 v_bb), a quadratic in x
+        lead, half, last = (
+            b * b - square * v[1, 1],
+            a * b - square * v[0, 1],
+            a * a - square * v[0, 0],
+        )
+        slope = np.array([1.0, -a / b]) / b
+        error = float(np.sqrt(max(slope @ v @ slope, 0.0)))
+        if lead <= 0.0:
+            return Estimate(float(a / b), error, -np.inf, np.inf)
+        root = float(np.sqrt(max(half * half - lead * last, 0.0)))
+        return Estimate(float(a / b), error, float(half - root) / lead, float(half + root) / lead)
+
+    def acceptability(self, thresholds: Any, effect: Any = "qaly", cost: Any = "cost") -> Array:
+        """Return the probability that threshold * effect - cost is above 0, for each threshold.
+
+        Of differences of a new and an old policy: the probability that the new one is
+        cost-effective at each willingness to pay (the acceptability curve).
+        """
+        values, covariance = self._moments(effect, cost)
+        weight = np.stack([np.asarray(thresholds, np.float64), -np.ones(len(thresholds))], axis=1)
+        mean = weight @ values
+        error = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", weight, covariance, weight), 1e-300))
+        return special.stdtr(self.degrees, mean / error)
+
+    def draws(self, n: int = 1000, seed: int = 0) -> Array:
+        """Return (n, k) the values of models that are drawn from the errors of the estimates."""
+        rng, longest = np.random.default_rng(seed), max(self.functions, key=lambda f: len(f.origin))
+        points = (longest.draw(rng) for _ in range(n))
+        return np.array([[f.at(x[: len(f.origin)]).value for f in self.functions] for x in points])
+
+    def plot(self, thresholds: Any, effect: Any = "qaly", cost: Any = "cost") -> Any:
+        """Return a figure of the acceptability curve."""
+        from upriver.display import figures
+
+        curve = {"": self.acceptability(thresholds, effect, cost)}
+        labels = f"value of one unit of {effect}", "probability of being cost-effective"
+        return figures.plot_curves(np.asarray(thresholds), curve, *labels)
+
+
+@add_repr
+@dataclass(frozen=True, repr=False)
+class CohortTrace:
+    """The share of a cohort in each state after each step; made by `cohort_trace`."""
+
+    states: list[Any]
+    shares: Array  #: (H + 1, S) the shares; the first row is the start.
+
+    def card(self) -> Card:
+        last = {str(s): float(x) for s, x in zip(self.states, self.shares[-1], strict=True)}
+        return Card(last, of=f"after {len(self.shares) - 1} steps", more="to_pandas(), plot()")
+
+    def to_pandas(self) -> Any:
+        """Return a data frame: a row for each step, a column for each state."""
+        import pandas as pd
+
+        return pd.DataFrame(self.shares, columns=self.states).rename_axis("step")
+
+    def plot(self) -> Any:
+        """Return a figure of the shares over the steps."""
+        from upriver.display import figures
+
+        curves = {figures.as_label(s): x for s, x in zip(self.states, self.shares.T, strict=True)}
+        return figures.plot_curves(
+            np.arange(len(self.shares)), curves, "step", "share of the cohort"
+        )
+
+
+def cohort_trace(model: TransitionModel, policy: Any, start: Any = None) -> CohortTrace:
+    """Return the expected shares of a cohort in each state, step by step, under a policy.
+
+    The parameters are those of `policy_value`. The shares are estimates without intervals.
+    """
+    if check_model(model).task.infinite_horizon:
+        raise ValueError("the task has an infinite horizon; cohort_trace needs a last step")
+    function = build_value_function(model, [(policy, 1.0)], start, rewarded=False)
+    task, base, table = model.task, model.segment_task, function.terms[0][0]
+    if table is None:
+        table = np.resize(function.behaviour, (1, len(task.sizes)))
+    none = np.zeros((1, len(task.sizes))), np.empty((1, 0))
+    found = evaluate_policy(task, model.prob, table, function.start, none, by_step=True).occupancy
+    flow = np.repeat(found[-1], task.sizes) * model.prob[-1]
+    last = np.bincount(task.successors, flow, task.n_states)
+    shares = np.vstack([found.reshape(task.horizon, task.n_states, -1).sum(axis=2), last])
+    shares = shares.reshape(task.horizon + 1, -1, base.n_states).sum(axis=1)
+    return CohortTrace(list(base.state_names), shares)
+
+
 @check_kinds
 def policy_value(
     model: TransitionModel, policy: Any, confidence: float = 0.95, start: Any = None, *,
-    discount: float | None = None, average: bool = False,
-) -> PolicyValue:  # fmt: skip
+    rewards: Any = None, by: str | None = None, discount: Any = None, average: bool = False,
+) -> Any:  # fmt: skip
     """Return the value of a policy under a fitted model, with an interval.
 
-    The interval holds if the model is right; it does not see confounding or drift.
+    The interval allows for the errors of the transitions, of the behaviour where it is valued, and
+    of rewards that come from columns. It holds if the model is right; it does not see confounding
+    or drift.
 
     Parameters
     ----------
     model
-        A fitted model, at fixed covariates.
+        A fitted model, at fixed covariates or averaged over individuals.
     policy
         A Plan, a Policy (matched by name), actions (H, S) or (S,), probabilities (H, S, A) or
-        (S, A), or "behaviour", what the log did in each state, whose uncertainty is added.
+        (S, A), or "behaviour", what the log did in each state, whatever the covariates.
     confidence
         The probability that the interval is to hold the value.
     start
         The first state, or {state: probability}; the first state of the task unless given.
+    rewards
+        Several outcomes: a list of names of outcomes of the model, or {name: reward} with rewards
+        as `TransitionModel.at` takes them.
+    by
+        A covariate over which `model.at(average=True)` averages: a value for each of its values.
     discount, average
         An infinite horizon with a discount, or its average reward per step (the gain), instead of
-        the task's horizon; policies are then (S,) or (S, A).
+        the task's horizon; policies are then (S,) or (S, A). {outcome: discount} keeps the model's
+        horizon and discounts each of several outcomes.
+
+    Returns
+    -------
+    PolicyValue, or PolicyValues with `rewards` or `by`
     """
-    model = with_infinite_horizon(model, discount, average)
-    return value_difference(model, [(policy, 1.0)], confidence, start)
+    return value_policies(model, [(policy, 1.0)], confidence, start, rewards, by, discount, average)
 
 
 @check_kinds
 def compare_policies(
     model: TransitionModel, new: Any, old: Any = "behaviour", confidence: float = 0.95,
-    start: Any = None, *, discount: float | None = None, average: bool = False,
-) -> PolicyValue:  # fmt: skip
+    start: Any = None, *, rewards: Any = None, by: str | None = None, discount: Any = None,
+    average: bool = False,
+) -> Any:  # fmt: skip
     """Return the value of `new` minus that of `old`, with its own interval.
 
     Both depend on the same estimate, so the interval is narrower than that of two values. The
     parameters are those of `policy_value`.
     """
+    policies = [(new, 1.0), (old, -1.0)]
+    return value_policies(model, policies, confidence, start, rewards, by, discount, average)
+
+
+def value_policies(
+    model: TransitionModel, policies: list[tuple[Any, float]], confidence: float, start: Any,
+    rewards: Any, by: str | None, discount: Any, average: bool,
+) -> Any:  # fmt: skip
+    """Return a signed sum of values of policies, of one outcome or of several."""
+    discounts: Mapping[Any, float] = {}
+    if isinstance(discount, Mapping):
+        discount, discounts = None, discount
     model = with_infinite_horizon(model, discount, average)
-    return value_difference(model, [(new, 1.0), (old, -1.0)], confidence, start)
+    if rewards is None and by is None:
+        if discounts:
+            raise ValueError("discount names outcomes; name them in rewards=, too")
+        return value_function(build_value_function(model, policies, start), confidence)
+    outcomes = rewards if isinstance(rewards, Mapping) else {k: k for k in rewards or [None]}
+    for name in discounts:
+        if name not in outcomes:
+            raise ValueError(f"discount names {name!r}; the outcomes are {', '.join(outcomes)}")
+    functions: dict[Any, PolicyValueFunction] = {}
+    for name, reward in outcomes.items():
+        paid = model
+        if name in discounts:
+            paid = with_discount(paid, discounts[name])
+        paid = paid if reward is None else with_reward(paid, reward)
+        function = build_value_function(paid, policies, start)
+        for value, segment in segment_starts(function, by).items():
+            parts = [x for x in (name, value) if x is not None]
+            functions[parts[0] if len(parts) == 1 else tuple(parts)] = segment
+    each = {name: value_function(f, confidence) for name, f in functions.items()}
+    longest = max(functions.values(), key=lambda f: len(f.origin))
+    slopes = np.zeros((len(functions), len(longest.origin)))
+    for row, f in zip(slopes, functions.values(), strict=True):
+        row[: len(f.origin)] = f.at(f.origin).slope
+    covariance = slopes @ np.stack([longest.image(row) for row in slopes]).T
+    fitted = model.fitted
+    return PolicyValues(each, 0.5 * (covariance + covariance.T), fitted.quantile(confidence),
+                        fitted.degrees, tuple(functions.values()))  # fmt: skip
 
 
-def value_difference(
-    model: TransitionModel, policies: list[tuple[Any, float]], confidence: float, start: Any
-) -> PolicyValue:
+def segment_starts(function: PolicyValueFunction, by: str | None) -> dict[Any, PolicyValueFunction]:
+    """Return the value function of each value of a covariate; {None: function} without one."""
+    if by is None:
+        return {None: function}
+    segments = function.model.segments
+    if not segments or by not in segments[0][0]:
+        known = ", ".join(segments[0][0]) if segments else "none: use model.at(average=True)"
+        raise ValueError(f"by is {by!r}; the covariates that are averaged over are {known}")
+    values, start = [x[by] for x, _ in segments], function.start.reshape(len(segments), -1)
+    found = {}
+    for value in dict.fromkeys(values):
+        mine = start * np.array([[x == value] for x in values])
+        found[value] = replace(function, start=(mine / mine.sum()).ravel())
+    return found
+
+
+def value_function(function: PolicyValueFunction, confidence: float) -> PolicyValue:
     """Return a signed sum of values of policies, with its interval."""
-    z = normal_quantile(confidence)
-    function = build_value_function(model, policies, start)
+    model = function.model
+    z = model.fitted.quantile(confidence)
     centre, task = function.at(function.origin), function.task
     value, image = centre.value, function.image(centre.slope)
     error = float(np.sqrt(max(centre.slope @ image, 0.0)))
@@ -132,31 +362,48 @@ def value_difference(
     unseen = float(centre.occupancy[(visits == 0) & (task.sizes > 1)].sum())
     low, high = (function.optimize_in_ellipsoid(centre, z, x).value for x in (-1.0, 1.0))
     shares: list[dict[str, Any]] = []
-    if not model.values and model.fitted.errors == "classical":
-        shares = variance_shares(model, image, centre.slope * image, visits, centre.occupancy)
-    positive = float(special.ndtr(value / error)) if error > 0 else float(value > 0)
+    if function.influence is None and not model.segments:
+        shares = variance_shares(function, centre, image)
+    degrees = model.fitted.degrees
+    positive = float(special.stdtr(degrees, value / error)) if error > 0 else float(value > 0)
     words = {None: PolicyValue.steps, 1.0: "of all steps"}.get(task.discount, "discounted steps")
     return PolicyValue(value, error, low, high, confidence, positive, unseen, shares, words)
 
 
 def variance_shares(
-    model: TransitionModel, image: Array, part: Array, visits: Array, occupancy: Array
+    function: PolicyValueFunction, centre: ValueGradient, image: Array
 ) -> list[dict[str, Any]]:
     """Return the share of the variance that the rows of each pair contribute.
 
-    With v = I^-1 grad the variance is the sum over pairs of n Var_p(varphi^T v), what the
-    estimate of the behaviour adds (`part`), and what the ridge contributes, which has no pair.
+    Of counts, with v = I^-1 grad the variance is the sum over pairs of n Var_p(varphi^T v), what
+    the estimate of the behaviour adds, and what the ridge contributes, which has no pair. Of rows,
+    it is the sum of squares of what each row adds to the error of the value.
     """
-    task, p, d = model.features.task, model.probability, len(model.theta)
-    score = np.asarray(model.features.matrix @ image[:d]).ravel()
-    mean = np.repeat(task.by_pair(p * score), task.sizes)
-    share = visits * task.by_pair(p * (score - mean) ** 2) + part[d:]
+    model, task = function.model, function.task
+    visits, log = task.by_pair(model.counts), model.log
+    _, share, _ = function.split(centre.slope * image)
+    if log is None:
+        p, (v, *_) = model.probability, function.split(image)
+        score = np.asarray(model.features.matrix @ v).ravel()
+        mean = np.repeat(task.by_pair(p * score), task.sizes)
+        share = share + visits * task.by_pair(p * (score - mean) ** 2)
+    else:
+        theta, _, paid = function.split(centre.slope)
+        v, n = model.fitted.bread @ theta, log.data.counts
+        scores = log.data.scores(log.data.probabilities(model.theta))
+        score = np.concatenate([x @ v for *_, x in scores])
+        square = n * score**2
+        if function.rewards is not None:
+            square += function.rewards.squares(score, paid)
+        pair = np.repeat(log.situations.pair, np.diff(log.situations.indptr))
+        share = share + np.bincount(pair, square, len(share))
     total = max(float(share.sum()), 1e-300)
     states, actions = task.state_names, task.action_names
     return [
         {
             "state": states[g // task.n_actions], "action": actions[g % task.n_actions],
-            "n": float(visits[g]), "steps": float(occupancy[g]), "share": float(share[g]) / total,
+            "n": float(visits[g]), "steps": float(centre.occupancy[g]),
+            "share": float(share[g]) / total,
         }
         for g in np.argsort(-share)[: int((share > 0).sum())].tolist()
     ]  # fmt: skip

@@ -232,13 +232,6 @@ class Choices:
                 sums[least:most] += times[:, low:high] @ score
         return sums
 
-    def cluster_scatter(
-        self, theta: Array, cluster: Array, chosen: Array, weights: Array | None = None
-    ) -> Array:
-        """Return (d, d) the outer products of sums of scores by cluster, times C / (C - 1)."""
-        sums = self.cluster_scores(theta, cluster, chosen, weights)
-        return sums.T @ sums * (len(sums) / (len(sums) - 1.0))
-
 
 class Products:
     """Rows that are products of a number of the situation and a number of the triple.

@@ -19,6 +19,7 @@ from upriver.features import Features, unpooled
 from upriver.features import pooled as pool
 from upriver.mnl import likelihood
 from upriver.mnl.choices import Choices, in_chunks
+from upriver.mnl.clusters import cluster_scores
 from upriver.mnl.fitted import FittedMNL, fit_blocks
 from upriver.mnl.newton import maximise
 from upriver.mnl.pooled import estimate_spread
@@ -147,9 +148,6 @@ def fit_dense(
     chosen, weights, cluster (m,): the row of each choice, how often it counts, and its cluster.
     """
     theta, loss = maximise(data, names)
-    scatters = {"robust": lambda: data.scatter(theta)}
-    if cluster is not None:
-        scatters["cluster"] = lambda: data.cluster_scatter(theta, cluster, chosen, weights)
     return FittedMNL(
         theta=theta,
         log_likelihood=-(loss - 0.5 * float((data.lam * theta) @ theta)),
@@ -159,7 +157,10 @@ def fit_dense(
         hessian=lambda: data.hessian(theta),
         names=names,
         spans=lambda: spans(data.x, data.indptr),
-        scatters=scatters,
+        scatter=lambda: data.scatter(theta),
+        cluster_scores=None
+        if cluster is None
+        else lambda bread: cluster_scores(data, theta, bread, cluster, chosen, weights),
         errors="classical" if cluster is None else "cluster",
         n_clusters=0 if cluster is None else int(cluster.max()) + 1,
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,12 +18,12 @@ from upriver.mdp.formats import from_model
 from upriver.mnl import likelihood, pooled
 from upriver.mnl.newton import singular, solver
 
-NORMAL_95 = 1.959963984540054
 ERRORS = {
     "classical": "classical",
     "robust": "robust, the sandwich by choices",
-    "cluster": "clustered, the sandwich by {} clusters",
+    "cluster": "cluster ({} clusters)",
 }
+FEW_CLUSTERS = 40  # below which the summary says that they are few
 VAGUE = 3.0  # standard error, in log-odds over the span of a column, of which the summary warns
 
 
@@ -51,8 +51,10 @@ class FittedMNL:
     """The features it was fitted on, where it is a transition model."""
     spans: Callable[[], Array] | None = None
     """Computes (d,) the largest difference of each column within a situation."""
-    scatters: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
-    """Sandwiches by name: each computes (d, d), the sum of the outer products of scores."""
+    scatter: Callable[[], Any] | None = None
+    """Computes (d, d), the sum of the outer products of scores of choices."""
+    cluster_scores: Callable[[Any], Array] | None = None
+    """Computes (C, d), the sums of scores by cluster, from `bread`; see `mnl.clusters`."""
     errors: str = "classical"
     """Which standard errors these are: classical, from the observed information, or a sandwich."""
     n_clusters: int = 0
@@ -85,9 +87,47 @@ class FittedMNL:
 
         With triple effects it is a scipy LinearOperator, since the inverse has no zeros.
         """
-        if self.errors not in self.scatters:  # classical
-            return self.bread
-        return self.bread @ self.scatters[self.errors]() @ self.bread
+        if self.errors == "cluster" and self.cluster_scores is not None:
+            return self.cluster_influence.T @ self.cluster_influence + self.ridge_part
+        if self.errors == "robust" and self.scatter is not None:
+            return self.bread @ self.scatter() @ self.bread + self.ridge_part
+        return self.bread
+
+    @cached_property
+    def cluster_influence(self) -> Array:
+        """(C, d) what each cluster adds to the error of the estimate."""
+        assert self.cluster_scores is not None
+        return self.cluster_scores(self.bread) @ self.bread
+
+    @property
+    def ridge(self) -> Array:
+        """(d,) the penalty of each coefficient."""
+        ridge = np.full(len(self.theta), self.regularization)
+        if self.effects is not None:
+            ridge[self.n_listed :] = self.effects.deviation**-2
+        return ridge
+
+    @property
+    def ridge_part(self) -> Any:
+        """(d, d) what a sandwich needs besides scores: the ridge is information without scores.
+
+        Without it an effect that the ridge shrinks would have a standard error near 0.
+        """
+        return (self.bread * self.ridge) @ self.bread
+
+    @property
+    def degrees(self) -> float:
+        """Degrees of freedom of t quantiles: clusters minus 1; infinite without clusters."""
+        return self.n_clusters - 1.0 if self.errors == "cluster" else np.inf
+
+    def quantile(self, confidence: float) -> float:
+        """Return how many standard errors an interval reaches to each side."""
+        level = open_fraction("confidence", confidence)
+        return float(special.stdtrit(self.degrees, 0.5 + level / 2.0))
+
+    def p_values(self, z: Array) -> Array:
+        """Return two-sided p-values of ratios of estimates and standard errors."""
+        return 2.0 * special.stdtr(self.degrees, -np.abs(z))
 
     @check_kinds
     def with_errors(self, kind: str) -> FittedMNL:
@@ -97,13 +137,14 @@ class FittedMNL:
         ----------
         kind : "classical", "robust" or "cluster"
             From the observed information; the sandwich by single choices; or the sandwich by
-            clusters of choices that may depend on each other, times C / (C - 1).
+            clusters of choices that may depend on each other, adjusted for few clusters, with
+            t quantiles of C - 1 degrees of freedom.
         """
         if kind not in ERRORS:
             raise ValueError(f"errors is {kind!r}; it must be 'classical', 'robust' or 'cluster'")
-        if kind == "cluster" and kind not in self.scatters:
+        if kind == "cluster" and self.cluster_scores is None:
             raise ValueError("errors is 'cluster'; the model was fitted without cluster=")
-        if kind != "classical" and kind not in self.scatters:
+        if kind == "robust" and self.scatter is None:
             raise ValueError(
                 f"errors is {kind!r}; a fit of transition counts has only 'classical' ones, "
                 "fit_transitions and fit_choices have all"
@@ -159,10 +200,8 @@ class FittedMNL:
 
     @check_kinds
     def conf_int(self, alpha: float = 0.05) -> Array:
-        """Return (d, 2) the ends of the normal intervals of level 1 - alpha."""
-        reach = (
-            float(special.ndtri(1.0 - open_fraction("alpha", alpha) / 2.0)) * self.standard_errors
-        )
+        """Return (d, 2) the ends of the intervals of level 1 - alpha."""
+        reach = self.quantile(1.0 - open_fraction("alpha", alpha)) * self.standard_errors
         return np.stack([self.theta - reach, self.theta + reach], axis=1)
 
     @property
@@ -200,10 +239,10 @@ class FittedMNL:
         m = self.n_listed
         names = (self.names or [f"theta[{i}]" for i in range(m)])[:m]
         x, e = self.theta[:m], self.standard_errors[:m]
-        z, reach = x / e, NORMAL_95 * e
+        z, reach = x / e, self.quantile(0.95) * e
         columns = {
             "name": np.array(names, object), "estimate": x, "standard_error": e, "z": z,
-            "p_value": special.erfc(np.abs(z) / np.sqrt(2.0)), "low": x - reach, "high": x + reach,
+            "p_value": self.p_values(z), "low": x - reach, "high": x + reach,
         }  # fmt: skip
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return [dict(zip(columns, row, strict=True)) for row in rows]
@@ -281,6 +320,13 @@ class FittedMNL:
                 found.append(f"warning: {what} {listed}: {held} the estimate; {advice}")
         return found
 
+    @property
+    def errors_text(self) -> str:
+        """How the standard errors were made, in words."""
+        few = self.errors == "cluster" and self.n_clusters < FEW_CLUSTERS
+        more = f"; {FEW_CLUSTERS} or more are needed to trust them" if few else ""
+        return ERRORS[self.errors].format(self.n_clusters) + more
+
     @check_kinds
     def summary(self, limit: int = 40) -> str:
         """Return a text with the first `limit` coefficients (log-odds) and with warnings."""
@@ -292,7 +338,7 @@ class FittedMNL:
             f"log-likelihood {self.log_likelihood:.4f} (all alternatives alike: "
             f"{self.null_log_likelihood:.4f}), AIC {self.aic:.1f}, BIC {self.bic:.1f}, McFadden's "
             f"R2 {self.pseudo_r2:.3f}",
-            f"standard errors: {ERRORS[self.errors].format(self.n_clusters)}",
+            f"standard errors: {self.errors_text}",
             "",
             f"{'feature':<{width}}  log-odds  std.err.        z        p   95% interval",
         ]
@@ -333,14 +379,14 @@ def pair_table(
     features: Features, p: Array, fitted: FittedMNL, state: Any, action: Any, confidence: float
 ) -> list[dict[str, Any]]:
     """See `FittedMNL.transitions`; p (n,) the fitted probabilities of the triples of `features`."""
-    open_fraction("confidence", confidence)
+    z = fitted.quantile(confidence)
     part = (task := features.task).rows_of(state, action)
     x, p = features.matrix[part], p[part]
     x = x.toarray() if sparse.issparse(x) else x
     gradient = p[:, None] * (x - p @ x)
     image = np.asarray(fitted.covariance @ gradient.T)
     error = np.sqrt(np.maximum(np.einsum("ij,ji->i", gradient, image), 0.0))
-    reach = float(special.ndtri(0.5 + confidence / 2.0)) * error / np.maximum(p * (1 - p), 1e-300)
+    reach = z * error / np.maximum(p * (1 - p), 1e-300)
     low, high = special.expit(special.logit(p) - reach), special.expit(special.logit(p) + reach)
     columns = ("next_state", "probability", "standard_error", "low", "high")
     numbers = np.stack([p, error, low, high], axis=1).tolist()

@@ -1,0 +1,383 @@
+"""Rewards of a model made from a log: given by the user, or estimated from columns of the log.
+
+A reward from a column is an estimate as well: the mean of each pair (s, a), or a linear model
+`cost ~ state + action:age`. `RewardEstimates` keeps what each row of the log adds to the errors of
+its coefficients, so that they enter the intervals of values together with the errors of theta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from inspect import signature
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from upriver.checks import Array
+from upriver.logs.formula import Recipe, evaluate_factor, mentions, multiply_factors, parse_terms
+from upriver.logs.situations import Situations, StateSpace, expand
+from upriver.logs.tables import Rows, listed
+from upriver.mdp import Task
+from upriver.mdp.declaring import call_for_number
+from upriver.mnl.choices import Choices
+from upriver.mnl.clusters import adjust_means, adjust_scores
+
+ALIASED = 1e-9  # share of a column's variation that the columns before it must leave
+FEW = 10  # rows of a pair below which the summary says that its mean reward is poorly known
+
+
+class RewardFormula(NamedTuple):
+    """Which column a reward comes from, and its linear model; None: a mean for each pair."""
+
+    column: str
+    formula: str | None
+
+    def uses(self, name: str) -> bool:
+        """Whether the linear model uses a column of this name."""
+        return self.formula is not None and mentions(self.formula)(name)
+
+
+def parse_reward(text: str, columns: Sequence[str]) -> RewardFormula:
+    """Return what `cost` or `cost ~ state + action:age` stands for."""
+    if text in columns or "~" not in text:
+        return RewardFormula(text, None)
+    column, formula = (part.strip() for part in text.split("~", 1))
+    return RewardFormula(column.strip("`"), formula)
+
+
+def parse_outcomes(reward: Any, columns: Sequence[str]) -> dict[str, RewardFormula]:
+    """Return {outcome: formula} of the rewards that come from columns; see `fit_transitions`."""
+    if isinstance(reward, str):
+        found = parse_reward(reward, columns)
+        return {found.column: found}
+    if not is_outcomes(reward):
+        return {}
+    return {k: parse_reward(x, columns) for k, x in reward.items() if isinstance(x, str)}
+
+
+def is_outcomes(reward: Any) -> bool:
+    """Whether a mapping names outcomes, {name: reward}, and not states, {state: number}."""
+    return isinstance(reward, Mapping) and any(
+        isinstance(x, str | Mapping) or callable(x) or np.ndim(x) > 0 for x in reward.values()
+    )
+
+
+class Outcome(NamedTuple):
+    """A reward that was estimated from a column."""
+
+    source: RewardFormula
+    recipe: Recipe | None  # How the formula makes columns; None where pairs have means
+    keep: Array  # (R,) the columns that are estimated, or the numbers of the pairs
+    drop: Array  # Columns that are combinations of those
+    combine: Array  # (R, len(drop)) the combinations
+    rows: Any  # (U, R) the columns of the rows of the log, sparse
+    bread: Any  # (R, R) inverse of rows^T W rows; sparse for means
+    coefficients: Array  # (R,)
+
+    def columns(self, space: StateSpace, of: Situations) -> Any:
+        """Return (n, R) the columns of the candidates of some situations, sparse."""
+        pair = np.repeat(of.pair, np.diff(of.indptr))
+        if self.recipe is None:
+            at = np.minimum(np.searchsorted(self.keep, pair), len(self.keep) - 1)
+            has = np.flatnonzero(self.keep[at] == pair)
+            entries = np.ones(len(has)), (has, at[has])
+            return sparse.csr_array(entries, (len(pair), len(self.keep)))
+        table = expand(space, of, self.source.uses) or {"": pair}
+        x = self.recipe.rows(table, self.keep)
+        if len(self.drop):  # those must be the same combinations here as in the log
+            other = self.recipe.rows(table, self.drop)
+            off = np.abs(other - x @ self.combine) > 1e-6 * (1.0 + np.abs(other))
+            if off.any():
+                i = int(np.argmax(off.any(axis=1)))
+                where = (*space.names(int(pair[i])), space.states[of.successor[i]])
+                raise ValueError(
+                    f"the log does not say what {self.source.column!r} is for {where!r} with the "
+                    f"formula {self.source.formula!r}; use fewer terms"
+                )
+        return sparse.csr_array(x)
+
+
+class RewardEstimates:
+    """All rewards that were estimated from columns, and the errors of their coefficients.
+
+    chosen (U,): the rows of the choice data that the log chose; weight (U,): their weights;
+    products (U, k, k): the weighted sums of products of residuals of k outcomes. place (m,): the
+    row in `chosen` of each set of equal rows of the log; weights, cluster (m,); residual (m, k):
+    the weighted sums of what its rewards exceed the fitted ones by.
+    """
+
+    def __init__(
+        self, outcomes: dict[str, Outcome], chosen: Array, place: Array, weight: Array,
+        residual: Array, products: Array, weights: Array, cluster: Array | None,
+    ) -> None:  # fmt: skip
+        self.outcomes, self.chosen, self.place, self.weights = outcomes, chosen, place, weights
+        self.weight, self.residual, self.products = weight, residual, products
+        self.cluster = cluster
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.outcomes)
+
+    @cached_property
+    def coefficients(self) -> Array:
+        """(R,) the coefficients of all outcomes."""
+        return np.concatenate([x.coefficients for x in self.outcomes.values()])
+
+    @cached_property
+    def influence(self) -> list[Any]:
+        """(U, R_k) rows^T times the bread of each outcome: the effect of one unit of residual."""
+        return [x.rows @ x.bread for x in self.outcomes.values()]
+
+    @cached_property
+    def row_residual(self) -> Array:
+        """(U, k) the residuals of distinct rows of the log."""
+        return np.stack([np.bincount(self.place, x) for x in self.residual.T], axis=1)
+
+    @cached_property
+    def covariance(self) -> Any:
+        """(R, R) the covariance of all coefficients for independent rows (HC2).
+
+        A residual is divided by the root of 1 minus the leverage of its row. A row that alone
+        determines a coefficient has no residual, and gets the mean square of the others.
+        """
+        each = list(self.outcomes.values())
+        pairs = zip(each, self.influence, strict=True)
+        leverage = np.stack([np.asarray((x.rows * f).sum(axis=1)).ravel() for x, f in pairs])
+        free = 1.0 - leverage > 1e-9
+        root = np.sqrt(np.where(free, 1.0 - leverage, 1.0))
+        blocks = []
+        for k, l in product(range(len(each)), repeat=2):
+            square = self.products[:, k, l] / (root[k] * root[l])
+            some = free[k] & free[l]
+            degrees = float((self.weight * root[k] * root[l])[some].sum())
+            if degrees == 0.0:
+                raise ValueError(f"the log has one row for each coefficient of {self.names[k]!r}; "
+                                 "its error needs more rows, or fewer terms")  # fmt: skip
+            typical = float(self.products[some, k, l].sum()) / degrees
+            square = np.where(some, square, self.weight * typical)
+            left, right = self.influence[k], self.influence[l]
+            blocks.append(sparse.csr_array(left.T @ (right * square[:, None])))
+        n = len(each)
+        return sparse.block_array([blocks[k * n : (k + 1) * n] for k in range(n)]).tocsr()
+
+    def cross(self, data: Choices, theta: Array) -> Array:
+        """Return (d, R) the sums of scores of theta times what rows add to the coefficients."""
+        parts = [f * self.row_residual[:, [k]] for k, f in enumerate(self.influence)]
+        errors = sparse.csr_array(sparse.hstack([sparse.csr_array(x) for x in parts]))
+        total = np.zeros((len(theta), len(self.coefficients)))
+        for low, high, score in data.scores(data.probabilities(theta)):
+            first, last = np.searchsorted(self.chosen, (low, high))
+            total += (errors[first:last].T @ score[self.chosen[first:last] - low]).T
+        return total
+
+    def squares(self, score: Array, slope: Array) -> Array:
+        """Return (n,) what rewards add to the squares of the errors of a value by row.
+
+        score (n,): what a row of the choice data adds to the value through theta; slope (R,): the
+        gradient of the value.
+        """
+        parts = np.split(
+            slope, np.cumsum([len(x.coefficients) for x in self.outcomes.values()])[:-1]
+        )
+        each = np.stack([np.asarray(f @ x) for f, x in zip(self.influence, parts, strict=True)], 1)
+        found = np.einsum("uk,ukl,ul->u", each, self.products, each)
+        found += 2.0 * score[self.chosen] * (self.row_residual * each).sum(axis=1)
+        total = np.zeros(len(score))
+        total[self.chosen] = found
+        return total
+
+    @cached_property
+    def cluster_influence(self) -> Any:
+        """(C, R) what each cluster adds to the errors, adjusted for few clusters (CR2)."""
+        cluster, found = self.cluster, []
+        assert cluster is not None
+        shape = int(cluster.max()) + 1, len(self.chosen)
+        weights: Any = sparse.csr_array((self.weights, (cluster, self.place)), shape)
+        for k, outcome in enumerate(self.outcomes.values()):
+            entries = self.residual[:, k], (cluster, self.place)
+            scores = sparse.csr_array(entries, shape) @ outcome.rows
+            if outcome.recipe is None:  # means: the leverage of a cluster is its share of rows
+                share = (weights @ outcome.rows) @ outcome.bread
+                share.data = adjust_means(share.data)
+                found.append(sparse.csr_array((scores @ outcome.bread) * share))
+                continue
+            rows = outcome.rows.toarray()
+
+            def information(c: int, rows: Any = rows) -> Array:
+                at = slice(*weights.indptr[c : c + 2])
+                mine = rows[weights.indices[at]]
+                return (mine * weights.data[at][:, None]).T @ mine
+
+            adjusted = adjust_scores(scores.toarray(), outcome.bread, information)
+            found.append(sparse.csr_array(adjusted @ outcome.bread))
+        return sparse.hstack(found).tocsr()
+
+    def summary(self) -> list[str]:
+        """Return a sentence about each outcome."""
+        lines = []
+        for name, x in self.outcomes.items():
+            what = f"{name}: " if name != x.source.column else ""
+            if x.recipe is not None:
+                lines.append(f"reward {what}{x.source.column} ~ {x.source.formula}, "
+                             f"{len(x.coefficients)} coefficients")  # fmt: skip
+                continue
+            n = np.asarray(x.rows.T @ self.weight).ravel()
+            few = f"; {int((n < FEW).sum())} have fewer than {FEW} rows" if n.min() < FEW else ""
+            lines.append(f"reward {what}{x.source.column}, its mean in each of {len(n)} pairs{few}")
+        return lines
+
+
+def estimate_rewards(
+    wanted: Mapping[str, RewardFormula], space: StateSpace, of: Situations, rows: Rows,
+    chosen: Array, cluster: Array | None, known: Sequence[str],
+) -> RewardEstimates | None:  # fmt: skip
+    """Return the rewards that columns of a log give.
+
+    chosen, cluster (m,): the row of the choice data and the cluster of each set of equal rows;
+    known: the columns that a formula could use.
+    """
+    if not wanted:
+        return None
+    at, place = np.unique(chosen, return_inverse=True)
+    weight = np.bincount(place, rows.weight)
+    situation = np.searchsorted(of.indptr, at, side="right") - 1
+    covariates = {c: x[situation] for c, x in of.covariates.items()}
+    seen = Situations(of.pair[situation], covariates, np.arange(len(at) + 1), of.successor[at])
+    outcomes, fitted = {}, []
+    for name, source in wanted.items():
+        total = np.bincount(place, rows.sums[source.column])
+        outcomes[name] = fit_outcome(source, space, seen, weight, total, known)
+        fitted.append(np.asarray(outcomes[name].rows @ outcomes[name].coefficients))
+    columns = [x.column for x in wanted.values()]
+    residual = np.stack(
+        [rows.sums[c] - rows.weight * f[place] for c, f in zip(columns, fitted, strict=True)], 1
+    )
+    products = np.empty((len(at), len(columns), len(columns)))
+    for (i, a), (j, b) in product(enumerate(columns), repeat=2):
+        sums = [np.bincount(place, rows.sums[c]) for c in (a, b)]
+        square = np.bincount(place, rows.sums[tuple(sorted((a, b)))])
+        products[:, i, j] = square - fitted[i] * sums[1] - fitted[j] * sums[0]
+        products[:, i, j] += weight * fitted[i] * fitted[j]
+    return RewardEstimates(outcomes, at, place, weight, residual, products, rows.weight, cluster)
+
+
+def fit_outcome(
+    source: RewardFormula, space: StateSpace, seen: Situations, weight: Array, total: Array,
+    known: Sequence[str],
+) -> Outcome:  # fmt: skip
+    """Return the least-squares fit of a reward; total (U,): the weighted sums of the column."""
+    none = np.empty(0, np.int64)
+    if source.formula is None:
+        pairs, at = np.unique(seen.pair[weight > 0], return_inverse=True)
+        some = np.flatnonzero(weight > 0)
+        x = sparse.csr_array((np.ones(len(some)), (some, at)), (len(weight), len(pairs)))
+        n = np.asarray(x.T @ weight).ravel()
+        bread, combine = sparse.diags_array(1.0 / n).tocsr(), np.empty((len(pairs), 0))
+        means = np.asarray(x.T @ total) / n
+        return Outcome(source, None, pairs, none, combine, x, bread, means)
+    table = expand(space, seen, source.uses)
+    terms = parse_terms(source.formula, table or {"": seen.pair}, known)
+    factors = tuple(evaluate_factor(f, table)[1] for f in terms.factors)
+    recipe = Recipe(factors, multiply_factors(terms, factors))
+    x = recipe.rows(table or {"": seen.pair}, np.arange(len(recipe.columns)))
+    gram = (x * weight[:, None]).T @ x
+    scale = 1.0 / np.sqrt(np.maximum(np.diag(gram), 1e-300))
+    rest, keep = gram * scale[:, None] * scale, []
+    for j in range(len(gram)):  # a column that is a combination of those before it is left out
+        if rest[j, j] > ALIASED:
+            keep.append(j)
+            rest = rest - np.outer(rest[:, j], rest[j]) / rest[j, j]
+    kept, drop = np.array(keep, np.int64), np.setdiff1d(np.arange(len(gram)), keep)
+    even = gram * scale[:, None] * scale
+    combine = np.linalg.solve(even[np.ix_(kept, kept)], even[np.ix_(kept, drop)])
+    combine = combine * scale[kept][:, None] / scale[drop]
+    part = np.linalg.inv(even[np.ix_(kept, kept)])
+    bread = part * scale[kept][:, None] * scale[kept]
+    rows = sparse.csr_array(x[:, kept])
+    coefficients = bread @ (x[:, kept].T @ total)
+    return Outcome(source, recipe, kept, drop, combine, rows, bread, coefficients)
+
+
+class RewardRows(NamedTuple):
+    """How the rewards of a task depend on the coefficients that were estimated."""
+
+    columns: tuple[Any, ...]  # (n, R) sparse: one for all steps, or one for each
+    discounts: Array  # (1 | H,) what a reward of each step counts
+
+    def gradient(self, prob: Array, occupancy: Array, sizes: Array) -> Array:
+        """Return (R,) the derivative of a value; prob (1 | H, n), occupancy (1 | H, S*A)."""
+        total = np.zeros(self.columns[0].shape[1])
+        for h, steps in enumerate(occupancy):
+            at = [min(h, len(x) - 1) for x in (self.columns, self.discounts, prob)]
+            weight = self.discounts[at[1]] * np.repeat(steps, sizes) * prob[at[2]]
+            total += self.columns[at[0]].T @ weight
+        return total
+
+    def change(self, shift: Array) -> Array:
+        """Return (1 | H, n) the change of the reward of each triple."""
+        each = np.array([np.asarray(x @ shift) for x in self.columns])
+        return each * self.discounts[:, None]
+
+
+def tabulate(
+    task: Task, reward: Any, sets: Sequence[Sequence[Mapping[str, Any]]], states: Sequence[Any]
+) -> tuple[Array, Array | None]:
+    """Return rewards that were given: (1 | H, S, A), and (1 | H, n) of triples or None.
+
+    sets: the values of the covariates at each step, of each segment; states: the names of the
+    states of one segment.
+    """
+    n_segments, n_states, actions = len(sets[0]), len(states), list(task.action_names)
+    if isinstance(reward, Mapping):
+        reward = function_of(reward, list(states), actions)
+    if not callable(reward):
+        table = np.asarray(reward, np.float64)
+        return np.tile(table[None] if table.ndim == 2 else table, (n_segments, 1)), None
+    try:
+        given = list(signature(reward).parameters.values())
+    except (TypeError, ValueError):  # some builtins have no signature
+        given = []
+    more = [x.name for x in given if x.name in sets[0][0]]
+    plain = [x for x in given if x.name not in more and x.default is x.empty
+             and x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]  # fmt: skip
+    first = task.available[:n_states]  # all segments have the same pairs and triples
+    triples = np.stack(task.triples)[:, : task.indptr[first.size]].T.tolist()
+
+    def call(values: Mapping[str, Any]) -> tuple[Array, Any]:
+        with_values: Any = partial(reward, **{c: values[c] for c in more})
+        table = np.zeros(first.shape)
+        if len(plain) > 2:
+            names = ((states[s], actions[a], states[t]) for s, a, t in triples)
+            return table, np.array([call_for_number(with_values, *x) for x in names])
+        for s, a in np.argwhere(first):
+            table[s, a] = call_for_number(with_values, states[s], actions[a])
+        return table, None
+
+    # a reward without covariates is the same at all steps and in all segments
+    found = [[call(x) for x in of_step] for of_step in (sets if more else [[sets[0][0]]])]
+    times = 1 if more else n_segments
+    table = np.array([np.tile(np.concatenate([x for x, _ in f]), (times, 1)) for f in found])
+    if len(plain) <= 2:
+        return table, None
+    return table, np.array([np.tile(np.concatenate([x for _, x in f]), times) for f in found])
+
+
+def function_of(reward: Mapping[Any, float], states: list[Any], actions: list[Any]) -> Any:
+    """Return the function of a mapping of states, of pairs, or of triples."""
+    known, lengths = set(states), set()
+    for key in reward:
+        length = 1 if key in known else len(key) if isinstance(key, tuple) else 0
+        parts = key if length > 1 else (key,)
+        homes = (known, set(actions), known)
+        places = zip(parts, homes, strict=False)
+        if not 1 <= length <= 3 or any(part not in home for part, home in places):
+            raise ValueError(f"reward names {key!r}; the states are {listed(states)}")
+        lengths.add(length)
+    if lengths == {3}:
+        return lambda s, a, t: reward.get((s, a, t), 0.0)
+    if 3 in lengths:
+        raise ValueError("reward names states and triples; it must name one kind")
+    return lambda s, a: reward.get((s, a), reward.get(s, 0.0))

@@ -1,0 +1,284 @@
+"""Rewards of a model: from columns of a log, of transitions, of covariates, several outcomes."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import upriver as up
+from upriver.logs.value_function import build_value_function
+
+FORMULA = "C(next_state):C(action):C(state) + age:C(next_state)"
+POLICY = np.array([1, 0])
+
+
+def visits(rng, n=600, n_who=30):
+    """Two states, two actions, an age, and two columns of what each row brought."""
+    state, age = rng.integers(2, size=n), rng.choice([-1.0, 0.0, 1.0], n)
+    action = (rng.random(n) < 0.4 + 0.2 * state).astype(int)
+    chance = 1 / (1 + np.exp(-(0.3 * state - 0.8 * action + 0.5 * age)))
+    following = (rng.random(n) < chance).astype(int)
+    cost = 3 * action + 2 * following + age + rng.normal(size=n) * (1 + state)
+    gain = 0.5 * following - 0.1 * cost + rng.normal(size=n)
+    who = rng.integers(n_who, size=n)
+    return pd.DataFrame({"state": state, "action": action, "next_state": following, "age": age,
+                         "cost": cost, "gain": gain, "who": who})  # fmt: skip
+
+
+REWARDS = {
+    "means": "cost",
+    "of transitions": "cost ~ C(state):C(action):C(next_state)",
+    "covariates": "cost ~ C(state) + C(action):age + next_state",
+}
+SETTINGS = {
+    "horizon": {"age": 0.5, "horizon": 4},
+    "discounted horizon": {"age": 0.5, "horizon": 4, "discount": 0.7},
+    "age by step": {"age": [0.0, 0.5, 1.0, 1.0], "horizon": 4, "discount": 0.7},
+    "infinite horizon": {"age": 0.5, "discount": 0.7},
+    "average over ages": {"horizon": 4, "discount": 0.7, "average": True},
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("kind", REWARDS)
+def test_the_gradient_is_that_of_finite_differences(kind, setting, rng):
+    """In theta, in the behaviour and in the coefficients of the reward, all at once."""
+    model = up.fit_transitions(FORMULA, visits(rng), reward=REWARDS[kind]).at(**SETTINGS[setting])
+    function = build_value_function(model, [(POLICY, 1.0), ("behaviour", -1.0)], {0: 0.3, 1: 0.7})
+    point = 0.05 * rng.normal(size=len(function.origin))
+    slope, way = function.at(point).slope, rng.normal(size=len(point)) * 1e-5
+    rise = function.at(point + way).value - function.at(point - way).value
+    assert 2 * slope @ way == pytest.approx(rise, rel=1e-5)
+    for part in np.split(slope, [4, 8]):
+        assert np.abs(part).max() > 0
+
+
+@pytest.mark.parametrize("kind", REWARDS)
+def test_the_errors_are_those_of_rows_written_out(kind, rng):
+    """The sandwich of single rows: scores of theta beside residuals of the reward."""
+    frame = visits(rng, 200)
+    model = up.fit_transitions(FORMULA, frame, reward=REWARDS[kind]).with_errors("robust")
+    at = model.at(age=0.5, horizon=3)
+    function = build_value_function(at, [(POLICY, 1.0)], 0)
+    estimates, p = model.log.rewards, model.log.data.probabilities(model.theta)
+    outcome, of = estimates.outcomes["cost"], model.log.situations
+    pair = (frame["state"] * 2 + frame["action"]).to_numpy()
+    place = [  # the row of the choice data of each row of the frame; both states are candidates
+        2 * int(np.flatnonzero((of.pair == g) & (of.covariates["age"] == age))[0]) + t
+        for g, age, t in zip(pair, frame["age"], frame["next_state"], strict=True)
+    ]
+    design = outcome.rows.toarray()[np.searchsorted(estimates.chosen, place)]
+    # least squares by another route
+    by_hand = np.linalg.lstsq(design, frame["cost"].to_numpy(), rcond=None)[0]
+    np.testing.assert_allclose(outcome.coefficients, by_hand, rtol=1e-8, atol=1e-8)
+    residual = frame["cost"].to_numpy() - design @ by_hand
+    bread = np.linalg.inv(design.T @ design)
+    leverage = np.einsum("ij,jk,ik->i", design, bread, design)
+    scores = np.concatenate([x for *_, x in model.log.data.scores(p)])[place]
+    rows = np.hstack([scores @ model.fitted.bread, (residual[:, None] * design) @ bread])
+    whole = rows.T @ rows
+    d = len(model.theta)
+    whole[d:, d:] = bread @ (design * (residual**2 / (1 - leverage))[:, None]).T @ design @ bread
+    slope = rng.normal(size=len(function.origin))
+    slope[d : d + 4] = 0.0
+    expected = whole @ np.delete(slope, np.s_[d : d + 4])
+    found = np.delete(function.image(slope), np.s_[d : d + 4])
+    np.testing.assert_allclose(found, expected, rtol=1e-7)
+    drawn = np.array([function.draw(rng) for _ in range(4000)]) @ slope
+    assert drawn.std() == pytest.approx(np.sqrt(slope @ function.image(slope)), rel=0.05)
+
+
+def test_clusters_of_rewards_are_written_out(rng):
+    """Sums by cluster of what rows add, each divided by the root of 1 minus its share of rows."""
+    frame = visits(rng, 300, 8)
+    model = up.fit_transitions("C(next_state):C(action)", frame, reward="cost", cluster="who",
+                               horizon=3)  # fmt: skip
+    function = build_value_function(model, [(POLICY, 1.0)], 0)
+    pair = (frame["state"] * 2 + frame["action"]).to_numpy()
+    mean = frame.groupby(pair)["cost"].mean().to_numpy()
+    parts = np.zeros((8, 4))
+    for c in range(8):
+        mine = (frame["who"] == c).to_numpy()
+        n = np.bincount(pair[mine], minlength=4) / np.bincount(pair)
+        rest = np.bincount(pair[mine], (frame["cost"] - mean[pair])[mine], 4) / np.bincount(pair)
+        parts[c] = rest / np.sqrt(1 - n)
+    slope = np.concatenate([np.zeros(len(function.origin) - 4), rng.normal(size=4)])
+    expected = parts.T @ (parts @ slope[-4:])
+    np.testing.assert_allclose(function.image(slope)[-4:], expected, rtol=1e-8)
+    result = up.policy_value(model, POLICY, start=0)
+    assert model.fitted.quantile(0.95) == pytest.approx(2.364624)  # t with 7 degrees of freedom
+    assert "cluster (8 clusters); 40 or more are needed" in " ".join(model.summary().split())
+    ends = (result.high - result.low) / 2
+    assert ends == pytest.approx(2.364624 * result.standard_error, rel=0.2)
+
+
+def test_the_adjustment_for_few_clusters_is_that_of_a_linear_model(rng):
+    """(I - H_cc)^(-1/2) on residuals, cluster by cluster, as Bell and McCaffrey write it."""
+    from upriver.mnl.clusters import adjust_scores
+
+    x, e, c = rng.normal(size=(60, 3)), rng.normal(size=60), np.arange(60) % 6
+    bread = np.linalg.inv(x.T @ x)
+    scores = np.array([x[c == i].T @ e[c == i] for i in range(6)])
+    found = adjust_scores(scores, bread, lambda i: x[c == i].T @ x[c == i])
+    for i in range(6):
+        mine = x[c == i]
+        values, axes = np.linalg.eigh(np.eye(10) - mine @ bread @ mine.T)
+        root = axes @ np.diag(values**-0.5) @ axes.T
+        np.testing.assert_allclose(found[i], mine.T @ root @ e[c == i], rtol=1e-8)
+
+
+def test_rewards_of_transitions_by_mapping_function_and_column(rng):
+    """All ways to say r(s, a, s') give one value; that of a loop over the MDP written out."""
+    frame = visits(rng)
+    frame["paid"] = frame["state"] + 2 * frame["action"] * frame["next_state"]
+    triples = {(s, a, t): s + 2.0 * a * t for s in (0, 1) for a in (0, 1) for t in (0, 1)}
+    given = [triples, lambda s, a, t: triples[s, a, t], "paid"]
+    fit = {"paid": "paid ~ C(state):C(action):C(next_state)"}
+    values = []
+    for reward in given:
+        outcome = {"reward": fit["paid"]} if reward == "paid" else {}
+        model = up.fit_transitions(FORMULA, frame, **outcome)
+        at = model.at(age=0.5, horizon=5, discount=0.9, reward=reward)
+        values.append(up.policy_value(at, POLICY, start=1).value)
+        mdp = at.to_mdp(start=1)
+        assert up.evaluate(mdp, POLICY)[0, 1] == pytest.approx(values[-1])
+    v = np.zeros(2)
+    for _ in range(5):
+        after = [0.0, 0.0]
+        for s, a in enumerate(POLICY.tolist()):
+            for row in at.transitions(s, a):
+                t = row["next_state"]
+                after[s] += row["probability"] * (triples[s, a, t] + 0.9 * v[t])
+        v = np.array(after)
+    np.testing.assert_allclose(values, v[1])
+    with_age = model.at(age=0.5, horizon=1, reward=lambda s, a, age: age + a)
+    assert up.policy_value(with_age, POLICY, start=0).value == pytest.approx(1.5)
+    pairs = model.at(age=0.5, horizon=1, reward={(0, 1): 4.0, 1: 2.0})
+    assert up.policy_value(pairs, POLICY, start=0).value == pytest.approx(4.0)
+    with pytest.raises(ValueError, match="reward names 7; the states are 0, 1"):
+        model.at(age=0.5, horizon=1, reward={7: 1.0})
+    with pytest.raises(ValueError, match="reward is 'fee'; the outcomes of the model are 'paid'"):
+        model.at(age=0.5, horizon=1, reward="fee")
+
+
+def test_a_reward_that_the_log_does_not_identify_is_refused(rng):
+    frame = visits(rng)
+    few = frame[~((frame["state"] == 0) & (frame["action"] == 1) & (frame["next_state"] == 0))]
+    reward = "cost ~ C(state):C(action):C(next_state)"
+    with pytest.raises(ValueError, match=r"does not say what 'cost' is for \(0, 1, 0\)"):
+        up.fit_transitions("C(next_state):C(action)", few, successors="all", reward=reward)
+
+
+def test_noise_of_rewards_widens_intervals(rng):
+    """The case that was wrong: 400 rows, and noise of standard deviation 50."""
+    frame = visits(rng, 400)
+    frame["cost"] += 50 * rng.normal(size=400)
+    model = up.fit_transitions("C(next_state):C(action)", frame, reward="cost", horizon=6)
+    n = np.bincount(frame["state"] * 2 + frame["action"])
+    found = up.compare_policies(model, np.array([1, 1]), np.array([0, 0]))
+    assert found.low < 0 < found.high and found.standard_error > 3 * 50 / np.sqrt(n.max())
+    plan = up.plan_from_model(model, "cautious", start=0)
+    greedy = up.plan_from_model(model)
+    assert plan.v[0, 0] < greedy.v[0, 0] - 50 / np.sqrt(n.max())
+    assert sum(r["share"] for r in found.shares) == pytest.approx(1.0)
+    few = up.fit_transitions("C(next_state):C(action)", frame[:20], reward="cost", horizon=6)
+    assert "have fewer than 10 rows" in " ".join(few.summary().split())
+
+
+def test_several_outcomes(rng):
+    """Difference, ratio, acceptability and draws follow from one joint covariance."""
+    frame = visits(rng, 2000)
+    outcomes = {"cost": "cost", "gain": "gain ~ C(state)*C(action)", "years": {0: 1.0, 1: 0.5}}
+    model = up.fit_transitions(FORMULA, frame, reward=outcomes)
+    at = model.at(age=0.0, horizon=6)
+    discount = {"cost": 0.9, "years": 0.8}
+    options = {"start": 0, "rewards": ["cost", "gain", "years"], "discount": discount}
+    found = up.compare_policies(at, POLICY, np.array([0, 0]), **options)
+    for name, reward in (("cost", "cost"), ("gain", "gain"), ("years", {0: 1.0, 1: 0.5})):
+        alone = model.at(age=0.0, horizon=6, discount=discount.get(name), reward=reward)
+        one = up.compare_policies(alone, POLICY, np.array([0, 0]), start=0)
+        for key in ("value", "standard_error", "low", "high"):
+            assert getattr(found[name], key) == pytest.approx(getattr(one, key)), (name, key)
+    errors = np.sqrt(np.diag(found.covariance))
+    np.testing.assert_allclose(errors, [x.standard_error for x in found.each.values()])
+    # the covariance is that of a weighted sum: V(a + b) = V(a) + V(b) + 2 cov
+    both = model.at(age=0.0, horizon=6, reward={"cost": 1.0, "gain": 1.0})
+    plain = up.compare_policies(at, POLICY, np.array([0, 0]), start=0, rewards=["cost", "gain"])
+    total = up.compare_policies(both, POLICY, np.array([0, 0]), start=0)
+    assert total.standard_error**2 == pytest.approx(plain.covariance.sum())
+    assert total.value == pytest.approx(plain.values.sum())
+    drawn = plain.draws(1500)
+    np.testing.assert_allclose(np.cov(drawn.T), plain.covariance, rtol=0.15, atol=1e-3)
+    gap = plain.difference("cost", "gain")
+    assert gap.value == pytest.approx(plain["cost"].value - plain["gain"].value)
+    assert gap.standard_error == pytest.approx(
+        np.sqrt(plain.covariance[0, 0] + plain.covariance[1, 1] - 2 * plain.covariance[0, 1])
+    )
+    with pytest.raises(ValueError, match="there is no 'fee'; there are cost, gain, years"):
+        found.ratio("fee", "gain")
+
+
+def test_fieller_and_acceptability_by_hand():
+    """A mean of 2 and of 4, standard errors 0.5 and 1, covariance 0.2."""
+    from upriver.logs.value import PolicyValue, PolicyValues
+
+    covariance = np.array([[0.25, 0.2], [0.2, 1.0]])
+
+    def both(cost, qaly):
+        values = {"cost": cost, "qaly": qaly}
+        each = {k: PolicyValue(x, 1.0, 0.0, 0.0, 0.95, 0.5, 0.0, []) for k, x in values.items()}
+        return PolicyValues(each, covariance, 1.96, np.inf, ())
+
+    found = both(2.0, 4.0)
+    ratio = found.ratio("cost", "qaly")
+    for x in (ratio.low, ratio.high):  # at the ends the difference is 1.96 standard errors from 0
+        error = np.sqrt(0.25 - 2 * x * 0.2 + x * x)
+        assert abs(2.0 - 4.0 * x) == pytest.approx(1.96 * error)
+    assert ratio.low < 0.5 < ratio.high and ratio.value == 0.5
+    # delta method: gradient (1/4, -1/8)
+    by_hand = np.sqrt(0.25 / 16 - 2 * 0.2 / 32 + 1.0 / 64)
+    assert ratio.standard_error == pytest.approx(by_hand)
+    assert both(2.0, 1.0).ratio("cost", "qaly")[2:] == (-np.inf, np.inf)
+    curve = found.acceptability([0.0, 0.5, 2.0])
+    # 0.5 * 4 - 2 = 0; at 0: -2 with error 0.5; at 2: 6 with sqrt(4 - 0.8 + 0.25)
+    from scipy.stats import norm
+
+    np.testing.assert_allclose(curve, [norm.cdf(-4), 0.5, norm.cdf(6 / np.sqrt(3.45))])
+
+
+def test_values_by_segment_and_their_average(rng):
+    frame = visits(rng, 900)
+    model = up.fit_transitions(FORMULA, frame, reward="cost ~ age + C(action)")
+    at = model.at(horizon=4, average=True)
+    by_age = up.policy_value(at, POLICY, start=0, by="age")
+    shares = frame["age"].value_counts(normalize=True)
+    for age, value in by_age.each.items():
+        alone = up.policy_value(model.at(age=age, horizon=4), POLICY, start=0)
+        assert value.value == pytest.approx(alone.value)
+        assert value.standard_error == pytest.approx(alone.standard_error)
+    whole = up.policy_value(at, POLICY, start=0)
+    weights = np.array([shares[age] for age in by_age.names])
+    assert whole.value == pytest.approx(weights @ by_age.values)
+    error = np.sqrt(weights @ by_age.covariance @ weights)
+    assert whole.standard_error == pytest.approx(error)
+    plan = up.plan_from_model(at, "cautious", start=0)  # an action for each (age, state)
+    assert plan.policy.shape == (4, 6) and plan.task.states[0] == (-1.0, 0)
+    best = up.policy_value(at, plan, start=0)
+    assert best.value >= whole.value - 1e-9
+    with pytest.raises(
+        ValueError, match="by is 'sex'; the covariates that are averaged over are age"
+    ):
+        up.policy_value(at, POLICY, by="sex")
+
+
+def test_the_cohort_trace_is_that_of_powers(rng):
+    model = up.fit_transitions(FORMULA, visits(rng)).at(age=[0.0, 0.5, 1.0], horizon=3)
+    trace = up.cohort_trace(model, POLICY, start=1)
+    share = np.array([0.0, 1.0])
+    for h in range(3):
+        np.testing.assert_allclose(trace.shares[h], share)
+        p = np.array([
+            [r["probability"] for r in model.transitions(s, int(POLICY[s]), step=h)] for s in (0, 1)
+        ])  # fmt: skip
+        share = share @ p
+    np.testing.assert_allclose(trace.shares[3], share)
+    assert trace.to_pandas().shape == (4, 2) and trace.plot() is not None
