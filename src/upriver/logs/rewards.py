@@ -351,9 +351,9 @@ def tabulate(
         table = np.zeros(first.shape)
         if len(plain) > 2:
             names = ((states[s], actions[a], states[t]) for s, a, t in triples)
-            return table, np.array([call_for_number(with_values, *x) for x in names])
+            return table, np.array([call_for_number("reward", with_values, *x) for x in names])
         for s, a in np.argwhere(first):
-            table[s, a] = call_for_number(with_values, states[s], actions[a])
+            table[s, a] = call_for_number("reward", with_values, states[s], actions[a])
         return table, None
 
     # a reward without covariates is the same at all steps and in all segments
