@@ -1,12 +1,14 @@
-"""One small sweep for all tests of the report."""
+"""One small sweep and made-up samples for all tests of results."""
 
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from upriver.experiments import execute
 from upriver.experiments.spec import parse
+from upriver.results.runs import Sample
 
 SPEC = {
     "name": "small",
@@ -29,6 +31,16 @@ COLUMNS = [
     "method", "n_states", "horizon", "episodes", "runs", "mean", "sd", "ci_low", "ci_high",
     "paper_mean", "paper_sd", "hyperparameters",
 ]  # fmt: skip
+
+
+def make_sample(
+    returns, env="river", agent="a", setting="s", seeds=None, values=None, best=10.0
+) -> Sample:
+    """Return a sample of made-up returns (R, K), which are the values too unless they are given."""
+    returns = np.asarray(returns, dtype=float)
+    seeds = np.arange(len(returns)) if seeds is None else np.asarray(seeds)
+    values = returns if values is None else np.asarray(values, dtype=float)
+    return Sample(env, agent, setting, seeds, returns, values, np.full(returns.shape, best))
 
 
 @pytest.fixture(scope="session")

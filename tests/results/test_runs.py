@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import upriver as up
+from tests.results.conftest import make_sample
 from upriver.experiments import execute
 from upriver.experiments.spec import parse
 from upriver.results.runs import (
@@ -20,12 +21,6 @@ from upriver.results.runs import (
     to_samples,
     typical_seconds,
 )
-
-
-def make_sample(values, env="river", agent="a", setting="s", best=10.0) -> Sample:
-    values = np.asarray(values, dtype=float)
-    seeds = np.arange(len(values))
-    return Sample(env, agent, setting, seeds, values, values, np.full(values.shape, best))
 
 
 def test_samples_come_out_of_a_shuffled_table(rng):

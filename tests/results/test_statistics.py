@@ -8,15 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.results.conftest import make_sample
 from upriver.results import statistics
-from upriver.results.runs import Sample
-
-
-def make_sample(returns, env="river", agent="a", seeds=None, values=None) -> Sample:
-    returns = np.asarray(returns, dtype=float)
-    seeds = np.arange(len(returns)) if seeds is None else np.asarray(seeds)
-    values = returns if values is None else np.asarray(values, dtype=float)
-    return Sample(env, agent, "s", seeds, returns, values, np.full(returns.shape, 10.0))
 
 
 def test_location_and_spread_by_hand():
