@@ -9,7 +9,7 @@ pair under it, so that the chain of a policy in the chosen model can be followed
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached, njit_inline
-from upriver.kernels.optimism import tilt
+from upriver.kernels.optimism import tilt_pairs
 from upriver.kernels.planning import max_successors
 from upriver.kernels.stationary import KEEP
 from upriver.kernels.tabular import rank_values
@@ -91,28 +91,34 @@ def improve_l1(rows, next_state_reward, radius, discount, chosen, w, u, policy):
 def improve_tilted(
     rows, next_state_reward, products, products_start, discount, chosen, w, u, policy
 ):
-    """u = max_a (r + q y), q the tilted distribution of each pair, see `optimism.tilt`.
+    """u = max_a (r + q y), q the tilted distribution of each pair, see `optimism.tilt_pairs`.
 
     products: inner products of the features of each pair, flat, or a factor of them, from
     products_start[pair] on. Returns as `improve_l1`.
     """
-    n_states = w.shape[0]
+    n_states, p = w.shape[0], chosen.prob
     n_actions = rows.reward.shape[0] // n_states
     most = max_successors(rows.indptr)
-    values, x, q = np.empty(most), np.empty(most), np.empty(n_actions)
+    x, values, q = np.empty(most), np.empty(p.shape[0]), np.empty(n_actions)
+    discounted_values(rows, next_state_reward, discount, w, 0, p.shape[0], values)
+    tilt_pairs(
+        rows.indptr, products_start, 0, rows.reward.shape[0], rows.prob, products, values, p, x
+    )
     low, high = np.inf, -np.inf
     for s in range(n_states):
         for a in range(n_actions):
             pair = s * n_actions + a
-            first, n = rows.indptr[pair], rows.indptr[pair + 1] - rows.indptr[pair]
+            first, end, total = rows.indptr[pair], rows.indptr[pair + 1], 0.0
             q[a] = -np.inf
-            if n == 0:
+            if first == end:
                 continue
-            discounted_values(rows, next_state_reward, discount, w, first, n, values)
-            at, p = products_start[pair], chosen.prob[first : first + n]
-            columns = (products_start[pair + 1] - at) // n
-            tilt(rows.prob, first, n, products, at, columns, values, x, p)
-            q[a] = value_of_choice(rows, next_state_reward, chosen, pair, first, n, values)
+            for i in range(first, end):
+                total += p[i]
+            for i in range(first, end):
+                p[i] /= total
+            q[a] = value_of_choice(
+                rows, next_state_reward, chosen, pair, first, end - first, values[first:end]
+            )
         change = update_state(q, s, w, u, policy)
         low, high = min(low, change), max(high, change)
     return low, high
