@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from upriver.checks import as_float, check_kinds, positive_integer, positive_number
-from upriver.envs.named import build_mdp, indicator_features
+from upriver.envs.named import build_mdp, check_listed, indicator_features
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
@@ -46,6 +46,7 @@ def bus_engine(
         Cost of a month for each bin of mileage, and of a new engine.
     """
     n_bins = positive_integer("n_bins", n_bins, 3)
+    check_listed(n_bins, 2, 3)
     chances = as_float("increments", increments)
     if chances.shape != (3,):
         raise ValueError(f"increments has shape {chances.shape}; there must be 3 entries")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import isqrt
 
 from upriver.checks import check_kinds, nonnegative_number, positive_integer
-from upriver.envs.named import build_mdp, check_state_names, indicator_features
+from upriver.envs.named import build_mdp, check_listed, check_state_names, indicator_features
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
@@ -34,6 +34,7 @@ def deep_sea(size: int = 10, slip: float | None = None, income: float = 0.05) ->
         Sum of the rewards of an episode that always goes left: income / size a step.
     """
     size = positive_integer("size", size, 2)
+    check_listed(size**2, 2, 2)
     slip = 1.0 / size if slip is None else nonnegative_number("slip", slip)
     if not slip < 1.0:
         raise ValueError(f"slip is {slip}; it must be less than 1")

@@ -9,7 +9,10 @@ import numpy as np
 
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
-from upriver.mdp.validation import support_from_sets
+from upriver.mdp.validation import check_size, support_from_sets
+
+MAX_LISTED = 5_000_000
+"""How many triples of an environment that is written with names are listed, in about a minute."""
 
 
 def build_mdp(
@@ -36,6 +39,11 @@ def build_mdp(
         local=support_from_sets(local, len(states), len(actions)),
         states=None if isinstance(states, range) else states, actions=tuple(actions), name=name,
     )  # fmt: skip
+
+
+def check_listed(n_states: int, n_actions: int, n_successors: int) -> None:
+    """Refuse an environment that is too large for a list of names, before one is made."""
+    check_size(n_states, n_states * n_actions * n_successors, MAX_LISTED)
 
 
 def normalize(weights: list[tuple[Any, float]]) -> list[tuple[Any, float]]:

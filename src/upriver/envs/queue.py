@@ -9,7 +9,7 @@ exactly multinomial-logistic in the log rates. Rejecting keeps out all but emerg
 from __future__ import annotations
 
 from upriver.checks import check_kinds, positive_integer, positive_number
-from upriver.envs.named import build_mdp, indicator_features, normalize
+from upriver.envs.named import build_mdp, check_listed, indicator_features, normalize
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
@@ -38,6 +38,7 @@ def queue(
         Cost of rejecting, between 0 and 1.
     """
     buffer = positive_integer("buffer", buffer, 2)
+    check_listed(buffer, 2, 3)
     rates = positive_number("arrival", arrival), positive_number("service", service)
     for word, value in (("emergencies", emergencies), ("refusal", refusal)):
         if not 0.0 < value < 1.0:

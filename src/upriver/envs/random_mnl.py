@@ -17,6 +17,7 @@ from upriver.checks import Array, check_kinds, check_seed, nonnegative_number, p
 from upriver.envs.named import check_state_names
 from upriver.features import Features, from_function
 from upriver.mdp import FiniteMDP, Task
+from upriver.mdp.validation import check_size
 
 THETA, SUPPORT, REWARD, NOISE = range(4)  # the random streams of one seed
 
@@ -58,6 +59,7 @@ def random_mnl(
     if not 0.0 <= distance <= 1.0:
         raise ValueError(f"distance is {distance!r}; it must lie between 0 and 1")
     n_pairs = n_states * n_actions
+    check_size(n_states, n_pairs * n_states)  # the states are permuted for each pair
     key = int.from_bytes(sha256(f"features of random_mnl, seed {seed}".encode()).digest()[:7])
     order = stream(seed, SUPPORT).permuted(np.tile(np.arange(n_states), (n_pairs, 1)), axis=1)
     task = Task(

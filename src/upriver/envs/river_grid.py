@@ -13,7 +13,13 @@ features, whatever the size of the river.
 from __future__ import annotations
 
 from upriver.checks import check_kinds, positive_integer, positive_number
-from upriver.envs.named import build_mdp, check_state_names, indicator_features, normalize
+from upriver.envs.named import (
+    build_mdp,
+    check_listed,
+    check_state_names,
+    indicator_features,
+    normalize,
+)
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
@@ -45,6 +51,7 @@ def river_grid(
         Reward for swimming downstream at the mouth.
     """
     length, width = positive_integer("length", length, 2), positive_integer("width", width)
+    check_listed(length * width, len(MOVES), 5)
     cells = [(x, y) for x in range(length) for y in range(width)]
     inside = set(cells)
     current, strength = positive_number("current", current), positive_number("strength", strength)

@@ -12,6 +12,7 @@ import numpy as np
 from upriver.checks import Array, check_kinds, positive_integer
 from upriver.mdp import FiniteMDP
 from upriver.mdp.building import assemble
+from upriver.mdp.validation import check_size
 
 LEFT, RIGHT = 0, 1
 
@@ -74,6 +75,7 @@ def riverswim(
         Reward for swimming left in the first state, instead of the variant's.
     """
     n_states = positive_integer("n_states", n_states, 2)
+    check_size(n_states, 6 * n_states)
     if variant not in VARIANTS:
         raise ValueError(f"variant {variant!r} is unknown; it must be one of {sorted(VARIANTS)}")
     current = VARIANTS[variant]

@@ -18,6 +18,7 @@ from upriver.envs.named import indicator_features
 from upriver.envs.riverswim import neighbours
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
+from upriver.mdp.validation import check_size
 
 ACTIONS = LEFT, RIGHT, ANCHOR = "left", "right", "anchor"
 DRIFT, ANCHOR_FACTOR = 0.3, 0.1
@@ -48,6 +49,7 @@ def tidal_river(
     """
     n_states = positive_integer("n_states", n_states, 2)
     horizon = positive_integer("horizon", 4 * n_states if horizon is None else horizon)
+    check_size(n_states, 9 * n_states * horizon)  # the probabilities change with the step
     reward = np.zeros((n_states, len(ACTIONS)))
     reward[0, 0], reward[-1, 1] = small_reward, 1.0
     sets = neighbours(n_states, len(ACTIONS))

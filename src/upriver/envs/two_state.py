@@ -11,7 +11,7 @@ from itertools import product
 from math import exp
 
 from upriver.checks import check_kinds, positive_integer, positive_number
-from upriver.envs.named import build_mdp, normalize
+from upriver.envs.named import build_mdp, check_listed, normalize
 from upriver.features import Features, from_function
 from upriver.mdp import FiniteMDP, Task
 
@@ -32,7 +32,8 @@ def two_state(dimension: int = 3, horizon: int = 20, gap: float = 0.01) -> Finit
     gap : float
         About what a sign adds to the probability of crossing.
     """
-    dimension = positive_integer("dimension", dimension)
+    dimension = positive_integer("dimension", dimension, most=1000)
+    check_listed(2, 2**dimension, 2)
     slope = positive_number("gap", gap) / (BACK * (1.0 - BACK))
 
     def outcomes(s: int, a: tuple[int, ...]) -> list[tuple[int, float]]:

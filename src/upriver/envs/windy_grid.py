@@ -10,7 +10,13 @@ from __future__ import annotations
 from typing import cast
 
 from upriver.checks import check_kinds, positive_integer, positive_number
-from upriver.envs.named import build_mdp, check_state_names, indicator_features, normalize
+from upriver.envs.named import (
+    build_mdp,
+    check_listed,
+    check_state_names,
+    indicator_features,
+    normalize,
+)
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
@@ -38,6 +44,7 @@ def windy_grid(
         Factors by which the wind raises the weight of going south, and walking that of a direction.
     """
     size = positive_integer("size", size, 5)
+    check_listed(size**2, len(MOVES), 5)
     wind, strength = positive_number("wind", wind), positive_number("strength", strength)
     cells = free_cells(size)
     goal, free = cells[-1], set(cells)

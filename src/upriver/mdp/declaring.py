@@ -5,6 +5,7 @@ The helpers that read the user's functions serve the builders of MDPs too.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -144,6 +145,8 @@ def explore(
         n_acting = newest.stop
         if n_acting == len(states):
             break
+        if len(states) > 50_000 and sys.stderr.isatty():
+            print(f"{len(states):,} states are listed so far", file=sys.stderr)
     n_listed = len(columns[0])
     for i in range(n_acting, len(states)):
         for a in actions_of(states[i]):

@@ -10,7 +10,6 @@ from upriver import kernels
 from upriver.checks import Array, check_instance, check_kinds, kernel_view
 from upriver.mdp import FiniteMDP
 from upriver.planning.induction import Plan, backward_induction, clip_nothing, whole_span
-from upriver.planning.soft import solve_soft
 from upriver.planning.stationary import StationaryPlan, solve_average_reward, solve_discounted
 from upriver.planning.tables import mixture_or_actions
 
@@ -67,6 +66,8 @@ def solve(
     if temperature is not None:
         if average:
             raise ValueError(f"temperature is {temperature!r} and average is True; use a discount")
+        from upriver.planning.soft import solve_soft  # imports the sparse solvers of scipy
+
         return solve_soft(mdp, discount, temperature, tolerance)
     if task.infinite_horizon or discount is not None or average:
         return solve_stationary(mdp, discount, average, tolerance)
