@@ -6,7 +6,7 @@ import pytest
 import upriver as up
 from tests.agents.plain import check_plan, frequencies, play, random_mdp, steps_left
 from tests.kernels.test_tabular import l1_maximum
-from upriver.agents.ucrl2 import jaksch_l1, scaled_l1
+from upriver.agents.ucrl2 import jaksch_l1, original_l1, scaled_l1
 
 
 def test_radii_by_hand():
@@ -18,6 +18,8 @@ def test_radii_by_hand():
         [2.0, *0.5 * np.sqrt([2 / 4, 1 / 9, 3 / 16, 1 / 25, 2 / 1])]
     )
     assert jaksch_l1()(task, visits, 3)[3] == pytest.approx(np.sqrt(14 * 3 * size / 16))
+    published = 14 * 3 * np.log(2 * 2 * 10 / 0.05) / np.array([1, 4, 9, 16, 25, 1])
+    assert original_l1()(task, visits, 3) == pytest.approx(np.sqrt(published))
     assert (scaled_l1(0.0)(task, visits, 1) == 0).all()
 
 
