@@ -151,7 +151,6 @@ MNL: list[Mutant] = [
      "log(features.task.max_successors) + 2.0 + size"),
     ("mnl/online.py", "48.0 * big**2", "24.0 * big**2"),
     ("mnl/online.py", "1.0 - log(task.horizon) / log(PHI_1)", "-log(task.horizon) / log(PHI_1)"),
-    ("mnl/newton.py", "loss - 0.5 * decrement, last", "loss, last"),
     ("mnl/newton.py", "if ridge == 0.0 and vanished.any()", "if False"),
     ("mnl/newton.py", "data.lam / weight", "data.lam"),
     ("mnl/newton.py", "DECREMENT = 1e-12", "DECREMENT = 1e-2"),

@@ -302,3 +302,16 @@ def test_clusters_of_choices_whatever_their_order():
     assert "standard errors: cluster (7 clusters); 40 or more are needed" in plain.summary()
     with pytest.raises(ValueError, match="without cluster="):
         up.fit_choices(x, chosen, groups).with_errors("cluster")
+
+
+def test_data_that_weigh_less_than_one_have_the_same_estimate(rng):
+    """Counts and lambda of a thousandth: the same theta, and a thousandth of the loss."""
+    rows, ends = rng.standard_normal((120, 3)), np.arange(0, 121, 3)
+    counts = np.zeros(120)
+    counts[ends[:-1] + rng.integers(3, size=40)] = 1.0
+    visits = np.ones(40)
+    theta, loss = fitting.maximise(choice_data.Choices(ends, rows, counts, visits, 0.7, None), None)
+    light = choice_data.Choices(ends, rows, 1e-3 * counts, 1e-3 * visits, 7e-4, None)
+    again, less = fitting.maximise(light, None)
+    np.testing.assert_allclose(again, theta, atol=1e-8)
+    assert less == pytest.approx(1e-3 * loss, rel=1e-9)

@@ -18,6 +18,7 @@ from upriver.mnl.radii import (
     gram_matrix,
     lemma1_radius,
     scaled_radius,
+    standard_errors,
     theory_regularization,
 )
 
@@ -57,6 +58,8 @@ def test_radii_are_their_formulas():
         0.1 * np.sqrt(72 * np.log(1 + 7 * 24 * 6 / (72 * 1.5)))
     )
     assert scaled_radius(0)(E) == 0.0
+    assert standard_errors(1.0, 2.0)(E) == pytest.approx(2.0 * np.sqrt(0.5 * np.log(8)))
+    assert standard_errors(1.2, 2.0)(E) == 2.4  # the least, since sqrt(log(8) / 2) is 1.02
     lemma = lemma1_radius(kappa=0.0175, theta_bound=6.0, delta=0.05)
     inner = 72 * np.log(2 / 2) + 36 * np.log(1 + 7 * 24 * 3 * 2 / (72 * 1.5)) + np.log(20)
     expected = (np.sqrt(2) / 4 + 6) * np.sqrt(1.5) + 4 / (np.sqrt(2) * np.sqrt(1.5)) * inner

@@ -11,9 +11,10 @@ logits, and (4) is
 For a level t let F(w) = log sum_u q_u (V_u - t)+ - log sum_u q_u (t - V_u)+, which is positive
 exactly where the expectation is above t. Its gradient is L^T (a - b), with the distributions a and
 b proportional to q (V - t)+ and q (t - V)+: a difference of means over different successors, which
-neither vanishes nor cancels where one successor is almost certain. `ascend` climbs F by Newton's
-method, with t the expectation at the current w, so F = 0 there; the Hessian is
-L^T (Cov_a - Cov_b) L.
+neither vanishes nor cancels where one successor is almost certain. Its Hessian is
+L^T (Cov_a - Cov_b) L. `ascend` climbs F, with t the expectation at the current w, so F = 0 there.
+Its steps are Newton's with the concave part of the Hessian alone: short ones always rise, and where
+one successor is above t there is no other part.
 
 The expectation is not concave, but the log-probability of one successor is. So there is a start for
 every local maximum that a better successor dominates: where that successor is likeliest.
@@ -61,24 +62,20 @@ class Search(NamedTuple):
     """L^T (a - b)."""
     step: Any
     outward: Any
-    """(multiplier I - Hessian)^-1 w."""
-    mean_above: Any
-    """L^T a."""
-    mean_below: Any
+    """(multiplier I + C)^-1 w, C as in `concave_step`."""
+    mean: Any
     """L^T b."""
     root: Any
     """(n, n) L in its first n - 1 columns."""
     matrix: Any
-    """(n, n) multiplier I - Hessian, then its Cholesky factor."""
+    """(n, n) multiplier I + C, then its Cholesky factor."""
 
 
 @njit_inline_ir
 def new_search(n):
     """Return a `Search` for pairs of at most n successors."""
-    x, root, matrix = np.empty((12, n)), np.empty((n, n)), np.empty((n, n))
-    return Search(
-        x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], x[10], x[11], root, matrix
-    )
+    x, root, matrix = np.empty((11, n)), np.empty((n, n)), np.empty((n, n))
+    return Search(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], x[10], root, matrix)
 
 
 @njit_inline
@@ -157,35 +154,27 @@ def rise_over(n, q, gap):
 
 
 @njit_inline
-def newton_step(n, multiplier, concave, tangent, search):
-    """Write the step (multiplier I - H)^-1 (gradient - multiplier w), H the Hessian of F at w.
+def concave_step(n, multiplier, tangent, search):
+    """Write the step (multiplier I + C)^-1 (gradient - multiplier w), C = L^T Cov_b L.
 
-    H = L^T (Cov_a - Cov_b) L; with `concave` the first part, which is convex, is left out. With
-    `tangent` the step is kept in the plane that touches the sphere at w. Returns step . gradient,
-    which is positive where the step leads upwards, or -1 where multiplier I - H is not positive
-    definite.
+    -C is the concave part of the Hessian of F. With `tangent` the step is kept in the plane that
+    touches the sphere at w. Returns step . gradient, at least 0.
     """
     root, weight, w, m = search.root, search.weight, search.old, n - 1
-    mean_above, mean_below, matrix = search.mean_above, search.mean_below, search.matrix
-    step, outward = search.step, search.outward
+    mean, matrix, step, outward = search.mean, search.matrix, search.step, search.outward
     for k in range(m):
-        mean_above[k] = mean_below[k] = 0.0
+        mean[k] = 0.0
         for u in range(k + 1, n):
-            mean_above[k] += max(weight[u], 0.0) * root[u, k]
-            mean_below[k] -= min(weight[u], 0.0) * root[u, k]
+            mean[k] -= min(weight[u], 0.0) * root[u, k]
         for j in range(k + 1):
-            y = -mean_below[k] * mean_below[j]
-            if not concave:
-                y += mean_above[k] * mean_above[j]
+            y = -mean[k] * mean[j]
             for u in range(k + 1, n):
-                if not concave or weight[u] < 0.0:
-                    y -= weight[u] * root[u, k] * root[u, j]
+                y -= min(weight[u], 0.0) * root[u, k] * root[u, j]
             matrix[k, j] = y
         matrix[k, k] += multiplier
         step[k] = search.gradient[k] - multiplier * w[k]
         outward[k] = w[k]
-    if not cholesky(matrix, m):
-        return -1.0
+    cholesky(matrix, m, multiplier)
     solve_lower(matrix, m, step)
     solve_upper(matrix, m, step)
     if tangent:
@@ -253,28 +242,22 @@ def ascend(p, first, n, values, beta, enough, gain, search):
         multiplier = np.sqrt(slope2) / beta * (0.1 if length2 > 0.0 else 1.0)
         if tangent:
             multiplier = outward / square
-        rise = 0.0
-        for attempt in range(2):  # Newton's step, and where it does not rise the concave one
-            slope = newton_step(n, multiplier, attempt == 1, tangent, search)
-            most = slope + multiplier * max(square - length2, 0.0)  # about what it would gain
-            if slope >= 0.0 and most * above <= gain and most < 1e-3:
-                return value
-            if not slope > 0.0:
-                continue
-            widest = 0.0
-            for u in range(n):
-                y = 0.0
-                for k in range(u):
-                    y += root[u, k] * search.step[k]
-                widest = max(widest, abs(y))
-            size = reach / widest if widest > reach else 1.0
-            for _ in range(3 if attempt == 0 else HALVINGS):
-                rise = move(p, first, n, beta, size, tangent, search)
-                if rise > 0.0:
-                    break
-                size *= 0.3
+        slope = concave_step(n, multiplier, tangent, search)
+        most = slope + multiplier * max(square - length2, 0.0)  # about what it would gain
+        if most * above <= gain and most < 1e-3:
+            break
+        rise, widest = 0.0, 0.0
+        for u in range(n):
+            y = 0.0
+            for k in range(u):
+                y += root[u, k] * search.step[k]
+            widest = max(widest, abs(y))
+        size = reach / widest if widest > reach else 1.0
+        for _ in range(HALVINGS):
+            rise = move(p, first, n, beta, size, tangent, search)
             if rise > 0.0:
                 break
+            size *= 0.3
         if not rise > 0.0:
             move(p, first, n, beta, 0.0, False, search)
             break

@@ -9,9 +9,9 @@ probabilities of these rows, (1) in a learned model, and n_h the next-state rewa
     clip      Q_h <- min(max(Q_h, low), q_cap_h),   V_h = min(max_a Q_h, v_cap_h)
 
 `backward_pass` computes all three; (6) has scale_h = 2 H beta and the norm as its bonus, and the
-paper's clip is v_cap_h = H alone. The backward passes of other files differ in Q only: (4) and the
-second-order bonus are in `kernels.optimism`, sets of distributions in `kernels.tabular` and
-`kernels.ratio`, regressions in `kernels.linear`.
+paper's clip is v_cap_h = H alone. The backward passes of other files differ in Q only: (4) is in
+`kernels.ellipsoid`, bonuses that depend on the next values are in `kernels.optimism`, sets of
+distributions in `kernels.tabular`, regressions in `kernels.linear`.
 
 Every backward pass is called as pass(problem, ..., tie_seed, v, policy, q, span). `problem` is a
 `Constants` of a `Problem`. tie_seed (uint64) breaks ties. It writes v (H+1, S), whose last row is
