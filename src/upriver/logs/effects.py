@@ -229,7 +229,7 @@ def likelihood_ratio(model: TransitionModel, smaller: TransitionModel) -> TestRe
 
 
 @check_kinds
-def wald(model: TransitionModel, names: str | Sequence[str]) -> TestResult:
+def wald(model: Any, names: str | Sequence[str]) -> TestResult:
     """Return the test that the named coefficients or terms are all 0, with the model's errors."""
     names = [names] if isinstance(names, str) else list(names)
     columns, terms = model.coefficient_names, model.terms

@@ -406,11 +406,11 @@ class RewardModel(Estimates):
         if log.joint:
             names += [f"transitions: {x}" for x in log.transitions.coefficient_names]
             value += log.transitions.llf
-        information = -self.found.hessian[:d, :d]
+        matrix = self.covariance[:d, :d]
         return FittedRewards(
-            self.beta[:d], value, self.null, float(log.weights.sum()), 0.0, lambda: information,
-            names, errors=self.errors, n_clusters=len(log.clusters),
-            matrix=self.covariance[:d, :d],
+            self.beta[:d], value, self.null, float(log.weights.sum()), 0.0,
+            lambda: np.linalg.inv(matrix), names, errors=self.errors,
+            n_clusters=len(log.clusters), matrix=matrix,
         )  # fmt: skip
 
     @property

@@ -23,7 +23,7 @@ from upriver.display.card import MAX_ROWS
 from upriver.mdp import Task
 from upriver.mdp.archive import load_object, save_object
 from upriver.mdp.names import Names, abbreviate, check_names
-from upriver.planning import Plan, check_actions, mixture_or_actions
+from upriver.planning import Plan, StationaryPlan, check_actions, mixture_or_actions
 from upriver.planning.tables import reordered
 
 
@@ -74,7 +74,7 @@ class Policy:
 
     @staticmethod
     @check_kinds
-    def from_plan(plan: Plan, task: Task | None = None) -> Policy:
+    def from_plan(plan: Plan | StationaryPlan, task: Task | None = None) -> Policy:
         """Return the policy of a plan with the names of its task, or of another `task`."""
         task = plan.task if task is None else check_instance("task", task, Task)
         if task is None:
