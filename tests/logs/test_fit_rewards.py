@@ -419,7 +419,7 @@ def test_sandwiches_are_those_of_sums_over_rows_and_clusters(log, transitions):
     ("setting", "words"),
     [
         ({"discount": 1.0}, "discount is 1.0; it must be at least 0 and less than 1"),
-        ({"discount": -0.1}, "discount is -0.1; it must be at least 0"),
+        ({"discount": -0.1}, "discount is -0.1; it must be a"),
         ({"discount": None}, "discount is None; it must be at least 0"),
         ({"discount": 1.5, "horizon": 3}, "discount is 1.5; with a horizon it must be from 0 to 1"),
         ({"horizon": 0}, "horizon is 0"),

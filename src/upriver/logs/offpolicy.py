@@ -207,7 +207,8 @@ def fit_propensities(
     It is the model of `fit_transitions` with actions in the place of next states.
     """
     state, action, _ = columns
-    used = dict.fromkeys([state, action, *covariates, *([] if cluster is None else [cluster])])
+    used: dict[str, Any] = dict.fromkeys([state, action, *covariates])
+    used |= {} if cluster is None else {cluster: None}
     table = {c: rows.values(c) for c in used}
     none = "no action yet"
     table[none] = np.zeros(len(rows.weight), np.int64)
