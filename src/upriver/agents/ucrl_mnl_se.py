@@ -55,16 +55,14 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
     No regret bound is proved.
 
     With an infinite horizon k counts steps, and a plan is kept until det B has doubled or half as
-    many steps as before have passed. The ridge after t steps is lambda / log t: a next state that
-    never occurred in t steps then has a probability of about 1 / t, where a fixed ridge would leave
-    log(t) / t.
+    many steps as before have passed.
 
     Parameters
     ----------
     shared_errors, own_errors : float
         The numbers of standard errors; with 0 for both it is the greedy learner.
     regularization : float
-        lambda, for columns on the common scale; with an infinite horizon before the first step.
+        lambda, for columns on the common scale.
     """
 
     shared_errors: float = 3.0
@@ -108,10 +106,8 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
 
     def update(self, state: State, plan: Plan, episode: Episode) -> State:
         """Return theta_hat and B with one more episode."""
-        features, lam = self.model_features, self.regularization
-        if self.task.infinite_horizon:
-            lam /= max(1.0, log(state.model.counts.sum() + len(episode.actions)))
-        model = mnl.absorb(features, state.model, episode, lam, local=True, weights=self.weights)
+        features, model, lam = self.model_features, state.model, self.regularization
+        model = mnl.absorb(features, model, episode, lam, local=True, weights=self.weights)
         after = self.advance(state, model, episode)
         if self.learns_spread and growth_steps(after.k) > growth_steps(state.k):
             spread = likely_spread(features, model)
