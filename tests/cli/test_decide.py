@@ -79,11 +79,11 @@ def test_a_process_that_never_ends(discount, value, tmp_path, capsys):
         "At every step." in page.read_text()
         and "infinite horizon does not have" in page.read_text()
     )
-    for more in (["--horizon", "6", "--discount", "0.9"], [], ["--discount", "0.9", "--episode",
+    for more in ([], ["--discount", "0.9", "--episode",
                  "patient"], ["--discount", "1.5"]):  # fmt: skip
         assert main(["decide", str(file), *words, *more, "--out", str(page)]) == 2
     told = capsys.readouterr().err
-    assert told.count("give --horizon, or --discount") == 2 and "--episode makes checks" in told
+    assert told.count("give --horizon, or --discount") == 1 and "--episode makes checks" in told
     assert "discount is 1.5; it must be at least 0 and less than 1" in told
 
 
@@ -116,7 +116,9 @@ def test_the_command_on_the_page_makes_the_same_page(tmp_path, capsys):
     assert main(["decide", str(file), *words, str(page)]) == 0
     first = page.read_text()
     assert "<script" not in first
-    footer = html.unescape(re.search(r"<footer><p>(.*)</p></footer>", first)[1])
+    footer = html.unescape(
+        re.search(r"<footer><p>Made by <code>(.*)</code></p></footer>", first)[1]
+    )
     assert "<script>alert(1)" in footer and "--confidence 0.9" in footer
     page.unlink()
     assert main(shlex.split(footer)[1:]) == 0
@@ -140,6 +142,47 @@ def test_the_library_makes_what_the_command_makes(tmp_path, capsys):
     assert "upriver.decide" in made.to_html()
 
 
+def test_what_the_page_says(tmp_path, capsys):
+    """Validity, what changes, pairs that lack data, a model that does not fit, and its command."""
+    rows = ["state,action,next_state,ward,cost"]
+    for ward, state, action, after, n in (
+        ("east", "ill", "rest", "well", 60), ("east", "ill", "rest", "ill", 40),
+        ("west", "ill", "rest", "well", 10), ("west", "ill", "rest", "ill", 90),
+        ("east", "ill", "drug", "well", 4), ("west", "ill", "drug", "well", 1),
+        ("west", "ill", "drug", "ill", 2), ("east", "well", "rest", "well", 90),
+        ("west", "well", "rest", "ill", 30), ("west", "well", "rest", "well", 70),
+        ("east", "well", "drug", "well", 40), ("east", "well", "drug", "ill", 2),
+    ):  # fmt: skip
+        rows += [f"{state},{action},{after},{ward},{i % 3}" for i in range(n)]
+    file, page = tmp_path / "wards.csv", tmp_path / "page.html"
+    file.write_text("\n".join(rows))
+    commands = {
+        "misfit": ["--formula", "next_state:action", "--reward", "well=1", "--horizon", "6",
+                   "--discount", "0.9", "--start", "ill"],
+        "ward": ["--formula", "next_state:action:state + next_state:ward", "--reward",
+                 "cost ~ action + ward", "--horizon", "3", "--at", "ward=west"],
+        "average": ["--formula", "next_state:action:state + next_state:ward", "--reward", "cost",
+                    "--horizon", "3", "--at", "average", "--start", "ill"],
+    }  # fmt: skip
+    said = {}
+    for name, words in commands.items():
+        assert main(["decide", str(file), *words, "--out", str(page)]) == 0
+        said[name] = html.unescape(page.read_text())
+        command = re.search(r"Made by <code>(.*)</code></p></footer>", said[name])[1]
+        page.unlink()
+        assert main(shlex.split(command)[1:]) == 0  # pasted, it makes the same page
+        assert html.unescape(page.read_text()) == said[name]
+    assert "The model does not fit the log (p = " in said["misfit"]
+    assert "Valid for all rows of the log alike. Start: ill (100%)" in said["misfit"]
+    assert "6 steps, discounted by 0.9 per step. Reward: well 1, others 0" in said["misfit"]
+    assert "ill: drug (3%) instead of rest (97%)" in said["misfit"]
+    assert "of which the log has fewer than 10 rows" in said["misfit"]  # ill, drug: 7 rows
+    assert "Valid for ward = west" in said["ward"] and "estimated from the log" in said["ward"]
+    assert "averaged over ward of the individuals of the log" in said["average"]
+    assert "does not fit" not in said["ward"] and "Reward: the mean of cost" in said["average"]
+    assert "prefers-color-scheme: dark" in said["ward"]
+
+
 def test_covariates_may_be_words_and_gaps_are_refused_or_dropped(tmp_path, capsys):
     file, page = write_log(tmp_path), tmp_path / "page.html"
     lines = file.read_text().splitlines()
@@ -161,6 +204,7 @@ def test_in_a_browser(tmp_path):
     with Browser() as browser:
         seen = browser.open(page.as_uri(), 390, 844)
         assert seen.run("document.querySelectorAll('#policy tbody tr').length") == 2
-        assert seen.run("document.querySelectorAll('svg circle').length") == 6
+        checks = seen.run("document.querySelectorAll('#checks tbody tr').length")
+        assert seen.run("document.querySelectorAll('svg circle').length") == 3 + checks
         assert seen.run("document.documentElement.scrollWidth <= innerWidth + 1")
         assert "well" in seen.run("document.querySelector('#policy').textContent")

@@ -31,17 +31,17 @@ def decide(
         formulas you trust.
     reward
         Rewards of states, as well=1,ill=0.5, others 0; or a column of the log: its mean for
-        each pair.
+        each pair; or a linear model of a column, as "cost ~ state + action".
     horizon
         Steps of an episode.
     discount
-        In place of a horizon; 1 for the average.
+        What a reward of the next step counts; without a horizon 1 stands for the average.
     start
         The state where episodes start; if absent, where those of --episode do, or the rows are.
     states
         A table of attributes of states for the formula.
     at
-        Values of the covariates, as age=60,ward=east.
+        Values of the covariates, as age=60,ward=east; "average" averages over those without one.
     cluster
         The column of the individual, for standard errors that allow for it.
     weights
@@ -66,14 +66,16 @@ def decide(
     given = dict(locals())  # the options, also for the command that makes the page again
     from upriver.logs import decision
 
-    if (horizon is None) == (discount is None):
+    if horizon is None and discount is None:
         raise ValueError("give --horizon, or --discount for an infinite horizon")
-    if discount is not None and episode is not None:
+    if horizon is None and episode is not None:
         raise ValueError("--episode makes checks by episodes, which need --horizon")
     options: dict[str, Any] = {k: x for k, x in given.items() if k not in ("log", "out", "formula")}
+    given_values = [x for x in at.split(",") if x.strip() != "average"]
     options |= {
         "reward": parse_values("--reward", reward, number=True) if "=" in reward else reward,
-        "at": parse_values("--at", at),
+        "at": parse_values("--at", ",".join(given_values)),
+        "average": len(given_values) < len(at.split(",")),
         "columns": tuple(columns.split(",")),
     }
     made = decision.decide(log, formula, **options, command=command_line(given))

@@ -32,6 +32,10 @@ from upriver.logs.value_function import build_value_function
 from upriver.mdp import Task
 from upriver.mdp.writing import write_file
 
+FEW = 10  # rows of a pair below which the page lists it
+MOST = 20  # entries of a list on the page
+MISFIT = 0.01  # p-value below which the headline says that the model does not fit
+
 
 @add_repr
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,10 +52,10 @@ class Decision:
     occupancy: Array  #: (S*A,) expected steps of the plan in each pair.
     goodness_of_fit: GoodnessOfFit
     checks: ValueChecks | str | None
-    """Checks that do not rely on the model, or why the log cannot make them."""
-    """Estimates that do not rely on the model; None without a column of episodes."""
+    """Estimates that do not rely on the model, or why there are none; None without episodes."""
     source: str  #: The name of the log.
     command: str  #: The command that makes the page again; empty where none does.
+    reward: str  #: What was maximised, in words.
 
     @property
     def task(self) -> Task:
@@ -71,7 +75,37 @@ class Decision:
         return (
             f"The plan is worth {new}, what was done {old}: a gain of {gain}{unit}. "
             f"{100 * self.value.confidence:g}% lower bound, adjusted for choosing the plan: "
-            f"{self.bound:.4g}."
+            f"{self.bound:.4g}.{self.doubt}"
+        )
+
+    @property
+    def doubt(self) -> str:
+        """A sentence about a model that does not fit, or that checks contradict; or nothing."""
+        fit, checks = self.goodness_of_fit, self.checks
+        said = ""
+        if fit.p_value < MISFIT:
+            said += f" The model does not fit the log (p = {fit.p_value:.2g}): do not rely on this."
+        if isinstance(checks, ValueChecks) and "disagrees" in checks.verdict:
+            said += " Checks that do not rely on the model disagree with it."
+        return said
+
+    @property
+    def validity(self) -> str:
+        """For whom the numbers hold: covariates, start, horizon, reward."""
+        model, (horizon, discount, _) = self.model, self.model.setting
+        fixed = [f"{name} = {value}" for name, value in model.values.items()]
+        if model.segments:
+            averaged = ", ".join(map(str, model.segments[0][0]))
+            fixed.append(f"averaged over {averaged} of the individuals of the log")
+        first = sorted(self.start.items(), key=lambda x: -x[1])
+        starts = ", ".join(f"{s} ({100 * p:.0f}%)" for s, p in first[:6])
+        more = f" and {len(first) - 6} other states" if len(first) > 6 else ""
+        steps = f"{horizon} steps" if horizon is not None else "an infinite horizon"
+        late = "" if discount is None else f", discounted by {discount:g} per step"
+        steps += late if horizon is not None or late else ", the average per step"
+        return (
+            f"Valid for {'; '.join(fixed) if fixed else 'all rows of the log alike'}. "
+            f"Start: {starts}{more}. Horizon: {steps}. Reward: {self.reward}."
         )
 
     def to_html(self) -> str:
@@ -87,10 +121,10 @@ class Decision:
 def decide(
     frame: Any, formula: Formula, *, reward: Any, horizon: int | None = None,
     discount: float | None = None, start: Any = None, at: Mapping[str, Any] | None = None,
-    states: Any = None, successors: Any = None, columns: Sequence[str] = COLUMNS,
-    cluster: str | None = None, weights: str | None = None, regularization: float = 0.0,
-    missing: str = "refuse", episode: str | None = None, step: str = "step",
-    confidence: float = 0.95, command: str = "",
+    average: bool = False, states: Any = None, successors: Any = None,
+    columns: Sequence[str] = COLUMNS, cluster: str | None = None, weights: str | None = None,
+    regularization: float = 0.0, missing: str = "refuse", episode: str | None = None,
+    step: str = "step", confidence: float = 0.95, command: str = "",
 ) -> Decision:  # fmt: skip
     """Fit a log, plan with the model and value the plan against what was done.
 
@@ -99,15 +133,16 @@ def decide(
     frame, formula, states, successors, columns, cluster, weights, regularization, missing
         As in `fit_transitions`.
     reward
-        {state: number} with 0 for other states, the name of a column whose mean for each pair is
-        the reward, or as in `TransitionModel.at`.
+        {state: number} with 0 for other states, a column such as "cost" or a linear model such as
+        "cost ~ state + action" as in `fit_transitions`, or as in `TransitionModel.at`.
     horizon, discount
-        Steps of an episode, or the discount of an infinite horizon; 1 for the average reward.
+        Steps of an episode, what a reward of the next step counts, or both; with an infinite
+        horizon a discount of 1 stands for the average reward.
     start
         The first state, or {state: probability}. Unless given, the states where the episodes
         start, or without `episode` the shares of the states among all rows.
-    at
-        The values of the covariates.
+    at, average
+        The values of the covariates; whether others are averaged over the individuals of the log.
     episode, step
         The columns of the episode and of the step: with an episode, estimates that do not rely on
         the model are made.
@@ -121,16 +156,17 @@ def decide(
     Decision
         `save("decision.html")` writes the page.
     """
-    if (horizon is None) == (discount is None):
-        raise ValueError("give a horizon, or a discount for an infinite horizon, and not both")
-    if discount is not None and episode is not None:
+    if horizon is None and discount is None:
+        raise ValueError("give a horizon, or a discount for an infinite horizon")
+    if horizon is None and episode is not None:
         raise ValueError(f"episode is {episode!r}; checks by episodes need a horizon instead of a "
                          "discount")  # fmt: skip
     table = Table(frame)
     if episode is not None:  # both the fit and the checks use the rows, which are read once
         uses = mentions(formula)
-        named = [*columns, episode, step, cluster, weights, reward]
-        table.load([c for c in table.names if uses(c) or c in named])
+        named = [*columns, episode, step, cluster, weights]
+        pays = mentions(reward) if isinstance(reward, str) else lambda name: False
+        table.load([c for c in table.names if uses(c) or pays(c) or c in named])
     model = fit_transitions(
         formula, table, states=states, successors=successors, columns=columns, cluster=cluster,
         weights=weights, regularization=regularization, missing=missing,
@@ -140,12 +176,14 @@ def decide(
     if isinstance(reward, Mapping):
         reward = {by_text("reward", model.log.space.states, s): x for s, x in reward.items()}
     model = model.at(
-        at, horizon=horizon, discount=None if discount == 1.0 else discount,
+        at, horizon=horizon, discount=None if discount == 1.0 else discount, average=average,
         reward=None if isinstance(reward, str) else reward,
     )  # fmt: skip
     task = check_model(model).task
     episodes, checks = None, None
     try:
+        if episode is not None and model.segments:
+            raise CannotCheck("the checks need fixed values of all covariates")
         if episode is not None:
             episodes = read_episodes(
                 model, table, columns, episode, step, None, weights, missing, cluster=cluster
@@ -170,9 +208,18 @@ def decide(
         behaviour=policy_value(model, "behaviour", confidence, first),
         gain=compare_policies(model, plan, "behaviour", confidence, first),
         occupancy=function.at(function.origin).occupancy, goodness_of_fit=model.goodness_of_fit(),
-        checks=checks,
-        source=Path(table.file).name if table.file else "a frame", command=command,
+        checks=checks, source=Path(table.file).name if table.file else "a frame",
+        command=command, reward=reward_text(reward),
     )  # fmt: skip
+
+
+def reward_text(reward: Any) -> str:
+    """Return what was maximised, in words."""
+    if isinstance(reward, str):
+        return f"{reward}, estimated from the log" if "~" in reward else f"the mean of {reward}"
+    if isinstance(reward, Mapping):
+        return ", ".join(f"{name} {value:g}" for name, value in reward.items()) + ", others 0"
+    return "as given"
 
 
 def by_text(what: str, names: Iterable[Any], given: Any) -> Any:
@@ -186,13 +233,14 @@ def by_text(what: str, names: Iterable[Any], given: Any) -> Any:
 
 def first_states(model: TransitionModel, start: Any, episodes: Episodes | None) -> dict[Any, float]:
     """Return {state: probability} of the first state; see `decide`."""
-    task = model.task
+    task = model.segment_task
     if start is not None:
         given = start if isinstance(start, Mapping) else {start: 1.0}
         return {by_text("start", task.state_names, s): p for s, p in given.items()}
     if episodes is not None:
         return episodes.starts(task)
-    rows = task.by_pair(model.counts).reshape(task.n_states, task.n_actions).sum(axis=1)
+    visits = task.by_pair(model.counts[: task.n_triples])
+    rows = visits.reshape(task.n_states, task.n_actions).sum(axis=1)
     return {task.state_names[s]: float(n / rows.sum()) for s, n in enumerate(rows) if n > 0}
 
 
@@ -208,29 +256,39 @@ def decision_page(decision: Decision) -> str:
         for name, x in (("the plan", value), ("what was done", decision.behaviour),
                         ("the gain", decision.gain))
     ]  # fmt: skip
-    most = [g for g in np.argsort(-decision.occupancy).tolist() if decision.occupancy[g] > 0][:12]
+    # pairs that the plan needs and of which the log has few rows, those met most first
+    few = (decision.occupancy > 0) & (visits < FEW) & (task.sizes > 0)
+    lacking = [g for g in np.argsort(-decision.occupancy).tolist() if few[g]]
     met = [
         (task.state_names[g // task.n_actions], task.action_names[g % task.n_actions],
          f"{decision.occupancy[g]:.2g}", f"{visits[g]:g}")
-        for g in most
+        for g in lacking[:MOST]
     ]  # fmt: skip
+    more = f" and {len(lacking) - MOST} more pairs" if len(lacking) > MOST else ""
     text = {
         "title": f"Decide from {decision.source}",
-        "lead": decision.summary(),
+        "lead": decision.summary().removesuffix(decision.doubt),
+        "validity": decision.validity,
         "confidence": f"{100 * value.confidence:g}%",
         "steps": "At every step." if task.infinite_horizon else "The first step of the plan"
         + (f"; {changes} of {task.horizon} steps differ." if changes else ", and every step."),
         "unseen": f"{value.unseen:.2g} {value.steps} are in pairs without any row.",
+        "lacking": f"The plan meets these pairs{more}, of which the log has fewer than {FEW} rows."
+        if lacking else f"The log has at least {FEW} rows of every pair that the plan meets.",
         "model": decision.model.summary(),
         "fit": decision.goodness_of_fit.summary(),
         "command": decision.command or f"upriver.decide, from {decision.source}",
     }  # fmt: skip
     parts = {k: html.escape(v) for k, v in text.items()} | {
         "style": resources.files("upriver.results.report").joinpath("style.css").read_text("utf-8"),
+        "doubt": f"<p class='notice'>{html.escape(decision.doubt.strip())}</p>"
+        * bool(decision.doubt),
         "intervals": draw_intervals(estimates[:2]),
+        "gain": draw_intervals(estimates[2:], zero=True),
         "worth": html_table(("", "value", "std. error", "low", "high"), map(cells_of, estimates)),
         "policy": html_table(("state", "do", "was done"), policy_rows(task, actions[0], visits)),
-        "missing": html_table(("state", "action", value.steps, "rows"), met),
+        "changes": change_list(task, actions, visits),
+        "missing": html_table(("state", "action", value.steps, "rows"), met) if met else "",
         "checks": checks_section(decision),
     }
     template = resources.files("upriver.logs").joinpath("decision.html").read_text("utf-8")
@@ -248,6 +306,28 @@ def policy_rows(task: Task, actions: Array, visits: Array) -> list[tuple[Any, An
         words = ", ".join(f"{task.action_names[a]} {100 * share[s, a]:.0f}%" for a in done)
         rows.append((state, task.action_names[int(actions[s])], words))
     return rows
+
+
+def change_list(task: Task, actions: Array, visits: Array) -> str:
+    """Return a list of the states in which the plan differs from what was done most often."""
+    table, lines = visits.reshape(task.n_states, task.n_actions), []
+    share = table / np.maximum(table.sum(axis=1, keepdims=True), 1.0)
+    for s, state in enumerate(task.state_names):
+        usual = int(share[s].argmax())
+        for a in np.unique(actions[:, s]).tolist():
+            if a == usual or not share[s].any():
+                continue
+            steps = np.flatnonzero(actions[:, s] == a)
+            when = "" if len(steps) == len(actions) else f" at {len(steps)} of {len(actions)} steps"
+            new, old = (f"{task.action_names[i]} ({100 * share[s, i]:.0f}%)" for i in (a, usual))
+            text = f"{state}: {new} instead of {old}{when}"
+            lines.append(f"<li>{html.escape(text)}</li>")
+    if not lines:
+        return "<p>The plan does in every state what was done most often.</p>"
+    hidden = f"<li>and {len(lines) - MOST} more</li>" if len(lines) > MOST else ""
+    return (
+        f"<p>It differs from what was done most often:</p><ul>{''.join(lines[:MOST])}{hidden}</ul>"
+    )
 
 
 def cells_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -283,16 +363,21 @@ def checks_section(decision: Decision) -> str:
     return f"<p>{verdict}.</p>{draw_intervals(checks.rows)}{body}"
 
 
-def draw_intervals(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a figure of values and their intervals, one line below the other."""
+def draw_intervals(rows: Sequence[Mapping[str, Any]], zero: bool = False) -> str:
+    """Return a figure of values and their intervals; zero: with a mark at 0."""
     low, high = min(r["low"] for r in rows), max(r["high"] for r in rows)
+    if zero:
+        low, high = min(low, 0.0), max(high, 0.0)
     span = (high - low) or 1.0
     left, width, step = 290, 440, 34  # the longest name of a check is 270 wide
 
     def x(value: float) -> float:
         return left + width * (value - low) / span
 
-    lines = []
+    lines, bottom = [], step * len(rows)
+    if zero:
+        lines.append(f"<line x1='{x(0.0):.1f}' x2='{x(0.0):.1f}' y1='0' y2='{bottom}' "
+                     "stroke='currentColor' stroke-dasharray='3 4' opacity='.6'/>")  # fmt: skip
     for i, r in enumerate(rows):
         y = step * (i + 0.5)
         title = f"{r['name']}: {r['value']:.4g}, from {r['low']:.4g} to {r['high']:.4g}"
@@ -303,7 +388,6 @@ def draw_intervals(rows: Sequence[Mapping[str, Any]]) -> str:
             "stroke='currentColor' stroke-width='3'/>"
             f"<circle cx='{x(r['value']):.1f}' cy='{y:.1f}' r='6' fill='#d55e00'/></g>"
         )
-    bottom = step * len(rows)
     for value, anchor in ((low, "start"), (high, "end")):
         lines.append(
             f"<text x='{x(value):.1f}' y='{bottom + 14}' text-anchor='{anchor}'>{value:.4g}</text>"
