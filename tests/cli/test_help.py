@@ -44,6 +44,11 @@ def test_one_screen_with_an_example_that_parses(name, capsys):
         (["plot", "x", "lerning"], '"learning"'),
         (["run", "quik"], "'quick'"),
         (["diagnose", "riverswum-6"], "'riverswim'"),
+        (["diagnose", "riverswim-6", "--features", "sharde"], "did you mean 'shared'"),
+        (
+            ["diagnose", "gym:CliffWalking-v1", "--horizon", "9", "--features", "shared"],
+            "features 'shared' need an environment of the catalogue",
+        ),
     ],
 )
 def test_errors_name_the_nearest_word(words, hint, capsys):

@@ -147,6 +147,7 @@ class WorkerProcess:
         process = subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env=os.environ | dict.fromkeys(ONE_THREAD, "1"), start_new_session=True,
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
         )  # fmt: skip
         assert process.stdin is not None and process.stdout is not None
         if self.closed:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from upriver.cli import main
+from upriver.experiments.detail import round_digits
 from upriver.results.report import collect, embed_json, fill_template, page
 from upriver.results.report import data as report_data
 from upriver.results.runs import read_results
@@ -80,10 +81,10 @@ def test_details_and_tuning_and_paper(found):
 
 def test_rounding_is_that_of_a_single_number(rng):
     x = np.concatenate([rng.normal(size=500) * 10.0 ** rng.uniform(-15, 5, 500), [0.0, 1e6, 3e-30]])
-    for many, one in zip(report_data.round_all(x), x, strict=True):
+    for many, one in zip(round_digits(x), x, strict=True):
         assert many == pytest.approx(report_data.round_number(one), rel=1e-9, abs=1e-18)
         assert len(repr(many)) <= 10
-    assert report_data.round_all(np.array([1.0, np.nan, np.inf])) == [1.0, None, None]
+    assert round_digits(np.array([1.0, np.nan, np.inf])) == [1.0, None, None]
 
 
 def test_thinning_keeps_both_ends_and_the_beginning():

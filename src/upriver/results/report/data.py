@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from upriver.checks import Array
+from upriver.experiments.detail import round_digits
 from upriver.results import runs as reader
 from upriver.results.runs import Results, Sample, natural_key, read_results
 from upriver.results.statistics import mean_and_band, summarize, trailing_mean
@@ -86,8 +87,8 @@ def make_curves(samples: Sequence[Sample], labels: Sequence[str]) -> dict[str, A
         entry |= {"x": (at + 1).tolist(), "seeds": {"x": (at_seed + 1).tolist()}}
         for name, array in series.items():
             bands = mean_and_band(array[:, at])
-            entry[name] = dict(zip(("mean", "low", "high"), map(round_all, bands), strict=True))
-            entry["seeds"][name] = [round_all(row) for row in array[:lines, at_seed]]
+            entry[name] = dict(zip(("mean", "low", "high"), map(round_digits, bands), strict=True))
+            entry["seeds"][name] = round_digits(array[:lines, at_seed])
         found.setdefault(sample.env, {})[label] = entry
     return found
 
@@ -217,8 +218,3 @@ def arrange_grid(points: list[dict[str, Any]]) -> dict[str, Any]:
 def round_number(x: Any, digits: int = 4) -> float | None:
     """Round to significant digits; JSON has no infinite numbers, they become None."""
     return float(f"{x:.{digits}g}") if np.isfinite(x) else None
-
-
-def round_all(x: Array) -> list[float | None]:
-    """Round every entry of an array."""
-    return [round_number(v) for v in x.tolist()]
