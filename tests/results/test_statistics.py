@@ -131,6 +131,23 @@ def test_strata_of_different_sizes_share_one_quantile_by_hand():
     assert high == pytest.approx(2000 - low, rel=1e-9)
 
 
+def test_runs_of_a_larger_stratum_have_less_influence_by_hand():
+    """Influences over their sizes 2 and 4; the middle of the bootstrap values is the estimate."""
+    influences = [np.array([3.0, -3.0]), np.array([3.0, -1.0, -1.0, -1.0])]
+    per_run = np.array([1.5, -1.5, 0.75, -0.25, -0.25, -0.25])
+    acceleration = (per_run**3).sum() / (6 * (per_run**2).sum() ** 1.5)
+    z = stats.t.ppf(0.975, 4) * ((2 / 1 + 4 / 3) / 2) ** 0.5
+    levels = [stats.norm.cdf(s / (1 - acceleration * s)) for s in (-z, z)]
+    found = statistics.bca_interval(np.arange(2001.0), 1000.0, influences)
+    np.testing.assert_allclose(found, 2000 * np.array(levels), rtol=1e-9)
+
+
+def test_an_estimate_beyond_all_bootstrap_values_has_finite_limits():
+    for estimate in (-1.0, 200.0):
+        limits = statistics.bca_interval(np.arange(100.0), estimate, [np.array([1.0, -1.0])])
+        assert all(0.0 <= limit <= 99.0 for limit in limits)
+
+
 def test_weights_count_how_often_a_run_was_drawn():
     weights = statistics.resampling_weights(np.array([[0, 0, 2], [1, 1, 1]]))
     np.testing.assert_allclose(weights, [[2 / 3, 0, 1 / 3], [0, 1, 0]])
