@@ -22,6 +22,7 @@ HOMES = {
     "diagnostics": ("coverage", "diagnose"),
     "mnl.fit": ("fit_choices", "fit_mnl"),
     "mnl.fitted": ("FittedMNL",),
+    "mnl.newton": ("ConvergenceWarning",),
     "logs.decision": ("decide",),
     "logs.fit": ("fit_transitions",),
     "logs.model": ("TransitionModel",),

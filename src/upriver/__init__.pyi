@@ -23,6 +23,7 @@ from upriver.mnl import radii as radii
 from upriver.mnl.fit import fit_choices as fit_choices
 from upriver.mnl.fit import fit_mnl as fit_mnl
 from upriver.mnl.fitted import FittedMNL as FittedMNL
+from upriver.mnl.newton import ConvergenceWarning as ConvergenceWarning
 from upriver.planning import Plan as Plan
 from upriver.planning import StationaryPlan as StationaryPlan
 from upriver.planning import evaluate as evaluate

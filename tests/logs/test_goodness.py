@@ -188,6 +188,11 @@ class TestClusters:
         with pytest.raises(ValueError, match=r"the log has 9 clusters; .* needs at least 10"):
             self.fit(self.log(rng, 9)).goodness_of_fit()
 
+    def test_a_pair_of_one_cluster_hides_no_wrong_model(self, rng):
+        log = self.log(rng, 150, 30, wrong=2.0)
+        log["action"] = np.where((log["who"] == 0) & (log["state"] == 0), 2, log["action"])
+        assert self.fit(log).goodness_of_fit(99).p_value == 0.01
+
     @pytest.mark.slow
     @pytest.mark.parametrize("n_clusters", [12, 40, 100])
     def test_the_level(self, n_clusters):

@@ -91,6 +91,11 @@ def test_gaps_are_refused_by_row_or_dropped(frame, tmp_path, column, form):
     assert f"2 without '{column}'" in dropped.summary() and dropped.log.n_rows == len(frame) - 2
 
 
+def test_an_index_may_have_the_name_of_a_column(frame):
+    named = frame.set_index(frame["state"].rename("age"))
+    np.testing.assert_array_equal(fit(named).theta, fit(frame).theta)
+
+
 def test_missing_is_one_of_two_words(frame):
     with pytest.raises(ValueError, match="missing is 'skip'"):
         fit(frame, missing="skip")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import optimize, sparse
@@ -310,8 +312,24 @@ def test_data_that_weigh_less_than_one_have_the_same_estimate(rng):
     counts = np.zeros(120)
     counts[ends[:-1] + rng.integers(3, size=40)] = 1.0
     visits = np.ones(40)
-    theta, loss = fitting.maximise(choice_data.Choices(ends, rows, counts, visits, 0.7, None), None)
+    data = choice_data.Choices(ends, rows, counts, visits, 0.7, None)
+    theta, loss, *_ = fitting.maximise(data, None)
     light = choice_data.Choices(ends, rows, 1e-3 * counts, 1e-3 * visits, 7e-4, None)
-    again, less = fitting.maximise(light, None)
+    again, less, *_ = fitting.maximise(light, None)
     np.testing.assert_allclose(again, theta, atol=1e-8)
     assert less == pytest.approx(1e-3 * loss, rel=1e-9)
+
+
+def test_a_fit_that_stops_early_warns_and_says_so():
+    X, chosen, groups = choices(400, 4, 5, seed=3)
+    with pytest.warns(up.ConvergenceWarning, match="did not converge in 1 iterations"):
+        short = up.fit_choices(X, chosen, groups, max_iter=1)
+    assert not short.converged and short.n_iter == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        full = up.fit_choices(X, chosen, groups)
+        rough = up.fit_choices(X, chosen, groups, tol=1e-2)
+    assert full.converged and 2 < full.n_iter < 20 and rough.n_iter < full.n_iter
+    assert short.llf < rough.llf < full.llf
+    with pytest.raises(ValueError, match="max_iter is 0"):
+        up.fit_choices(X, chosen, groups, max_iter=0)

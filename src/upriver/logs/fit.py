@@ -32,6 +32,7 @@ from upriver.logs.triple_effects import pool
 from upriver.mdp import Task
 from upriver.mnl.choices import Choices
 from upriver.mnl.fit import fit_dense, fit_mnl
+from upriver.mnl.newton import DECREMENT, ITERATIONS
 
 
 @check_kinds
@@ -41,6 +42,7 @@ def fit_transitions(
     regularization: float = 0.0, per_step: str | None = None, pooled: bool = False,
     missing: str = "refuse", *, features: Features | None = None, task: Task | None = None,
     horizon: int | None = None, discount: float | None = None, reward: Any = None,
+    tol: float = DECREMENT, max_iter: int = ITERATIONS,
 ) -> TransitionModel:  # fmt: skip
     """Fit an MNL transition model, eqs. (1) to (3), to a log of transitions.
 
@@ -93,6 +95,9 @@ def fit_transitions(
         "cost" is its mean for each (state, action), "cost ~ state + action:age" a linear model,
         which may use the next state. {"cost": "cost", "qaly": {"well": 0.9}} names several
         outcomes. Values allow for the errors of what was estimated.
+    tol, max_iter
+        The squared Newton decrement at which the step is the last, and the largest number of steps;
+        a `ConvergenceWarning` says that they were too few. Models of a formula only.
 
     Raises
     ------
@@ -165,7 +170,8 @@ def fit_transitions(
         if len(clusters) < 2:
             raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at "
                              "least 2")  # fmt: skip
-    fitted = replace(fit_dense(data, design.names, chosen, times, of_row), effects=effects)
+    fitted = fit_dense(data, design.names, chosen, times, of_row, tol, max_iter)
+    fitted = replace(fitted, effects=effects)
     log = FittedLog(
         space, design, of, data, chosen, times, of_row, rows.n_rows, rows.dropped, horizon,
         discount, reward, clusters, rewards,

@@ -32,6 +32,7 @@ from upriver.planning import steps_of
 REPLICATES = 200  # resampled logs for the error of fitted-Q evaluation
 PRIOR = 5.0  # episodes
 PROPENSITY_RIDGE = 0.01  # some states have one action
+UNSEEN = 0.001  # share of the steps of the policy in pairs without rows that tables may ignore
 FEW = 20  # effective episodes below which a reweighed log says nothing
 
 
@@ -353,7 +354,8 @@ def check_episodes(
     ]
     # the level is that of all three comparisons together
     together = normal_quantile(1.0 - (1.0 - confidence) / 3.0)
-    return ValueChecks(rows, confidence, compare_estimates(rows, together))
+    unseen = predicted.unseen / task.horizon
+    return ValueChecks(rows, confidence, compare_estimates(rows, together, unseen))
 
 
 def estimate_row(
@@ -367,24 +369,32 @@ def estimate_row(
     }  # fmt: skip
 
 
-def compare_estimates(rows: list[dict[str, Any]], z: float) -> str:
-    """Return whether the checks agree with the model, in a sentence."""
-    if rows[1]["effective"] < FEW:
-        return (
-            "the log can hardly check this policy: its episodes are worth "
-            f"{rows[1]['effective']:.1f} of the policy's own"
-        )
+def compare_estimates(rows: list[dict[str, Any]], z: float, unseen: float) -> str:
+    """Return whether the checks agree with the model, in a sentence.
+
+    Reweighed episodes count where they are worth FEW of the policy's own, and fitted-Q evaluation
+    where the policy stays in pairs that the log has: unseen is the share of its other steps.
+    """
     model, others = rows[0], rows[1:]
+    effective = others[0]["effective"]
+    tables = model["effective"] >= FEW and unseen <= UNSEEN
+    able = [*(others[:2] if effective >= FEW else []), *(others[2:] if tables else [])]
 
     def distance(row: dict[str, Any]) -> float:
         error = float(np.hypot(row["standard_error"], model["standard_error"]))
         return abs(row["value"] - model["value"]) / max(error, 1e-300)
 
-    off = [r["name"] for r in others if distance(r) > z]
-    if not off:
+    off = [r["name"] for r in able if distance(r) > z]
+    if off:
+        return (
+            f"the model disagrees with {' and '.join(off)}: do not trust its value before you "
+            "know why"
+        )
+    if effective >= FEW:
         return "the checks that do not rely on the model agree with it"
     return (
-        f"the model disagrees with {' and '.join(off)}: do not trust its value before you know why"
+        f"the log can hardly check this policy: its episodes are worth {effective:.1f} of the "
+        f"policy's own{'; fitted-Q evaluation agrees with the model' if tables else ''}"
     )
 
 

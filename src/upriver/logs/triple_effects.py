@@ -86,7 +86,7 @@ def estimate_deviation(data: Choices, n_effects: int) -> float:
     def cost(log_deviation: float) -> float:
         lam = exp(-2.0 * log_deviation)
         made = penalize(data, n_effects, lam)
-        theta, loss = maximise(made, None)
+        theta, loss, *_ = maximise(made, None)
         logdet = np.linalg.slogdet(made.hessian(theta))[1]
         return loss + 0.5 * (float(logdet) - n_effects * log(lam))
 

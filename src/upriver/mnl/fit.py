@@ -14,14 +14,22 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from upriver.checks import Array, as_float, as_labels, check_kinds, nonnegative_number
+from upriver.checks import (
+    Array,
+    as_float,
+    as_labels,
+    check_kinds,
+    nonnegative_number,
+    positive_integer,
+    positive_number,
+)
 from upriver.features import Features, unpooled
 from upriver.features import pooled as pool
 from upriver.mnl import likelihood
 from upriver.mnl.choices import Choices, in_chunks
 from upriver.mnl.clusters import cluster_scores
 from upriver.mnl.fitted import FittedMNL, fit_blocks
-from upriver.mnl.newton import maximise
+from upriver.mnl.newton import DECREMENT, ITERATIONS, maximise
 from upriver.mnl.pooled import estimate_spread
 
 
@@ -58,12 +66,16 @@ def fit_mnl(features: Features, counts: ArrayLike, regularization: float = 1.0) 
         )
     if features.spread == "estimate":
         features = pool(unpooled(features), estimate_spread(features, n, lam))
+    n_iter, converged = 0, True
     if sparse.issparse(features.matrix):
         theta = fit_blocks(features, n, lam, np.zeros(features.dimension))
     else:
-        theta, _ = maximise(visited(features, n, lam), features.names)
+        found = maximise(visited(features, n, lam), features.names)
+        theta, n_iter, converged = found.theta, found.n_iter, found.converged
     return FittedMNL(
         theta=theta,
+        n_iter=n_iter,
+        converged=converged,
         log_likelihood=-likelihood.loss(features, theta, n, 0.0),
         null_log_likelihood=-likelihood.loss(features, np.zeros_like(theta), n, 0.0),
         n_observations=float(n.sum()),
@@ -84,6 +96,8 @@ def fit_choices(
     regularization: float = 0.0,
     names: Sequence[str] | None = None,
     cluster: ArrayLike | None = None,
+    tol: float = DECREMENT,
+    max_iter: int = ITERATIONS,
 ) -> FittedMNL:
     """Fit a conditional logit to choice data, with the same estimator as `fit_mnl`.
 
@@ -103,6 +117,10 @@ def fit_choices(
     cluster : (n,) array, optional
         The individual of each row, whose choices may depend on each other. Standard errors are
         then those of the sandwich by cluster; `FittedMNL.with_errors` gives the others.
+    tol : float
+        The squared Newton decrement at which the step is the last.
+    max_iter : int
+        The largest number of steps; a `ConvergenceWarning` says that they were too few.
     """
     lam = nonnegative_number("regularization", regularization)
     x = as_float("X", X)
@@ -136,18 +154,19 @@ def fit_choices(
     if of_row is not None:
         check_one_cluster(of_row, indptr, labels)
         of_row = of_row[starts]
-    return fit_dense(data, names, np.flatnonzero(taken), None, of_row)
+    return fit_dense(data, names, np.flatnonzero(taken), None, of_row, tol, max_iter)
 
 
 def fit_dense(
     data: Choices, names: Sequence[str] | None, chosen: Array, weights: Array | None,
-    cluster: Array | None,
+    cluster: Array | None, tol: float = DECREMENT, max_iter: int = ITERATIONS,
 ) -> FittedMNL:  # fmt: skip
     """Fit choice data, eq. (3), with all kinds of standard errors.
 
     chosen, weights, cluster (m,): the row of each choice, how often it counts, and its cluster.
     """
-    theta, loss = maximise(data, names)
+    tol, max_iter = positive_number("tol", tol), positive_integer("max_iter", max_iter)
+    theta, loss, _, n_iter, converged = maximise(data, names, tol, max_iter)
     return FittedMNL(
         theta=theta,
         log_likelihood=-(loss - 0.5 * float((data.lam * theta) @ theta)),
@@ -156,6 +175,8 @@ def fit_dense(
         regularization=float(np.min(data.lam)),
         hessian=lambda: data.hessian(theta),
         names=names,
+        n_iter=n_iter,
+        converged=converged,
         spans=lambda: spans(data.x, data.indptr),
         scatter=lambda: data.scatter(theta),
         cluster_scores=None

@@ -61,6 +61,10 @@ class FittedMNL:
     """The number of clusters of choices; 0 where none were given."""
     counts: Array | None = None
     """(n,) the counts it was fitted on, where it is a transition model."""
+    n_iter: int = 0
+    """The number of Newton steps; 0 where blocks of sparse features were fitted one by one."""
+    converged: bool = True
+    """Whether the estimate is the maximum; a fit that stopped before has given a warning."""
     effects: pooled.TripleEffects | None = None
     """The triple effects of a model with covariates; they are its last coefficients."""
 

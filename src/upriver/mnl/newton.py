@@ -6,6 +6,7 @@ pairs (limited-memory BFGS) correct the Hessian of the sample.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -24,45 +25,62 @@ VANISHED = 1e-6  # share of its first information at which a coefficient is on i
 ITERATIONS = 100
 
 
+class ConvergenceWarning(UserWarning):
+    """A fit stopped before it converged; its estimate is not the maximum of the likelihood."""
+
+
 class Minimum(NamedTuple):
     theta: Array
     loss: float
-    hessian: Any
+    hessian: Any = None
     """The last Hessian that was computed, lower triangle."""
+    n_iter: int = 0
+    converged: bool = True
 
 
-def maximise(data: Choices, names: Sequence[str] | None) -> tuple[Array, float]:
+def maximise(
+    data: Choices, names: Sequence[str] | None, tol: float = DECREMENT, max_iter: int = ITERATIONS
+) -> Minimum:
     """Return theta at the minimum of (2), and the loss there.
 
-    names are the columns, for error messages. Raises a ValueError where no minimum exists.
+    names are the columns, for error messages; tol: the squared Newton decrement at which the step
+    is the last. Raises a ValueError where no minimum exists, and warns after `max_iter` steps.
     """
+    found = minimise(data, names, tol, max_iter)
+    if not found.converged:
+        warnings.warn(f"the fit did not converge in {found.n_iter} iterations; use a larger "
+                      "max_iter", ConvergenceWarning, stacklevel=4)  # fmt: skip
+    return found
+
+
+def minimise(data: Choices, names: Sequence[str] | None, tol: float, max_iter: int) -> Minimum:
+    """Return the same without the warning."""
     weight = float(data.visits.sum())
     if 0.0 < weight < 1.0:  # the tolerances are meant for data that weigh at least one observation
         heavier = Choices(
             data.indptr, data.x, data.counts / weight, data.visits / weight, data.lam / weight,
             data.offset,
         )  # fmt: skip
-        theta, loss = maximise(heavier, names)
-        return theta, loss * weight
+        found = minimise(heavier, names, tol, max_iter)
+        return found._replace(loss=found.loss * weight)
     theta = np.zeros(data.x.shape[1])
     if len(theta) > LARGE:
-        return newton_cg(data, theta)
+        return newton_cg(data, theta, max_iter)
     sampled = data.sample()
     if sampled is not None:
         part, times = sampled
         try:
             start = newton(part, theta, names, SAMPLED)
-            found = newton(data, start.theta, names, DECREMENT, times * start.hessian)
-            return found.theta, found.loss
+            return newton(data, start.theta, names, tol, times * start.hessian, max_iter)
         except (ValueError, RuntimeError):  # the sample identifies less than the whole
             pass
-    found = newton(data, theta, names, DECREMENT)
-    return found.theta, found.loss
+    return newton(data, theta, names, tol, None, max_iter)
 
 
 def newton(
-    data: Choices, theta: Array, names: Sequence[str] | None, tolerance: float, hessian: Any = None
-) -> Minimum:
+    data: Choices, theta: Array, names: Sequence[str] | None, tolerance: float, hessian: Any = None,
+    max_iter: int = ITERATIONS,
+) -> Minimum:  # fmt: skip
     """Minimise (2) by Newton's method with step halving, from theta on.
 
     The step whose squared decrement is at most `tolerance` is the last. `hessian` is an approximate
@@ -78,7 +96,7 @@ def newton(
     begun_with, begun = last, np.diag(last).copy()
     before = np.inf
     pairs: list[tuple[Array, Array, float]] = []
-    for _ in range(ITERATIONS):
+    for n_iter in range(1, max_iter + 1):
         if hessian is not None:
             vanished = np.diag(hessian) < VANISHED * begun
             if ridge == 0.0 and vanished.any():
@@ -93,7 +111,7 @@ def newton(
         step = direction(solve, pairs, gradient)
         decrement = float(gradient @ step)
         if decrement <= max(tolerance, 1e-15 * abs(loss)):
-            return Minimum(theta - step, loss - 0.5 * decrement, last)
+            return Minimum(theta - step, loss - 0.5 * decrement, last, n_iter)
         slow = hessian is None and decrement > SLOW * before
         fresh = slow or (not given and decrement > SETTLED)
         given = given and not fresh
@@ -108,13 +126,15 @@ def newton(
             size *= 0.5
             if size < 1e-10:
                 if ridge > 0.0:  # there is a minimum, and rounding hides the rest of the way
-                    return Minimum(theta, loss, last)
+                    return Minimum(theta, loss, last, n_iter)
                 raise RuntimeError("the maximum-likelihood fit found no step that improves it")
         moved, turned = trial - theta, trial_gradient - gradient
         if (product := float(moved @ turned)) > 0.0:
             pairs.append((moved, turned, 1.0 / product))
         theta, loss, gradient = trial, trial_loss, trial_gradient
-    raise separated(data, names, theta)
+    if max_iter >= ITERATIONS and ridge == 0.0:  # so many steps go to infinity
+        raise separated(data, names, theta)
+    return Minimum(theta, loss, last, max_iter, False)
 
 
 def direction(
@@ -158,17 +178,15 @@ def solver(hessian: Array, names: Sequence[str] | None, ridge: float) -> Callabl
     return lambda g: axes @ ((axes.T @ g).T / size).T
 
 
-def newton_cg(data: Choices, theta: Array) -> tuple[Array, float]:
+def newton_cg(data: Choices, theta: Array, max_iter: int) -> Minimum:
     """Minimise by trust-region Newton with conjugate gradients, which needs no d x d matrix."""
     from scipy import optimize
 
     result = optimize.minimize(
         lambda x: data.evaluate(x, False)[:2], theta, jac=True, hessp=data.product,
-        method="trust-ncg", options={"gtol": 1e-6, "maxiter": 500},
+        method="trust-ncg", options={"gtol": 1e-6, "maxiter": 5 * max_iter},
     )  # fmt: skip
-    if not result.success:
-        raise RuntimeError(f"the maximum-likelihood fit did not converge: {result.message}")
-    return result.x, float(result.fun)
+    return Minimum(result.x, float(result.fun), None, int(result.nit), bool(result.success))
 
 
 def singular(names: Sequence[str] | None, i: int) -> ValueError:
