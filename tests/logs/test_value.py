@@ -136,8 +136,11 @@ def test_policies_are_matched_by_name(model):
     assert up.policy_value(model, turned).value == pytest.approx(value)
     with pytest.raises(ValueError, match=r"the policy plays '(up|down)', which is no action here"):
         up.policy_value(model, up.Policy(plan.policy, 2, None, ["up", "down"]))
-    with pytest.raises(ValueError, match="the only word is 'behaviour'"):
+    with pytest.raises(ValueError, match="policy names"):
         up.policy_value(model, "greedy")
+    always = up.policy_value(model, TASK.actions[0]).value
+    assert always == up.policy_value(model, np.zeros(TASK.n_states, int)).value
+    assert always == up.policy_value(model, dict.fromkeys(TASK.state_names, TASK.actions[0])).value
     with pytest.raises(ValueError, match="start 9 is unknown"):
         up.policy_value(model, plan, start=9)
 

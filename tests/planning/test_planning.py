@@ -9,6 +9,7 @@ import pytest
 
 from tests.reference import as_mixture, dense, optimal_q, policy_value, random_mdp
 from upriver import FiniteMDP, evaluate, solve
+from upriver.envs import riverswim
 from upriver.planning import (
     Plan,
     backward_induction,
@@ -186,3 +187,15 @@ def test_many_actions_need_a_wider_policy():
     plan = solve(mdp)
     assert plan.policy.ravel().tolist() == [171, 171]
     assert evaluate(mdp, plan.policy)[0, 0] == 2.0
+
+
+def test_a_policy_may_name_actions():
+    mdp = riverswim(n_states=4)
+    names = mdp.true_task.action_names
+    right = np.full(4, 1)
+    named = {s: names[1] for s in mdp.true_task.state_names}
+    np.testing.assert_array_equal(evaluate(mdp, named), evaluate(mdp, right))
+    with pytest.raises(ValueError, match="does not name state"):
+        evaluate(mdp, {0: 1})
+    with pytest.raises(ValueError, match="policy names 7"):
+        evaluate(mdp, dict.fromkeys(range(4), 7))

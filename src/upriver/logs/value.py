@@ -260,7 +260,8 @@ def policy_value(
         A fitted model, at fixed covariates or averaged over individuals.
     policy
         A Plan, a Policy (matched by name), actions (H, S) or (S,), probabilities (H, S, A) or
-        (S, A), or "behaviour", what the log did in each state, whatever the covariates.
+        (S, A), {state: action}, the name of an action to take in every state, or "behaviour",
+        what the log did in each state, whatever the covariates.
     confidence
         The probability that the interval is to hold the value.
     start

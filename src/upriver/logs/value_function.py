@@ -9,6 +9,7 @@ of radius z, the values of two models. To first order they are value ± z standa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -325,6 +326,8 @@ def segment_table(model: TransitionModel, policy: Any) -> Array | None:
         n_states = policy.task.n_states
     elif hasattr(policy, "states"):  # a Policy
         n_states = len(policy.states)
+    elif isinstance(policy, Mapping):
+        n_states = len(policy)
     else:
         shape = np.shape(policy)
         n_states = shape[-2 if np.asarray(policy).dtype.kind == "f" else -1]
@@ -336,9 +339,7 @@ def segment_table(model: TransitionModel, policy: Any) -> Array | None:
 
 def policy_table(task: Task, policy: Any) -> Array | None:
     """Return actions (H, S) or probabilities (1 | H, S*A); None for the behaviour."""
-    if isinstance(policy, str):
-        if policy != "behaviour":
-            raise ValueError(f"policy is {policy!r}; the only word is 'behaviour'")
+    if isinstance(policy, str) and policy == "behaviour":
         return None
     if task.infinite_horizon:
         policy = stationary_table(task, policy)

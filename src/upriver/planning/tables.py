@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -76,12 +77,30 @@ def stationary_table(task: Task, policy: Any) -> Array:
 
 
 def policy_table(task: Task, policy: Any) -> Array:
-    """Return the table of a policy in the order of the task: by name where it has names."""
+    """Return the table of a policy in the order of the task: by name where it has names.
+
+    The name of an action stands for that action in every state; {state: action} names one for each.
+    """
+    if isinstance(policy, str | Mapping):
+        named = policy if isinstance(policy, Mapping) else dict.fromkeys(task.state_names, policy)
+        return np.array([named_action(task, named, s) for s in task.state_names])
     table = policy.on(task) if hasattr(policy, "on") else policy
     try:
         return np.asarray(table)
     except (TypeError, ValueError):
         raise ValueError("policy must be a table without gaps") from None
+
+
+def named_action(task: Task, named: Mapping[Any, Any], state: Any) -> int:
+    """Return the number of the action that a policy {state: action} has in a state."""
+    if state not in named:
+        raise ValueError(f"policy does not name state {state!r}; it must name every state")
+    actions = list(task.action_names)
+    if named[state] not in actions:
+        raise ValueError(
+            f"policy names {named[state]!r}; the actions are {', '.join(map(repr, actions))}"
+        )
+    return actions.index(named[state])
 
 
 def action_table(task: Task, policy: Any) -> Array:
