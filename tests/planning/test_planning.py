@@ -196,6 +196,6 @@ def test_a_policy_may_name_actions():
     named = {s: names[1] for s in mdp.true_task.state_names}
     np.testing.assert_array_equal(evaluate(mdp, named), evaluate(mdp, right))
     with pytest.raises(ValueError, match="does not name state"):
-        evaluate(mdp, {0: 1})
+        evaluate(mdp, {0: "left"})
     with pytest.raises(ValueError, match="policy names 7"):
         evaluate(mdp, dict.fromkeys(range(4), 7))
