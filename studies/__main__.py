@@ -9,6 +9,7 @@ from pathlib import Path
 
 def main(arguments: list[str] | None = None) -> int:
     from studies import FINDINGS, Cell, find, load_study
+    from studies.measured import list_runs
     from upriver import load_runs
     from upriver.cli.run import keep_on_interrupt, print_outcome
     from upriver.experiments import execute
@@ -43,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         experiment = experiment.with_seeds(given.runs, experiment.seeds.first)
     reporter = make_reporter(given.quiet)
     outcome = keep_on_interrupt(
-        lambda: execute(experiment, folder, given.jobs, reporter=reporter), folder
+        lambda: execute(list_runs(experiment), folder, given.jobs, reporter=reporter), folder
     )
     if code := print_outcome(outcome, folder):
         return code

@@ -17,9 +17,7 @@ from upriver.results.plots import (
     count_columns,
     draw_bands,
     figure_style,
-    label_ticks,
     make_axes,
-    plot_panels,
 )
 from upriver.results.styles import assign_styles
 
@@ -110,33 +108,6 @@ def dots_figure(
     return figure
 
 
-def range_figure(
-    panels: Mapping[str, Mapping[str, Mapping[str, tuple[float, float]]]], xlabel: str
-) -> Figure:
-    """Bars from the least to the largest useful bonus; panels are {title: {row: {agent: ends}}}."""
-    rows = list(dict.fromkeys(row for panel in panels.values() for row in panel))
-    agents = list(dict.fromkeys(a for p in panels.values() for bars in p.values() for a in bars))
-    with figure_style():
-        figure, every = make_axes(len(panels), "two", 0.1)
-        figure.set_figheight(0.75 + 0.26 * len(rows))
-        look, legend = assign_styles(agents), {}
-        for axes, (title, panel) in zip(every, panels.items(), strict=True):
-            for row, bars in panel.items():
-                for agent, (low, high) in bars.items():
-                    shift = 0.24 * (agents.index(agent) - (len(agents) - 1) / 2)
-                    style = look[agent]
-                    (legend[agent],) = axes.plot(
-                        [low, high], [rows.index(row) + shift] * 2, color=style.light,
-                        marker=style.marker, markersize=3.4, linewidth=2.2, label=agent,
-                    )  # fmt: skip
-            axes.set(title=f"{title} features", xlabel=xlabel, xscale="log")
-            axes.minorticks_off()
-            axes.set(ylim=(len(rows) - 0.5, -0.5))
-            axes.set_yticks(range(len(rows)), rows if axes is every[0] else [])
-        add_legend(figure, every, legend)
-    return figure
-
-
 def same_limits(every: Sequence[Any]) -> None:
     """One y axis for all panels, so that they can be compared, with plain numbers on it."""
     low = min(axes.get_ylim()[0] for axes in every)
@@ -186,18 +157,6 @@ def plot_bonus_scale(
         axes.set_xticks(at, names)
         axes.minorticks_off()
         add_legend(figure, [axes], drawn)
-    return figure
-
-
-def plot_profile(
-    panels: Mapping[str, Panel], xlabel: str, ylabel: str, width: str = "two"
-) -> Figure:
-    """Draw a share that grows with a factor on a log axis: one panel per entry."""
-    figure = plot_panels(panels, xlabel, ylabel, width, {}, "linear")
-    for axes in figure.axes:
-        axes.set(xscale="log", ylim=(-0.02, 1.02))
-        low, high = (round(x) for x in axes.get_xlim())
-        label_ticks(axes.xaxis, [2.0**i for i in range(12) if low <= 2**i <= high])
     return figure
 
 

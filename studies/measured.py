@@ -11,11 +11,11 @@ from upriver.checks import Array
 from upriver.results.runs import Sample, to_samples
 from upriver.results.statistics import (
     bca_interval,
-    binomial_interval,
     bootstrap_interval,
     paired_difference,
     resample_positions,
     resampling_weights,
+    share_and_interval,
 )
 from upriver.results.tables import format_setting, to_markdown
 
@@ -53,6 +53,11 @@ class Cell(NamedTuple):
     locked_low: float
     locked_high: float
     """Its exact 95% interval."""
+    stuck: float
+    """Share of the runs that end clearly below the optimum and below the median run."""
+    stuck_low: float
+    stuck_high: float
+    """Its exact 95% interval."""
 
 
 class Measured(NamedTuple):
@@ -77,9 +82,16 @@ Page = tuple[str, dict[str, "Figure"]]
 """The table and the figures of a finding."""
 
 
+def list_runs(experiment: Experiment) -> list[RunSpec]:
+    """The runs of an experiment; a tuned agent plays only where the file has numbers for it."""
+    places = {a.full_label: a.at for a in experiment.agents if a.grid}
+    runs = experiment.runs()
+    return [run for run in runs if run.label not in places or run.env in places[run.label]]
+
+
 def measure(experiment: Experiment, table: pa.Table) -> list[Measured]:
     """The samples of an experiment in its own order; the table may hold more runs and seeds."""
-    runs = experiment.runs()
+    runs = list_runs(experiment)
     seeds = sorted({run.seed for run in runs})
     found = {(s.env, s.agent, s.setting): s for s in to_samples(table)}
     times = seconds_of(table)
@@ -119,14 +131,15 @@ def seconds_of(table: pa.Table) -> dict[tuple[str, str, str], float]:
 
 
 def cell_of(run: RunSpec, sample: Sample, given: Iterable[str]) -> Cell:
-    share, lost = sample.value_shares(), sample.totals("episodes lost")
+    # the optimum may be negative: what is lost then is counted in episodes of its size
+    share, lost = sample.value_shares(), abs(sample.totals("episodes lost"))
     numbers = ", ".join(f"{k} = {format_setting(run.numbers[k])}" for k in sorted(given))
     runs, episodes = sample.values.shape
-    locked = int(sample.locked_in().sum())
+    ends = *share_and_interval(sample.locked_in()), *share_and_interval(sample.stuck())
     return Cell(
         run.env, run.label, run.support or "", run.features or "", run.reward or "", numbers,
         runs, episodes, float(share.mean()), *bootstrap_interval(share), float(lost.mean()),
-        *bootstrap_interval(lost), locked / runs, *binomial_interval(locked, runs),
+        *bootstrap_interval(lost), *ends,
     )  # fmt: skip
 
 
@@ -144,10 +157,15 @@ def pivot(
 
 
 def lost_text(cell: Cell) -> str:
-    """Episodes lost, and the share of locked-in runs where there are any."""
-    text = f"{cell.lost:.1f} [{cell.lost_low:.1f}, {cell.lost_high:.1f}]"
-    share = f"{100 * cell.locked:.1f}".removesuffix(".0")
-    return f"{text} ({share}% locked in)" if cell.locked else text
+    """Episodes lost, and the shares of stuck and of locked-in runs where there are any."""
+    digits = 2 if cell.lost_high < 1 else 1
+    low, high = (f"{x:.{digits}f}" for x in (cell.lost_low, cell.lost_high))
+    text = f"{cell.lost:.{digits}f} [{low}, {high}]"
+    shares = {"stuck": cell[-3:], "locked in": cell[-6:-3]}
+    for word, (share, least, most) in shares.items():
+        interval = f"{100 * share:.3g}% {word} [{100 * least:.1f}, {100 * most:.0f}]"
+        text += f" ({interval})" if share else ""
+    return text
 
 
 def runs_text(cells: Sequence[Cell]) -> str:

@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from studies.changing import changing
+from studies.default_agent import (
+    ablation,
+    default_agent,
+    default_agent_long,
+    feature_scale,
+    streams,
+    variance,
+)
 from studies.figures import LOST, dots_figure, lost_figure, plot_bonus_scale, plot_regret_rate
 from studies.kappa import kappa
 from studies.measured import (
@@ -24,14 +32,7 @@ from studies.measured import (
     runs_text,
     share_text,
 )
-from studies.successors import all_mnl, cho_figure_1
-from studies.untuned import (
-    how_many_errors,
-    streams,
-    untuned,
-    untuned_long,
-    useful_range,
-)
+from studies.successors import cho_figure_1
 from upriver.checks import Array
 from upriver.results import plots
 from upriver.results.runs import Sample
@@ -221,20 +222,18 @@ FINDINGS: dict[str, Callable[[Sequence[Measured]], Page]] = {
     "how-much-bonus": how_much_bonus,
     "misspecification": misspecification,
     "uneven-rivers": under("uneven-rivers", misspecification),
-    "how-much-spread": under("how-much-spread", misspecification),
     "regret-rate": regret_rate,
     "unknown-reward": unknown_reward,
     "exploration-needed": exploration_needed,
-    "untuned": untuned,
-    "untuned-drawn": under("untuned-drawn", untuned),
-    "useful-range": useful_range,
-    "untuned-long": untuned_long,
-    "how-many-errors": how_many_errors,
+    "default-agent": default_agent,
+    "default-agent-long": default_agent_long,
+    "ablation": ablation,
+    "feature-scale": feature_scale,
+    "variance": variance,
     "streams": streams,
     "cho-figure-1": cho_figure_1,
     "kappa": kappa,
     "changing": changing,
-    "all-mnl": all_mnl,
 }
 """The experiments of the page, by their name in the catalogue."""
 

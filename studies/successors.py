@@ -1,19 +1,10 @@
-"""The successors of UCRL-MNL: Figure 1 of Cho et al. (2024), and every environment."""
+"""The successors of UCRL-MNL: Figure 1 of Cho et al. (2024)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from studies.measured import (
-    Measured,
-    Page,
-    log_spaced,
-    lost_text,
-    minus,
-    pivot,
-    runs_text,
-)
-from studies.untuned import shares
+from studies.measured import Measured, Page, log_spaced, lost_text
 from upriver.results import plots
 from upriver.results.statistics import Band, compute_curve
 from upriver.results.tables import to_markdown
@@ -62,27 +53,3 @@ def cho_figure_1(measured: Sequence[Measured]) -> Page:
 def thinned(curve: Band) -> Band:
     """A curve at some 200 episodes, evenly spaced on a log axis."""
     return curve.at(log_spaced(1, len(curve.x), 200) - 1)
-
-
-def all_mnl(measured: Sequence[Measured]) -> Page:
-    """Episodes lost by the first learner as it comes and by tuned ones, and how many more."""
-    tables = []
-    for sharing, title in ((True, "Shared features"), (False, "One-hot features")):
-        here = {(m.cell.env, name_in(m)): m for m in measured if shares(m) == sharing}
-        if not here:
-            continue
-        cells = [m.cell._replace(agent=name) for (_, name), m in here.items()]
-        first, *others = dict.fromkeys(c.agent for c in cells)
-        lost = pivot(cells, lambda c: (c.env, c.agent), lost_text, "environment")
-        more = [["environment", *others]]
-        for env in dict.fromkeys(c.env for c in cells):
-            more.append([env, *(minus(here[env, a], here[env, first]) for a in others)])
-        tables += [f"{title}: episodes lost, {first} as it comes, the others tuned\n\n{lost}"]
-        tables += [f"{title}: more than {first}, on the same seeds\n\n{to_markdown(more)}"]
-    tables.append(runs_text([m.cell for m in measured]))
-    return "\n".join(tables), {}
-
-
-def name_in(m: Measured) -> str:
-    """The learner, without what its label says of features and tuning."""
-    return m.cell.agent.split()[0]

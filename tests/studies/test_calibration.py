@@ -1,11 +1,10 @@
-"""The calibrated scale of a radius, and figures of coverage."""
+"""The calibrated scale of a radius."""
 
 import sys
 
 import numpy as np
 import pytest
 from studies.calibration import calibrated_radius, covering_scale, draw_core, mnl_mdp
-from studies.coverage_figures import coverage_curves, coverage_figure
 
 import upriver as up
 from tests.diagnostics.problems import random_features
@@ -103,17 +102,3 @@ def test_a_random_parameter_has_its_norm_and_no_part_without_effect(rng):
 def test_a_random_parameter_without_a_norm_has_log_odds_of_order_one(rng):
     features = random_features(rng, norm=3.0, dimension=2)
     assert features.norm_bound * np.linalg.norm(draw_core(features, rng)) == pytest.approx(2**0.5)
-
-
-def test_curves_and_figure(tmp_path):
-    mdp = up.envs.riverswim(4)
-    features = up.features.one_hot(mdp.task())
-    seen = up.coverage(mdp, features, n_episodes=6, n_runs=3)
-    curves = coverage_curves(seen)
-    assert set(curves) == {"distance", "optimism", "clips and ties", "elliptical potential"}
-    assert all(y.shape == (6,) for panel in curves.values() for y in panel.values())
-    np.testing.assert_allclose(
-        curves["distance"]["median distance"], np.median(seen.distance, axis=0)
-    )
-    coverage_figure(seen).savefig(tmp_path / "coverage.png")
-    assert (tmp_path / "coverage.png").stat().st_size > 5000

@@ -158,29 +158,6 @@ def test_the_maximum_over_the_local_set_bears_a_long_horizon(tmp_path):
 
 
 @pytest.mark.slow
-def test_with_one_hot_features_every_learner_with_a_bonus_explores(tmp_path):
-    names = ["UCRL-MNL-SE", "UCRL-MNL", "UCRL-MNL+", "UCRL-MNL-LL", "UCRL-MNL-L1"]
-    agents = [f"{name} one-hot (tuned)" for name in names]
-    own = ["UCRL-MNL-SE shared", "UCRL-MNL shared (tuned)", "UCRL-MNL-SE one-hot", "Epsilon-greedy"]
-    _, at = found(tmp_path, smaller("untuned", ["deep-sea-10"], agents + own, seeds=5))
-    assert at["deep-sea-10", "Epsilon-greedy"].locked == 1.0
-    assert all(at["deep-sea-10", agent].lost < 60 for agent in agents)
-
-
-@pytest.mark.slow
-def test_noise_is_ahead_on_a_river_and_behind_in_the_deep_sea(tmp_path):
-    noisy = [f"{a} {x} (tuned)" for a in ("ORRL-MNL", "RRL-MNL") for x in ("shared", "one-hot")]
-    own = ["UCRL-MNL-SE shared", "UCRL-MNL+ shared (tuned)", "UCRL-MNL-SE one-hot"]
-    spec = smaller("all-mnl", ["riverswim-20", "deep-sea-10"], noisy + own, seeds=5)
-    result, at = found(tmp_path, spec)
-    for agent in own[:2]:
-        assert at["riverswim-20", noisy[0]].lost < 0.7 * at["riverswim-20", agent].lost
-    for agent in noisy[1::2]:
-        assert at["deep-sea-10", agent].lost > 1.2 * at["deep-sea-10", own[2]].lost
-    assert "One-hot features: more than UCRL-MNL-SE" in result.table
-
-
-@pytest.mark.slow
 def test_with_the_support_known_all_reach_the_optimum_of_a_short_river(tmp_path):
     agents = ["UCRL-MNL", "Greedy", "RRL-MNL", "ORRL-MNL", "UCRL-MNL+", "UCRL-MNL-LL"]
     spec = smaller("cho-figure-1", ["riverswim-4-horizon-12"], agents, seeds=3, episodes=1000)
