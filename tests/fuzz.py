@@ -454,7 +454,7 @@ def main(seed: int, calls: int) -> int:
     signal.signal(signal.SIGALRM, stop)
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
-    wrong: dict[str, str] = {}
+    wrong: set[str] = set()
     refused = 0
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # some paths are relative
@@ -472,11 +472,11 @@ def main(seed: int, calls: int) -> int:
                     at = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in frames[::-1])
                     odd = by_name.get(name[name.find("(") + 1 : -1], given)
                     text = f"{fault}: {type(error).__name__}: {error!s:.150}  [{odd!r:.100}]"
-                    wrong.setdefault(f"{name} {at}", " ".join(text.split()))
+                    if f"{name} {at}" not in wrong:
+                        wrong.add(f"{name} {at}")
+                        print(f"{name} {at}: {' '.join(text.split())}", flush=True)
             finally:
                 signal.alarm(0)
-    for at, text in sorted(wrong.items()):
-        print(f"{at}: {text}")
     print(f"{calls} calls, {refused} refused, {len(wrong)} places without a sentence of ours")
     return 1 if wrong else 0
 

@@ -154,6 +154,16 @@ CASES = {
     "state_of that is no function": (lambda: up.learn(Plain(), AGENT, 1, state_of=3), "state_of is a int"),
     "a black box as a table": (lambda: up.envs.from_gymnasium(Plain(), 3), "has no transition table P"),
     "a jump out of the support": (lambda: up.learn(Plain(2), up.agents.UCRLMNL(TASK, PHI, radius=0.0), 3), r"went from \(s=2, a=.left.\) to 2"),
+    # problems too large to list
+    "a river too long": (lambda: up.envs.riverswim(10**9), "6,000,000,000 triples"),
+    "a sea too deep": (lambda: up.envs.deep_sea(10**5), "40,000,000,000 triples"),
+    "too many signs": (lambda: up.envs.two_state(25), "134,217,728 triples"),
+    # kinds of arguments, by their annotations
+    "an MDP for a task": (lambda: up.features.shared(MDP), r"use mdp\.task\(\)"),
+    "no MDP": (lambda: up.solve(TASK), "mdp is a Task; it must be a FiniteMDP"),
+    "a word for a number": (lambda: up.rollouts(MDP, up.solve(MDP), "x"), "n_episodes is 'x'; it must be a whole number"),
+    "a function of nothing": (lambda: up.FiniteMDP.from_functions(0, [0], lambda s, a: [s], lambda s, a, t: 1.0, lambda s, a: 0.0, 3, terminal=lambda: 0.0), r"terminal is .* function of \(s\)"),
+    "a reward of four": (lambda: up.Task.from_successors([0], [0], lambda s, a: [0], 3, lambda s, a, t, u: 0.0), r"reward is .* function of \(s, a, s2\)"),
     # logs
     "a log of two columns": (lambda: up.fit_transitions(np.zeros((5, 2), int), features=PHI, task=TASK), r"the log has shape \(5, 2\)"),
     "a log that is a number": (lambda: up.fit_transitions(3, features=PHI, task=TASK), "the log is a int"),

@@ -1,4 +1,4 @@
-"""Wrong shapes, types and ranges through every public door: a sentence, never a signal."""
+"""Wrong kinds, shapes and ranges in every public call: a sentence of ours, never a signal."""
 
 import os
 import subprocess
@@ -27,5 +27,5 @@ def test_twenty_thousand_calls(seed):
     drive(seed, 4400)
 
 
-def test_every_agent_has_the_door():
+def test_every_agent_checks_what_it_is_given():
     assert [name for name, kind in AGENTS.items() if not hasattr(kind.update, "__wrapped__")] == []

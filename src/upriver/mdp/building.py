@@ -221,6 +221,7 @@ def from_functions(
     initial = np.zeros(len(found.states))
     initial[: len(starts)] = list(starts.values())
     if terminal is not None:
+        check_function("terminal", terminal, "s")
         states = zip(found.states, strict=True)
         names["terminal"] = declaring.tabulate("terminal", terminal, states)
     names = {"states": found.states, "actions": found.actions, **names}

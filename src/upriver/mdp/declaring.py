@@ -67,7 +67,10 @@ def from_successors(
     shape, pair = found.shape, found.pair
     order = np.lexsort((found.following, pair))
     counts = np.bincount(pair, minlength=shape[0] * shape[1])
-    values = None if terminal is None else tabulate("terminal", terminal, zip(listed, strict=True))
+    values = None
+    if terminal is not None:
+        check_function("terminal", terminal, "s")
+        values = tabulate("terminal", terminal, zip(listed, strict=True))
     task = Task(
         *shape, 1 if horizon is None else horizon, np.concatenate([[0], np.cumsum(counts)]),
         found.following[order], states=listed, actions=found.actions, reward_range=reward_range,

@@ -7,7 +7,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from upriver import kernels
-from upriver.checks import Array, check_instance, check_kinds, kernel_view
+from upriver.checks import Array, check_kinds, kernel_view
 from upriver.mdp import FiniteMDP
 from upriver.planning.induction import Plan, backward_induction, clip_nothing, whole_span
 from upriver.planning.stationary import StationaryPlan, solve_average_reward, solve_discounted
@@ -62,7 +62,7 @@ def solve(
         With an infinite horizon, where the MDP changes with the step; for the average reward,
         where it depends on the start.
     """
-    task = check_instance("mdp", mdp, FiniteMDP).true_task
+    task = mdp.true_task
     if temperature is not None:
         if average:
             raise ValueError(f"temperature is {temperature!r} and average is True; use a discount")
@@ -134,7 +134,7 @@ def evaluate(
         Where the policy has another shape or plays an action that a state does not have, and
         where `solve` does.
     """
-    task = check_instance("mdp", mdp, FiniteMDP).true_task
+    task = mdp.true_task
     if task.infinite_horizon or discount is not None or average:
         return solve_stationary(mdp, discount, average, tolerance, policy)
     table = mixture_or_actions(task, policy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from upriver.checks import Array, check_instance
+from upriver.checks import Array
 from upriver.mdp import FiniteMDP
 from upriver.mdp.archive import digest, encode, fingerprints, name_of
 
@@ -29,7 +29,7 @@ def fingerprint_mdp(mdp: FiniteMDP | None) -> str:
     """
     if mdp is None:
         return ""
-    task = check_instance("mdp", mdp, FiniteMDP).true_task
+    task = mdp.true_task
     parts = {field.name: getattr(task, field.name) for field in fields(task)}
     for what in ("states", "actions"):  # names may be objects that no file can hold
         parts[what] = None if parts[what] is None else list(map(repr, parts[what]))

@@ -76,7 +76,7 @@ class Policy:
     @check_kinds
     def from_plan(plan: Plan | StationaryPlan, task: Task | None = None) -> Policy:
         """Return the policy of a plan with the names of its task, or of another `task`."""
-        task = plan.task if task is None else check_instance("task", task, Task)
+        task = plan.task if task is None else task
         if task is None:
             return Policy(plan.policy, int(plan.policy.max()) + 1)
         table = mixture_or_actions(task, plan)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from upriver import kernels
-from upriver.checks import Array, check_instance, check_kinds, positive_integer
+from upriver.checks import Array, check_kinds, positive_integer
 from upriver.display import Card, add_repr, to_frame
 from upriver.mdp import FiniteMDP
 from upriver.planning import Plan, environment_structure, mixture_or_actions
@@ -70,7 +70,7 @@ def rollouts(
         `Plan` is matched by name.
     """
     n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
-    task = check_instance("mdp", mdp, FiniteMDP).true_task
+    task = mdp.true_task
     actions = mixture_or_actions(task, policy)
     if actions.ndim == 3:
         return play_randomised(mdp, actions, n_episodes, seed)

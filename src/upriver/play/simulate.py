@@ -10,7 +10,7 @@ import numpy as np
 from upriver.agents.fixed import Fixed
 from upriver.agents.guard import check_agent, unguarded
 from upriver.agents.protocol import Agent
-from upriver.checks import check_instance, check_kinds, positive_integer
+from upriver.checks import check_kinds, positive_integer
 from upriver.mdp import FiniteMDP
 from upriver.planning import Plan
 from upriver.play.checkpoints import Checkpoint, begin
@@ -44,7 +44,7 @@ def simulate(
         For an infinite horizon, in place of n_episodes: the length of the stream, and the
         probability that after a step it starts again.
     """
-    task = check_instance("mdp", mdp, FiniteMDP).true_task
+    task = mdp.true_task
     learner: Any = Fixed(task, agent) if hasattr(agent, "on") else agent
     check_agent(learner)
     check_same_problem(learner.task, task)
