@@ -23,7 +23,7 @@ from upriver.display import Card, add_repr
 from upriver.logs import dynamic_choice, situations
 from upriver.logs.design import select_identified
 from upriver.logs.dynamic_choice import DynamicLogit, Evaluation, Objective, sum_parts
-from upriver.logs.effects import TestResult, normal_quantile
+from upriver.logs.effects import TestResult
 from upriver.logs.estimates import Estimates, wrap_lines
 from upriver.logs.fit import as_bits
 from upriver.logs.formula import Columns, Formula, Recipe, mentions, parse_recipe
@@ -440,7 +440,6 @@ class RewardModel(Estimates):
         log, fitted = self.log, self.fitted
         future = f"discount {log.discount:g}"
         future += "" if log.horizon is None else f", horizon {log.horizon}"
-        clusters = f" ({fitted.n_clusters} clusters)" if fitted.errors == "cluster" else ""
         sets = f", {len(log.problems)} sets of covariates" if log.covariates else ""
         known = isinstance(log.transitions, FiniteMDP)
         kind = "known" if known else "estimated jointly" if log.joint else "estimated before"
@@ -455,7 +454,7 @@ class RewardModel(Estimates):
             f"dynamic logit: {fitted.n_observations:g} choices, {len(fitted.theta)} coefficients",
             f"log-likelihood {self.llf:.4f} ({self.null:.4f} with no rewards), AIC {self.aic:.1f}, "
             f"BIC {self.bic:.1f}",
-            f"standard errors: {fitted.errors}{clusters}; transitions: {kind}",
+            f"standard errors: {fitted.errors_text}; transitions: {kind}",
         ]
         return "\n".join([*wrap_lines(lines), *self.coefficient_lines(limit)])
 
@@ -602,7 +601,7 @@ class RewardModel(Estimates):
         action, probability, standard_error, low, high.
         """
         (pd,) = import_packages("a table of predictions", "pandas")
-        z, log, task = normal_quantile(confidence), self.log, self.log.task
+        z, log, task = self.fitted.quantile(confidence), self.log, self.log.task
         column, chosen = log.space.columns[:2]
         if frame is None:
             h, s = (x.ravel() for x in np.indices((log.horizon or 1, task.n_states)))
