@@ -165,7 +165,7 @@ def ablation(measured: Sequence[Measured]) -> Page:
         cells = [m.cell for m in measured if m.cell.agent.split(",")[0] == kind]
         table = pivot(cells, part_of_rule, short_text, "problem")
         tables.append(f"{kind.capitalize()} features\n\n{table}")
-    return "\n".join([*tables, runs_text([m.cell for m in measured])]), {}
+    return "\n".join([*tables, f"Means over {measured[0].cell.runs} runs.\n"]), {}
 
 
 def part_of_rule(cell: Cell) -> tuple[str, str]:
@@ -185,7 +185,7 @@ def feature_scale(measured: Sequence[Measured]) -> Page:
 
 
 def variance(measured: Sequence[Measured]) -> Page:
-    """Episodes lost against the standard deviation of what optimal play earns."""
+    """Episodes lost against the noise, and how much the return of optimal play varies."""
     by: dict[str, dict[float, list[float]]] = {}
     deviation: dict[float, list[float]] = {}
     for m in measured:
@@ -193,15 +193,15 @@ def variance(measured: Sequence[Measured]) -> Page:
         by.setdefault(m.cell.agent, {}).setdefault(numbers["noise"], []).append(m.cell.lost)
         if m.cell.agent == measured[0].cell.agent:
             deviation.setdefault(numbers["noise"], []).append(relative_deviation(noisy(**numbers)))
-    x = [float(np.mean(d)) for d in deviation.values()]
     rows = [["agent", *(f"noise {noise:g}" for noise in deviation)]]
-    rows.append(["sd / mean of the optimal return", *(f"{d:.3f}" for d in x)])
+    rows.append(["sd / mean of the optimal return",
+                 *(f"{np.mean(d):.3f}" for d in deviation.values())])  # fmt: skip
     panel = {}
     for agent, at in by.items():
         found = [(np.mean(lost), *bootstrap_interval(np.array(lost))) for lost in at.values()]
-        panel[agent] = plots.Band(x, *zip(*found, strict=True))
+        panel[agent] = plots.Band(list(at), *zip(*found, strict=True))
         rows.append([agent, *("{:.2f} [{:.2f}, {:.2f}]".format(*y) for y in found)])
-    figure = lost_figure({"": panel}, rows[1][0], True, "one")
+    figure = lost_figure({"": panel}, "noise", True, "one")
     draws = f"Problems of each kind: {len(next(iter(deviation.values())))}. "
     return f"{to_markdown(rows)}\n{draws}{runs_text([m.cell for m in measured])}", {
         "variance": figure
