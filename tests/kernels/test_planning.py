@@ -198,7 +198,8 @@ def test_evaluation_and_the_return_of_one_episode(rng):
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-def test_the_derivatives_of_a_value_are_finite_differences(rng, mixed):
+@pytest.mark.parametrize("n_rows", [1, H])  # sums over the steps, or what each step adds
+def test_the_derivatives_of_a_value_are_finite_differences(rng, mixed, n_rows):
     task, prob, reward, extra = problem(rng)
     prob, reward, extra = prob[:1], reward[:1], extra[:1]
     features, start = rng.standard_normal((task.n_triples, 3)), rng.dirichlet(np.ones(S))
@@ -212,16 +213,15 @@ def test_the_derivatives_of_a_value_are_finite_differences(rng, mixed):
     kernel = k.differentiate_random_policy if mixed else k.differentiate
 
     def value(p, mixture=policy):
-        out = k.ValueGradient(
-            np.zeros((H + 1, S)), np.zeros((1, task.n_triples)), np.zeros(S * A), np.zeros(S * A)
-        )
+        shapes = (H + 1, S), (n_rows, task.n_triples), (n_rows, S * A), S * A
+        out = k.ValueGradient(*map(np.zeros, shapes))
         kernel(task.indptr, task.successors, p, reward, extra, mixture, start, out)
         return start @ out.v[0], out
 
     _, out = value(prob)
-    assert out.occupancy.sum() == pytest.approx(H)
+    np.testing.assert_allclose(out.occupancy.sum(axis=1), H / n_rows)
     gradient = np.zeros(3)
-    k.add_weighted_rows(features, out.weight[0], gradient)
+    k.add_weighted_rows(features, out.weight.sum(axis=0), gradient)
     for j in range(3):
         step, shifted = np.eye(3)[j] * 1e-5, np.empty((2, task.n_triples))
         for sign, p in zip((1, -1), shifted, strict=True):

@@ -8,6 +8,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import linalg
 
 import upriver as up
 
@@ -16,9 +17,12 @@ from . import clinic
 MOVES = clinic.moves()
 
 
-def sandwich(frame, model, cluster, weights):
-    """The clustered standard errors of a model of `worse` and `age:worse`, row by row."""
-    theta, scores, information = np.asarray(model.params), {}, np.zeros((2, 2))
+def sandwich(frame, model, cluster, weights, adjusted):
+    """The clustered standard errors of a model of `worse` and `age:worse`, row by row.
+
+    Those adjusted for few clusters take (I - H_c H^-1)^(-1/2) times the score of cluster c.
+    """
+    theta, scores, own = np.asarray(model.params), {}, {}
     columns = list(zip(MOVES["state"], MOVES["next_state"], MOVES["worse"], strict=True))
     for row, who, times in zip(
         frame.to_dict("records"), frame[cluster], frame[weights], strict=True
@@ -30,17 +34,28 @@ def sandwich(frame, model, cluster, weights):
         total = sum(p.values())
         mean = sum(p[t] / total * x[t] for t in x)
         for t in x:
-            information += times * p[t] / total * np.outer(x[t] - mean, x[t] - mean)
+            part = times * p[t] / total * np.outer(x[t] - mean, x[t] - mean)
+            own[who] = own.get(who, 0.0) + part
         scores[who] = scores.get(who, 0.0) + times * (x[row["next_state"]] - mean)
-    n, inverse = len(scores), np.linalg.inv(information)
-    meat = sum(np.outer(s, s) for s in scores.values()) * n / (n - 1)
+    n, inverse = len(scores), np.linalg.inv(sum(own.values()))
+    for who in scores:
+        rest = np.eye(2) - own[who] @ inverse
+        scores[who] = (
+            linalg.fractional_matrix_power(rest, -0.5) @ scores[who]
+            if adjusted
+            else scores[who] * np.sqrt(n / (n - 1))
+        )
+    meat = sum(np.outer(s, s) for s in scores.values())
     return np.sqrt(np.diag(inverse @ meat @ inverse))
 
 
+@pytest.mark.parametrize("adjusted", [True, False])
 @pytest.mark.parametrize("names", [["number", "times"], ["name", "key_0"]])
-def test_clusters_of_grouped_rows_are_those_of_a_plain_loop(tmp_path, names):
+def test_clusters_of_grouped_rows_are_those_of_a_plain_loop(tmp_path, monkeypatch, names, adjusted):
     """Words as clusters, weights, gaps, and columns with the names that the queries use."""
     who, times = names
+    if not adjusted:
+        monkeypatch.setattr("upriver.mnl.clusters.MANY", 0)
     frame = pd.DataFrame(clinic.visits(np.random.default_rng(7), 30))
     frame[who] = ["p" + str(i % 11) for i in frame["patient"]]
     frame[times] = 1.0 + frame.index % 3 / 2
@@ -53,7 +68,7 @@ def test_clusters_of_grouped_rows_are_those_of_a_plain_loop(tmp_path, names):
     for source in (tmp_path / "log.parquet", holes):
         model = up.fit_transitions("worse + age:worse", source, **given)
         assert model.log.dropped == {who: 2} and model.nobs == pytest.approx(kept[times].sum())
-        expected = sandwich(kept, model, who, times) if expected is None else expected
+        expected = sandwich(kept, model, who, times, adjusted) if expected is None else expected
         np.testing.assert_allclose(model.bse, expected, rtol=1e-8)
         assert model.log.clusters == sorted(set(kept[who]))
 

@@ -121,9 +121,11 @@ def test_models_that_cannot_be_compared(model, log, rng):
         model.likelihood_ratio(
             up.fit_transitions(named(draw(rng, 3000)), features=model.features, task=TASK)
         )
-    other = up.Features(TASK, rng.normal(size=(TASK.n_triples, 2)))
-    with pytest.raises(ValueError, match="not nested"):
-        model.likelihood_ratio(up.fit_transitions(log, features=other, task=TASK))
+    noise = up.Features(TASK, rng.normal(size=(TASK.n_triples, 4)))
+    better = up.Features(TASK, model.features.matrix[:, :3])
+    smaller = up.fit_transitions(log, features=better, task=TASK)
+    with pytest.raises(ValueError, match="not nested: its log-likelihood"):
+        up.fit_transitions(log, features=noise, task=TASK).likelihood_ratio(smaller)
     with pytest.raises(ValueError, match="must have fewer"):
         model.likelihood_ratio(model)
     with pytest.raises(ValueError, match="needs regularization=0"):

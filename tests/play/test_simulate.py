@@ -287,6 +287,16 @@ def test_a_checkpoint_that_cannot_be_is_refused(field, value, message):
         simulate(mdp, agent, 1, resume=checkpoint._replace(fingerprint=""))
 
 
+def test_a_checkpoint_may_count_in_whole_numbers_of_numpy():
+    mdp = envs.riverswim(5, 12)
+    agent = learner(mdp)
+    checkpoint = simulate(mdp, agent, 2).checkpoint
+    plain, numpy = (
+        simulate(mdp, agent, 3, resume=checkpoint._replace(episodes=n)) for n in (2, np.int64(2))
+    )
+    np.testing.assert_array_equal(plain.returns, numpy.returns)
+
+
 def test_visits_count_the_pairs_of_all_episodes(monkeypatch):
     monkeypatch.setattr(episodes, "CHUNK", 4)
     mdp = envs.riverswim(5, 12)

@@ -219,8 +219,9 @@ def likelihood_ratio(model: TransitionModel, smaller: TransitionModel) -> TestRe
     """Return the test of a nested model: does it lose more than chance would explain?
 
     Both must be fitted to the same log without penalty, and every column of the smaller model must
-    be a combination of columns of this one, which is not checked. Rows of one cluster that depend
-    on each other make the test too sharp: then use `wald` with clustered errors.
+    be a combination of columns of this one. That is not checked, but a smaller model that fits
+    better is refused. Rows of one cluster that depend on each other make the test too sharp: then
+    use `wald` with clustered errors.
     """
     check_nested(model, smaller)
     degrees = len(model.theta) - len(smaller.theta)
@@ -272,3 +273,6 @@ def check_nested(larger: TransitionModel, smaller: TransitionModel) -> None:
     if len(smaller.theta) >= len(larger.theta):
         raise ValueError(f"smaller has {len(smaller.theta)} coefficients, the larger model "
                          f"{len(larger.theta)}; it must have fewer")  # fmt: skip
+    if smaller.llf - larger.llf > 1e-3 + 1e-9 * abs(larger.llf):  # more than a fit stops short by
+        raise ValueError(f"smaller is not nested: its log-likelihood is {smaller.llf:.9g}, that of "
+                         f"the larger model {larger.llf:.9g}; it cannot be higher")  # fmt: skip

@@ -93,7 +93,7 @@ def begin(
     last = -1 if mdp is None else mdp.n_states - 1
     positive_integer("resume.stream_state", resume.stream_state, least=-1, most=max(last, 0))
     environment, randomness = spawn_generators(resume.seed)
-    environment.bit_generator.advance(resume.episodes * draws)  # type: ignore[attr-defined]
+    environment.bit_generator.advance(int(resume.episodes) * draws)  # type: ignore[attr-defined]
     try:
         randomness.bit_generator.state = resume.generator
     except (KeyError, TypeError, ValueError, OverflowError) as error:
