@@ -106,9 +106,9 @@ class Features:
             )
         object.__setattr__(self, "matrix", matrix)
         self.freeze()
-        if self.names is not None and len(self.names) != self.n_shared:
+        if self.names is not None and np.size(self.names) != self.n_shared:
             raise ValueError(
-                f"names has {len(self.names)} entries; there must be {self.n_shared}, "
+                f"names has {np.size(self.names)} entries; there must be {self.n_shared}, "
                 "one per feature"
             )
         if self.formal_dimension is None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import Array
+from upriver.checks import Array, as_float
 from upriver.logs.formula import Recipe, evaluate_factor, mentions, multiply_factors, parse_terms
 from upriver.logs.situations import Situations, StateSpace, expand
 from upriver.logs.tables import Rows, listed
@@ -334,7 +334,10 @@ def tabulate(
     if isinstance(reward, Mapping):
         reward = function_of(reward, list(states), actions)
     if not callable(reward):
-        table = np.asarray(reward, np.float64)
+        table, shape = as_float("reward", reward), (n_states, len(actions))
+        if table.shape not in {shape, (len(table), *shape)}:
+            wanted = f"{shape} or (H, {n_states}, {len(actions)})"
+            raise ValueError(f"reward has shape {table.shape}; it must be {wanted}")
         return np.tile(table[None] if table.ndim == 2 else table, (n_segments, 1)), None
     try:
         given = list(signature(reward).parameters.values())
