@@ -29,7 +29,8 @@ def played(name, folder):
 
 
 def test_every_notebook_has_cells_and_a_download():
-    wanted = {"first-hour", "inventory", "gymnasium", "log", "write-an-agent", "bus-engine"}
+    wanted = {"first-hour", "inventory", "gymnasium", "log", "write-an-agent", "bus-engine",
+              "cohort", "credit"}  # fmt: skip
     assert set(NOTEBOOKS) == wanted
     for name, path in NOTEBOOKS.items():
         text = path.read_text()
@@ -136,3 +137,20 @@ def test_bus_engine(tmp_path):
     assert (demand["engines a year"] < demand["high"]).all()
     assert myopic.params["mileage"] < 2 * m["model"].params["mileage"]
     assert myopic.llf < m["model"].llf
+
+
+def test_cohort(tmp_path):
+    m = played("cohort", tmp_path)
+    loop = m["simulate_cohort"]("new") - m["simulate_cohort"]("standard")
+    assert loop == pytest.approx(m["gain"]["qaly"].value, rel=1e-9)
+    assert m["full"].llf == pytest.approx(m["total"], abs=1e-4)
+    assert 0 < m["icer"].low < m["icer"].value < m["icer"].high
+
+
+def test_credit(tmp_path):
+    m = played("credit", tmp_path)
+    both = m["both"]["clustered"] / m["both"]["classical"]
+    assert both.filter(like="sector").min() > 1.1, "a sector stays with its borrower"
+    assert m["model"].params["worse:sector[T.retail]"] > 0
+    close = m["first"][m["first"]["rating"] != "D"].groupby("rating")["close"].mean()
+    assert 0 < close.min() < close.max(), "a close review pays for some, not for all"
