@@ -52,8 +52,8 @@ def connect() -> Any:
     (duckdb,) = import_packages("reading a table", "duckdb")
     spill = Path(gettempdir()) / f"upriver-{token_hex(8)}"  # DuckDB makes it when it needs it
     connection = duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": str(spill)})
-    show = "true" if sys.stdout.isatty() else "false"  # DuckDB writes its bar to the output
-    connection.execute(f"SET enable_progress_bar = {show}")
+    if sys.stdout.isatty():  # in a notebook DuckDB would ask for a package of widgets
+        connection.execute("SET enable_progress_bar = true")
     return connection
 
 
