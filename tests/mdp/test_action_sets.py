@@ -112,18 +112,20 @@ def test_no_agent_takes_a_missing_action(
     assert np.isfinite(run.plan.v).all()
 
 
+@pytest.mark.parametrize("spread", ["estimate", 1.0])
 @pytest.mark.parametrize("name", ["ucrl-mnl-se", "ucrl-mnl", "psrl-mnl"])
-def test_pooled_features_leave_out_missing_actions(name: str) -> None:
+def test_pooled_features_leave_out_missing_actions(name: str, spread: float | str) -> None:
     mdp = corridor()
     task = mdp.task("full")
     shared = up.features.from_function(task, lambda s, a, t: [float(t > s), float(t == s)])
-    pooled = up.features.pooled(shared)
+    pooled = up.features.pooled(shared, spread)
     assert pooled.n_shared == shared.dimension
     run = up.simulate(mdp, AGENTS[name](task, pooled), 30, seed=1)
-    dense_theta = up.fit_mnl(pooled, run.state.model.counts[0])
-    explicit = up.Features(task, pooled.matrix)
+    fit = up.fit_mnl(pooled, run.state.model.counts[0])
+    assert fit.features is not None  # of the spread that was given or estimated
+    explicit = up.Features(task, fit.features.matrix)
     np.testing.assert_allclose(
-        dense_theta.theta, up.fit_mnl(explicit, run.state.model.counts[0]).theta, atol=1e-6
+        fit.theta, up.fit_mnl(explicit, run.state.model.counts[0]).theta, atol=1e-6
     )
 
 

@@ -368,17 +368,18 @@ def optimize_expectation(p, products, values, beta):
 
 
 @njit_nogil
-def backward_pass_ellipsoid(problem, ellipsoid, reward, beta, tie_seed, v, policy, q, span):
+def backward_pass_ellipsoid(problem, ellipsoid, reward, beta, starts, tie_seed, v, policy, q, span):
     """Eq. (4): Q_h = clip(r + max over the ellipsoid of P_theta V_{h+1}), each (s, a, h) by itself.
 
     ellipsoid: an `optimism.Ellipsoid`; reward (1|H, S*A). A negative beta gives the minimum over
-    the ellipsoid of radius -beta. The search of a pair starts from its maximiser at step h + 1.
+    the ellipsoid of radius -beta. The search of a pair starts from its maximiser at step h + 1;
+    `starts`, as long as the products, keeps it, also between calls that run one step each.
     Actions whose Q differs by rounding alone are made equal, so that ties are broken at random.
     """
     rows = problem.values
     indptr = rows.indptr
     n_actions = q.shape[0] // policy.shape[1]
-    search, starts = new_search(max_successors(indptr)), np.zeros(ellipsoid.products.shape[1])
+    search = new_search(max_successors(indptr))
     values = search.values
     for h in range(span[1] - 1, span[0] - 1, -1):
         c = min(h, ellipsoid.prob.shape[0] - 1)

@@ -150,7 +150,7 @@ def plan_in_ellipsoid(
     """Plan with the maximum of P_theta V over each pair's ellipsoid, or the minimum if beta < 0."""
     return run_backward_pass(
         task, kernels.ellipsoid.backward_pass_ellipsoid, (ellipsoid, reward, beta), clip_v(task),
-        tie_seed,
+        tie_seed, memory=ellipsoid.products.shape[1],
     )  # fmt: skip
 
 
