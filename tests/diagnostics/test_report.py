@@ -137,7 +137,7 @@ def test_saved_and_gymnasium_environments(tmp_path, capsys):
     ("words", "sentence"),
     [
         (["riverswam-6"], "did you mean 'riverswim'"),
-        (["riverswim-6", "--features", "onehot"], "use one of one-hot"),
+        (["riverswim-6", "--features", "onehot"], "did you mean 'one-hot'"),
         (["riverswim-6", "--features", "pooled -1"], "must be a positive number"),
         (["riverswim-6", "--support", "some"], "support 'some' is unknown"),
         (["riverswim-6", "--delta", "2"], "strictly between 0 and 1"),

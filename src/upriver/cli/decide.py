@@ -20,18 +20,17 @@ def decide(
     The page has the policy, its value against what was done, where data are missing, and whether
     the model fits.
 
-    **Example:** `upriver decide a.csv --formula next_state --reward ill=1 --horizon 9`
+    **Example:** `upriver decide a.csv --formula next_state:action --reward well=1`
 
     Parameters
     ----------
     log
         A .csv or .parquet file or a folder of Parquet files, one row for each transition.
     formula
-        The transition model, as `fit_transitions` takes it. Formulas are executed; use only
-        formulas you trust.
+        The transition model. Formulas are executed; use only formulas you trust.
     reward
-        Rewards of states, as well=1,ill=0.5, others 0; or a column of the log: its mean for
-        each pair; or a linear model of a column, as "cost ~ state + action".
+        Rewards of states, as well=1,ill=0.5; a column of the log, whose mean counts for each pair;
+        or a model of it, as "cost ~ state + action".
     horizon
         Steps of an episode.
     discount
@@ -43,13 +42,13 @@ def decide(
     at
         Values of the covariates, as age=60,ward=east; "average" averages over those without one.
     cluster
-        The column of the individual, for standard errors that allow for it.
+        The column of individuals, for clustered errors.
     weights
         The column of how often each row counts.
     columns
         The columns of the state, the action and the next state.
     successors
-        state or all: which next states were possible; those seen from the pair if absent.
+        state or all: which next states were possible.
     episode
         The column of the episode: then checks that do not rely on the model are made.
     step

@@ -34,6 +34,7 @@ from scipy import sparse
 
 from upriver import kernels
 from upriver.checks import Array
+from upriver.display import add_repr
 from upriver.mdp import Task
 from upriver.planning import soft
 
@@ -179,6 +180,7 @@ class DynamicLogit:
         return Evaluation(float(np.sum(self.counts * logs)), gradient, hessian, v, chance, scores)
 
 
+@add_repr
 class Objective(NamedTuple):
     """A log-likelihood, its derivatives, and the solutions that the next one begins from."""
 
