@@ -329,7 +329,7 @@ class Table:
         which weighted sums, and those of their products two by two, are made; missing: whether rows
         with gaps raise an error that names them ("refuse") or are left out ("drop"); group: False
         keeps every row, in order; cluster: the column of the cluster of each row, by which equal
-        rows are told apart only where sums are made.
+        rows are distinguished only where sums are made.
         """
         check_choice("missing", missing, ("refuse", "drop"))
         numeric = [c for c in (weights, *sums) if c is not None]

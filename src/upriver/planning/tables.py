@@ -56,14 +56,14 @@ def reordered(table: Array, states: Names, actions: Names, task: Task) -> Array:
     return mixture
 
 
-def by_name(table: Array, made_for: Task | None, task: Task) -> Array:
+def by_name(table: Array, source: Task | None, task: Task) -> Array:
     """Return a policy (S,), (S, A), (H, S) or (H, S, A) of one task in the order of another."""
-    if made_for is None or made_for is task:
+    if source is None or source is task:
         return table
-    check_instance("plan.task", made_for, Task)
+    check_instance("plan.task", source, Task)
     stepless = table.ndim == 1 or (table.dtype.kind == "f" and table.ndim == 2)
-    whole = reordered(table[None] if stepless else table, made_for.state_names,
-                      made_for.action_names, task)  # fmt: skip
+    whole = reordered(table[None] if stepless else table, source.state_names,
+                      source.action_names, task)  # fmt: skip
     return whole[0] if stepless else whole
 
 
