@@ -102,7 +102,23 @@ CASES = {
     "a feature row too few": (lambda: up.Features(TASK, np.ones((3, 2))), r"features have shape \(3, 2\)"),
     "an infinite feature": (lambda: up.Features(TASK, put(np.ones((TASK.n_triples, 1)), (2, 0), np.inf)), "features of row 2"),
     "words as features": (lambda: up.Features(TASK, [["a"]] * TASK.n_triples), "features must be an array"),
-    "a name too few": (lambda: up.Features(TASK, np.ones((TASK.n_triples, 2)), names=["x"]), "names has 1 entries"),
+    "a name too few": (lambda: up.Features(TASK, np.ones((TASK.n_triples, 2)), names=["x"]), "it must be a list of 2 texts"),
+    "names that are lists": (lambda: up.Features(TASK, np.ones((TASK.n_triples, 2)), names=["x", []]), "it must be a list of 2 texts"),  # type: ignore
+    "a ragged reference": (lambda: up.features.recentre(PHI, [[1], [1, 2]]), "reference must be an array of numbers"),  # type: ignore
+    "half a position": (lambda: up.features.recentre(PHI, np.full(len(TASK.sizes), 0.5)), "reference must hold"),
+    "features of another environment": (lambda: up.envs.two_state_features(TASK), "the actions of the task are no rows of signs"),
+    "a gap above 1": (lambda: up.envs.two_state(gap=2**40), "gap is 1099511627776; it must lie"),
+    "an environment that Gymnasium has not": (lambda: up.envs.from_gymnasium("x"), "Gymnasium cannot make 'x'"),
+    "a plan that is an array": (lambda: up.plan_from_model(fitted(), np.zeros((2, 2))), "how is a ndarray; it must be text or a function"),  # type: ignore
+    "a plan with something else for a table": (lambda: up.Policy.from_plan(up.solve(MDP)._replace(policy=MDP), up.envs.riverswim(4, 6).task()), "plan.policy is a FiniteMDP"),  # type: ignore
+    "a radius that is a number": (lambda: up.coverage(MDP, PHI, radii={"a": 1}, n_runs=1, n_episodes=1), r"radii\['a'\] is 1; it must be a function"),
+    "features for a log": (lambda: up.fit_transitions("next_state", PHI), "the frame is a Features"),
+    "a formula without columns": (lambda: up.fit_transitions([], dict(zip(("state", "action", "next_state"), LOG, strict=True))), r"formula is \[\]; it must be text"),
+    "states without the column": (lambda: up.fit_transitions("next_state", dict(zip(("state", "action", "next_state"), LOG, strict=True)), states={"x": [1, 2]}), "states has no column 'state'"),
+    "a list for the first state": (lambda: up.decide({"state": [0]}, "next_state", {0: 1.0}, 2, start=[]), "start is a list; it must be a hashable value or a mapping"),  # type: ignore
+    "a negative seed of a test": (lambda: fitted().goodness_of_fit(seed=-1), "seed is -1; it must be"),
+    "a state of no observation": (lambda: up.learn(Plain(), AGENT, 1, state_of=lambda: 0), r"state_of is <function.*must be a function of \(observation\)"),
+    "an experiment that is an array": (lambda: up.experiments.execute(np.array("x"), "out"), "experiment is array"),  # type: ignore
     "features of changing length": (lambda: up.features.from_function(TASK, lambda s, a, t: [1.0] * (1 + s)), r"features of \(s=1"),
     # agents
     "features of another task": (lambda: up.agents.UCRLMNL(OTHER, PHI), "features were made for a task with 4 states"),

@@ -179,7 +179,7 @@ def test_wrong_features_get_one_clear_sentence(rng):
     ):
         with pytest.raises(ValueError, match=sentence):
             Features(task, given)
-    with pytest.raises(ValueError, match="names has 3 entries; there must be 2"):
+    with pytest.raises(ValueError, match="it must be a list of 2 texts"):
         Features(task, good, names=["a", "b", "c"])
     other = random_mdp(rng).task("full")
     with pytest.raises(ValueError, match="build the features from the task that the agent gets"):

@@ -114,7 +114,7 @@ def check_plan(task: Task, plan: Any) -> None:
     fits = isinstance(v, np.ndarray) and v.dtype == np.float64 and v.shape == shape
     if not fits or not v.flags.c_contiguous or not np.isfinite(v).all():
         raise ValueError(f"plan is not one of this task: its v must be finite, of shape {shape}")
-    if getattr(plan, "in_user_units", False) and not task.units.is_identity:
+    if getattr(plan, "in_user_units", False) is True and not task.units.is_identity:
         raise ValueError("plan is in the user's units; update needs the plan as the agent made it")
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from upriver.agents.mnl_family import State, evidence
 from upriver.agents.protocol import Episode
 from upriver.agents.ucrl_mnl import UCRLMNL
-from upriver.checks import Array, check_kinds, open_fraction, positive_integer
+from upriver.checks import Array, check_function, check_kinds, open_fraction, positive_integer
 from upriver.diagnostics.bounds import clip_kappa, potential_bound
 from upriver.diagnostics.curvature import kappa_over_ball
 from upriver.diagnostics.realizability import theta_star
@@ -250,6 +250,8 @@ def prepare(
         radii = lemma_radii(features, theta, agent, delta)
     elif callable(radii):
         radii = radii(features, theta, agent)
+    for name, radius in radii.items():
+        check_function(f"radii[{name!r}]", radius, "evidence")
     return radii, MeasuredAgent(agent, theta, solve(mdp).v[0], tuple(radii.values()))
 
 

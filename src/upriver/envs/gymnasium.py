@@ -16,7 +16,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike
 
 from upriver import envs
-from upriver.checks import Array, check_instance, check_kinds, is_whole
+from upriver.checks import Array, check_instance, check_kinds, format_value, is_whole
 from upriver.mdp import FiniteMDP
 from upriver.mdp.validation import initial_distribution
 
@@ -25,6 +25,14 @@ SPELLING = {"riverswim": "RiverSwim", "mnl": "MNL", "mdp": "MDP"}
 
 Outcomes = list[tuple[float, int, float, bool]]
 """(probability, next state, reward, terminated) of every outcome of a state and an action."""
+
+
+def make_environment(name: str, **arguments: Any) -> Any:
+    """Make an environment that is registered with Gymnasium."""
+    try:
+        return gymnasium.make(name, **arguments)
+    except gymnasium.error.Error as error:
+        raise ValueError(f"Gymnasium cannot make {name!r}: {format_value(str(error))}") from error
 
 
 def from_gymnasium(
@@ -44,7 +52,7 @@ def from_gymnasium(
     horizon, initial_state : int, and int or (S,)
         The defaults are the environment's time limit and its `initial_state_distrib`.
     """
-    made = gymnasium.make(env, **arguments) if isinstance(env, str) else env
+    made = make_environment(env, **arguments) if isinstance(env, str) else env
     base = getattr(made, "unwrapped", made)
     spec = getattr(made, "spec", None)
     name = spec.id if spec is not None else type(base).__name__

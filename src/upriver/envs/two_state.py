@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import product
 from math import exp
 
-from upriver.checks import check_kinds, positive_integer, positive_number
+from upriver.checks import check_kinds, open_fraction, positive_integer
 from upriver.envs.named import build_mdp, check_listed, normalize
 from upriver.features import Features, from_function
 from upriver.mdp import FiniteMDP, Task
@@ -34,7 +34,7 @@ def two_state(dimension: int = 3, horizon: int = 20, gap: float = 0.01) -> Finit
     """
     dimension = positive_integer("dimension", dimension, most=1000)
     check_listed(2, 2**dimension, 2)
-    slope = positive_number("gap", gap) / (BACK * (1.0 - BACK))
+    slope = open_fraction("gap", gap) / (BACK * (1.0 - BACK))
 
     def outcomes(s: int, a: tuple[int, ...]) -> list[tuple[int, float]]:
         if s == 1:
@@ -54,6 +54,9 @@ def two_state_features(task: Task) -> Features:
     """
     dimension = task.n_actions.bit_length() - 1
     names = ["crosses", "falls back", *(f"sign {i + 1}" for i in range(dimension))]
+
+    if list(task.action_names) != list(product((-1, 1), repeat=dimension)):
+        raise ValueError("the actions of the task are no rows of signs; make it with two_state")
 
     def vector(s: int, a: tuple[int, ...], s2: int) -> list[float]:
         if s == s2:

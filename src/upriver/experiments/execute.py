@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import queue
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
 
 @check_kinds
 def execute(
-    experiment: Experiment | Iterable[RunSpec],
+    experiment: Experiment | Sequence[RunSpec],
     out: str | Path,
     jobs: int | None = None,
     cluster: str | None = None,
@@ -82,7 +82,7 @@ def execute(
         raise ValueError("shared_store is for a cluster; give its address too")
     if run_timeout is not None and not run_timeout > 0.0:
         raise ValueError(f"run_timeout is {run_timeout!r}; it must be a positive number of seconds")
-    if not isinstance(experiment, Iterable):
+    if not isinstance(experiment, Experiment | list | tuple):
         raise TypeError(f"experiment is {format_value(experiment)}; it must be an Experiment")
     runs = experiment.runs() if isinstance(experiment, Experiment) else list(experiment)
     for run in runs:

@@ -133,8 +133,8 @@ def find(kind: str, name: str, own: Mapping[str, Any]) -> Any:
         return offered[name].load()
     if stem not in IMPORTED:
         raise ValueError(
-            f"{kind} {name!r} is defined in a file that was not imported; if you trust it, give "
-            f"--import {stem}.py, or call import_code"
+            f"{kind} {name!r} is defined in a file that was not imported; if you trust it, import "
+            "that file with --import or import_code"
         )
     found = getattr(sys.modules[module_name(stem)], attribute, None)
     # what the file merely imports, such as os.system, is not offered to experiment files

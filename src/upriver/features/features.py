@@ -15,7 +15,15 @@ import numpy as np
 from scipy import sparse
 
 from upriver import kernels
-from upriver.checks import Array, as_float, check_instance, check_sparse, nonnegative_number
+from upriver.checks import (
+    KINDS,
+    Array,
+    as_float,
+    check_instance,
+    check_sparse,
+    format_value,
+    nonnegative_number,
+)  # fmt: skip
 from upriver.display import Card, add_repr, to_frame
 from upriver.display.card import MAX_ROWS
 from upriver.display.frames import name_column
@@ -106,9 +114,10 @@ class Features:
             )
         object.__setattr__(self, "matrix", matrix)
         self.freeze()
-        if self.names is not None and np.size(self.names) != self.n_shared:
+        is_list = KINDS["Sequence[str]"][1](self.names)
+        if self.names is not None and not (is_list and len(self.names) == self.n_shared):
             raise ValueError(
-                f"names has {np.size(self.names)} entries; there must be {self.n_shared}, "
+                f"names is {format_value(self.names)}; it must be a list of {self.n_shared} texts, "
                 "one per feature"
             )
         if self.formal_dimension is None:

@@ -189,14 +189,16 @@ def recentre(features: Features, reference: Array | None = None) -> Features:
     if features.spread:
         return pooled(recentre(unpooled(features), reference), features.spread)
     task = features.task
-    place = np.zeros(len(task.sizes), np.int64) if reference is None else np.asarray(reference)
-    outside = place.shape != task.sizes.shape or (place < 0) | (place >= np.maximum(task.sizes, 1))
+    place = np.zeros(len(task.sizes)) if reference is None else as_float("reference", reference)
+    outside = place.shape != task.sizes.shape or ~np.isin(place, range(task.max_successors)) | (
+        place >= np.maximum(task.sizes, 1)
+    )
     if np.any(outside):
         raise ValueError(
             f"reference must hold, for each of the {len(task.sizes)} pairs (s, a), a position "
             "within its successors"
         )
-    rows = np.repeat(task.indptr[:-1] + place, task.sizes)
+    rows = np.repeat(task.indptr[:-1] + place.astype(np.int64), task.sizes)
     return Features(
         task, features.matrix - features.matrix[rows], features.names, features.formal_dimension
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -120,7 +120,8 @@ class Decision:
 @check_kinds
 def decide(
     frame: Any, formula: Formula, *, reward: Any, horizon: int | None = None,
-    discount: float | None = None, start: Any = None, at: Mapping[str, Any] | None = None,
+    discount: float | None = None, start: Hashable | Mapping[Any, float] | None = None,
+    at: Mapping[str, Any] | None = None,
     average: bool = False, states: Any = None, successors: Any = None,
     columns: Sequence[str] = COLUMNS, cluster: str | None = None, weights: str | None = None,
     regularization: float = 0.0, missing: str = "refuse", episode: str | None = None,

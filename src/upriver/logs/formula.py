@@ -74,7 +74,7 @@ class Recipe(NamedTuple):
 def mentions(formula: Formula) -> Callable[[str], bool]:
     """Return a function that says whether a formula uses a column of a name."""
     if not isinstance(formula, str):
-        if not isinstance(formula, list | tuple) or not all(isinstance(x, str) for x in formula):
+        if not isinstance(formula, list | tuple) or {*map(type, formula)} != {str}:
             kind = format_value(formula)
             raise TypeError(f"formula is {kind}; it must be text, or a list of columns")
         return lambda name: name in formula

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from upriver.checks import Array, positive_integer
+from upriver.checks import Array, check_seed, positive_integer
 from upriver.display import Card, add_repr, to_frame
 from upriver.mnl.fitted import FittedMNL
 
@@ -126,7 +126,7 @@ def goodness_of_fit(
     inverse, rank = inverse_information(cells, fitted.regularization)
     degrees = max(int(free.sum()) - rank, 0)
     worse, beaten = np.zeros(n_pairs), 0
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(check_seed(seed))
     at_once = max(AT_ONCE // len(cells.counts), 1)
     total = statistic.sum()
     for first in range(0, replicates, at_once):

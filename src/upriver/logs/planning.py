@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ PLANS = "greedy", "cautious", "pessimistic", "optimistic"
 
 @check_kinds
 def plan_from_model(
-    model: TransitionModel, how: str | optimism.Optimism = "greedy", confidence: float = 0.95,
+    model: TransitionModel, how: str | Callable[..., Any] = "greedy", confidence: float = 0.95,
     reward: Any = None, start: Any = None, *, discount: float | None = None, average: bool = False,
 ) -> Any:  # fmt: skip
     """Plan with a fitted model.

@@ -123,9 +123,9 @@ def read_attributes(
         table = Table(given, "states")
         dims = tuple(i for i, c in enumerate(columns) if c in table.names)
         used = [c for c in table.names if c not in columns and (wanted(c) or wanted(f"{c}_next"))]
-        read.append((dims, used, table.read([*(columns[i] for i in dims), *used], group=False)))
         if 0 not in dims:
             raise ValueError(f"states has no column {columns[0]!r}; it has {listed(table.names)}")
+        read.append((dims, used, table.read([*(columns[i] for i in dims), *used], group=False)))
     return read
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.checks import Array, check_choice
+from upriver.checks import Array, check_choice, is_hashable
 
 COLUMNS = ("state", "action", "next_state")
 KINDS = (
@@ -211,7 +211,7 @@ class Table:
         # the `columns` of pyarrow are the columns themselves
         names = getattr(source, "column_names", getattr(source, "columns", None))
         names = list(source) if isinstance(source, Mapping) else names
-        if names is None:
+        if names is None or not all(map(is_hashable, names)):
             raise TypeError(f"{what} is a {type(source).__name__}; it must be {KINDS}")
         self.frame, self.names = source, list(names)
         self.check_distinct(self.names)

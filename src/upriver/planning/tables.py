@@ -61,6 +61,7 @@ def by_name(table: Array, source: Task | None, task: Task) -> Array:
     if source is None or source is task:
         return table
     check_instance("plan.task", source, Task)
+    check_instance("plan.policy", table, np.ndarray)
     stepless = table.ndim == 1 or (table.dtype.kind == "f" and table.ndim == 2)
     whole = reordered(table[None] if stepless else table, source.state_names,
                       source.action_names, task)  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 
 from upriver.agents.guard import check_agent, unguarded
 from upriver.agents.protocol import Agent, Episode
-from upriver.checks import Array, check_kinds, format_value, positive_integer
+from upriver.checks import Array, check_function, check_kinds, format_value, positive_integer
 from upriver.display import Card, add_repr, to_frame
 from upriver.mdp import Task
 from upriver.planning import Plan, check_available
@@ -132,9 +132,9 @@ def learn(
     """
     n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
     if isinstance(env, str):
-        import gymnasium
+        from upriver.envs.gymnasium import make_environment
 
-        env = gymnasium.make(env)
+        env = make_environment(env)
     for method in ("reset", "step"):
         if not callable(getattr(env, method, None)):
             raise TypeError(f"env is a {type(env).__name__}, which has no method {method}")
@@ -194,7 +194,10 @@ class Adapter:
         self.least, self.most = (least, most) if task.reward is None else (-np.inf, np.inf)
         self.actions, space = list(task.action_names), getattr(env, "action_space", None)
         """What `step` takes for each action of the task."""
+        if state_of is not None:
+            check_function("state_of", state_of, "observation")
         if action_of is not None:
+            check_function("action_of", action_of, "action")
             self.actions = [action_of(a) for a in self.actions]
         elif space is not None and hasattr(space, "n"):
             if space.n != task.n_actions:
