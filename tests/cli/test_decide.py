@@ -163,6 +163,8 @@ def test_what_the_page_says(tmp_path, capsys):
                  "cost ~ action + ward", "--horizon", "3", "--at", "ward=west"],
         "average": ["--formula", "next_state:action:state + next_state:ward", "--reward", "cost",
                     "--horizon", "3", "--at", "average", "--start", "ill"],
+        "by": ["--formula", "next_state:action:state + next_state:ward", "--reward", "well=1",
+               "--horizon", "3", "--by", "ward", "--start", "ill"],
     }  # fmt: skip
     said = {}
     for name, words in commands.items():
@@ -181,6 +183,40 @@ def test_what_the_page_says(tmp_path, capsys):
     assert "averaged over ward of the individuals of the log" in said["average"]
     assert "does not fit" not in said["ward"] and "Reward: the mean of cost" in said["average"]
     assert "prefers-color-scheme: dark" in said["ward"]
+    assert "ward east" in said["by"] and "ward west" in said["by"]  # the gain of each
+
+
+def test_checks_of_censored_episodes_and_given_propensities(tmp_path, capsys):
+    """Column or states that say which episodes ended, column or formula of the propensities."""
+    file, page, lines = write_log(tmp_path), tmp_path / "page.html", []
+    for i, line in enumerate(file.read_text().splitlines()):
+        step = line.split(",")[1]
+        stops = i % 7 == 0 or step == "3"
+        lines.append(line + (",done,chance" if i == 0 else f",{int(stops)},0.5"))
+    kept = [x for x in lines if x.split(",")[1] not in ("4", "5")]
+    file.write_text("\n".join(kept))
+    words = [*WORDS, "well=10,ill=-2", "--episode", "patient", "--out", str(page)]
+    pages = []
+    for more in (
+        ["--ended", "done"], ["--ended", "done", "--propensity", "chance"],
+        ["--ended", "ill, well", "--propensity", "action:C(state)"],
+    ):  # fmt: skip
+        assert main(["decide", str(file), *words, *more]) == 0
+        pages.append(page.read_text())
+        footer = re.search(r"Made by <code>(.*)</code></p></footer>", pages[-1])[1]
+        command = shlex.split(html.unescape(footer))
+        assert set(more) <= set(command)
+        page.unlink()
+        assert main(command[1:]) == 0  # pasted, it makes the same page
+        assert page.read_text() == pages[-1] and "doubly robust" in pages[-1]
+    checks = [re.search("doubly robust</th>.*?</tr>", x)[0] for x in pages]
+    assert checks[0] != checks[1]  # the propensities that are given are used
+    assert main(["decide", str(file), *words]) == 0  # then no episode reaches the horizon
+    assert "No episode of the log is followed beyond step 4" in page.read_text()
+    capsys.readouterr()
+    few = [*WORDS, "well=10", "--ended", "done", "--out", str(page)]
+    assert main(["decide", str(file), *few]) == 2
+    assert "ended is 'done'; it is for the checks" in capsys.readouterr().err
 
 
 def test_covariates_may_be_words_and_gaps_are_refused_or_dropped(tmp_path, capsys):

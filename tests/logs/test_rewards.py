@@ -182,8 +182,9 @@ def test_noise_of_rewards_widens_intervals(rng):
     greedy = up.plan_from_model(model)
     assert plan.v[0, 0] < greedy.v[0, 0] - 50 / np.sqrt(n.max())
     assert sum(r["share"] for r in found.shares) == pytest.approx(1.0)
-    few = up.fit_transitions("C(next_state):C(action)", frame[:20], reward="cost", horizon=6)
-    assert "have fewer than 10 rows" in " ".join(few.summary().split())
+    for reward, n_few in (("cost", 4), ("cost ~ C(state):C(action)", 3)):
+        few = up.fit_transitions("C(next_state):C(action)", frame[:20], reward=reward, horizon=6)
+        assert f"; {n_few} have fewer than 10 rows" in " ".join(few.summary().split())
 
 
 def test_several_outcomes(rng):
@@ -355,10 +356,15 @@ def test_a_cohort_model_in_thirty_lines(rng):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", outcomes.CASES)
 def test_intervals_cover(case):
-    """95% intervals hold the truth in 93 to 97% of 500 logs; with 12 clusters in 90% or more."""
+    """95% intervals hold the truth in 93 to 97% of 500 logs; with 12 clusters in 90% or more.
+
+    500 logs leave a binomial standard error of 0.97 points, and one of it is allowed beyond the
+    limits: an interval of exactly 95% is then refused once in 400 times.
+    """
+    error = np.sqrt(0.95 * 0.05 / 500)
     for what, share in outcomes.coverage(case).items():
         print(f"{case}, {what}: {share:.3f}")
         if case.startswith("12"):
             assert share >= 0.90, what
         else:
-            assert 0.93 <= share <= 0.97 + 2 * np.sqrt(0.95 * 0.05 / 500), what
+            assert 0.93 - error <= share <= 0.97 + error, what

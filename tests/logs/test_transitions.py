@@ -15,6 +15,20 @@ def frame():
     return pd.DataFrame(clinic.visits(np.random.default_rng(5), 400))
 
 
+def test_a_pair_with_one_next_state_needs_no_attributes(rng):
+    """The log never leaves `end`, so the table of moves says nothing of it."""
+    cells = {"state": ["a"] * 60, "action": ["x"] * 60}
+    log = {**cells, "next_state": rng.choice(["a", "end"], 60)}
+    moves = {"state": ["a", "a"], "next_state": ["a", "end"], "far": [0.0, 1.0]}
+    model = up.fit_transitions(
+        "far", log, states=moves, horizon=3, reward={"end": 1.0},
+        successors=lambda s, a: ["end"] if s == "end" else ["a", "end"],
+    )  # fmt: skip
+    p = float(np.mean(log["next_state"] == "end"))
+    assert model.transitions("end", "x")[0]["probability"] == 1.0
+    assert up.policy_value(model, "x", start="a").value == pytest.approx(p + 1 - (1 - p) ** 2)
+
+
 @pytest.fixture(scope="module")
 def model(frame):
     return up.fit_transitions(clinic.FORMULA, frame, states=clinic.moves(), cluster="patient")

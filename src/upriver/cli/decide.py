@@ -10,10 +10,11 @@ from typing import Any
 def decide(
     log: Path, *, formula: str, reward: str, horizon: int | None = None,
     discount: float | None = None, start: str | None = None, states: Path | None = None,
-    at: str = "", cluster: str | None = None, weights: str | None = None,
+    at: str = "", by: str | None = None, cluster: str | None = None, weights: str | None = None,
     columns: str = "state,action,next_state", successors: str | None = None,
-    episode: str | None = None, step: str = "step", regularization: float = 0.0,
-    missing: str = "refuse", confidence: float = 0.95, out: Path = Path("decision.html"),
+    episode: str | None = None, step: str = "step", ended: str | None = None,
+    propensity: str | None = None, regularization: float = 0.0, missing: str = "refuse",
+    confidence: float = 0.95, out: Path = Path("decision.html"),
 ) -> int:  # fmt: skip
     """Fit a log, plan with the model, and write a page about the plan.
 
@@ -41,6 +42,8 @@ def decide(
         A table of attributes of states for the formula.
     at
         Values of the covariates, as age=60,ward=east; "average" averages over those without one.
+    by
+        A covariate to average over, with the gain for each of its values.
     cluster
         The column of individuals, for clustered errors.
     weights
@@ -53,6 +56,10 @@ def decide(
         The column of the episode: then checks that do not rely on the model are made.
     step
         The column of the step of a row.
+    ended
+        Which short episodes have ended: a column that says so, or states, as dead,discharged.
+    propensity
+        The column of the probability of each logged action, or a formula for it.
     regularization
         The ridge of the fit.
     missing

@@ -6,6 +6,7 @@ import html
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from upriver.logs.offpolicy import (
 )  # fmt: skip
 from upriver.logs.planning import plan_from_model
 from upriver.logs.tables import COLUMNS, Table
-from upriver.logs.value import PolicyValue, compare_policies, policy_value
+from upriver.logs.value import PolicyValue, PolicyValues, compare_policies, policy_value
 from upriver.logs.value_function import build_value_function
 from upriver.mdp import Task
 from upriver.mdp.writing import write_file
@@ -56,6 +57,8 @@ class Decision:
     source: str  #: The name of the log.
     command: str  #: The command that makes the page again; empty where none does.
     reward: str  #: What was maximised, in words.
+    by: tuple[str, PolicyValues] | None = None
+    """A covariate, and the gain for each of its values, where they were asked for."""
 
     @property
     def task(self) -> Task:
@@ -121,11 +124,12 @@ class Decision:
 def decide(
     frame: Any, formula: Formula, *, reward: Any, horizon: int | None = None,
     discount: float | None = None, start: Hashable | Mapping[Any, float] | None = None,
-    at: Mapping[str, Any] | None = None,
-    average: bool = False, states: Any = None, successors: Any = None,
+    at: Mapping[str, Any] | None = None, average: bool = False, by: str | None = None,
+    states: Any = None, successors: Any = None,
     columns: Sequence[str] = COLUMNS, cluster: str | None = None, weights: str | None = None,
     regularization: float = 0.0, missing: str = "refuse", episode: str | None = None,
-    step: str = "step", confidence: float = 0.95, command: str = "",
+    step: str = "step", ended: Any = None, propensity: str | None = None, confidence: float = 0.95,
+    command: str = "",
 ) -> Decision:  # fmt: skip
     """Fit a log, plan with the model and value the plan against what was done.
 
@@ -144,9 +148,14 @@ def decide(
         start, or without `episode` the shares of the states among all rows.
     at, average
         The values of the covariates; whether others are averaged over the individuals of the log.
+    by
+        A covariate that is averaged over: the page has the gain for each of its values.
     episode, step
         The columns of the episode and of the step: with an episode, estimates that do not rely on
         the model are made.
+    ended, propensity
+        As in `check_policy_value`. Text that is not a column names the states in which episodes
+        end, separated by commas.
     confidence
         Of the intervals.
     command
@@ -162,12 +171,15 @@ def decide(
     if horizon is None and episode is not None:
         raise ValueError(f"episode is {episode!r}; checks by episodes need a horizon instead of a "
                          "discount")  # fmt: skip
+    for name, given in (("ended", ended), ("propensity", propensity)):
+        if given is not None and episode is None:
+            raise ValueError(f"{name} is {given!r}; it is for the checks, which need episode=")
     table = Table(frame)
     if episode is not None:  # both the fit and the checks use the rows, which are read once
-        uses = mentions(formula)
-        named = [*columns, episode, step, cluster, weights]
-        pays = mentions(reward) if isinstance(reward, str) else lambda name: False
-        table.load([c for c in table.names if uses(c) or pays(c) or c in named])
+        texts = [x for x in (formula, reward, propensity) if isinstance(x, str)]
+        uses = [mentions(x) for x in ([] if isinstance(formula, str) else [formula]) + texts]
+        named = [*columns, episode, step, cluster, weights, ended]
+        table.load([c for c in table.names if c in named or any(use(c) for use in uses)])
     model = fit_transitions(
         formula, table, states=states, successors=successors, columns=columns, cluster=cluster,
         weights=weights, regularization=regularization, missing=missing,
@@ -176,9 +188,11 @@ def decide(
     assert model.log is not None
     if isinstance(reward, Mapping):
         reward = {by_text("reward", model.log.space.states, s): x for s, x in reward.items()}
+    if isinstance(ended, str) and ended not in table.names:
+        ended = [by_text("ended", model.log.space.states, x.strip()) for x in ended.split(",")]
     model = model.at(
-        at, horizon=horizon, discount=None if discount == 1.0 else discount, average=average,
-        reward=None if isinstance(reward, str) else reward,
+        at, horizon=horizon, discount=None if discount == 1.0 else discount,
+        average=average or by is not None, reward=None if isinstance(reward, str) else reward,
     )  # fmt: skip
     task = check_model(model).task
     episodes, checks = None, None
@@ -187,8 +201,9 @@ def decide(
             raise CannotCheck("the checks need fixed values of all covariates")
         if episode is not None:
             episodes = read_episodes(
-                model, table, columns, episode, step, None, weights, missing, cluster=cluster
-            )
+                model, table, columns, episode, step, None, weights, missing, ended, propensity,
+                cluster,
+            )  # fmt: skip
     except CannotCheck as error:
         checks = str(error)
     first = first_states(model, start, episodes)
@@ -203,11 +218,12 @@ def decide(
             checks = check_episodes(model, plan, episodes, confidence)
     except CannotCheck as error:
         checks = str(error)
+    compare = partial(compare_policies, model, plan, "behaviour", confidence, first)
     return Decision(
         model=model, plan=plan, bound=bound, start=first,
         value=policy_value(model, plan, confidence, first),
         behaviour=policy_value(model, "behaviour", confidence, first),
-        gain=compare_policies(model, plan, "behaviour", confidence, first),
+        gain=compare(), by=None if by is None else (by, compare(by=by)),
         occupancy=function.at(function.origin).occupancy, goodness_of_fit=model.goodness_of_fit(),
         checks=checks, source=Path(table.file).name if table.file else "a frame",
         command=command, reward=reward_text(reward),
@@ -251,11 +267,14 @@ def decision_page(decision: Decision) -> str:
     visits = task.by_pair(decision.model.counts)
     actions = plan.policy[None] if task.infinite_horizon else plan.policy
     changes = int((actions != actions[0]).any(axis=1).sum())
+    gains = {"the gain": decision.gain}
+    if decision.by is not None:
+        gains |= {f"{decision.by[0]} {x}": gain for x, gain in decision.by[1].each.items()}
+    named = {"the plan": value, "what was done": decision.behaviour, **gains}
     estimates = [
         {"name": name, "value": x.value, "standard_error": x.standard_error, "low": x.low,
          "high": x.high}
-        for name, x in (("the plan", value), ("what was done", decision.behaviour),
-                        ("the gain", decision.gain))
+        for name, x in named.items()
     ]  # fmt: skip
     # pairs that the plan needs and of which the log has few rows, those met most first
     few = (decision.occupancy > 0) & (visits < FEW) & (task.sizes > 0)

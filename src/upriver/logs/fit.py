@@ -97,7 +97,8 @@ def fit_transitions(
         outcomes. Values allow for the errors of what was estimated.
     tol, max_iter
         The squared Newton decrement at which the step is the last, and the largest number of steps;
-        a `ConvergenceWarning` says that they were too few. Models of a formula only.
+        a `ConvergenceWarning` says that they were too few. One-hot and pooled features are fitted
+        block by block, with settings of their own.
 
     Raises
     ------
@@ -113,7 +114,7 @@ def fit_transitions(
             if given is not None:
                 raise ValueError(f"{name} is {given!r}; it needs a formula instead of features")
         log = formula if frame is None else frame
-        model = fit_features(features, task, log, columns, weights, lam, missing)
+        model = fit_features(features, task, log, columns, weights, lam, missing, tol, max_iter)
         changed = horizon is not None or discount is not None or reward is not None
         return model.at(horizon=horizon, discount=discount, reward=reward) if changed else model
     if frame is None:
@@ -217,7 +218,7 @@ def check_reachable(
 
 def fit_features(
     features: Features, task: Task | None, log: Any, columns: tuple[str, str, str], weights: Any,
-    lam: float, missing: str,
+    lam: float, missing: str, tol: float, max_iter: int,
 ) -> TransitionModel:  # fmt: skip
     """Return the model of features of a task, fitted to the counts of its triples."""
     features.check_task(task := features.task if task is None else task)
@@ -233,14 +234,16 @@ def fit_features(
         lambda i: (states[int(s[i])], actions[int(a[i])], states[int(s2[i])]),
         lambda i: [states[j] for j in task.successors[task.rows(s[i], a[i])].tolist()],
     )  # fmt: skip
-    return fit_counts(features, np.bincount(row, rows.weight, task.n_triples), lam, task)
+    counts = np.bincount(row, rows.weight, task.n_triples)
+    return fit_counts(features, counts, lam, task, tol, max_iter)
 
 
 def fit_counts(
-    features: Features, counts: Any, regularization: float = 0.0, task: Task | None = None
-) -> TransitionModel:
+    features: Features, counts: Any, regularization: float = 0.0, task: Task | None = None,
+    tol: float = DECREMENT, max_iter: int = ITERATIONS,
+) -> TransitionModel:  # fmt: skip
     """Return the model of features of a task, fitted to (n,) counts of its triples."""
-    fitted = fit_mnl(features, counts, regularization)
+    fitted = fit_mnl(features, counts, regularization, tol, max_iter)
     features = fitted.features or features  # with the spread that was estimated
     counts = np.asarray(counts, np.float64)
     task = features.task if task is None else task

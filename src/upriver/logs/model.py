@@ -348,10 +348,13 @@ class TransitionModel(Estimates):
         steps = (values_by_step(self.log, {**self.values, **x}, self.setting[0]) for x in segments)
         return list(zip(*steps, strict=True))
 
-    def step_situations(self) -> Iterator[Situations]:
-        """Yield the pairs of all segments as situations: for all steps, or for each."""
+    def step_situations(self, least: int = 1) -> Iterator[Situations]:
+        """Yield the pairs of all segments as situations: for all steps, or for each.
+
+        least: the number of next states that a pair must have.
+        """
         assert self.log is not None
-        pairs = np.flatnonzero(self.log.space.sizes > 0)
+        pairs = np.flatnonzero(self.log.space.sizes >= least)
         for sets in self.values_by_step():
             cells = {c: np.repeat(array_of([x[c] for x in sets]), len(pairs)) for c in sets[0]}
             yield build_situations(self.log.space, np.tile(pairs, len(sets)), cells)
@@ -532,10 +535,12 @@ def at_values(
         setting=(horizon, discount, reward), segments=tuple(segments) if n > 1 else (),
     )  # fmt: skip
     steps, offsets = [], []
-    for of in made.step_situations():
-        x, offset = log.design.rows(expand(space, of, lambda name: True))
-        rows, logits = np.zeros((task.n_triples, x.shape[1])), np.zeros(task.n_triples)
-        rows[np.tile(real, n)], logits[np.tile(real, n)] = x, offset
+    # the only next state of a pair follows whatever its features are, so they may be unknown
+    choice = np.tile(np.repeat(sizes > 1, sizes), n)
+    for of in made.step_situations(least=2):
+        rows, logits = np.zeros((len(choice), len(log.design.names))), np.zeros(len(choice))
+        if choice.any():
+            rows[choice], logits[choice] = log.design.rows(expand(space, of, lambda name: True))
         steps.append(Features(task, rows, names=log.design.names))
         offsets.append(logits)
     made = replace(made, steps=tuple(steps), offsets=tuple(offsets))

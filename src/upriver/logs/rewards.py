@@ -26,7 +26,7 @@ from upriver.mnl.choices import Choices
 from upriver.mnl.clusters import adjust_means, adjust_scores
 
 ALIASED = 1e-9  # share of a column's variation that the columns before it must leave
-FEW = 10  # rows of a pair below which the summary says that its mean reward is poorly known
+FEW = 10  # rows below which the summary says that a mean or a coefficient is poorly known
 
 
 class RewardFormula(NamedTuple):
@@ -220,13 +220,13 @@ class RewardEstimates:
         lines = []
         for name, x in self.outcomes.items():
             what = f"{name}: " if name != x.source.column else ""
-            if x.recipe is not None:
-                lines.append(f"reward {what}{x.source.column} ~ {x.source.formula}, "
-                             f"{len(x.coefficients)} coefficients")  # fmt: skip
-                continue
-            n = np.asarray(x.rows.T @ self.weight).ravel()
+            # the rows in which a coefficient counts; for means, the rows of each pair
+            n = np.asarray((x.rows != 0).T @ self.weight).ravel()
             few = f"; {int((n < FEW).sum())} have fewer than {FEW} rows" if n.min() < FEW else ""
-            lines.append(f"reward {what}{x.source.column}, its mean in each of {len(n)} pairs{few}")
+            how = f", its mean in each of {len(n)} pairs"
+            if x.recipe is not None:
+                how = f" ~ {x.source.formula}, {len(n)} coefficients"
+            lines.append(f"reward {what}{x.source.column}{how}{few}")
         return lines
 
 

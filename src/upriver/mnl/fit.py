@@ -34,7 +34,13 @@ from upriver.mnl.pooled import estimate_spread
 
 
 @check_kinds
-def fit_mnl(features: Features, counts: ArrayLike, regularization: float = 1.0) -> FittedMNL:
+def fit_mnl(
+    features: Features,
+    counts: ArrayLike,
+    regularization: float = 1.0,
+    tol: float = DECREMENT,
+    max_iter: int = ITERATIONS,
+) -> FittedMNL:
     """Fit an MNL transition model to counts: theta_hat of eq. (3).
 
     Parameters
@@ -46,6 +52,8 @@ def fit_mnl(features: Features, counts: ArrayLike, regularization: float = 1.0) 
         n(s, a, s') for each row of the features.
     regularization : float
         lambda >= 0, the ridge.
+    tol, max_iter
+        As in `fit_choices`, for dense features; sparse ones have settings of their own.
 
     Returns
     -------
@@ -70,7 +78,8 @@ def fit_mnl(features: Features, counts: ArrayLike, regularization: float = 1.0) 
     if sparse.issparse(features.matrix):
         theta = fit_blocks(features, n, lam, np.zeros(features.dimension))
     else:
-        found = maximise(visited(features, n, lam), features.names)
+        tol, max_iter = positive_number("tol", tol), positive_integer("max_iter", max_iter)
+        found = maximise(visited(features, n, lam), features.names, tol, max_iter)
         theta, n_iter, converged = found.theta, found.n_iter, found.converged
     return FittedMNL(
         theta=theta,
