@@ -199,7 +199,8 @@ def variance(measured: Sequence[Measured]) -> Page:
     panel = {}
     for agent, at in by.items():
         found = [(np.mean(lost), *bootstrap_interval(np.array(lost))) for lost in at.values()]
-        panel[agent] = plots.Band(list(at), *zip(*found, strict=True))
+        if "," not in agent:  # variants of the rule are in the table only
+            panel[agent] = plots.Band(list(at), *zip(*found, strict=True))
         rows.append([agent, *("{:.2f} [{:.2f}, {:.2f}]".format(*y) for y in found)])
     figure = lost_figure({"": panel}, "noise", True, "one")
     draws = f"Problems of each kind: {len(next(iter(deviation.values())))}. "
