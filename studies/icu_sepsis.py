@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from studies import icu
 from upriver.checks import Array
-from upriver.envs import icu
 from upriver.features import Features, one_hot, pooled
 from upriver.logs.fit import fit_counts
 from upriver.logs.planning import plan_from_model

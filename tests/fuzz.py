@@ -103,7 +103,6 @@ def public_calls(folder: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
         "probability": lambda s, a, s2: 1.0 if s == 3 else 0.5, "reward": lambda s, a: 0.5,
         "horizon": 4, "max_states": 100, "max_triples": 1000, "terminal": lambda s: 0.0,
     }  # fmt: skip
-    outcomes = lambda s, a: (np.stack([s, np.minimum(s + 1, 3)], 1), [[0.5, 0.5]], 0.0)  # noqa: E731
     calls: dict[str, tuple[Any, dict[str, Any]]] = {
         "simulate": (up.simulate, {"mdp": RIVER, "agent": AGENT, "n_episodes": 2, "seed": 0, "resume": None, "n_steps": None, "restart": 0.0}),
         "simulate a stream": (up.simulate, {"mdp": STREAM, "agent": up.agents.UCRL2(STREAM.task()), "n_steps": 5, "seed": 0, "restart": 0.1}),
@@ -164,11 +163,9 @@ def public_calls(folder: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
         "from_sparse": (up.FiniteMDP.from_sparse, {"transition": sparse.csr_array(table.reshape(6, 3)), "reward": np.full((3, 2), 0.5), "horizon": 4, "initial_state": 0}),
         "from_rows": (up.FiniteMDP.from_rows, {"rows": rows, "reward": {(0, 0): 0.5}, "horizon": 3, "initial_state": 0}),
         "from_functions": (up.FiniteMDP.from_functions, functions),
-        "from_outcomes": (up.FiniteMDP.from_outcomes, {"start": 0, "actions": ["l", "r"], "outcomes": outcomes, "horizon": 4, "max_states": 100, "max_triples": 1000}),
         "from_frame": (up.FiniteMDP.from_frame, {"frame": frame, "horizon": 4, "initial_state": 0, "columns": tuple(frame.columns), "missing": "refuse"}),
         "from_quantecon": (up.FiniteMDP.from_quantecon, {"ddp": 0, "horizon": 4}),
         "from_successors": (up.Task.from_successors, {"states": range(4)} | {k: x for k, x in functions.items() if k in ("actions", "successors", "horizon", "reward", "terminal")} | {"reward_range": None, "discount": None}),
-        "from_transitions": (up.Task.from_transitions, {"transitions": [(0, "l", 1), (1, "r", 0)], "horizon": 4, "neighbours": lambda s, a: [s], "reward": lambda s, a: 0.5, "reward_range": None, "discount": None}),
         "from_gymnasium": (envs.from_gymnasium, {"env": envs.to_gymnasium(RIVER), "horizon": 5, "initial_state": 0}),
         "to_gymnasium": (envs.to_gymnasium, {"mdp": RIVER, "render_mode": "ansi"}),
         "envs.make": (envs.make, {"name": "riverswim-4"}),

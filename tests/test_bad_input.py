@@ -53,17 +53,14 @@ class Plain:
 
 CASES = {
     # MDPs
-    "outcomes that are nothing": (lambda: up.FiniteMDP.from_outcomes(0, ["a"], lambda s, a: None, 3), r"outcomes of 'a' are None; they must be \(next_states, probability, reward\)"),
     "no DiscreteDP": (lambda: up.FiniteMDP.from_quantecon(3, 5), "ddp is a int; it must be a DiscreteDP"),
     "a NaN probability in a frame": (lambda: up.FiniteMDP.from_frame({"state": [1], "action": [0], "next_state": [1], "probability": [np.nan], "reward": [0.0]}, 3), "column 'probability' of the frame is empty in row 0"),
-    "outcomes with a function of actions": (lambda: up.FiniteMDP.from_outcomes(0, lambda s: ["a"], lambda s, a: None, 3), "actions is <function.*must be a list of all actions"),  # type: ignore
     "an MDP where a task is needed": (lambda: up.agents.UCRLMNLSE(MDP, PHI), r"task is a FiniteMDP; (use|pass) mdp.task\(\)"),  # type: ignore
     "features of an MDP": (lambda: up.features.shared(MDP), r"task is a FiniteMDP; (use|pass) mdp.task\(\)"),  # type: ignore
     "every state of a large problem": (lambda: up.envs.riverswim(10_000).task("full"), r"10,000 states have about 200,000,000 triples .*max_triples=50,000,000"),
     "actions that are nothing": (lambda: up.FiniteMDP.from_functions(0, lambda s: None, lambda s, a: [s], lambda s, a, t: 1.0, lambda s, a: 0.0, 3), r"actions\(0\) is None; it must be a list"),
     "a reward in words": (lambda: up.FiniteMDP.from_functions(0, ["a"], lambda s, a: [s], lambda s, a, t: 1.0, lambda s, a: "x", 3), r"\(0, 'a'\) is 'x'; it must be a number"),
     "a reward that is no function": (lambda: up.FiniteMDP.from_functions(0, ["a"], lambda s, a: [s], lambda s, a, t: 1.0, 3, 3), "reward is a int"),  # type: ignore
-    "observed pairs": (lambda: up.Task.from_transitions([(0, 0)], 3), r"transitions\[0\] is \(0, 0\); it must be a transition"),  # type: ignore
     "more observed pairs": (lambda: TASK.with_transitions([(0, 0)]), r"transitions\[0\] is \(0, 0\); it must be a transition"),  # type: ignore
     "pooled numbers": (lambda: up.features.pooled(3), "shared is a int; it must be a Features"),  # type: ignore
     "checks of an MDP": (lambda: up.check_policy_value(MDP, None, None), "model is a FiniteMDP"),  # type: ignore

@@ -185,13 +185,6 @@ def test_problems_too_large_to_list_are_refused_before_they_are_listed():
     with pytest.raises(ValueError, match=r"65,536 states have about 4,294,967,296 triples"):
         up.Task.from_successors(range(2**16), ["go"], machines, 5)
 
-    def outcomes(s, a):
-        assert len(s) <= 10**4, "the size is estimated from a sample of states"
-        return (7 * s[:, None] + np.arange(200)) % 10**6, np.full(200, 1 / 200), 0.0
-
-    with pytest.raises(ValueError, match=r"triples .*max_triples=500,000"):
-        up.FiniteMDP.from_outcomes(0, ["go"], outcomes, 9, max_triples=500_000)
-
 
 def test_wrong_arguments_are_refused():
     with pytest.raises(ValueError, match="has no column 'reward'"):
@@ -204,43 +197,6 @@ def test_wrong_arguments_are_refused():
         up.FiniteMDP.from_frame(WALK, 4, columns=["state"])
     with pytest.raises(ValueError, match="state 'home' is unknown"):
         up.FiniteMDP.from_frame(WALK, 4, states=["work", "pub"])
-
-
-DEMAND = np.array([0.2, 0.5, 0.3])
-
-
-def shop(stock, order):
-    """Three outcomes for every stock at once; sales are limited by the stock."""
-    filled = np.minimum(stock + order, 6)[:, None]
-    sold = np.minimum(filled, np.arange(3))
-    return filled - sold, DEMAND, 3.0 * sold - 0.5 * order - 0.2
-
-
-def scalar_shop():
-    def outcomes(s, a):
-        chances = {}
-        for d, p in enumerate(DEMAND):
-            filled = min(s + a, 6)
-            chances[filled - min(filled, d)] = chances.get(filled - min(filled, d), 0.0) + p
-        return chances
-
-    return up.FiniteMDP.from_functions(
-        start=2, actions=[0, 1, 2], successors=outcomes,
-        probability=lambda s, a, s2: outcomes(s, a)[s2],
-        reward=lambda s, a, s2: 3.0 * (min(s + a, 6) - s2) - 0.5 * a - 0.2, horizon=9,
-    )  # fmt: skip
-
-
-def test_functions_of_arrays_give_what_functions_of_states_give():
-    mdp = up.FiniteMDP.from_outcomes(2, [0, 1, 2], shop, horizon=9, name="shop")
-    plain = scalar_shop()
-    assert mdp.name == "shop" and sorted(mdp.true_task.states) == sorted(plain.true_task.states)
-    one, other = up.solve(mdp), up.solve(plain)
-    for s in mdp.true_task.states:
-        i, j = (m.true_task.state_names.number(s) for m in (mdp, plain))
-        assert np.isclose(one.v[0, i], other.v[0, j])
-    same(mdp, plain)
-    assert mdp.true_task.next_state_reward is not None, "the reward depends on the next state"
 
 
 @pytest.mark.parametrize("change", [1.0, -7.5, 0.0])
@@ -256,39 +212,18 @@ def test_rewards_of_the_next_state_are_kept(change):
 
 
 def test_only_what_can_be_reached_is_listed_and_late_states_stay():
-    def right(s, a):
-        return s[:, None] + np.array([[0, 1]]), np.array([0.5, 0.5]), 0.1
+    def walk(horizon, **limits):
+        return up.FiniteMDP.from_functions(
+            0, ["go"], lambda s, a: [s, s + 1], lambda s, a, t: 0.5, lambda s, a: 0.1, horizon,
+            **limits,
+        )  # fmt: skip
 
-    mdp = up.FiniteMDP.from_outcomes(0, ["go"], right, horizon=3)
+    mdp = walk(3)
     assert mdp.true_task.states == (0, 1, 2, 3)
     rows = mdp.true_task.rows_of(3, "go")
     assert mdp.true_task.successors[rows].tolist() == [3] and mdp.reward[3, 0] == 0.0
     with pytest.raises(ValueError, match="more than max_states=50"):
-        up.FiniteMDP.from_outcomes(0, ["go"], right, horizon=100, max_states=50)
-
-
-def test_states_of_several_numbers():
-    def drift(cells, a):
-        there = np.stack([cells, np.minimum(cells + np.array([a, 1]), 3)], axis=1)
-        return there, np.array([0.25, 0.75]), 0.0
-
-    mdp = up.FiniteMDP.from_outcomes({(0, 0): 0.5, (1, 2): 0.5}, [0, 1], drift, horizon=4)
-    assert (3, 3) in mdp.true_task.states and len(mdp.initial_states) == 2
-    rows = mdp.true_task.rows_of((0, 0), 1)
-    assert {mdp.true_task.states[x] for x in mdp.true_task.successors[rows]} == {(0, 0), (1, 1)}
-
-
-def test_wrong_outcomes_are_refused():
-    def broken(there, p=1.0, r=0.0):
-        return lambda s, a: (there(s), p, r)
-
-    make = up.FiniteMDP.from_outcomes
-    with pytest.raises(ValueError, match=r"outcomes of 'go': next states are float64"):
-        make(0, ["go"], broken(lambda s: s[:, None] + 0.5), horizon=3)
-    with pytest.raises(ValueError, match=r"of shape \(1,\); they must be whole numbers \(n, m\)"):
-        make(0, ["go"], broken(lambda s: s), horizon=3)
-    with pytest.raises(ValueError, match="outcomes of 'go'"):
-        make(0, ["go"], broken(lambda s: s[:, None], p=np.ones(7)), horizon=3)
+        walk(100, max_states=50)
 
 
 @st.composite

@@ -76,9 +76,7 @@ def read_name(name: str) -> tuple[Environment, dict[str, int]]:
     return ENVIRONMENTS[name], {}
 
 
-def __getattr__(name: str) -> Any:  # these import further packages
-    if name == "icu_sepsis":
-        return import_module("upriver.envs.icu").icu_sepsis
+def __getattr__(name: str) -> Any:  # imports gymnasium
     if name in ("from_gymnasium", "to_gymnasium"):
         return getattr(import_module("upriver.envs.gymnasium"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -154,10 +154,10 @@ class FiniteMDPEnv(gymnasium.Env):
     An episode is truncated after the horizon. It terminates before in a state that no action leaves
     and whose rewards are 0. The last reward includes the terminal value. `info["action_mask"]` has
     a 1 for each action that the state has, as `action_space.sample(mask)` takes it. The render mode
-    is "ansi", "rgb_array" or None.
+    is "ansi" or None.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(self, mdp: FiniteMDP, render_mode: str | None = None) -> None:
         check_instance("mdp", mdp, FiniteMDP)
@@ -250,16 +250,14 @@ class FiniteMDPEnv(gymnasium.Env):
         i = np.searchsorted(np.cumsum(weights), self.np_random.random(), side="right")
         return int(states[min(i, len(states) - 1)])
 
-    def render(self) -> Any:
-        """Return text or an RGB array, as the render mode says."""
-        from upriver.envs.drawing import draw_picture, draw_text
-
-        if self.render_mode == "ansi":
-            return draw_text(self.mdp, self.state, self.step_number, self.last)
-        if self.render_mode == "rgb_array":
-            return draw_picture(self.mdp, self.state)
-        gymnasium.logger.warn("render was called without a render_mode; use 'ansi' or 'rgb_array'")
-        return None
+    def render(self) -> str | None:
+        """Return one line about the present step."""
+        if self.render_mode is None:
+            gymnasium.logger.warn("render was called without a render_mode; it must be 'ansi'")
+            return None
+        name = self.mdp.true_task.state_names[self.state]
+        head = f"{self.mdp.name}  step {self.step_number}/{self.mdp.horizon}  state {name}"
+        return head + (f"  ({self.last})" if self.last else "") + "\n"
 
 
 @check_kinds

@@ -19,12 +19,11 @@ from upriver.checks import (
     check_sparse,
     finite_number,
     format_value,
-    is_whole,
     positive_integer,
 )
 from upriver.mdp import declaring
 from upriver.mdp.task import Task
-from upriver.mdp.validation import MAX_TRIPLES, check_discount, check_size, initial_distribution
+from upriver.mdp.validation import MAX_TRIPLES, check_discount, initial_distribution
 
 if TYPE_CHECKING:
     from upriver.mdp.finite import FiniteMDP
@@ -227,102 +226,6 @@ def from_functions(
     names = {"states": found.states, "actions": found.actions, **names}
     pair, following = found.pair, found.following
     return from_triples(pair, following, chances, rewards, found.shape, horizon, initial, names)
-
-
-@check_kinds
-def from_outcomes(
-    start: Hashable | Mapping[Any, float], actions: Sequence[Hashable],
-    outcomes: Callable[[Array, Any], tuple[ArrayLike, ArrayLike, ArrayLike]], horizon: int | None,
-    max_states: int = 1_000_000, max_triples: int = MAX_TRIPLES, **names: Any,
-) -> FiniteMDP:  # fmt: skip
-    """Make an MDP from one function of arrays, which gives the outcomes of many states at once.
-
-    Parameters
-    ----------
-    start : state, or {state: probability}
-        A state is a whole number or a tuple of k whole numbers.
-    actions : list of hashable
-        Names of all actions. A state does not have an action whose probabilities are all 0.
-    outcomes : function (states, action) -> (next_states, probability, reward)
-        states is (n,) or (n, k); next_states is (n, m) or (n, m, k) for m outcomes; probability
-        and reward are (n, m) or broadcast to it. Several outcomes may be the same next state.
-    horizon, max_states, max_triples, **names
-        As in `from_functions`; only reachable states are listed.
-    """
-    max_steps = max_states if horizon is None else positive_integer("horizon", horizon)
-    if callable(actions):
-        raise TypeError(
-            f"actions is {format_value(actions)}; it must be a list of all actions, where outcomes "
-            "of probability 0 say that a state does not have an action"
-        )
-    labels = declaring.check_actions("actions", actions)
-    check_function("outcomes", outcomes, "states", "action")
-    starts = declaring.read_start(start)
-    scalar = all(map(is_whole, starts))
-    tuples = (s for s in starts if isinstance(s, tuple) and s and all(map(is_whole, s)))
-    if not starts or not (scalar or len({*map(len, tuples)}) == 1 == len({*map(type, starts)})):
-        raise ValueError(
-            f"start is {format_value(start)}; a state must be a whole number, or a tuple of them"
-        )
-    number: dict[Any, int] = {(s,) if scalar else s: i for i, s in enumerate(starts)}
-    parts: list[tuple[Array, ...]] = []
-    n_acting = n_triples = 0
-    for _ in range(max_steps):
-        newest = np.array(list(number)[n_acting:], np.int64)
-        if not len(newest):
-            break
-        sample = newest[:: max(len(newest) // 1000, 1)]
-        share = len(newest) / len(sample)
-        for label in labels if share > 1 else ():
-            n_triples += share * len(call_outcomes(outcomes, sample, label, scalar)[0])
-            check_size(len(number), n_triples, max_triples)
-        for a, label in enumerate(labels):
-            row, there, p, r = call_outcomes(outcomes, newest, label, scalar)
-            distinct, inverse = np.unique(there, axis=0, return_inverse=True)
-            found = [number.setdefault(tuple(x), len(number)) for x in distinct.tolist()]
-            declaring.check_n_states(len(number), max_states, max_steps)
-            following = np.array(found, np.int64)[inverse.ravel()]
-            parts.append(((n_acting + row) * len(labels) + a, following, p, r))
-        n_triples = sum(len(part[0]) for part in parts)
-        check_size(len(number), n_triples, max_triples)
-        n_acting += len(newest)
-    late = np.arange(n_acting, len(number))  # reached by the last action: they never act
-    parts.append((late * len(labels), late, np.ones(len(late)), np.zeros(len(late))))
-    initial = np.zeros(len(number))
-    initial[: len(starts)] = list(starts.values())
-    states = [s[0] if scalar else s for s in number]
-    pair, following, p, r = (np.concatenate(x) for x in zip(*parts, strict=True))
-    names = {"states": states, "actions": labels, **names}
-    shape = len(number), len(labels)
-    return from_triples(pair, following, p, r, shape, horizon, initial, names)
-
-
-def call_outcomes(
-    outcomes: Callable[..., Any], states: Array, action: Any, scalar: bool
-) -> tuple[Array, Array, Array, Array]:
-    """Return (row of the state, next state (k,), probability, reward) of each possible outcome of
-    states (n, k); `scalar` says that the user's states are numbers, with k = 1."""
-    n, k = states.shape
-    answer = outcomes(states[:, 0] if scalar else states, action)
-    if not (isinstance(answer, tuple | list) and len(answer) == 3):
-        raise ValueError(
-            f"outcomes of {action!r} are {format_value(answer)}; they must be (next_states, "
-            "probability, reward)"
-        )
-    there, p, r = (np.asarray(x) for x in answer)
-    if there.dtype.kind not in "iu" or there.ndim != (2 if scalar else 3) or len(there) != n:
-        raise ValueError(
-            f"outcomes of {action!r}: next states are {there.dtype} of shape {there.shape}; they "
-            f"must be whole numbers {'(n, m)' if scalar else f'(n, m, {k})'} with n = {n}"
-        )
-    there = there.reshape(n, there.shape[1], k)
-    try:
-        p = np.broadcast_to(as_float("probability", p), there.shape[:2])
-        r = np.broadcast_to(as_float("reward", r), there.shape[:2])
-    except ValueError as error:
-        raise ValueError(f"outcomes of {action!r}: {error}") from None
-    row, outcome = np.nonzero(p)
-    return row, there[row, outcome].astype(np.int64), p[row, outcome], r[row, outcome]
 
 
 def from_triples(

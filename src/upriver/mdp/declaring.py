@@ -1,4 +1,4 @@
-"""Builders of tasks: from functions that say where actions may lead, or from observed transitions.
+"""Builders of tasks from functions that say where actions may lead.
 
 The helpers that read the user's functions serve the builders of MDPs too.
 """
@@ -141,7 +141,11 @@ def explore(
                     raise ValueError(f"{name} {wrong}; it must name each state that can follow")
                 number.update(zip(new, range(len(states), len(states) + len(new)), strict=True))
                 states += new
-                check_n_states(len(states), max_states, max_steps)
+                if max_states is not None and len(states) > max_states:
+                    raise ValueError(
+                        f"more than max_states={max_states} states are reachable within "
+                        f"{max_steps} steps; raise max_states or shorten the horizon"
+                    )
                 add(i, a, [number[s] for s in reached])
             if i + 1 >= SAMPLE:
                 check_size(len(states), len(columns[0]) / (i + 1) * len(states), max_triples)
@@ -157,76 +161,6 @@ def explore(
     s, a, following = (np.array(column) for column in columns)
     pair = s * len(action_number) + a
     return Explored(states, list(action_number), pair, following, n_listed)
-
-
-def check_n_states(n_states: int, max_states: int | None, max_steps: int) -> None:
-    """Refuse a problem with too many states."""
-    if max_states is not None and n_states > max_states:
-        raise ValueError(
-            f"more than max_states={max_states} states are reachable within {max_steps} steps; "
-            "raise max_states or shorten the horizon"
-        )
-
-
-@check_kinds
-def from_transitions(
-    transitions: Iterable[tuple[Any, Any, Any]], horizon: int | None,
-    neighbours: Callable[[Any, Any], Iterable[Any]] | None = None,
-    reward: Callable[..., float] | None = None, reward_range: tuple[float, float] | None = None,
-    discount: float | None = None,
-) -> Task:  # fmt: skip
-    """Make a task of unknown support from observed transitions and a declared neighbourhood.
-
-    Episodes that leave the support are refused with a message that names the transition;
-    `Task.with_transitions` declares it.
-
-    Parameters
-    ----------
-    transitions : iterable of (state, action, next state)
-        States and actions are numbered in the order in which they appear. A state without an
-        observed action stays where it is.
-    horizon : int or None
-        As in `from_successors`, and so are `reward`, `reward_range` and `discount`.
-    neighbours : function (s, a) -> states, optional
-        States that can be reached as well; those that never appear are left out. With it every
-        state has all actions, without it only those that were observed.
-    """
-    rows = list_transitions(transitions)
-    if neighbours is not None:
-        check_function("neighbours", neighbours, "s", "a")
-    states = list(dict.fromkeys(x for s, _, s2 in rows for x in (s, s2)))
-    observed: dict[Any, dict[Any, set[Any]]] = {s: {} for s in states}
-    for s, a, s2 in rows:
-        observed[s].setdefault(a, set()).add(s2)
-    actions = list(dict.fromkeys(a for _, a, _ in rows))
-
-    def successors(s: Any, a: Any) -> set[Any]:
-        more = set()
-        if neighbours is not None:
-            more = set(as_list(f"neighbours({s!r}, {a!r})", neighbours(s, a))) & set(states)
-        return (observed[s].get(a, set()) | more) or {s}
-
-    def observed_actions(s: Any) -> list[Any]:
-        return [a for a in actions if a in observed[s]] or actions
-
-    return from_successors(
-        states, actions if neighbours is not None else observed_actions, successors, horizon,
-        reward, reward_range=reward_range, discount=discount,
-    )  # fmt: skip
-
-
-def list_transitions(transitions: Any) -> list[tuple[Any, Any, Any]]:
-    """Return the transitions as a list of (s, a, s')."""
-    rows = as_list("transitions", transitions)
-    for i, row in enumerate(rows):
-        if isinstance(row, str) or not hasattr(row, "__len__") or len(row) != 3:
-            raise ValueError(
-                f"transitions[{i}] is {format_value(row)}; it must be a transition (s, a, s')"
-            )
-    listed = [tuple(row) for row in rows]
-    for row in listed:
-        check_hashable("transitions", list(row))
-    return listed
 
 
 def as_list(name: str, values: Any) -> list[Any]:

@@ -43,7 +43,6 @@ class FiniteMDP:
     from_sparse = staticmethod(building.from_sparse)
     from_rows = staticmethod(building.from_rows)
     from_functions = staticmethod(building.from_functions)
-    from_outcomes = staticmethod(building.from_outcomes)
     from_frame = staticmethod(frames.from_frame)
     from_quantecon = staticmethod(formats.from_quantecon)
     to_frame = frames.mdp_frame

@@ -40,7 +40,7 @@ MAX_PLAN_SIZE = 10**10
 class Task:
     """What a learner may know about an MDP.
 
-    Build one with `FiniteMDP.task`, `Task.from_successors` or `Task.from_transitions`. Rewards are
+    Build one with `FiniteMDP.task` or `Task.from_successors`. Rewards are
     in the user's units; n is the number of triples.
     """
 
@@ -73,7 +73,6 @@ class Task:
     for the average reward."""
 
     from_successors = staticmethod(declaring.from_successors)
-    from_transitions = staticmethod(declaring.from_transitions)
 
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)
@@ -251,9 +250,13 @@ class Task:
         """Return the same task in which further transitions, (state, action, next state) by name,
         are possible, such as those of an episode that left the support."""
         number, new = self.state_names.number, []
-        for s, a, s2 in declaring.list_transitions(transitions):
-            pair = number(s) * self.n_actions + self.action_names.number(a)
-            new.append(pair * self.n_states + number(s2))
+        for i, row in enumerate(declaring.as_list("transitions", transitions)):
+            if not isinstance(row, tuple | list) or len(row) != 3:
+                raise ValueError(
+                    f"transitions[{i}] is {format_value(row)}; it must be a transition (s, a, s')"
+                )
+            pair = number(row[0]) * self.n_actions + self.action_names.number(row[1])
+            new.append(pair * self.n_states + number(row[2]))
         keys = np.unique(np.append(self.triple_keys, np.array(new, np.int64)))
         pair, successor = np.divmod(keys, self.n_states)
         counts = np.bincount(pair, minlength=self.n_states * self.n_actions)

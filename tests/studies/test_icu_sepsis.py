@@ -14,12 +14,14 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def mdp():
-    return up.envs.icu_sepsis()
+    from studies import icu
+
+    return icu.icu_sepsis()
 
 
 def test_the_packages_baselines(mdp):
     """Survival: 0.78 of clinicians and 0.88 at best, as the package's page says."""
-    from upriver.envs.icu import clinicians
+    from studies.icu import clinicians
 
     best, theirs = up.solve(mdp).v[0], up.evaluate(mdp, clinicians())[0]
     start = mdp.initial_states, mdp.initial_probability
@@ -33,7 +35,7 @@ def test_action_sets_and_states(mdp):
         3.14, abs=0.01
     )
     assert mdp.true_task.n_triples == 94_973 and (has[713:].sum(axis=1) == 1).all()
-    from upriver.envs.icu import clinicians
+    from studies.icu import clinicians
 
     given = clinicians()
     assert np.allclose(given.sum(axis=1), 1.0) and (given[~has] == 0).all()
