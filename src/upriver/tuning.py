@@ -2,22 +2,21 @@
 
 The score of a grid point is its mean cumulative exact value, sum_k V^{pi_k}: the value of the
 policies, without the noise of the sampled rewards. For one choice on all environments, values are
-first divided by the optimal ones. A choice on the edge of its grid matters if it is better than the
-point beside it; `widen` then tries points further out.
+first divided by the optimal ones. A choice on the edge of its grid is reported, with
+whether it is better than the point beside it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from upriver.checks import Array
-from upriver.experiments.build import RunSpec, build
+from upriver.experiments.build import RunSpec
 from upriver.experiments.execute import Outcome, execute
 from upriver.experiments.spec import TUNING_SEEDS, AgentEntry, Experiment, combinations, parse
 from upriver.experiments.store import relative_to
@@ -65,10 +64,6 @@ class Candidate(NamedTuple):
     runs: list[RunSpec]
 
 
-Lists = dict[tuple[str, str], list[dict[str, Any]]]
-"""Points to try, by environment and agent."""
-
-
 def grid_points(agent: AgentEntry) -> list[dict[str, Any]]:
     """Return every combination of the values of an agent's grid.
 
@@ -81,12 +76,7 @@ def grid_points(agent: AgentEntry) -> list[dict[str, Any]]:
 
 
 def tune(
-    experiment: Experiment,
-    out: str | Path,
-    runs: int = 10,
-    shared: bool = False,
-    widen: int = 0,
-    **how: Any,
+    experiment: Experiment, out: str | Path, runs: int = 10, shared: bool = False, **how: Any
 ) -> Tuned:
     """Play the grids of an experiment's agents and choose; a stopped search continues.
 
@@ -99,66 +89,41 @@ def tune(
         Tuning seeds for each grid point, at least 2; the experiment's own seeds are not used.
     shared
         Make one choice for all environments instead of one for each.
-    widen
-        Steps beyond the edge of a grid, taken one at a time as long as they are better.
     how
         Arguments of `execute`.
     """
     if runs < 2:
         raise ValueError(f"runs is {runs}; tuning needs at least 2 for an interval")
-    if widen < 0:
-        raise ValueError(f"widen is {widen}; it must be 0 or more")
-    own = {a.full_label: grid for a in experiment.agents if (grid := grid_points(a)) != [{}]}
-    places = [environment.full_label for environment in experiment.environments]
-    grids = {(place, label): grid for place in places for label, grid in own.items()}
-    if not grids:
+    candidates = list_candidates(experiment, range(TUNING_SEEDS, TUNING_SEEDS + runs))
+    if not candidates:
         raise ValueError(f"no agent of {experiment.name!r} has a grid with a setting left to tune")
-    seeds = range(TUNING_SEEDS, TUNING_SEEDS + runs)
-    candidates = list_candidates(experiment, seeds, grids)
     folder = Path(out)
-    ran = 0
-    for left in range(widen, -1, -1):
-        every = [run for c in candidates for run in c.runs]
-        outcome = execute(every, folder / "runs", **how)
-        ran += outcome.ran
-        if not outcome.complete:
-            return Tuned(experiment, [], ["some runs failed, so nothing was chosen"], outcome)
-        samples = {(s.env, s.agent, s.setting): s for s in read_results(folder / "runs").samples}
-        points, warnings = choose(candidates, samples, runs, shared)
-        beyond = steps_beyond(points, experiment) if left else {}
-        further = list(filter(is_allowed, list_candidates(experiment, seeds, beyond)))
-        if not further:
-            break
-        candidates += further
+    outcome = execute([run for c in candidates for run in c.runs], folder / "runs", **how)
+    if not outcome.complete:
+        return Tuned(experiment, [], ["some runs failed, so nothing was chosen"], outcome)
+    samples = {(s.env, s.agent, s.setting): s for s in read_results(folder / "runs").samples}
+    points, warnings = choose(candidates, samples, runs, shared)
     tuned = with_choices(experiment, points)
     rows = [[*p[:2], json.dumps(p.numbers), *p[3:7], int(p.chosen), int(p.tied)] for p in points]
     head = ["env", "agent", "numbers", "runs", "mean", "ci_low", "ci_high", "chosen", "tied"]
     write_file(folder / "grid.csv", to_csv(head, rows))
     text = tuned.to_toml(lambda file: relative_to(file, folder.absolute()))
     write_file(folder / "tuned.toml", make_header(experiment, runs, shared, warnings) + text)
-    return Tuned(tuned, points, warnings, outcome._replace(ran=ran))
+    return Tuned(tuned, points, warnings, outcome)
 
 
-def list_candidates(experiment: Experiment, seeds: range, lists: Lists) -> list[Candidate]:
-    """Return the points of `lists` with their runs."""
+def list_candidates(experiment: Experiment, seeds: range) -> list[Candidate]:
+    """Return every grid point of every agent on every environment, with its runs."""
     found = []
     for environment in experiment.environments:
         place = environment.full_label
         for agent in experiment.agents:
-            for numbers in lists.get((place, agent.full_label), ()):
+            grid = grid_points(agent)
+            for numbers in grid if grid != [{}] else ():
                 at = {place: {**agent.at.get(place, {}), **numbers}}
                 runs = experiment.runs_of(environment, agent.model_copy(update={"at": at}), seeds)
                 found.append(Candidate(place, agent.full_label, numbers, runs))
     return found
-
-
-def is_allowed(candidate: Candidate) -> bool:
-    """Whether the agent accepts these settings: a probability, for example, ends at 1."""
-    try:
-        build(candidate.runs[0])
-    except ValueError:
-        return False
-    return True
 
 
 def choose(
@@ -182,83 +147,38 @@ def choose(
             same[0].append(scores)
         else:
             group.append((c.numbers, [scores]))
-    points = []
+    points, doubts = [], []
     for (env, agent), group in groups.items():
         means = [float(np.mean([s.mean() for s in scores])) for _, scores in group]
         best = int(np.argmax(means))
+        own = []
         for i, (numbers, scores) in enumerate(group):
             low, high = bootstrap_interval(scores)
             pairs = [b - s for b, s in zip(group[best][1], scores, strict=True)]
             tied = i != best and bootstrap_interval(pairs)[0] <= 0.0
-            points.append(Point(env, agent, numbers, runs, means[i], low, high, i == best, tied))
-    return points, [doubt for group in group_points(points) for doubt in list_doubts(group)]
-
-
-def group_points(points: list[Point]) -> list[list[Point]]:
-    """Return the points of each environment and agent, which are consecutive."""
-    return [list(group) for _, group in groupby(points, key=lambda p: (p.env, p.agent))]
-
-
-class Edge(NamedTuple):
-    """An end of the values of a setting that were tried, if the choice lies on it."""
-
-    key: str
-    value: float
-    beside: float
-    """The next value inside."""
-    matters: bool
-    """Whether the runs distinguish the choice from the point beside it."""
-
-    @property
-    def beyond(self) -> float | None:
-        """The value one step further out, in the ratio of the last step; None beside 0."""
-        if self.value == 0:
-            return None
-        step = self.value * (self.value / self.beside if self.beside else 2.0)
-        whole = isinstance(self.value, int) and isinstance(self.beside, int)
-        return max(round(step), 1) if whole else float(f"{step:.3g}")
-
-
-def find_edges(points: list[Point]) -> list[Edge]:
-    """Return the edges that the chosen one of these points lies on, along each setting."""
-    best = next(p for p in points if p.chosen)
-    found = []
-    for key, value in best.numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        rest = best.numbers | {key: None}
-        line = [p for p in points if p.numbers | {key: None} == rest]
-        line.sort(key=lambda p: p.numbers[key])
-        for ends in (line, line[::-1]):
-            if ends[0].chosen and len(line) > 1:
-                found.append(Edge(key, value, ends[1].numbers[key], not ends[1].tied))
-    return found
-
-
-def steps_beyond(points: list[Point], experiment: Experiment) -> Lists:
-    """Return, for each choice on an edge that matters, the point one step further out."""
-    found: Lists = {}
-    places = [environment.full_label for environment in experiment.environments]
-    for group in group_points(points):
-        best = next(p for p in group if p.chosen)
-        for edge in find_edges(group):
-            if edge.matters and edge.beyond not in (None, edge.value):
-                for place in places if best.env == ALL else [best.env]:
-                    further = best.numbers | {edge.key: edge.beyond}
-                    found.setdefault((place, best.agent), []).append(further)
-    return found
+            own.append(Point(env, agent, numbers, runs, means[i], low, high, i == best, tied))
+        points += own
+        doubts += list_doubts(own)
+    return points, doubts
 
 
 def list_doubts(points: list[Point]) -> list[str]:
     """Return sentences about a choice on the edge of its grid, or one that ties with others."""
     which = f"{points[0].agent} on {points[0].env}"
     found = []
-    for edge in find_edges(points):
-        end = ": extend the grid" if edge.matters else f", and ties with {edge.beside:g} beside it"
-        if edge.value == 0:
-            end = ", which cannot be lowered"
-        extreme = "lowest" if edge.value < edge.beside else "highest"
-        found.append(f"{which}: {edge.key} = {edge.value:g} is the {extreme} value tried{end}")
+    best = next(p for p in points if p.chosen)
+    for key, value in best.numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        rest = best.numbers | {key: None}
+        line = [p for p in points if p.numbers | {key: None} == rest]
+        line.sort(key=lambda p: p.numbers[key])
+        for extreme, ends in (("lowest", line), ("highest", line[::-1])):
+            if ends[0].chosen and len(line) > 1:
+                beside = f", and ties with {ends[1].numbers[key]:g} beside it"
+                end = beside if ends[1].tied else ": extend the grid"
+                end = ", which cannot be lowered" if value == 0 else end
+                found.append(f"{which}: {key} = {value:g} is the {extreme} value tried{end}")
     if tied := sum(p.tied for p in points):
         end = "tie with the best; the first with the highest mean was chosen"
         found.append(f"{which}: {tied} of the {len(points) - 1} other points {end}")

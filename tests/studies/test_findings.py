@@ -15,7 +15,6 @@ from upriver.experiments.spec import Experiment, parse
 from upriver.results import statistics
 from upriver.results.runs import Sample, load_runs
 from upriver.results.tables import to_csv
-from upriver.tuning import Edge
 
 
 def smaller(name: str, environments=None, agents=None, seeds: int = 4, episodes=None) -> Experiment:
@@ -57,7 +56,7 @@ TUNED = ("equal-information", "scaling", "unknown-reward", "default-agent")
 
 @pytest.mark.parametrize("name", TUNED)
 def test_tuned_numbers_are_of_their_grid_or_steps_beyond_its_edge(name):
-    """`upriver tune NAME --widen` gives them again: the file keeps the grid that it starts from."""
+    """The grids were extended, step by step, where the best point lay on their edge."""
     for agent in load_study(name).agents:
         for numbers in agent.at.values():
             for key, axis in agent.grid.items():
@@ -65,16 +64,13 @@ def test_tuned_numbers_are_of_their_grid_or_steps_beyond_its_edge(name):
 
 
 def walked(axis: list[float], steps: int = 6) -> list[float]:
-    """The values of a grid, and those that tuning reaches from its two ends."""
+    """The values of a grid, and steps beyond its two ends in the ratio of its last step."""
     found = list(axis)
-    for end in (axis[:2], axis[::-1][:2]) if len(axis) > 1 else ():
-        value, beside = end
-        for _ in range(steps):
-            beyond = Edge("", value, beside, True).beyond
-            if beyond is None:
-                break
-            found.append(beyond)
-            value, beside = beyond, value
+    for value, beside in (axis[:2], axis[::-1][:2]) if len(axis) > 1 else ():
+        for _ in range(steps if value else 0):
+            step = value * (value / beside if beside else 2.0)
+            value, beside = float(f"{step:.3g}"), value
+            found.append(value)
     return found
 
 

@@ -14,7 +14,6 @@ def tune(
     out: Path | None = None,
     runs: int = 10,
     shared: bool = False,
-    widen: int = 0,
     options: Options = DEFAULTS,
 ) -> int:
     """Choose each agent's settings from its grid and write tuned.toml, which `run` accepts.
@@ -34,16 +33,13 @@ def tune(
         Number of tuning seeds for each grid point.
     shared
         Make one choice for all environments instead of one for each.
-    widen
-        Number of steps beyond the edge of a grid. They are taken one at a time from the best
-        point, as long as each is better than the last.
     """
     from upriver import tuning
 
     spec = options.load(experiment)
     folder = out or Path("tuning") / spec.name
     tuned = keep_on_interrupt(
-        lambda: tuning.tune(spec, folder, runs, shared, widen, **options.for_execute()), folder
+        lambda: tuning.tune(spec, folder, runs, shared, **options.for_execute()), folder
     )
     code = print_outcome(tuned.outcome, folder / "runs")
     for p in tuned.points:
