@@ -130,7 +130,6 @@ def test_a_number_that_an_agent_refuses_is_found_before_anything_runs(capsys, sp
         (["run", "no/such.toml"], "No such file"),
         (["run", "quick", "--jobs", "0"], "jobs is 0; it must be at least 1"),
         (["run", "quick", "--jobs", "two"], "jobs"),
-        (["run", "quick", "--shared-store"], "shared_store is for a cluster"),
         (["run", "quick", "--job", "2"], "--job"),
         (["rnu", "quick"], "rnu"),
         (["table", "no-such-folder"], "no-such-folder is not a folder of results"),

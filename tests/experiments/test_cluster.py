@@ -78,10 +78,10 @@ def test_a_cluster_that_loses_a_worker_gives_the_same_bytes(tmp_path, cluster):
     assert outcome.complete and outcome.ran == 80, outcome.failed
     assert workers[0].wait(timeout=5) != 0
     assert table_bytes(there) == table_bytes(here)
-    # what the one worker left now finds stored is not played again, and it can write by itself
+    # what the one worker left now finds stored is not played again
     before = {p: p.stat().st_mtime_ns for p in stored(there)}
     longer = sweep([{"agent": "ucrl-mnl"}, {"agent": f"{AGENTS}:Raises"}], seeds=45)
-    outcome = execute(longer, there, cluster=address, shared_store=True)
+    outcome = execute(longer, there, cluster=address)
     assert outcome.stored == 40
     assert outcome.failed and all("an odd draw" in error for _, error in outcome.failed)
     assert outcome.ran + len(outcome.failed) == 50
@@ -143,7 +143,7 @@ def test_workers_with_threads_tear_and_swap_nothing(tmp_path):
     options = {"n_workers": 1, "threads_per_worker": 4, "host": "127.0.0.1"}
     with LocalCluster(dashboard_address=None, **options) as here:
         there = tmp_path / "there"
-        outcome = execute(experiment, there, cluster=here.scheduler_address, shared_store=True)
+        outcome = execute(experiment, there, cluster=here.scheduler_address)
     assert outcome.complete and outcome.ran == 100
     assert check(there).problems == []
     assert table_bytes(there) == table_bytes(tmp_path / "here")
@@ -167,14 +167,13 @@ def test_an_agent_that_dies_or_hangs_fails_alone_and_costs_no_worker(tmp_path, c
         assert not [p for p in beside if "resource_tracker" not in " ".join(p.cmdline())]
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_lost_scheduler_is_one_sentence_and_the_same_command_continues(tmp_path, cluster, shared):
+def test_a_lost_scheduler_is_one_sentence_and_the_same_command_continues(tmp_path, cluster):
     address, _, scheduler = cluster
     spec, folder = tmp_path / "sweep.toml", tmp_path / "r"
     agents = [{"agent": "random"}, {"agent": f"{AGENTS}:Sleeps"}]
     spec.write_text(sweep(agents, seeds=8).to_toml())
     words = "run", spec, "--out", folder, "--quiet", "--cluster", address
-    process = start(*words, *["--shared-store"] * shared)
+    process = start(*words)
     while len(stored(folder)) < 3:
         assert process.poll() is None
         time.sleep(0.01)

@@ -62,7 +62,7 @@ def test_regret_is_unknown_and_says_so():
         _ = run.regret
     with pytest.raises(ValueError, match="not known"):
         _ = run.values
-    assert "regret unknown" in run.summary()
+    assert "regret unknown" in repr(run)
 
 
 def test_observations_through_a_function():

@@ -15,8 +15,7 @@ from upriver.agents import UCRLMNL, Always, Optimal, Random
 from upriver.mdp import Task
 from upriver.planning import start_value
 from upriver.play import episodes
-from upriver.play.checkpoints import spawn_generators
-from upriver.play.fingerprints import fingerprint_agent, fingerprint_mdp
+from upriver.play.checkpoints import fingerprint_agent, fingerprint_mdp, spawn_generators
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,6 @@ class Options:
     """Number of worker processes. The default is one for each processor."""
     cluster: str | None = None
     """Address of a running Dask scheduler, such as tcp://host:8786, or `local`."""
-    shared_store: bool = False
-    """Let the workers of the cluster write the results; all of them must see the folder."""
     run_timeout: float | None = None
     """Number of seconds after which a run counts as failed and its process is ended."""
     code: Annotated[list[Path] | None, Parameter(name="--import")] = None
@@ -46,7 +44,7 @@ class Options:
         """Return the arguments of `execute`."""
         from upriver.experiments.progress import make_reporter
 
-        names = ("jobs", "cluster", "shared_store", "run_timeout")
+        names = ("jobs", "cluster", "run_timeout")
         given = {name: getattr(self, name) for name in names}
         return given | {"reporter": make_reporter(self.quiet)}
 

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import os
 import queue
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from upriver.checks import check_instance, check_kinds, format_value
 from upriver.display import add_repr
-from upriver.experiments import executor as executors
 from upriver.experiments.build import RunSpec, build, refuse
+from upriver.experiments.executor import InProcess, open_executor
 from upriver.experiments.progress import Reporter
 from upriver.experiments.spec import Experiment
 from upriver.experiments.store import BadFile, Store, check_seal
-
-ATTEMPTS = 3
-"""How many workers may be lost at a run before it counts as failed."""
 
 
 @add_repr
@@ -50,7 +47,6 @@ def execute(
     out: str | Path,
     jobs: int | None = None,
     cluster: str | None = None,
-    shared_store: bool = False,
     reporter: Reporter | None = None,
     run_timeout: float | None = None,
 ) -> Outcome:
@@ -68,18 +64,14 @@ def execute(
         Worker processes; by default one for each processor. 1 plays in this process.
     cluster
         The address of a Dask scheduler, or "local".
-    shared_store
-        Let the workers of the cluster write into `out` themselves.
     reporter
-        Who is reporter about the progress.
+        Shows the progress; by default nothing does.
     run_timeout
         Seconds after which a run counts as failed and its worker process is ended.
     """
     jobs = count_processors() if jobs is None else jobs
     if jobs < 1:
         raise ValueError(f"jobs is {jobs}; it must be at least 1")
-    if shared_store and cluster is None:
-        raise ValueError("shared_store is for a cluster; give its address too")
     if run_timeout is not None and not run_timeout > 0.0:
         raise ValueError(f"run_timeout is {run_timeout!r}; it must be a positive number of seconds")
     if not isinstance(experiment, Experiment | list | tuple):
@@ -101,24 +93,20 @@ def execute(
         failed: list[tuple[RunSpec, str]] = []
         try:
             if pending:
-                how = cluster, store.root if shared_store else None, run_timeout
-                with executors.open_executor(min(jobs, len(pending)), *how) as executor:
+                how = min(jobs, len(pending)), cluster, run_timeout
+                with open_executor(*how) as executor:
                     failed = play_all(pending, store, executor, reporter)
         finally:
             reporter.end()
-    # success is what lies in the folder, not what was reported on the way
-    known = {id(run) for run, _ in failed}
-    gone = [run for run in pending if id(run) not in known and not store.has(run)]
-    failed += [(run, f"it was played, and {store.path(run)} is missing") for run in gone]
     stored = len(runs) - len(pending)
     return Outcome(len(runs), stored, len(pending) - len(failed), failed, broken)
 
 
 def play_all(
-    pending: list[RunSpec], store: Store, executor: executors.Executor, reporter: Reporter
+    pending: list[RunSpec], store: Store, executor: InProcess, reporter: Reporter
 ) -> list[tuple[RunSpec, str]]:
     """Play runs until each is stored or has failed; return those that failed."""
-    waiting, lost = deque(pending), Counter[int]()
+    waiting = deque(pending)
     inbox: queue.Queue[Any] = queue.Queue()
     under_way: dict[int, tuple[RunSpec, Any]] = {}
     failed: list[tuple[RunSpec, str]] = []
@@ -133,23 +121,16 @@ def play_all(
             future = inbox.get(timeout=0.5)
         except queue.Empty:
             reporter.tick()
-            if isinstance(executor, executors.Cluster):
-                executor.check_workers()
+            executor.check_workers()
             continue
         run, _ = under_way.pop(id(future))
-        try:
-            result = executor.collect(future)
-        except executors.WorkerLost as error:
-            lost[id(run)] += 1
-            if lost[id(run)] < ATTEMPTS:
-                waiting.appendleft(run)
-                continue
-            how = f"the worker process died {ATTEMPTS} times at this run ({error})"
-            result = executors.Result(None, how)
-        error = executors.keep(run, result, store)
-        if error is None:
+        result = executor.collect(future)
+        if result.data is not None:
+            store.save(run, result.data)
             reporter.done(run)
         else:
+            error = str(result.error)
+            store.record_failure(run, error, result.traceback)
             failed.append((run, error))
             reporter.failed(run, error)
     return failed

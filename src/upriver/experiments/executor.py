@@ -1,10 +1,10 @@
 """Where runs are played: in this process, in worker processes, or on a Dask cluster.
 
-The three classes have the same three methods. `submit` starts a run and returns a future; `collect`
-turns a finished future into a `Result`, or raises `WorkerLost` if the run must be tried again;
-`close` ends all workers. A worker is a fresh Python process with one thread for linear algebra. It
-knows nothing but the imported files and the runs it is sent, so that scripts need no guard around
-their main part, and a process that is killed costs only the run it was at.
+The three classes have the same methods. `submit` starts a run and returns a future; `collect` turns
+a finished future into a `Result`; `close` ends all workers. A worker is a fresh Python process with
+one thread for linear algebra. It knows nothing but the imported files and the runs it is sent, so
+that scripts need no guard around their main part, and a process that is killed costs only the run
+it was at.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ import traceback
 from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
 from threading import Thread, Timer, get_ident
 from typing import Any, NamedTuple
 
 from upriver.experiments.build import RunSpec, describe_error, run_one
 from upriver.experiments.registry import IMPORTED, ImportedFile, import_code
-from upriver.experiments.store import StorageFailed, Store, to_bytes
+from upriver.experiments.store import to_bytes
 
+ATTEMPTS = 3
+"""How many worker processes may die at a run before it counts as failed."""
 CONNECT_TIMEOUT = 10
 """Seconds that a Dask scheduler has to answer."""
 NO_WORKERS_TIMEOUT = 30.0
@@ -43,12 +44,6 @@ class Result(NamedTuple):
     data: bytes | None
     error: str | None = None
     traceback: str = ""
-    storage: str | None = None
-    """Why a shared folder could not be written."""
-
-
-class WorkerLost(Exception):
-    """The worker ended while it was at the run; the message says how."""
 
 
 class WorkersFailed(ChildProcessError):
@@ -66,16 +61,21 @@ def play_run(run: RunSpec) -> Result:
 class InProcess:
     """Plays each run in this process, when it is submitted."""
 
-    capacity = 1
-    """How many runs should be under way at once."""
+    @property
+    def capacity(self) -> int:
+        """How many runs should be under way at once."""
+        return 1
 
-    def submit(self, run: RunSpec) -> Future[Result]:
+    def submit(self, run: RunSpec) -> Any:
         future: Future[Result] = Future()
         future.set_result(play_run(run))
         return future
 
-    def collect(self, future: Future[Result]) -> Result:
+    def collect(self, future: Any) -> Result:
         return future.result()
+
+    def check_workers(self) -> None:
+        """Raise an error if nobody is left to play the runs that were submitted."""
 
     def close(self) -> None: ...
 
@@ -115,7 +115,17 @@ class WorkerProcess:
         self.closed = False
 
     def play(self, run_json: str) -> Result:
-        """Play one run; raise WorkerLost if the process ends, whatever its exit code."""
+        """Play one run; if the process dies, whatever its exit code, play it in another."""
+        end = ""
+        for _ in range(ATTEMPTS):
+            result = self.try_to_play(run_json)
+            if isinstance(result, Result):
+                return result
+            end = result
+        return Result(None, f"the worker process died {ATTEMPTS} times at this run ({end})")
+
+    def try_to_play(self, run_json: str) -> Result | str:
+        """Play one run; return how the process ended if it did."""
         if self.process is None or self.process.poll() is not None:
             self.process = self.start()
         process, began = self.process, time.monotonic()
@@ -137,7 +147,7 @@ class WorkerProcess:
         code = process.wait()
         if self.timeout is not None and time.monotonic() - began >= self.timeout:
             return Result(None, f"it took longer than {self.timeout:g} s")
-        raise WorkerLost(f"signal {-code}" if code < 0 else f"exit code {code}")
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the process, and wait until it has imported what it needs."""
@@ -167,18 +177,21 @@ class WorkerProcess:
             self.process.wait()
 
 
-class Processes:
+class Processes(InProcess):
     """Plays runs in worker processes, each of which has a thread here that waits for it."""
 
     def __init__(self, jobs: int, timeout: float | None = None) -> None:
-        self.capacity = 2 * jobs  # one waits for each that is played
         self.workers = [WorkerProcess(timeout, IMPORTED) for _ in range(jobs)]
         self.idle: queue.SimpleQueue[WorkerProcess] = queue.SimpleQueue()
         for worker in self.workers:
             self.idle.put(worker)
         self.threads = ThreadPoolExecutor(jobs)
 
-    def submit(self, run: RunSpec) -> Future[Result]:
+    @property
+    def capacity(self) -> int:
+        return 2 * len(self.workers)  # one waits for each that is played
+
+    def submit(self, run: RunSpec) -> Any:
         return self.threads.submit(self.play, run.to_json())
 
     def play(self, run_json: str) -> Result:
@@ -187,9 +200,6 @@ class Processes:
             return worker.play(run_json)
         finally:
             self.idle.put(worker)
-
-    def collect(self, future: Future[Result]) -> Result:
-        return future.result()
 
     def close(self) -> None:
         for worker in self.workers:
@@ -202,46 +212,19 @@ BESIDE: dict[Any, WorkerProcess] = {}
 
 
 def play_beside(
-    run_json: str, version: str, imported: dict[str, ImportedFile], root: str | None, timeout: Any
+    run_json: str, version: str, imported: dict[str, ImportedFile], timeout: float | None
 ) -> Result:
-    """Play one run in a process beside a Dask worker; with `root`, store it there too.
-
-    An agent that ends its process costs the cluster nothing.
-    """
+    """Play one run in a process beside a Dask worker, which an agent then cannot end."""
     from upriver import __version__
 
     if __version__ != version:
         return Result(None, f"the worker has upriver {__version__}, this sweep is of {version}")
-    run = RunSpec.from_json(run_json)
-    shared = None if root is None else Store(Path(root))
-    if shared is not None and shared.has(run):
-        return Result(None)
     key = get_ident(), repr((sorted(imported.items()), timeout))
     process = BESIDE.setdefault(key, WorkerProcess(timeout, imported))
     try:
-        result = process.play(run_json)
+        return process.play(run_json)
     except WorkersFailed as error:
-        result = Result(None, str(error))
-    if shared is None:
-        return result
-    try:
-        keep(run, result, shared)
-        return result._replace(data=None)
-    except StorageFailed as error:
-        return Result(None, storage=str(error))
-
-
-def keep(run: RunSpec, result: Result, store: Store) -> str | None:
-    """Store a result, and return its error if there was one."""
-    if result.data is not None:
-        store.save(run, result.data)
-        return None
-    error = result.error
-    if error is None and not store.has(run):  # the worker says that it stored the run
-        error = f"a worker stored the run, and {store.path(run)} is not visible here"
-    if error is not None:
-        store.record_failure(run, error, result.traceback)
-    return error
+        return Result(None, str(error))
 
 
 def end_processes() -> None:
@@ -250,17 +233,15 @@ def end_processes() -> None:
         BESIDE.popitem()[1].close()
 
 
-class Cluster:
+class Cluster(InProcess):
     """Plays runs on a Dask cluster.
 
-    The results come back and are stored by the caller, so that no disk need be shared; with
-    `shared_store` the workers store them. Dask may play a run twice if a worker is lost, which is
-    harmless: a run is a function of its specification, and its file is written once.
+    The results come back and are stored by the caller, so that no disk need be shared. Dask plays a
+    run again if its worker is lost, which is harmless: a run is a function of its specification.
     """
 
-    def __init__(self, client: Any, address: str, root: Path | None, timeout: float | None) -> None:
+    def __init__(self, client: Any, address: str, timeout: float | None) -> None:
         self.client, self.address, self.timeout = client, address, timeout
-        self.root = None if root is None else str(root.resolve())
         self.count = 0
         self.last_seen = time.monotonic()
 
@@ -280,7 +261,7 @@ class Cluster:
         from upriver import __version__
 
         self.count += 1
-        arguments = run.to_json(), __version__, dict(IMPORTED), self.root, self.timeout
+        arguments = run.to_json(), __version__, dict(IMPORTED), self.timeout
         key = f"upriver-{os.getpid()}-{id(self)}-{self.count}"
         return self.client.submit(play_beside, *arguments, key=key, pure=False)
 
@@ -289,19 +270,14 @@ class Cluster:
 
         self.last_seen = time.monotonic()
         try:
-            result = Result(*future.result())
+            return Result(*future.result())
         except (CancelledError, OSError) as error:
-            if self.client.status == "running" and self.n_threads:
-                raise WorkerLost("the connection was lost") from error
             raise ConnectionError(
                 f"the scheduler at {self.address} was lost; finished runs are kept, and the same "
                 "command continues"
             ) from error
-        except KilledWorker as error:  # Dask blames every run that was at the worker
-            raise WorkerLost("a worker of the cluster was lost") from error
-        if result.storage is not None:
-            raise OSError(result.storage)
-        return result
+        except KilledWorker:
+            return Result(None, "the workers of the cluster that played this run were lost")
 
     def check_workers(self) -> None:
         """Refuse to wait longer for a cluster that has been without workers for a while."""
@@ -318,23 +294,12 @@ class Cluster:
             self.client.run(end_processes)
 
 
-Executor = InProcess | Processes | Cluster
-
-
 @contextmanager
-def open_executor(
-    jobs: int, cluster: str | None, shared: Path | None, timeout: float | None
-) -> Iterator[Executor]:
-    """Open the executor that the options of `execute` ask for, and close it at the end.
-
-    shared: the folder into which the workers of a cluster write; None if only the caller does.
-    """
+def open_executor(jobs: int, cluster: str | None, timeout: float | None) -> Iterator[InProcess]:
+    """Open the executor that the options of `execute` ask for, and close it at the end."""
     if cluster is not None:
-        with (
-            connect(cluster, jobs) as client,
-            closing(Cluster(client, cluster, shared, timeout)) as c,
-        ):
-            yield c
+        with connect(cluster, jobs) as client, closing(Cluster(client, cluster, timeout)) as there:
+            yield there
         return
     apart = jobs > 1 or timeout is not None
     with closing(Processes(jobs, timeout) if apart else InProcess()) as executor:

@@ -88,15 +88,6 @@ class LearningRun(NamedTuple):
             "mean return so far": {"mean": so_far / np.arange(1, len(so_far) + 1)},
         })  # fmt: skip
 
-    def summary(self, last: int = 100) -> str:
-        """Return the mean return of the last episodes, with its standard error, as text."""
-        recent = self.returns[-positive_integer("last", last) :]
-        error = recent.std(ddof=1) / np.sqrt(len(recent)) if len(recent) > 1 else np.nan
-        return (
-            f"{len(self.returns)} episodes, return {recent.mean():.4g} ± {error:.2g} (standard "
-            f"error) over the last {len(recent)}; regret unknown (black box)"
-        )
-
 
 @check_kinds
 def learn(

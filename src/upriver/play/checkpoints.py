@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +14,7 @@ from upriver.agents.protocol import Agent
 from upriver.checks import Array, check_instance, check_kinds, check_seed, positive_integer
 from upriver.display import add_repr
 from upriver.mdp import FiniteMDP, archive
-from upriver.mdp.archive import encode, fingerprints, name_of
-from upriver.play.fingerprints import check_fingerprint, fingerprint_run
+from upriver.mdp.archive import digest, encode, fingerprints, name_of
 
 
 @add_repr
@@ -38,9 +37,11 @@ class Checkpoint(NamedTuple):
 
     def without_closures(self) -> Checkpoint:
         """Return what a file holds: digests in place of the agent and the MDP."""
-        if not isinstance(self.fingerprint, tuple):
+        if not (isinstance(self.fingerprint, tuple) and len(self.fingerprint) == 2):
             return self
-        return self._replace(fingerprint=fingerprint_run(*self.fingerprint))
+        agent, mdp = self.fingerprint
+        digests = {"agent": fingerprint_agent(agent), "mdp": fingerprint_mdp(mdp)}
+        return self._replace(fingerprint=digests)
 
 
 class Start(NamedTuple):
@@ -84,7 +85,7 @@ def begin(
     check_instance("resume", resume, Checkpoint)
     if seed is not None and check_seed(seed) != resume.seed:
         raise ValueError(f"seed is {seed}; the run to resume has seed {resume.seed}")
-    check_fingerprint(resume.fingerprint, agent, mdp)
+    check_fingerprint(resume, agent, mdp)
     check_state(agent, resume.state, finite=True)
     for name in ("episodes", "steps_played"):
         if isinstance(getattr(resume, name), bool):
@@ -99,6 +100,46 @@ def begin(
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError("resume.generator is not the state of a PCG64 generator") from error
     return Start(resume.state, resume, environment, randomness)
+
+
+def fingerprint_agent(agent: Any) -> str:
+    """Return a digest of the class of an agent and of its fields, features included."""
+    values = fingerprints(agent) if is_dataclass(agent) else {}
+    return digest({"class": name_of(type(agent))} | values, {})
+
+
+def fingerprint_mdp(mdp: FiniteMDP | None) -> str:
+    """Return a digest of the whole MDP; "" for a black box.
+
+    It covers probabilities, rewards, reward range, horizon or discount, names, start and terminal
+    values. The name of the MDP does not influence a run.
+    """
+    if mdp is None:
+        return ""
+    task = mdp.true_task
+    parts = {field.name: getattr(task, field.name) for field in fields(task)}
+    for what in ("states", "actions"):  # names may be objects that no file can hold
+        parts[what] = None if parts[what] is None else list(map(repr, parts[what]))
+    arrays: dict[str, Array] = {}
+    start = mdp.initial_states, mdp.initial_probability
+    return digest(encode([parts, mdp.probability, *start], arrays), arrays)
+
+
+def check_fingerprint(resume: Checkpoint, agent: Any, mdp: FiniteMDP | None) -> None:
+    """Refuse to resume a run with another agent or MDP than its own."""
+    saved = resume.fingerprint
+    if isinstance(saved, tuple) and len(saved) == 2 and saved[0] is agent and saved[1] is mdp:
+        return
+    saved = resume.without_closures().fingerprint
+    if not isinstance(saved, dict):
+        raise TypeError("resume.fingerprint is not the fingerprint of an agent and an MDP")
+    for what, now in (("agent", fingerprint_agent(agent)), ("mdp", fingerprint_mdp(mdp))):
+        if saved.get(what) != now:
+            name = "the MDP" if what == "mdp" else "the agent"
+            raise ValueError(
+                f"resume is a run with another {what}: {name} is not what it was when the run "
+                "stopped"
+            )
 
 
 class Saved(NamedTuple):
