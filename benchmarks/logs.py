@@ -21,7 +21,7 @@ from upriver.mnl.fit import fit_mnl
 from upriver.planning import solve
 
 N_SUCCESSORS, DIMENSION, ROWS = 5, 20, 1_000_000
-PLANS = ("greedy", "pessimistic", "cautious")
+PLANS = ("greedy", "cautious")
 
 
 def large_log(n_states: int, n_rows: int, seed: int = 0) -> tuple[FiniteMDP, TransitionModel]:

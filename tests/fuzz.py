@@ -134,7 +134,6 @@ def public_calls(folder: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
         "model.goodness_of_fit": (MODEL.goodness_of_fit, {"replicates": 9, "seed": 0}),
         "model.predict": (MODEL.predict, {"frame": LOG, "confidence": 0.9}),
         "model.wald": (MODEL.wald, {"names": ["next_state"]}),
-        "model.marginal_effects": (MODEL.marginal_effects, {"name": "next_state", "confidence": 0.9}),
         "model.with_errors": (MODEL.with_errors, {"kind": "classical"}),
         "model.likelihood_ratio": (MODEL.likelihood_ratio, {"smaller": MODEL}),
         "model.transitions": (MODEL.transitions, {"state": 1, "action": 0, "confidence": 0.9, "step": 0}),

@@ -265,18 +265,3 @@ def test_extended_value_iteration_takes_the_best_model_of_an_l1_ball(rng):
     np.testing.assert_allclose(u, q.reshape(S, A).max(axis=1), atol=1e-13)
     np.testing.assert_array_equal(policy, q.reshape(S, A).argmax(axis=1))
     assert (low, high) == pytest.approx(((u - w).min(), (u - w).max()))
-
-
-def test_products_are_inner_products_and_can_be_centered(rng):
-    task, prob, _, _ = problem(rng)
-    rows, out = rng.standard_normal((task.n_triples, 4)), np.empty(int(task.square_start[-1]))
-    kernels.ellipsoid.compute_products(task.indptr, task.square_start, rows, out)
-    centered = out.copy()
-    kernels.ellipsoid.center_products(task.indptr, task.square_start, prob[0], centered)
-    for pair in np.flatnonzero(task.sizes):
-        at_pair = slice(task.indptr[pair], task.indptr[pair + 1])
-        square = slice(task.square_start[pair], task.square_start[pair + 1])
-        x, p = rows[at_pair], prob[0][at_pair]
-        np.testing.assert_allclose(out[square], (x @ x.T).ravel(), atol=1e-13)
-        x = x - p @ x
-        np.testing.assert_allclose(centered[square], (x @ x.T).ravel(), atol=1e-13)

@@ -39,7 +39,6 @@ def test_where_no_other_plan_is_plausible_nothing_is_paid_for():
     plan, greedy = up.plan_from_model(model, "cautious", start=2), up.plan_from_model(model)
     bound = up.policy_value(model, greedy, confidence=0.9, start=2)
     assert plan.v[0, 2] == pytest.approx(bound.low, rel=2e-3)
-    assert plan.v[0, 2] > up.plan_from_model(model, "pessimistic").v[0, 2]
     deeper = up.plan_from_model(model, "cautious", confidence=0.99, start=2)
     assert deeper.v[0, 2] < plan.v[0, 2] < greedy.v[0, 2]
 
@@ -108,45 +107,33 @@ def test_rewards_and_starts(rng):
 
 
 def promises(problem, n_episodes, n_logs):
-    """(n_logs, 5): promised and true values of the cautious and of the pessimistic plan, and the
-    estimated value of the optimal plan."""
+    """(n_logs, 3): promised and true values of the cautious plan, and the estimated value of the
+    optimal plan."""
     mdp, task = problem.mdp, problem.mdp.true_task
     start = {s: 1 / task.n_states for s in task.states or range(task.n_states)}
     best, rows = up.solve(mdp), []
     for seed in range(n_logs):
         model = fitted(problem, n_episodes, seed)
-        row = []
-        for how in ("cautious", "pessimistic"):
-            plan = up.plan_from_model(model, how, start=start)
-            row += [plan.v[0].mean(), up.evaluate(mdp, plan)[0].mean()]
-        rows.append([*row, up.evaluate(model.to_mdp(), best)[0].mean()])
+        plan = up.plan_from_model(model, "cautious", start=start)
+        said = up.evaluate(model.to_mdp(), best)[0].mean()
+        rows.append([plan.v[0].mean(), up.evaluate(mdp, plan)[0].mean(), said])
     return np.array(rows)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 1])
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_promises_hold_and_are_twice_as_close(name, size):
-    """Twice as close as those of the pessimistic plan, or as close as a 95% bound can be.
+def test_promises_hold_and_are_close(name, size):
+    """A 95% bound of a plan that nobody chose is 1.645 deviations of the estimate too low.
 
-    Such a bound is on average 1.645 standard deviations of the estimate below the truth, even of a
-    plan that nobody chose. In the inventory the worst cores of all pairs are nearly the same one,
-    so that the pessimistic plan's is only sqrt(chi-squared of 3) = 2.80 below it.
+    What the choice costs on top is less than a third of that.
     """
     problem = PROBLEMS[name]()
-    promised, earned, floor, other, said = promises(problem, problem.sizes[size], 400).T
-    held, far = np.mean(promised <= earned), np.mean(other - floor)
-    closer, at_best = far / np.mean(earned - promised), far / (1.645 * said.std())
-    print(
-        f"{name}, {problem.sizes[size]}: {held:.3f} of promises hold, {closer:.2f} times as close, "
-        f"of at best {at_best:.2f}"
-    )
+    promised, earned, said = promises(problem, problem.sizes[size], 400).T
+    held, far = np.mean(promised <= earned), np.mean(earned - promised) / (1.645 * said.std())
+    print(f"{name}, {problem.sizes[size]}: {held:.3f} of promises hold, {far:.2f} times as far")
     assert held >= 0.95 - 1.96 * np.sqrt(0.05 * 0.95 / 400)
-    if name == "inventory":
-        assert at_best < 2.0 and closer >= 0.9 * at_best
-    else:
-        assert closer >= 2.0
-    assert earned.mean() >= other.mean() - 1e-3
+    assert far <= 1.3
 
 
 @pytest.mark.slow

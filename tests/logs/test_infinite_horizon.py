@@ -137,7 +137,7 @@ BY_STEP = replace(TASK, reward=np.zeros((8, 5, 2)))
         (lambda m: up.plan_from_model(m, discount=1.0), r"discount is 1\.0; it must be at least 0"),
         (lambda m: up.policy_value(m, [0] * 5, discount=-1), "discount is -1"),
         (lambda m: up.plan_from_model(m, discount=0.9, average=True), "it must be one of them"),
-        (lambda m: up.plan_from_model(m, "pessimistic", discount=0.9), "be greedy or cautious"),
+        (lambda m: up.plan_from_model(m, "pessimistic"), "how is 'pessimistic'; it must be one of"),
         (lambda m: up.policy_value(m, [[0] * 5, [1] * 5], discount=0.9), r"shape \(2, 5\)"),
         (lambda m: up.policy_value(apart(), [0, 0], average=True), "has 2 sets of stat"),
         (lambda m: up.plan_from_model(apart(), average=True), "has 2 sets of states"),

@@ -187,7 +187,7 @@ def test_an_agent_with_pooled_features_can_be_kept_and_gone_on_with(tmp_path):
 
 
 def test_a_log_is_fitted_planned_with_and_diagnosed(rng):
-    """Optimistic and pessimistic plans agree with those of the same columns as a dense matrix."""
+    """Greedy and cautious plans agree with those of the same columns as a dense matrix."""
     mdp = up.envs.riverswim(4)
     task = mdp.task()
     made = pooled(up.features.shared(task), 0.6)
@@ -201,7 +201,7 @@ def test_a_log_is_fitted_planned_with_and_diagnosed(rng):
     models = [
         up.fit_transitions(rows, features=f, task=task, regularization=0.5) for f in (made, plain)
     ]
-    for how in ("greedy", "optimistic", "pessimistic"):
+    for how in ("greedy", "cautious"):
         ours, theirs = (up.plan_from_model(m, how) for m in models)
         np.testing.assert_allclose(ours.v, theirs.v, atol=1e-6)
     found, expected = (up.diagnose(mdp, f) for f in (made, plain))

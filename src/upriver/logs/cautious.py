@@ -1,8 +1,8 @@
 """A plan that maximises a lower confidence bound of its own value, adjusted for choosing the plan.
 
-The pessimistic plan of `plan_from_model` lets every pair (s, a) have its own worst parameter at
-every step. No single parameter is that bad. Here the bound is that of the whole policy: its least
-value over one ellipsoid of parameters, as in `policy_value`.
+The bound is that of the whole policy: its least value over one ellipsoid of parameters, as in
+`policy_value`. A worst parameter for each pair (s, a) and step would give a bound that is much too
+low, because no single parameter is that bad.
 
 A plan that was chosen because it looks good looks better than it is. So a pre-test asks whether an
 error of the estimate would have led to another plan. If not, the bound is that of a single policy.

@@ -1,25 +1,21 @@
-"""What a statistician asks of a transition model: predictions, effects and tests."""
+"""What a statistician asks of a transition model: predictions and tests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy import sparse, special
+from scipy import special
 
 from upriver.checks import Array, check_kinds, open_fraction
 from upriver.display import add_repr
 from upriver.logs.design import mean_matrix
 from upriver.logs.situations import Situations, build_situations, expand
-from upriver.logs.tables import Table, array_of, import_packages, listed, sort_distinct
-from upriver.mnl.choices import in_chunks
+from upriver.logs.tables import Table, array_of, import_packages, listed
 
 if TYPE_CHECKING:
     from upriver.logs.model import FittedLog, TransitionModel
-
-
-AT_ONCE = 100_000  # expanded rows
 
 
 @add_repr
@@ -113,105 +109,6 @@ def predict(model: TransitionModel, frame: Any, confidence: float = 0.95) -> Any
         following: names[of.successor],
         "probability": p, "standard_error": error, "low": low, "high": high,
     })  # fmt: skip
-
-
-@check_kinds
-def marginal_effects(model: TransitionModel, name: str, confidence: float = 0.95) -> Any:
-    """Return average marginal effects of a covariate, or of the action, on each next state.
-
-    Of numbers it is the mean over the log of the derivative of the probability; of words, of the
-    difference to the first word. The columns are next_state, to, effect, standard_error, low and
-    high.
-    """
-    (pd,) = import_packages("a table of effects", "pandas")
-    z, log = normal_quantile(confidence), formula_log(model, "marginal_effects")
-    space, of = log.space, log.situations
-    action = space.columns[1]
-    if name != action and name not in of.covariates:
-        raise ValueError(f"{name!r} is no covariate of the model; it must be one of "
-                         f"{listed([action, *of.covariates])}")  # fmt: skip
-    if name == action:
-        values = {word: np.full(len(of.pair), i) for i, word in enumerate(space.actions)}
-        pairs = contrasts(model, log, values, None)
-    elif of.covariates[name].dtype.kind in "OUSb":
-        words = sort_distinct(of.covariates[name].tolist())
-        values = {word: array_of([word] * len(of.pair)) for word in words}
-        pairs = contrasts(model, log, values, name)
-    else:
-        pairs = [("+1", *slope(model, log, name))]
-    rows = []
-    for word, effect, gradient in pairs:
-        error = standard_errors(model, gradient)
-        for i in np.flatnonzero((np.abs(effect) > 0) | (error > 0)).tolist():
-            low, high = effect[i] - z * error[i], effect[i] + z * error[i]
-            rows.append((space.states[i], word, effect[i], error[i], low, high))
-    return pd.DataFrame(
-        rows, columns=[space.columns[2], "to", "effect", "standard_error", "low", "high"]
-    )
-
-
-def slope(model: TransitionModel, log: FittedLog, name: str) -> tuple[Array, Array]:
-    """Return (S,) the mean derivative in a covariate and its gradient (S, d).
-
-    The derivative is a central difference; at the last value of a spline a one-sided one.
-    """
-    of, share = log.situations, log.data.visits / log.data.visits.sum()
-    cells = np.asarray(of.covariates[name], np.float64)
-    unit = max(float(cells.std()), 1e-3 * float(np.abs(cells).max()), 1e-4)
-
-    def difference(high: Array, low: Array) -> tuple[Array, Array]:
-        up, down = (
-            averages(model, log, of._replace(covariates={**of.covariates, name: x}), weights)
-            for x, weights in ((high, share / (high - low)), (low, share / (high - low)))
-        )
-        return up[0] - down[0], up[1] - down[1]
-
-    try:
-        return difference(cells + 1e-4 * unit, cells - 1e-4 * unit)
-    except ValueError:  # a spline ends at the last value
-        high = np.minimum(cells + 1e-6 * unit, cells.max())
-        return difference(high, np.maximum(cells - 1e-6 * unit, cells.min()))
-
-
-def contrasts(
-    model: TransitionModel, log: FittedLog, values: Mapping[Any, Array], name: str | None
-) -> list[tuple[Any, Array, Array]]:
-    """Return the average change from the first value to each other; name None: of the action."""
-    of, n_actions = log.situations, len(log.space.actions)
-    usable, changed = np.ones(len(of.pair), bool), {}
-    for word, cells in values.items():
-        if name is not None:
-            changed[word] = of._replace(covariates={**of.covariates, name: cells})
-        else:
-            pair = of.pair // n_actions * n_actions + cells
-            usable &= log.space.sizes[pair] > 0  # only where every action exists
-            changed[word] = of._replace(pair=pair)
-    if not usable.any():
-        raise ValueError("no state has all actions, so their effects cannot be compared")
-    share = log.data.visits[usable] / log.data.visits[usable].sum()
-    found = [
-        (word, averages(model, log, made.select(log.space, usable), share))
-        for word, made in changed.items()
-    ]
-    (_, first), *others = found
-    return [(word, p - first[0], g - first[1]) for word, (p, g) in others]
-
-
-def averages(
-    model: TransitionModel, log: FittedLog, of: Situations, weights: Array
-) -> tuple[Array, Array]:
-    """Return (S,) the weighted sum of the probabilities of each next state, and its gradient."""
-    n = len(log.space.states)
-    mean, total = np.zeros(n), np.zeros((n, len(model.theta)))
-    for first, last in in_chunks(of.indptr, AT_ONCE):  # the expanded rows of a part at a time
-        part = of.select(log.space, slice(first, last))
-        p, gradient = predicted_probabilities(model, part)
-        weight = np.repeat(weights[first:last], np.diff(part.indptr))
-        entries = weight, (part.successor, np.arange(len(weight)))
-        member = sparse.csr_array(entries, (n, len(weight)))
-        mean += member @ p
-        total += member @ gradient
-    return mean, total
 
 
 @check_kinds

@@ -222,7 +222,6 @@ class TransitionModel(Estimates):
 
     likelihood_ratio = effects.likelihood_ratio
     predict = effects.predict
-    marginal_effects = effects.marginal_effects
 
     @check_kinds
     def transitions(
