@@ -98,22 +98,23 @@ def improve_tilted(
     """
     n_states, p = w.shape[0], chosen.prob
     n_actions = rows.reward.shape[0] // n_states
-    most = max_successors(rows.indptr)
-    x, values, q = np.empty(most), np.empty(p.shape[0]), np.empty(n_actions)
+    values, tilts, q = np.empty(p.shape[0]), np.empty(p.shape[0]), np.empty(n_actions)
+    x, n_pairs, found = np.empty(2 * max_successors(rows.indptr)), rows.reward.shape[0], 0
     discounted_values(rows, next_state_reward, discount, w, 0, p.shape[0], values)
-    tilt_pairs(
-        rows.indptr, products_start, 0, rows.reward.shape[0], rows.prob, products, values, p, x
-    )
+    tilt_pairs(rows.indptr, products_start, 0, n_pairs, rows.prob, products, values, tilts, x)
     low, high = np.inf, -np.inf
     for s in range(n_states):
         for a in range(n_actions):
             pair = s * n_actions + a
-            first, end, total = rows.indptr[pair], rows.indptr[pair + 1], 0.0
+            first, end = rows.indptr[pair], rows.indptr[pair + 1]
             q[a] = -np.inf
             if first == end:
                 continue
-            for i in range(first, end):
+            p[first] = total = rows.prob[first]
+            for i in range(first + 1, end):
+                p[i] = rows.prob[i] * tilts[found]
                 total += p[i]
+                found += 1
             for i in range(first, end):
                 p[i] /= total
             q[a] = value_of_choice(

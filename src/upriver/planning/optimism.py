@@ -124,7 +124,9 @@ def tilted(
         return plan_tilted(
             task, model.prob[0], reward[0], model.inverse_products[0], products_start, tie_seed
         )
-    ellipsoid = ellipsoid_of(task, model)._replace(products_start=products_start)
+    ellipsoid = kernels.optimism.Ellipsoid(
+        model.prob, model.max_norm, model.inverse_products, products_start
+    )
     return run_backward_pass(
         task, kernels.optimism.backward_pass_tilted, (ellipsoid, reward), clip_nothing(task),
         tie_seed,
