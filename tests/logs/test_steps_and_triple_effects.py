@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import upriver as up
 
@@ -114,3 +115,39 @@ def test_own_effects_mend_a_wrong_formula_and_leave_a_right_one_alone(frame):
     fixed = wrong.at({"age": 0.0}, horizon=4, reward=lambda s, a: PAYS[s])
     worth = up.policy_value(fixed, up.plan_from_model(fixed), start="bad")
     assert worth.low < worth.value < worth.high
+
+
+def tied_log(rng, n_patients=40, n_rows=60, correlation=0.6):
+    """Rows that follow the clinic's model; those of one patient and pair share a normal factor."""
+    pairs = [(s, a) for s, actions in clinic.ACTIONS.items() for a in actions]
+    shared = rng.normal(size=(n_patients, len(pairs), 1))
+    noise = rng.normal(size=(n_patients, len(pairs), n_rows))
+    fate = stats.norm.cdf(np.sqrt(correlation) * shared + np.sqrt(1 - correlation) * noise)
+    rows = []
+    for (patient, pair, _), quantile in np.ndenumerate(fate):
+        s, a = pairs[pair]
+        reached = np.searchsorted(np.cumsum(clinic.chances(s, a, 0.0))[:-1], quantile)
+        rows.append((patient, s, a, clinic.REACH[s][reached]))
+    return pd.DataFrame(rows, columns=["patient", "state", "action", "next_state"])
+
+
+def test_z_values_of_triple_effects_are_sane_where_rows_depend_on_each_other():
+    """The formula is right, so z is like a standard normal variable or, being shrunk, smaller.
+
+    Errors that take the rows for independent find effects where there are none.
+    """
+    z = {"cluster": [], "classical": []}
+    for seed in range(8):
+        model = up.fit_transitions(
+            "worse + better + death + action:better", tied_log(np.random.default_rng(seed)),
+            states=clinic.moves(), cluster="patient", pooled=True,
+            successors=lambda s, a: clinic.REACH[s] if a in clinic.ACTIONS.get(s, ()) else (),
+        )  # fmt: skip
+        for kind, found in z.items():
+            found += [r["z"] for r in model.fitted.with_errors(kind).triple_effects()]
+    ours, naive = np.array(z["cluster"]), np.array(z["classical"])
+    assert len(ours) == 8 * 11
+    assert np.sqrt(np.mean(ours**2)) < 0.9 and np.abs(ours).max() < 3.5
+    assert np.mean(np.abs(ours) > stats.t.ppf(0.975, 39)) <= 0.05
+    assert np.sqrt(np.mean(ours**2)) > 0.3  # and no error so large that nothing could be found
+    assert np.sqrt(np.mean(naive**2)) > 1.0 and np.mean(np.abs(naive) > 1.96) > 0.05

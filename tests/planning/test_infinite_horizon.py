@@ -48,6 +48,14 @@ def test_policy_iteration_of_quantecon_agrees_on_fifty_mdps():
         assert np.abs(up.solve(mdp, discount=discount).v - theirs.v).max() < 1e-8
 
 
+def test_the_error_allows_for_rounding():
+    """All changes of a backup are equal, but 0.1 / 0.3 is no floating-point number."""
+    mdp = up.FiniteMDP.from_arrays(np.ones((1, 1, 1)), np.full((1, 1), 0.1), 1)
+    plan = up.solve(mdp, discount=0.7)
+    assert 0.0 < plan.error < 1e-12
+    assert abs(plan.v[0] - 1 / 3) <= plan.error
+
+
 @pytest.mark.parametrize("tolerance", [1.0, 1e-3, 1e-6])
 def test_the_error_is_a_bound_and_within_the_tolerance(tolerance):
     mdp = sparse_mdp(60, 3, near=True, seed=3)
@@ -105,6 +113,7 @@ def test_two_states_in_closed_form():
     plan = up.solve(mdp, average=True)
     assert plan.gain == pytest.approx(p / (p + q), abs=1e-8)
     assert plan.span == pytest.approx(1.0 / (p + q), abs=1e-6)
+    assert plan.bias.mean() == pytest.approx(0.0, abs=1e-12)
     v = up.solve(mdp, discount=0.9).v
     at_one = 1.0 / ((1 - 0.9 * (1 - q)) - 0.81 * p * q / (1 - 0.9 * (1 - p)))
     assert v == pytest.approx([0.9 * p * at_one / (1 - 0.9 * (1 - p)), at_one], abs=1e-8)

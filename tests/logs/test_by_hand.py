@@ -1,0 +1,171 @@
+"""Small cases by hand of what a log says about a policy; a wrong sign or factor changes them."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import special
+
+import upriver as up
+from upriver.logs import offpolicy
+from upriver.logs.value_function import PolicyValueFunction, ValueGradient
+
+
+class TestSearch:
+    """The search over the ellipsoid |x| <= radius, of functions whose extremes are known."""
+
+    @staticmethod
+    def search(value, gradient, radius, sign):
+        def at(x):
+            return ValueGradient(float(value(x)), gradient(x), np.empty(0), np.empty(0))
+
+        origin = np.zeros(2)
+        function = SimpleNamespace(origin=origin, image=lambda slope: slope, at=at)
+        search = PolicyValueFunction.optimize_in_ellipsoid
+        return search(function, at(origin), radius, sign).value  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("sign", [-1.0, 1.0])
+    def test_a_linear_function_ends_at_the_border(self, sign):
+        slope = np.array([3.0, 4.0])
+        found = self.search(lambda x: slope @ x, lambda x: slope, 2.0, sign)
+        assert found == pytest.approx(sign * 10.0)
+
+    def test_steps_that_overshoot_are_halved(self):
+        """The maximum of -(x - 0.5)^2 - y^2 is inside of the ball, at a quarter of the radius."""
+        centre = np.array([0.5, 0.0])
+        found = self.search(
+            lambda x: -np.sum((x - centre) ** 2), lambda x: 2 * (centre - x), 2.0, 1.0
+        )
+        assert found == pytest.approx(0.0, abs=1e-3)
+
+    def test_steps_are_towards_the_border_not_beyond(self):
+        """Saturating in x, the larger slope at first, and linear in y: both must be found."""
+
+        def value(x):
+            return 3.0 * np.tanh(3.0 * x[0]) + 2.0 * x[1]
+
+        def gradient(x):
+            return np.array([9.0 / np.cosh(3.0 * x[0]) ** 2, 2.0])
+
+        angle = np.linspace(0.0, np.pi, 100_001)
+        best = value([np.cos(angle), np.sin(angle)]).max()
+        found = self.search(value, gradient, 1.0, 1.0)
+        assert 0.98 * best <= found <= best + 1e-9
+
+
+def two_step_log():
+    """Six episodes of two steps: a state "s" with two actions, then "g" or "b" with two."""
+    episodes = [
+        ("s", "l", "g", "l"), ("s", "l", "g", "r"), ("s", "r", "g", "l"),
+        ("s", "r", "b", "r"), ("s", "r", "b", "l"), ("s", "l", "b", "r"),
+    ]  # fmt: skip
+    rows = []
+    for i, (s, a, s2, a2) in enumerate(episodes):
+        rows += [(i, 0, s, a, s2, 1.0 + i), (i, 1, s2, a2, "s", 2.0 * i)]
+    names = ("episode", "step", "state", "action", "next_state", "paid")
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def two_step_model(log):
+    task = up.Task.from_successors(
+        ["s", "g", "b"], ["l", "r"], lambda s, a: ["g", "b"] if s == "s" else ["s"], 2,
+        lambda s, a: 0.0, reward_range=(0.0, 10.0),
+    )  # fmt: skip
+    return up.fit_transitions(
+        log, features=up.features.one_hot(task), task=task, regularization=1.0
+    )
+
+
+class TestTwoSteps:
+    """Importance sampling and the doubly robust estimate of two steps, written out in loops."""
+
+    log = two_step_log()
+    policy = np.array([[0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    behaviour = np.array([[0.5, 0.5], [2 / 3, 1 / 3], [1 / 3, 2 / 3]])
+
+    def episodes(self):
+        number, action = {"s": 0, "g": 1, "b": 2}, {"l": 0, "r": 1}
+        s = np.array([number[x] for x in self.log["state"]]).reshape(6, 2)
+        a = np.array([action[x] for x in self.log["action"]]).reshape(6, 2)
+        return s, a, np.array(self.log["paid"]).reshape(6, 2)
+
+    @pytest.fixture
+    def found(self):
+        model = two_step_model(self.log)
+        checks = up.check_policy_value(model, self.policy, self.log, reward="paid")
+        return model, {r["name"]: r for r in checks.rows}
+
+    def weights(self):
+        s, a, paid = self.episodes()
+        ratio = np.cumprod(self.policy[s, a] / self.behaviour[s, a], axis=1)
+        return s, a, paid, ratio, ratio / ratio.mean(axis=0)
+
+    def test_importance_sampling(self, found):
+        row = found[1]["weighted importance sampling"]
+        *_, paid, ratio, weight = self.weights()
+        means = [np.mean(weight[:, h] * paid[:, h]) for h in range(2)]
+        assert row["value"] == pytest.approx(sum(means))
+        each = [sum(weight[i, h] * (paid[i, h] - means[h]) for h in range(2)) for i in range(6)]
+        assert row["standard_error"] == pytest.approx(np.sqrt(np.square(each).sum()) / 6)
+        last = ratio[:, 1]
+        assert row["effective"] == pytest.approx(last.sum() ** 2 / np.square(last).sum())
+
+    def test_doubly_robust(self, found):
+        model, rows = found
+        *_, paid, _, weight = self.weights()
+        # the rewards of the task are 0, so the model's values are 0: only the log's part is left
+        each = (weight * paid).sum(axis=1)
+        assert rows["doubly robust"]["value"] == pytest.approx(each.mean())
+        error = np.sqrt(np.square(each - each.mean()).sum()) / 6
+        assert rows["doubly robust"]["standard_error"] == pytest.approx(error)
+        assert model.task.horizon == 2
+
+    def test_the_models_values_enter_before_the_step(self):
+        """sum_h w_(h-1) V_h + w_h (r_h - Q_h), with any V and Q."""
+        model = two_step_model(self.log)
+        data = offpolicy.read_episodes(
+            model, self.log, ("state", "action", "next_state"), "episode", "step", "paid"
+        )
+        s, a, paid, ratio, weight = self.weights()
+        q, v = np.arange(12.0).reshape(2, 6), np.arange(9.0).reshape(3, 3) ** 2
+        each = []
+        for i in range(6):
+            total, before = 0.0, 1.0
+            for h in range(2):
+                of_pair = q[h, 2 * s[i, h] + a[i, h]]
+                total += before * v[h, s[i, h]] + weight[i, h] * (paid[i, h] - of_pair)
+                before = weight[i, h]
+            each.append(total)
+        value, error = offpolicy.doubly_robust(model.task, data, ratio, q, v)
+        assert value == pytest.approx(np.mean(each))
+        assert error == pytest.approx(np.std(each) / np.sqrt(6))
+
+    def test_tables_of_a_pair_without_rows_have_the_mean_of_the_others(self):
+        """Of "s" the log has the first two of three actions; the third counts as their mean."""
+        task = up.Task.from_successors(
+            ["s", "e"], ["a", "b", "c"], lambda s, a: ["e"], 1, lambda s, a: 0.0,
+            reward_range=(0.0, 10.0),
+        )  # fmt: skip
+        log = {"state": ["s"] * 3, "action": ["a", "b", "b"], "next_state": ["e"] * 3,
+               "episode": [0, 1, 2], "step": [0] * 3, "paid": [1.0, 3.0, 5.0]}  # fmt: skip
+        phi = up.features.one_hot(task)
+        model = up.fit_transitions(log, features=phi, task=task, regularization=1.0)
+        found = up.check_policy_value(model, "c", log, reward="paid")
+        assert found.rows[-1]["value"] == pytest.approx((1.0 + 4.0) / 2)
+
+
+def test_the_verdict_counts_both_errors_and_three_comparisons(monkeypatch):
+    def rows(*values):
+        return [
+            {"name": str(i), "value": x, "standard_error": 1.0, "effective": 100.0}
+            for i, x in enumerate(values)
+        ]
+
+    # distances are in units of the root of 1 + 1
+    assert "agree" in offpolicy.compare_estimates(rows(0.0, 2.5, 0.0, 0.0), 2.0, 0.0)
+    assert "disagrees with 1:" in offpolicy.compare_estimates(rows(0.0, 2.9, 0.0, 0.0), 2.0, 0.0)
+    seen = []
+    monkeypatch.setattr(offpolicy, "compare_estimates", lambda rows, z, unseen: seen.append(z))
+    log = two_step_log()
+    up.check_policy_value(two_step_model(log), "l", log, reward="paid", confidence=0.9)
+    assert seen == [pytest.approx(special.ndtri(1.0 - 0.1 / 6.0))]
