@@ -281,12 +281,10 @@ LOGS: list[Mutant] = [
      "statistic = max(model.llf - smaller.llf, 0.0)"),
     ("logs/effects.py", "0.5 + open_fraction(\"confidence\", confidence) / 2.0",
      "open_fraction(\"confidence\", confidence)"),
-    ("logs/effects.py", "share = log.data.visits[usable] / log.data.visits[usable].sum()",
-     "share = np.full(int(usable.sum()), 1.0 / usable.sum())"),
     ("logs/fit.py", "Choices(of.indptr, x, counts, visits, lam, offset)",
      "Choices(of.indptr, x, counts, visits, 0.5 * lam, offset)"),
-    ("logs/fit.py", "fitted = fit_mnl(features, counts, regularization)",
-     "fitted = fit_mnl(features, counts, 0.5 * regularization)"),
+    ("logs/fit.py", "fitted = fit_mnl(features, counts, regularization, tol, max_iter)",
+     "fitted = fit_mnl(features, counts, 0.5 * regularization, tol, max_iter)"),
     ("mnl/fitted.py", "return 2.0 * (len(self.theta) - self.log_likelihood)",
      "return len(self.theta) - 2.0 * self.log_likelihood"),
     ("mnl/fitted.py", "len(self.theta) * float(np.log(self.n_observations))",
@@ -296,8 +294,6 @@ LOGS: list[Mutant] = [
      "special.ndtri(0.5 + level / 2.0)"),
     ("mnl/fitted.py", "return self.cluster_influence.T @ self.cluster_influence + self.ridge_part",
      "return self.cluster_influence.T @ self.cluster_influence"),
-    ("mnl/fitted.py", "ridge[self.n_listed :] = self.effects.deviation**-2",
-     "ridge[self.n_listed :] = self.effects.deviation"),
     ("mnl/clusters.py", "return 1.0 / np.sqrt(np.where(share < 1.0 - 1e-9, 1.0 - share, 1.0))",
      "return 1.0 / np.where(share < 1.0 - 1e-9, 1.0 - share, 1.0)"),
     ("mnl/clusters.py", "return scores * np.sqrt(n / (n - 1.0))", "return scores"),
@@ -314,9 +310,6 @@ LOGS: list[Mutant] = [
      "adjusted = scores.toarray()"),
     ("logs/rewards.py", "products[:, i, j] += weight * fitted[i] * fitted[j]", "pass"),
     # Triple effects
-    ("logs/triple_effects.py", "loss + 0.5 * (float(logdet) - n_effects * log(lam))",
-     "loss + 0.5 * float(logdet)"),
-    ("logs/triple_effects.py", "penalize(data, n, deviation**-2)", "penalize(data, n, 1.0)"),
     # Rewards from choices
     ("logs/dynamic_choice.py", "scores = direct + gamma * (matrix @ dv) - self.spread(dv)",
      "scores = direct + matrix @ dv - self.spread(dv)"),
@@ -363,8 +356,7 @@ TESTS = {
     "kernels/newton.py": "mnl/test_model.py mnl/test_likelihood.py mnl/test_fit.py",
     "kernels/linear.py": "agents/test_ucrl_vtr.py",
     "kernels/ellipsoid.py": "kernels/test_ellipsoid.py",
-    "mnl/fitted.py": "logs/test_transitions.py logs/test_steps_and_triple_effects.py"
-    " logs/test_value.py",
+    "mnl/fitted.py": "logs/test_transitions.py logs/test_steps.py logs/test_value.py",
     "mnl/clusters.py": "logs/test_transitions.py logs/test_agreement.py logs/test_rewards.py"
     " logs/test_large_logs.py",
     "logs/offpolicy.py": "logs/test_by_hand.py logs/test_offpolicy.py",
@@ -376,7 +368,6 @@ TESTS = {
     "logs/rewards.py": "logs/test_by_hand.py logs/test_rewards.py",
     "logs/effects.py": "logs/test_transitions.py logs/test_logs.py",
     "logs/fit.py": "logs/test_transitions.py logs/test_logs.py",
-    "logs/triple_effects.py": "logs/test_steps_and_triple_effects.py",
     "logs/dynamic_choice.py": "logs/test_dynamic_choice.py logs/test_fit_rewards.py",
     "logs/reward_model.py": "logs/test_fit_rewards.py",
 }

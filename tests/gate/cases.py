@@ -645,7 +645,6 @@ CLINIC: dict[str, dict[str, Any]] = {
     "clusters": {"cluster": "patient"},
     "weights": {"weights": "times", "regularization": 0.5},
     "steps": {"per_step": "step", "regularization": 0.1},
-    "pooled": {"pooled": True},
     "same-support": {"successors": "state", "regularization": 0.2},
 }
 """Arguments of the fit of the clinic's log."""
@@ -987,7 +986,6 @@ TOLERANCES: tuple[tuple[str, float, str], ...] = (
     ("log_plan_discounted_*", 1e-6, "policy iteration stops within a tolerance"),
     ("log_plan_average_*", 1e-6, "policy iteration stops within a tolerance"),
     ("*fit_pooled-estimate/*", 1e-6, "the spread maximises a marginal likelihood by a search"),
-    ("clinic_*_pooled/*", 1e-6, "the spread maximises a marginal likelihood by a search"),
     ("calibrated_radius/*", 1e-6, "a ratio at an order statistic of runs"),
 )
 """(pattern of "case/output", relative tolerance, reason); others are compared to 1e-8."""

@@ -23,7 +23,6 @@ from upriver.logs.formula import (
 )  # fmt: skip
 from upriver.logs.situations import Situations, StateSpace, Wanted, build_situations, expand
 from upriver.logs.tables import listed
-from upriver.logs.triple_effects import Triple, add_triple_columns, list_triples, triple_rows
 from upriver.mnl.choices import Choices, Products, in_chunks
 
 ALIASED = 1e-9  # share of a column's variation that the columns before it must leave
@@ -50,19 +49,14 @@ class Design:
     dropped: list[str]
     """Columns that are combinations of others of their situation: reference categories."""
     levels: Mapping[str, frozenset[Any]]  # The words that each column of words has in the log
-    triples: Mapping[Triple, int]
-    """The columns of triple effects, which stand last; none unless the model is pooled."""
-    columns: tuple[str, str, str]  # The columns of state, action and next state
 
     @property
     def names(self) -> list[str]:
-        effects = [f"triple {s}, {a}, {s2}" for s, a, s2 in self.triples]
-        return [self.recipe.columns[j].name for j in self.keep] + effects
+        return [self.recipe.columns[j].name for j in self.keep]
 
     @property
     def terms(self) -> list[str]:
-        effects = ["triple effects"] * len(self.triples)
-        return [self.recipe.columns[j].term for j in self.keep] + effects
+        return [self.recipe.columns[j].term for j in self.keep]
 
     def rows(self, table: Columns) -> tuple[Array, Array | float]:
         """Return (n, d) features and (n,) offset of an expanded table."""
@@ -73,8 +67,6 @@ class Design:
                     raise ValueError(f"column {name!r} holds {word!r}, which the log does not; it "
                                      f"must be one of {words}")  # fmt: skip
         x = self.recipe.rows(table, self.keep)
-        if self.triples:
-            x = np.hstack([x, triple_rows(self.triples, table, self.columns)])
         if not len(self.fixed):
             return x, 0.0
         return x, self.recipe.rows(table, self.fixed).sum(axis=1)
@@ -82,13 +74,13 @@ class Design:
 
 def build_design(
     formula: Formula, per_step: str | None, space: StateSpace, of: Situations, wanted: Wanted,
-    known: Sequence[str], visits: Array, strict: bool, pooled: bool,
+    known: Sequence[str], visits: Array, strict: bool,
 ) -> tuple[Design, Any, Array | None]:  # fmt: skip
     """Return the design, its rows (n, d) and the offset (n,) or None.
 
     wanted, known: the columns that the formula uses, and all that it could have used. visits: (G,)
     the weight of each situation. strict: whether terms that are combinations of others are refused;
-    a ridge keeps them. pooled: whether every triple has an effect of its own.
+    a ridge keeps them.
     """
     of_pairs = build_situations(space, np.unique(of.pair), {})
     triples = expand(space, of_pairs, wanted)
@@ -100,15 +92,9 @@ def build_design(
         for name, cells in {**triples, **of.covariates}.items()
         if cells.dtype.kind in "OUS" and wanted(name)
     }
-    effects = list_triples(space, of_pairs) if pooled else {}
-    design = Design(
-        formula, per_step, recipe, keep, np.flatnonzero(fixed), dropped, words, effects,
-        space.columns,
-    )  # fmt: skip
+    design = Design(formula, per_step, recipe, keep, np.flatnonzero(fixed), dropped, words)
     offset = sum_rows(every.columns(design.fixed)) if fixed.any() else None
     x = every.columns(keep)
-    if pooled:
-        x = add_triple_columns(x, of_pairs)
     return design, x[:] if len(x) * x.shape[1] <= DENSE else x, offset
 
 

@@ -9,7 +9,6 @@ plan = plan_from_model(model.at(age=60, horizon=20, reward={"well": 1.0}), "caut
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ from upriver.logs.situations import (
     task_numbers,
 )  # fmt: skip
 from upriver.logs.tables import COLUMNS, GIVEN_WEIGHTS, Rows, Table, listed, open_table
-from upriver.logs.triple_effects import pool
 from upriver.mdp import Task
 from upriver.mnl.choices import Choices
 from upriver.mnl.fit import fit_dense, fit_mnl
@@ -39,7 +37,7 @@ from upriver.mnl.newton import DECREMENT, ITERATIONS
 def fit_transitions(
     formula: Formula | Any, frame: Any = None, states: Any = None, successors: Any = None,
     columns: Sequence[str] = COLUMNS, cluster: str | None = None, weights: Any = None,
-    regularization: float = 0.0, per_step: str | None = None, pooled: bool = False,
+    regularization: float = 0.0, per_step: str | None = None,
     missing: str = "refuse", *, features: Features | None = None, task: Task | None = None,
     horizon: int | None = None, discount: float | None = None, reward: Any = None,
     tol: float = DECREMENT, max_iter: int = ITERATIONS,
@@ -81,9 +79,6 @@ def fit_transitions(
         The ridge lambda of (2).
     per_step
         The column of the step, for coefficients that differ from step to step.
-    pooled
-        Whether every triple has an effect of its own, shrunk towards the formula as far as the data
-        say.
     missing
         "refuse" raises an error that names rows with gaps, "drop" leaves such rows out; the summary
         says how many.
@@ -110,7 +105,7 @@ def fit_transitions(
     columns = check_columns(columns)
     if features is not None:
         for name, given in (("cluster", cluster), ("states", states), ("successors", successors),
-                            ("per_step", per_step), ("pooled", pooled or None)):  # fmt: skip
+                            ("per_step", per_step)):  # fmt: skip
             if given is not None:
                 raise ValueError(f"{name} is {given!r}; it needs a formula instead of features")
         log = formula if frame is None else frame
@@ -157,11 +152,9 @@ def fit_transitions(
     visits = np.add.reduceat(counts, of.indptr[:-1])
     known = list(dict.fromkeys([*columns, *table.names, *space.attributes, *space.moves]))
     design, x, offset = build_design(
-        formula, per_step, space, of, wanted, known, visits, lam == 0.0, pooled
+        formula, per_step, space, of, wanted, known, visits, lam == 0.0
     )
-    data, effects = Choices(of.indptr, x, counts, visits, lam, offset), None
-    if design.triples:
-        data, effects = pool(data, design.triples, space, of)
+    data = Choices(of.indptr, x, counts, visits, lam, offset)
     number = rows.codes(cluster)[0] if paid and cluster is not None else None
     rewards = estimate_rewards(outcomes, space, of, rows, chosen, number, known)
     times, of_row, clusters = rows.weight, None, []
@@ -172,7 +165,6 @@ def fit_transitions(
             raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at "
                              "least 2")  # fmt: skip
     fitted = fit_dense(data, design.names, chosen, times, of_row, tol, max_iter)
-    fitted = replace(fitted, effects=effects)
     log = FittedLog(
         space, design, of, data, chosen, times, of_row, rows.n_rows, rows.dropped, horizon,
         discount, reward, clusters, rewards,

@@ -175,7 +175,7 @@ class TransitionModel(Estimates):
             f"standard errors: {fitted.errors_text}",
         ]
         text = [*wrap_lines(lines), *self.coefficient_lines(limit)]
-        if fitted.is_pooled or fitted.effects:
+        if fitted.is_pooled:
             text += [fill(x, WIDTH, drop_whitespace=len(x) > WIDTH) for x in fitted.effect_lines()]
         return "\n".join([*text, *(fill(line, WIDTH) for line in fitted.warnings)])
 

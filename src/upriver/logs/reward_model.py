@@ -675,7 +675,7 @@ def estimate_covariance(
     model = log.transitions
     if isinstance(model, FiniteMDP) or not with_transitions:
         k = m
-    elif model.log is None or model.fitted.effects is not None:
+    elif model.log is None:
         information = np.linalg.inv(model.fitted.bread @ np.eye(k - m))
         jacobian[m:, m:] += information
         middle[m:, m:] += information @ (model.fitted.covariance @ np.eye(k - m)) @ information

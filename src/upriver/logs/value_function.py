@@ -204,7 +204,7 @@ class PolicyValueFunction:
         fitted = self.model.fitted
         if self.influence is not None:
             found = self.influence.T @ (self.influence @ slope)
-            if fitted.regularization > 0 or fitted.effects is not None:
+            if fitted.regularization > 0:
                 found[: len(theta)] += fitted.ridge_part @ theta
             return found
         each = self.rows * self.behaviour

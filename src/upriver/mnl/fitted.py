@@ -65,8 +65,6 @@ class FittedMNL:
     """The number of Newton steps; 0 where blocks of sparse features were fitted one by one."""
     converged: bool = True
     """Whether the estimate is the maximum; a fit that stopped before has given a warning."""
-    effects: pooled.TripleEffects | None = None
-    """The triple effects of a model with covariates; they are its last coefficients."""
 
     @property
     def is_pooled(self) -> bool:
@@ -76,8 +74,6 @@ class FittedMNL:
     @property
     def n_listed(self) -> int:
         """The number of coefficients that are not triple effects."""
-        if self.effects is not None:
-            return len(self.theta) - len(self.effects.triples)
         return self.features.n_shared if self.features is not None else len(self.theta)
 
     @cached_property
@@ -106,10 +102,7 @@ class FittedMNL:
     @property
     def ridge(self) -> Array:
         """(d,) the penalty of each coefficient."""
-        ridge = np.full(len(self.theta), self.regularization)
-        if self.effects is not None:
-            ridge[self.n_listed :] = self.effects.deviation**-2
-        return ridge
+        return np.full(len(self.theta), self.regularization)
 
     @property
     def ridge_part(self) -> Any:
@@ -219,13 +212,10 @@ class FittedMNL:
         A row has state, action, next_state, effect (log-odds), standard_error, z, and the visits
         of the pair. Only fits of pooled features have them.
         """
-        if self.effects is not None:
-            (triples, visits, _), scale = self.effects, 1.0
-        elif self.is_pooled:
-            features, _, counts, _ = self.fit
-            (triples, visits), scale = pooled.effects_of(features, counts), features.spread
-        else:
+        if not self.is_pooled:
             raise ValueError("there are no triple effects; fit features.pooled(...) for them")
+        features, _, counts, _ = self.fit
+        (triples, visits), scale = pooled.effects_of(features, counts), features.spread
         m = self.n_listed
         effects, errors = scale * self.theta[m:], scale * self.standard_errors[m:]
         return pooled.effect_rows(triples, effects, errors, visits)
@@ -233,8 +223,6 @@ class FittedMNL:
     @cached_property
     def triple_effect_sd(self) -> float:
         """The standard deviation of triple effects that maximises the marginal likelihood."""
-        if self.effects is not None:
-            return self.effects.deviation
         features, _, counts, lam = self.fit
         return pooled.estimate_spread(features, counts, lam) / np.sqrt(lam)
 
@@ -353,7 +341,7 @@ class FittedMNL:
             )
         if len(rows) > limit:
             lines.append(f"... and {len(rows) - limit} more")
-        if self.is_pooled or self.effects:
+        if self.is_pooled:
             lines += self.effect_lines()
         return "\n".join([*lines, *self.warnings])
 
@@ -361,13 +349,11 @@ class FittedMNL:
         """Return the lines of the summary about the `limit` triple effects of the largest |z|."""
         rows, (features, *_) = self.triple_effects(), self.fit
         size = float(np.sqrt(np.mean([r["effect"] ** 2 for r in rows]))) if rows else 0.0
-        taken = ""
-        if self.effects is None:
-            taken = f" (taken as {features.spread / np.sqrt(self.regularization):.3g})"
+        taken = features.spread / np.sqrt(self.regularization)
         lines = [
             "",
             f"triple effects of {len(rows)} triples, in log-odds: standard deviation {size:.3g} as "
-            f"estimated, {self.triple_effect_sd:.3g} by marginal likelihood{taken}",
+            f"estimated, {self.triple_effect_sd:.3g} by marginal likelihood (taken as {taken:.3g})",
             f"{'state, action, next state':<28}    effect  std.err.        z   visits",
         ]
         for r in rows[:limit]:

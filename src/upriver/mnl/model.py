@@ -78,14 +78,6 @@ def start(
     return model
 
 
-def at_estimate(features: Features, theta: Array, counts: Array, regularization: float) -> Model:
-    """Return the model of a fit, with the Hessian at its estimate as A."""
-    model = new_model(features, regularization, 1, features.task.n_squares)
-    model.counts[0], model.theta[0] = counts, theta
-    bring_up_to_date(features, model, NO_STEPS, NO_STEPS, everything=True, local=True)
-    return model
-
-
 def new_model(features: Features, regularization: float, n_cores: int, n_products: int) -> Model:
     """Return a model without data whose norms and determinants are still to be computed."""
     task = features.task

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import exp, log, sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -90,17 +90,6 @@ def likely_spread(features: Features, model: Model) -> float:
         if found > best:
             best, chosen = found, spread
     return chosen
-
-
-class TripleEffects(NamedTuple):
-    """The triple effects of a model that has other coefficients before them, in log-odds."""
-
-    triples: Sequence[tuple[Any, Any, Any]]
-    """(state, action, next state) of each."""
-    visits: Array
-    """(K,) of their pairs (s, a)."""
-    deviation: float
-    """The standard deviation of their prior, which has the largest marginal likelihood."""
 
 
 def effects_of(features: Features, counts: Array) -> tuple[list[tuple[Any, Any, Any]], Array]:
