@@ -25,6 +25,7 @@ from studies.measured import (
     runs_text,
 )
 from studies.problems import PROBLEMS, noisy
+from upriver import kernels
 from upriver.agents import rewards
 from upriver.agents.mnl_family import State
 from upriver.agents.ucrl_mnl_se import UCRLMNLSE
@@ -32,8 +33,8 @@ from upriver.features import Features
 from upriver.mdp import FiniteMDP
 from upriver.mnl import model as mnl
 from upriver.mnl.pooled import FIRST_SPREAD
-from upriver.planning import Plan, draw_tie_seed, solve
-from upriver.planning.optimism import standard_error
+from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, run_backward_pass, solve
+from upriver.planning.optimism import ellipsoid_of
 from upriver.results import plots
 from upriver.results.statistics import bootstrap_interval, compute_curve
 from upriver.results.styles import TUNED
@@ -246,7 +247,11 @@ class Linear(UCRLMNLSE):
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         reward = rewards.reward_upper_bound(self.task, state.rewards, self.own_errors)
-        return standard_error(self.task, state.model, reward, 1.0, draw_tie_seed(rng))
+        # Q_h = r + P V + ||grad PV||_{A^-1}: `optimism.gradient` without its remainder.
+        task = self.task
+        arguments = ellipsoid_of(task, state.model), reward, 1.0, np.zeros(task.horizon)
+        kernel, clip = kernels.optimism.backward_pass_gradient, clip_v_remaining(task)
+        return run_backward_pass(task, kernel, arguments, clip, draw_tie_seed(rng))
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,6 @@ def public_calls(folder: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
         calls[name] = getattr(radii, name), {"kappa": 0.1, "theta_bound": 1.0, "delta": 0.1}
     calls["scaled_radius"] = radii.scaled_radius, {"scale": 1.0}
     calls["constant_radius"] = radii.constant_radius, {"beta": 1.0}
-    calls["standard_errors"] = radii.standard_errors, {"least": 1.5, "scale": 1.0}
     for name, kind in AGENTS.items():
         made = build_agent(kind, RIVER)
         calls[f"agent {name}"] = (

@@ -250,7 +250,7 @@ def test_the_mdp_in_place_of_its_task_is_refused(name):
     mdp = PROBLEMS["river"]()
     phi = up.features.one_hot(mdp.task())
     given = {"features": phi} if "features" in AGENTS[name].__dataclass_fields__ else {}
-    with pytest.raises(TypeError, match=r"task is a FiniteMDP; pass mdp\.task\(\)"):
+    with pytest.raises(TypeError, match=r"task is a FiniteMDP; use mdp\.task\(\)"):
         AGENTS[name](mdp, **given)
 
 

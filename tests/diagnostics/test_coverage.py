@@ -122,7 +122,7 @@ def test_potential_is_below_its_bound_and_is_the_sum_of_widths(rng):
     assert (seen.potential <= seen.potential_bound).all()
     assert (np.diff(seen.potential, axis=1) >= 0).all()
     task = features.task
-    norms = up.radii.elliptical_norms(features, np.zeros(task.n_triples), 1.7)
+    norms = np.linalg.norm(features.matrix, axis=1) / np.sqrt(1.7)
     counts = up.simulate(mdp, agent, 1, seed=0).state.model.counts[0]
     visits = np.add.reduceat(counts, task.indptr[:-1])
     width = np.maximum.reduceat(norms, task.indptr[:-1])

@@ -34,7 +34,6 @@ def objects(tmp_path_factory):
     rules = [
         up.radii.lemma1_radius(0.1, 4.0),
         up.radii.scaled_radius(0.1),
-        up.radii.standard_errors(),
     ]
     made = [*memory.values(), *rules, *(agent_of(name, mdp, phi) for name in AGENTS)]
     made += [a.init() for a in made if hasattr(a, "init")]

@@ -59,7 +59,6 @@ RULES: dict[str, Callable[..., Any]] = {
     "newton": newton_radius,
     "original": original_l1,
     "scaled": up.radii.scaled_radius,
-    "standard-errors": up.radii.standard_errors,
     "theory": up.radii.theory_regularization,
     "theory-bernstein": theory_bernstein,
     "theory-hoeffding": theory_hoeffding,
@@ -796,7 +795,6 @@ def evaluate_radii() -> Outputs:
     for name, rule in {
         "scaled": up.radii.scaled_radius(0.3),
         "constant": up.radii.constant_radius(0.7),
-        "standard-errors": up.radii.standard_errors(),
         "lemma1": up.radii.lemma1_radius(0.05, 2.0),
         "corrected": up.radii.corrected_radius(0.05, 2.0),
         "newton": newton_radius(0.05, 2.0),
@@ -812,7 +810,6 @@ def evaluate_radii() -> Outputs:
     found["regularization"] = np.array([float(rule(k)) for k in (1, 10, 1000)])
     gram = up.radii.gram_matrix(phi, counts, 0.5)
     found["gram"] = gram.toarray() if sparse.issparse(gram) else gram
-    found["norms"] = up.radii.elliptical_norms(phi, counts, 0.5)
     return found
 
 

@@ -159,15 +159,6 @@ def test_one_newton_step_from_near_the_minimum_squares_the_error(rng):
     assert np.abs(theta - minimum).max() < 1e-10
 
 
-@every_kind
-def test_norms_are_those_in_the_inverse_of_equation_5(case):
-    norms = np.zeros(case.task.n_triples)
-    gram.norms(case.features.layout, case.counts, LAM, norms)
-    inverse = np.linalg.inv(reference.gram(case.task, case.phi, case.counts, LAM))
-    squares = np.einsum("ij,jk,ik->i", case.phi, inverse, case.phi)
-    np.testing.assert_allclose(norms**2, squares, atol=1e-10)
-
-
 def test_inverse_of_blocks(rng):
     sizes, blocks = np.array([2, 3]), []
     for m in sizes:

@@ -42,17 +42,8 @@ def optional_bound(name: str, value: Any) -> float | None:
     return None if no_bound else positive_number(name, value)
 
 
-def known_task(name: str, value: Any) -> Task:
-    """Check that the agent was given a Task, and not the MDP with its probabilities."""
-    if isinstance(value, FiniteMDP):
-        raise TypeError(
-            f"{name} is a FiniteMDP; pass mdp.task(), which holds what a learner may know"
-        )
-    return check_instance(name, value, Task)
-
-
 CHECKS: dict[str, Check] = {
-    "task": known_task,
+    "task": lambda name, value: check_instance(name, value, Task),
     "mdp": lambda name, value: check_instance(name, value, FiniteMDP),
     "features": lambda name, value: check_instance(name, value, Features),
     "radius": function_or_number(scaled_radius),

@@ -18,7 +18,7 @@ import numpy as np
 
 from upriver import kernels
 from upriver.agents.protocol import Episode
-from upriver.checks import Array, as_float, check_instance, format_value
+from upriver.checks import as_float, check_instance, format_value
 from upriver.display import add_repr
 from upriver.mdp import Task
 
@@ -50,11 +50,12 @@ def guarded(kind: Kind) -> Kind:
 
 def unguarded(agent: Any) -> tuple[Any, Any]:
     """Return `plan` and `update` of an agent without the checks."""
-    plan, update = agent.plan, agent.update
-    return (
-        MethodType(plan.__wrapped__, agent) if hasattr(plan, "__wrapped__") else plan,
-        MethodType(update.__wrapped__, agent) if hasattr(update, "__wrapped__") else update,
-    )
+
+    def unwrap(method: Any) -> Any:
+        inner = getattr(method, "__wrapped__", None)
+        return method if inner is None else MethodType(inner, agent)
+
+    return unwrap(agent.plan), unwrap(agent.update)
 
 
 def check_agent(agent: Any) -> None:
@@ -81,7 +82,7 @@ def check_state(agent: Any, state: Any, finite: bool = False) -> None:
                 f"the state is not one of this {name} and its task: it holds {found} where "
                 f"{expected} is needed"
             )
-    if finite and not all_finite(state):
+    if finite and not is_finite(state):
         raise ValueError(f"the state of the {name} holds numbers that are not finite")
 
 
@@ -99,12 +100,11 @@ def describe_parts(value: Any) -> list[str]:
     return [f"a {type(value).__name__}"]
 
 
-def all_finite(value: Any) -> bool:
+def is_finite(value: Any) -> bool:
+    """Return whether all numbers of a tree of arrays are finite."""
     if isinstance(value, tuple):
-        return all(map(all_finite, value))
-    if isinstance(value, np.ndarray):
-        return value.dtype.kind != "f" or bool(np.isfinite(value).all())
-    return not isinstance(value, float) or bool(np.isfinite(value))
+        return all(map(is_finite, value))
+    return np.asarray(value).dtype.kind != "f" or bool(np.isfinite(value).all())
 
 
 def check_plan(task: Task, plan: Any) -> None:
@@ -121,13 +121,13 @@ def check_plan(task: Task, plan: Any) -> None:
 def checked_episode(task: Task, episode: Any) -> Episode:
     """Return the episode in the types that the compiled loops know, or refuse it."""
     try:
-        states, actions, rewards = episode
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"episode is a {type(episode).__name__}; it must be (states, actions, rewards)"
+        states, actions = (np.asarray(x, np.int64) for x in episode[:2] if is_row(x))
+        rewards = as_float("rewards of the episode", episode[2])
+    except (TypeError, ValueError, IndexError):
+        raise ValueError(
+            f"episode is {format_value(episode)}; it must be (states, actions, rewards), rows of "
+            "whole numbers and numbers"
         ) from None
-    states, actions = whole_numbers("states", states), whole_numbers("actions", actions)
-    rewards = as_float("rewards of the episode", rewards)
     fits = task.infinite_horizon or len(actions) <= task.horizon
     if not (fits and len(states) == len(actions) + 1) or rewards.shape != actions.shape:
         raise ValueError(
@@ -143,24 +143,18 @@ def checked_episode(task: Task, episode: Any) -> Episode:
     if fault < 0:
         return episode
     step, what = divmod(fault, 3)
-    if what == 0:
-        name, values, allowed = "states", states, f"0 to {task.n_states - 1}"
-    elif what == 1:
-        name, values, allowed = "actions", actions, f"0 to {task.n_actions - 1}"
-        if 0 <= actions[step] < task.n_actions:
-            available = map(str, np.flatnonzero(task.available[states[step]]))
-            allowed = f"{', '.join(available)} in state {states[step]}"
-    else:
-        name, values = "rewards", rewards
-        allowed = "finite numbers on the unit scale, 0 to 1 (task.units converts)"
-    raise ValueError(f"{name}[{step}] of the episode is {values[step]}; {name} are {allowed}")
+    allowed = [
+        f"0 to {task.n_states - 1}", f"0 to {task.n_actions - 1}",
+        "finite numbers on the unit scale, 0 to 1 (task.units converts)",
+    ][what]  # fmt: skip
+    if what == 1 and 0 <= actions[step] < task.n_actions:
+        available = np.flatnonzero(task.available[states[step]])
+        allowed = f"{', '.join(map(str, available))} in state {states[step]}"
+    name, value = Episode._fields[what], episode[what][step]
+    raise ValueError(f"{name}[{step}] of the episode is {value}; {name} are {allowed}")
 
 
-def whole_numbers(name: str, values: Any) -> Array:
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        array = np.empty(0)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise ValueError(f"{name} of the episode must be a row of whole numbers")
-    return np.ascontiguousarray(array, dtype=np.int64)
+def is_row(values: Any) -> bool:
+    """Return whether values are a row of whole numbers."""
+    array = np.asarray(values)
+    return array.ndim == 1 and (array.dtype.kind in "iu" or not array.size)

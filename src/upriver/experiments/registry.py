@@ -36,7 +36,6 @@ RULES: dict[str, Mapping[str, Any]] = {
         "constant": radii.constant_radius,
         "lemma1": radii.lemma1_radius,
         "corrected": radii.corrected_radius,
-        "standard-errors": radii.standard_errors,
         "newton": online.newton_radius,
         "mirror": online.mirror_radius,
         "additive": online.additive_radius,

@@ -8,8 +8,7 @@ not those of np.linalg: a block is small, and a call to LAPACK would cost more t
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached, njit_inline, njit_inline_ir
-from upriver.kernels.likelihood import count_visits, find_visited_pairs, shrink_weights
-from upriver.kernels.pooled import include_effects
+from upriver.kernels.likelihood import count_visits, shrink_weights
 
 
 @njit_inline
@@ -196,28 +195,3 @@ def store_inner_products(layout, pair, m, products, product_start, rows, squares
                 products[start + u * n + t] = x
                 products[start + t * n + u] = x
     return np.sqrt(largest)
-
-
-@njit_cached
-def norms(layout, counts, lam, norm):
-    """Compute ||phi||_{A^-1} of every triple, A the Gram matrix (5), into norm (n,)."""
-    n, m = layout.max_successors, layout.max_block_size
-    rows, factor = np.empty((n, m + 1)), np.empty((m, m))
-    squares, prob, shrinkage = np.empty(n), np.empty(n), np.empty(n)
-    visited = np.empty(layout.block_pairs.shape[0], np.int64)
-    for b in range(layout.blocks.shape[0] - 1):
-        size = layout.blocks[b].size
-        found = visited[: find_visited_pairs(layout, counts, b, visited)]
-        gram_block(layout, b, found, counts, lam, factor, prob, shrinkage)
-        cholesky(factor, size, lam)
-        for i in range(layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair):
-            pair = layout.block_pairs[i]
-            first = layout.pairs[pair].first_row
-            solve_rows(layout, pair, factor, size, rows, squares)
-            if layout.triple_scale > 0.0:
-                visits = count_visits(layout, pair, counts)
-                include_effects(
-                    layout, pair, size, visits, lam, False, rows, squares, prob, shrinkage
-                )
-            for u in range(layout.pairs[pair + 1].first_row - first):
-                norm[first + u] = np.sqrt(squares[u])

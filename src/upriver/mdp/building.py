@@ -135,48 +135,45 @@ def from_rows(
     horizon, initial_state, **names
         As in `from_arrays`.
     """
-    if not isinstance(rows, Mapping) or not rows:
+    if not rows:
         raise ValueError("rows must be a non-empty mapping {(s, a): {s2: p}}")
     for key, row in rows.items():
         if not (isinstance(key, tuple) and len(key) == 2):
             raise ValueError(f"rows has the key {key!r}; keys must be pairs (s, a)")
-        if isinstance(row, Mapping) and not row:
-            raise ValueError(f"transition row (s={key[0]}, a={key[1]}) is empty")
         if not isinstance(row, Mapping):
             raise TypeError(f"rows[{key!r}] is {format_value(row)}; it must be a mapping {{s2: p}}")
+        if not row:
+            raise ValueError(f"transition row (s={key[0]}, a={key[1]}) is empty")
         for number in (*key, *row):
             if not isinstance(number, int | np.integer) or number < 0:
                 raise ValueError(
                     f"transition row {key!r} names {number!r}; states and actions must be whole "
                     "numbers from 0 (for other states use from_functions)"
                 )
-    n_actions = 1 + max(a for _, a in rows)
-    n_states = 1 + max(max(s, *row) for (s, _), row in rows.items())
+    shape = 1 + max(max(s, *row) for (s, _), row in rows.items()), 1 + max(a for _, a in rows)
     triples = [(s, a, s2) for s, a in sorted(rows) for s2 in sorted(rows[s, a])]
     s, a, s2 = np.array(triples).T
     next_state_reward = None
     if isinstance(reward, Mapping):
-        table, triple_reward = np.zeros((n_states, n_actions)), {}
+        table, by_triple = np.zeros(shape), np.zeros((1, len(triples)))
+        place = {triple: i for i, triple in enumerate(triples)}
         for pair, r in reward.items():
             if pair not in rows:
                 raise ValueError(f"reward names (s={pair[0]}, a={pair[1]}), which has no row")
+            name = f"reward of (s={pair[0]}, a={pair[1]})"
             if not isinstance(r, Mapping):
-                table[pair] = finite_number(f"reward of (s={pair[0]}, a={pair[1]})", r, -np.inf)
+                table[pair] = finite_number(name, r, -np.inf)
                 continue
-            if extra := set(r) - set(rows[pair]):
-                raise ValueError(
-                    f"reward names next state {min(extra)} of (s={pair[0]}, a={pair[1]}), which "
-                    "is not among its successors"
-                )
-            triple_reward |= {(*pair, following): x for following, x in r.items()}
+            next_state_reward = by_triple
+            for following, x in r.items():
+                if (*pair, following) not in place:
+                    raise ValueError(f"{name} names {following!r}, which is not a successor")
+                by_triple[0, place[(*pair, following)]] = finite_number(name, x, -np.inf)
         reward = table
-        if triple_reward:
-            every = [[triple_reward.get(triple, 0.0) for triple in triples]]
-            next_state_reward = as_float("reward", every)
     weights = as_float("rows", [[rows[s, a][s2] for s, a, s2 in triples]])
     return assemble(
-        s * n_actions + a, s2, weights, (n_states, n_actions), reward, horizon, initial_state,
-        names, next_state_reward,
+        s * shape[1] + a, s2, weights, shape, reward, horizon, initial_state, names,
+        next_state_reward,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Radii beta_k of the confidence set {theta : ||theta - theta_hat_k||_{A_k} <= beta_k}.
 
 A radius is a function of `Evidence`; each one here is a small frozen class whose fields are its
-constants. The Gram matrix (5) and elliptical norms are here too.
+constants. The Gram matrix (5) is here too.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from math import log, sqrt
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-import numpy as np
-
-from upriver import kernels
 from upriver.checks import (
     Array,
     nonnegative_number,
@@ -110,20 +107,6 @@ class constant_radius(PracticalRadius):
 
 
 @dataclass(frozen=True)
-class standard_errors(PracticalRadius):
-    """beta_k = scale max(least, sqrt(log(1 + k) / 2)), for bonuses measured in standard errors.
-
-    The slow growth lets a run recover that was unlucky at first.
-    """
-
-    least: float = 1.5
-    scale: float = 1.0
-
-    def __call__(self, e: Evidence) -> float:
-        return self.scale * max(self.least, sqrt(0.5 * log(1.0 + e.k)))
-
-
-@dataclass(frozen=True)
 class lemma1_radius(TheoryRadius):
     """Lemma 1 (concentration of the estimate), as printed.
 
@@ -198,13 +181,3 @@ def gram_matrix(features: Features, counts: Array, regularization: float) -> Any
     """
     lam = positive_number("regularization", regularization)
     return second_moment(features.matrix, visits(features, check_counts(features, counts)), lam)
-
-
-def elliptical_norms(features: Features, counts: Array, regularization: float) -> Array:
-    """Return (n,) ||varphi(s, a, s')||_{A^-1} of every triple, by solves block by block."""
-    norms = np.zeros(features.task.n_triples)
-    kernels.gram.norms(
-        features.layout, check_counts(features, counts),
-        positive_number("regularization", regularization), norms,
-    )  # fmt: skip
-    return norms

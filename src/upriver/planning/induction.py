@@ -266,22 +266,15 @@ def model_shapes(task: Task) -> frozenset[tuple[tuple[int, ...], ...]]:
     )
 
 
-def check_model(task: Task, prob: Any, reward: Any, bonus: Any, scale: Any) -> None:
-    """Refuse arrays of another task: the kernels would read past their ends."""
-    try:
-        shapes = prob.shape, reward.shape, bonus.shape, scale.shape
-        right = prob.dtype == reward.dtype == bonus.dtype == scale.dtype == FLOAT
-    except AttributeError:
-        shapes, right = (), False
-    if not right or shapes not in model_shapes(task):
-        given = (
-            f"{getattr(x, 'dtype', '')} {getattr(x, 'shape', '')}"
-            for x in (prob, reward, bonus, scale)
-        )
-        pairs = len(task.sizes)
+def check_model(task: Task, *arrays: Any) -> None:
+    """Refuse prob, reward, bonus and scale of another task: kernels would read past their ends."""
+    shapes = tuple([getattr(x, "shape", None) for x in arrays])
+    kinds = {getattr(x, "dtype", None) for x in arrays}
+    if shapes not in model_shapes(task) or kinds != {FLOAT}:
         raise ValueError(
-            f"prob, reward, bonus and scale are {', '.join(given)}; with {task.describe()} they "
-            f"must be float64 (1 | H, {task.n_triples}), (1 | H, {pairs}), (1 | H, {pairs}), (H,)"
+            f"prob, reward, bonus and scale have shapes {shapes} and types {kinds}; with "
+            f"{task.describe()} they must be float64 (1 | H, {task.n_triples}), "
+            f"(1 | H, {len(task.sizes)}), (1 | H, {len(task.sizes)}), (H,)"
         )
 
 

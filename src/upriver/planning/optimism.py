@@ -96,28 +96,14 @@ def pessimistic(task: Task, model: Model, reward: Array, beta: float, tie_seed: 
     )
 
 
-def standard_error(
-    task: Task, model: Model, reward: Array, beta: float, tie_seed: np.uint64
-) -> Plan:
-    """Plan with Q_h = r + P V + beta ||grad PV||_{A^-1}: `gradient` without its remainder.
-
-    Where the model's matrix is the Hessian of (2) the norm is the standard error of PV by the delta
-    method. Optimistic only up to the remainder, and only as often as beta standard errors are.
-    """
-    arguments = ellipsoid_of(task, model), reward, beta, np.zeros(task.horizon)
-    return run_backward_pass(
-        task, kernels.optimism.backward_pass_gradient, arguments, clip_v_remaining(task), tie_seed
-    )
-
-
 def tilted(
     task: Task, model: Model, reward: Array, products_start: Array, tie_seed: np.uint64
 ) -> Plan:
     """Plan with Q = r + sum_u q_u V_u, q_u proportional to p_u exp((G x)_u / sqrt(x^T G x)).
 
     x_u = p_u (V_u - PV), and G are the inner products that the model keeps, from products_start on:
-    q is the distribution at theta_hat + A^-1 g / ||g||_{A^-1}, g = grad PV, where `standard_error`
-    with beta = 1 has the maximum of its linear bonus. Q is never above r and the largest next
+    q is the distribution at theta_hat + A^-1 g / ||g||_{A^-1}, g = grad PV, where the
+    linear part of `gradient` with beta = 1 has its maximum. Q is never above r and the largest next
     value, so nothing is clipped. With an infinite horizon V is stationary.
     """
     if task.infinite_horizon:
