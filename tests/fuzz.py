@@ -163,7 +163,6 @@ def public_calls(folder: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
         "from_rows": (up.FiniteMDP.from_rows, {"rows": rows, "reward": {(0, 0): 0.5}, "horizon": 3, "initial_state": 0}),
         "from_functions": (up.FiniteMDP.from_functions, functions),
         "from_frame": (up.FiniteMDP.from_frame, {"frame": frame, "horizon": 4, "initial_state": 0, "columns": tuple(frame.columns), "missing": "refuse"}),
-        "from_quantecon": (up.FiniteMDP.from_quantecon, {"ddp": 0, "horizon": 4}),
         "from_successors": (up.Task.from_successors, {"states": range(4)} | {k: x for k, x in functions.items() if k in ("actions", "successors", "horizon", "reward", "terminal")} | {"reward_range": None, "discount": None}),
         "from_gymnasium": (envs.from_gymnasium, {"env": envs.to_gymnasium(RIVER), "horizon": 5, "initial_state": 0}),
         "to_gymnasium": (envs.to_gymnasium, {"mdp": RIVER, "render_mode": "ansi"}),

@@ -53,7 +53,6 @@ class Plain:
 
 CASES = {
     # MDPs
-    "no DiscreteDP": (lambda: up.FiniteMDP.from_quantecon(3, 5), "ddp is a int; it must be a DiscreteDP"),
     "a NaN probability in a frame": (lambda: up.FiniteMDP.from_frame({"state": [1], "action": [0], "next_state": [1], "probability": [np.nan], "reward": [0.0]}, 3), "column 'probability' of the frame is empty in row 0"),
     "an MDP where a task is needed": (lambda: up.agents.UCRLMNLSE(MDP, PHI), r"task is a FiniteMDP; (use|pass) mdp.task\(\)"),  # type: ignore
     "features of an MDP": (lambda: up.features.shared(MDP), r"task is a FiniteMDP; (use|pass) mdp.task\(\)"),  # type: ignore

@@ -237,22 +237,12 @@ def problems(draw):
 
 @settings(deadline=None, max_examples=30)
 @given(problems())
-def test_quantecon_in_both_forms(problem):
+def test_quantecon_finds_the_same_optimum(problem):
     p, r = problem
-    mine = up.FiniteMDP.from_arrays(p, r, horizon=5)
     ddp = pytest.importorskip("quantecon.markov").DiscreteDP(r, p, 0.9)
-    for form in (ddp, ddp.to_sa_pair_form(), ddp.to_sa_pair_form(sparse=False)):
-        same(up.FiniteMDP.from_quantecon(form, horizon=5), mine)
+    mdp = up.FiniteMDP.from_arrays(ddp.Q, ddp.R, horizon=5)
     theirs = ddp.solve(method="policy_iteration").v
-    assert np.allclose(up.solve(up.FiniteMDP.from_quantecon(ddp, 5), discount=0.9).v, theirs)
-
-
-def test_quantecon_without_an_action():
-    ddp = pytest.importorskip("quantecon.markov").DiscreteDP(
-        [[0.5, 1.0], [0.1, -np.inf]], [[(0.5, 0.5), (0, 1)], [(0, 1), (0.5, 0.5)]], 0.9
-    )
-    mdp = up.FiniteMDP.from_quantecon(ddp, horizon=3)
-    assert mdp.true_task.sizes.tolist() == [2, 1, 1, 0]
+    assert np.allclose(up.solve(mdp, discount=0.9).v, theirs)
 
 
 def test_every_fitted_model_is_an_mdp():

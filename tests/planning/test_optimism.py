@@ -76,12 +76,9 @@ def reference_q(name, made, model, reward, rng):
                     "closed-form": 2 * horizon * BETA * m,
                     "half-range": left / 2 * BETA * m,
                     "gradient": second,
-                    "pessimistic": -second,
                 }[name]
                 upper = mean + bonus
             q[h, s, a] = reward_here + upper
-            if name == "pessimistic":
-                q[h, s, a] = max(q[h, s, a], 0.0)
         cap = horizon if name in ("closed-form", "exact-maximum") else horizon - h
         v[h] = np.minimum(q[h].max(axis=1), cap)
     return q, v

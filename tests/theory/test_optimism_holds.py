@@ -109,24 +109,6 @@ def test_without_a_radius_there_is_no_optimism(rng, rule):
     assert fell >= 4
 
 
-def test_pessimism_is_below_the_true_value_of_its_policy(rng):
-    from upriver import evaluate
-
-    for seed in range(8):
-        mdp, made, theta = realizable(rng)
-        run = simulate(
-            mdp, UCRLMNL(made.task, made, 0.1, optimism=optimism.gradient), 10, seed=seed
-        )
-        state = run.state
-        agent = UCRLMNL(
-            made.task, made, constant_radius(distance(made, state, theta) * (1 + 1e-12)),
-            optimism=optimism.pessimistic,
-        )  # fmt: skip
-        plan = agent.plan(state, rng)
-        assert (plan.v <= evaluate(mdp, plan.policy) + 1e-10).all()
-        assert (plan.v >= 0.0).all()
-
-
 @pytest.mark.parametrize("support", ["known", "full"])
 def test_the_exact_maximum_lies_between_greedy_and_closed_form(rng, support):
     for seed in range(6):

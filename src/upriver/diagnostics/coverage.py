@@ -29,7 +29,7 @@ from upriver.planning import Plan, clip_v, clip_v_remaining, solve
 from upriver.planning import optimism as optimistic
 from upriver.play.simulate import simulate
 
-CLIPPED_AT_STEPS_LEFT = {optimistic.half_range, optimistic.gradient, optimistic.pessimistic}
+CLIPPED_AT_STEPS_LEFT = {optimistic.half_range, optimistic.gradient}
 """Plans that clip V at the number of steps left; the others clip it at H."""
 
 

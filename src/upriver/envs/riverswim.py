@@ -25,12 +25,6 @@ class Current(NamedTuple):
     last: tuple[float, float, float]
     small: float
     """Reward of swimming left at the first state."""
-    large: float = 1.0
-    """Reward of swimming right at the last state."""
-    left: tuple[float, float, float] = (1.0, 0.0, 0.0)
-    """Outcome of swimming left, at every state."""
-    any_action: bool = False
-    """Whether every action has the reward of an end state."""
     starts: tuple[int, ...] = (0,)
     """States where an episode begins, with equal probability."""
 
@@ -38,21 +32,15 @@ class Current(NamedTuple):
 OSBAND = Current((0, 0.4, 0.6), (0.05, 0.6, 0.35), (0.4, 0.6, 0), small=0.005)
 
 VARIANTS: dict[str, Current] = {
-    "paper": OSBAND,  # the figure of the paper, and what its table was produced with
-    "paper-text": OSBAND._replace(small=0.05),  # the paper's text, at odds with its table
-    "osband": OSBAND,  # Osband et al. 2013; the same numbers
-    "cho": OSBAND,  # Cho et al. 2024; the same numbers
-    "park": OSBAND._replace(small=0.05),  # Park, Kwon and Lee 2024
+    # The figure of the paper, and what its table was produced with; Osband et al. 2013 and Cho et
+    # al. 2024 have the same numbers.
+    "paper": OSBAND,
+    # The paper's text, at odds with its table; so have Park, Kwon and Lee 2024.
+    "paper-text": OSBAND._replace(small=0.05),
     "strehl": Current(
         (0, 0.7, 0.3), (0.1, 0.6, 0.3), (0.7, 0.3, 0), small=0.0005, starts=(1, 2)
     ),  # Strehl and Littman 2008, rewards 5 and 10000 divided by 10000
     "ayoub": Current((0, 0.3, 0.7), (0.1, 0.6, 0.3), (0.1, 0.9, 0), small=0.005),  # Ayoub et al.
-    "chain": Current(
-        (0.1, 0, 0.9), (0.1, 0, 0.9), (0.1, 0, 0.9), small=0.05, left=(0.9, 0, 0.1), any_action=True
-    ),  # the noisy chain of rlberry: the intended move with probability 0.9, else the opposite
-    "colosseum": Current(
-        *3 * [(0.045, 0.1, 0.855)], small=0.005, left=(0.855, 0.1, 0.045)
-    ),  # Colosseum has no current: a lazy stay and a random action, 0.1 each here, both ways
 }
 
 
@@ -82,14 +70,12 @@ def riverswim(
     if (last := max(current.starts)) >= n_states:
         raise ValueError(f"n_states is {n_states}; variant {variant!r} starts in state {last}")
     outcomes = np.empty((n_states, 2, 3))
-    outcomes[:, LEFT] = current.left
+    outcomes[:, LEFT] = 1.0, 0.0, 0.0
     outcomes[:, RIGHT] = current.middle
     outcomes[0, RIGHT], outcomes[-1, RIGHT] = current.first, current.last
     reward = np.zeros((n_states, 2))
     reward[0, LEFT] = current.small if small_reward is None else small_reward
-    reward[-1, RIGHT] = current.large
-    if current.any_action:
-        reward[0], reward[-1] = reward[0, LEFT], reward[-1, RIGHT]
+    reward[-1, RIGHT] = 1.0
     initial = np.zeros(n_states)
     initial[list(current.starts)] = 1.0 / len(current.starts)
     pair, successors, p = list_moves(outcomes)

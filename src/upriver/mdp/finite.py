@@ -15,7 +15,7 @@ import numpy as np
 
 from upriver.checks import Array, Support, as_float, check_instance, check_kinds, read_only_copy
 from upriver.display import Card, add_repr
-from upriver.mdp import archive, building, formats, frames, validation
+from upriver.mdp import archive, building, frames, validation
 from upriver.mdp.task import Task
 
 
@@ -44,7 +44,6 @@ class FiniteMDP:
     from_rows = staticmethod(building.from_rows)
     from_functions = staticmethod(building.from_functions)
     from_frame = staticmethod(frames.from_frame)
-    from_quantecon = staticmethod(formats.from_quantecon)
     to_frame = frames.mdp_frame
 
     def __post_init__(self) -> None:

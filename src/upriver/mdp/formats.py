@@ -1,4 +1,4 @@
-"""MDPs of other libraries, and of fitted models."""
+"""MDPs of fitted models."""
 
 from __future__ import annotations
 
@@ -7,39 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from upriver.checks import Array, as_float, check_kinds
-from upriver.mdp.building import from_triples
+from upriver.checks import Array, as_float
 from upriver.mdp.task import Task
 
 if TYPE_CHECKING:
     from upriver.mdp.finite import FiniteMDP
-
-
-@check_kinds
-def from_quantecon(
-    ddp: Any, horizon: int | None, initial_state: int | ArrayLike = 0, **names: Any
-) -> FiniteMDP:
-    """Make an MDP from a `DiscreteDP` of QuantEcon in any of its forms.
-
-    A reward of -inf means that a state does not have an action. The discount of the DiscreteDP is
-    not used: give `discount=ddp.beta` with `horizon=None`, or call `solve(mdp, discount=ddp.beta)`.
-    The other parameters are those of `from_arrays`.
-    """
-    from scipy import sparse
-
-    if not hasattr(ddp, "to_sa_pair_form"):
-        raise TypeError(f"ddp is a {type(ddp).__name__}; it must be a DiscreteDP of QuantEcon")
-    form = ddp.to_sa_pair_form()
-    s, a = np.asarray(form.s_indices, np.int64), np.asarray(form.a_indices, np.int64)
-    n_states, n_actions = form.Q.shape[1], int(a.max()) + 1
-    matrix = sparse.coo_array(form.Q)
-    row, column = matrix.coords
-    return from_triples(
-        (s * n_actions + a)[row], column.astype(np.int64), matrix.data, np.asarray(form.R)[row],
-        (n_states, n_actions), horizon, initial_state, names,
-    )  # fmt: skip
 
 
 def from_model(

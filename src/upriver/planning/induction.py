@@ -175,12 +175,6 @@ def clip_v_remaining(task: Task) -> Clip:
 
 
 @lru_cache(maxsize=64)
-def clip_v_nonnegative(task: Task) -> Clip:
-    """Clip V_h at the number of steps left, and Q_h at 0 from below; for pessimistic plans."""
-    return Clip(0.0, clip_nothing(task).q_cap, clip_v_remaining(task).v_cap)
-
-
-@lru_cache(maxsize=64)
 def clip_q(task: Task) -> Clip:
     """Clip Q_h to [0, H] before the argmax, as the linear baselines are published."""
     cap = clip_v(task).v_cap

@@ -23,7 +23,6 @@ from upriver.checks import Array
 from upriver.mdp import Task
 from upriver.mnl.model import Model
 from upriver.planning import Plan, clip_nothing, clip_v, clip_v_remaining, run_backward_pass
-from upriver.planning.induction import clip_v_nonnegative
 from upriver.planning.infinite_horizon import plan_tilted
 
 Optimism = Callable[[Task, Model, Array, float, np.uint64], Plan]
@@ -85,17 +84,6 @@ def gradient(task: Task, model: Model, reward: Array, beta: float, tie_seed: np.
     )
 
 
-def pessimistic(task: Task, model: Model, reward: Array, beta: float, tie_seed: np.uint64) -> Plan:
-    """Plan with `gradient` and a minus: Q is at most the true value of the plan; for use offline.
-
-    Q is clipped at 0 from below.
-    """
-    arguments = ellipsoid_of(task, model), reward, -beta, -half_remaining(task)
-    return run_backward_pass(
-        task, kernels.optimism.backward_pass_gradient, arguments, clip_v_nonnegative(task), tie_seed
-    )
-
-
 def tilted(
     task: Task, model: Model, reward: Array, products_start: Array, tie_seed: np.uint64
 ) -> Plan:
@@ -147,6 +135,5 @@ OPTIMISMS: dict[str, Optimism] = {
     "half-range": half_range,
     "gradient": gradient,
     "exact-maximum": exact_maximum,
-    "pessimistic": pessimistic,
 }
-NEEDS_GEOMETRY: frozenset[Optimism] = frozenset({gradient, exact_maximum, pessimistic})
+NEEDS_GEOMETRY: frozenset[Optimism] = frozenset({gradient, exact_maximum})

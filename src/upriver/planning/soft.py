@@ -20,7 +20,7 @@ converges quadratically also at gamma = 0.9999 (Rust 1987; Iskhakov et al. 2016)
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -28,7 +28,7 @@ from scipy.linalg.lapack import dgbtrf, dgbtrs  # pyright: ignore[reportAttribut
 from scipy.sparse import linalg
 
 from upriver import kernels
-from upriver.checks import Array, kernel_view
+from upriver.checks import Array, kernel_view, positive_number
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.validation import check_discount
 from upriver.planning.induction import Plan
@@ -207,19 +207,11 @@ def solve_soft_discounted(
     )
 
 
-def check_temperature(temperature: Any) -> float:
-    """Return the temperature, or raise a sentence unless it is a positive finite number."""
-    number = isinstance(temperature, int | float | np.number) and not isinstance(temperature, bool)
-    if not (number and 0.0 < temperature < np.inf):
-        raise ValueError(f"temperature is {temperature!r}; it must be a positive finite number")
-    return float(temperature)
-
-
 def solve_soft(
     mdp: FiniteMDP, discount: float | None, temperature: float, tolerance: float
 ) -> Plan | StationaryPlan:
     """Return the soft optimum as a plan with action probabilities; see `solve`."""
-    temperature, task = check_temperature(temperature), mdp.task()
+    temperature, task = positive_number("temperature", temperature), mdp.task()
     discount = mdp.discount if discount is None else check_discount(None, discount)
     if discount is None:
         found = solve_soft_horizon(mdp, temperature)
