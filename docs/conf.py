@@ -1,6 +1,8 @@
 """Sphinx: furo theme, myst markdown, docstrings of the public names."""
 
+import os
 import re
+from pathlib import Path
 
 from docutils.nodes import SkipNode
 from docutils.utils.math import MathError
@@ -9,6 +11,9 @@ from sphinx.util import logging
 
 from upriver import __version__
 
+# a notebook runs in a folder of its own; one of them imports `studies`, which is not installed
+root = str(Path(__file__).parents[1])
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
 project = "Upriver"
 author = "The Upriver developers"
 copyright = "2026, the Upriver developers"

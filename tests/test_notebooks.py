@@ -30,7 +30,7 @@ def played(name, folder):
 
 def test_every_notebook_has_cells_and_a_download():
     wanted = {"first-hour", "inventory", "gymnasium", "log", "write-an-agent", "bus-engine",
-              "cohort", "credit"}  # fmt: skip
+              "cohort", "credit", "icu-sepsis"}  # fmt: skip
     assert set(NOTEBOOKS) == wanted
     for name, path in NOTEBOOKS.items():
         text = path.read_text()
