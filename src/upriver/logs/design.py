@@ -8,7 +8,6 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from upriver.checks import Array
 from upriver.display import add_repr
@@ -250,9 +249,3 @@ def combined_names(gram: Array, scale: Array, keep: list[int], j: int, names: Se
     weights = np.linalg.lstsq(even[np.ix_(keep, keep)], even[keep, j], rcond=None)[0]
     used = [names[k] for k, w in zip(keep, weights, strict=True) if abs(w) > 1e-6]
     return listed(used) or "others"
-
-
-def mean_matrix(probability: Array, indptr: Array) -> Any:
-    """Return (G, n) sparse: times rows, it gives their expectation in each situation."""
-    n = len(probability)
-    return sparse.csr_array((probability, np.arange(n), indptr), (len(indptr) - 1, n))

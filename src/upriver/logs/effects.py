@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy import special
+from scipy import sparse, special
 
 from upriver.checks import Array, check_kinds, open_fraction
 from upriver.display import add_repr
-from upriver.logs.design import mean_matrix
 from upriver.logs.situations import Situations, build_situations, expand
 from upriver.logs.tables import Table, array_of, import_packages, listed
 
@@ -54,13 +53,25 @@ def predicted_probabilities(model: TransitionModel, of: Situations) -> tuple[Arr
     log = formula_log(model, "a prediction")
     x, offset = log.design.rows(expand(log.space, of, lambda name: True))
     p = softmax(of.indptr, x @ model.theta + offset)
-    x -= np.repeat(mean_matrix(p, of.indptr) @ x, np.diff(of.indptr), axis=0)
+    n = len(of.indptr) - 1
+    mean = sparse.csr_array((p, np.arange(len(p)), of.indptr), (n, len(p))) @ x  # of a situation
+    x -= np.repeat(mean, np.diff(of.indptr), axis=0)
     return p, x * p[:, None]
 
 
 def standard_errors(model: TransitionModel, gradient: Array) -> Array:
     """Return (n,) standard errors of functions of theta with gradients (n, d): delta method."""
     return np.sqrt(np.einsum("ij,ij->i", gradient @ model.fitted.covariance, gradient))
+
+
+def log_odds_interval(p: Array, error: Array, z: float, single: Array) -> list[Array]:
+    """Return (n,) lower and upper limits of probabilities, made on the scale of log-odds.
+
+    error: their standard errors; single (n,): which are 1 because there is no alternative.
+    """
+    spread = z * error / np.maximum(p * (1.0 - p), 1e-300)
+    logit = special.logit(p)
+    return [np.where(single, 1.0, special.expit(logit + x)) for x in (-spread, spread)]
 
 
 @check_kinds
@@ -96,11 +107,8 @@ def predict(model: TransitionModel, frame: Any, confidence: float = 0.95) -> Any
     of = build_situations(space, pair, {c: rows.values(c) for c in covariates})
     p, gradient = predicted_probabilities(model, of)
     error = standard_errors(model, gradient)
-    spread = z * error / np.maximum(p * (1.0 - p), 1e-300)
     sizes = np.diff(of.indptr)
-    single = np.repeat(sizes == 1, sizes)
-    logit = special.logit(p)
-    low, high = (np.where(single, 1.0, special.expit(logit + x)) for x in (-spread, spread))
+    low, high = log_odds_interval(p, error, z, np.repeat(sizes == 1, sizes))
     names = array_of(space.states)
     return pd.DataFrame({
         "row": np.repeat(np.arange(len(pair)), sizes),

@@ -23,7 +23,7 @@ from upriver.display import Card, add_repr
 from upriver.logs import dynamic_choice, situations
 from upriver.logs.design import select_identified
 from upriver.logs.dynamic_choice import DynamicLogit, Evaluation, Objective, sum_parts
-from upriver.logs.effects import TestResult
+from upriver.logs.effects import TestResult, log_odds_interval
 from upriver.logs.estimates import Estimates, wrap_lines
 from upriver.logs.fit import as_bits
 from upriver.logs.formula import Columns, Formula, Recipe, mentions, parse_recipe
@@ -627,10 +627,7 @@ class RewardModel(Estimates):
             half = np.einsum("ij,jk,ik->i", scores, self.covariance, scores)
             error[mine] = np.sqrt(np.maximum(half, 0.0)) * p[mine]
         single = task.available.sum(axis=1)[s[row]] == 1
-        spread = z * error / np.maximum(p * (1.0 - p), 1e-300)
-        low, high = (
-            np.where(single, 1.0, special.expit(special.logit(p) + x)) for x in (-spread, spread)
-        )
+        low, high = log_odds_interval(p, error, z, single)
         steps = {} if log.horizon is None else {log.step: h[row]}
         return pd.DataFrame({
             "row": row, column: array_of(log.space.states)[s[row]], **steps,

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from upriver.checks import Array, as_float
-from upriver.logs.formula import Recipe, evaluate_factor, mentions, multiply_factors, parse_terms
+from upriver.logs.formula import Recipe, mentions, parse_recipe
 from upriver.logs.situations import Situations, StateSpace, expand
 from upriver.logs.tables import Rows, listed
 from upriver.mdp import Task
@@ -278,11 +278,9 @@ def fit_outcome(
         bread, combine = sparse.diags_array(1.0 / n).tocsr(), np.empty((len(pairs), 0))
         means = np.asarray(x.T @ total) / n
         return Outcome(source, None, pairs, none, combine, x, bread, means)
-    table = expand(space, seen, source.uses)
-    terms = parse_terms(source.formula, table or {"": seen.pair}, known)
-    factors = tuple(evaluate_factor(f, table)[1] for f in terms.factors)
-    recipe = Recipe(factors, multiply_factors(terms, factors))
-    x = recipe.rows(table or {"": seen.pair}, np.arange(len(recipe.columns)))
+    table = expand(space, seen, source.uses) or {"": seen.pair}  # an intercept uses no column
+    recipe = parse_recipe(source.formula, table, known)
+    x = recipe.rows(table, np.arange(len(recipe.columns)))
     gram = (x * weight[:, None]).T @ x
     scale = 1.0 / np.sqrt(np.maximum(np.diag(gram), 1e-300))
     rest, keep = gram * scale[:, None] * scale, []
