@@ -4,8 +4,8 @@
 Each call has good arguments, of which one is spoiled. It must return, or be refused: the innermost
 frame of the traceback is a `raise` of this package, and its error has one line of text. An error
 that comes from inside a library, an AttributeError or TypeError of Python itself, or a call of more
-than half a minute is printed and ends the process with 1; a signal ends it by itself, with the
-traceback that faulthandler prints.
+than half a minute of processor time is printed and ends the process with 1; a signal ends it by
+itself, with the traceback that faulthandler prints.
 """
 
 from __future__ import annotations
@@ -457,7 +457,7 @@ def stop(*_: Any) -> None:
 
 def main(seed: int, calls: int) -> int:
     faulthandler.enable()
-    signal.signal(signal.SIGALRM, stop)
+    signal.signal(signal.SIGPROF, stop)
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     wrong: set[str] = set()
@@ -468,7 +468,7 @@ def main(seed: int, calls: int) -> int:
         for i in range(calls):
             name, function, given, by_name = fuzzer.draw()
             (Path(folder) / "call").write_text(f"{i} {name}")
-            signal.alarm(SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
             try:
                 function(*given, **by_name)
             except BaseException as error:
@@ -482,7 +482,7 @@ def main(seed: int, calls: int) -> int:
                         wrong.add(f"{name} {at}")
                         print(f"{name} {at}: {' '.join(text.split())}", flush=True)
             finally:
-                signal.alarm(0)
+                signal.setitimer(signal.ITIMER_PROF, 0)
     print(f"{calls} calls, {refused} refused, {len(wrong)} places without a sentence of ours")
     return 1 if wrong else 0
 

@@ -5,8 +5,9 @@ the words, all of them without words. It runs the tests of these files once; the
 change in a process of its own, runs the tests again until the first failure, and prints whether one
 failed. To add a change: the file, what to replace (it must occur once), and with what.
 
-A changed module is imported with its new text, by a process that has imported the libraries before.
-A changed kernel needs a copy of the source, where everything is compiled again.
+A changed module is imported with its new text, in a fork of the process that has run the tests
+before, so the kernels are compiled. A changed kernel needs a copy of the source, where everything
+is compiled again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,6 @@ OPTIONS = ["-xqm", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist", "--no
 OPTIONS += ["--deselect", "tests/logs/test_value.py::test_clusters_count_in_the_behaviour"]  # long
 
 SECONDS = 600
-LIBRARIES = "numpy numba scipy.sparse scipy.optimize scipy.stats pandas duckdb formulaic gymnasium"
 
 Mutant = tuple[str, str, str]
 """File under src/upriver, old text, new text."""
@@ -421,25 +420,28 @@ def survives(mutant: Mutant) -> bool:
     return passes(tests_of(file), "upriver." + file.removesuffix(".py").replace("/", "."), text)
 
 
-def passes(tests: Iterable[str], module: str = "", text: str = "") -> bool:
-    """Return whether tests pass in a process of their own, where a module may have another text."""
+def passes(tests: Iterable[str], module: str, text: str) -> bool:
+    """Return whether tests pass in a process of their own, where a module has another text."""
     if child := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    if module:
-        signal.alarm(SECONDS)  # a change may make a loop endless: that is noticed, too
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.meta_path.insert(0, ChangedSource(module, text))
+    signal.alarm(SECONDS)  # a change may make a loop endless: that is noticed, too
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    for name in list(sys.modules):  # all is imported again but the kernels, which are compiled
+        if name.startswith(("tests.", "upriver.")) and not name.startswith("upriver.kernels"):
+            del sys.modules[name]
+    package = sys.modules["upriver"]
+    for name in [name for name in vars(package) if name in package.WHERE]:
+        delattr(package, name)
+    sys.meta_path.insert(0, ChangedSource(module, text))
     os._exit(pytest.main([*OPTIONS, *tests]))
 
 
 def main() -> None:
     words = sys.argv[1:]
-    for name in LIBRARIES.split():
-        import_module(name)  # once for all processes
     chosen = [m for m in MUTANTS if not words or any(w in text for w in words for text in m[:2])]
     needed = [m[0] for m in chosen if not m[0].startswith("kernels/")]
     tests = dict.fromkeys(test for file in needed for test in tests_of(file))
-    if tests and not passes(tests):
+    if tests and pytest.main([*OPTIONS, *tests]) != 0:
         sys.exit("the tests fail without a change")
     alive = 0
     for mutant in chosen:

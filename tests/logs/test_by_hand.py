@@ -1,6 +1,7 @@
 """Small cases by hand of what a log says about a policy; a wrong sign or factor changes them."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from scipy import special
 
 import upriver as up
 from upriver.logs import offpolicy
+from upriver.logs.goodness import Cells, draw_terms, inverse_information
 from upriver.logs.value_function import PolicyValueFunction, ValueGradient
 
 
@@ -169,3 +171,108 @@ def test_the_verdict_counts_both_errors_and_three_comparisons(monkeypatch):
     log = two_step_log()
     up.check_policy_value(two_step_model(log), "l", log, reward="paid", confidence=0.9)
     assert seen == [pytest.approx(special.ndtri(1.0 - 0.1 / 6.0))]
+
+
+class TestGoodnessOfFit:
+    """One drawn log of two pairs and one feature, fitted again by one Newton step with a ridge."""
+
+    theta, lam = np.array([0.4]), 2.0
+    x, drawn = np.array([[0.0, 1.0], [0.0, 2.0]]), np.array([[7.0, 3.0], [4.0, 6.0]])
+
+    def probabilities(self, theta):
+        p = np.exp(self.x * theta)
+        return p / p.sum(axis=1, keepdims=True)
+
+    def test_a_drawn_log(self):
+        p = self.probabilities(self.theta)
+        cells = Cells(
+            np.array([0, 2, 4]), self.x.reshape(-1, 1), np.array([6.0, 4.0, 5.0, 5.0]), p.ravel(),
+            0.0, np.arange(4), np.array([0, 0, 1, 1]), [("s", "a"), ("t", "a")],
+        )  # fmt: skip
+        fitted: Any = SimpleNamespace(theta=self.theta, regularization=self.lam)
+        rng: Any = SimpleNamespace(multinomial=lambda n, p, size: self.drawn[None])
+        inverse, rank = inverse_information(cells, self.lam)
+        found = draw_terms(cells, fitted, inverse, 1, rng)
+        score = (self.x * (self.drawn - 10.0 * p)).sum() - self.lam * self.theta[0]
+        spread = (p * self.x**2).sum(axis=1) - (p * self.x).sum(axis=1) ** 2
+        expected = 10.0 * self.probabilities(self.theta + score / (10.0 * spread.sum() + self.lam))
+        assert rank == 1
+        np.testing.assert_allclose(found[0], ((self.drawn - expected) ** 2 / expected).ravel())
+
+
+def clustered_model(n_clusters=6):
+    """One state, one action, two next states, of which "g" pays 1; clusters of unequal shares."""
+    rows = [
+        (c, "s", "go", "g" if i < 2 + c % 3 else "b") for c in range(n_clusters) for i in range(6)
+    ]
+    names = ("who", "state", "action", "next_state")
+    log = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    model = up.fit_transitions(
+        "C(next_state)", log, cluster="who",
+        successors=lambda s, a: ["g", "b"] if s == "s" else [s],
+    )  # fmt: skip
+    return model.at(horizon=1, reward=lambda s, a, s2: float(s2 == "g"))
+
+
+def test_values_of_clusters_have_the_quantiles_of_t():
+    model = clustered_model()
+    each = np.array([(2 + c % 3) / 6 for c in range(6)])
+    value = up.policy_value(model, "go", start="s")
+    assert value.value == pytest.approx(each.mean())
+    # the clusters are equally large: CR2 enlarges what each adds by the root of 6 / 5
+    error = np.sqrt(np.square(each - each.mean()).sum() * 6 / 5) / 6
+    assert value.standard_error == pytest.approx(error)
+    positive = special.stdtr(5, value.value / error)
+    assert value.probability_positive == pytest.approx(positive, abs=1e-12)
+    reach = special.stdtrit(5, 0.975) * error / (each.mean() * (1 - each.mean()))
+    centre = special.logit(each.mean())
+    assert value.low == pytest.approx(special.expit(centre - reach))
+    assert value.high == pytest.approx(special.expit(centre + reach))
+
+
+def test_the_bound_of_the_only_plan_is_one_end_of_its_interval():
+    """Nothing was chosen, so the bound of 95% is the lower end of the interval of 90%."""
+    model = clustered_model()
+    plan = up.plan_from_model(model, "cautious", 0.95, start="s")
+    two_sided = up.policy_value(model, "go", 0.9, start="s")
+    assert plan.v[0, list(model.task.states).index("s")] == pytest.approx(two_sided.low)
+
+
+class TestShares:
+    """A coin chooses between two pairs of 10 and 40 rows, with probabilities of 1/2 and 1/5."""
+
+    counts = np.array([[5.0, 5.0], [8.0, 32.0]])
+
+    def variances(self):
+        p = self.counts[:, 0] / self.counts.sum(axis=1)
+        return 0.25 * p * (1 - p) / self.counts.sum(axis=1)
+
+    def check(self, found):
+        shares = {r["action"]: r["share"] for r in found.shares}
+        wanted = self.variances() / self.variances().sum()
+        assert [shares["l"], shares["r"]] == pytest.approx(wanted.tolist(), rel=1e-6)
+        assert found.standard_error == pytest.approx(np.sqrt(self.variances().sum()), rel=1e-6)
+
+    def log(self):
+        rows = [("s", a, s2) for a in "lr" for s2 in "gb"]
+        names = ("state", "action", "next_state")
+        made = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+        return made | {"n": self.counts.ravel()}
+
+    def test_of_counts(self):
+        task = up.Task.from_successors(
+            ["s", "g", "b"], ["l", "r"], lambda s, a: ["g", "b"] if s == "s" else [s], 1,
+            lambda s, a, s2: float(s2 == "g"),
+        )  # fmt: skip
+        phi = up.features.one_hot(task)
+        model = up.fit_transitions(
+            self.log(), features=phi, task=task, weights="n", regularization=1e-9
+        )
+        self.check(up.policy_value(model, np.full((3, 2), 0.5), start="s"))
+
+    def test_of_rows(self):
+        model = up.fit_transitions(
+            "action:C(next_state)", self.log(), weights="n",
+            successors=lambda s, a: ["g", "b"] if s == "s" else [s],
+        ).at(horizon=1, reward=lambda s, a, s2: float(s2 == "g"))  # fmt: skip
+        self.check(up.policy_value(model, np.full((3, 2), 0.5), start="s"))
