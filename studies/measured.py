@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from upriver.checks import Array
-from upriver.results.runs import Sample, to_samples
+from upriver.results.runs import NUMBERS, Key, Sample, stack_runs
 from upriver.results.statistics import (
     bca_interval,
     bootstrap_interval,
@@ -87,6 +87,22 @@ def list_runs(experiment: Experiment) -> list[RunSpec]:
     places = {a.full_label: a.at for a in experiment.agents if a.grid}
     runs = experiment.runs()
     return [run for run in runs if run.label not in places or run.env in places[run.label]]
+
+
+def to_samples(table: pa.Table) -> list[Sample]:
+    """Group a table of runs, as `load_runs` returns it, by environment, agent and setting."""
+    keys = ["env", "agent", "setting", "seed"]
+    order: Any = [(name, "ascending") for name in (*keys, "episode")]
+    counts = table.group_by(keys).aggregate([("episode", "count")]).sort_by(order[:4])
+    table = table.sort_by(order)
+    numbers = [table[name].to_numpy() for name in NUMBERS]
+    groups: dict[Key, list[Any]] = {}
+    end = 0
+    for row in counts.to_pylist():
+        start, end = end, end + row["episode_count"]
+        run = row["seed"], [x[start:end] for x in numbers]
+        groups.setdefault((row["env"], row["agent"], row["setting"]), []).append(run)
+    return [stack_runs(key, runs) for key, runs in groups.items()]
 
 
 def measure(experiment: Experiment, table: pa.Table) -> list[Measured]:

@@ -6,7 +6,7 @@ import pytest
 import upriver as up
 from tests.diagnostics.problems import random_problem
 from upriver.agents.protocol import Episode
-from upriver.diagnostics import kappa_over_ball, theta_star
+from upriver.diagnostics import certify_kappa, theta_star
 from upriver.diagnostics.coverage import Coverage, MeasuredAgent, distance, lemma_radii, tie_share
 
 
@@ -92,7 +92,7 @@ def test_the_default_radii_use_the_largest_of_several_parameters():
         judged = lemma_radii(features, theta, agent, 0.1)
         for name in ("printed", "corrected"):
             assert judged[name].theta_bound == 2.0 and judged[name].delta == 0.1
-            assert judged[name].kappa == kappa_over_ball(features, 2.0).certified
+            assert judged[name].kappa == certify_kappa(features, 2.0)
 
 
 @pytest.mark.parametrize("name, radius", [("closed_form", 0.002), ("half_range", 0.4)])

@@ -312,11 +312,10 @@ def test_a_file_that_is_not_toml_or_not_there_is_named(tmp_path):
         load("quik")
 
 
-def test_seeds_and_episodes_can_be_replaced():
+def test_seeds_can_be_replaced():
     experiment = changed(environments=[{"name": "riverswim-4", "episodes": 2}])
     assert {r.seed for r in experiment.with_seeds(3, first=5).runs()} == {5, 6, 7}
     assert {r.episodes for r in experiment.runs()} == {2}
-    assert {r.episodes for r in experiment.with_episodes(9).runs()} == {9}
     with pytest.raises(ValueError, match=r"seeds\.count is 0"):
         experiment.with_seeds(0)
 

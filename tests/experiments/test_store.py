@@ -24,7 +24,7 @@ from tests.experiments.sweeping import (
     table_bytes,
 )
 from upriver.cli import main
-from upriver.experiments import Store, execute, import_code, run_one
+from upriver.experiments import Store, execute, import_code, parse, run_one
 from upriver.experiments.store import StorageFailed, make_marker, to_bytes
 
 SMALL = sweep([{"agent": "ucrl-mnl"}, {"agent": "random"}], seeds=3)
@@ -56,7 +56,7 @@ def test_another_experiment_in_the_same_folder_adds_its_runs(tmp_path):
     before = {p: p.stat().st_mtime_ns for p in stored(tmp_path)}
     outcome = execute(SMALL.with_seeds(5), tmp_path, jobs=1)
     assert (outcome.stored, outcome.ran) == (6, 4)
-    outcome = execute(SMALL.with_episodes(4), tmp_path, jobs=1)
+    outcome = execute(parse({**SMALL.to_data(), "episodes": 4}), tmp_path, jobs=1)
     assert (outcome.stored, outcome.ran) == (0, 6)
     assert {p: p.stat().st_mtime_ns for p in before} == before
     assert len(list((tmp_path / "_specs").iterdir())) == 3

@@ -180,7 +180,8 @@ def test_an_agent_that_changes_the_folder_changes_nothing(tmp_path, monkeypatch)
 def test_a_folder_that_is_removed_is_no_success(tmp_path, jobs):
     folder = tmp_path / "r"
     agent = {"agent": f"{AGENTS}:Removes", "folder": str(folder)}
-    with pytest.raises(OSError, match="was removed or emptied while it was in use"):
+    # with two workers the folder may go while a file is being written
+    with pytest.raises(OSError, match=r"was removed or emptied while|No such file"):
         execute(sweep([agent], 4), folder, jobs=jobs)
     assert not stored(folder)
 

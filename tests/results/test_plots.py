@@ -95,12 +95,6 @@ def test_a_log_scale_leaves_out_what_it_cannot_show():
     assert plots.plot_regret({"river": {"greedy": late}}).axes[0].get_yscale() == "linear"
 
 
-def test_scaling_ticks_are_the_sizes():
-    sizes = [6, 10, 20, 40, 80]
-    figure = plots.plot_scaling({"psrl": plots.Band(sizes, [1, 2, 4, 8, 16], *[[1] * 5] * 2)})
-    assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == ["6", "10", "20", "40", "80"]
-
-
 @pytest.mark.parametrize("width", ["one", "two"])
 def test_nothing_overlaps_or_leaves_the_figure(width):
     labels = ["ucrl-mnl", "uc-matrix-rl", "ucrl-vtr", "lsvi-ucb", "lsvi-phe", "greedy", "random"]

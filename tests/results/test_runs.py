@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from studies.measured import to_samples
 
 import upriver as up
 from tests.results.conftest import make_sample
@@ -18,7 +19,6 @@ from upriver.results.runs import (
     natural_key,
     order_agents,
     read_results,
-    to_samples,
     typical_seconds,
 )
 

@@ -28,8 +28,9 @@ def smaller(name: str, environments=None, agents=None, seeds: int = 4, episodes=
         at = agent.get("at", {})
         agent["at"] = {place: at[place] for place in at if places.index(place) in keep}
     data["seeds"] = {"count": seeds}
-    spec = parse(data, name)
-    return spec.with_episodes(episodes) if episodes else spec
+    for entry in [data, *data["environments"]] if episodes else ():
+        entry["episodes"] = episodes
+    return parse(data, name)
 
 
 def found(folder: Path, spec: Experiment):

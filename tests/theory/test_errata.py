@@ -11,7 +11,7 @@ from studies.linear_models import bilinear_model, linear_model, with_constant
 
 import upriver as up
 from tests.diagnostics.problems import random_problem
-from upriver.diagnostics import curvature_at, kappa_at, kappa_over_ball, theta_star
+from upriver.diagnostics import curvature_at, kappa_at, theta_star
 from upriver.mnl import likelihood
 from upriver.mnl import model as mnl
 from upriver.mnl.radii import Evidence
@@ -60,7 +60,10 @@ def test_e2_the_optimal_row_gives_the_number_of_episodes():
 
 def test_e3_kappa_over_all_of_r_d_is_zero():
     features = up.features.one_hot(up.envs.riverswim(4).task())
-    values = [kappa_over_ball(features, r).found for r in (1.0, 5.0, 25.0, 125.0)]
+    direction = np.random.default_rng(0).standard_normal(features.dimension)
+    norms = np.array([1.0, 5.0, 25.0, 125.0])[:, None]
+    at = [likelihood.probabilities(features, theta)[None] for theta in norms * direction]
+    values = [kappa_at(features.task, prob).value for prob in at]
     assert (np.diff(values) < 0).all() and values[-1] < 1e-70
 
 

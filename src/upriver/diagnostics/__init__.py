@@ -2,6 +2,6 @@
 
 from upriver.diagnostics.bounds import Bounds, potential_bound, theorem1
 from upriver.diagnostics.coverage import Coverage, coverage, coverage_over
-from upriver.diagnostics.curvature import curvature_at, kappa_at, kappa_over_ball
+from upriver.diagnostics.curvature import certify_kappa, curvature_at, kappa_at
 from upriver.diagnostics.realizability import find_core, shape_of, theta_star, true_probabilities
 from upriver.diagnostics.report import Diagnosis, diagnose

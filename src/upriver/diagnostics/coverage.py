@@ -19,7 +19,7 @@ from upriver.agents.protocol import Episode
 from upriver.agents.ucrl_mnl import UCRLMNL
 from upriver.checks import Array, check_function, check_kinds, open_fraction, positive_integer
 from upriver.diagnostics.bounds import clip_kappa, potential_bound
-from upriver.diagnostics.curvature import kappa_over_ball
+from upriver.diagnostics.curvature import certify_kappa
 from upriver.diagnostics.realizability import theta_star
 from upriver.display import Card, add_repr
 from upriver.features import Features
@@ -258,7 +258,7 @@ def prepare(
 def lemma_radii(features: Features, theta: Array, agent: UCRLMNL, delta: float) -> dict[str, Any]:
     """Return Lemma 1 as printed and corrected with the constants of theta*, and the agent's own."""
     bound = max(float(np.linalg.norm(theta, axis=1).max()), 1e-12)
-    ball = kappa_over_ball(features, bound)
-    kappa = clip_kappa(ball.certified if ball else 0.25)
+    certified = certify_kappa(features, bound)
+    kappa = clip_kappa(0.25 if certified is None else certified)
     found: dict[str, Any] = {"printed": lemma1_radius(kappa, bound, delta)}
     return found | {"corrected": corrected_radius(kappa, bound, delta), "acting": agent.radius}

@@ -11,7 +11,7 @@ from upriver.checks import check_kinds, open_fraction, positive_integer, positiv
 from upriver.diagnostics import realizability
 from upriver.diagnostics.bounds import Bounds, theorem1
 from upriver.diagnostics.coverage import Coverage
-from upriver.diagnostics.curvature import BallKappa, Kappa, curvature_at, kappa_at, kappa_over_ball
+from upriver.diagnostics.curvature import Kappa, certify_kappa, curvature_at, kappa_at
 from upriver.diagnostics.realizability import Core, Shape
 from upriver.display import Card, add_repr, to_frame
 from upriver.features import Features, one_hot, recentre
@@ -36,8 +36,8 @@ class Diagnosis:
     """L_theta: ||theta*|| unless given; None where theta* is infinite and none was given."""
     kappa: Kappa | None
     """At theta*, or at the true probabilities without theta*; None where nothing is to learn."""
-    ball: BallKappa | None
-    """Over ||theta|| <= L_theta."""
+    certified: float | None
+    """A lower bound of kappa over ||theta|| <= L_theta."""
     curvature: Kappa | None
     """The effective constant at the same point as `kappa`."""
     bounds: Bounds | None
@@ -71,7 +71,7 @@ class Diagnosis:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain types for JSON; infinite numbers become None."""
-        shape, core, ball, task = self.shape, self.core, self.ball, self.task
+        shape, core, task = self.shape, self.core, self.task
         names = ("n_states", "n_actions", "horizon", "n_triples", "support")
         columns = ("max_successors", "dimension", "formal_dimension", "rank", "norm_bound")
         features = {x: getattr(shape, x) for x in columns}
@@ -94,7 +94,7 @@ class Diagnosis:
             },
             "kappa": {
                 "at_core": self.kappa and self.kappa.value,
-                **{f"ball_{x}": getattr(ball, x, None) for x in ("found", "certified", "crude")},
+                "ball_certified": self.certified,
                 "curvature": self.curvature and self.curvature.value,
             },
             "theorem1": self.bounds and self.bounds._asdict(),
@@ -146,16 +146,16 @@ def diagnose(
     if core.forbidden is None and not core.realizable:
         prob = realizability.softmax_rows(task, np.asarray(features.matrix @ core.theta.T).T)
     kappa = kappa_at(task, prob)
-    ball = kappa_over_ball(features, theta_bound) if theta_bound is not None else None
+    certified = None if theta_bound is None else certify_kappa(features, theta_bound)
     shape = realizability.shape_of(features)
     bounds = at_core = None
-    if theta_bound and ball is not None and shape.best_norm_bound > 0.0:
+    if theta_bound and certified is not None and shape.best_norm_bound > 0.0:
         used = features if shape.zero_successor else recentre(features, shape.best_reference)
-        bounds = theorem1(used, ball.certified, theta_bound, n_episodes, delta)
+        bounds = theorem1(used, certified, theta_bound, n_episodes, delta)
         if kappa is not None and kappa.value > 0.0:
             at_core = theorem1(used, kappa.value, theta_bound, n_episodes, delta)
     given = mdp.name, task, n_episodes, delta
-    measured = shape, core, theta_bound, kappa, ball, curvature_at(features, prob)
+    measured = shape, core, theta_bound, kappa, certified, curvature_at(features, prob)
     return Diagnosis(*given, *measured, bounds, at_core)
 
 
@@ -197,9 +197,8 @@ def describe(found: Diagnosis, measured: Coverage | None = None) -> list[tuple[s
     else:
         s, a, x, y = kappa.where
         rows.append(("kappa", kappa.value, f"P({x})P({y}) at (s={s}, a={a})"))
-        if found.ball is not None:
-            rows.append(("kappa in the ball", found.ball.found, "smallest found"))
-            rows.append(("kappa, certified", found.ball.certified, "lower bound in the ball"))
+        if found.certified is not None:
+            rows.append(("kappa, certified", found.certified, "lower bound in the ball"))
         if found.curvature is not None:
             rows.append(("effective kappa", found.curvature.value, "Hessian against Gram matrix"))
     if bounds is not None:

@@ -438,13 +438,6 @@ class Experiment(Strict):
         """Return the same experiment with other seeds."""
         return parse({**self.to_data(), "seeds": {"first": first, "count": count}}, self.name)
 
-    def with_episodes(self, episodes: int) -> Experiment:
-        """Return the same experiment, shorter or longer, on all environments."""
-        data = {**self.to_data(), "episodes": episodes}
-        for environment in data["environments"]:
-            environment.pop("episodes", None)
-        return parse(data, self.name)
-
     def to_data(self) -> dict[str, Any]:
         """Return plain tables and lists, as TOML has them."""
         lists = {"environments": self.environments, "agents": self.agents}

@@ -63,18 +63,6 @@ def plot_regret(
     return plot_panels(panels, unit, "cumulative regret", width, {}, scale)
 
 
-def plot_scaling(panel: Panel, xlabel: str = "number of states", width: str = "one") -> Figure:
-    """Draw episodes lost, regret divided by V*, against the size of the problem on log axes."""
-    with figure_style():
-        figure, (axes,) = make_axes(1, width, 0.72)
-        lines = draw_bands(axes, panel, markers=True)
-        axes.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="episodes lost (regret / V*)")
-        label_ticks(axes.xaxis, sorted({float(x) for b in panel.values() for x in b.x}))
-        axes.grid(which="minor", visible=False)
-        add_legend(figure, [axes], lines)
-    return figure
-
-
 def plot_panels(
     panels: Mapping[str, Panel],
     xlabel: str,
@@ -188,16 +176,6 @@ def keep_positive(panel: Panel) -> dict[str, Band]:
             ys = (np.where(large, y, np.nan) for y in (band.mean, band.low, band.high))
             found[label] = Band(band.x, *ys)
     return found
-
-
-def label_ticks(axis: Any, at: Sequence[float]) -> None:
-    """Set ticks at the measured sizes, as plain numbers, where there is space for them."""
-    kept: list[float] = []
-    for x in at:
-        if not kept or x / kept[-1] > 1.25:
-            kept.append(x)
-    axis.set_ticks(kept, [f"{x:g}" for x in kept])
-    axis.set_ticks([], minor=True)
 
 
 def save_figure(

@@ -192,22 +192,6 @@ def read_results(folder: str | Path) -> Results:
     return results
 
 
-def to_samples(table: pa.Table) -> list[Sample]:
-    """Group a table of runs, as `load_runs` returns it, by environment, agent and setting."""
-    keys = ["env", "agent", "setting", "seed"]
-    order: Any = [(name, "ascending") for name in (*keys, "episode")]
-    counts = table.group_by(keys).aggregate([("episode", "count")]).sort_by(order[:4])
-    table = table.sort_by(order)
-    numbers = [table[name].to_numpy() for name in NUMBERS]
-    groups: dict[Key, list[tuple[int, list[Array]]]] = {}
-    end = 0
-    for row in counts.to_pylist():
-        start, end = end, end + row["episode_count"]
-        run = row["seed"], [x[start:end] for x in numbers]
-        groups.setdefault((row["env"], row["agent"], row["setting"]), []).append(run)
-    return [stack_runs(key, runs) for key, runs in groups.items()]
-
-
 def stack_runs(key: Key, runs: list[tuple[int, list[Array]]]) -> Sample:
     """Stack runs (seed, arrays of the columns NUMBERS) of one key, ordered by seed."""
     seeds, arrays = zip(*sorted(runs, key=lambda run: run[0]), strict=True)
