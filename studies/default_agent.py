@@ -159,6 +159,13 @@ def default_agent_long(measured: Sequence[Measured]) -> Page:
     return f"{table}\n{bars_table([bar])}\n{runs_text(cells)}", {}
 
 
+def stuck(measured: Sequence[Measured]) -> Page:
+    """How often runs are stuck, by the number of standard errors in what is shared."""
+    cells = [m.cell for m in measured]
+    table = pivot(cells, lambda c: (c.env, c.agent), lost_text, "problem")
+    return f"{table}\n{runs_text(cells)}", {}
+
+
 def ablation(measured: Sequence[Measured]) -> Page:
     """Episodes lost with each part of the rule switched off."""
     tables = []

@@ -15,6 +15,7 @@ from studies.default_agent import (
     default_agent_long,
     feature_scale,
     streams,
+    stuck,
     variance,
 )
 from studies.figures import LOST, dots_figure, lost_figure, plot_bonus_scale, plot_regret_rate
@@ -228,6 +229,7 @@ FINDINGS: dict[str, Callable[[Sequence[Measured]], Page]] = {
     "default-agent": default_agent,
     "default-agent-long": default_agent_long,
     "ablation": ablation,
+    "stuck": stuck,
     "feature-scale": feature_scale,
     "variance": variance,
     "streams": streams,

@@ -190,6 +190,16 @@ def test_everything_is_own_with_one_hot_features(rng):
     np.testing.assert_allclose(first[0, :36].reshape(6, 6), 2.25 * inner, atol=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_stream_on_a_long_river_does_not_stay_at_the_near_bank(seed):
+    """The first, random policy may need 10^9 steps to return in the tilted model."""
+    mdp = up.envs.riverswim(20).infinite_horizon()
+    task = mdp.task("local")
+    agent = up.agents.UCRLMNLSE(task, up.features.shared(task))
+    run = up.simulate(mdp, agent, n_steps=2_000, seed=seed)
+    assert run.regret.sum() < 60 * up.solve(mdp).gain  # 24 to 40 measured, 1,900 when it stays
+
+
 @pytest.mark.parametrize("discount", [0.9, 0.999, 1.0])
 @pytest.mark.parametrize("kind", ["shared", "one_hot", "pooled fixed"])
 def test_with_an_infinite_horizon_the_values_solve_the_tilted_equation(kind, discount, rng):

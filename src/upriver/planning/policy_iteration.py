@@ -135,7 +135,7 @@ def iterate_policies(
     reach, band = band_matrix(rows)
     # solving the equations of a chain takes as long as a few steps of it
     most = LONG if band is None else min(LONG, SHORT + (reach + 1) ** 2 // widest)
-    sweeps, unchanged, without_gain, direct = 0, 0, 0, False
+    sweeps, unchanged, without_gain, direct, cautious = 0, 0, 0, False, False
     while True:
         before = policy.copy()
         low, high = improve(w, u, policy)
@@ -143,6 +143,11 @@ def iterate_policies(
         rounding = 8.0 * np.finfo(float).eps * max(float(np.abs(u).max()), 1.0)
         same = np.array_equal(before, policy)
         unchanged = unchanged + 1 if direct and (choosing or same) else 0
+        if choosing and not cautious and not spread < DIVERGED:
+            # A poor first policy takes ages to return in the model that it was given, so rounding
+            # decides its equations. Value iteration from zero needs no policy.
+            w, cautious = np.zeros(n_states), True
+            continue
         hopeless = (
             not spread < DIVERGED
             or unchanged > patience
@@ -154,7 +159,7 @@ def iterate_policies(
         if choosing:
             previous.fill(-1)  # the probabilities changed
         k.extract_chain(rows, policy, previous, chain)
-        if unchanged > MAX_CHOICES:  # the chosen models go round in circles: take half steps
+        if cautious or unchanged > MAX_CHOICES:  # or the chosen models go round in circles
             w = 0.5 * (w + u)
             w -= w[0]
             continue
