@@ -164,7 +164,7 @@ def test_the_verdict_counts_both_errors_and_three_comparisons(monkeypatch):
         ]
 
     # distances are in units of the root of 1 + 1
-    assert "agree" in offpolicy.compare_estimates(rows(0.0, 2.5, 0.0, 0.0), 2.0, 0.0)
+    assert "agree with it" in offpolicy.compare_estimates(rows(0.0, 2.5, 0.0, 0.0), 2.0, 0.0)
     assert "disagrees with 1:" in offpolicy.compare_estimates(rows(0.0, 2.9, 0.0, 0.0), 2.0, 0.0)
     seen = []
     monkeypatch.setattr(offpolicy, "compare_estimates", lambda rows, z, unseen: seen.append(z))
