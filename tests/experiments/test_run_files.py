@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ import upriver as up
 from tests.experiments.sweeping import environment, stored, sweep
 from upriver.cli import main
 from upriver.experiments import Store, check, execute, parse
-from upriver.experiments.store import StorageFailed, make_folder_name, read_run
+from upriver.experiments.store import StorageFailed, make_folder_name, read_run, to_bytes
 
 SMALL = sweep([{"agent": "ucrl-mnl"}, {"agent": "random"}], seeds=2)
 
@@ -210,6 +211,46 @@ def test_a_changed_bit_beside_the_runs_is_found_too(folder, rng):
             assert problem.kind == "damaged" and str(path) in problem.sentence
         path.write_bytes(before)
     assert main(["check", str(folder)]) == 0
+
+
+def rewrite(path: Path, change) -> None:
+    """Write a run file anew, with a right digest, after a change of its rows."""
+    record = read_run(path)
+    path.write_bytes(to_bytes(record.run, change(record.table)))
+
+
+def replaced(name: str, value: object):
+    def change(table):
+        kind = None if isinstance(value, str) else table[name].type
+        column = pa.array([value] * len(table), kind)
+        return table.set_column(table.column_names.index(name), name, column)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (replaced("value", float("nan")), "column 'value' holds a number that is not finite"),
+        (replaced("return", float("inf")), "column 'return' holds a number that is not finite"),
+        (replaced("optimal_value", "much"), "column 'optimal_value' is string"),
+        (replaced("value", None), "column 'value'"),
+        (replaced("seed", 77), "seed 77; the run has seed"),
+        (replaced("episode", 1), "episodes are not numbered"),
+        (replaced("setting", "other"), "another setting"),
+        (lambda table: table.slice(0, 2), "2 rows; the run has 3 episodes"),
+        (lambda table: table.drop(["value"]), "no column 'value'"),
+    ],
+)
+def test_rows_that_contradict_the_run_are_a_problem(folder, capsys, change, named):
+    path = stored(folder)[0]
+    rewrite(path, change)
+    for command in ("check", "table", "report", "plot"):
+        assert main([command, str(folder)]) == 1
+        out, err = capsys.readouterr()
+        assert str(path) in out + err and named in out + err, command
+    with pytest.raises(ValueError, match=named.replace("[", ".")):
+        up.load_runs(folder)
 
 
 def test_a_folder_has_one_writer_at_a_time(folder):

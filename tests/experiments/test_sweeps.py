@@ -21,7 +21,7 @@ from tests.experiments.sweeping import (
     sweep,
     table_bytes,
 )
-from upriver.experiments import check, execute
+from upriver.experiments import Store, check, execute
 
 
 @pytest.fixture(scope="module")
@@ -180,10 +180,16 @@ def test_an_agent_that_changes_the_folder_changes_nothing(tmp_path, monkeypatch)
 def test_a_folder_that_is_removed_is_no_success(tmp_path, jobs):
     folder = tmp_path / "r"
     agent = {"agent": f"{AGENTS}:Removes", "folder": str(folder)}
-    # with two workers the folder may go while a file is being written
-    with pytest.raises(OSError, match=r"was removed or emptied while|No such file"):
+    with pytest.raises(OSError, match="was removed or emptied while it was in use"):
         execute(sweep([agent], 4), folder, jobs=jobs)
     assert not stored(folder)
+
+
+def test_success_is_what_lies_in_the_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(Store, "save", lambda *_: True)
+    outcome = execute(sweep([{"agent": "random"}], 2), tmp_path, jobs=1)
+    assert outcome.ran == 0 and not outcome.complete
+    assert "is missing" in outcome.failed[0][1]
 
 
 @pytest.mark.parametrize("wait", [0.3, 0.8, 1.6])

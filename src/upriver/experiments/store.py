@@ -55,6 +55,9 @@ MAX_NAME = 80
 """Characters of the name of a folder, but for its `env=` or `agent=`."""
 
 
+NUMBERS = ("return", "value", "optimal_value", "uniform_value", "seconds")
+
+
 class StorageFailed(OSError):
     """The folder cannot be written: one sentence, and no further run is started."""
 
@@ -154,6 +157,8 @@ def read_run(path: Path) -> Record:
     if Path(*path.parts[-3:]) != own:
         sentence = f"{path} holds the run that belongs at {own}; it was moved or copied"
         raise BadFile("moved", sentence, own)
+    if mistake := find_mistake(run, table, float(about["seconds"])):
+        raise BadFile("damaged", f"{path} is damaged: {mistake}")
     unit = metadata.get(b"unit", b"episode").decode()
     detail = metadata[b"detail"].decode() if b"detail" in metadata else None
     return Record(run, about, table.replace_schema_metadata(None), unit, detail)
@@ -172,6 +177,33 @@ def check_seal(path: Path, data: bytes) -> None:
     first, last = found.span(1)
     if hashlib.sha256(data[:first] + BLANK + data[last:]).hexdigest().encode() != found[1]:
         raise BadFile("damaged", f"{path} is damaged: its bytes are not those that were written")
+
+
+def find_mistake(run: RunSpec, table: pa.Table, seconds: float) -> str | None:
+    """Return what contradicts the run in its rows, or None."""
+    import pyarrow as pa
+
+    kinds = {"seed": pa.int64(), "episode": pa.int32(), **dict.fromkeys(NUMBERS, pa.float64())}
+    for name in ("setting", *kinds):
+        if name not in table.column_names:
+            return f"it has no column {name!r}"
+        if table[name].null_count or (name in kinds and table[name].type != kinds[name]):
+            return f"column {name!r} is {table[name].type}; it must be {kinds.get(name, 'text')}"
+    if len(table) != run.episodes or run.episodes == 0:
+        return f"it has {len(table)} rows; the run has {run.episodes} episodes"
+    columns = {name: np.from_dlpack(table[name].combine_chunks()) for name in kinds}
+    for name in NUMBERS:
+        if not np.isfinite(columns[name]).all():
+            return f"column {name!r} holds a number that is not finite"
+    if not np.isfinite(seconds):
+        return f"its seconds are {seconds}"
+    if (columns["seed"] != run.seed).any():
+        return f"its rows have seed {columns['seed'][0]}; the run has seed {run.seed}"
+    if (columns["episode"] != np.arange(1, run.episodes + 1)).any():
+        return "its episodes are not numbered 1, 2, 3, ..."
+    if set(table["setting"].unique().to_pylist()) != {run.setting}:
+        return f"its rows have another setting than the run, {run.setting}"
+    return None
 
 
 @dataclass(frozen=True)
@@ -262,8 +294,9 @@ class Store:
         """
         if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(self.root)):
             raise StorageFailed(path, f"it lies outside {self.root}")
+        gone = f"{self.root} was removed or emptied while it was in use"
         if path.name != MARKER and not (self.root / MARKER).exists():
-            raise StorageFailed(path, f"{self.root} was removed or emptied while it was in use")
+            raise StorageFailed(path, gone)
         part = self.root / "_tmp" / f"{uuid4().hex}.part"
         try:
             part.parent.mkdir(parents=True, exist_ok=True)
@@ -276,6 +309,8 @@ class Store:
                 os.replace(part, path)
                 return True
             return take_name(part, path)
+        except FileNotFoundError as error:  # since the look at the marker
+            raise StorageFailed(path, gone) from error
         except OSError as error:
             raise StorageFailed(path, error.strerror or str(error)) from error
         finally:
