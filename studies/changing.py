@@ -1,4 +1,4 @@
-"""Dynamics that change with the step: one core for all steps, one for each, or one for each that is
+"""Dynamics that change with the step: one kind for all steps, one for each, or one for each that is
 shrunk to a common one.
 
 All three are features of the same problem once the step is part of the state: x, x for each step by
@@ -27,7 +27,7 @@ from upriver.features import Features, pooled
 from upriver.mdp import FiniteMDP, Task
 from upriver.results.tables import to_markdown
 
-CORES = "one core", "each step", "pooled"
+KINDS = "one theta", "each step", "pooled"
 """What the label of a learner ends with."""
 
 
@@ -56,25 +56,25 @@ def clocked_river(n_states: int = 6, horizon: int = 12, current: float = 1.5) ->
     )
 
 
-def one_core(task: Task) -> Features:
+def one_theta(task: Task) -> Features:
     """The features of the river, whatever the step: d = 4."""
     return Features(task, sparse.vstack([river_rows(task)] * task.horizon))
 
 
-def core_of_each_step(task: Task) -> Features:
+def theta_of_each_step(task: Task) -> Features:
     """The features of the river for each step by itself: d = 4 H, in H blocks."""
     return Features(task, sparse.block_diag([river_rows(task)] * task.horizon))
 
 
 def pooled_steps(task: Task) -> Features:
     """Both, d = 4 (H + 1): with one ridge on all, cores of steps are shrunk to the common one."""
-    both = [one_core(task).matrix, core_of_each_step(task).matrix]
+    both = [one_theta(task).matrix, theta_of_each_step(task).matrix]
     return Features(task, sparse.hstack(both))
 
 
 def pooled_triples(task: Task) -> Features:
-    """The common core, and an own effect for each triple of each step."""
-    return pooled(one_core(task))
+    """The common kind, and an own effect for each triple of each step."""
+    return pooled(one_theta(task))
 
 
 def river_rows(task: Task) -> sparse.csr_array:
@@ -86,19 +86,19 @@ def river_rows(task: Task) -> sparse.csr_array:
 
 
 def changing(measured: Sequence[Measured]) -> Page:
-    """Episodes lost with each kind of core, and how many more than with the pooled one."""
+    """Episodes lost with each kind of kind, and how many more than with the pooled one."""
     cells = [m.cell for m in measured]
     lost = pivot(cells, lambda c: (c.agent, c.env), lost_text)
     by = {(m.cell.agent, m.cell.env): m for m in measured}
     more = [["more than pooled", *(env for env in dict.fromkeys(c.env for c in cells))]]
     panels: dict[str, dict[str, dict[str, Cell]]] = {}
     for agent in dict.fromkeys(c.agent for c in cells):
-        core = next((core for core in CORES if agent.endswith(core)), "")
-        name = agent.removesuffix(f" {core}")
-        for env in more[0][1:] if core else ():
-            panels.setdefault(env, {}).setdefault(core, {})[name] = by[agent, env].cell
-        if core in CORES[:2]:
-            rivals = [by[f"{name} {CORES[2]}", env] for env in more[0][1:]]
+        kind = next((kind for kind in KINDS if agent.endswith(kind)), "")
+        name = agent.removesuffix(f" {kind}")
+        for env in more[0][1:] if kind else ():
+            panels.setdefault(env, {}).setdefault(kind, {})[name] = by[agent, env].cell
+        if kind in KINDS[:2]:
+            rivals = [by[f"{name} {KINDS[2]}", env] for env in more[0][1:]]
             mine = [by[agent, env] for env in more[0][1:]]
             more.append([agent, *map(minus, mine, rivals)])
     figure = dots_figure(panels, "lost", LOST, log=True)
