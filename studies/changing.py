@@ -1,4 +1,4 @@
-"""Dynamics that change with the step: one kind for all steps, one for each, or one for each that is
+"""Dynamics that change with the step: one theta for all steps, one for each, or one for each that is
 shrunk to a common one.
 
 All three are features of the same problem once the step is part of the state: x, x for each step by
@@ -73,7 +73,7 @@ def pooled_steps(task: Task) -> Features:
 
 
 def pooled_triples(task: Task) -> Features:
-    """The common kind, and an own effect for each triple of each step."""
+    """The common theta, and an own effect for each triple of each step."""
     return pooled(one_theta(task))
 
 
@@ -86,7 +86,7 @@ def river_rows(task: Task) -> sparse.csr_array:
 
 
 def changing(measured: Sequence[Measured]) -> Page:
-    """Episodes lost with each kind of kind, and how many more than with the pooled one."""
+    """Episodes lost with each kind of theta, and how many more than with the pooled one."""
     cells = [m.cell for m in measured]
     lost = pivot(cells, lambda c: (c.agent, c.env), lost_text)
     by = {(m.cell.agent, m.cell.env): m for m in measured}

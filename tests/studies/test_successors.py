@@ -79,7 +79,7 @@ def episodes_of(mdp, n, rng):
         yield plain, Episode(steps * mdp.n_states + states, actions, rewards)
 
 
-def test_a_core_for_each_step_is_a_feature_of_the_step(rng):
+def test_a_theta_for_each_step_is_a_feature_of_the_step(rng):
     """On the river with a clock, features by step are cores by step on the river without one."""
     river, clocked = up.envs.tidal_river(4, 6), changing.clocked_river(4, 6)
     assert up.solve(clocked).v[0, 0] == pytest.approx(up.solve(river).v[0, 0])
@@ -87,8 +87,8 @@ def test_a_core_for_each_step_is_a_feature_of_the_step(rng):
         river.task(), up.envs.tidal_river_features(river.task()), per_step=True
     )
     task = clocked.task()
-    each = up.agents.UCRLMNLSE(task, changing.core_of_each_step(task))
-    one = up.agents.UCRLMNLSE(task, changing.one_core(task))
+    each = up.agents.UCRLMNLSE(task, changing.theta_of_each_step(task))
+    one = up.agents.UCRLMNLSE(task, changing.one_theta(task))
     flat = replace(own, per_step=False)
     states = [agent.init() for agent in (own, each, flat, one)]
     for plain, timed in episodes_of(river, 5, rng):
@@ -104,7 +104,7 @@ def test_a_core_for_each_step_is_a_feature_of_the_step(rng):
     assert by_feature.reshape(6, -1) == pytest.approx(by_step, abs=1e-8)
     assert common.reshape(6, -1) == pytest.approx(np.tile(shared, (6, 1)), abs=1e-8)
     assert changing.pooled_steps(task).dimension == 4 * 7
-    assert len(changing.core_of_each_step(task).layout.size) >= 6
+    assert len(changing.theta_of_each_step(task).layout.size) >= 6
 
 
 @pytest.mark.slow
@@ -168,7 +168,7 @@ def test_with_the_support_known_all_reach_the_optimum_of_a_short_river(tmp_path)
 
 @pytest.mark.slow
 def test_cores_that_are_pooled_over_steps_lose_little_in_both_cases(tmp_path):
-    agents = [f"UCRL-MNL-SE {core}" for core in changing.CORES]
+    agents = [f"UCRL-MNL-SE {kind}" for kind in changing.KINDS]
     _, at = found(tmp_path, smaller("changing", ["current 0", "current 1.5"], agents, seeds=10))
     one, each, pooled = agents
     for env in ("current 0", "current 1.5"):
