@@ -67,7 +67,7 @@ def theta_of_each_step(task: Task) -> Features:
 
 
 def pooled_steps(task: Task) -> Features:
-    """Both, d = 4 (H + 1): with one ridge on all, cores of steps are shrunk to the common one."""
+    """Both, d = 4 (H + 1): with one ridge on all, parameters of steps are shrunk to the common one."""
     both = [one_theta(task).matrix, theta_of_each_step(task).matrix]
     return Features(task, sparse.hstack(both))
 

@@ -80,7 +80,7 @@ def episodes_of(mdp, n, rng):
 
 
 def test_a_theta_for_each_step_is_a_feature_of_the_step(rng):
-    """On the river with a clock, features by step are cores by step on the river without one."""
+    """On the river with a clock, features by step are parameters by step on the river without one."""
     river, clocked = up.envs.tidal_river(4, 6), changing.clocked_river(4, 6)
     assert up.solve(clocked).v[0, 0] == pytest.approx(up.solve(river).v[0, 0])
     own = up.agents.UCRLMNLSE(
@@ -167,7 +167,7 @@ def test_with_the_support_known_all_reach_the_optimum_of_a_short_river(tmp_path)
 
 
 @pytest.mark.slow
-def test_cores_that_are_pooled_over_steps_lose_little_in_both_cases(tmp_path):
+def test_parameters_that_are_pooled_over_steps_lose_little_in_both_cases(tmp_path):
     agents = [f"UCRL-MNL-SE {kind}" for kind in changing.KINDS]
     _, at = found(tmp_path, smaller("changing", ["current 0", "current 1.5"], agents, seeds=10))
     one, each, pooled = agents
