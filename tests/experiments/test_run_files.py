@@ -265,3 +265,11 @@ def test_a_folder_has_one_writer_at_a_time(folder):
         assert part.exists()
     assert execute(SMALL.with_seeds(3), folder, jobs=1).ran == 2
     assert not part.exists()
+
+
+def test_a_link_to_a_device_is_not_read(folder):
+    """A device such as /dev/zero has no end."""
+    path = next(folder.rglob("*.parquet"))
+    path.unlink()
+    path.symlink_to(os.devnull)
+    assert any("is no regular file" in str(problem) for problem in check(folder).problems)

@@ -135,7 +135,7 @@ class Always(ReferencePolicy):
     def __post_init__(self) -> None:
         validate_fields(self)
         positive_integer("action", self.action, least=0, most=self.task.n_actions - 1)
-        check_available("action", np.full(self.task.n_states, self.action), self.task)
+        check_available("action", np.full(self.task.n_states, int(self.action)), self.task)
 
     def plan(self, state: None, rng: np.random.Generator) -> Plan:
         """Return a table of this action."""

@@ -489,7 +489,7 @@ def list_type(kind: str, models: dict[str, Any]) -> Any:
 def find_name(kind: str, entry: Any) -> str:
     """Return the name whose model an entry has, "path" for a file; refuse an entry without one."""
     if not isinstance(entry, dict):
-        raise ValueError(f"it is {entry!r}; it must be a table")
+        raise ValueError(f"it is {format_value(entry)}; it must be a table")
     if kind == "agents":
         if not isinstance(entry.get("agent"), str):
             raise ValueError("agent is missing; it must be the name of an agent")

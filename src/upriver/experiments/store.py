@@ -138,6 +138,8 @@ def read_run(path: Path) -> Record:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if path.exists() and not path.is_file():  # such as a link to a device, which has no end
+        raise BadFile("damaged", f"{path} is no regular file")
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -198,7 +198,7 @@ def fit_dense(
 
 def cluster_numbers(cluster: ArrayLike, n: int) -> Array:
     """(n,) clusters numbered from 0; there must be at least two."""
-    given = np.asarray(cluster)
+    given = as_labels("cluster", cluster)
     if given.shape != (n,):
         raise ValueError(f"cluster has shape {given.shape}; it must be ({n},)")
     labels, number = np.unique(given, return_inverse=True)

@@ -212,6 +212,7 @@ def solve_soft(
 ) -> Plan | StationaryPlan:
     """Return the soft optimum as a plan with action probabilities; see `solve`."""
     temperature, task = positive_number("temperature", temperature), mdp.task()
+    positive_number("1 / temperature", 1.0 / temperature)
     discount = mdp.discount if discount is None else check_discount(None, discount)
     if discount is None:
         found = solve_soft_horizon(mdp, temperature)

@@ -116,7 +116,7 @@ def fingerprint_mdp(mdp: FiniteMDP | None) -> str:
     """
     if mdp is None:
         return ""
-    task = mdp.true_task
+    task = check_instance("the MDP of the checkpoint", mdp, FiniteMDP).true_task
     parts = {field.name: getattr(task, field.name) for field in fields(task)}
     for what in ("states", "actions"):  # names may be objects that no file can hold
         parts[what] = None if parts[what] is None else list(map(repr, parts[what]))
