@@ -1,4 +1,4 @@
-"""Dynamics that change with the step: one theta for all steps, one for each, or one for each that is
+"""Dynamics that change with the step: one theta for all, one for each, or one for each that is
 shrunk to a common one.
 
 All three are features of the same problem once the step is part of the state: x, x for each step by
@@ -67,7 +67,7 @@ def theta_of_each_step(task: Task) -> Features:
 
 
 def pooled_steps(task: Task) -> Features:
-    """Both, d = 4 (H + 1): with one ridge on all, parameters of steps are shrunk to the common one."""
+    """Both, d = 4 (H + 1): one ridge on all shrinks those of a step to the common one."""
     both = [one_theta(task).matrix, theta_of_each_step(task).matrix]
     return Features(task, sparse.hstack(both))
 

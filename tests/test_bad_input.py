@@ -109,7 +109,7 @@ CASES = {
     "features of another environment": (lambda: up.envs.two_state_features(TASK), "the actions of the task are no rows of signs"),
     "a gap above 1": (lambda: up.envs.two_state(gap=2**40), "gap is 1099511627776; it must lie"),
     "an environment that Gymnasium has not": (lambda: up.envs.from_gymnasium("x"), "Gymnasium cannot make 'x'"),
-    "a plan that is an array": (lambda: up.plan_from_model(fitted(), np.zeros((2, 2))), "how is a ndarray; it must be text or a function"),  # type: ignore
+    "a plan that is an array": (lambda: up.plan_from_model(fitted(), np.zeros((2, 2))), "how is a ndarray; it must be text"),  # type: ignore
     "a plan with something else for a table": (lambda: up.Policy.from_plan(up.solve(MDP)._replace(policy=MDP), up.envs.riverswim(4, 6).task()), "plan.policy is a FiniteMDP"),  # type: ignore
     "a radius that is a number": (lambda: up.coverage(MDP, PHI, radii={"a": 1}, n_runs=1, n_episodes=1), r"radii\['a'\] is 1; it must be a function"),
     "features for a log": (lambda: up.fit_transitions("next_state", PHI), "the frame is a Features"),

@@ -80,7 +80,7 @@ def episodes_of(mdp, n, rng):
 
 
 def test_a_theta_for_each_step_is_a_feature_of_the_step(rng):
-    """On the river with a clock, features by step are parameters by step on the river without one."""
+    """Features by step on the river with a clock are parameters by step on the one without."""
     river, clocked = up.envs.tidal_river(4, 6), changing.clocked_river(4, 6)
     assert up.solve(clocked).v[0, 0] == pytest.approx(up.solve(river).v[0, 0])
     own = up.agents.UCRLMNLSE(
