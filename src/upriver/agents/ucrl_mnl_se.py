@@ -83,6 +83,8 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
         """How the errors of shared and own columns count in the products of the model."""
         shared = self.own_errors if self.per_step else self.shared_errors
         _, is_own, kinds = self.features.columns
+        is_mixed = shared != self.own_errors and bool(np.any(kinds == 2))
+        is_own = is_own if is_mixed else None
         return ErrorWeights(float(shared), float(self.own_errors), kinds, is_own)
 
     @property

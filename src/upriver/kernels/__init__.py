@@ -145,11 +145,12 @@ class ErrorWeights(NamedTuple):
     own: float
     kinds: Array
     """(S*A,) whether a pair has shared columns alone (0), own columns alone (1) or both (2)."""
-    is_own: Array
-    """(d,) whether a packed column varies within one pair only."""
+    is_own: Array | None
+    """(d,) whether a packed column varies within one pair only; None where no pair has both kinds
+    or both count the same, and code that is for such pairs is then not compiled."""
 
 
-UNWEIGHTED = ErrorWeights(1.0, 1.0, np.empty(0, np.int8), np.empty(0, np.bool_))
+UNWEIGHTED = ErrorWeights(1.0, 1.0, np.empty(0, np.int8), None)
 
 
 class Problem(NamedTuple):

@@ -46,8 +46,9 @@ def with_spread(layout, spread):
 
 @njit_inline
 def weigh_own_products(
-    layout, pair, visits, lam, weights, products, start, prob, shrinkage, rows, squares, factor
-):
+    layout, pair, visits, lam, weights, is_own, products, start, prob, shrinkage, rows, squares,
+    factor,
+):  # fmt: skip
     """products (U, U), flat from `start` on, <- shared^2 (G - G_own) + own^2 G_own; they come as G.
 
     G_own = Phi_own H_own^-1 Phi_own^T with the Hessian of the own columns and triple effects of
@@ -62,7 +63,7 @@ def weigh_own_products(
         prob[n + u] = prob[u]  # the second half survives `shrink_weights`
     total = shrink_weights(layout, pair, visits, lam, True, prob, shrinkage)
     for j in range(w):
-        if not weights.is_own[layout.columns[column + j]]:
+        if not is_own[layout.columns[column + j]]:
             continue
         mean, low, high = 0.0, np.inf, -np.inf
         for u in range(n):
@@ -102,7 +103,7 @@ def weigh_own_products(
 @njit_inline_ir
 def measure_pairs(
     layout, members, size, model, c, local, weights, product_start, factor, prob, shrinkage, rows,
-    squares, spare, effects, total,
+    squares, spare, effects, is_own, total,
 ):  # fmt: skip
     """Compute what planning reads of pairs of one block: probabilities, norms, inner products.
 
@@ -139,13 +140,14 @@ def measure_pairs(
         model.max_norm[c, pair] = store_inner_products(
             layout, pair, columns, model.inverse_products[c], product_start, rows, squares
         )
-        if mixed:
+        # is_own is an argument, so that this is not compiled where no pair is mixed
+        if is_own is not None and mixed:
             for u in range(pairs[pair + 1].first_row - first):
                 prob[u] = model.prob[c, first + u]
             visits = count_visits(layout, pair, model.counts[c])
             weigh_own_products(
-                layout, pair, visits, lam, weights, model.inverse_products[c], product_start[pair],
-                prob, shrinkage, rows, squares, spare,
+                layout, pair, visits, lam, weights, is_own, model.inverse_products[c],
+                product_start[pair], prob, shrinkage, rows, squares, spare,
             )  # fmt: skip
     return total
 
@@ -166,14 +168,15 @@ def refresh(problem, model, states, actions, everything, local, postpone, weight
     values = problem.values
     return refresh_blocks(
         values, values.layout, values.work, values.triple_work, model, states, actions, everything,
-        local, postpone, weights,
+        local, postpone, weights, weights.is_own,
     )  # fmt: skip
 
 
 @njit_inline
 def refresh_blocks(
-    problem, layout, work, effects, model, states, actions, everything, local, postpone, weights
-):
+    problem, layout, work, effects, model, states, actions, everything, local, postpone, weights,
+    is_own,
+):  # fmt: skip
     """Do the work of `refresh`: references are not counted here, which saves 1 to 3 us a call."""
     layout = with_spread(layout, model.spread)
     counts, theta, lam = model.counts, model.theta, model.regularization
@@ -220,7 +223,7 @@ def refresh_blocks(
             logdet = measure_pairs(
                 layout, layout.block_pairs[low:high], size, model, c, local, weights,
                 product_start, factor, work.prob, work.shrinkage, work.rows, work.squares,
-                work.hessian, effects, logdet,
+                work.hessian, effects, is_own, logdet,
             )  # fmt: skip
         model.logdet[c, b] = logdet
     return -1, -1
@@ -244,18 +247,19 @@ def measure_part(problem, model, local, weights, first, last):
     return measure_one_part(
         layout, layout.block_pairs[first:last], model, local, weights, product_start,
         values.work.factor, prob, shrinkage, rows, squares, spare, values.triple_work,
+        weights.is_own,
     )  # fmt: skip
 
 
 @njit_inline
 def measure_one_part(
     layout, members, model, local, weights, product_start, factor, prob, shrinkage, rows, squares,
-    spare, effects,
+    spare, effects, is_own,
 ):  # fmt: skip
     layout = with_spread(layout, model.spread)
     return measure_pairs(
         layout, members, layout.blocks[0].size, model, 0, local, weights, product_start, factor,
-        prob, shrinkage, rows, squares, spare, effects, 0.0,
+        prob, shrinkage, rows, squares, spare, effects, is_own, 0.0,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_inline, njit_nogil
+from upriver.kernels.compiled import njit_inline, njit_inline_ir, njit_nogil
 from upriver.kernels.planning import (
     argmax_random_ties,
     max_successors,
@@ -151,7 +151,7 @@ def exponential(x):
     return np.int64(bits).view(np.float64)
 
 
-@njit_inline
+@njit_inline_ir
 def tilt_pairs(indptr, starts, first_pair, end_pair, p, products, values, tilts, x):
     """Write how the tilt changes the odds of the successors of the pairs [first_pair, end_pair).
 
