@@ -54,8 +54,8 @@ def main():
     agent = up.agents.UCRLMNLSE(task, phi)
 
     run = up.learn(Shop(), agent, 200, seed=0)
-    print(run)
     print(f"first 10 months: {run.returns[:10].mean():.1f} a month")
+    print(f"last 10 months: {run.returns[-10:].mean():.1f} a month")
 
     print("\nwhat to order on the first day:")
     for stock in range(SHELF + 1):

@@ -23,7 +23,7 @@ def test_short(path):
 def test_own_simulator(capsys):
     out = run("own_simulator.py", capsys)
     first = float(re.search(r"first 10 months: ([\d.]+)", out)[1])
-    last = float(re.search(r"return ([\d.]+)", out)[1])
+    last = float(re.search(r"last 10 months: ([\d.]+)", out)[1])
     assert last > first
     for estimate, error, truth in re.findall(r"log-odds\s+(\S+) ± (\S+)\s+truth\s+(\S+)", out):
         assert abs(float(estimate) - float(truth)) < 4 * float(error)

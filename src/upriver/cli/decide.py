@@ -35,15 +35,15 @@ def decide(
     horizon
         Steps of an episode.
     discount
-        What a reward of the next step counts; without a horizon 1 stands for the average.
+        Of the next step; 1 without a horizon: average.
     start
-        The state where episodes start; if absent, where those of --episode do, or the rows are.
+        The first state; else where episodes or rows are.
     states
         A table of attributes of states for the formula.
     at
-        Values of the covariates, as age=60,ward=east; "average" averages over those without one.
+        Covariates, as age=60; "average" for the others.
     by
-        A covariate to average over, with the gain for each of its values.
+        A covariate; the gain is shown for each value.
     cluster
         The column of individuals, for clustered errors.
     weights
@@ -53,13 +53,13 @@ def decide(
     successors
         state or all: which next states were possible.
     episode
-        The column of the episode: then checks that do not rely on the model are made.
+        The column of the episode, for more checks.
     step
         The column of the step of a row.
     ended
-        Which short episodes have ended: a column that says so, or states, as dead,discharged.
+        How episodes end: a column, or states as a,b.
     propensity
-        The column of the probability of each logged action, or a formula for it.
+        The column of action probabilities, or a formula.
     regularization
         The ridge of the fit.
     missing
