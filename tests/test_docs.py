@@ -149,9 +149,13 @@ def test_links_lead_somewhere(path):
         assert (path.parent / f"{target}.md").exists(), f"{name_of(path)} links {target}"
 
 
-def test_the_site_builds_without_a_warning(tmp_path):
+@pytest.mark.parametrize("execution", ["off", pytest.param("cache", marks=pytest.mark.slow)])
+def test_the_site_builds_without_a_warning(tmp_path, execution):
+    """With its notebooks executed it takes a minute; `test_notebooks` runs their cells by itself."""
+    options = [f"nb_execution_mode={execution}", "suppress_warnings=myst-nb.lexer"]
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html",
+         *(word for option in options[: 1 + (execution == "off")] for word in ("-D", option)),
          "-d", tmp_path / "doctrees", DOCS, tmp_path / "html"],
         capture_output=True, text=True,
     )  # fmt: skip
