@@ -151,7 +151,7 @@ def test_links_lead_somewhere(path):
 
 @pytest.mark.parametrize("execution", ["off", pytest.param("cache", marks=pytest.mark.slow)])
 def test_the_site_builds_without_a_warning(tmp_path, execution):
-    """With its notebooks executed it takes a minute; `test_notebooks` runs their cells by itself."""
+    """Executing the notebooks takes a minute; `test_notebooks` runs their cells by itself."""
     options = [f"nb_execution_mode={execution}", "suppress_warnings=myst-nb.lexer"]
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html",
