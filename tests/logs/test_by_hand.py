@@ -8,9 +8,11 @@ import pytest
 from scipy import special
 
 import upriver as up
-from upriver.logs import offpolicy
+from upriver.logs import cautious, offpolicy
+from upriver.logs.fit import fit_counts
 from upriver.logs.goodness import Cells, draw_terms, inverse_information
-from upriver.logs.value_function import PolicyValueFunction, ValueGradient
+from upriver.logs.value import PolicyValue, PolicyValues
+from upriver.logs.value_function import PolicyValueFunction, ValueGradient, build_value_function
 
 
 class TestSearch:
@@ -200,15 +202,15 @@ class TestGoodnessOfFit:
         np.testing.assert_allclose(found[0], ((self.drawn - expected) ** 2 / expected).ravel())
 
 
-def clustered_model(n_clusters=6):
+def clustered_model(n_clusters=6, ridge=0.0):
     """One state, one action, two next states, of which "g" pays 1; clusters of unequal shares."""
     rows = [
-        (c, "s", "go", "g" if i < 2 + c % 3 else "b") for c in range(n_clusters) for i in range(6)
+        (c, "s", "go", "g" if i < 1 + c % 3 else "b") for c in range(n_clusters) for i in range(6)
     ]
     names = ("who", "state", "action", "next_state")
     log = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
     model = up.fit_transitions(
-        "C(next_state)", log, cluster="who",
+        "C(next_state)", log, cluster="who", regularization=ridge,
         successors=lambda s, a: ["g", "b"] if s == "s" else [s],
     )  # fmt: skip
     return model.at(horizon=1, reward=lambda s, a, s2: float(s2 == "g"))
@@ -216,7 +218,7 @@ def clustered_model(n_clusters=6):
 
 def test_values_of_clusters_have_the_quantiles_of_t():
     model = clustered_model()
-    each = np.array([(2 + c % 3) / 6 for c in range(6)])
+    each = np.array([(1 + c % 3) / 6 for c in range(6)])
     value = up.policy_value(model, "go", start="s")
     assert value.value == pytest.approx(each.mean())
     # the clusters are equally large: CR2 enlarges what each adds by the root of 6 / 5
@@ -276,3 +278,127 @@ class TestShares:
             successors=lambda s, a: ["g", "b"] if s == "s" else [s],
         ).at(horizon=1, reward=lambda s, a, s2: float(s2 == "g"))  # fmt: skip
         self.check(up.policy_value(model, np.full((3, 2), 0.5), start="s"))
+
+    def test_of_rewards_from_a_column(self):
+        """A row of "s" adds what it says of the chance of "g" and of the reward of "s", together.
+
+        The value is mean(s) + p mean(g) + (1 - p) mean(b).
+        """
+        paid = {
+            ("s", "g"): [1.0, 2.0, 6.0], ("s", "b"): [0.0, 3.0],
+            ("g", "e"): [5.0, 7.0, 9.0], ("b", "e"): [1.0, 2.0],
+        }  # fmt: skip
+        rows = [(s, "go", s2, r) for (s, s2), each in paid.items() for r in each]
+        names = ("state", "action", "next_state", "paid")
+        log = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+        model = up.fit_transitions(
+            "C(next_state)", log, reward="paid",
+            successors=lambda s, a: {"s": ["g", "b"], "e": ["e"]}.get(s, ["e"]),
+        ).at(horizon=2)  # fmt: skip
+        found = up.policy_value(model, "go", start="s")
+        mean = {"g": 7.0, "b": 1.5}
+        of_s = 12.0 / 5.0
+        assert found.value == pytest.approx(of_s + 0.6 * mean["g"] + 0.4 * mean["b"])
+        added = {"s": 0.0, "g": 0.0, "b": 0.0}
+        for s, _, s2, r in rows:
+            if s == "s":
+                chance = ((s2 == "g") - 0.6) * (mean["g"] - mean["b"])
+                added["s"] += ((chance + r - of_s) / 5) ** 2
+            else:
+                share, n = {"g": (0.6, 3), "b": (0.4, 2)}[s]
+                added[s] += (share * (r - mean[s]) / n) ** 2
+        shares = {r["state"]: r["share"] for r in found.shares}
+        total = sum(added.values())
+        assert shares == pytest.approx({s: x / total for s, x in added.items()})
+
+
+def test_acceptability_of_clusters_has_the_quantiles_of_t():
+    each = {k: PolicyValue(1.0, 1.0, 0.0, 0.0, 0.95, 0.5, 0.0, []) for k in ("cost", "qaly")}
+    found = PolicyValues(each, np.eye(2), 2.0, 5.0, ())
+    # 3 * 1 - 1 with the error of the root of 9 + 1
+    assert found.acceptability([3.0]) == pytest.approx(special.stdtr(5.0, 2.0 / np.sqrt(10.0)))
+
+
+class TestClusters:
+    """One log-odds ratio of clusters of six rows, with a ridge."""
+
+    @pytest.mark.parametrize(("n", "ridge"), [(6, 0.0), (6, 2.0), (102, 2.0)])
+    def test_errors(self, n, ridge):
+        model = clustered_model(n, ridge)
+        (theta,), each = model.fitted.theta, np.array([1.0 + c % 3 for c in range(n)])
+        p = special.expit(theta)
+        scores = each - 6 * p
+        assert scores.sum() == pytest.approx(ridge * theta, abs=1e-6)
+        information = 6 * n * p * (1 - p) + ridge
+        # CR2 divides by the root of 1 minus the cluster's share; of more than 100 clusters all
+        # are enlarged alike
+        grown = 1 / (1 - 6 * p * (1 - p) / information) if n <= 100 else n / (n - 1)
+        variance = (np.square(scores).sum() * grown + ridge) / information**2
+        assert model.fitted.covariance == pytest.approx(np.array([[variance]]))
+        reach = special.stdtrit(n - 1, 0.95) * np.sqrt(variance)
+        assert model.fitted.conf_int(0.1)[0] == pytest.approx([theta - reach, theta + reach])
+        value = up.policy_value(model, "go", start="s")
+        assert value.standard_error == pytest.approx(p * (1 - p) * np.sqrt(variance))
+
+
+class TestCautiousPlan:
+    """The parts of the cautious plan, with errors that are given instead of drawn."""
+
+    @staticmethod
+    def draw(monkeypatch, *theta):
+        def given(self, rng):
+            return np.concatenate([theta, self.origin[len(theta) :]])
+
+        monkeypatch.setattr(PolicyValueFunction, "draw", given)
+
+    @staticmethod
+    def fit(good, rows, ridge):
+        """Fit arms that lead from "s" to "g", which pays 1, in some of their rows, or to "b"."""
+        names = [str(a) for a in range(len(good))]
+        task = up.Task.from_successors(
+            ["s", "g", "b"], names, lambda s, a: ["g", "b"] if s == "s" else [s], 1,
+            lambda s, a, s2: float(s == "s" and s2 == "g"),
+        )  # fmt: skip
+        s, a, s2 = task.triples
+        log_odds = (s == 0) & (s2 == 1)
+        x = log_odds[:, None] * (a[:, None] == np.arange(len(good))).astype(float)
+        counts = np.where(log_odds, np.array(good)[a], (np.array(rows) - good)[a]) * (s == 0)
+        return fit_counts(up.Features(task, x), counts, ridge, task)
+
+    @pytest.mark.parametrize("w", [-0.3, 0.0, 0.4])
+    def test_the_bound_of_the_other_half(self, monkeypatch, w):
+        """theta - w minus z errors: that of the ellipsoid, and that of w, without the ridge."""
+        model, ridge = self.fit([12.0], [20.0], 2.0), 2.0
+        self.draw(monkeypatch, w)
+        monkeypatch.setattr(cautious, "is_chosen", lambda *_: True)
+        plan = up.plan_from_model(model, "cautious", 0.9, start="s")
+        (theta,) = model.fitted.theta
+        p = special.expit(theta)
+        c = 1 / (20 * p * (1 - p) + ridge)
+        below = w + special.ndtri(0.9) * np.sqrt(c + c - ridge * c**2)
+        assert plan.v[0, 0] == pytest.approx(special.expit(theta - below))
+
+    @pytest.mark.parametrize(
+        ("good", "chosen"), [(5000.0, True), (4850.0, True), (4757.0, True), (4730.0, False)]
+    )
+    def test_a_plan_is_chosen_where_errors_three_times_as_large_change_it(
+        self, monkeypatch, good, chosen
+    ):
+        """The error is 0.005: 3 * 1.645 of them are 0.0247, between 243 and 270 rows of 10,000."""
+        model = self.fit([5000.0, good], [10_000.0, 10_000.0], 1e-3)
+        self.draw(monkeypatch, 0.0, 0.0)
+        function = build_value_function(model, [], "s")
+        best = cautious.build_candidate(function, function.origin)
+        rng = np.random.default_rng(0)
+        assert cautious.is_chosen(best, 1.645, rng) == chosen
+
+    @pytest.mark.parametrize(("w", "arm"), [(-0.1, 0), (0.0, 0), (2.5, 1)])
+    def test_the_half_that_chooses_weighs_errors(self, monkeypatch, w, arm):
+        """An arm with 6 of 10 rows has an error of 0.15; known only with the error w, of 0.22."""
+        model = self.fit([500.0, 6.0], [1000.0, 10.0], 1e-3)
+        self.draw(monkeypatch, 0.0, 0.0)
+        function = build_value_function(model, [], "s")
+        point = np.concatenate([[0.0, w], function.origin[2:]])
+        rng = np.random.default_rng(0)
+        best = cautious.choose_candidate(point, function, 1.645, rng)
+        assert best.plan.policy[0, 0] == arm
