@@ -349,9 +349,10 @@ TESTS = {
     "kernels/newton.py": "mnl/test_model.py mnl/test_likelihood.py mnl/test_fit.py",
     "kernels/linear.py": "agents/test_ucrl_vtr.py",
     "kernels/ellipsoid.py": "kernels/test_ellipsoid.py",
-    "mnl/fitted.py": "logs/test_transitions.py logs/test_steps.py logs/test_value.py",
-    "mnl/clusters.py": "logs/test_transitions.py logs/test_agreement.py logs/test_rewards.py"
-    " logs/test_large_logs.py",
+    "mnl/fitted.py": "logs/test_by_hand.py logs/test_transitions.py logs/test_steps.py"
+    " logs/test_value.py",
+    "mnl/clusters.py": "logs/test_by_hand.py logs/test_transitions.py logs/test_agreement.py"
+    " logs/test_rewards.py logs/test_large_logs.py",
     "logs/offpolicy.py": "logs/test_by_hand.py logs/test_offpolicy.py",
     "logs/value_function.py": f"logs/test_by_hand.py logs/test_rewards.py {VALUES}"
     " logs/test_cautious.py::test_draws_are_errors_of_the_estimate",
@@ -359,8 +360,8 @@ TESTS = {
     "logs/cautious.py": "logs/test_by_hand.py logs/test_cautious.py",
     "logs/goodness.py": "logs/test_by_hand.py logs/test_goodness.py",
     "logs/rewards.py": "logs/test_by_hand.py logs/test_rewards.py",
-    "logs/effects.py": "logs/test_transitions.py logs/test_logs.py",
-    "logs/fit.py": "logs/test_transitions.py logs/test_logs.py",
+    "logs/effects.py": "logs/test_by_hand.py logs/test_transitions.py logs/test_logs.py",
+    "logs/fit.py": "logs/test_by_hand.py logs/test_transitions.py logs/test_logs.py",
     "logs/dynamic_choice.py": "logs/test_dynamic_choice.py logs/test_fit_rewards.py",
     "logs/reward_model.py": "logs/test_fit_rewards.py",
 }

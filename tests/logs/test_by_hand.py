@@ -202,7 +202,7 @@ class TestGoodnessOfFit:
         np.testing.assert_allclose(found[0], ((self.drawn - expected) ** 2 / expected).ravel())
 
 
-def clustered_model(n_clusters=6, ridge=0.0):
+def clustered_model(n_clusters=6, ridge=0.0, cluster: str | None = "who"):
     """One state, one action, two next states, of which "g" pays 1; clusters of unequal shares."""
     rows = [
         (c, "s", "go", "g" if i < 1 + c % 3 else "b") for c in range(n_clusters) for i in range(6)
@@ -210,7 +210,7 @@ def clustered_model(n_clusters=6, ridge=0.0):
     names = ("who", "state", "action", "next_state")
     log = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
     model = up.fit_transitions(
-        "C(next_state)", log, cluster="who", regularization=ridge,
+        "C(next_state)", log, cluster=cluster, regularization=ridge,
         successors=lambda s, a: ["g", "b"] if s == "s" else [s],
     )  # fmt: skip
     return model.at(horizon=1, reward=lambda s, a, s2: float(s2 == "g"))
@@ -263,14 +263,16 @@ class TestShares:
 
     def test_of_counts(self):
         task = up.Task.from_successors(
-            ["s", "g", "b"], ["l", "r"], lambda s, a: ["g", "b"] if s == "s" else [s], 1,
-            lambda s, a, s2: float(s2 == "g"),
+            ["s", "g", "b"], ["l", "r"], lambda s, a: ["g", "b"] if s == "s" else [s], 2,
+            lambda s, a, s2: float(s == "s" and s2 == "g"),
         )  # fmt: skip
         phi = up.features.one_hot(task)
         model = up.fit_transitions(
             self.log(), features=phi, task=task, weights="n", regularization=1e-9
         )
-        self.check(up.policy_value(model, np.full((3, 2), 0.5), start="s"))
+        found = up.policy_value(model, np.full((3, 2), 0.5), start="s")
+        self.check(found)
+        assert found.unseen == 0.0  # the pairs of "g" and "b" have no rows, but one next state
 
     def test_of_rows(self):
         model = up.fit_transitions(
@@ -312,6 +314,38 @@ class TestShares:
         assert shares == pytest.approx({s: x / total for s, x in added.items()})
 
 
+class TestRewardsFromColumns:
+    """Values of one step, which are means of a column."""
+
+    def value(self, action, log, formula, **options):
+        log = {"state": ["s"] * len(log["action"]), **log}
+        model = up.fit_transitions(
+            "C(next_state)", log, reward=formula, **options,
+            successors=lambda s, a: ["g", "b"] if s == "s" else [s],
+        ).at(horizon=1)  # fmt: skip
+        return up.policy_value(model, action, start="s")
+
+    def test_a_mean_of_one_row_has_the_variance_of_the_others(self):
+        paid = [1.0, 2.0, 6.0, 4.0]
+        log = {"action": list("lllr"), "next_state": list("gbbg"), "paid": paid}
+        one, three = (self.value(a, log, "paid") for a in "rl")
+        assert (one.value, three.value) == (4.0, 3.0)
+        variance = np.var(paid[:3], ddof=1)
+        assert one.standard_error == pytest.approx(np.sqrt(variance))
+        assert three.standard_error == pytest.approx(np.sqrt(variance / 3))
+
+    @pytest.mark.parametrize("formula", ["paid", "paid ~ 1"])
+    def test_few_clusters(self, formula):
+        """A cluster's sum of residuals is divided by the root of 1 minus its share of the rows."""
+        paid, who = np.array([1.0, 4.0, 2.0, 8.0, 6.0, 9.0]), np.array([0, 0, 0, 1, 1, 2])
+        log = {"action": ["go"] * 6, "next_state": list("gbgbgb"), "paid": paid, "who": who}
+        found = self.value("go", log, formula, cluster="who")
+        assert found.value == pytest.approx(paid.mean())
+        sums = np.bincount(who, paid - paid.mean())
+        variance = (sums**2 / (1 - np.bincount(who) / 6)).sum() / 36
+        assert found.standard_error == pytest.approx(np.sqrt(variance))
+
+
 def test_acceptability_of_clusters_has_the_quantiles_of_t():
     each = {k: PolicyValue(1.0, 1.0, 0.0, 0.0, 0.95, 0.5, 0.0, []) for k in ("cost", "qaly")}
     found = PolicyValues(each, np.eye(2), 2.0, 5.0, ())
@@ -339,6 +373,15 @@ class TestClusters:
         assert model.fitted.conf_int(0.1)[0] == pytest.approx([theta - reach, theta + reach])
         value = up.policy_value(model, "go", start="s")
         assert value.standard_error == pytest.approx(p * (1 - p) * np.sqrt(variance))
+
+    def test_a_prediction_has_the_interval_of_its_log_odds(self):
+        model = clustered_model(cluster=None)
+        table = model.predict({"state": ["s"], "action": ["go"]}, confidence=0.9)
+        row = table.set_index("next_state").loc["g"]
+        # 12 of 36 rows
+        reach = special.ndtri(0.95) / np.sqrt(36 * (1 / 3) * (2 / 3))
+        ends = special.expit(special.logit(1 / 3) + np.array([-reach, reach]))
+        assert [row["low"], row["high"]] == pytest.approx(list(ends))
 
 
 class TestCautiousPlan:
@@ -374,6 +417,7 @@ class TestCautiousPlan:
         plan = up.plan_from_model(model, "cautious", 0.9, start="s")
         (theta,) = model.fitted.theta
         p = special.expit(theta)
+        assert 12 - 20 * p == pytest.approx(ridge * theta)
         c = 1 / (20 * p * (1 - p) + ridge)
         below = w + special.ndtri(0.9) * np.sqrt(c + c - ridge * c**2)
         assert plan.v[0, 0] == pytest.approx(special.expit(theta - below))
@@ -396,7 +440,7 @@ class TestCautiousPlan:
     def test_the_half_that_chooses_weighs_errors(self, monkeypatch, w, arm):
         """An arm with 6 of 10 rows has an error of 0.15; known only with the error w, of 0.22."""
         model = self.fit([500.0, 6.0], [1000.0, 10.0], 1e-3)
-        self.draw(monkeypatch, 0.0, 0.0)
+        self.draw(monkeypatch, 0.0, -2.0)  # so that the other arm is tried in every case
         function = build_value_function(model, [], "s")
         point = np.concatenate([[0.0, w], function.origin[2:]])
         rng = np.random.default_rng(0)
