@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 import upriver as up
+from upriver.logs.fit import fit_counts
 from upriver.logs.value_function import evaluate_policy, policy_table, with_infinite_horizon
+from upriver.planning import policy_iteration
+from upriver.planning.infinite_horizon import plan_model
 from upriver.planning.stationary import solve_visits
 
 from .coverage import PROBLEMS, coverage
@@ -97,6 +100,32 @@ def test_plans_and_their_lower_bounds(model, setting):
     was = up.policy_value(model, "behaviour", **setting)
     assert gain.value == pytest.approx(worth.value - was.value)
     assert gain.standard_error < worth.standard_error + was.standard_error
+
+
+@pytest.mark.parametrize("setting", SETTINGS[1:])
+def test_the_planner_of_learners_finds_the_same_values(model, setting):
+    """Of rewards in [0, 1], as those of the river are: with a discount they are not shifted."""
+    infinite = with_infinite_horizon(model, setting.get("discount"), setting.get("average", False))
+    task = infinite.task
+    plan = plan_model(task, model.probability, task.reward_rows[0], np.uint64(0))
+    greedy = up.plan_from_model(model, **setting)
+    np.testing.assert_array_equal(plan.policy[0], greedy.policy)
+    shift = greedy.v.min() if "average" in setting else 0.0
+    np.testing.assert_allclose(plan.v[0], greedy.v - shift, rtol=1e-5, atol=1e-5)
+
+
+def test_a_cycle_settles_where_its_equations_are_not_solved(monkeypatch):
+    """Three states in turn, of which one pays: values that are only iterated would go round."""
+    names = ["a", "b", "c"]
+    task = up.Task.from_successors(
+        names, ["go"], lambda s, a: [names[(names.index(s) + 1) % 3]], 3,
+        lambda s, a: float(s == "c"),
+    )  # fmt: skip
+    phi = up.Features(task, np.ones((3, 1)))
+    model = fit_counts(phi, np.ones(3), 1.0, task)
+    monkeypatch.setattr(policy_iteration, "MAX_BAND_OPERATIONS", 0.0)
+    plan = up.plan_from_model(model, average=True)
+    assert plan.gain == pytest.approx(1 / 3, abs=1e-8) and plan.error <= 1e-8
 
 
 def test_a_discount_close_to_one_is_the_average(model):
