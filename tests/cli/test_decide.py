@@ -67,6 +67,18 @@ def test_rewards_from_a_column(tmp_path, capsys):
     assert float(said.split("worth ")[1].split()[0]) == pytest.approx(-6.0)  # resting costs least
 
 
+def test_columns_with_weights_are_a_reward(tmp_path, capsys):
+    """A weight of -1 makes a cost of a reward: the plan then does what was worst before."""
+    file, page = write_log(tmp_path), tmp_path / "page.html"
+    worth = {}
+    for weight in ("2", "-1"):
+        words = [*WORDS, f"cost={weight}", "--episode", "patient", "--out", str(page)]
+        assert main(["decide", str(file), *words]) == 0
+        worth[weight] = float(capsys.readouterr().out.split("worth ")[1].split()[0])
+        assert f"{weight} times the mean of cost" in page.read_text()
+    assert worth["2"] == pytest.approx(-12.0) and worth["-1"] > 6.0
+
+
 @pytest.mark.parametrize(("discount", "value"), [("0.9", 54.0), ("1", 6.4)])
 def test_a_process_that_never_ends(discount, value, tmp_path, capsys):
     """By hand: -2 at first, then 0.7 * 10 + 0.3 * -2 = 6.4 at every step."""

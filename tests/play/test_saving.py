@@ -305,3 +305,19 @@ def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
     text = (tmp_path / "moved" / "phi.csv").read_text()
     (tmp_path / "moved" / "phi.csv").write_text(text.replace("1.0", "2.0", 1))
     assert load("spec.toml").runs()[0].setting != before.setting
+
+
+@pytest.mark.parametrize("rename", [lambda s: 3 - s, str, lambda s: (s, "x")])
+def test_a_table_of_features_is_matched_by_name(tmp_path, rename):
+    """Names that are whole numbers are not positions; tuples are matched by their text."""
+    listed = [rename(s) for s in (2, 0, 1)]
+    task = up.Task.from_successors(
+        listed, ["go", "stay"], lambda s, a: listed, horizon=3, reward_range=(0, 1)
+    )
+    place = {name: i for i, name in enumerate(listed)}
+    phi = up.features.from_function(
+        task, lambda s, a, s2: [place[s2] * (a == "go"), place[s] + place[s2]]
+    )
+    path = tmp_path / "features.csv"
+    phi.to_pandas().to_csv(path, index=False)
+    np.testing.assert_array_equal(read_features(task, path).matrix, phi.matrix)

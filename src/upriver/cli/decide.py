@@ -30,8 +30,8 @@ def decide(
     formula
         The transition model. Formulas are executed; use only formulas you trust.
     reward
-        Rewards of states, as well=1,ill=0.5; a column of the log, whose mean counts for each pair;
-        or a model of it, as "cost ~ state + action".
+        What to maximise: states, as well=1,ill=0.5; a column of the log, or columns as cost=-1; or
+        a model of a column, as "benefit ~ state + action".
     horizon
         Steps of an episode.
     discount

@@ -204,24 +204,26 @@ def recentre(features: Features, reference: Array | None = None) -> Features:
     )
 
 
+def find_numbers(names: Names, cells: Any, called: str) -> list[int]:
+    """Return the number of the state or action that each cell of a table names."""
+    by_text = {str(name): i for i, name in enumerate(names)}
+    return [by_text[str(x)] if str(x) in by_text else names.number(x, called) for x in cells]
+
+
 def read_features(task: Task, path: Any) -> Features:
     """Read features from a .csv or .parquet file.
 
-    Its columns are state, action, next_state and one named column per feature. States and actions
-    are names where these are text, else numbers. Every reachable triple of the task needs a row;
-    rows of other triples are not used.
+    Its columns are state, action, next_state and one named column per feature, as `to_pandas` gives
+    them. States and actions are matched by the text of their names. Every reachable triple of the
+    task needs a row; rows of other triples are not used.
     """
     table = read_file(Path(path))
     columns = [c for c in table.column_names if c not in KEYS]
     if not columns:
         raise ValueError(f"{path} has no feature: columns after {', '.join(KEYS)} are features")
     cells = read_columns(table, [*KEYS, *columns])
-    states, actions = (
-        names if all(isinstance(x, str) for x in names) else Names(names.what, names.size, None)
-        for names in (task.state_names, task.action_names)
-    )
-    pairs = zip((states, actions, states), KEYS, strict=True)
-    listed = ([names.number(x, key) for x in cells[key]] for names, key in pairs)
+    kinds = task.state_names, task.action_names, task.state_names
+    listed = (find_numbers(names, cells[key], key) for names, key in zip(kinds, KEYS, strict=True))
     row_of: dict[tuple[int, ...], int] = {}
     for row, triple in enumerate(zip(*listed, strict=True)):
         if row_of.setdefault(triple, row) != row:

@@ -138,8 +138,9 @@ def decide(
     frame, formula, states, successors, columns, cluster, weights, regularization, missing
         As in `fit_transitions`.
     reward
-        {state: number} with 0 for other states, a column such as "cost" or a linear model such as
-        "cost ~ state + action" as in `fit_transitions`, or as in `TransitionModel.at`.
+        What to maximise: {state: number} with 0 for other states, a column such as "benefit" or a
+        linear model such as "benefit ~ state + action" as in `fit_transitions`, columns with their
+        weights such as {"cost": -1}, or as in `TransitionModel.at`.
     horizon, discount
         Steps of an episode, what a reward of the next step counts, or both; with an infinite
         horizon a discount of 1 stands for the average reward.
@@ -174,25 +175,26 @@ def decide(
     for name, given in (("ended", ended), ("propensity", propensity)):
         if given is not None and episode is None:
             raise ValueError(f"{name} is {given!r}; it is for the checks, which need episode=")
-    table = Table(frame)
+    table, is_text = Table(frame), isinstance(reward, str)
+    weighted = isinstance(reward, Mapping) and set(reward) <= set(table.names)
     if episode is not None:  # both the fit and the checks use the rows, which are read once
         texts = [x for x in (formula, reward, propensity) if isinstance(x, str)]
         uses = [mentions(x) for x in ([] if isinstance(formula, str) else [formula]) + texts]
-        named = [*columns, episode, step, cluster, weights, ended]
+        named = [*columns, episode, step, cluster, weights, ended, *(reward if weighted else ())]
         table.load([c for c in table.names if c in named or any(use(c) for use in uses)])
     model = fit_transitions(
         formula, table, states=states, successors=successors, columns=columns, cluster=cluster,
         weights=weights, regularization=regularization, missing=missing,
-        reward=reward if isinstance(reward, str) else None,
+        reward=reward if is_text else {c: c for c in reward} if weighted else None,
     )  # fmt: skip
     assert model.log is not None
-    if isinstance(reward, Mapping):
+    if isinstance(reward, Mapping) and not weighted:
         reward = {by_text("reward", model.log.space.states, s): x for s, x in reward.items()}
     if isinstance(ended, str) and ended not in table.names:
         ended = [by_text("ended", model.log.space.states, x.strip()) for x in ended.split(",")]
     model = model.at(
         at, horizon=horizon, discount=None if discount == 1.0 else discount,
-        average=average or by is not None, reward=None if isinstance(reward, str) else reward,
+        average=average or by is not None, reward=None if is_text else reward,
     )  # fmt: skip
     task = check_model(model).task
     episodes, checks = None, None
@@ -226,12 +228,14 @@ def decide(
         gain=compare(), by=None if by is None else (by, compare(by=by)),
         occupancy=function.at(function.origin).occupancy, goodness_of_fit=model.goodness_of_fit(),
         checks=checks, source=Path(table.file).name if table.file else "a frame",
-        command=command, reward=reward_text(reward),
+        command=command, reward=reward_text(reward, weighted),
     )  # fmt: skip
 
 
-def reward_text(reward: Any) -> str:
-    """Return what was maximised, in words."""
+def reward_text(reward: Any, weighted: bool) -> str:
+    """Return what was maximised, in words; weighted: columns with their weights."""
+    if weighted:
+        return " + ".join(f"{weight:g} times the mean of {c}" for c, weight in reward.items())
     if isinstance(reward, str):
         return f"{reward}, estimated from the log" if "~" in reward else f"the mean of {reward}"
     if isinstance(reward, Mapping):
