@@ -330,8 +330,8 @@ LOGS: list[Mutant] = [
 STATIONARY = "planning/test_infinite_horizon.py"
 VALUES = "logs/test_value.py logs/test_infinite_horizon.py"
 TESTS = {
-    "planning/induction.py": "planning/test_planning.py planning/test_optimism.py mdp/test_units.py"
-    " mdp/test_action_sets.py",
+    "planning/induction.py": "planning/test_planning.py mdp/test_units.py agents/test_rrl_mnl.py"
+    " logs/test_cautious.py::test_the_same_in_other_units logs/test_logs.py",
     "planning/optimum.py": f"planning/test_planning.py {STATIONARY}",
     "planning/policy_iteration.py": STATIONARY,
     "planning/stationary.py": f"{STATIONARY} logs/test_infinite_horizon.py",

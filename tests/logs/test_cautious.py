@@ -169,6 +169,8 @@ def test_the_same_in_other_units():
         found = [up.policy_value(model, p, start=2) for p in (greedy, plan, "behaviour")]
         gain = up.compare_policies(model, plan, start=2)
         assert greedy.v[0, 2] == pytest.approx(found[0].value)
+        for h in range(task.horizon):
+            np.testing.assert_allclose(greedy.q(h).max(axis=1), greedy.v[h])
         said.append((plan, greedy, found, gain))
     (plan, greedy, found, gain), (plan2, greedy2, found2, gain2) = said
     base = 10.0 * np.arange(task.horizon, -1, -1)[:, None]

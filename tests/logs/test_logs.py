@@ -264,3 +264,15 @@ def test_damaged_files_are_refused_with_a_sentence(log, rng, tmp_path):
             assert "log.parquet" in str(error) and "\n" not in str(error)
             refused += 1
     assert refused > 200
+
+
+def test_uniform_play_takes_every_available_action_alike(rng):
+    """The first state lacks one of four actions: its log has a third of each of the others."""
+    n = 6000
+    rows = {(s, a): {1 - s: 1.0} for s in range(2) for a in range(4) if (s, a) != (0, 1)}
+    task = up.FiniteMDP.from_rows(rows, dict.fromkeys(rows, 0.0), n).task()
+    played = up.agents.Random(task).plan(None, rng).policy
+    for s, shares in enumerate(([1 / 3, 0.0, 1 / 3, 1 / 3], [1 / 4] * 4)):
+        found = np.bincount(played[:, s], minlength=4) / n
+        assert np.abs(found - shares).max() < 4.5 * np.sqrt(2 / 9 / n)
+        assert found[1] == 0.0 or s == 1
