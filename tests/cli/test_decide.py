@@ -192,7 +192,7 @@ def test_what_the_page_says(tmp_path, capsys):
     assert "ill: drug (3%) instead of rest (97%)" in said["misfit"]
     assert "of which the log has fewer than 10 rows" in said["misfit"]  # ill, drug: 7 rows
     assert "Valid for ward = west" in said["ward"] and "estimated from the log" in said["ward"]
-    assert "averaged over ward of the individuals of the log" in said["average"]
+    assert "Averages over ward of the individuals of the log" in said["average"]
     assert "does not fit" not in said["ward"] and "Reward: the mean of cost" in said["average"]
     assert "prefers-color-scheme: dark" in said["ward"]
     assert "ward east" in said["by"] and "ward west" in said["by"]  # the gain of each

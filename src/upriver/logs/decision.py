@@ -71,14 +71,14 @@ class Decision:
     def summary(self) -> str:
         """Return the values, the gain and the bound in two sentences."""
         new, old, gain = (
-            f"{x.value:.4g} [{x.low:.4g}, {x.high:.4g}]"
+            f"{show(x.value)} [{show(x.low)}, {show(x.high)}]"
             for x in (self.value, self.behaviour, self.gain)
         )
         unit = " per step" if self.task.discount == 1.0 else ""
         return (
             f"The plan is worth {new}, what was done {old}: a gain of {gain}{unit}. "
             f"{100 * self.value.confidence:g}% lower bound, adjusted for choosing the plan: "
-            f"{self.bound:.4g}.{self.doubt}"
+            f"{show(self.bound)}.{self.doubt}"
         )
 
     @property
@@ -96,20 +96,19 @@ class Decision:
     def validity(self) -> str:
         """For whom the numbers hold: covariates, start, horizon, reward."""
         model, (horizon, discount, _) = self.model, self.model.setting
-        fixed = [f"{name} = {value}" for name, value in model.values.items()]
+        fixed = "; ".join(f"{name} = {value}" for name, value in model.values.items())
+        valid = f"Valid for {fixed or 'all rows of the log alike'}."
         if model.segments:
             averaged = ", ".join(map(str, model.segments[0][0]))
-            fixed.append(f"averaged over {averaged} of the individuals of the log")
+            given = f", at {fixed}" if fixed else ""
+            valid = f"Averages over {averaged} of the individuals of the log{given}."
         first = sorted(self.start.items(), key=lambda x: -x[1])
-        starts = ", ".join(f"{s} ({100 * p:.0f}%)" for s, p in first[:6])
+        starts = ", ".join(f"{name_state(s)} ({100 * p:.0f}%)" for s, p in first[:6])
         more = f" and {len(first) - 6} other states" if len(first) > 6 else ""
         steps = f"{horizon} steps" if horizon is not None else "an infinite horizon"
         late = "" if discount is None else f", discounted by {discount:g} per step"
         steps += late if horizon is not None or late else ", the average per step"
-        return (
-            f"Valid for {'; '.join(fixed) if fixed else 'all rows of the log alike'}. "
-            f"Start: {starts}{more}. Horizon: {steps}. Reward: {self.reward}."
-        )
+        return f"{valid} Start: {starts}{more}. Horizon: {steps}. Reward: {self.reward}."
 
     def to_html(self) -> str:
         """Return one page of HTML that needs no script and no network."""
@@ -270,7 +269,8 @@ def decision_page(decision: Decision) -> str:
     task, plan, value = decision.task, decision.plan, decision.value
     visits = task.by_pair(decision.model.counts)
     actions = plan.policy[None] if task.infinite_horizon else plan.policy
-    changes = int((actions != actions[0]).any(axis=1).sum())
+    moving = ~is_absorbing(task)  # what is done in other states does not matter
+    changes = int((actions != actions[0])[:, moving].any(axis=1).sum())
     gains = {"the gain": decision.gain}
     if decision.by is not None:
         gains |= {f"{decision.by[0]} {x}": gain for x, gain in decision.by[1].each.items()}
@@ -281,10 +281,10 @@ def decision_page(decision: Decision) -> str:
         for name, x in named.items()
     ]  # fmt: skip
     # pairs that the plan needs and of which the log has few rows, those met most first
-    few = (decision.occupancy > 0) & (visits < FEW) & (task.sizes > 0)
+    few = (decision.occupancy > 0) & (visits < FEW) & np.repeat(moving, task.n_actions)
     lacking = [g for g in np.argsort(-decision.occupancy).tolist() if few[g]]
     met = [
-        (task.state_names[g // task.n_actions], task.action_names[g % task.n_actions],
+        (name_state(task.state_names[g // task.n_actions]), task.action_names[g % task.n_actions],
          f"{decision.occupancy[g]:.2g}", f"{visits[g]:g}")
         for g in lacking[:MOST]
     ]  # fmt: skip
@@ -320,15 +320,34 @@ def decision_page(decision: Decision) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
 
 
+def show(number: float) -> str:
+    """Return a number with four digits, or in full where it has five or more."""
+    return f"{number:,.0f}" if 1e4 <= abs(number) < 1e15 else f"{number:.4g}"
+
+
+def name_state(name: Any) -> str:
+    """Return the name of a state; one with covariates is a tuple of them and the state."""
+    return ", ".join(map(str, name)) if isinstance(name, tuple) else str(name)
+
+
+def is_absorbing(task: Task) -> Array:
+    """Return (S,) whether every action of a state stays there."""
+    states = np.repeat(np.arange(task.n_states), task.n_actions)
+    away = task.successors != np.repeat(states, task.sizes)
+    return np.bincount(np.repeat(states, task.sizes), weights=away, minlength=task.n_states) == 0
+
+
 def policy_rows(task: Task, actions: Array, visits: Array) -> list[tuple[Any, Any, str]]:
-    """Return (state, action of the plan, shares of the actions of the log) of every state."""
+    """Return (state, action of the plan, shares of the actions of the log) of every state
+    that can be left."""
     table = visits.reshape(task.n_states, task.n_actions)
     share = table / np.maximum(table.sum(axis=1, keepdims=True), 1.0)
-    rows = []
+    rows, ends = [], is_absorbing(task)
     for s, state in enumerate(task.state_names):
         done = [a for a in np.argsort(-share[s]).tolist() if share[s, a] > 0]
         words = ", ".join(f"{task.action_names[a]} {100 * share[s, a]:.0f}%" for a in done)
-        rows.append((state, task.action_names[int(actions[s])], words))
+        if not ends[s]:
+            rows.append((name_state(state), task.action_names[int(actions[s])], words))
     return rows
 
 
@@ -344,7 +363,7 @@ def change_list(task: Task, actions: Array, visits: Array) -> str:
             steps = np.flatnonzero(actions[:, s] == a)
             when = "" if len(steps) == len(actions) else f" at {len(steps)} of {len(actions)} steps"
             new, old = (f"{task.action_names[i]} ({100 * share[s, i]:.0f}%)" for i in (a, usual))
-            text = f"{state}: {new} instead of {old}{when}"
+            text = f"{name_state(state)}: {new} instead of {old}{when}"
             lines.append(f"<li>{html.escape(text)}</li>")
     if not lines:
         return "<p>The plan does in every state what was done most often.</p>"
@@ -356,7 +375,7 @@ def change_list(task: Task, actions: Array, visits: Array) -> str:
 
 def cells_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the cells of an estimate."""
-    return row["name"], *(f"{row[k]:.4g}" for k in ("value", "standard_error", "low", "high"))
+    return row["name"], *(show(row[k]) for k in ("value", "standard_error", "low", "high"))
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -393,7 +412,8 @@ def draw_intervals(rows: Sequence[Mapping[str, Any]], zero: bool = False) -> str
     if zero:
         low, high = min(low, 0.0), max(high, 0.0)
     span = (high - low) or 1.0
-    left, width, step = 290, 440, 34  # the longest name of a check is 270 wide
+    left = 20 + 9 * max(len(r["name"]) for r in rows)  # a character is at most 9 wide
+    width, step = 440, 34
 
     def x(value: float) -> float:
         return left + width * (value - low) / span
@@ -404,7 +424,7 @@ def draw_intervals(rows: Sequence[Mapping[str, Any]], zero: bool = False) -> str
                      "stroke='currentColor' stroke-dasharray='3 4' opacity='.6'/>")  # fmt: skip
     for i, r in enumerate(rows):
         y = step * (i + 0.5)
-        title = f"{r['name']}: {r['value']:.4g}, from {r['low']:.4g} to {r['high']:.4g}"
+        title = f"{r['name']}: {show(r['value'])}, from {show(r['low'])} to {show(r['high'])}"
         lines.append(
             f"<g><title>{html.escape(title)}</title>"
             f"<text x='0' y='{y + 5:.1f}'>{html.escape(r['name'])}</text>"
@@ -413,8 +433,11 @@ def draw_intervals(rows: Sequence[Mapping[str, Any]], zero: bool = False) -> str
             f"<circle cx='{x(r['value']):.1f}' cy='{y:.1f}' r='6' fill='#d55e00'/></g>"
         )
     for value, anchor in ((low, "start"), (high, "end")):
-        lines.append(
-            f"<text x='{x(value):.1f}' y='{bottom + 14}' text-anchor='{anchor}'>{value:.4g}</text>"
-        )
-    size = f"viewBox='0 0 {left + width + 10} {bottom + 20}'"
-    return f"<svg {size} role='img' width='100%' style='max-width:740px'>{''.join(lines)}</svg>"
+        at = f"x='{x(value):.1f}' y='{bottom + 14}' text-anchor='{anchor}'"
+        lines.append(f"<text {at}>{show(value)}</text>")
+    total = left + width + 10
+    size = f"viewBox='0 0 {total} {bottom + 20}'"
+    # two thirds of the size can be read on a phone
+    style = f"width:100%; min-width:{2 * total // 3}px; max-width:{total}px"
+    svg = f"<svg {size} role='img' style='{style}'>{''.join(lines)}</svg>"
+    return f"<div style='overflow-x:auto' tabindex='0'>{svg}</div>"
