@@ -383,6 +383,15 @@ class TestClusters:
         ends = special.expit(special.logit(1 / 3) + np.array([-reach, reach]))
         assert [row["low"], row["high"]] == pytest.approx(list(ends))
 
+    def test_a_prediction_of_few_clusters_has_t_quantiles(self):
+        model = clustered_model()
+        row = model.predict({"state": ["s"], "action": ["go"]}, confidence=0.9).iloc[0]
+        p = row["probability"]
+        reach = (special.logit(row["high"]) - special.logit(p)) * p * (1 - p)
+        assert reach / row["standard_error"] == pytest.approx(
+            special.stdtrit(5, 0.95)
+        )  # 6 clusters
+
 
 class TestCautiousPlan:
     """The parts of the cautious plan, with errors that are given instead of drawn."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import sparse, special
 
-from upriver.checks import Array, check_kinds, open_fraction
+from upriver.checks import Array, check_kinds
 from upriver.display import add_repr
 from upriver.logs.situations import Situations, build_situations, expand
 from upriver.logs.tables import Table, array_of, import_packages, listed
@@ -26,11 +26,6 @@ class TestResult(NamedTuple):
     statistic: float
     degrees: int
     p_value: float
-
-
-def normal_quantile(confidence: float) -> float:
-    """Return z such that a normal variable lies within z deviations with this probability."""
-    return float(special.ndtri(0.5 + open_fraction("confidence", confidence) / 2.0))
 
 
 def softmax(indptr: Array, logits: Array) -> Array:
@@ -91,7 +86,7 @@ def predict(model: TransitionModel, frame: Any, confidence: float = 0.95) -> Any
     probability, standard_error, low, high.
     """
     (pd,) = import_packages("a table of predictions", "pandas")
-    z, log = normal_quantile(confidence), formula_log(model, "predict")
+    z, log = model.fitted.quantile(confidence), formula_log(model, "predict")
     space, covariates = log.space, list(log.situations.covariates)
     state, action, following = space.columns
     table = Table(frame)

@@ -18,7 +18,7 @@ from scipy import sparse
 
 from upriver.checks import Array, check_kinds
 from upriver.display import add_repr
-from upriver.logs.effects import normal_quantile, predicted_probabilities
+from upriver.logs.effects import predicted_probabilities
 from upriver.logs.fit import fit_transitions
 from upriver.logs.formula import mentions
 from upriver.logs.model import TransitionModel, check_model
@@ -323,7 +323,7 @@ def check_episodes(
     model: TransitionModel, policy: Any, data: Episodes, confidence: float
 ) -> ValueChecks:
     """Return the checks of `check_policy_value` for episodes that were read."""
-    z, task = normal_quantile(confidence), model.task
+    z, task = model.fitted.quantile(confidence), model.task
     weights, n = data.weights, float(data.weights.sum())
     followed = int(np.flatnonzero(weights @ data.there > 0)[-1]) + 1
     if followed < task.horizon and data.left[:, followed].any():
@@ -353,7 +353,7 @@ def check_episodes(
         estimate_row(name, *fitted_q(task, data, chance, by_step), n, z),
     ]
     # the level is that of all three comparisons together
-    together = normal_quantile(1.0 - (1.0 - confidence) / 3.0)
+    together = model.fitted.quantile(1.0 - (1.0 - confidence) / 3.0)
     unseen = predicted.unseen / task.horizon
     return ValueChecks(rows, confidence, compare_estimates(rows, together, unseen))
 
