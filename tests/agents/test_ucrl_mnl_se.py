@@ -273,7 +273,7 @@ def test_bad_inputs_are_named():
 
 
 LOST = {
-    "riverswim-6": (3.5, 2.1, 2.2),
+    "riverswim-6": (3.9, 2.1, 2.2),
     "riverswim-20": (10.7, 2.1, 2.2),
     "deep-sea-10": (16.0, 1.0, 1.0),
     "river-grid-6": (18.0, 0.6, 1.5),

@@ -1,5 +1,8 @@
 """Tables: every kind reads alike, gaps are refused or dropped, and nothing in a table is code."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -226,3 +229,11 @@ def test_a_missing_package_is_one_sentence(monkeypatch, frame):
             patched.setitem(sys.modules, package, None)
             with pytest.raises(ImportError, match="pip install duckdb formulaic pandas"):
                 fit(frame)
+
+
+def test_no_progress_bar_goes_into_a_pipe():
+    """DuckDB takes `python -c` for somebody at a terminal."""
+    code = """from upriver.logs.tables import connect
+print(connect().execute("SELECT current_setting('enable_progress_bar')").fetchone())"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "(False,)\n"

@@ -168,7 +168,7 @@ def test_with_the_support_known_all_reach_the_optimum_of_a_short_river(tmp_path)
 
 @pytest.mark.slow
 def test_parameters_that_are_pooled_over_steps_lose_little_in_both_cases(tmp_path):
-    agents = [f"UCRL-MNL-SE {kind}" for kind in changing.KINDS]
+    agents = [f"ORRL-MNL {kind}" for kind in changing.KINDS]
     _, at = found(tmp_path, smaller("changing", ["current 0", "current 1.5"], agents, seeds=10))
     one, each, pooled = agents
     for env in ("current 0", "current 1.5"):

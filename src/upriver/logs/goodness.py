@@ -213,13 +213,14 @@ def draw_clusters(
     mean = np.add.reduceat(logits * cells.probability, cells.indptr[:-1], axis=1)
     expected = np.repeat(cells.visits, cells.sizes) * cells.probability
     residual -= expected * (logits - np.repeat(mean, cells.sizes, axis=1))
-    # The spread of m equal clusters is too small by m / (m - 1). A pair that one cluster has for
-    # itself says nothing about it, and must not drown the others.
+    # Left out one at a time, as the jackknife does, m equal clusters differ by m / (m - 1) times
+    # their residuals. A pair that one cluster has for itself says nothing about the spread, and
+    # must not drown the others.
     of_row = sparse.csr_array((np.ones(len(cells.cell)), cells.pair[cells.cell], 
                                np.arange(len(cells.cell) + 1)))  # fmt: skip
     met = cells.members @ of_row
     enough = np.maximum(met.sum(axis=0) ** 2 / met.power(2).sum(axis=0), 2.0)
-    inflate = np.sqrt(enough / (enough - 1.0))[cells.pair]
+    inflate = (enough / (enough - 1.0))[cells.pair]
     total = sum_cells(cells, expected)
     return pearson(inflate * sum_cells(cells, residual) + total, total)
 

@@ -52,8 +52,9 @@ def connect() -> Any:
     (duckdb,) = import_packages("reading a table", "duckdb")
     spill = Path(gettempdir()) / f"upriver-{token_hex(8)}"  # DuckDB makes it when it needs it
     connection = duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": str(spill)})
-    if sys.stdout.isatty():  # in a notebook DuckDB would ask for a package of widgets
-        connection.execute("SET enable_progress_bar = true")
+    if "ipykernel" not in sys.modules:  # in a notebook DuckDB would ask for a package of widgets
+        shown = "true" if sys.stdout.isatty() else "false"  # a pipe gets results only
+        connection.execute(f"SET enable_progress_bar = {shown}")
     return connection
 
 
