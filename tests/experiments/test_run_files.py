@@ -273,3 +273,5 @@ def test_a_link_to_a_device_is_not_read(folder):
     path.unlink()
     path.symlink_to(os.devnull)
     assert any("is no regular file" in str(problem) for problem in check(folder).problems)
+    with pytest.raises(ValueError, match="is no regular file"):
+        up.load_runs(folder)

@@ -138,13 +138,7 @@ def read_run(path: Path) -> Record:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if path.exists() and not path.is_file():  # such as a link to a device, which has no end
-        raise BadFile("damaged", f"{path} is no regular file")
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise BadFile("damaged", f"{path} cannot be read: {error.strerror}") from error
-    check_seal(path, data)
+    data = read_sealed(path)
     try:  # the digest is right, so what fails here was written so, by another version or program
         file = pq.ParquetFile(pa.BufferReader(data))
         metadata, table = file.schema_arrow.metadata, file.read()
@@ -164,6 +158,18 @@ def read_run(path: Path) -> Record:
     unit = metadata.get(b"unit", b"episode").decode()
     detail = metadata[b"detail"].decode() if b"detail" in metadata else None
     return Record(run, about, table.replace_schema_metadata(None), unit, detail)
+
+
+def read_sealed(path: Path) -> bytes:
+    """Return the bytes of a run file whose digest is right; raise BadFile otherwise."""
+    if path.exists() and not path.is_file():  # such as a link to a device, which has no end
+        raise BadFile("damaged", f"{path} is no regular file")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadFile("damaged", f"{path} cannot be read: {error.strerror}") from error
+    check_seal(path, data)
+    return data
 
 
 def check_seal(path: Path, data: bytes) -> None:
