@@ -88,7 +88,7 @@ def test_agent(tmp_path):
     m = played("write-an-agent", tmp_path)
     lost = m["lost"].groupby("agent", observed=True).mean()
     assert set(lost.index) == {
-        "Curious-1", "Curious-3", "ucrl-mnl-se-one-hot", "ucrl-mnl-se-pooled",
+        "Curious-1", "Curious-3", "greedy", "ucrl-mnl-se-one-hot", "ucrl-mnl-se-pooled",
     }  # fmt: skip
     assert lost["ucrl-mnl-se-pooled"] < lost.min() + 0.5
     assert m["run"].values[-1] > 0.9 * m["run"].optimal_values[-1]

@@ -171,7 +171,9 @@ class TestClusters:
             residual - (residual @ x) @ np.linalg.inv(information) @ (centred * expected[:, None]).T
         )
         enough = met.sum(axis=0) ** 2 / (met**2).sum(axis=0)
-        added *= np.sqrt(10 / 9) * np.repeat(enough / (enough - 1), 2)
+        inflate = np.minimum(enough / (enough - 1), np.sqrt(2))
+        assert inflate.min() < inflate.max() == np.sqrt(2)
+        added *= np.sqrt(10 / 9) * np.repeat(inflate, 2)
         signs = np.array(np.meshgrid(*[[-1, 1]] * 10)).reshape(10, -1).T
         signs = signs - signs.mean(axis=1, keepdims=True)
         drawn = ((signs @ added) ** 2 / expected).sum(axis=1)

@@ -214,13 +214,13 @@ def draw_clusters(
     expected = np.repeat(cells.visits, cells.sizes) * cells.probability
     residual -= expected * (logits - np.repeat(mean, cells.sizes, axis=1))
     # Left out one at a time, as the jackknife does, m equal clusters differ by m / (m - 1) times
-    # their residuals. A pair that one cluster has for itself says nothing about the spread, and
-    # must not drown the others.
-    of_row = sparse.csr_array((np.ones(len(cells.cell)), cells.pair[cells.cell], 
+    # their residuals. Of a pair that few clusters have this would be too much: a pair that one has
+    # for itself says nothing about the spread, and must not drown the others.
+    of_row = sparse.csr_array((np.ones(len(cells.cell)), cells.pair[cells.cell],
                                np.arange(len(cells.cell) + 1)))  # fmt: skip
     met = cells.members @ of_row
     enough = np.maximum(met.sum(axis=0) ** 2 / met.power(2).sum(axis=0), 2.0)
-    inflate = (enough / (enough - 1.0))[cells.pair]
+    inflate = np.minimum(enough / (enough - 1.0), np.sqrt(2.0))[cells.pair]
     total = sum_cells(cells, expected)
     return pearson(inflate * sum_cells(cells, residual) + total, total)
 
