@@ -35,8 +35,7 @@ if __name__ == "__main__":
         command = [sys.argv[1], "run", "quick", "--out", "on-dask", "--cluster"]
         sys.exit(subprocess.run([*command, cluster.scheduler_address]).returncode)
 """
-TRY_ICU = "import upriver as up; print(up.envs.icu_sepsis())"
-TRIES = {"frames": TRY_FRAMES, "cluster": TRY_CLUSTER, "icu": TRY_ICU}
+TRIES = {"frames": TRY_FRAMES, "cluster": TRY_CLUSTER}
 
 
 def run(command: list[str | Path], folder: Path, **options: object) -> None:

@@ -8,7 +8,7 @@ import pytest
 import upriver as up
 
 pytestmark = pytest.mark.skipif(
-    find_spec("icu_sepsis") is None, reason="the extra icu is not installed"
+    find_spec("icu_sepsis") is None, reason="the package icu-sepsis is not installed"
 )
 
 
