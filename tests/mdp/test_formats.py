@@ -101,6 +101,8 @@ SENTENCE = r"column 'state' of .* is empty in row 1 .*missing='drop'"
 
 @pytest.mark.parametrize("text", ["object", "str", "string", "category"])
 def test_empty_cells_of_pandas_are_refused(text):
+    if text == "str" and pd.__version__ < "3":
+        pytest.skip("before pandas 3 a missing cell becomes the word None")
     frame = pd.DataFrame(NULLS).astype({"state": text, "action": text})
     with pytest.raises(ValueError, match=SENTENCE):
         up.FiniteMDP.from_frame(frame, 4)
