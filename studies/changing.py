@@ -73,7 +73,7 @@ def pooled_steps(task: Task) -> Features:
 
 
 def pooled_triples(task: Task) -> Features:
-    """The common theta, and an own effect for each triple of each step."""
+    """The common theta, and an effect for each triple of each step."""
     return pooled(one_theta(task))
 
 

@@ -6,7 +6,7 @@ change in a process of its own, runs the tests again until the first failure, an
 failed. To add a change: the file, what to replace (it must occur once), and with what.
 
 A changed module is imported with its new text, in a fork of a process that has run no test: the
-threads of libraries do not survive a fork, and whoever waits for them would wait for ever. Kernels
+threads of libraries do not survive a fork, and whoever waits for them would hang. Kernels
 come from numba's cache. A changed kernel needs a copy of the source, where everything is compiled
 again.
 """
@@ -423,7 +423,7 @@ def passes(tests: Iterable[str], module: str, text: str) -> bool:
     """Return whether tests pass in a process of their own, where a module has another text."""
     if child := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    signal.alarm(SECONDS)  # a change may make a loop endless: that is noticed, too
+    signal.alarm(SECONDS)  # a change may make a loop run without end, which counts as noticed
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     for name in list(sys.modules):  # all is imported again but the kernels
         if name.startswith(("tests.", "upriver.")) and not name.startswith("upriver.kernels"):
