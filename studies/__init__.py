@@ -17,7 +17,7 @@ from studies.pages import FINDINGS, Found, find, slope_of, solved_range
 from upriver.experiments import Experiment, import_code, load
 
 FOLDER = Path(__file__).parent
-CODE = ("changing.py", "default_agent.py", "kappa.py", "problems.py")
+CODE = ("changing.py", "default_agent.py", "environments.py", "kappa.py", "problems.py")
 """Files with environments, features and agents that specifications name as `file:name`."""
 
 

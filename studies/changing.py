@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import sparse
 
+from studies.environments import tidal_river, tidal_river_features
 from studies.figures import LOST, dots_figure
 from studies.measured import (
     Cell,
@@ -22,7 +23,6 @@ from studies.measured import (
     pivot,
     runs_text,
 )
-from upriver.envs.tidal_river import tidal_river, tidal_river_features
 from upriver.features import Features, pooled
 from upriver.mdp import FiniteMDP, Task
 from upriver.results.tables import to_markdown

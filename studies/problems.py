@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from studies.environments import find, make
 from upriver import envs, features
 from upriver.envs.named import build_mdp, indicator_features, normalize
 from upriver.features import Features, from_function
@@ -226,7 +227,7 @@ def drawn(distance: float, seed: int) -> Problem:
 
 
 def catalogue(name: str, exact: bool = True) -> Problem:
-    return Problem(partial(envs.make, name), envs.find(name).shared, exact)
+    return Problem(partial(make, name), find(name.rpartition("-")[0]).shared, exact)
 
 
 def table(name: str, slip: Callable[[Task], Features], exact: bool, **arguments: Any) -> Problem:
@@ -272,7 +273,14 @@ JUDGING: dict[str, Problem] = {
 }
 """The problems on which it is judged: the first twelve have exact features, the others not."""
 
-PROBLEMS = CHOOSING | JUDGING
+STREAMS: dict[str, Problem] = {
+    "two-state-3": catalogue("two-state-3"),
+    "riverswim-6": catalogue("riverswim-6"),
+    "queue-20": catalogue("queue-20"),
+}
+"""The other problems that are played as one stream."""
+
+PROBLEMS = CHOOSING | JUDGING | STREAMS
 
 
 def problem(which: str) -> FiniteMDP:

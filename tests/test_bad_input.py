@@ -106,8 +106,6 @@ CASES = {
     "a temperature of nearly nothing": (lambda: up.solve(MDP, discount=0.9, temperature=1e-320), "1 / temperature is inf"),
     "a ragged reference": (lambda: up.features.recentre(PHI, [[1], [1, 2]]), "reference must be an array of numbers"),  # type: ignore
     "half a position": (lambda: up.features.recentre(PHI, np.full(len(TASK.sizes), 0.5)), "reference must hold"),
-    "features of another environment": (lambda: up.envs.two_state_features(TASK), "the actions of the task are no rows of signs"),
-    "a gap above 1": (lambda: up.envs.two_state(gap=2**40), "gap is 1099511627776; it must lie"),
     "an environment that Gymnasium has not": (lambda: up.envs.from_gymnasium("x"), "Gymnasium cannot make 'x'"),
     "a plan that is an array": (lambda: up.plan_from_model(fitted(), np.zeros((2, 2))), "how is a ndarray; it must be text"),  # type: ignore
     "a plan with something else for a table": (lambda: up.Policy.from_plan(up.solve(MDP)._replace(policy=MDP), up.envs.riverswim(4, 6).task()), "plan.policy is a FiniteMDP"),  # type: ignore
@@ -173,7 +171,6 @@ CASES = {
     # problems too large to list
     "a river too long": (lambda: up.envs.riverswim(10**9), "6,000,000,000 triples"),
     "a sea too deep": (lambda: up.envs.deep_sea(10**5), "40,000,000,000 triples"),
-    "too many signs": (lambda: up.envs.two_state(25), "134,217,728 triples"),
     # kinds of arguments, by their annotations
     "an MDP for a task": (lambda: up.features.shared(MDP), r"use mdp\.task\(\)"),
     "no MDP": (lambda: up.solve(TASK), "mdp is a Task; it must be a FiniteMDP"),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import upriver as up
+from studies import environments
 from upriver.agents.protocol import Episode
 from upriver.agents.ucmnlk import park_radius
 from upriver.mnl.online import mirror_radius, mirror_regularization, theory_step
@@ -84,8 +85,8 @@ def coverage(mdp, agent, best, seeds):
 
 @pytest.mark.parametrize("discount", [0.9, None])
 def test_the_set_holds_the_truth_and_plans_are_optimistic(discount):
-    mdp = up.envs.two_state(2).infinite_horizon(discount)
-    phi = up.envs.ENVIRONMENTS["two-state"].shared(mdp.true_task)
+    mdp = environments.two_state(2).infinite_horizon(discount)
+    phi = environments.ENVIRONMENTS["two-state"].shared(mdp.true_task)
     theta = np.array([np.log(1 / 3), np.log(1 / 3), 0.01 / 0.1875, 0.01 / 0.1875])
     bound = float(np.linalg.norm(theta)) + 0.1
     theory = up.agents.UCMNLK(
@@ -102,8 +103,8 @@ def test_the_set_holds_the_truth_and_plans_are_optimistic(discount):
 
 
 def test_the_discount_of_the_average_is_the_published_one():
-    mdp = up.envs.two_state(3).infinite_horizon()
-    phi = up.envs.ENVIRONMENTS["two-state"].shared(mdp.true_task)
+    mdp = environments.two_state(3).infinite_horizon()
+    phi = environments.ENVIRONMENTS["two-state"].shared(mdp.true_task)
     agent = up.agents.UCMNLK(mdp.true_task, phi, n_steps=5_000, diameter=4.0)
     assert agent.gamma == pytest.approx(1.0 - np.sqrt(5 / 4.0 / 5_000))
     assert up.agents.UCMNLK(mdp.infinite_horizon(0.7).true_task, phi).gamma == 0.7

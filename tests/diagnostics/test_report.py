@@ -96,10 +96,10 @@ def test_json_without_runs(capsys):
 
 
 def test_triple_effects_realise_what_shared_features_cannot(capsys):
-    """Rows that differ from state to state; with one successor a pair has no own effect."""
+    """Rows at a distance from the MNL family; with one successor a pair has no own effect."""
     found = {}
     for features in ("shared", "pooled", "pooled 0.5"):
-        assert main(["diagnose", "uneven-river-6", "--features", features, "--json"]) == 0
+        assert main(["diagnose", "misspecified-mnl-6", "--features", features, "--json"]) == 0
         found[features] = json.loads(capsys.readouterr().out)
     assert not found["shared"]["core"]["realizable"]
     assert found["pooled"]["core"]["realizable"] and found["pooled 0.5"]["core"]["realizable"]

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import upriver as up
+from studies import environments
 from tests import pages
 from tests.browser import Browser, needs_browser
 from upriver.agents.table import AGENTS
@@ -194,7 +195,7 @@ def test_frames_have_the_numbers_of_the_objects(river):
 
 
 def test_frames_have_the_names_of_states_and_actions():
-    grid = up.envs.windy_grid(5)
+    grid = environments.windy_grid(5)
     frame = up.solve(grid).to_pandas()
     assert frame["state"][0] == grid.true_task.states[0]
     assert set(frame["action"]) <= set(grid.true_task.actions)
@@ -228,7 +229,7 @@ def test_a_policy_is_drawn_over_steps_on_a_line_or_on_a_grid():
     assert np.array_equal((board == board[0, 0]).all(axis=2), same)
     heights = [b.get_height() for b in plan.plot(0).axes[0].patches]
     assert np.allclose(sorted(heights), np.sort(plan.v[0]))
-    grid = up.envs.windy_grid(5)
+    grid = environments.windy_grid(5)
     best = up.solve(grid)
     board, worth = (ax.images[0].get_array() for ax in best.plot(0).axes[:2])
     assert board.shape[:2] == (5, 5)

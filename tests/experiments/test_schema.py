@@ -122,7 +122,7 @@ def test_the_file_to_start_from_is_right_in_every_line(validator):
     text = make_template("rivers")
     assert loads(text).name == "rivers"
     everything = re.sub(r"^#{1,2} (?=\w+(?:\.\S.*\S)? = |\[\[)", "", text, flags=re.MULTILINE)
-    everything = everything.replace('path = "river.npz"', 'name = "two-state"')
+    everything = everything.replace('path = "river.npz"', 'name = "queue"')
     data = tomllib.loads(everything)
     validator.validate(data)
     assert {key for entry in data["agents"] for key in entry} >= {"at", "grid", "reward"}

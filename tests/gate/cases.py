@@ -25,6 +25,7 @@ from studies.calibration import calibrated_radius
 from studies.linear_models import examine
 
 import upriver as up
+from studies import environments
 from upriver.agents.ucbvi import theory_bernstein, theory_hoeffding
 from upriver.agents.ucrl2 import original_l1
 from upriver.mnl.online import additive_radius, mirror_radius, newton_radius
@@ -73,15 +74,15 @@ OPTIMISMS = {
 
 
 def make_environment(name: str, arguments: dict[str, Any]) -> up.FiniteMDP:
-    """Return an environment by its name in the library, or the `clocked_river` of this file."""
+    """Return an environment of the library, of the studies, or `clocked_river` of this file."""
     if name == "clocked-river":
         return clocked_river(**arguments)
-    return up.envs.make(name, **arguments)
+    return environments.make(name, **arguments)
 
 
 def natural_features(environment: str, task: up.Task) -> up.Features:
     """Return the environment's own features, whose number does not grow with the states."""
-    return up.envs.find(environment).shared(task)
+    return environments.find(environment).shared(task)
 
 
 def make_features(name: str, task: up.Task, environment: str = "") -> up.Features:
@@ -429,8 +430,8 @@ def solve_infinite(setting: dict[str, Any], **given: Any) -> Outputs:
 
 
 def solve_environment(name: str, **setting: Any) -> Outputs:
-    """Solve an environment of the library, which also pins its probabilities and rewards."""
-    mdp = up.envs.make(name)
+    """Solve an environment of the library or a study, which also pins its numbers."""
+    mdp = environments.make(name)
     plan = up.solve(mdp, **setting)
     found: Outputs = {"probability": mdp.probability, "reward": mdp.reward}
     if setting.get("average"):

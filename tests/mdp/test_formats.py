@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import upriver as up
+from studies import environments
 
 WALK = {
     "state": ["home", "home", "work", "work"],
@@ -69,7 +70,7 @@ def test_files_and_other_names(tmp_path):
 
 @pytest.mark.parametrize("name", ["riverswim-5", "windy-grid-5", "deep-sea-4", "tidal-river-4"])
 def test_to_frame_and_from_frame_are_inverse(name):
-    mdp = up.envs.make(name)
+    mdp = environments.make(name)
     again = up.FiniteMDP.from_frame(
         mdp.to_frame().sample(frac=1.0, random_state=0), mdp.horizon,
         initial_state=mdp.true_task.state_names[int(mdp.initial_states[0])],

@@ -8,6 +8,7 @@ from benchmarks.planning import draw_mdp as sparse_mdp
 from scipy.optimize import linprog
 
 import upriver as up
+from studies import environments
 from tests.envs.test_queue import threshold_gain
 from tests.reference import dense, random_mdp
 from upriver import kernels
@@ -108,7 +109,7 @@ def test_the_gain_is_that_of_a_linear_programme(seed):
 
 
 def test_two_states_in_closed_form():
-    mdp = up.envs.two_state()
+    mdp = environments.two_state()
     p, q = 1.0 / (1.0 + 3.0 * np.exp(-0.16)), 0.25
     plan = up.solve(mdp, average=True)
     assert plan.gain == pytest.approx(p / (p + q), abs=1e-8)
@@ -164,7 +165,7 @@ def test_classes_that_one_can_stay_in():
     leaks = {**stay_or_go, (0, 0): {0: 0.9, 1: 0.1}}  # 0 is left for good whatever one does
     plan = up.solve(up.FiniteMDP.from_rows(leaks, {(0, 0): 1.0, (2, 1): 0.3}, 3), average=True)
     assert plan.gain == pytest.approx(0.2, abs=1e-8)  # 2 (two steps, on average) pay 0.3, 1 nothing
-    assert up.solve(up.envs.windy_grid(5), average=True).gain == pytest.approx(1.0, abs=1e-8)
+    assert up.solve(environments.windy_grid(5), average=True).gain == pytest.approx(1.0, abs=1e-8)
 
 
 RIVER = up.envs.riverswim(4)
@@ -177,10 +178,10 @@ RIVER = up.envs.riverswim(4)
         (lambda: up.solve(RIVER, discount=-0.1), r"discount is -0\.1"),
         (lambda: up.solve(RIVER, discount=0.9, average=True), "average is True; it must be one"),
         (lambda: up.solve(RIVER, discount=0.9, tolerance=0), "tolerance is 0"),
-        (lambda: up.solve(up.envs.tidal_river(4), average=True), "tidal-river-4 changes with the"),
+        (lambda: up.solve(environments.tidal_river(4), average=True), "tidal-river-4 changes"),
         (lambda: up.solve(up.envs.deep_sea(3), average=True), r"one holds \(2, 0\), another"),
         (lambda: RIVER.infinite_horizon(1.0), r"discount is 1\.0; it must be at least 0"),
-        (lambda: up.envs.tidal_river(4).infinite_horizon(), "tidal-river-4 changes with the step"),
+        (lambda: environments.tidal_river(4).infinite_horizon(), "tidal-river-4 changes with"),
         (lambda: up.FiniteMDP.from_arrays(np.ones((1, 1, 1)), [[0.0]], 5, discount=0.9),
          r"horizon is 5 and discount is 0\.9; it must be one of them"),
         (lambda: up.FiniteMDP.from_arrays(np.ones((1, 1, 1)), [[0.0]], None, discount=1.5),

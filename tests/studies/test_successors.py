@@ -9,7 +9,7 @@ import pytest
 from studies.measured import power
 
 import upriver as up
-from studies import changing, kappa
+from studies import changing, environments, kappa
 from tests.studies.test_findings import found, smaller
 from upriver.agents.protocol import Episode
 from upriver.diagnostics.curvature import kappa_at
@@ -81,10 +81,10 @@ def episodes_of(mdp, n, rng):
 
 def test_a_theta_for_each_step_is_a_feature_of_the_step(rng):
     """Features by step on the river with a clock are parameters by step on the one without."""
-    river, clocked = up.envs.tidal_river(4, 6), changing.clocked_river(4, 6)
+    river, clocked = environments.tidal_river(4, 6), changing.clocked_river(4, 6)
     assert up.solve(clocked).v[0, 0] == pytest.approx(up.solve(river).v[0, 0])
     own = up.agents.UCRLMNLSE(
-        river.task(), up.envs.tidal_river_features(river.task()), per_step=True
+        river.task(), environments.tidal_river_features(river.task()), per_step=True
     )
     task = clocked.task()
     each = up.agents.UCRLMNLSE(task, changing.theta_of_each_step(task))

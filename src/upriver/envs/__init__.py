@@ -15,10 +15,6 @@ from upriver.envs.queue import queue, queue_features
 from upriver.envs.random_mnl import misspecified_mnl, random_mnl, random_mnl_features
 from upriver.envs.river_grid import river_grid, river_grid_features
 from upriver.envs.riverswim import riverswim
-from upriver.envs.tidal_river import tidal_river, tidal_river_features
-from upriver.envs.two_state import two_state, two_state_features
-from upriver.envs.uneven_river import uneven_river
-from upriver.envs.windy_grid import windy_grid, windy_grid_features
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
@@ -41,10 +37,6 @@ ENVIRONMENTS: dict[str, Environment] = {
     "random-mnl": Environment(random_mnl, "n_states", random_mnl_features),
     "river-grid": Environment(river_grid, "length", river_grid_features),
     "riverswim": Environment(riverswim, "n_states", features.shared),
-    "tidal-river": Environment(tidal_river, "n_states", tidal_river_features),
-    "two-state": Environment(two_state, "dimension", two_state_features),
-    "uneven-river": Environment(uneven_river, "n_states", features.shared),
-    "windy-grid": Environment(windy_grid, "size", windy_grid_features),
 }
 
 

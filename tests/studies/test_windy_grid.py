@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from studies.environments import LEAVE, MOVES, free_cells, windy_grid
 
 import upriver as up
 from tests.reference import dense
-from upriver.envs.windy_grid import DRIFT, MOVES, free_cells, windy_grid
 
 
 def test_weights_by_hand():
@@ -16,11 +16,11 @@ def test_weights_by_hand():
     # (5, 2) is windy, with a neighbour on three sides: south, stay, north; the wall is in the west
     rows = task.rows(number[5, 2], names.index("south"))
     assert [task.states[s] for s in task.successors[rows]] == [(5, 1), (5, 2), (5, 3)]
-    weights = np.array([DRIFT * 60 * 5, 1.0, DRIFT])
+    weights = np.array([LEAVE * 60 * 5, 1.0, LEAVE])
     assert p[rows] == pytest.approx(weights / weights.sum())
     # (0, 3) is still, beside the first column's edge: south, stay, north, east
     rows = task.rows(number[0, 3], names.index("north"))
-    assert p[rows] == pytest.approx(np.array([DRIFT, 1, DRIFT * 60, DRIFT]) / (1 + 62 * DRIFT))
+    assert p[rows] == pytest.approx(np.array([LEAVE, 1, LEAVE * 60, LEAVE]) / (1 + 62 * LEAVE))
 
 
 @pytest.mark.parametrize("size", [5, 6, 9, 12])

@@ -5,10 +5,10 @@ from math import cos, exp, pi
 
 import numpy as np
 import pytest
+from studies.environments import ANCHOR_FACTOR, DRIFT, tidal_river, tidal_river_features
 
 import upriver as up
 from tests.reference import optimal_q
-from upriver.envs.tidal_river import ANCHOR_FACTOR, DRIFT, tidal_river, tidal_river_features
 
 
 def by_hand(n, horizon, current, period, strength):
@@ -53,7 +53,7 @@ def test_every_step_has_a_parameter_and_slack_water_has_one_for_all():
 
 
 def test_the_optimum_anchors_against_the_tide():
-    mdp = up.envs.make("tidal-river-10")
+    mdp = tidal_river(10)
     plan = up.solve(mdp)
     assert plan.policy[0, 5] == 1 and plan.policy[6, 5] == 2  # high tide, low tide
     assert plan.v[0, 0] > 1.2 * up.evaluate(mdp, np.ones(10, int))[0, 0]

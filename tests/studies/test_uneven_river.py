@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from studies.environments import uneven_river
 
 import upriver as up
 from tests.reference import dense, optimal_q
-from upriver.envs.uneven_river import uneven_river
 
 
 @pytest.mark.parametrize("distance", [0.05, 0.3])

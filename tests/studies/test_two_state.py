@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from studies.environments import two_state, two_state_features
 
 import upriver as up
 from tests.reference import dense
-from upriver.envs.two_state import two_state, two_state_features
 from upriver.mnl.likelihood import probabilities
 
 
