@@ -573,7 +573,7 @@ def value_policies(name: str, **setting: Any) -> Outputs:
         found |= describe_value(value, label)
     gain = up.compare_policies(model, policies["actions"], "behaviour", start=start, **setting)
     found |= describe_value(gain, "gain")
-    return found | {"share": columns_of(gain.shares, "n", "steps", "share")}
+    return found
 
 
 def plan_log(name: str, how: Any, **setting: Any) -> Outputs:
@@ -644,7 +644,7 @@ CLINIC: dict[str, dict[str, Any]] = {
     "plain": {},
     "clusters": {"cluster": "patient"},
     "weights": {"weights": "times", "regularization": 0.5},
-    "steps": {"per_step": "step", "regularization": 0.1},
+    "steps": {"regularization": 0.1},
     "same-support": {"successors": "state", "regularization": 0.2},
 }
 """Arguments of the fit of the clinic's log."""
@@ -652,7 +652,8 @@ CLINIC: dict[str, dict[str, Any]] = {
 
 @cache
 def clinic_model(name: str) -> Any:
-    return up.fit_transitions(FORMULA, clinic_log(), states=clinic_moves(), **CLINIC[name])
+    formula = f"({FORMULA}):C(step)" if name == "steps" else FORMULA
+    return up.fit_transitions(formula, clinic_log(), states=clinic_moves(), **CLINIC[name])
 
 
 def fit_clinic(name: str) -> Outputs:
@@ -701,8 +702,9 @@ def clinic_reward(state: Any, action: Any) -> float:
 @cache
 def clinic_at(name: str) -> Any:
     """Return the model at one age; coefficients that differ by step exist for two steps."""
-    horizon = 2 if name == "steps" else 6
-    return clinic_model(name).at({"age": 0.5}, horizon=horizon, reward=clinic_reward)
+    if name == "steps":
+        return clinic_model(name).at(age=0.5, step=[0, 1], horizon=2, reward=clinic_reward)
+    return clinic_model(name).at(age=0.5, horizon=6, reward=clinic_reward)
 
 
 def decide_clinic(name: str, how: str) -> Outputs:

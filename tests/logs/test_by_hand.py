@@ -240,7 +240,7 @@ def test_the_bound_of_the_only_plan_is_one_end_of_its_interval():
     assert plan.v[0, list(model.task.states).index("s")] == pytest.approx(two_sided.low)
 
 
-class TestShares:
+class TestStandardError:
     """A coin chooses between two pairs of 10 and 40 rows, with probabilities of 1/2 and 1/5."""
 
     counts = np.array([[5.0, 5.0], [8.0, 32.0]])
@@ -250,9 +250,6 @@ class TestShares:
         return 0.25 * p * (1 - p) / self.counts.sum(axis=1)
 
     def check(self, found):
-        shares = {r["action"]: r["share"] for r in found.shares}
-        wanted = self.variances() / self.variances().sum()
-        assert [shares["l"], shares["r"]] == pytest.approx(wanted.tolist(), rel=1e-6)
         assert found.standard_error == pytest.approx(np.sqrt(self.variances().sum()), rel=1e-6)
 
     def log(self):
@@ -280,38 +277,6 @@ class TestShares:
             successors=lambda s, a: ["g", "b"] if s == "s" else [s],
         ).at(horizon=1, reward=lambda s, a, s2: float(s2 == "g"))  # fmt: skip
         self.check(up.policy_value(model, np.full((3, 2), 0.5), start="s"))
-
-    def test_of_rewards_from_a_column(self):
-        """A row of "s" adds what it says of the chance of "g" and of the reward of "s", together.
-
-        The value is mean(s) + p mean(g) + (1 - p) mean(b).
-        """
-        paid = {
-            ("s", "g"): [1.0, 2.0, 6.0], ("s", "b"): [0.0, 3.0],
-            ("g", "e"): [5.0, 7.0, 9.0], ("b", "e"): [1.0, 2.0],
-        }  # fmt: skip
-        rows = [(s, "go", s2, r) for (s, s2), each in paid.items() for r in each]
-        names = ("state", "action", "next_state", "paid")
-        log = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
-        model = up.fit_transitions(
-            "C(next_state)", log, reward="paid",
-            successors=lambda s, a: {"s": ["g", "b"], "e": ["e"]}.get(s, ["e"]),
-        ).at(horizon=2)  # fmt: skip
-        found = up.policy_value(model, "go", start="s")
-        mean = {"g": 7.0, "b": 1.5}
-        of_s = 12.0 / 5.0
-        assert found.value == pytest.approx(of_s + 0.6 * mean["g"] + 0.4 * mean["b"])
-        added = {"s": 0.0, "g": 0.0, "b": 0.0}
-        for s, _, s2, r in rows:
-            if s == "s":
-                chance = ((s2 == "g") - 0.6) * (mean["g"] - mean["b"])
-                added["s"] += ((chance + r - of_s) / 5) ** 2
-            else:
-                share, n = {"g": (0.6, 3), "b": (0.4, 2)}[s]
-                added[s] += (share * (r - mean[s]) / n) ** 2
-        shares = {r["state"]: r["share"] for r in found.shares}
-        total = sum(added.values())
-        assert shares == pytest.approx({s: x / total for s, x in added.items()})
 
 
 class TestRewardsFromColumns:
@@ -347,7 +312,7 @@ class TestRewardsFromColumns:
 
 
 def test_acceptability_of_clusters_has_the_quantiles_of_t():
-    each = {k: PolicyValue(1.0, 1.0, 0.0, 0.0, 0.95, 0.5, 0.0, []) for k in ("cost", "qaly")}
+    each = {k: PolicyValue(1.0, 1.0, 0.0, 0.0, 0.95, 0.5, 0.0) for k in ("cost", "qaly")}
     found = PolicyValues(each, np.eye(2), 2.0, 5.0, ())
     # 3 * 1 - 1 with the error of the root of 9 + 1
     assert found.acceptability([3.0]) == pytest.approx(special.stdtr(5.0, 2.0 / np.sqrt(10.0)))

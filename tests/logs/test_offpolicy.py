@@ -170,7 +170,8 @@ def test_fitted_q_evaluation_by_step_where_the_world_changes():
                  (i, 2, last, 0, last, float(last))]  # fmt: skip
     log = pd.DataFrame(rows, columns=["episode", "step", "state", "action", "next_state", "paid"])
     options = {"regularization": 0.01, "horizon": 3, "reward": {1: 1.0}, "successors": "all"}
-    changing = up.fit_transitions("next_state:action:C(state)", log, per_step="step", **options)
+    by_step = up.fit_transitions("next_state:action:C(state):C(step)", log, **options)
+    changing = by_step.at(step=[0, 1, 2])
     alike = up.fit_transitions("next_state:action:C(state)", log, **options)
     act = np.array([1, 1])
     found = {m: up.check_policy_value(m, act, log).rows[-1] for m in (changing, alike)}

@@ -181,7 +181,6 @@ def test_noise_of_rewards_widens_intervals(rng):
     plan = up.plan_from_model(model, "cautious", start=0)
     greedy = up.plan_from_model(model)
     assert plan.v[0, 0] < greedy.v[0, 0] - 50 / np.sqrt(n.max())
-    assert sum(r["share"] for r in found.shares) == pytest.approx(1.0)
     for reward, n_few in (("cost", 4), ("cost ~ C(state):C(action)", 3)):
         few = up.fit_transitions("C(next_state):C(action)", frame[:20], reward=reward, horizon=6)
         assert f"; {n_few} have fewer than 10 rows" in " ".join(few.summary().split())
@@ -228,7 +227,7 @@ def test_fieller_and_acceptability_by_hand():
 
     def both(cost, qaly):
         values = {"cost": cost, "qaly": qaly}
-        each = {k: PolicyValue(x, 1.0, 0.0, 0.0, 0.95, 0.5, 0.0, []) for k, x in values.items()}
+        each = {k: PolicyValue(x, 1.0, 0.0, 0.0, 0.95, 0.5, 0.0) for k, x in values.items()}
         return PolicyValues(each, covariance, 1.96, np.inf, ())
 
     found = both(2.0, 4.0)
@@ -278,13 +277,13 @@ def test_the_cohort_trace_is_that_of_powers(rng):
     trace = up.cohort_trace(model, POLICY, start=1)
     share = np.array([0.0, 1.0])
     for h in range(3):
-        np.testing.assert_allclose(trace.shares[h], share)
+        np.testing.assert_allclose(trace.loc[h], share)
         p = np.array([
             [r["probability"] for r in model.transitions(s, int(POLICY[s]), step=h)] for s in (0, 1)
         ])  # fmt: skip
         share = share @ p
-    np.testing.assert_allclose(trace.shares[3], share)
-    assert trace.to_pandas().shape == (4, 2) and trace.plot() is not None
+    np.testing.assert_allclose(trace.loc[3], share)
+    assert trace.shape == (4, 2) and list(trace.columns) == [0, 1]
 
 
 COHORT = """
@@ -350,7 +349,7 @@ def test_a_cohort_model_in_thirty_lines(rng):
     assert icer.value == pytest.approx(expected["cost"] / expected["qaly"])
     assert icer.low < icer.value < icer.high
     assert space["curve"][0] < 0.1 < 0.9 < space["curve"][-1]
-    assert space["trace"].shares.shape == (31, 3)
+    assert space["trace"].shape == (31, 3)
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ import upriver as up
 from . import clinic
 from .test_coverage import visits
 
-NAMES = ["worse", "better", "death"]
 PAYS = {"well": 1.0, "ill": 0.6, "bad": 0.2, "dead": 0.0}
 
 
@@ -21,8 +20,8 @@ def frame():
 
 @pytest.fixture(scope="module")
 def weekly(frame):
-    formula = "worse + better + death + age:worse"
-    return up.fit_transitions(formula, frame, states=clinic.moves(), per_step="week")
+    formula = "(worse + better + death + age:worse):C(week)"
+    return up.fit_transitions(formula, frame, states=clinic.moves())
 
 
 def test_every_step_is_a_fit_of_its_own(frame, weekly):
@@ -42,16 +41,8 @@ def test_every_step_is_a_fit_of_its_own(frame, weekly):
     assert weekly.fitted.log_likelihood == pytest.approx(total, rel=1e-9)
 
 
-def test_a_list_of_columns_by_step(frame):
-    given = {"states": clinic.moves(), "per_step": "week"}
-    formula = up.fit_transitions("worse + better + death", frame, **given)
-    listed = up.fit_transitions(NAMES, frame, **given)
-    np.testing.assert_allclose(listed.fitted.theta, formula.fitted.theta, rtol=1e-7)
-    assert listed.fitted.names[:2] == ["worse:C(week)[0]", "worse:C(week)[1]"]
-
-
 def test_a_plan_goes_through_the_steps(weekly):
-    fixed = weekly.at({"age": 0.0}, horizon=3, reward=lambda s, a: PAYS[s])
+    fixed = weekly.at(age=0.0, week=[0, 1, 2], horizon=3, reward=lambda s, a: PAYS[s])
     assert len(fixed.steps) == 3
     row = {"state": ["ill"], "action": ["drug"], "age": [0.0]}
     s, a = list(weekly.log.space.states).index("ill"), list(weekly.log.space.actions).index("drug")
@@ -61,7 +52,7 @@ def test_a_plan_goes_through_the_steps(weekly):
         names = [weekly.log.space.states[i] for i in fixed.task.successors[at]]
         np.testing.assert_allclose(fixed.prob[week, at], shown[names], rtol=1e-12)
     assert up.plan_from_model(fixed).v.shape == (4, 4)
-    with pytest.raises(ValueError, match=r"horizon is 5; the log has 3 steps, .* which 'week'"):
-        weekly.at({"age": 0.0}, horizon=5)
-    with pytest.raises(ValueError, match=r"column 'week' holds 7, which the log does not"):
+    with pytest.raises(ValueError, match=r"at\['week'\] has 3 values; there must be one, or 5"):
+        weekly.at(age=0.0, week=[0, 1, 2], horizon=5)
+    with pytest.raises(ValueError, match=r"C\(week\) holds 7, which the log does not"):
         weekly.predict(row | {"week": [7]})

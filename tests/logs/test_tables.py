@@ -179,15 +179,6 @@ class TestNothingIsCode:
             np.testing.assert_allclose(made.theta, plain.theta, rtol=1e-9)
             assert any(name in x for x in made.coefficient_names)
 
-    def test_the_column_of_the_step(self, frame):
-        week = frame.index % 2
-        plain = fit(frame.assign(week=week), "worse + better", per_step="week")
-        name = "__import__('pathlib').Path('pwned').touch()"
-        made = fit(frame.assign(**{name: week}), "worse + better", per_step=name)
-        np.testing.assert_allclose(made.theta, plain.theta, rtol=1e-9)
-        with pytest.raises(ValueError, match=r"per_step is .__import__"):
-            fit(frame, "worse + better", per_step=name)
-
     def test_words_in_cells(self, frame):
         hostile = frame.replace({"ill": self.code, "well": "'; DROP TABLE source; --"})
         made = up.fit_transitions("next_state", hostile, regularization=1.0)

@@ -196,15 +196,6 @@ def test_weights_columns_and_other_names(frame, model):
     np.testing.assert_allclose(other.fitted.theta, model.fitted.theta, rtol=1e-9)
 
 
-def test_a_list_of_columns_instead_of_a_formula(frame):
-    names = ["worse", "better", "death"]
-    listed = up.fit_transitions(names, frame, states=clinic.moves())
-    plain = up.fit_transitions("worse + better + death", frame, states=clinic.moves())
-    np.testing.assert_allclose(listed.fitted.theta, plain.fitted.theta, rtol=1e-8)
-    with pytest.raises(ValueError, match="column 'action' holds words"):
-        up.fit_transitions(["worse", "action"], frame, states=clinic.moves())
-
-
 def test_attributes_of_states_and_of_candidates(frame):
     """From a table of states: under their names for the state, with _next for the candidate."""
     table = pd.DataFrame({"state": clinic.STATES, "level": [0, 1, 2, 3]})

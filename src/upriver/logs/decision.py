@@ -16,7 +16,7 @@ import numpy as np
 from upriver.checks import Array, check_kinds
 from upriver.display import Card, add_repr
 from upriver.logs.fit import fit_transitions
-from upriver.logs.formula import Formula, mentions
+from upriver.logs.formula import mentions
 from upriver.logs.goodness import GoodnessOfFit
 from upriver.logs.model import TransitionModel, check_model
 from upriver.logs.offpolicy import (
@@ -121,7 +121,7 @@ class Decision:
 
 @check_kinds
 def decide(
-    frame: Any, formula: Formula, *, reward: Any, horizon: int | None = None,
+    frame: Any, formula: str, *, reward: Any, horizon: int | None = None,
     discount: float | None = None, start: Hashable | Mapping[Any, float] | None = None,
     at: Mapping[str, Any] | None = None, average: bool = False, by: str | None = None,
     states: Any = None, successors: Any = None,
@@ -178,7 +178,7 @@ def decide(
     weighted = isinstance(reward, Mapping) and set(reward) <= set(table.names)
     if episode is not None:  # both the fit and the checks use the rows, which are read once
         texts = [x for x in (formula, reward, propensity) if isinstance(x, str)]
-        uses = [mentions(x) for x in ([] if isinstance(formula, str) else [formula]) + texts]
+        uses = [mentions(x) for x in texts]
         named = [*columns, episode, step, cluster, weights, ended, *(reward if weighted else ())]
         table.load([c for c in table.names if c in named or any(use(c) for use in uses)])
     model = fit_transitions(

@@ -14,7 +14,6 @@ from upriver.display import add_repr
 from upriver.logs.formula import (
     Columns,
     Factor,
-    Formula,
     Recipe,
     evaluate_factor,
     multiply_factors,
@@ -40,8 +39,7 @@ REASONS = (
 class Design:
     """How the expanded table becomes the rows of the model."""
 
-    formula: Formula
-    per_step: str | None  # The column of the step, where every step has coefficients of its own
+    formula: str
     recipe: Recipe
     keep: Array  # The columns that are estimated
     fixed: Array  # The columns of offset(...), whose coefficient is 1
@@ -72,7 +70,7 @@ class Design:
 
 
 def build_design(
-    formula: Formula, per_step: str | None, space: StateSpace, of: Situations, wanted: Wanted,
+    formula: str, space: StateSpace, of: Situations, wanted: Wanted,
     known: Sequence[str], visits: Array, strict: bool,
 ) -> tuple[Design, Any, Array | None]:  # fmt: skip
     """Return the design, its rows (n, d) and the offset (n,) or None.
@@ -83,7 +81,7 @@ def build_design(
     """
     of_pairs = build_situations(space, np.unique(of.pair), {})
     triples = expand(space, of_pairs, wanted)
-    recipe, every = factorize(formula, per_step, space, of, of_pairs, triples, wanted, known)
+    recipe, every = factorize(formula, space, of, of_pairs, triples, wanted, known)
     fixed = np.array([c.term.startswith("offset(") for c in recipe.columns], bool)
     keep, dropped = find_identified(recipe, every, visits, fixed, strict)
     words = {
@@ -91,14 +89,14 @@ def build_design(
         for name, cells in {**triples, **of.covariates}.items()
         if cells.dtype.kind in "OUS" and wanted(name)
     }
-    design = Design(formula, per_step, recipe, keep, np.flatnonzero(fixed), dropped, words)
+    design = Design(formula, recipe, keep, np.flatnonzero(fixed), dropped, words)
     offset = sum_rows(every.columns(design.fixed)) if fixed.any() else None
     x = every.columns(keep)
     return design, x[:] if len(x) * x.shape[1] <= DENSE else x, offset
 
 
 def factorize(
-    formula: Formula, per_step: str | None, space: StateSpace, of: Situations, of_pairs: Situations,
+    formula: str, space: StateSpace, of: Situations, of_pairs: Situations,
     triples: Columns, wanted: Wanted, known: Sequence[str],
 ) -> tuple[Recipe, Products]:  # fmt: skip
     """Return the recipe of a formula and its columns on the situations of a log.
@@ -107,8 +105,6 @@ def factorize(
     """
     some = np.unique(np.linspace(0, len(of.pair) - 1, SAMPLE).astype(np.int64))
     terms = parse_terms(formula, expand(space, of.select(space, some), wanted), known)
-    if per_step is not None:
-        terms = terms.by_step(per_step, np.unique(of.covariates[per_step]).tolist())
     places = [belongs(factor, of.covariates, triples) for factor in terms.factors]
     found = []
     for factor, place in zip(terms.factors, places, strict=True):

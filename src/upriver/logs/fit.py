@@ -16,7 +16,7 @@ import numpy as np
 from upriver.checks import Array, check_kinds, nonnegative_number
 from upriver.features import Features
 from upriver.logs.design import build_design
-from upriver.logs.formula import Formula, mentions
+from upriver.logs.formula import mentions
 from upriver.logs.model import FittedLog, TransitionModel
 from upriver.logs.rewards import estimate_rewards, parse_outcomes
 from upriver.logs.situations import (
@@ -35,10 +35,10 @@ from upriver.mnl.newton import DECREMENT, ITERATIONS
 
 @check_kinds
 def fit_transitions(
-    formula: Formula | Any, frame: Any = None, states: Any = None, successors: Any = None,
+    formula: Any, frame: Any = None, states: Any = None, successors: Any = None,
     columns: Sequence[str] = COLUMNS, cluster: str | None = None, weights: Any = None,
-    regularization: float = 0.0, per_step: str | None = None,
-    missing: str = "refuse", *, features: Features | None = None, task: Task | None = None,
+    regularization: float = 0.0, missing: str = "refuse", *,
+    features: Features | None = None, task: Task | None = None,
     horizon: int | None = None, discount: float | None = None, reward: Any = None,
     tol: float = DECREMENT, max_iter: int = ITERATIONS,
 ) -> TransitionModel:  # fmt: skip
@@ -52,10 +52,9 @@ def fit_transitions(
     Parameters
     ----------
     formula
-        In the language of formulaic, with offset(...) for a fixed coefficient of 1; or a list of
-        columns of numbers. What is the same for every candidate has no effect and must be
-        interacted with something of the next state. Formulas are executed; use only formulas you
-        trust.
+        In the language of formulaic, with offset(...) for a fixed coefficient of 1. What is the
+        same for every candidate has no effect and must be interacted with something of the next
+        state. Formulas are executed; use only formulas you trust.
     frame
         One row per transition: a pandas, polars or pyarrow frame, a mapping of columns, three
         arrays, or the path of a .csv or .parquet file or of a folder of Parquet files.
@@ -77,8 +76,6 @@ def fit_transitions(
         How often each row counts: a column, or an array.
     regularization
         The ridge lambda of (2).
-    per_step
-        The column of the step, for coefficients that differ from step to step.
     missing
         "refuse" raises an error that names rows with gaps, "drop" leaves such rows out; the summary
         says how many.
@@ -104,8 +101,7 @@ def fit_transitions(
     lam = nonnegative_number("regularization", regularization)
     columns = check_columns(columns)
     if features is not None:
-        for name, given in (("cluster", cluster), ("states", states), ("successors", successors),
-                            ("per_step", per_step)):  # fmt: skip
+        for name, given in (("cluster", cluster), ("states", states), ("successors", successors)):
             if given is not None:
                 raise ValueError(f"{name} is {given!r}; it needs a formula instead of features")
         log = formula if frame is None else frame
@@ -120,10 +116,8 @@ def fit_transitions(
 
     def wanted(name: str) -> bool:
         paid = any(outcome.uses(name) for outcome in outcomes.values())
-        return uses(name) or paid or name == per_step
+        return uses(name) or paid
 
-    if per_step is not None and per_step not in table.names:
-        raise ValueError(f"per_step is {per_step!r}; the columns are {listed(table.names)}")
     covariates = [c for c in table.names if c not in columns and wanted(c)]
     paid = list(dict.fromkeys(outcome.column for outcome in outcomes.values()))
     rows = table.read(
@@ -151,9 +145,7 @@ def fit_transitions(
     counts = np.bincount(chosen, rows.weight, minlength=len(of.successor))
     visits = np.add.reduceat(counts, of.indptr[:-1])
     known = list(dict.fromkeys([*columns, *table.names, *space.attributes, *space.moves]))
-    design, x, offset = build_design(
-        formula, per_step, space, of, wanted, known, visits, lam == 0.0
-    )
+    design, x, offset = build_design(formula, space, of, wanted, known, visits, lam == 0.0)
     data = Choices(of.indptr, x, counts, visits, lam, offset)
     number = rows.codes(cluster)[0] if paid and cluster is not None else None
     rewards = estimate_rewards(outcomes, space, of, rows, chosen, number, known)
@@ -170,8 +162,7 @@ def fit_transitions(
         discount, reward, clusters, rewards,
     )  # fmt: skip
     model = TransitionModel(fitted, log)
-    is_open = covariates and not (covariates == [per_step] and horizon is not None)
-    return model if is_open else model.at()
+    return model if covariates else model.at()
 
 
 def check_columns(columns: Sequence[str]) -> tuple[str, str, str]:

@@ -22,8 +22,6 @@ from upriver.checks import Array, format_value
 from upriver.logs.tables import import_packages, listed
 
 Columns = Mapping[str, Array]
-Formula = str | Sequence[str]
-"""A formula in the language of formulaic, or a list of columns of numbers."""
 SAFE = "quoted_column"  # the name under which formulaic sees a column that it codes
 LARGEST = 1e100  # larger numbers overflow when they are multiplied
 
@@ -34,8 +32,6 @@ class Factor(NamedTuple):
     text: str  # As the formula has it; of a column its name
     is_column: bool  # Whether it is a column by name, and not an expression
     reduced: bool = False  # Whether the reference category is left out
-    levels: tuple[Any, ...] | None = None
-    """The steps, where the factor is the step of coefficients that differ by step."""
     spec: Any = None  # formulaic's specification, which makes the same columns of other tables
     names: tuple[str, ...] = ()
 
@@ -71,13 +67,10 @@ class Recipe(NamedTuple):
         return made
 
 
-def mentions(formula: Formula) -> Callable[[str], bool]:
+def mentions(formula: str) -> Callable[[str], bool]:
     """Return a function that says whether a formula uses a column of a name."""
     if not isinstance(formula, str):
-        if not isinstance(formula, list | tuple) or {*map(type, formula)} != {str}:
-            kind = format_value(formula)
-            raise TypeError(f"formula is {kind}; it must be text, or a list of columns")
-        return lambda name: name in formula
+        raise TypeError(f"formula is {format_value(formula)}; it must be text")
     return lambda name: bool(re.search(rf"(?<![\w.]){re.escape(str(name))}(?!\w)", formula))
 
 
@@ -87,29 +80,12 @@ class Terms(NamedTuple):
     factors: list[Factor]
     products: list[tuple[str, float, tuple[int, ...]]]
 
-    def by_step(self, step: str, steps: Sequence[Any]) -> Terms:
-        """Return the terms with a coefficient for every step instead of one for all."""
-        factor = Factor(step, True, levels=tuple(steps))
-        products = [(name, scale, (*at, len(self.factors))) for name, scale, at in self.products]
-        return Terms([*self.factors, factor], products)
 
-
-def parse_terms(formula: Formula, sample: Columns, known: Sequence[str]) -> Terms:
+def parse_terms(formula: str, sample: Columns, known: Sequence[str]) -> Terms:
     """Return the terms of a formula; categories are coded as formulaic codes those of a sample.
 
     known: all columns that the formula could have used, for error messages.
     """
-    if not isinstance(formula, str):
-        for name in formula:
-            if name not in sample:
-                raise ValueError(
-                    f"there is no column {name!r}; the columns are {listed(known, 40)}"
-                )
-            if sample[name].dtype.kind not in "biuf":
-                raise ValueError(f"column {name!r} holds words; a list of columns needs numbers, a "
-                                 "formula codes words")  # fmt: skip
-        factors = [Factor(c, True) for c in formula]
-        return Terms(factors, [(c, 1.0, (i,)) for i, c in enumerate(formula)])
     number: dict[Factor, int] = {}
     products = []
     for term in apply_formulaic(formula, sample, formula, known).model_spec.structure:
@@ -135,7 +111,7 @@ def multiply_factors(terms: Terms, factors: Sequence[Factor]) -> tuple[Column, .
     return tuple(columns)
 
 
-def parse_recipe(formula: Formula, table: Columns, known: Sequence[str]) -> Recipe:
+def parse_recipe(formula: str, table: Columns, known: Sequence[str]) -> Recipe:
     """Return how a formula makes columns of a table that has all rows there are."""
     terms = parse_terms(formula, table, known)
     factors = tuple(evaluate_factor(factor, table)[1] for factor in terms.factors)
@@ -145,16 +121,7 @@ def parse_recipe(formula: Formula, table: Columns, known: Sequence[str]) -> Reci
 def evaluate_factor(factor: Factor, table: Columns) -> tuple[Array, Factor]:
     """Return (n, k) the columns of a factor, and the factor with what it learned from the table."""
     text = factor.text
-    if factor.levels is not None:
-        cells = table[text]
-        unknown = ~np.isin(cells, list(factor.levels))
-        if unknown.any():
-            value = cells[unknown][:1].tolist()[0]
-            raise ValueError(f"column {text!r} holds {value!r}, which the log does not, so it has "
-                             "no coefficient")  # fmt: skip
-        found = np.stack([cells == level for level in factor.levels], axis=1).astype(np.float64)
-        names = tuple(f"C({text})[{level}]" for level in factor.levels)
-    elif factor.is_column and table[text].dtype.kind in "mM":
+    if factor.is_column and table[text].dtype.kind in "mM":
         raise ValueError(f"column {text!r} holds dates; a formula needs numbers or words")
     elif factor.is_column and table[text].dtype.kind in "iuf":
         found, names = table[text][:, None], (text,)

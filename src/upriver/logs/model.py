@@ -143,7 +143,7 @@ class TransitionModel(Estimates):
             return card._replace(of=self.task.card().brief)
         sizes = {"states": len(self.log.space.states), "actions": len(self.log.space.actions)}
         at = "".join(f", {name} {format_brief(value)}" for name, value in self.values.items())
-        words = formula_text(self.log.design.formula) + at
+        words = self.log.design.formula + at
         return card._replace(of=words, facts={**card.facts, **sizes})
 
     @check_kinds
@@ -153,8 +153,7 @@ class TransitionModel(Estimates):
         if log is not None:
             single = int((np.diff(log.data.indptr) == 1).sum())
             lines = [
-                f"transitions ~ {formula_text(log.design.formula)}"
-                + (f", for each {log.design.per_step}" if log.design.per_step else ""),
+                f"transitions ~ {log.design.formula}",
                 f"{log.n_rows} rows, {len(log.data.visits)} distinct situations, {len(log.data.x)} "
                 f"candidates; {len(log.space.states)} states, {len(log.space.actions)} actions",
                 f"reachable states: {log.space.rule}"
@@ -296,8 +295,7 @@ class TransitionModel(Estimates):
             Whether covariates without a value are averaged over the individuals of the log: values
             of policies are then averages, and a plan depends on the covariates.
         """
-        fixed = {**(values or {}), **covariates}
-        given = {**self.values, **fixed}
+        given = {**self.values, **(values or {}), **covariates}
         if self.log is None:
             if given or average:
                 name = next(iter(given), "average")
@@ -314,13 +312,9 @@ class TransitionModel(Estimates):
                 model = replace(self, task=task, setting=setting)
             return model if reward is None else with_reward(model, reward)
         log, task = self.log, self.task
-        if horizon is not None or discount is not None:
-            # the steps of another horizon do not count
-            given = {c: x for c, x in given.items() if c != log.design.per_step or c in fixed}
-        elif task is not None:  # the model keeps what it has
-            horizon, discount = self.setting[:2]
-        else:
-            horizon, discount = log.horizon, log.discount
+        if horizon is None and discount is None:
+            kept = self.setting[:2] if task is not None else (log.horizon, log.discount)
+            horizon, discount = kept
         if reward is None:
             reward = log.reward if task is None else self.setting[2]
         return at_values(self, given, horizon, discount, reward, average)
@@ -393,11 +387,6 @@ def check_model(model: Any) -> TransitionModel:
         needed = ", ".join(f"{c}=..." for c in model.log.situations.covariates)
         raise ValueError(f"the model has covariates; fix their values first: model.at({needed})")
     return model
-
-
-def formula_text(formula: Any) -> str:
-    """Return a formula as one line."""
-    return formula if isinstance(formula, str) else " + ".join(formula)
 
 
 def with_reward(model: TransitionModel, reward: Any) -> TransitionModel:
@@ -504,8 +493,7 @@ def at_values(
     space, n_actions = log.space, len(log.space.actions)
     segments: list[tuple[dict[str, Any], float]] = [({}, 1.0)]
     if average:
-        fixed = {*values, log.design.per_step}
-        free = [c for c in log.situations.covariates if c not in fixed]
+        free = [c for c in log.situations.covariates if c not in values]
         segments = list(zip(*log.individuals(free), strict=True)) if free else segments
     # a state that the log never left stays where it is
     stays = np.repeat(~(space.sizes > 0).reshape(-1, n_actions).any(axis=1), n_actions)
@@ -550,21 +538,8 @@ def at_values(
 def values_by_step(
     log: FittedLog, values: dict[str, Any], horizon: int | None
 ) -> list[dict[str, Any]]:
-    """Return the values of the covariates: one set for all steps, or one for each step.
-
-    Where coefficients differ by step, the steps of the log are added to the values.
-    """
-    step, needed = log.design.per_step, list(log.situations.covariates)
-    if step is not None and step not in values:
-        steps = np.unique(log.situations.covariates[step]).tolist()
-        if horizon is None:
-            raise ValueError(f"the coefficients differ by {step!r}; with an infinite horizon `at` "
-                             "must name one")  # fmt: skip
-        if horizon > len(steps):
-            raise ValueError(f"horizon is {horizon}; the log has {len(steps)} steps, so it must be "
-                             f"at most that, or `at` must say which {step!r} to take for each "
-                             "step")  # fmt: skip
-        values[step] = steps[:horizon]
+    """Return the values of the covariates: one set for all steps, or one for each step."""
+    needed = list(log.situations.covariates)
     for name in values:
         if name not in needed:
             raise ValueError(f"at names {name!r}; the covariates of the model are {listed(needed)}")

@@ -26,8 +26,8 @@ from upriver.logs.dynamic_choice import DynamicLogit, Evaluation, Objective, sum
 from upriver.logs.effects import TestResult, log_odds_interval
 from upriver.logs.estimates import Estimates, wrap_lines
 from upriver.logs.fit import as_bits
-from upriver.logs.formula import Columns, Formula, Recipe, mentions, parse_recipe
-from upriver.logs.model import TransitionModel, formula_text
+from upriver.logs.formula import Columns, Recipe, mentions, parse_recipe
+from upriver.logs.model import TransitionModel
 from upriver.logs.situations import Situations, StateSpace
 from upriver.logs.tables import GIVEN_WEIGHTS, Rows, array_of, import_packages, listed, open_table
 from upriver.mdp import FiniteMDP, Task
@@ -63,7 +63,7 @@ class FittedRewards(FittedMNL):
 class ChoiceLog(NamedTuple):
     """What rewards were fitted to: the choices of a log, and who is taken to have made them."""
 
-    formula: Formula
+    formula: str
     recipe: Recipe
     keep: Array  # The columns of the formula that are estimated
     fixed: Array  # The columns of offset(...), whose coefficient is 1
@@ -151,11 +151,11 @@ def open_covariates(model: Any) -> list[str]:
     """Return the covariates of a transition model that have no values yet."""
     if isinstance(model, FiniteMDP) or model.task is not None:
         return []
-    return [c for c in model.log.situations.covariates if c != model.log.design.per_step]
+    return list(model.log.situations.covariates)
 
 
 def fit_rewards(
-    formula: Formula, frame: Any, transitions: FiniteMDP | TransitionModel,
+    formula: str, frame: Any, transitions: FiniteMDP | TransitionModel,
     discount: float | None = None, *, horizon: int | None = None, states: Any = None,
     columns: Sequence[str] = ("state", "action"), step: str = "step", cluster: str | None = None,
     weights: Any = None, missing: str = "refuse", joint: bool = False,
@@ -169,9 +169,9 @@ def fit_rewards(
     Parameters
     ----------
     formula
-        The reward, in the language of formulaic, with offset(...) for a part that is known; or a
-        list of columns of numbers. It may use state, action, covariates, the step, and attributes
-        from `states`. Formulas are executed; use only formulas you trust.
+        The reward, in the language of formulaic, with offset(...) for a part that is known. It
+        may use state, action, covariates, the step, and attributes from `states`. Formulas are
+        executed; use only formulas you trust.
     frame
         One row per choice, with the columns of state and action; the kinds of tables are those of
         `fit_transitions`. A covariate is a property of the decision maker: it is taken to last.
@@ -433,7 +433,7 @@ class RewardModel(Estimates):
     def card(self) -> Card:
         card, log = self.fitted.card(), self.log
         sizes = {"states": log.task.n_states, "actions": log.task.n_actions}
-        return card._replace(of=formula_text(log.formula), facts={**card.facts, **sizes})
+        return card._replace(of=log.formula, facts={**card.facts, **sizes})
 
     def summary(self, limit: int = 40) -> str:
         """Return what was fitted to which log, and the first `limit` coefficients, as text."""
@@ -446,7 +446,7 @@ class RewardModel(Estimates):
         if not known:
             kind += ", with their error" if self.with_transitions else ", without their error"
         lines = [
-            f"reward ~ {formula_text(log.formula)}",
+            f"reward ~ {log.formula}",
             f"{log.n_rows} rows{sets}; {log.task.n_states} states, {log.task.n_actions} actions, "
             + future,
             *([f"reference (no coefficient): {listed(log.references, 6)}"] * bool(log.references)),

@@ -173,22 +173,6 @@ class RewardEstimates:
             total += (errors[first:last].T @ score[self.chosen[first:last] - low]).T
         return total
 
-    def squares(self, score: Array, slope: Array) -> Array:
-        """Return (n,) what rewards add to the squares of the errors of a value by row.
-
-        score (n,): what a row of the choice data adds to the value through theta; slope (R,): the
-        gradient of the value.
-        """
-        parts = np.split(
-            slope, np.cumsum([len(x.coefficients) for x in self.outcomes.values()])[:-1]
-        )
-        each = np.stack([np.asarray(f @ x) for f, x in zip(self.influence, parts, strict=True)], 1)
-        found = np.einsum("uk,ukl,ul->u", each, self.products, each)
-        found += 2.0 * score[self.chosen] * (self.row_residual * each).sum(axis=1)
-        total = np.zeros(len(score))
-        total[self.chosen] = found
-        return total
-
     @cached_property
     def cluster_influence(self) -> Any:
         """(C, R) what each cluster adds to the errors, adjusted for few clusters (CR2)."""

@@ -19,9 +19,9 @@ from scipy import special
 from upriver.checks import Array, check_kinds
 from upriver.display import Card, add_repr, to_frame
 from upriver.logs.model import TransitionModel, check_model, with_discount, with_reward
+from upriver.logs.tables import import_packages
 from upriver.logs.value_function import (
     PolicyValueFunction,
-    ValueGradient,
     build_value_function,
     evaluate_policy,
     with_infinite_horizon,
@@ -43,11 +43,6 @@ class PolicyValue:
     unseen: float
     """Expected steps of an episode in pairs (s, a) of which the log has no row; with a discount
     discounted steps, of the average reward their share."""
-    shares: list[dict[str, Any]]
-    """Pairs (s, a), largest first: state, action, n, steps, share of the variance.
-
-    They say where to collect data. Empty where the model has clusters or averages over covariates.
-    """
     steps: str = "steps of an episode"  #: What is counted.
 
     def card(self) -> Card:
@@ -58,29 +53,20 @@ class PolicyValue:
         }
         if self.unseen > 1e-9:
             facts[f"{self.steps} in pairs without data"] = float(self.unseen)
-        return Card(facts, rows=lambda: self.shares, more="where the variance comes from")
+        return Card(facts)
 
-    def to_pandas(self) -> Any:
-        """Return the `shares` as a data frame."""
-        return to_frame(self.shares)
-
-    def summary(self, limit: int = 5) -> str:
-        """Return the value, its interval and the `limit` pairs with most variance, as text."""
-        lines = [
+    def summary(self) -> str:
+        """Return the value and its interval as text."""
+        text = (
             f"{self.value:.4g} ± {self.standard_error:.3g}, {100 * self.confidence:g}% interval "
             f"[{self.low:.4g}, {self.high:.4g}]"
-        ]
+        )
         if self.unseen > 1e-9:
-            lines.append(
-                f"{self.unseen:.3g} {self.steps} are in pairs of which the log has no row:\n"
+            text += (
+                f"\n{self.unseen:.3g} {self.steps} are in pairs of which the log has no row:\n"
                 "there the value relies on the model alone"
             )
-        for r in self.shares[:limit]:
-            lines.append(
-                f"{100 * r['share']:5.1f}% of the variance from ({r['state']!r}, {r['action']!r}): "
-                f"{r['n']:g} rows, {r['steps']:.2g} steps"
-            )
-        return "\n".join(lines)
+        return text
 
 
 class Estimate(NamedTuple):
@@ -121,7 +107,7 @@ class PolicyValues:
 
     def summary(self) -> str:
         """Return each value with its interval, as text."""
-        return "\n".join(f"{k}: {x.summary(0)}" for k, x in self.each.items())
+        return "\n".join(f"{k}: {x.summary()}" for k, x in self.each.items())
 
     def to_pandas(self) -> Any:
         """Return a data frame with a row for each value."""
@@ -195,39 +181,13 @@ class PolicyValues:
         return figures.plot_curves(np.asarray(thresholds), curve, *labels)
 
 
-@add_repr
-@dataclass(frozen=True, repr=False)
-class CohortTrace:
-    """The share of a cohort in each state after each step; made by `cohort_trace`."""
-
-    states: list[Any]
-    shares: Array  #: (H + 1, S) the shares; the first row is the start.
-
-    def card(self) -> Card:
-        last = {str(s): float(x) for s, x in zip(self.states, self.shares[-1], strict=True)}
-        return Card(last, of=f"after {len(self.shares) - 1} steps", more="to_pandas(), plot()")
-
-    def to_pandas(self) -> Any:
-        """Return a data frame: a row for each step, a column for each state."""
-        import pandas as pd
-
-        return pd.DataFrame(self.shares, columns=self.states).rename_axis("step")
-
-    def plot(self) -> Any:
-        """Return a figure of the shares over the steps."""
-        from upriver.display import figures
-
-        curves = {figures.as_label(s): x for s, x in zip(self.states, self.shares.T, strict=True)}
-        return figures.plot_curves(
-            np.arange(len(self.shares)), curves, "step", "share of the cohort"
-        )
-
-
-def cohort_trace(model: TransitionModel, policy: Any, start: Any = None) -> CohortTrace:
+def cohort_trace(model: TransitionModel, policy: Any, start: Any = None) -> Any:
     """Return the expected shares of a cohort in each state, step by step, under a policy.
 
-    The parameters are those of `policy_value`. The shares are estimates without intervals.
+    The parameters are those of `policy_value`. The shares are estimates without intervals: a data
+    frame with a column for each state and a row for each step, the first for the start.
     """
+    (pd,) = import_packages("a cohort trace", "pandas")
     if check_model(model).task.infinite_horizon:
         raise ValueError("the task has an infinite horizon; cohort_trace needs a last step")
     function = build_value_function(model, [(policy, 1.0)], start, rewarded=False)
@@ -240,7 +200,7 @@ def cohort_trace(model: TransitionModel, policy: Any, start: Any = None) -> Coho
     last = np.bincount(task.successors, flow, task.n_states)
     shares = np.vstack([found.reshape(task.horizon, task.n_states, -1).sum(axis=2), last])
     shares = shares.reshape(task.horizon + 1, -1, base.n_states).sum(axis=1)
-    return CohortTrace(list(base.state_names), shares)
+    return pd.DataFrame(shares, columns=list(base.state_names)).rename_axis("step")
 
 
 @check_kinds
@@ -357,54 +317,12 @@ def value_function(function: PolicyValueFunction, confidence: float) -> PolicyVa
     model = function.model
     z = model.fitted.quantile(confidence)
     centre, task = function.at(function.origin), function.task
-    value, image = centre.value, function.image(centre.slope)
-    error = float(np.sqrt(max(centre.slope @ image, 0.0)))
+    value = centre.value
+    error = float(np.sqrt(max(centre.slope @ function.image(centre.slope), 0.0)))
     visits = task.by_pair(model.counts)
     unseen = float(centre.occupancy[(visits == 0) & (task.sizes > 1)].sum())
     low, high = (function.optimize_in_ellipsoid(centre, z, x).value for x in (-1.0, 1.0))
-    shares: list[dict[str, Any]] = []
-    if function.influence is None and not model.segments:
-        shares = variance_shares(function, centre, image)
     degrees = model.fitted.degrees
     positive = float(special.stdtr(degrees, value / error)) if error > 0 else float(value > 0)
     words = {None: PolicyValue.steps, 1.0: "of all steps"}.get(task.discount, "discounted steps")
-    return PolicyValue(value, error, low, high, confidence, positive, unseen, shares, words)
-
-
-def variance_shares(
-    function: PolicyValueFunction, centre: ValueGradient, image: Array
-) -> list[dict[str, Any]]:
-    """Return the share of the variance that the rows of each pair contribute.
-
-    Of counts, with v = I^-1 grad the variance is the sum over pairs of n Var_p(varphi^T v), what
-    the estimate of the behaviour adds, and what the ridge contributes, which has no pair. Of rows,
-    it is the sum of squares of what each row adds to the error of the value.
-    """
-    model, task = function.model, function.task
-    visits, log = task.by_pair(model.counts), model.log
-    _, share, _ = function.split(centre.slope * image)
-    if log is None:
-        p, (v, *_) = model.probability, function.split(image)
-        score = np.asarray(model.features.matrix @ v).ravel()
-        mean = np.repeat(task.by_pair(p * score), task.sizes)
-        share = share + visits * task.by_pair(p * (score - mean) ** 2)
-    else:
-        theta, _, paid = function.split(centre.slope)
-        v, n = model.fitted.bread @ theta, log.data.counts
-        scores = log.data.scores(log.data.probabilities(model.theta))
-        score = np.concatenate([x @ v for *_, x in scores])
-        square = n * score**2
-        if function.rewards is not None:
-            square += function.rewards.squares(score, paid)
-        pair = np.repeat(log.situations.pair, np.diff(log.situations.indptr))
-        share = share + np.bincount(pair, square, len(share))
-    total = max(float(share.sum()), 1e-300)
-    states, actions = task.state_names, task.action_names
-    return [
-        {
-            "state": states[g // task.n_actions], "action": actions[g % task.n_actions],
-            "n": float(visits[g]), "steps": float(centre.occupancy[g]),
-            "share": float(share[g]) / total,
-        }
-        for g in np.argsort(-share)[: int((share > 0).sum())].tolist()
-    ]  # fmt: skip
+    return PolicyValue(value, error, low, high, confidence, positive, unseen, words)
