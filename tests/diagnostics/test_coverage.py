@@ -4,16 +4,14 @@ import numpy as np
 import pytest
 
 import upriver as up
-from tests.diagnostics.problems import random_problem
-from upriver.agents.protocol import Episode
 from upriver.diagnostics import certify_kappa, theta_star
-from upriver.diagnostics.coverage import Coverage, MeasuredAgent, distance, lemma_radii, tie_share
+from upriver.diagnostics.coverage import Coverage, MeasuredAgent, distance, lemma_radii
 
 
 def make_coverage(distances, radius, delta=0.1):
     d = np.asarray(distances, float)
     r = np.broadcast_to(np.asarray(radius, float), d.shape)
-    return Coverage(delta, d, {"r": r}, d > 0, d, d, d, d + 1)
+    return Coverage(delta, d, {"r": r}, d > 0)
 
 
 @pytest.mark.parametrize("name", ["one_hot", "shared"])
@@ -57,16 +55,16 @@ def test_a_negative_radius_covers_nothing():
     assert make_coverage([[1.0]] * 12, -1.0).share("r") == 0.0
 
 
-def test_optimism_clips_and_ties_on_riverswim():
+def test_optimism_on_riverswim():
     mdp = up.envs.riverswim(5)
     features = up.features.one_hot(mdp.task())
     huge = up.agents.UCRLMNL(mdp.task(), features, radius=100.0)
     seen = up.coverage(mdp, features, huge, n_episodes=10, n_runs=2)
-    assert seen.optimistic.all() and seen.clipped[:, 0].min() > 0.7
+    assert seen.optimistic.all()
     assert seen.share("acting") == 1.0
     greedy = up.agents.UCRLMNL(mdp.task(), features, radius=0.0)
     none = up.coverage(mdp, features, greedy, n_episodes=10, n_runs=2)
-    assert none.clipped.max() == 0.0 and none.share("acting") == 0.0
+    assert none.share("acting") == 0.0 and not none.optimistic.all()
 
 
 @pytest.mark.parametrize("share, optimistic", [(0.95, 0.0), (1.0, 1.0), (1.2, 1.0)])
@@ -76,10 +74,9 @@ def test_a_plan_is_optimistic_if_it_reaches_the_optimum(share, optimistic):
     agent = up.agents.UCRLMNL(mdp.task(), features)
     best = up.solve(mdp)
     measured = MeasuredAgent(agent, theta_star(mdp, features), best.v[0], ())
-    state, steps = agent.init(), np.zeros(mdp.horizon + 1, int)
+    state = agent.init()
     plan = agent.plan(state, np.random.default_rng(0))._replace(v=share * best.v)
-    played = Episode(steps, steps[1:], np.zeros(mdp.horizon))
-    assert measured.measure(state, plan, played)[1] == optimistic
+    assert measured.measure(state, plan, 0)[1] == optimistic
 
 
 def test_the_default_radii_use_the_largest_of_several_parameters():
@@ -93,40 +90,6 @@ def test_the_default_radii_use_the_largest_of_several_parameters():
         for name in ("printed", "corrected"):
             assert judged[name].theta_bound == 2.0 and judged[name].delta == 0.1
             assert judged[name].kappa == certify_kappa(features, 2.0)
-
-
-@pytest.mark.parametrize("name, radius", [("closed_form", 0.002), ("half_range", 0.4)])
-def test_each_plan_is_clipped_at_its_own_cap(name, radius):
-    """The paper's plan is clipped at H, the tighter ones at the number of steps left."""
-    mdp = up.envs.riverswim(5)
-    features = up.features.one_hot(mdp.task())
-    agent = up.agents.UCRLMNL(mdp.task(), features, radius, optimism=getattr(up.optimism, name))
-    seen = up.coverage(mdp, features, agent, n_episodes=1, n_runs=1)
-    v = agent.plan(agent.init(), np.random.default_rng(0)).v[:-1]
-    horizon = mdp.horizon
-    at_the_rest = (v >= horizon - np.arange(horizon)[:, None]).mean()
-    at_the_top = (v >= horizon).mean()
-    assert 0.0 < at_the_top < at_the_rest < 1.0
-    assert seen.clipped[0, 0] == (at_the_rest if name == "half_range" else at_the_top)
-
-
-def test_ties_are_counted():
-    mdp = up.FiniteMDP.from_arrays(np.full((2, 2, 2), 0.5), np.array([[1.0, 1.0], [0.0, 1.0]]), 3)
-    assert tie_share(up.solve(mdp), 0) == 0.5
-
-
-def test_potential_is_below_its_bound_and_is_the_sum_of_widths(rng):
-    mdp, features, _ = random_problem(rng, norm=1.3)
-    agent = up.agents.UCRLMNL(features.task, features, regularization=1.7)  # at least L_varphi^2
-    seen = up.coverage(mdp, features, agent, n_episodes=60, n_runs=3)
-    assert (seen.potential <= seen.potential_bound).all()
-    assert (np.diff(seen.potential, axis=1) >= 0).all()
-    task = features.task
-    norms = np.linalg.norm(features.matrix, axis=1) / np.sqrt(1.7)
-    counts = up.simulate(mdp, agent, 1, seed=0).state.model.counts[0]
-    visits = np.add.reduceat(counts, task.indptr[:-1])
-    width = np.maximum.reduceat(norms, task.indptr[:-1])
-    assert seen.potential[0, 0] == pytest.approx(visits @ width**2)
 
 
 def test_one_parameter_for_each_step(rng):
@@ -149,7 +112,7 @@ def test_a_support_with_impossible_successors_is_refused():
 @pytest.mark.parametrize(("factor", "shift"), [(200.0, 0.0), (0.01, 0.0), (200.0, -70.0)])
 @pytest.mark.parametrize("radius", [1e-4, 2e-3])
 def test_measurements_do_not_depend_on_the_units_of_rewards(factor, shift, radius):
-    """Rewards times 200 leave coverage, optimism, clips and ties as they are."""
+    """Rewards times 200 leave coverage and optimism as they are."""
     plain = up.envs.riverswim(5)
     given = {"n_episodes": 12, "n_runs": 2, "seed": 3}
 
@@ -162,11 +125,8 @@ def test_measurements_do_not_depend_on_the_units_of_rewards(factor, shift, radiu
 
     one, other = measure(1.0, 0.0), measure(factor, shift)
     np.testing.assert_allclose(other.distance, one.distance)
-    np.testing.assert_array_equal(other.clipped, one.clipped)
     np.testing.assert_array_equal(other.optimistic, one.optimistic)
-    np.testing.assert_allclose(other.potential, one.potential)
     assert other.share("acting") == one.share("acting")
-    assert one.clipped.mean() < 1.0
 
 
 def replace_reward(mdp, reward, reward_range):

@@ -776,10 +776,6 @@ def cover(environment: str, features: str, fields: dict[str, Any], **arguments: 
     return radii | {
         "distance": seen.distance,
         "optimistic": seen.optimistic,
-        "clipped": seen.clipped,
-        "tied": seen.tied,
-        "potential": seen.potential,
-        "potential_bound": seen.potential_bound,
     }
 
 

@@ -43,8 +43,7 @@ def diagnose(
     theta_bound
         The bound L_theta. The default is the norm of theta*.
     runs
-        The number of runs of UCRL-MNL that are played to measure coverage, optimism, clipped values
-        and ties.
+        The number of runs of UCRL-MNL that are played to measure coverage and optimism.
     json
         Print JSON instead of text.
     """

@@ -74,13 +74,6 @@ def worst_evidence(features: Features, k: int) -> Evidence:
     return Evidence(k, task.horizon, task.n_states, task.max_successors, d, big, lam, ratio)
 
 
-def potential_bound(features: Features, n_episodes: float, regularization: float) -> float:
-    """Return 2 H d log(1 + K H U L_varphi^2 / (d lambda)), a bound of the elliptical potential."""
-    task, d = features.task, features.dimension
-    total = n_episodes * task.horizon * task.max_successors * features.norm_bound**2
-    return 2.0 * task.horizon * d * log(1.0 + total / (d * regularization))
-
-
 def printed_regret(features: Features, kappa: float, bound: float, k: int, delta: float) -> float:
     """Return 2 H beta_K(delta/2K) sqrt(2 T H d log(1 + K H U L^2)) + H sqrt(2 T log(2/delta))."""
     task, d = features.task, features.formal_dimension
@@ -96,8 +89,10 @@ def corrected_regret(features: Features, kappa: float, bound: float, k: int, del
     # beta_k need not grow with k while lambda_k does, so its maximum is taken along the way
     along = {1, k, *(min(2**i, k) for i in range(k.bit_length()))}
     beta = max(radius(worst_evidence(features, i)) for i in along)
-    potential = potential_bound(features, float(k), theory_regularization(features)(1))
-    return regret(features.task.horizon, k, 3.0 * beta, potential, delta)
+    task, d = features.task, features.dimension
+    total = float(k) * task.horizon * task.max_successors * features.norm_bound**2
+    potential = 2.0 * task.horizon * d * log(1.0 + total / (d * theory_regularization(features)(1)))
+    return regret(task.horizon, k, 3.0 * beta, potential, delta)
 
 
 def regret(horizon: int, k: int, width: float, potential: float, delta: float) -> float:

@@ -1,16 +1,16 @@
-"""Measure the lemmas over runs: coverage of theta*, optimism, clipped values, ties, potential.
+"""Measure Lemmas 1 and 2 over runs: whether theta* was in the confidence set, and optimism.
 
 `coverage` plays UCRL-MNL many times on a known MDP and compares its confidence set with the truth
-before each episode. Lemma 1 (theta* in C_k for all k) and the elliptical potential hold for any way
-of acting, so several radii are measured on the same runs. An agent plans on the unit scale; caps of
-values are on that scale too, so that nothing here depends on the units of the rewards.
+before each episode. Lemma 1 (theta* in C_k for all k) holds for any way of acting, so several radii
+are measured on the same runs. An agent plans on the unit scale, so nothing here depends on the
+units of the rewards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,19 +18,15 @@ from upriver.agents.mnl_family import State, evidence
 from upriver.agents.protocol import Episode
 from upriver.agents.ucrl_mnl import UCRLMNL
 from upriver.checks import Array, check_function, check_kinds, open_fraction, positive_integer
-from upriver.diagnostics.bounds import clip_kappa, potential_bound
-from upriver.diagnostics.curvature import certify_kappa
+from upriver.diagnostics.bounds import clip_kappa
+from upriver.diagnostics.kappa import certify_kappa
 from upriver.diagnostics.realizability import theta_star
 from upriver.display import Card, add_repr
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 from upriver.mnl.radii import corrected_radius, lemma1_radius
-from upriver.planning import Plan, clip_v, clip_v_remaining, solve
-from upriver.planning import optimism as optimistic
+from upriver.planning import Plan, solve
 from upriver.play.simulate import simulate
-
-CLIPPED_AT_STEPS_LEFT = {optimistic.half_range, optimistic.gradient}
-"""Plans that clip V at the number of steps left; the others clip it at H."""
 
 
 @add_repr
@@ -45,22 +41,14 @@ class Coverage:
     """beta_k of each radius."""
     optimistic: Array
     """Whether the planned V_1(s_1) is at least V*_1(s_1)."""
-    clipped: Array
-    """Share of (h, s) whose V is at its cap."""
-    tied: Array
-    """Share of s where several actions have the largest Q; episode k looks at step k - 1 mod H."""
-    potential: Array
-    """Sum over the steps so far of max ||varphi||^2_{A_k^-1}."""
-    potential_bound: Array
-    """2 H d log(1 + k H U L_varphi^2 / (d lambda_1)), valid where lambda_k >= L_varphi^2."""
 
     def card(self) -> Card:
         """Return what the display shows."""
         numbers = self.summary()
-        facts = {"runs": numbers["n_runs"], "episodes": numbers["n_episodes"], "delta": self.delta}
-        facts |= {f"covered by {name}": x for name, x in numbers["covered"].items()}
-        rates = ("optimism_rate", "clip_rate", "tie_rate")
-        return Card(facts | {rate.replace("_", " "): numbers[rate] for rate in rates})
+        covered = {f"covered by {name}": x for name, x in numbers.pop("covered").items()}
+        del numbers["largest_ratio"]
+        facts = {name.removeprefix("n_").replace("_", " "): x for name, x in numbers.items()}
+        return Card(facts | covered)
 
     def ratio(self, name: str) -> Array:
         """Return max over k of distance / radius of each run; at most 1 where theta* is covered."""
@@ -80,28 +68,23 @@ class Coverage:
 
     def summary(self) -> dict[str, Any]:
         """Return the measurements as plain numbers."""
-        rates = {"optimism": self.optimistic, "clip": self.clipped, "tie": self.tied}
+        n_runs, n_episodes = self.distance.shape
         return {
-            **dict(zip(("n_runs", "n_episodes"), self.distance.shape, strict=True)),
+            "n_runs": n_runs,
+            "n_episodes": n_episodes,
             "delta": self.delta,
             "covered": {name: self.share(name) for name in self.radii},
             "largest_ratio": {name: float(self.ratio(name).max()) for name in self.radii},
-            **{f"{name}_rate": float(rate.mean()) for name, rate in rates.items()},
-            "potential": float(self.potential[:, -1].max()),
-            "potential_bound": float(self.potential_bound[:, -1].min()),
+            "optimism_rate": float(self.optimistic.mean()),
         }
-
-
-class MeasuredState(NamedTuple):
-    """The state of the agent, and a linked list of the measurements before each episode."""
-
-    inner: State
-    rows: tuple[Any, tuple[float, ...]] | None
 
 
 @dataclass(frozen=True)
 class MeasuredAgent:
-    """An agent that acts as the one it wraps and compares its confidence set with the truth."""
+    """An agent that acts as the one it wraps and compares its confidence set with the truth.
+
+    Its state is that of the wrapped agent and the measurements before each episode.
+    """
 
     agent: UCRLMNL
     theta: Array
@@ -114,33 +97,26 @@ class MeasuredAgent:
     def task(self) -> Task:
         return self.agent.task
 
-    def init(self) -> MeasuredState:
-        return MeasuredState(self.agent.init(), None)
+    def init(self) -> tuple[State, tuple]:
+        return self.agent.init(), ()
 
-    def plan(self, state: MeasuredState, rng: np.random.Generator) -> Plan:
-        return self.agent.plan(state.inner, rng)
+    def plan(self, state: tuple[State, tuple], rng: np.random.Generator) -> Plan:
+        return self.agent.plan(state[0], rng)
 
-    def update(self, state: MeasuredState, plan: Plan, episode: Episode) -> MeasuredState:
-        inner = self.agent.update(state.inner, plan, episode)
-        return MeasuredState(inner, (state.rows, self.measure(state.inner, plan, episode)))
+    def update(
+        self, state: tuple[State, tuple], plan: Plan, episode: Episode
+    ) -> tuple[State, tuple]:
+        inner, rows = state
+        row = self.measure(inner, plan, int(episode.states[0]))
+        return self.agent.update(inner, plan, episode), (*rows, row)
 
-    def measure(self, state: State, plan: Plan, episode: Episode) -> tuple[float, ...]:
-        """Return (distance, optimistic, clipped, tied, potential added, lambda, *radii)."""
-        task, model = self.task, state.model
-        remaining = self.agent.optimism in CLIPPED_AT_STEPS_LEFT
-        cap = (clip_v_remaining if remaining else clip_v)(task).v_cap
-        first = int(episode.states[0])
-        planned = plan.to_user_units(task).v[0, first]
-        steps = np.minimum(np.arange(len(episode.actions)), len(model.max_norm) - 1)
-        pair = episode.states[:-1] * task.n_actions + episode.actions
-        known = evidence(self.agent.features, state.k, model)
+    def measure(self, state: State, plan: Plan, first: int) -> tuple[float, ...]:
+        """Return (distance, whether the plan is optimistic at the first state, *radii)."""
+        planned = plan.to_user_units(self.task).v[0, first]
+        known = evidence(self.agent.features, state.k, state.model)
         return (
-            distance(self.agent.features, model, self.theta),
-            float(planned >= self.best[first] - 1e-9 * task.units.unit),
-            float((plan.v[:-1] >= cap[:, None]).mean()),
-            tie_share(plan, (state.k - 1) % task.horizon),
-            float(np.sum(model.max_norm[steps, pair] ** 2)),
-            model.regularization,
+            distance(self.agent.features, state.model, self.theta),
+            float(planned >= self.best[first] - 1e-9 * self.task.units.unit),
             *(radius(known) for radius in self.radii),
         )
 
@@ -158,12 +134,6 @@ def distance(features: Features, model: Any, theta: Array) -> float:
     return float(np.sqrt(square.max()))
 
 
-def tie_share(plan: Plan, h: int) -> float:
-    """Return the share of states where, at step h, several actions have the largest Q."""
-    q = plan.q(h)
-    return float(((q == q.max(axis=1, keepdims=True)).sum(axis=1) > 1).mean())
-
-
 @check_kinds
 def coverage(
     mdp: FiniteMDP,
@@ -175,7 +145,7 @@ def coverage(
     delta: float = 0.05,
     seed: int = 0,
 ) -> Coverage:
-    """Play runs and measure how often theta* was in the confidence set, optimism, clips and ties.
+    """Play runs and measure how often theta* was in the confidence set, and optimism.
 
     Parameters
     ----------
@@ -210,29 +180,17 @@ def coverage_over(
     same for all problems.
     """
     open_fraction("delta", delta)
-    positive_integer("n_episodes", n_episodes)
-    runs, bounds = [], []
-    previous: Any = None
+    runs, previous = [], None
     names: Any = ()
     measured: Any = None
     for i, problem in enumerate(problems):
-        mdp, features, _ = problem
         if problem is not previous:  # either all problems differ, or one is repeated
             previous, (names, measured) = problem, prepare(*problem, radii, delta)
-        rows, linked = [], simulate(mdp, measured, n_episodes, seed + i).state.rows
-        while linked is not None:
-            linked, row = linked
-            rows.append(row)
-        runs.append(rows[::-1])
-        first_lambda = runs[-1][0][5]
-        episodes = range(1, n_episodes + 1)
-        bounds.append([potential_bound(features, k, first_lambda) for k in episodes])
+        runs.append(simulate(problem[0], measured, n_episodes, seed + i).state[1])
     if not runs:
         raise ValueError("there are no problems; coverage needs at least one run")
-    distances, hopeful, clipped, tied, added, _, *radius = np.moveaxis(np.array(runs), 2, 0)
-    by_name = dict(zip(names, radius, strict=True))
-    potential = np.cumsum(added, axis=1), np.array(bounds)
-    return Coverage(delta, distances, by_name, hopeful > 0.5, clipped, tied, *potential)
+    distances, hopeful, *radius = np.moveaxis(np.array(runs), 2, 0)
+    return Coverage(delta, distances, dict(zip(names, radius, strict=True)), hopeful > 0.5)
 
 
 def prepare(

@@ -11,13 +11,13 @@ from upriver.checks import check_kinds, open_fraction, positive_integer, positiv
 from upriver.diagnostics import realizability
 from upriver.diagnostics.bounds import Bounds, theorem1
 from upriver.diagnostics.coverage import Coverage
-from upriver.diagnostics.curvature import Kappa, certify_kappa, curvature_at, kappa_at
+from upriver.diagnostics.kappa import Kappa, certify_kappa, kappa_at
 from upriver.diagnostics.realizability import Core, Shape
 from upriver.display import Card, add_repr, to_frame
 from upriver.features import Features, one_hot, recentre
 from upriver.mdp import FiniteMDP, Task
 
-SCHEMA = 1
+SCHEMA = 2
 """The version of the JSON of `Diagnosis.as_dict`."""
 
 
@@ -38,25 +38,14 @@ class Diagnosis:
     """At theta*, or at the true probabilities without theta*; None where nothing is to learn."""
     certified: float | None
     """A lower bound of kappa over ||theta|| <= L_theta."""
-    curvature: Kappa | None
-    """The effective constant at the same point as `kappa`."""
     bounds: Bounds | None
     """With the certified kappa of the ball, which the proofs need; for features without a zero
     successor, after the best recentring."""
-    bounds_at_core: Bounds | None
-    """With kappa at theta*, the best that could be hoped for."""
 
     def card(self) -> Card:
         """Return what the display shows."""
-        facts: dict[str, Any] = {
-            "columns": self.shape.dimension,
-            "realizable": bool(self.core.realizable),
-            "largest reachable set": self.shape.max_successors,
-            "kappa": None if self.kappa is None else float(self.kappa.value),
-            "theta bound": self.theta_bound,
-        }
-        known = {label: value for label, value in facts.items() if value is not None}
-        return Card(known, of=self.name, rows=self.table, most=50)
+        facts = {"columns": self.shape.dimension, "realizable": bool(self.core.realizable)}
+        return Card(facts, of=self.name, rows=self.table, most=50)
 
     def table(self) -> list[dict[str, Any]]:
         """Return a row per finding: what, value and a note."""
@@ -71,36 +60,20 @@ class Diagnosis:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain types for JSON; infinite numbers become None."""
-        shape, core, task = self.shape, self.core, self.task
+        features, core = self.shape._asdict(), self.core._asdict()
+        del features["best_reference"], core["theta"]
+        norm = self.core.norm if self.core.realizable else None
         names = ("n_states", "n_actions", "horizon", "n_triples", "support")
-        columns = ("max_successors", "dimension", "formal_dimension", "rank", "norm_bound")
-        features = {x: getattr(shape, x) for x in columns}
-        features |= {"norm_bound_recentred": shape.best_norm_bound}
-        found = {
+        return to_plain({
             "schema": SCHEMA,
-            "environment": {"name": self.name} | {x: getattr(task, x) for x in names},
+            "environment": {"name": self.name} | {x: getattr(self.task, x) for x in names},
             "n_episodes": self.n_episodes,
             "delta": self.delta,
-            "features": features | {"zero_successor": shape.zero_successor},
-            "core": {
-                "realizable": core.realizable,
-                "residual": core.residual,
-                "norm": core.norm if core.realizable else None,
-                "theta_bound": self.theta_bound,
-                "total_variation": core.error,
-                "where": dict(zip("hsa", core.where, strict=True)),
-                "forbidden_successor": core.forbidden
-                and dict(zip(("s", "a", "next"), core.forbidden, strict=True)),
-            },
-            "kappa": {
-                "at_core": self.kappa and self.kappa.value,
-                "ball_certified": self.certified,
-                "curvature": self.curvature and self.curvature.value,
-            },
+            "features": features,
+            "core": core | {"norm": norm, "theta_bound": self.theta_bound},
+            "kappa": {"at_core": self.kappa and self.kappa.value, "certified": self.certified},
             "theorem1": self.bounds and self.bounds._asdict(),
-            "theorem1_at_core": self.bounds_at_core and self.bounds_at_core._asdict(),
-        }
-        return to_plain(found)
+        })  # fmt: skip
 
 
 def to_plain(value: Any) -> Any:
@@ -148,15 +121,13 @@ def diagnose(
     kappa = kappa_at(task, prob)
     certified = None if theta_bound is None else certify_kappa(features, theta_bound)
     shape = realizability.shape_of(features)
-    bounds = at_core = None
+    bounds = None
     if theta_bound and certified is not None and shape.best_norm_bound > 0.0:
         used = features if shape.zero_successor else recentre(features, shape.best_reference)
         bounds = theorem1(used, certified, theta_bound, n_episodes, delta)
-        if kappa is not None and kappa.value > 0.0:
-            at_core = theorem1(used, kappa.value, theta_bound, n_episodes, delta)
-    given = mdp.name, task, n_episodes, delta
-    measured = shape, core, theta_bound, kappa, certified, curvature_at(features, prob)
-    return Diagnosis(*given, *measured, bounds, at_core)
+    return Diagnosis(
+        mdp.name, task, n_episodes, delta, shape, core, theta_bound, kappa, certified, bounds
+    )
 
 
 def format_value(x: Any) -> str:
@@ -199,8 +170,6 @@ def describe(found: Diagnosis, measured: Coverage | None = None) -> list[tuple[s
         rows.append(("kappa", kappa.value, f"P({x})P({y}) at (s={s}, a={a})"))
         if found.certified is not None:
             rows.append(("kappa, certified", found.certified, "lower bound in the ball"))
-        if found.curvature is not None:
-            rows.append(("effective kappa", found.curvature.value, "Hessian against Gram matrix"))
     if bounds is not None:
         useful = f"useful from K = {format_value(bounds.first_useful)} on"
         as_printed = bounds.radius_printed, bounds.regret_printed
@@ -219,8 +188,4 @@ def describe(found: Diagnosis, measured: Coverage | None = None) -> list[tuple[s
         (f"covers, {name}", f"{share:.1%}", f"of runs, for all k; goal {1.0 - measured.delta:.0%}")
         for name, share in numbers["covered"].items()
     ]
-    for name, note in (("optimism", "planned V_1 >= V*_1"), ("clip", "values at the cap"),
-                       ("tie", "states with several best actions")):  # fmt: skip
-        rows.append((f"{name} rate", f"{numbers[f'{name}_rate']:.1%}", note))
-    bound = f"bound {format_value(numbers['potential_bound'])}"
-    return [*rows, ("potential", numbers["potential"], bound)]
+    return [*rows, ("optimism rate", f"{numbers['optimism_rate']:.1%}", "planned V_1 >= V*_1")]

@@ -1,11 +1,10 @@
 import numpy as np
 import pytest
-from scipy import linalg
 
 import upriver as up
 from tests.diagnostics.problems import random_features, random_problem
-from upriver.diagnostics import certify_kappa, curvature_at, kappa_at
-from upriver.diagnostics.curvature import CERTIFY_UP_TO
+from upriver.diagnostics import certify_kappa, kappa_at
+from upriver.diagnostics.kappa import CERTIFY_UP_TO
 from upriver.mnl import likelihood
 
 
@@ -65,37 +64,6 @@ def test_nothing_to_learn():
     features = up.features.one_hot(task)
     assert kappa_at(task, np.ones((1, 4))) is None
     assert certify_kappa(features, 1.0) is None
-    assert curvature_at(features, np.ones((1, 4))) is None
-
-
-def test_curvature_is_the_generalised_eigenvalue(rng):
-    mdp, features, _ = random_problem(rng, dimension=2, max_successors=4, n_states=5)
-    values = []
-    for g in range(len(features.task.sizes)):
-        rows = slice(*features.task.indptr[g : g + 2])
-        x, p = features.matrix[rows], mdp.probability[0, rows]
-        gram = x.T @ x
-        if np.linalg.matrix_rank(gram) < 2:  # one direction: the ratio along it
-            hessian = x.T @ (np.diag(p) - np.outer(p, p)) @ x
-            values.append(np.trace(hessian) / np.trace(gram))
-        else:
-            hessian = x.T @ (np.diag(p) - np.outer(p, p)) @ x
-            values.append(linalg.eigh(hessian, gram, eigvals_only=True)[0])
-    assert curvature_at(features, mdp.probability).value == pytest.approx(min(values))
-
-
-def test_curvature_is_at_least_kappa_with_a_zero_successor(rng):
-    for _ in range(20):
-        mdp, features, _ = random_problem(rng, max_successors=4)
-        kappa = kappa_at(features.task, mdp.probability).value
-        assert curvature_at(features, mdp.probability).value >= kappa * (1 - 1e-9)
-
-
-def test_without_a_zero_successor_there_may_be_no_curvature():
-    """All rows alike: the Gram matrix grows, the Hessian does not."""
-    mdp = up.envs.riverswim(5)
-    features = up.Features(mdp.task(), np.ones((mdp.true_task.n_triples, 1)))
-    assert curvature_at(features, mdp.probability).value == pytest.approx(0.0, abs=1e-12)
 
 
 def wide_features(rng, n_states):

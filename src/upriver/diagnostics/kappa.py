@@ -23,7 +23,7 @@ CERTIFY_UP_TO = 128  # successors up to which the bound looks at pairs
 
 @add_repr
 class Kappa(NamedTuple):
-    """The smallest product P(s')P(s''), or the smallest curvature, and its place."""
+    """The smallest product P(s')P(s'') and its place."""
 
     value: float
     where: tuple[int, int, int, int]
@@ -60,36 +60,6 @@ def certify_kappa(features: Features, theta_bound: float) -> float | None:
     radius = nonnegative_number("theta_bound", theta_bound)
     found = (bound_products(gram, radius) for gram in distinct_grams(features))
     return min(found, default=None)
-
-
-def curvature_at(features: Features, prob: Array) -> Kappa | None:
-    """Return the largest c with Hessian >= c (Gram increment) at every (s, a), on its range.
-
-    With varphi = A S B^T its singular value decomposition, that is the smallest eigenvalue of
-    A^T (diag P - P P^T) A. It takes the place of kappa at a given theta, is never below it where a
-    successor has the zero vector, and is 0 where none has. The last two entries of `where` are 0.
-    """
-    task = features.task
-    best: Kappa | None = None
-    for pairs, rows in stacks(features):
-        gram = rows @ rows.transpose(0, 2, 1)
-        size, basis = np.linalg.eigh(gram)
-        kept = size > 1e-10 * np.maximum(size[:, -1:], 1e-300)
-        if not kept.any():
-            continue
-        basis = basis * kept[:, None, :]
-        for step in prob:
-            p = step[task.indptr[pairs, None] + np.arange(rows.shape[1])]
-            covariance = p[:, :, None] * np.eye(rows.shape[1]) - p[:, :, None] * p[:, None, :]
-            inner = basis.transpose(0, 2, 1) @ covariance @ basis
-            inner += ~kept[:, :, None] * np.eye(rows.shape[1])  # outside the range: out of the way
-            smallest = np.linalg.eigvalsh(inner)[:, 0]
-            smallest[~kept.any(axis=1)] = np.inf
-            i = int(np.argmin(smallest))
-            if best is None or smallest[i] < best.value:
-                s, a = divmod(int(pairs[i]), task.n_actions)
-                best = Kappa(max(float(smallest[i]), 0.0), (s, a, 0, 0))
-    return best
 
 
 def distinct_grams(features: Features) -> Iterator[Array]:
