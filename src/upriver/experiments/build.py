@@ -85,21 +85,22 @@ def hash_data(data: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def digest_problem(run: RunSpec) -> str:
-    """Return a digest of the MDP, of the features, and of the file of an agent of your own.
+def get_code(run: RunSpec) -> str | None:
+    """Return the text of the file of an agent of the user.
 
-    It covers all that the names of a run stand for: probabilities, rewards and their range, the
-    horizon or discount, names, the start, terminal values, and the numbers of the features. The
-    code of an agent of the package belongs to its version, which a results folder has one of.
+    The code of an agent of the package belongs to its version, which a results folder has one of.
     """
-    mdp = get_mdp(run.environment)
-    features = None if run.features is None else get_features(run)
     code = registry.IMPORTED.get(run.agent.partition(":")[0]) if ":" in run.agent else None
-    return hash_data([digest_data(mdp, features), code and code.text])
+    return code and code.text
 
 
 @lru_cache(maxsize=4)
 def digest_data(mdp: FiniteMDP, features: Features | None) -> str:
+    """Return a digest of all that the names of a run stand for.
+
+    It covers probabilities, rewards and their range, the horizon or discount, names, the start,
+    terminal values, and the numbers of the features.
+    """
     arrays: dict[str, Array] = {}
     parts = [mdp.true_task, mdp.probability, mdp.initial_states, mdp.initial_probability, mdp.local]
     if features is not None:
@@ -187,30 +188,45 @@ def evaluate_uniform_play(mdp: FiniteMDP) -> float:
     return float(mdp.initial_probability @ v[mdp.initial_states])
 
 
+BUILT: dict[str, tuple[FiniteMDP, Any]] = {}
+"""{setting: (mdp, agent)} of the last MAX_BUILT settings, which all seeds of a setting share."""
+MAX_BUILT = 16
+
+
+def identify(run: RunSpec) -> RunSpec:
+    """Build the MDP and the agent of a run, and return the run with its digest."""
+    try:
+        mdp, cls = get_mdp(run.environment), registry.agent_class(run.agent)
+        features = None if run.features is None else get_features(run)
+        given: dict[str, Any] = {}
+        if registry.has_field(cls, "mdp"):
+            given["mdp"] = mdp
+        else:
+            task = mdp.task(run.support or "known") if features is None else features.task
+            given["task"] = task.with_unknown_reward() if run.reward == "unknown" else task
+            given |= {} if features is None else {"features": features}
+        own = {k: registry.from_plain(k, v, features) for k, v in run.numbers.items()}
+        agent = cls(**given, **own)
+        found = replace(run, digest=hash_data([digest_data(mdp, features), get_code(run)]))
+    except (Exception, SystemExit) as error:  # also of code of the user, or too large
+        ours = isinstance(error, ValueError | TypeError)
+        sentence = error if ours else describe_error(error)
+        raise ValueError(f"{run.label} on {run.env}: {sentence}") from error
+    BUILT[found.setting] = mdp, agent
+    if len(BUILT) > MAX_BUILT:
+        del BUILT[next(iter(BUILT))]
+    return found
+
+
 def build(run: RunSpec) -> tuple[FiniteMDP, Any]:
-    """Return (mdp, agent) of a run."""
-    return make_agent(replace(run, env="", label="", episodes=0, seed=0).to_data())
-
-
-@keep_recent
-def make_agent(data: dict[str, Any]) -> tuple[FiniteMDP, Any]:
-    run = RunSpec(**data)
-    if (files := list_files(run)) and digest_problem(run) != run.digest:
+    """Return (mdp, agent) of a run; they are built where its setting was not built recently."""
+    if run.setting not in BUILT and identify(run).digest != run.digest:
+        files = " or ".join(list_files(run)) or "what the names of the run stand for"
         raise ValueError(
-            f"{' or '.join(files)} was changed after the experiment was read; restore the file, or "
-            "read the experiment again"
+            f"{files} was changed after the experiment was read; restore it, or read the "
+            "experiment again"
         )
-    mdp, cls = get_mdp(run.environment), registry.agent_class(run.agent)
-    features, given = None, {}
-    if registry.has_field(cls, "mdp"):
-        given["mdp"] = mdp
-    else:
-        if run.features is not None:
-            given["features"] = features = get_features(run)
-        task = mdp.task(run.support or "known") if features is None else features.task
-        given["task"] = task.with_unknown_reward() if run.reward == "unknown" else task
-    own = {k: registry.from_plain(k, v, features) for k, v in run.numbers.items()}
-    return mdp, cls(**given, **own)
+    return BUILT[run.setting]
 
 
 def describe_error(error: BaseException) -> str:
@@ -218,12 +234,6 @@ def describe_error(error: BaseException) -> str:
     text = " ".join(str(error)[: 2 * MAX_ERROR].split())
     text = text if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]} ..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def refuse(run: RunSpec, error: BaseException) -> ValueError:
-    """Return the error about a run that cannot be built, which names its agent and environment."""
-    ours = isinstance(error, ValueError | TypeError)  # else too large, or the user's code
-    return ValueError(f"{run.label} on {run.env}: {error if ours else describe_error(error)}")
 
 
 def check_type(made: Any, kind: type[Any], source: str) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from upriver.checks import check_instance, check_kinds, format_value
 from upriver.display import add_repr
-from upriver.experiments.build import RunSpec, build, refuse
+from upriver.experiments.build import RunSpec
 from upriver.experiments.executor import InProcess, open_executor
 from upriver.experiments.progress import Reporter
 from upriver.experiments.spec import Experiment
@@ -84,7 +84,6 @@ def execute(
         existing = set(store.files())
         pending = [run for run in runs if store.path(run) not in existing]
         broken = find_broken(store, [run for run in runs if store.path(run) in existing])
-        check_buildable(pending)
         if isinstance(experiment, Experiment):
             store.record_experiment(experiment)
         store.record_runs(runs)
@@ -149,18 +148,6 @@ def find_broken(store: Store, runs: list[RunSpec]) -> list[str]:
         except BadFile as error:
             found.append(str(error))
     return found
-
-
-def check_buildable(runs: list[RunSpec]) -> None:
-    """Build every setting once, so that a wrong number is an error now and not in every run."""
-    first: dict[str, RunSpec] = {}
-    for run in runs:
-        first.setdefault(run.setting, run)
-    for run in first.values():
-        try:
-            build(run)
-        except (Exception, SystemExit) as error:
-            raise refuse(run, error) from error
 
 
 def count_processors() -> int:

@@ -12,24 +12,23 @@ import inspect
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, replace
-from functools import cache, reduce
+from functools import cache, lru_cache
 from importlib import resources
 from itertools import product
-from operator import or_
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_origin
 
 import pydantic as pd
 import tomli_w
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic.json_schema import models_json_schema
 
 from upriver.checks import check_kinds, format_value
 from upriver.display import Card, add_repr
 from upriver.experiments import registry
-from upriver.experiments.build import RunSpec, digest_problem, refuse
+from upriver.experiments.build import RunSpec, identify
 from upriver.experiments.registry import unknown
 from upriver.features import own_map
 from upriver.mdp.names import abbreviate
@@ -57,7 +56,14 @@ SCALAR_SCHEMA = pd.WithJsonSchema({"type": ["number", "boolean", "string"]})
 Scalar = Annotated[Any, AfterValidator(check_scalar), SCALAR_SCHEMA]
 
 
-def check_features(name: str) -> str:
+def make_absolute(name: str, info: pd.ValidationInfo) -> str:
+    """Return the absolute name of a file, which is relative to the folder of the experiment."""
+    return os.path.abspath(os.path.join(info.context or "", name))
+
+
+def check_features(name: str, info: pd.ValidationInfo) -> str:
+    if registry.is_file(name):
+        return make_absolute(name, info)
     if own_map(name) is None:
         registry.feature_function(name, None)
     return name
@@ -108,9 +114,10 @@ class Strict(pd.BaseModel):
         return data
 
     def to_data(self) -> dict[str, Any]:
-        """Return what was given, as plain tables and lists."""
-        given = self.__dict__.items()
-        return {k: v for k, v in given if k in self.model_fields_set and v is not None}
+        """Return what was given, as plain tables and lists, as TOML has them."""
+        # warnings would say that rules, `at` and `grid` are plain tables by now
+        options: Any = {"exclude_unset": True, "exclude_none": True, "warnings": False}
+        return self.model_dump(mode="json", **options)
 
 
 class Entry(Strict):
@@ -179,16 +186,6 @@ class EnvironmentEntry(Entry):
     discount: Annotated[float, Field(ge=0, le=1)] | None = None
     """Makes the horizon infinite; 1 stands for the average reward."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def read_size(cls, data: Any) -> Any:
-        """Replace riverswim-6 by riverswim and n_states = 6."""
-        base, size = split_name(data.get("name")) if isinstance(data, dict) else ("", {})
-        for key in size:
-            if key in data:
-                raise ValueError(f"{key} is given twice: by the name {data['name']!r} and as a key")
-        return {**data, **size, "name": base} if size else data
-
     @property
     def settings(self) -> dict[str, Any]:
         """The arguments of the environment's function, with their defaults."""
@@ -214,7 +211,7 @@ class EnvironmentEntry(Entry):
         """The environment as runs have it, with all arguments."""
         found: dict[str, Any] = {"name": self.name, "numbers": self.settings | self.numbers}
         if isinstance(self, FileEntry):
-            found = {"path": os.path.abspath(self.path)}
+            found = {"path": self.path}
         return found | ({} if self.discount is None else {"discount": self.discount})
 
 
@@ -222,7 +219,7 @@ class FileEntry(EnvironmentEntry):
     """An environment that was saved with `mdp.save`."""
 
     name: Literal[""] = ""
-    path: str
+    path: Annotated[str, AfterValidator(make_absolute)]
     """A saved MDP, relative to the experiment file."""
 
     @property
@@ -300,33 +297,29 @@ def setting_type(field: str, default: Any) -> Any:
 @cache
 def rule_type(field: str) -> Any:
     """Return the type of a number, or of a table that names one rule and its constants."""
-    rules = registry.RULES[field]
-    kinds: list[Any] = [Annotated[Finite, Tag("@number")]]
-    for name, rule in rules.items():
+    tables = {}
+    for name, rule in registry.RULES[field].items():
         defaults = registry.agent_settings(rule).items()
         constants = {key: (Finite, ... if x is MISSING else x) for key, x in defaults}
         said = (inspect.getdoc(rule) or "").partition("\n\n")[0]
-        table = make_model(f"{field} {name}", Strict, constants, said)
-        outer = make_model(f"{field} rule {name}", Strict, {name: (table, ...)})
-        plain = AfterValidator(lambda found: found.model_dump())
-        kinds.append(Annotated[outer, plain, Tag(f"@{name}")])
+        tables[name] = make_model(f"{field} {name}", Strict, constants, said), None
+    rules = make_model(f"{field} rule", Strict, tables)
+    rules.model_config["json_schema_extra"] = {"minProperties": 1, "maxProperties": 1}
 
-    def check(value: Any) -> Any:
-        if isinstance(value, dict) and len(value) != 1:
-            raise ValueError(f"it has {len(value)} rules; a table must name exactly one")
-        if isinstance(value, dict) and next(iter(value)) not in rules:
-            raise unknown(f"{field} rule", str(next(iter(value))), rules)
-        return value
+    def to_plain(found: Any) -> dict[str, Any]:
+        if len(found.model_fields_set) != 1:
+            raise ValueError("a table must name exactly one rule")
+        ((name, constants),) = ((name, getattr(found, name)) for name in found.model_fields_set)
+        return {name: constants.model_dump()}
 
-    def tag(value: Any) -> str:
-        return f"@{next(iter(value))}" if isinstance(value, dict) and value else "@number"
-
-    return Annotated[reduce(or_, kinds), Discriminator(tag), BeforeValidator(check)]
+    table = Annotated[rules, AfterValidator(to_plain), Tag("@rule")]
+    tag = Discriminator(lambda value: "@rule" if isinstance(value, dict) else "@number")
+    return Annotated[Annotated[Finite, Tag("@number")] | table, tag]
 
 
-def agent_model(name: str) -> type[Strict]:
+@lru_cache(maxsize=256)
+def agent_model(name: str, cls: type[Any]) -> type[AgentEntry]:
     """Return the model of the entries of one agent."""
-    cls = registry.agent_class(name)
     kinds = {k: setting_type(k, default) for k, default in registry.agent_settings(cls).items()}
     given: dict[str, Any] = {key: (one_or_each(kind), None) for key, kind in kinds.items()}
     at = make_model(f"{name} at", Strict, {k: (t, None) for k, t in kinds.items()})
@@ -344,14 +337,49 @@ def agent_model(name: str) -> type[Strict]:
     return make_model(name, AgentEntry, {"agent": (Literal[name], ...), **given})
 
 
-def environment_model(name: str) -> type[Strict]:
+@lru_cache(maxsize=256)
+def environment_model(name: str, make: Callable[..., Any]) -> type[EnvironmentEntry]:
     """Return the model of the entries of one environment."""
-    defaults = registry.environment_settings(registry.environment_function(name))
+    defaults = registry.environment_settings(make)
     kinds = {key: one_or_each(setting_type(key, x)) for key, x in defaults.items()}
     given: Any = {k: (t, ... if defaults[k] is MISSING else None) for k, t in kinds.items()}
     size = "(-[0-9]+)?" if name in registry.ENVIRONMENTS else ""
     word = Annotated[str, Field(pattern=f"^{re.escape(name)}{size}$")]
     return make_model(name, EnvironmentEntry, {"name": (word, ...), **given})
+
+
+def read_environment(entry: Any, info: pd.ValidationInfo) -> EnvironmentEntry:
+    """Validate an environment by the model of its name; riverswim-6 becomes n_states = 6."""
+    if not isinstance(entry, dict):
+        raise ValueError(f"it is {format_value(entry)}; it must be a table")
+    if ("name" in entry) == ("path" in entry):
+        raise ValueError("an environment needs either a name or a path")
+    if "path" in entry:
+        return FileEntry.model_validate(entry, context=info.context)
+    name, size = split_name(entry["name"])
+    for key in size:
+        if key in entry:
+            raise ValueError(f"{key} is given twice: by the name {entry['name']!r} and as a key")
+    model = environment_model(name, registry.environment_function(name))
+    return model.model_validate({**entry, **size, "name": name})
+
+
+def read_agent(entry: Any, info: pd.ValidationInfo) -> AgentEntry:
+    """Validate an agent by the model of its name."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("agent"), str):
+        raise ValueError(f"it is {format_value(entry)}; it must be a table with the key agent")
+    model = agent_model(entry["agent"], registry.agent_class(entry["agent"]))
+    return model.model_validate(entry, context=info.context)
+
+
+def expand_lists(entries: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(variant for entry in entries for variant in entry.variants())
+
+
+def list_of(read: Any) -> Any:
+    """Return the type of a list of entries, of which each is validated by its own model."""
+    one = Annotated[Any, pd.PlainValidator(read, json_schema_input_type=Any)]
+    return Annotated[tuple[one, ...], Field(min_length=1), AfterValidator(expand_lists)]
 
 
 class Seeds(Strict):
@@ -378,13 +406,8 @@ class Experiment(Strict):
     episodes: Episodes
     """Episodes of a run."""
     seeds: Seeds
-    environments: tuple[Any, ...]
-    agents: tuple[Any, ...]
-
-    @pd.field_validator("environments", "agents")
-    @classmethod
-    def expand_lists(cls, entries: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(variant for entry in entries for variant in entry.variants())
+    environments: list_of(read_environment)  # type: ignore[valid-type]
+    agents: list_of(read_agent)  # type: ignore[valid-type]
 
     @model_validator(mode="after")
     def check_labels(self) -> Experiment:
@@ -427,22 +450,15 @@ class Experiment(Strict):
         knows = (support, features, agent.reward) if sees_task else (None, features, None)
         given: Any = env, label, place.run_data, agent.agent, agent.numbers_at(env), *knows
         episodes = place.episodes or self.episodes
-        first = RunSpec(*given, episodes=episodes, seed=seeds.start)
-        try:
-            digest = digest_problem(first)
-        except (Exception, SystemExit) as error:  # also of code of the user, or too large
-            raise refuse(first, error) from error
-        return [replace(first, seed=seed, digest=digest) for seed in seeds]
+        first = identify(RunSpec(*given, episodes=episodes, seed=seeds.start))
+        return [replace(first, seed=seed) for seed in seeds]
 
     def with_seeds(self, count: int, first: int = 0) -> Experiment:
         """Return the same experiment with other seeds."""
-        return parse({**self.to_data(), "seeds": {"first": first, "count": count}}, self.name)
-
-    def to_data(self) -> dict[str, Any]:
-        """Return plain tables and lists, as TOML has them."""
-        lists = {"environments": self.environments, "agents": self.agents}
-        plain = {kind: [entry.to_data() for entry in entries] for kind, entries in lists.items()}
-        return {**super().to_data(), "seeds": self.seeds.to_data(), **plain}
+        try:
+            return self.model_copy(update={"seeds": Seeds(first=first, count=count)})
+        except pd.ValidationError as error:
+            raise ValueError(f"seeds of {self.name}: {describe_mistake(error)}") from error
 
     def to_toml(self, place_file: Callable[[Path], Path] = Path) -> str:
         """Return the text of an experiment file.
@@ -453,73 +469,25 @@ class Experiment(Strict):
         data = self.to_data()
         for entry, plain in zip(self.environments, data["environments"], strict=True):
             if isinstance(entry, FileEntry):
-                path = str(place_file(Path(os.path.abspath(entry.path))))
+                path = str(place_file(Path(entry.path)))
                 plain.update(path=path, label=entry.full_label)
         for plain in data["agents"]:
             if registry.is_file(str(plain.get("features"))):
-                plain["features"] = str(place_file(Path(os.path.abspath(plain["features"]))))
+                plain["features"] = str(place_file(Path(plain["features"])))
         return tomli_w.dumps(data)
 
 
-def experiment_model(agents: Iterable[str], environments: Iterable[str]) -> type[Experiment]:
-    """Return the model of experiments that name only these agents and environments."""
-    # two members at least, for pydantic has no union of one
-    models = {"agents": {name: agent_model(name) for name in {*agents, "optimal", "random"}}}
-    names = {*environments, "riverswim"}
-    models["environments"] = {"path": FileEntry} | {name: environment_model(name) for name in names}
-    fields = {kind: (list_type(kind, by_name), ...) for kind, by_name in models.items()}
-    return make_model("Experiment", Experiment, fields)
-
-
-def list_type(kind: str, models: dict[str, Any]) -> Any:
-    """Return the type of a list of entries, each of the model that `find_name` says."""
-
-    def check(entry: Any) -> Any:
-        find_name(kind, entry)
-        return entry
-
-    def tag(entry: Any) -> str:
-        return f"@{find_name(kind, entry)}"
-
-    kinds: list[Any] = [Annotated[models[name], Tag(f"@{name}")] for name in sorted(models)]
-    one = Annotated[reduce(or_, kinds), Discriminator(tag), BeforeValidator(check)]
-    return Annotated[tuple[one, ...], Field(min_length=1)]
-
-
-def find_name(kind: str, entry: Any) -> str:
-    """Return the name whose model an entry has, "path" for a file; refuse an entry without one."""
-    if not isinstance(entry, dict):
-        raise ValueError(f"it is {format_value(entry)}; it must be a table")
-    if kind == "agents":
-        if not isinstance(entry.get("agent"), str):
-            raise ValueError("agent is missing; it must be the name of an agent")
-        registry.agent_class(entry["agent"])
-        return entry["agent"]
-    if ("name" in entry) == ("path" in entry):
-        raise ValueError("an environment needs either a name or a path")
-    if "path" in entry:
-        return "path"
-    name, _ = split_name(entry["name"])
-    registry.environment_function(name)
-    return name
-
-
 @check_kinds
-def parse(data: Mapping[str, Any], source: str = "experiment") -> Experiment:
+def parse(
+    data: Mapping[str, Any], source: str = "experiment", folder: str | Path = ""
+) -> Experiment:
     """Return the experiment of plain tables and lists, or one sentence about the first mistake.
 
-    data: what a TOML file holds. source: what error messages call it.
+    data: what a TOML file holds. source: what error messages call it. folder: what names of files
+    are relative to; by default the current folder.
     """
-
-    names: dict[str, set[str]] = {"agents": set(), "environments": set()}
-    for kind, found in names.items():
-        entries = data.get(kind)
-        for entry in entries if isinstance(entries, list | tuple) else ():
-            with suppress(ValueError):  # reported below, where it stands
-                found.add(find_name(kind, entry))
     try:
-        model = experiment_model(names["agents"], names["environments"] - {"path"})
-        return model.model_validate(dict(data))
+        return Experiment.model_validate(dict(data), context=folder)
     except pd.ValidationError as error:
         raise ValueError(f"{source}: {describe_mistake(error)}") from error
 
@@ -553,13 +521,19 @@ def describe_mistake(error: pd.ValidationError) -> str:
 def schema() -> dict[str, Any]:
     """Return the JSON schema of experiment files, with which editors complete and check them."""
     offered = registry.find_entry_points
-    names = [*registry.AGENTS, *offered("agent")]
-    model = experiment_model(names, [*registry.ENVIRONMENTS, *offered("environment")])
-    made = model.model_json_schema()
+    agents, environments = {*registry.AGENTS, *offered("agent")}, registry.ENVIRONMENTS
+    agent_models = [agent_model(name, registry.agent_class(name)) for name in sorted(agents)]
+    places = sorted({*environments, *offered("environment")})
+    place_models = [environment_model(name, registry.environment_function(name)) for name in places]
+    made = Experiment.model_json_schema()
     own = {"type": "string", "pattern": r"^\w+:\w+$", "description": "Your own, as file:name."}
-    for kind, key in (("agents", "agent"), ("environments", "name")):
+    for kind, key, models in (
+        ("agents", "agent", agent_models), ("environments", "name", [FileEntry, *place_models]),
+    ):  # fmt: skip
+        refs, found = models_json_schema([(model, "validation") for model in models])
         entry = {"type": "object", "properties": {key: own}, "required": [key]}
-        made["properties"][kind]["items"]["oneOf"].append(entry)
+        made["properties"][kind]["items"] = {"oneOf": [*refs.values(), entry]}
+        made["$defs"] |= found["$defs"]
     draft = "http://json-schema.org/draft-07/schema#"
     return {"$schema": draft, **made, "title": "Experiment file of Upriver"}
 
@@ -590,22 +564,11 @@ def load(name: str | Path) -> Experiment:
     return loads(text, str(name), Path(name).parent)
 
 
-def loads(text: str, source: str = "experiment", folder: Path | None = None) -> Experiment:
+def loads(text: str, source: str = "experiment", folder: str | Path = "") -> Experiment:
     """Return the experiment of a TOML text, whose files are relative to `folder`."""
     try:
         data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"{source} is not TOML: {error}") from error
 
-    def place(value: Any) -> Any:
-        if isinstance(value, list):
-            return [place(x) for x in value]
-        is_path = isinstance(value, str) and (key == "path" or registry.is_file(value))
-        return os.path.abspath(folder / value) if is_path and folder else value
-
-    for kind, key in (("environments", "path"), ("agents", "features")):
-        entries = data.get(kind)
-        for entry in entries if isinstance(entries, list) else ():
-            if isinstance(entry, dict) and key in entry:
-                entry[key] = place(entry[key])
-    return parse(data, source)
+    return parse(data, source, folder)
