@@ -16,7 +16,7 @@ EPISODE = """
 import json, sys, time, tracemalloc
 import numpy as np
 import upriver as up
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode
 
 cls, name, support, (n_states, horizon, repeats) = *sys.argv[1:4], map(int, sys.argv[4:])
 

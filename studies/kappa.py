@@ -17,7 +17,7 @@ import numpy as np
 
 from studies.figures import lost_figure
 from studies.measured import Measured, Page, power
-from upriver.agents.protocol import Agent, Episode
+from upriver.agents.base import Agent, Episode
 from upriver.agents.table import AGENTS
 from upriver.checks import Array, positive_number
 from upriver.envs.named import check_state_names

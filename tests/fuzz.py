@@ -33,7 +33,7 @@ import upriver as up
 from tests.building import build_agent
 from tests.reference import random_mdp
 from upriver import envs, experiments, features, radii
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode
 from upriver.agents.table import AGENTS
 from upriver.mdp.archive import encode, read_archive, write_archive
 from upriver.planning import backward_induction, clip_v

@@ -3,7 +3,7 @@
 import numpy as np
 
 import upriver as up
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode
 
 
 def frequencies(task, episodes):

@@ -3,8 +3,8 @@
 import numpy as np
 
 import upriver as up
+from upriver.agents.base import Episode
 from upriver.agents.lsvi import Visits
-from upriver.agents.protocol import Episode
 
 
 def samples(task, episodes):

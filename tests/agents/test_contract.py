@@ -17,7 +17,7 @@ import upriver as up
 from tests.building import Wrapper, build_agent
 from tests.reference import random_mdp
 from upriver import FiniteMDP, envs, simulate
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode
 from upriver.agents.table import AGENTS
 from upriver.features import Features
 from upriver.mdp import Task

@@ -6,7 +6,7 @@ import pytest
 import upriver as up
 from tests.agents.plain import check_plan, frequencies, play
 from upriver import kernels
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode
 
 
 def draws_of(agent, state, n):

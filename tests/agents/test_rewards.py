@@ -5,7 +5,7 @@ import pytest
 
 import upriver as up
 from upriver.agents import rewards
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode
 
 
 def sums_of(total, visits):

@@ -41,7 +41,7 @@ def test_contract(name, per_step, reward):
     assert plan.policy.shape == (6, 4) and plan.v.shape == (7, 4)
     assert np.isfinite(plan.v).all() and (plan.v[6] == 0).all()
     assert all(np.isfinite(plan.q(h)).all() for h in range(6))
-    episode = up.agents.protocol.Episode(
+    episode = up.agents.base.Episode(
         np.array([0, 1, 2, 3, 3, 3, 2]), np.array([1, 1, 1, 1, 1, 1]), np.zeros(6)
     )
     policy, v = plan.policy.copy(), plan.v.copy()

@@ -5,7 +5,7 @@ import pytest
 
 import upriver as up
 from tests.agents.plain import check_plan, frequencies, play, random_mdp, steps_left
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode
 from upriver.agents.ucbvi import scaled_bernstein, theory_bernstein, theory_hoeffding
 
 

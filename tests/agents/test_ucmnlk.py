@@ -8,7 +8,7 @@ import pytest
 
 import upriver as up
 from studies import environments
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode
 from upriver.agents.ucmnlk import park_radius
 from upriver.mnl.online import mirror_radius, mirror_regularization, theory_step
 from upriver.mnl.radii import Evidence

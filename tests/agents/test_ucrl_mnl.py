@@ -18,7 +18,7 @@ from tests.reference import (
 )
 from upriver import envs, features, optimism, simulate
 from upriver.agents import UCRLMNL
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode
 from upriver.features import Features
 from upriver.mnl.radii import constant_radius, corrected_radius, scaled_radius
 

@@ -6,7 +6,7 @@ from scipy import sparse
 
 import upriver as up
 from tests.agents import plain_se
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode
 
 
 def draw_task(rng, horizon=4, n_states=6, **fields):

@@ -156,7 +156,7 @@ def test_a_plan_in_the_users_units_is_refused():
     mdp = up.FiniteMDP.from_arrays(np.full((2, 2, 2), 0.5), [[-40.0, 7.0], [3.0, 90.0]], 4)
     agent = up.agents.UCRLVTR(mdp.task("full"))
     run = up.simulate(mdp, agent, 2)
-    episode = up.agents.protocol.Episode(np.zeros(5, int), np.zeros(4, int), np.zeros(4))
+    episode = up.agents.base.Episode(np.zeros(5, int), np.zeros(4, int), np.zeros(4))
     with pytest.raises(ValueError, match="plan is in the user's units"):
         agent.update(run.state, run.plan, episode)
     agent.update(run.state, agent.plan(run.state, np.random.default_rng(0)), episode)

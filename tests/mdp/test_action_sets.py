@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import upriver as up
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode
 from upriver.agents.table import AGENTS
 from upriver.checks import Array
 from upriver.mdp import FiniteMDP, Task

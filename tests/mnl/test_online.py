@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 import upriver as up
 from tests.mnl import plain_online as plain
 from upriver import kernels
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode
 from upriver.mnl import likelihood, online
 from upriver.mnl.radii import Evidence
 

@@ -15,7 +15,7 @@ from tests.reference import (
     random_mdp,
 )
 from upriver import FiniteMDP, features, kernels
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode
 from upriver.features import Features
 from upriver.mnl import model as mnl
 from upriver.planning import optimism

@@ -11,8 +11,8 @@ import pytest
 
 import upriver as up
 from tests.building import build_agent
+from upriver.agents.base import Episode
 from upriver.agents.fixed import Random
-from upriver.agents.protocol import Episode
 from upriver.agents.table import AGENTS
 
 RIVER = up.envs.riverswim(5, 10)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import upriver as up
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode
 
 
 class Recorder:

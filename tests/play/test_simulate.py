@@ -199,7 +199,7 @@ def test_leaving_the_declared_support_is_an_error_not_a_wrong_count():
     task = mdp.task()
     agent = UCRLMNL(task, features.one_hot(task))
     state = agent.init()
-    from upriver.agents.protocol import Episode
+    from upriver.agents.base import Episode
 
     jump = Episode(np.array([0, 3] + [3] * 11), np.zeros(12, int), np.zeros(12))
     with pytest.raises(ValueError, match=r"step 0 .* \(s=0, a='left'\) to 3, .* successors \[0\]"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import upriver as up
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode
 from upriver.planning.infinite_horizon import plan_l1, plan_model, plan_tilted
 
 RIVER = up.envs.riverswim(5)

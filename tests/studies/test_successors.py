@@ -11,7 +11,7 @@ from studies.measured import power
 import upriver as up
 from studies import changing, environments, kappa
 from tests.studies.test_findings import found, smaller
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode
 from upriver.diagnostics.kappa import kappa_at
 from upriver.mnl import online, radii
 from upriver.mnl.radii import Evidence

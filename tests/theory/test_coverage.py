@@ -99,7 +99,7 @@ def play(mdp, policy, rng):
         states.append(s)
         actions.append(a)
         rewards.append(0.0)
-    return up.agents.protocol.Episode(np.array(states), np.array(actions), np.array(rewards))
+    return up.agents.base.Episode(np.array(states), np.array(actions), np.array(rewards))
 
 
 @pytest.mark.parametrize("theory", [True, False])

@@ -8,7 +8,7 @@ import pytest
 from tests.reference import dense, gram, matrix, optimal_q
 from upriver import FiniteMDP, features, simulate
 from upriver.agents import UCRLMNL
-from upriver.agents.guard import unguarded
+from upriver.agents.base import unguarded
 from upriver.features import Features, recentre
 from upriver.mnl.likelihood import probabilities
 from upriver.mnl.radii import constant_radius

@@ -11,11 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from upriver.agents.fields import validate_fields
-from upriver.agents.guard import guarded
+from upriver.agents.base import guarded
 from upriver.agents.mnl_family import MaximumLikelihoodLearner, State, no_bonus
 from upriver.agents.rewards import OptimisticReward
-from upriver.checks import nonnegative_number
 from upriver.planning import Plan, backward_induction, clip_nothing, draw_tie_seed, random_actions
 
 
@@ -48,7 +46,7 @@ class EpsilonGreedy(OptimisticReward, MaximumLikelihoodLearner):
     }  # fmt: skip
 
     def __post_init__(self) -> None:
-        validate_fields(self, epsilon=nonnegative_number, decay=nonnegative_number)
+        super().__post_init__()
         if self.epsilon > 1.0:
             raise ValueError(f"epsilon is {self.epsilon!r}; it must lie between 0 and 1")
 

@@ -8,23 +8,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from upriver.agents.fields import validate_fields
-from upriver.agents.guard import guarded
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode, Validated, guarded
 from upriver.checks import Array, positive_integer
 from upriver.mdp import FiniteMDP, Task
 from upriver.planning import Plan, check_available, policy_type, random_actions, solve
 from upriver.planning.tables import mixture_or_actions, stationary_table
 
 
-class ReferencePolicy:
+class ReferencePolicy(Validated):
     """The base of agents without a state: they plan the same in every episode."""
 
     task: Any
     GRID: ClassVar = {}
-
-    def __post_init__(self) -> None:
-        validate_fields(self)
 
     def init(self) -> None:
         """Return None: there is nothing to keep."""
@@ -109,7 +104,7 @@ class Fixed(ReferencePolicy):
     table: Any
 
     def __post_init__(self) -> None:
-        validate_fields(self)
+        super().__post_init__()
         stationary = self.task.infinite_horizon
         given = stationary_table(self.task, self.table) if stationary else self.table
         object.__setattr__(self, "table", mixture_or_actions(self.task, given))
@@ -133,7 +128,7 @@ class Always(ReferencePolicy):
     action: int = 0
 
     def __post_init__(self) -> None:
-        validate_fields(self)
+        super().__post_init__()
         positive_integer("action", self.action, least=0, most=self.task.n_actions - 1)
         check_available("action", np.full(self.task.n_states, int(self.action)), self.task)
 

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from upriver import kernels
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode
 from upriver.agents.tabular import check_support
 from upriver.checks import Array, as_float
 from upriver.features import Features

@@ -17,11 +17,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from upriver import kernels
-from upriver.agents.fields import validate_fields
-from upriver.agents.guard import guarded
+from upriver.agents.base import Episode, Validated, guarded
 from upriver.agents.linear import checked_pairs, count_visits, one_hot_ridge
-from upriver.agents.protocol import Episode
-from upriver.checks import Array, nonnegative_number, positive_integer
+from upriver.checks import Array, nonnegative_number
 from upriver.display import add_repr
 from upriver.mdp import Task
 from upriver.mnl.online import largest_normal
@@ -47,7 +45,7 @@ class Visits(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class LeastSquaresLearner:
+class LeastSquaresLearner(Validated):
     """The base of LSVI-UCB and LSVI-PHE: regressions on phi(s, a), one for each step h.
 
     Deviations of both: a known reward is used as it is, r + phi^T Lambda_h^-1 sum phi V_{h+1}(s'),
@@ -65,7 +63,7 @@ class LeastSquaresLearner:
     """(S*A, d) or (S, A, d) features of pairs; the default is one-hot."""
 
     def __post_init__(self) -> None:
-        validate_fields(self, noise=nonnegative_number, ensemble=positive_integer)
+        super().__post_init__()
         object.__setattr__(self, "phi", checked_pairs(self.task, self.phi))
 
     def init(self) -> Visits:
@@ -184,6 +182,7 @@ class LSVIPHE(LeastSquaresLearner):
     noise: float = 1e-3
     ensemble: int = 10
 
+    OWN_CHECKS: ClassVar = {"noise": nonnegative_number}
     GRID: ClassVar = {
         "noise": (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0),
         "regularization": (1e-6, 1e-3, 1e-1, 1.0),

@@ -12,8 +12,7 @@ import numpy as np
 
 from upriver import kernels
 from upriver.agents import rewards
-from upriver.agents.fields import validate_fields
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode, Validated
 from upriver.checks import Array, new_tuple
 from upriver.display import add_repr
 from upriver.features import Features
@@ -37,7 +36,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MNLLearner:
+class MNLLearner(Validated):
     """The base of every learner of the MNL model."""
 
     task: Task
@@ -46,9 +45,6 @@ class MNLLearner:
     _: KW_ONLY
     per_step: bool = False
     """One parameter theta_h for each step h instead of one for all steps."""
-
-    def __post_init__(self) -> None:
-        validate_fields(self)
 
     @property
     def n_models(self) -> int:

@@ -13,11 +13,9 @@ import numpy as np
 
 from upriver import kernels
 from upriver.agents import rewards, tabular
-from upriver.agents.fields import validate_fields
-from upriver.agents.guard import guarded
+from upriver.agents.base import guarded
 from upriver.agents.mnl_family import no_bonus
 from upriver.agents.tabular import TabularLearner, TabularState
-from upriver.checks import positive_number
 from upriver.planning import Plan, backward_induction, clip_nothing, draw_tie_seed
 
 
@@ -46,9 +44,6 @@ class PSRL(TabularLearner):
     GRID: ClassVar = {
         "prior": (1e-1, 1.0, 3.0, 10.0), "inflation": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
     }  # fmt: skip
-
-    def __post_init__(self) -> None:
-        validate_fields(self, prior=positive_number)
 
     def plan(self, state: TabularState, rng: np.random.Generator) -> Plan:
         """Return the optimum of a model drawn from the posterior."""

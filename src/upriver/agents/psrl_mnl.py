@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from upriver.agents import rewards
-from upriver.agents.guard import guarded
+from upriver.agents.base import guarded
 from upriver.agents.mnl_family import MaximumLikelihoodLearner, State, no_bonus
 from upriver.mnl import model as mnl
 from upriver.mnl.likelihood import probabilities

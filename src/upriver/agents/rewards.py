@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode
 from upriver.checks import Array
 from upriver.display import add_repr
 from upriver.mdp import Task

@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from upriver.agents import tabular
-from upriver.agents.fields import Rule, function_or_number, validate_fields
-from upriver.agents.guard import guarded
+from upriver.agents.base import Validated, function_or_number, guarded
 from upriver.agents.rewards import OptimisticReward
 from upriver.agents.tabular import TabularLearner, TabularState
 from upriver.checks import Array
@@ -25,7 +24,7 @@ from upriver.planning import Plan, backward_induction, clip_v_remaining, draw_ti
 
 
 @dataclass(frozen=True)
-class scaled_noise(Rule):
+class scaled_noise(Validated):
     """The practical form: sigma_h = c (H - h), H - h the range of V_{h+1}; c = 0 is greedy."""
 
     scale: float
@@ -74,9 +73,7 @@ class RLSVI(OptimisticReward, TabularLearner):
         "noise": (0.0, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1),
         "regularization": (1e-3, 1e-2, 1e-1, 1.0),
     }
-
-    def __post_init__(self) -> None:
-        validate_fields(self, noise=function_or_number(scaled_noise))
+    OWN_CHECKS: ClassVar = {"noise": function_or_number(scaled_noise)}
 
     def plan(self, state: TabularState, rng: np.random.Generator) -> Plan:
         """Return the perturbed values."""

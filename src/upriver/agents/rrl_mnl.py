@@ -12,10 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from upriver.agents.fields import validate_fields, with_default
-from upriver.agents.guard import guarded
+from upriver.agents.base import Episode, guarded, validate_fields, with_default
 from upriver.agents.mnl_family import MirrorDescentLearner, OnlineLearner, State
-from upriver.agents.protocol import Episode
 from upriver.checks import positive_integer
 from upriver.mnl import online
 from upriver.mnl.radii import Radius

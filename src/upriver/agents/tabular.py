@@ -10,8 +10,7 @@ import numpy as np
 
 from upriver import kernels
 from upriver.agents import rewards
-from upriver.agents.fields import validate_fields
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode, Validated
 from upriver.checks import Array
 from upriver.display import add_repr
 from upriver.mdp import Task
@@ -42,13 +41,10 @@ class TabularState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TabularLearner:
+class TabularLearner(Validated):
     """The base of learners that plan with frequencies of transitions."""
 
     task: Task
-
-    def __post_init__(self) -> None:
-        validate_fields(self)
 
     def init(self) -> Any:
         """Return counts of 0."""

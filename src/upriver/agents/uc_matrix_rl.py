@@ -13,9 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from upriver.agents import linear, rewards
-from upriver.agents.fields import validate_fields
-from upriver.agents.guard import guarded
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode, Validated, guarded
 from upriver.checks import Array
 from upriver.display import add_repr
 from upriver.mdp import Task
@@ -35,7 +33,7 @@ class UCMatrixRLState(NamedTuple):
 
 @guarded
 @dataclass(frozen=True, eq=False)
-class UCMatrixRL(rewards.OptimisticReward):
+class UCMatrixRL(rewards.OptimisticReward, Validated):
     """Q_h = clip_[0,H](r + phi^T M_n Psi^T V_{h+1} + bonus H ||phi||_{A_n^-1}), with
     A_n = lambda I + sum phi phi^T and M_n = A_n^-1 (sum phi psi(s')^T) K_psi^-1, K_psi = Psi^T Psi.
 
@@ -70,7 +68,7 @@ class UCMatrixRL(rewards.OptimisticReward):
     }
 
     def __post_init__(self) -> None:
-        validate_fields(self)
+        super().__post_init__()
         object.__setattr__(self, "phi", linear.checked_pairs(self.task, self.phi))
         object.__setattr__(self, "psi", linear.checked_next(self.task, self.psi))
 

@@ -18,9 +18,7 @@ import numpy as np
 
 from upriver import kernels
 from upriver.agents import rewards, tabular
-from upriver.agents.fields import Rule, function_or_number, validate_fields
-from upriver.agents.guard import guarded
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode, Validated, function_or_number, guarded
 from upriver.agents.tabular import TabularLearner, TabularState
 from upriver.checks import Array
 from upriver.display import add_repr
@@ -29,7 +27,7 @@ from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, run_backward
 
 
 @dataclass(frozen=True)
-class scaled_hoeffding(Rule):
+class scaled_hoeffding(Validated):
     """The practical form: c (H - h) / sqrt(N), H - h the range of V_{h+1}; c = 0 is greedy."""
 
     scale: float
@@ -39,7 +37,7 @@ class scaled_hoeffding(Rule):
 
 
 @dataclass(frozen=True)
-class theory_hoeffding(Rule):
+class theory_hoeffding(Validated):
     """7 H L / sqrt(N) of UCBVI-CH: optimistic in all T = n_episodes * H steps at once, with
     probability 1 - delta."""
 
@@ -61,7 +59,7 @@ class Bernstein(NamedTuple):
 
 
 @dataclass(frozen=True)
-class scaled_bernstein(Rule):
+class scaled_bernstein(Validated):
     """The practical form: c sqrt(Var_P V_{h+1} / N) + c (H - h) / N; c = 0 is greedy."""
 
     scale: float
@@ -72,7 +70,7 @@ class scaled_bernstein(Rule):
 
 
 @dataclass(frozen=True)
-class theory_bernstein(Rule):
+class theory_bernstein(Validated):
     """sqrt(8 L Var_P V / N) + 14 H L / (3 N) + sqrt(8 sum_y P(y) min(D(y), H^2) / N) of UCBVI-BF,
     where D(y) = 100^2 H^3 S^2 A L^2 / N_{h+1}(y) and N_{h+1}(y) counts the visits of y at step h+1.
     """
@@ -118,9 +116,7 @@ class UCBVI(rewards.OptimisticReward, TabularLearner):
     bonus: Callable[[Task], Array] | float = 0.01
 
     GRID: ClassVar = {"bonus": (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)}
-
-    def __post_init__(self) -> None:
-        validate_fields(self, bonus=function_or_number(scaled_hoeffding))
+    OWN_CHECKS: ClassVar = {"bonus": function_or_number(scaled_hoeffding)}
 
     def plan(self, state: TabularState, rng: np.random.Generator) -> Plan:
         """Return the values with the Hoeffding bonus."""
@@ -156,9 +152,7 @@ class UCBVIBF(rewards.OptimisticReward, TabularLearner):
     bonus: Callable[[Task, Array], Bernstein] | float = 0.01
 
     GRID: ClassVar = UCBVI.GRID
-
-    def __post_init__(self) -> None:
-        validate_fields(self, bonus=function_or_number(scaled_bernstein))
+    OWN_CHECKS: ClassVar = {"bonus": function_or_number(scaled_bernstein)}
 
     def init(self) -> UCBVIBFState:
         """Return counts of 0."""

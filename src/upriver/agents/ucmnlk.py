@@ -15,11 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from upriver import kernels
-from upriver.agents.fields import function_or_number, validate_fields
-from upriver.agents.guard import guarded
+from upriver.agents.base import Episode, function_or_number, guarded, validate_fields
 from upriver.agents.mnl_family import MirrorDescentLearner, State, steps_until_doubled
-from upriver.agents.protocol import Episode
-from upriver.checks import Array, positive_integer, positive_number
+from upriver.checks import Array
 from upriver.mdp import Task
 from upriver.mnl import model as mnl
 from upriver.mnl.radii import Evidence, PracticalRadius, Radius
@@ -75,8 +73,6 @@ class UCMNLK(MirrorDescentLearner):
     GRID: ClassVar = {"radius": (0.0, 1e-4, 1e-3, 1e-2, 1e-1), "regularization": (0.1, 1.0, 10.0)}
 
     def __post_init__(self) -> None:
-        positive_integer("n_steps", self.n_steps)
-        positive_number("diameter", self.diameter)
         validate_fields(self, radius=lambda name, value: value)  # gamma needs the other fields
         radius = function_or_number(partial(park_radius, discount=self.gamma))
         validate_fields(self, radius=radius)

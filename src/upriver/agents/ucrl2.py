@@ -15,8 +15,7 @@ import numpy as np
 
 from upriver import kernels
 from upriver.agents import tabular
-from upriver.agents.fields import Rule, function_or_number, validate_fields
-from upriver.agents.guard import guarded
+from upriver.agents.base import Validated, function_or_number, guarded
 from upriver.agents.rewards import OptimisticReward
 from upriver.agents.tabular import TabularLearner, TabularState
 from upriver.checks import Array
@@ -29,7 +28,7 @@ WHOLE_SIMPLEX = 2.0
 
 
 @dataclass(frozen=True)
-class scaled_l1(Rule):
+class scaled_l1(Validated):
     """The practical form: c sqrt(U / N), U the successors of (s, a); c = 0 is greedy."""
 
     scale: float
@@ -41,7 +40,7 @@ class scaled_l1(Rule):
 
 
 @dataclass(frozen=True)
-class jaksch_l1(Rule):
+class jaksch_l1(Validated):
     """sqrt(14 U log(2 S A t / delta) / N) at time t, with the U successors of (s, a) for S.
 
     The ball holds the true probabilities at all times with probability 1 - delta. Published is
@@ -58,7 +57,7 @@ class jaksch_l1(Rule):
 
 
 @dataclass(frozen=True)
-class original_l1(Rule):
+class original_l1(Validated):
     """sqrt(14 S log(2 A t / delta) / max(1, N)) at time t, as published."""
 
     delta: float = 0.05
@@ -97,9 +96,7 @@ class UCRL2(OptimisticReward, TabularLearner):
     radius: Callable[[Task, Array, int], Array] | float = 0.3
 
     GRID: ClassVar = {"radius": (0.0, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0)}
-
-    def __post_init__(self) -> None:
-        validate_fields(self, radius=function_or_number(scaled_l1))
+    OWN_CHECKS: ClassVar = {"radius": function_or_number(scaled_l1)}
 
     def plan(self, state: TabularState, rng: np.random.Generator) -> Plan:
         """Return the largest values over the L1 balls around the frequencies."""

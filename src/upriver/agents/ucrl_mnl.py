@@ -15,10 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from upriver.agents.fields import function_or_number, validate_fields
-from upriver.agents.guard import guarded
+from upriver.agents.base import Episode, function_or_number, guarded
 from upriver.agents.mnl_family import ConfidenceSetLearner, State
-from upriver.agents.protocol import Episode
 from upriver.agents.rewards import OptimisticReward
 from upriver.checks import format_value, positive_number
 from upriver.mnl import model as mnl
@@ -51,9 +49,10 @@ class UCRLMNL(OptimisticReward, ConfidenceSetLearner):
     GRID: ClassVar = {
         "radius": (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1), "regularization": (1e-3, 1e-2, 1e-1, 1.0),
     }  # fmt: skip
+    OWN_CHECKS: ClassVar = {"regularization": function_or_number(float, positive_number)}
 
     def __post_init__(self) -> None:
-        validate_fields(self, regularization=function_or_number(float, positive_number))
+        super().__post_init__()
         if not callable(self.optimism):
             raise TypeError(
                 f"optimism is {format_value(self.optimism)}; it must be a function of "

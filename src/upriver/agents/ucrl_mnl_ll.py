@@ -12,9 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from upriver.agents.guard import guarded
+from upriver.agents.base import Episode, guarded
 from upriver.agents.mnl_family import ConfidenceSetLearner, State
-from upriver.agents.protocol import Episode
 from upriver.agents.rewards import OptimisticReward
 from upriver.mnl import model as mnl
 from upriver.mnl import online

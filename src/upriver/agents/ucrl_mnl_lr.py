@@ -22,9 +22,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from upriver import kernels
-from upriver.agents.guard import guarded
+from upriver.agents.base import Episode, guarded
 from upriver.agents.mnl_family import MNLLearner, State
-from upriver.agents.protocol import Episode
 from upriver.agents.rewards import OptimisticReward
 from upriver.checks import Array
 from upriver.features import Features

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from upriver.agents.guard import guarded
+from upriver.agents.base import guarded
 from upriver.agents.mnl_family import MirrorDescentLearner, State
 from upriver.mdp import Task
 from upriver.mnl import online

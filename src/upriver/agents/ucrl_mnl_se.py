@@ -16,11 +16,8 @@ from typing import ClassVar
 import numpy as np
 
 from upriver.agents import rewards
-from upriver.agents.fields import validate_fields
-from upriver.agents.guard import guarded
+from upriver.agents.base import Episode, guarded
 from upriver.agents.mnl_family import MaximumLikelihoodLearner, State
-from upriver.agents.protocol import Episode
-from upriver.checks import nonnegative_number
 from upriver.features import Features
 from upriver.kernels import ErrorWeights
 from upriver.mnl import model as mnl
@@ -70,9 +67,6 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
     regularization: float = 1.0
 
     GRID: ClassVar = {"shared_errors": (1.5, 3.0, 6.0), "own_errors": (0.75, 1.5, 3.0)}
-
-    def __post_init__(self) -> None:
-        validate_fields(self, shared_errors=nonnegative_number, own_errors=nonnegative_number)
 
     @property
     def model_features(self) -> Features:

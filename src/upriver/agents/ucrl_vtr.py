@@ -17,9 +17,14 @@ import numpy as np
 
 from upriver import kernels
 from upriver.agents import linear, rewards
-from upriver.agents.fields import CHECKS, function_or_number, validate_fields, with_default
-from upriver.agents.guard import guarded
-from upriver.agents.protocol import Episode
+from upriver.agents.base import (
+    CHECKS,
+    Episode,
+    Validated,
+    function_or_number,
+    guarded,
+    with_default,
+)
 from upriver.checks import Array, nonnegative_number
 from upriver.display import add_repr
 from upriver.features import Features
@@ -47,7 +52,7 @@ class UCRLVTRState(NamedTuple):
 
 @guarded
 @dataclass(frozen=True, eq=False)
-class UCRLVTR(rewards.OptimisticReward):
+class UCRLVTR(rewards.OptimisticReward, Validated):
     """Q_h = clip_[0,H](r + X_h^T theta_k + sqrt(beta_k) ||X_h||_{M_k^-1}), X_h = X_{V_{h+1}}(s, a).
 
     With one-hot features theta is the table of probabilities and X_h(s, a) holds V_{h+1} on the
@@ -80,10 +85,12 @@ class UCRLVTR(rewards.OptimisticReward):
     GRID: ClassVar = {
         "bonus": (0.0, 0.3, 1.0, 2.0, 3.0), "regularization": (0.1, 1.0, 3.0, 10.0, 30.0),
     }  # fmt: skip
+    OWN_CHECKS: ClassVar = {
+        "features": with_default(None, CHECKS["features"]), "bonus": function_or_number(float),
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
-        features = with_default(None, CHECKS["features"])
-        validate_fields(self, features=features, bonus=function_or_number(float))
+        super().__post_init__()
         if self.mixture.spread:
             raise ValueError("features are pooled; UCRL-VTR needs a mixture of models")
 

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.agents.guard import check_agent, unguarded
-from upriver.agents.protocol import Agent, Episode
+from upriver.agents.base import Agent, Episode, check_agent, unguarded
 from upriver.checks import Array, check_function, check_kinds, format_value, positive_integer
 from upriver.display import Card, add_repr, to_frame
 from upriver.mdp import Task

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.agents.guard import check_agent, check_state
-from upriver.agents.protocol import Agent
+from upriver.agents.base import Agent, check_agent, check_state
 from upriver.checks import Array, check_instance, check_kinds, check_seed, positive_integer
 from upriver.display import add_repr
 from upriver.mdp import FiniteMDP, archive

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from upriver import kernels
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode
 from upriver.checks import Array
 from upriver.mdp import FiniteMDP
 from upriver.planning import check_available, environment_structure, reevaluate, solve

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from upriver.agents.base import Agent, check_agent, unguarded
 from upriver.agents.fixed import Fixed
-from upriver.agents.guard import check_agent, unguarded
-from upriver.agents.protocol import Agent
 from upriver.checks import check_kinds, positive_integer
 from upriver.mdp import FiniteMDP
 from upriver.planning import Plan

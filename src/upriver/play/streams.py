@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from upriver import kernels
-from upriver.agents.guard import unguarded
+from upriver.agents.base import Episode, unguarded
 from upriver.agents.mnl_family import cut_episode
-from upriver.agents.protocol import Episode
 from upriver.checks import Array, positive_integer
 from upriver.mdp import FiniteMDP
 from upriver.planning import environment_structure, evaluate, solve

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from upriver.agents.protocol import Episode
+from upriver.agents.base import Episode
 from upriver.mdp import Task
 from upriver.planning import Plan
 

@@ -1,31 +1,166 @@
-"""Checks of what enters an agent from outside: states, plans and episodes that fit its task.
+"""What an agent is, and what all agents share: how fields are validated, and how arguments are.
+
+An agent is a frozen dataclass of the paper's inputs, with three functions of its state. A field of
+one name means the same in every agent, so `CHECKS` says once what it may hold.
 
 The compiled loops trust the arrays that they are given. `guarded` wraps `plan` and `update` of an
 agent, so that whatever a caller or a file hands to them is refused with one sentence before a loop
 reads past the end of an array. `simulate` and `learn` make these arrays themselves and call the
-methods without the checks (`unguarded`), so that an episode costs nothing more. Nothing is
-converted here: an agent works on the unit scale, see `protocol.Agent`.
+methods without the checks (`unguarded`), so that an episode costs nothing more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import fields
 from functools import wraps
 from itertools import chain, zip_longest
+from math import inf
 from types import MethodType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from upriver import kernels
-from upriver.agents.protocol import Episode
-from upriver.checks import as_float, check_instance, format_value
+from upriver.checks import (
+    Array,
+    as_float,
+    check_instance,
+    format_value,
+    nonnegative_number,
+    open_fraction,
+    positive_integer,
+    positive_number,
+)
 from upriver.display import add_repr
-from upriver.mdp import Task
+from upriver.features import Features
+from upriver.mdp import FiniteMDP, Task
+from upriver.mnl.radii import scaled_radius
+from upriver.planning import Plan
 
 Kind = TypeVar("Kind", bound=type)
+Check = Callable[[str, Any], Any]
+"""(name, value) -> the value in canonical form, or an error of one sentence."""
 
 SLACK = 1e-6
 """How far beyond [0, 1] a reward may lie by rounding."""
+
+
+@add_repr
+class Episode(NamedTuple):
+    """What happened in T steps; T = H unless the environment ended early."""
+
+    states: Array
+    """(T + 1,)"""
+    actions: Array
+    """(T,)"""
+    rewards: Array
+    """(T,) on the unit scale where an agent learns from them."""
+
+
+class Agent(Protocol):
+    """A learner. No method changes the agent, the state or the plan it is given.
+
+    An agent works on the unit scale throughout: `update` receives rewards in [0, 1], and `plan`
+    returns values on that scale. `simulate` and `learn` convert from and to the user's units
+    (`Task.units`), so an agent that wraps another one passes everything on as it is. A plan whose
+    values are already in the user's units says so: `Plan.in_user_units`.
+
+    `plan` goes back to `update` because some learners regress on the values they planned with.
+    Randomness comes only from `rng`.
+
+    For an infinite horizon an agent also has `steps_until_replan(state, plan, episode)`, which says
+    for how many steps of an episode, a stretch of the stream, the plan is kept; at most all.
+    """
+
+    @property
+    def task(self) -> Task:
+        """What the agent knows of the problem."""
+        ...
+
+    def init(self) -> Any:
+        """Return the state before the first episode."""
+        ...
+
+    def plan(self, state: Any, rng: np.random.Generator) -> Plan:
+        """Return the policy of the next episode."""
+        ...
+
+    def update(self, state: Any, plan: Plan, episode: Episode) -> Any:
+        """Return the state after an episode."""
+        ...
+
+
+def function_or_number(make: Callable[[float], Any], check: Check = nonnegative_number) -> Check:
+    """Return a check that keeps a function as it is and replaces a number c by make(c)."""
+    return lambda name, value: value if callable(value) else make(check(name, value))
+
+
+def with_default(default: Any, check: Check) -> Check:
+    """Return a check that replaces None by `default`."""
+    return lambda name, value: default if value is None else check(name, value)
+
+
+def optional_bound(name: str, value: Any) -> float | None:
+    """Check a positive number; None and infinity both mean that there is no bound."""
+    no_bound = value is None or (isinstance(value, float) and value == inf)
+    return None if no_bound else positive_number(name, value)
+
+
+CHECKS: dict[str, Check] = {
+    "task": lambda name, value: check_instance(name, value, Task),
+    "mdp": lambda name, value: check_instance(name, value, FiniteMDP),
+    "features": lambda name, value: check_instance(name, value, Features),
+    "radius": function_or_number(scaled_radius),
+    "regularization": positive_number,
+    "kappa": positive_number,
+    "step_size": positive_number,
+    "theta_bound": optional_bound,
+    "bonus": nonnegative_number,
+    "reward_bonus": nonnegative_number,
+    "inflation": positive_number,
+    "delta": open_fraction,
+    "scale": nonnegative_number,
+    "n_episodes": positive_integer,
+    "n_steps": positive_integer,
+    "diameter": positive_number,
+    "prior": positive_number,
+    "epsilon": nonnegative_number,
+    "decay": nonnegative_number,
+    "ensemble": positive_integer,
+    "shared_errors": nonnegative_number,
+    "own_errors": nonnegative_number,
+}
+"""What a field of each name may hold."""
+
+
+class Validated:
+    """The base of agents, and of radius and bonus rules, whose fields are their constants."""
+
+    OWN_CHECKS: ClassVar[dict[str, Check]] = {}
+    """Checks of fields that `CHECKS` does not name, or names otherwise."""
+
+    def __post_init__(self) -> None:
+        validate_fields(self, **self.OWN_CHECKS)
+
+
+def validate_fields(agent: Any, **checks: Check) -> None:
+    """Check the fields of a frozen dataclass, an agent or a rule, and keep them in canonical form.
+
+    `checks` are for fields that `CHECKS` does not name, or that it names otherwise. Features of
+    another task are refused, and an infinite horizon where the agent cannot plan for it.
+    """
+    checks = CHECKS | checks
+    for name in (field.name for field in fields(agent) if field.name in checks):
+        object.__setattr__(agent, name, checks[name](name, getattr(agent, name)))
+    task, features = getattr(agent, "task", None), getattr(agent, "features", None)
+    if features is not None:
+        features.check_task(task)
+    if task is not None and task.infinite_horizon and not hasattr(agent, "steps_until_replan"):
+        raise ValueError(
+            f"{type(agent).__name__} plans for a number of steps, and the task has an infinite "
+            "horizon; use an agent with steps_until_replan, such as UCRLMNLSE"
+        )
 
 
 def guarded(kind: Kind) -> Kind:
