@@ -162,23 +162,6 @@ def log_probabilities(layout, theta, log_prob):
             log_prob[first + u] = prob[n + u] - log_total
 
 
-@njit_cached
-def log_loss(layout, counts, theta):
-    """Return the first part of eq. (2), -sum of counts * log P_theta."""
-    pairs = layout.pairs
-    prob = np.empty(2 * layout.max_successors)
-    loss = 0.0
-    for pair in range(pairs.shape[0] - 1):
-        if count_visits(layout, pair, counts) != 0.0:
-            first = pairs[pair].first_row
-            n = pairs[pair + 1].first_row - first
-            log_total = softmax(layout, pair, theta, prob)
-            for u in range(n):
-                if counts[first + u] != 0.0:
-                    loss += counts[first + u] * (log_total - prob[n + u])
-    return loss
-
-
 # Choice data. Situation g has the rows indptr[g] to indptr[g + 1]; a chunk is the situations in
 # [first, last), and arrays of a chunk begin with the row indptr[first].
 

@@ -34,7 +34,7 @@ def log_probabilities(features: Features, theta: Array) -> Array:
 def loss(features: Features, theta: Array, counts: Array, regularization: float) -> float:
     """Return eq. (2): -sum n log P_theta + (lambda / 2) ||theta||^2."""
     weights = check_counts(features, counts)
-    fit = kernels.likelihood.log_loss(features.layout, weights, check_theta(features, theta))
+    fit = -float(weights @ log_probabilities(features, theta))
     return fit + (0.5 * regularization * float(theta @ theta) if regularization else 0.0)
 
 
