@@ -1,10 +1,12 @@
-"""Agents for tests: any agent of the table on any problem, and an agent that wraps another."""
+"""Agents and MDPs for tests: any agent of the table, one that wraps another, MDPs from rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
+
+import numpy as np
 
 import upriver as up
 from upriver.agents.table import AGENTS
@@ -45,3 +47,19 @@ class Wrapper:
 
     def steps_until_replan(self, state, plan, episode):
         return self.inner.steps_until_replan(state, plan, episode)
+
+
+def from_rows(rows: Any, reward: Any, horizon: Any, initial_state: Any = 0, **names: Any) -> Any:
+    """Return the MDP of {(s, a): {s2: p}}; rewards are (S, A), {(s, a): r} or {(s, a): {s2: r}}."""
+    shape = 1 + max(max(s, *row) for (s, _), row in rows.items()), 1 + max(a for _, a in rows)
+    transition = np.zeros((*shape, shape[0]))
+    for pair, row in rows.items():
+        transition[pair][list(row)] = list(row.values())
+    if isinstance(reward, dict):
+        paid, reward = reward, np.zeros((*shape, shape[0]))
+        for pair, r in paid.items():
+            row = r if isinstance(r, dict) else dict.fromkeys(range(shape[0]), r)
+            reward[pair][list(row)] = list(row.values())
+        if not any(isinstance(r, dict) for r in paid.values()):
+            reward = reward[:, :, 0]
+    return up.FiniteMDP.from_arrays(transition, reward, horizon, initial_state, **names)

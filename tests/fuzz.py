@@ -95,7 +95,6 @@ def public_calls(folder: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
     experiments.execute(experiments.parse(SPEC), folder / "results", jobs=1)
     frame = RIVER.to_frame()
     table = np.full((3, 2, 3), 1 / 3)
-    rows = {(0, 0): {0: 0.5, 1: 0.5}, (1, 0): {1: 1.0}}
     log = {"formula": "next_state", "frame": LOG, "successors": lambda s, a: sorted({*MOVES[s]})}
     names = {"states": ["a", "b", "c", "d"], "actions": ["l", "r"]}
     functions = {
@@ -160,7 +159,6 @@ def public_calls(folder: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
         "FiniteMDP": (up.FiniteMDP, {f.name: getattr(OTHER, f.name) for f in fields(up.FiniteMDP)}),
         "from_arrays": (up.FiniteMDP.from_arrays, {"transition": table, "reward": np.full((3, 2), 0.5), "horizon": 4, "initial_state": 0, "states": ["a", "b", "c"], "actions": ["l", "r"], "local": None, "terminal": None, "reward_range": None, "discount": None, "name": "x"}),
         "from_sparse": (up.FiniteMDP.from_sparse, {"transition": sparse.csr_array(table.reshape(6, 3)), "reward": np.full((3, 2), 0.5), "horizon": 4, "initial_state": 0}),
-        "from_rows": (up.FiniteMDP.from_rows, {"rows": rows, "reward": {(0, 0): 0.5}, "horizon": 3, "initial_state": 0}),
         "from_functions": (up.FiniteMDP.from_functions, functions),
         "from_frame": (up.FiniteMDP.from_frame, {"frame": frame, "horizon": 4, "initial_state": 0, "columns": tuple(frame.columns), "missing": "refuse"}),
         "from_successors": (up.Task.from_successors, {"states": range(4)} | {k: x for k, x in functions.items() if k in ("actions", "successors", "horizon", "reward", "terminal")} | {"reward_range": None, "discount": None}),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import upriver as up
+from tests.building import from_rows
 
 MDP = up.envs.riverswim(4, 6)
 TASK = MDP.task("known")
@@ -25,7 +26,7 @@ X = np.array([[0.0], [1.0], [0.5], [2.0]])
 
 
 def river(**changed):
-    return up.FiniteMDP.from_rows(ROWS, np.zeros((2, 1)), 3, **changed)
+    return from_rows(ROWS, np.zeros((2, 1)), 3, **changed)
 
 
 def put(array, at, value):
@@ -82,8 +83,6 @@ CASES = {
     "an unknown argument": (lambda: river(nane="x"), "unknown argument 'nane'"),
     "an empty reward range": (lambda: river(reward_range=(1.0, 1.0)), r"reward_range is \(1.0, 1.0\)"),
     "a dense matrix as sparse": (lambda: up.FiniteMDP.from_sparse(np.eye(2), R, 3), "transition is a ndarray"),
-    "rows that are no mapping": (lambda: up.FiniteMDP.from_rows([], R, 3), "rows is a list"),
-    "a missing row": (lambda: up.FiniteMDP.from_rows({(0, 0): {1: 1.0}}, R, 3), "state 1 has no action"),
     "too many states": (lambda: up.FiniteMDP.from_functions(0, [1], lambda s, a: [s + 1], lambda s, a, t: 1.0, lambda s, a: 0.0, 99, max_states=9), "max_states=9"),
     "a dead end": (lambda: up.FiniteMDP.from_functions(0, [1], lambda s, a: [], lambda s, a, t: 1.0, lambda s, a: 0.0, 3), r"successors\(0, 1\) is empty"),
     "an unknown support": (lambda: MDP.task("locl"), "support 'locl' is unknown"),

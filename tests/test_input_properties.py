@@ -96,13 +96,6 @@ def test_a_broken_probability_is_refused_by_name(problem, how, data):
             FiniteMDP.from_sparse(
                 sparse.csr_array(bad.reshape(-1, bad.shape[-1])), reward, horizon, initial
             )
-        rows = {
-            (x, y): dict(enumerate(bad[x, y].tolist()))
-            for x in range(bad.shape[0])
-            for y in range(bad.shape[1])
-        }
-        with pytest.raises(ValueError, match=rf"transition row \(s={s}, a={a}\)"):
-            FiniteMDP.from_rows(rows, reward, horizon, initial)
 
 
 @SETTINGS

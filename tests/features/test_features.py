@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from tests.building import from_rows
 from tests.reference import groups, matrix, mnl_log_probabilities, random_mdp
 from upriver import FiniteMDP, envs, features, fit_mnl, simulate
 from upriver.agents import UCRLMNL
@@ -73,13 +74,13 @@ def test_shared_features_do_not_grow_with_the_river(support):
 
 
 def test_shared_needs_a_line():
-    mdp = FiniteMDP.from_rows({(0, 0): {0: 1.0}}, [[0.0]], 2, states=["shore"])
+    mdp = from_rows({(0, 0): {0: 1.0}}, [[0.0]], 2, states=["shore"])
     with pytest.raises(ValueError, match="states on a line"):
         features.shared(mdp.task())
 
 
 def test_from_function_is_called_with_the_users_names():
-    mdp = FiniteMDP.from_rows(
+    mdp = from_rows(
         {(0, 0): {0: 0.5, 1: 0.5}, (1, 0): {1: 1.0}}, [[0.0], [0.0]], 2,
         states=["x", "yy"], actions=["go"],
     )  # fmt: skip

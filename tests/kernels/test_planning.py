@@ -8,6 +8,7 @@ from scipy import stats
 from scipy.optimize import minimize
 
 import upriver as up
+from tests.building import from_rows
 from tests.reference import random_mdp
 from upriver import kernels
 from upriver.planning import Clip, empty_plan, environment_structure
@@ -26,7 +27,7 @@ def problem(rng, per_step=True):
         )
         for s, a in zip(*np.nonzero(sizes), strict=True)
     }
-    mdp = up.FiniteMDP.from_rows(rows, rng.random((S, A)) * (sizes > 0), H)
+    mdp = from_rows(rows, rng.random((S, A)) * (sizes > 0), H)
     task, steps = mdp.true_task, H if per_step else 1
     prob = rng.random((steps, task.n_triples))
     prob /= np.repeat(np.array([task.by_pair(p) for p in prob]), task.sizes, axis=1)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import upriver as up
+from tests.building import from_rows
 from upriver.envs.random_mnl import random_mnl_features
 from upriver.logs.fit import fit_counts
 
@@ -65,7 +66,7 @@ def inventory():
     low, high = reward.min(), reward.max()
     made = np.array([[(s, a) in rows for a in range(room + 1)] for s in range(room + 1)])
     reward = np.where(made, (reward - low) / (high - low), 0.0)
-    mdp = spread_out(up.FiniteMDP.from_rows(rows, reward, 12))
+    mdp = spread_out(from_rows(rows, reward, 12))
     s, a, s2 = mdp.true_task.triples
     phi = up.Features(mdp.true_task, (s + a - s2)[:, None] == [1, 2, 3], names=["1", "2", "3"])
     even = made / made.sum(axis=1, keepdims=True)

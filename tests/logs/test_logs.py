@@ -3,6 +3,7 @@ import pytest
 from scipy import optimize
 
 import upriver as up
+from tests.building import from_rows
 from upriver.mnl.likelihood import probabilities
 from upriver.planning import start_value
 
@@ -270,7 +271,7 @@ def test_uniform_play_takes_every_available_action_alike(rng):
     """The first state lacks one of four actions: its log has a third of each of the others."""
     n = 6000
     rows = {(s, a): {1 - s: 1.0} for s in range(2) for a in range(4) if (s, a) != (0, 1)}
-    task = up.FiniteMDP.from_rows(rows, dict.fromkeys(rows, 0.0), n).task()
+    task = from_rows(rows, dict.fromkeys(rows, 0.0), n).task()
     played = up.agents.Random(task).plan(None, rng).policy
     for s, shares in enumerate(([1 / 3, 0.0, 1 / 3, 1 / 3], [1 / 4] * 4)):
         found = np.bincount(played[:, s], minlength=4) / n

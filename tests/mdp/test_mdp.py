@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from tests.building import from_rows
 from tests.reference import dense, random_mdp
 from upriver import FiniteMDP, Task, envs
 
@@ -64,10 +65,6 @@ def test_every_way_of_building_gives_the_same_mdp(rng, random_start):
         FiniteMDP.from_arrays(p, r, 5, given),
         FiniteMDP.from_sparse(flat, r[0], 5, given),
         FiniteMDP.from_sparse(parts, r[0], 5, given),
-        FiniteMDP.from_rows(rows, r[0], 5, given),
-        FiniteMDP.from_rows(
-            rows, {(s, a): r[0, s, a] for s in range(6) for a in range(3)}, 5, given
-        ),
     ):
         again = dense(mdp)
         np.testing.assert_allclose(again[0], p, atol=1e-15)
@@ -215,7 +212,6 @@ WRONG = {
         lambda: FiniteMDP.from_sparse(
             sparse.csr_array(broken(put((1, 0, 0), np.nan)).reshape(4, 2)), PAY, 3),
         r"\(s=1, a=0\) holds nan"),
-    "nan rows": (lambda: FiniteMDP.from_rows({(0, 0): {0: np.nan}}, [[0.0]], 3), r"holds nan"),
     "reward infinite": (lambda: FiniteMDP.from_arrays(TWO, PAY + np.inf, 3),
                         r"reward of \(s=0, a=0\) is inf; .*must be finite numbers"),
     "reward nan": (lambda: FiniteMDP.from_arrays(TWO, PAY * np.nan, 3),
@@ -237,13 +233,8 @@ WRONG = {
     "start negative": (lambda: FiniteMDP.from_arrays(TWO, PAY, 3, [1.5, -0.5]),
                        r"initial probability of state 1 is -0\.5"),
     "start shape": (lambda: FiniteMDP.from_arrays(TWO, PAY, 3, [1.0]), r"initial_state is \[1.0\]"),
-    "missing row": (lambda: FiniteMDP.from_rows({(0, 0): {1: 1.0}}, [[0.0]], 3),
+    "missing row": (lambda: from_rows({(0, 0): {1: 1.0}}, [[0.0]], 3),
                     "state 1 has no action"),
-    "empty row": (lambda: FiniteMDP.from_rows({(0, 0): {}}, [[0.0]], 3), r"\(s=0, a=0\) is empty"),
-    "named states": (lambda: FiniteMDP.from_rows({("x", 0): {"x": 1.0}}, [[0.0]], 3),
-                     "whole numbers from 0"),
-    "reward of nothing": (lambda: FiniteMDP.from_rows({(0, 0): {0: 1.0}}, {(0, 1): 1.0}, 3),
-                          r"reward names \(s=0, a=1\)"),
     "support": (lambda: FiniteMDP.from_arrays(TWO, PAY, 3).task("all"),
                 "support 'all' is unknown; it must be 'known', 'local', 'full'"),
     "no local": (lambda: FiniteMDP.from_arrays(TWO, PAY, 3).task("local"),

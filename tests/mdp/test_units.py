@@ -9,6 +9,7 @@ from numpy.random import default_rng
 from scipy import sparse
 
 import upriver as up
+from tests.building import from_rows
 from upriver.agents.table import AGENTS
 from upriver.checks import Array
 from upriver.mdp import FiniteMDP, Task
@@ -153,7 +154,7 @@ def test_all_builders_give_the_same_rewards() -> None:
     arrays = FiniteMDP.from_arrays(P, R, H, terminal=LAST)
     flat = sparse.csr_array(P.reshape(S * A, S))
     matrices = FiniteMDP.from_sparse(flat, sparse.csr_array(R.reshape(S * A, S)), H, terminal=LAST)
-    rows = FiniteMDP.from_rows(
+    rows = from_rows(
         {(s, a): {t: P[s, a, t] for t in np.flatnonzero(P[s, a])} for s, a in np.ndindex(S, A)},
         {(s, a): {t: R[s, a, t] for t in np.flatnonzero(P[s, a])} for s, a in np.ndindex(S, A)},
         H,

@@ -9,6 +9,7 @@ from scipy.optimize import linprog
 
 import upriver as up
 from studies import environments
+from tests.building import from_rows
 from tests.envs.test_queue import threshold_gain
 from tests.reference import dense, random_mdp
 from upriver import kernels
@@ -159,11 +160,11 @@ def test_a_periodic_chain_has_a_gain():
 def test_classes_that_one_can_stay_in():
     stay_or_go = {(0, 0): {0: 1.0}, (0, 1): {1: 1.0}, (1, 0): {2: 1.0}, (1, 1): {2: 1.0},
                   (2, 0): {1: 1.0}, (2, 1): {1: 0.5, 2: 0.5}}  # fmt: skip
-    mdp = up.FiniteMDP.from_rows(stay_or_go, {(0, 0): 1.0}, 3, name="two")
+    mdp = from_rows(stay_or_go, {(0, 0): 1.0}, 3, name="two")
     with pytest.raises(ValueError, match="two has 2 sets of states that some policy never"):
         up.solve(mdp, average=True)
     leaks = {**stay_or_go, (0, 0): {0: 0.9, 1: 0.1}}  # 0 is left for good whatever one does
-    plan = up.solve(up.FiniteMDP.from_rows(leaks, {(0, 0): 1.0, (2, 1): 0.3}, 3), average=True)
+    plan = up.solve(from_rows(leaks, {(0, 0): 1.0, (2, 1): 0.3}, 3), average=True)
     assert plan.gain == pytest.approx(0.2, abs=1e-8)  # 2 (two steps, on average) pay 0.3, 1 nothing
     assert up.solve(environments.windy_grid(5), average=True).gain == pytest.approx(1.0, abs=1e-8)
 
@@ -272,7 +273,7 @@ def test_stationary_plans_are_matched_by_name():
             for (s, a), row in rows.items()
         }
         pays = {(number["dry"], actions.index("stay")): 1.0}
-        return up.FiniteMDP.from_rows(named, pays, None, states=states, actions=actions)
+        return from_rows(named, pays, None, states=states, actions=actions)
 
     one, other = made(["wet", "dry"], ["go", "stay"]), made(["dry", "wet"], ["go", "stay"])
     plan = up.solve(one, discount=0.9)
@@ -362,7 +363,7 @@ def test_ties_of_stationary_plans_are_uniform_and_independent():
     n, rng = 6, np.random.default_rng(4)
     rows = {(s, a): {(s + 1) % n: 1.0} for s in range(n) for a in range(4) if (s, a) != (5, 2)}
     reward = {(s, a): 0.5 if a else 0.4 for s, a in rows}
-    task = up.FiniteMDP.from_rows(rows, reward, None, discount=0.8).task()
+    task = from_rows(rows, reward, None, discount=0.8).task()
     draws, prob = 3000, np.ones(task.n_triples)
     tables = np.stack([
         plan_model(task, prob, task.reward_rows[0], draw_tie_seed(rng)).policy[0]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import upriver as up
+from tests.building import from_rows
 
 STATES, ACTIONS = ["low", "middle", "high"], ["wait", "climb"]
 
@@ -151,9 +152,7 @@ def test_a_policy_is_played_as_a_fixed_agent(form):
         np.testing.assert_allclose(run.values, value)
         np.testing.assert_allclose(run.regret, 0.0, atol=1e-12)
     with pytest.raises(ValueError, match="state 'den' is unknown to the policy"):
-        up.simulate(
-            up.FiniteMDP.from_rows({(0, 0): {0: 1.0}}, [[0.0]], 4, states=["den"]), policy, 1
-        )
+        up.simulate(from_rows({(0, 0): {0: 1.0}}, [[0.0]], 4, states=["den"]), policy, 1)
 
 
 def test_stationary_plans_are_matched_by_name():

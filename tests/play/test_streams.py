@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import upriver as up
+from tests.building import from_rows
 from upriver.agents.base import Episode
 from upriver.planning.infinite_horizon import plan_l1, plan_model, plan_tilted
 
@@ -59,7 +60,7 @@ def test_gaps_sum_to_the_regret_against_the_gain():
 
 
 def test_random_restarts_begin_anew():
-    far = up.FiniteMDP.from_rows(
+    far = from_rows(
         {(s, 0): {min(s + 1, 3): 1.0} for s in range(4)}, {(3, 0): 1.0}, None, discount=0.9
     )
     seen = []

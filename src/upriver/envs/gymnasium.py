@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from upriver import envs
 from upriver.checks import Array, check_instance, check_kinds, format_value, is_whole
 from upriver.mdp import FiniteMDP
+from upriver.mdp.building import from_triples
 from upriver.mdp.validation import initial_distribution
 
 SPELLING = {"riverswim": "RiverSwim", "mnl": "MNL", "mdp": "MDP"}
@@ -126,26 +127,21 @@ def close_ends(rows: list[dict[int, Outcomes]], initial: Any, horizon: int, name
                     queue.append(s2)
     absorbing = ends - continues
     extra = bool(ends & continues)
-    transition: dict[tuple[int, int], dict[int, float]] = {}
-    reward: dict[tuple[int, int], Any] = {}
+    triples: list[tuple[int, int, float, float]] = []  # s * A + a, s', probability, reward
     for s in range(n_states + extra):
         for a in rows[s] if s < n_states else range(n_actions):
+            pair = s * n_actions + a
             if s in absorbing or s == n_states:
-                transition[s, a] = {s: 1.0}
+                triples.append((pair, s, 1.0, 0.0))
                 continue
-            row = transition[s, a] = {}
-            sums: dict[int, float] = {}
             for p, s2, r, end in rows[s][a]:
                 to = n_states if end and s2 in continues and s in continues else s2
-                row[to] = row.get(to, 0.0) + p
-                sums[to] = sums.get(to, 0.0) + p * r
-            rewards = {r for _, _, r, _ in rows[s][a]}
-            by_next = {to: sums[to] / row[to] for to in sums}
-            reward[s, a] = rewards.pop() if len(rewards) == 1 else by_next
+                triples.append((pair, to, p, r))
     if extra and not is_whole(initial):
         initial = np.append(initial, 0.0)
-    states = [*range(n_states), "end"] if extra else None
-    return FiniteMDP.from_rows(transition, reward, horizon, initial, name=name, states=states)
+    names = {"name": name, "states": [*range(n_states), "end"] if extra else None}
+    shape = n_states + extra, n_actions
+    return from_triples(*map(np.array, zip(*triples, strict=True)), shape, horizon, initial, names)
 
 
 class FiniteMDPEnv(gymnasium.Env):

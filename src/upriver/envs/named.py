@@ -9,7 +9,8 @@ import numpy as np
 
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
-from upriver.mdp.validation import check_size, support_from_sets
+from upriver.mdp.building import assemble
+from upriver.mdp.validation import check_size, support_of_triples
 
 MAX_LISTED = 5_000_000
 """How many triples of an environment that is written with names are listed, in about a minute."""
@@ -25,20 +26,25 @@ def build_mdp(
     A next state that occurs twice gets the sum of its probabilities. The local support has, for
     every action of a state, what any action can do there.
     """
-    number = {s: i for i, s in enumerate(states)}
-    rows: dict[tuple[int, int], dict[int, float]] = {}
-    local: list[set[int]] = []
+    number, shape = {s: i for i, s in enumerate(states)}, (len(states), len(actions))
+    chances: dict[tuple[int, int], float] = {}  # of (s * A + a, s')
     for i, s in enumerate(states):
         for j, a in enumerate(actions):
-            row = rows[i, j] = {}
             for s2, p in outcomes(s, a):
-                row[number[s2]] = row.get(number[s2], 0.0) + p
-        local += [{s2 for j in range(len(actions)) for s2, p in rows[i, j].items() if p}] * (j + 1)
-    return FiniteMDP.from_rows(
-        rows, np.array([[reward(s, a) for a in actions] for s in states]), horizon,
-        local=support_from_sets(local, len(states), len(actions)),
-        states=None if isinstance(states, range) else states, actions=tuple(actions), name=name,
-    )  # fmt: skip
+                at = i * shape[1] + j, number[s2]
+                chances[at] = chances.get(at, 0.0) + p
+    pair, following = np.array(sorted(chances)).T
+    p = np.array([chances[at] for at in sorted(chances)])
+    source, reached = np.unique([pair[p > 0] // shape[1], following[p > 0]], axis=1)
+    every = np.add.outer(source * shape[1], np.arange(shape[1])).ravel()
+    order = np.argsort(every, kind="stable")
+    local = support_of_triples(every[order], reached.repeat(shape[1])[order], shape[0] * shape[1])
+    names = {
+        "local": local, "states": None if isinstance(states, range) else states,
+        "actions": tuple(actions), "name": name,
+    }  # fmt: skip
+    rewards = np.array([[reward(s, a) for a in actions] for s in states])
+    return assemble(pair, following, p[None], shape, rewards, horizon, 0, names)
 
 
 def check_listed(n_states: int, n_actions: int, n_successors: int) -> None:

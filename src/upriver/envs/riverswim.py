@@ -12,7 +12,7 @@ import numpy as np
 from upriver.checks import Array, check_kinds, positive_integer
 from upriver.mdp import FiniteMDP
 from upriver.mdp.building import assemble
-from upriver.mdp.validation import check_size
+from upriver.mdp.validation import check_size, support_of_triples
 
 LEFT, RIGHT = 0, 1
 
@@ -99,5 +99,4 @@ def list_moves(outcomes: Array) -> tuple[Array, Array, Array]:
 def neighbours(n_states: int, n_actions: int) -> tuple[Array, Array]:
     """Return {s - 1, s, s + 1} for every pair, as (indptr, successors)."""
     pair, successors, _ = list_moves(np.ones((n_states, n_actions, 3)))
-    sizes = np.bincount(pair, minlength=n_states * n_actions)
-    return np.concatenate([[0], np.cumsum(sizes)]), successors
+    return support_of_triples(pair, successors, n_states * n_actions)

@@ -34,7 +34,7 @@ from upriver.logs.value_function import (
     policy_table,
 )  # fmt: skip
 from upriver.mdp import Task
-from upriver.mdp.formats import from_model
+from upriver.mdp.building import from_model
 from upriver.planning import Plan, backward_induction, clip_nothing, solve
 
 ENLARGED = 3.0  # errors are tried three times as large, so that rare choices are found

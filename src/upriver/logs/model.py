@@ -29,7 +29,7 @@ from upriver.logs.rewards import (
 from upriver.logs.situations import Situations, StateSpace, build_situations, expand
 from upriver.logs.tables import array_of, listed, sort_distinct
 from upriver.mdp import FiniteMDP, Task
-from upriver.mdp.formats import from_model
+from upriver.mdp.building import from_model
 from upriver.mdp.validation import check_discount, check_size
 from upriver.mnl import likelihood
 from upriver.mnl.choices import Choices

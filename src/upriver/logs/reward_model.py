@@ -31,7 +31,7 @@ from upriver.logs.model import TransitionModel
 from upriver.logs.situations import Situations, StateSpace
 from upriver.logs.tables import GIVEN_WEIGHTS, Rows, array_of, import_packages, listed, open_table
 from upriver.mdp import FiniteMDP, Task
-from upriver.mdp.formats import from_model
+from upriver.mdp.building import from_model
 from upriver.mdp.validation import check_discount
 from upriver.mnl.choices import both_triangles
 from upriver.mnl.fitted import ERRORS, FittedMNL

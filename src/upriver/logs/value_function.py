@@ -22,7 +22,7 @@ from upriver.checks import Array
 from upriver.logs.model import TransitionModel, check_model
 from upriver.logs.rewards import RewardEstimates
 from upriver.mdp import Task
-from upriver.mdp.formats import start_of
+from upriver.mdp.building import start_of
 from upriver.mdp.validation import check_discount
 from upriver.mnl.clusters import adjust_means
 from upriver.planning import mixture_or_actions

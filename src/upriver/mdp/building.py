@@ -1,11 +1,12 @@
-"""Builders of MDPs: from dense arrays, sparse matrices, rows, and functions of the user's states.
+"""Builders of MDPs: from dense arrays, sparse matrices, functions of states, and fitted models.
 
-Each public function is a static method of `FiniteMDP`. All end in `assemble`, which takes triples.
+The first three are static methods of `FiniteMDP`. They end in `assemble`, which takes triples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,13 +18,17 @@ from upriver.checks import (
     check_function,
     check_kinds,
     check_sparse,
-    finite_number,
-    format_value,
+    nonnegative_number,
     positive_integer,
 )
 from upriver.mdp import declaring
 from upriver.mdp.task import Task
-from upriver.mdp.validation import MAX_TRIPLES, check_discount, initial_distribution
+from upriver.mdp.validation import (
+    MAX_TRIPLES,
+    check_discount,
+    initial_distribution,
+    support_of_triples,
+)
 
 if TYPE_CHECKING:
     from upriver.mdp.finite import FiniteMDP
@@ -120,64 +125,6 @@ def from_sparse(
 
 
 @check_kinds
-def from_rows(
-    rows: Mapping[tuple[int, int], Mapping[int, float]], reward: Any, horizon: int | None,
-    initial_state: int | ArrayLike = 0, **names: Any,
-) -> FiniteMDP:  # fmt: skip
-    """Make an MDP from a mapping of rows.
-
-    Parameters
-    ----------
-    rows : {(s, a): {s2: p}}
-        States and actions are numbers from 0; a state has the actions for which there is a row.
-    reward : (S, A), {(s, a): r} or {(s, a): {s2: r}}
-        The last where the reward depends on the next state. What a mapping leaves out is 0.
-    horizon, initial_state, **names
-        As in `from_arrays`.
-    """
-    if not rows:
-        raise ValueError("rows must be a non-empty mapping {(s, a): {s2: p}}")
-    for key, row in rows.items():
-        if not (isinstance(key, tuple) and len(key) == 2):
-            raise ValueError(f"rows has the key {key!r}; keys must be pairs (s, a)")
-        if not isinstance(row, Mapping):
-            raise TypeError(f"rows[{key!r}] is {format_value(row)}; it must be a mapping {{s2: p}}")
-        if not row:
-            raise ValueError(f"transition row (s={key[0]}, a={key[1]}) is empty")
-        for number in (*key, *row):
-            if not isinstance(number, int | np.integer) or number < 0:
-                raise ValueError(
-                    f"transition row {key!r} names {number!r}; states and actions must be whole "
-                    "numbers from 0 (for other states use from_functions)"
-                )
-    shape = 1 + max(max(s, *row) for (s, _), row in rows.items()), 1 + max(a for _, a in rows)
-    triples = [(s, a, s2) for s, a in sorted(rows) for s2 in sorted(rows[s, a])]
-    s, a, s2 = np.array(triples).T
-    next_state_reward = None
-    if isinstance(reward, Mapping):
-        table, by_triple = np.zeros(shape), np.zeros((1, len(triples)))
-        place = {triple: i for i, triple in enumerate(triples)}
-        for pair, r in reward.items():
-            if pair not in rows:
-                raise ValueError(f"reward names (s={pair[0]}, a={pair[1]}), which has no row")
-            name = f"reward of (s={pair[0]}, a={pair[1]})"
-            if not isinstance(r, Mapping):
-                table[pair] = finite_number(name, r, -np.inf)
-                continue
-            next_state_reward = by_triple
-            for following, x in r.items():
-                if (*pair, following) not in place:
-                    raise ValueError(f"{name} names {following!r}, which is not a successor")
-                by_triple[0, place[(*pair, following)]] = finite_number(name, x, -np.inf)
-        reward = table
-    weights = as_float("rows", [[rows[s, a][s2] for s, a, s2 in triples]])
-    return assemble(
-        s * shape[1] + a, s2, weights, shape, reward, horizon, initial_state, names,
-        next_state_reward,
-    )  # fmt: skip
-
-
-@check_kinds
 def from_functions(
     start: Hashable | Mapping[Any, float],
     actions: Sequence[Hashable] | Callable[[Any], Iterable[Hashable]],
@@ -209,7 +156,9 @@ def from_functions(
     """
     max_steps = max_states if horizon is None else positive_integer("horizon", horizon)
     check_function("probability", probability, "s", "a", "s2")
-    starts = declaring.read_start(start)
+    starts = dict(start) if isinstance(start, Mapping) else {start: 1.0}
+    for s, p in starts.items():
+        nonnegative_number(f"the probability of start {s!r}", p)
     found = declaring.explore(list(starts), actions, successors, max_steps, max_states, max_triples)
     chances = np.ones(len(found.pair))
     chances[: found.n_listed] = declaring.tabulate("probability", probability, found.triples())
@@ -269,11 +218,10 @@ def assemble(
         allowed = sorted({"discount", *of_mdp, *of_task})
         raise TypeError(f"unknown argument {min(extra)!r}; allowed are {allowed}")
     keep = probability.any(axis=0)
-    counts = np.bincount(pair[keep], minlength=shape[0] * shape[1])
+    indptr, successors = support_of_triples(pair[keep], successors[keep], shape[0] * shape[1])
     task = Task(
         *shape, horizon=1 if horizon is None else horizon,
-        indptr=np.concatenate([[0], np.cumsum(counts)]), successors=successors[keep], reward=reward,
-        support="known",
+        indptr=indptr, successors=successors, reward=reward, support="known",
         next_state_reward=None if next_state_reward is None else next_state_reward[:, keep],
         discount=check_discount(horizon, names.get("discount")),
         **{key: x for key, x in names.items() if key in of_task},
@@ -281,3 +229,32 @@ def assemble(
     starts, weights = initial_distribution(initial_state, shape[0])
     rest = {key: x for key, x in names.items() if key in of_mdp}
     return FiniteMDP(task, probability[:, keep], starts, weights, **rest)
+
+
+def from_model(
+    task: Task, probability: Array, reward: Any = None, horizon: int | None = None,
+    start: Any = None,
+) -> FiniteMDP:  # fmt: skip
+    """Make the MDP of a task and estimated probabilities (1 or H, n) of its triples, with another
+    reward or horizon where given. It starts in the first state, or as `start_of` says."""
+    from upriver.mdp.finite import FiniteMDP
+
+    if horizon is not None:
+        task = replace(task, horizon=horizon)
+    if reward is not None:
+        task = replace(task, reward=reward)
+    if task.reward is None:
+        raise ValueError("the task has no known reward; give reward, (S, A) or (H, S, A)")
+    return FiniteMDP(task, probability, *start_of(task, start), name="fitted")
+
+
+def start_of(task: Task, start: Any) -> tuple[Array, Array]:
+    """Return (states, probabilities) of a start given by name or as {name: probability}."""
+    names = task.state_names
+    chances = {names[0]: 1.0} if start is None else start
+    if not isinstance(chances, Mapping):
+        chances = {names[names.number(chances, "start")]: 1.0}
+    weight = as_float("the probabilities of start", list(chances.values()))
+    if not ((weight >= 0).all() and abs(weight.sum() - 1.0) <= 1e-8):
+        raise ValueError(f"the probabilities of start sum to {weight.sum():g}; they must sum to 1")
+    return np.array([names.number(state, "start") for state in chances]), weight

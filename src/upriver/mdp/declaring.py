@@ -5,9 +5,8 @@ The helpers that read the user's functions serve the builders of MDPs too.
 
 from __future__ import annotations
 
-import sys
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,9 +19,8 @@ from upriver.checks import (
     check_kinds,
     format_value,
     is_hashable,
-    nonnegative_number,
 )
-from upriver.mdp.validation import MAX_TRIPLES, check_discount, check_size
+from upriver.mdp.validation import MAX_TRIPLES, check_discount, check_size, support_of_triples
 
 if TYPE_CHECKING:
     from upriver.mdp.task import Task
@@ -60,21 +58,20 @@ def from_successors(
     """
     from upriver.mdp.task import Task
 
-    listed = check_hashable("states", as_list("states", states))
+    listed = as_names("states", states)
     if len(set(listed)) != len(listed) or not listed:
         raise ValueError("states must be distinct, and at least one")
     found = explore(listed, actions, successors)
     shape, pair = found.shape, found.pair
     order = np.lexsort((found.following, pair))
-    counts = np.bincount(pair, minlength=shape[0] * shape[1])
+    support = support_of_triples(pair[order], found.following[order], shape[0] * shape[1])
     values = None
     if terminal is not None:
         check_function("terminal", terminal, "s")
         values = tabulate("terminal", terminal, zip(listed, strict=True))
     task = Task(
-        *shape, 1 if horizon is None else horizon, np.concatenate([[0], np.cumsum(counts)]),
-        found.following[order], states=listed, actions=found.actions, reward_range=reward_range,
-        terminal=values, discount=check_discount(horizon, discount),
+        *shape, 1 if horizon is None else horizon, *support, states=listed, actions=found.actions,
+        reward_range=reward_range, terminal=values, discount=check_discount(horizon, discount),
     )  # fmt: skip
     if reward is None:
         return task
@@ -132,7 +129,7 @@ def explore(
         for i in newest:
             for a in actions_of(states[i]):
                 name = f"successors({states[i]!r}, {a!r})"
-                reached = check_hashable(name, as_list(name, successors(states[i], a)))
+                reached = as_names(name, successors(states[i], a))
                 new = [s for s in dict.fromkeys(reached) if s not in number]
                 if new and max_states is None:
                     raise ValueError(f"{name} names {format_value(new[0])}, which is no state")
@@ -152,8 +149,6 @@ def explore(
         n_acting = newest.stop
         if n_acting == len(states):
             break
-        if len(states) > 50_000 and sys.stderr.isatty():
-            print(f"{len(states):,} states are listed so far", file=sys.stderr)
     n_listed = len(columns[0])
     for i in range(n_acting, len(states)):
         for a in actions_of(states[i]):
@@ -170,18 +165,13 @@ def as_list(name: str, values: Any) -> list[Any]:
     return list(values)
 
 
-def check_hashable(name: str, values: list[Any]) -> list[Any]:
-    """Return values that can be names of states or actions."""
-    for value in values:
+def as_names(name: str, values: Any) -> list[Any]:
+    """Return a list of values that can be names of states or actions."""
+    listed = as_list(name, values)
+    for value in listed:
         if not is_hashable(value):
             raise TypeError(f"{name} holds {format_value(value)}; names must be hashable")
-    return values
-
-
-def read_start(start: Any) -> dict[Any, float]:
-    """Return {state: probability} of an initial state or its distribution."""
-    starts = dict(start) if isinstance(start, Mapping) else {start: 1.0}
-    return {s: nonnegative_number(f"the probability of start {s!r}", p) for s, p in starts.items()}
+    return listed
 
 
 def read_actions(actions: Any) -> Callable[[Any], list[Any]]:
@@ -195,7 +185,7 @@ def read_actions(actions: Any) -> Callable[[Any], list[Any]]:
 
 def check_actions(name: str, actions: Any) -> list[Any]:
     """Return distinct actions, at least one, as a list."""
-    listed = check_hashable(name, as_list(name, actions))
+    listed = as_names(name, actions)
     if not listed or len(set(listed)) != len(listed):
         wrong = "names an action twice" if listed else "is empty"
         raise ValueError(f"{name} {wrong}; actions must be distinct, and at least one")

@@ -41,7 +41,6 @@ class FiniteMDP:
 
     from_arrays = staticmethod(building.from_arrays)
     from_sparse = staticmethod(building.from_sparse)
-    from_rows = staticmethod(building.from_rows)
     from_functions = staticmethod(building.from_functions)
     from_frame = staticmethod(frames.from_frame)
     to_frame = frames.mdp_frame

@@ -259,8 +259,8 @@ class Task:
             new.append(pair * self.n_states + number(row[2]))
         keys = np.unique(np.append(self.triple_keys, np.array(new, np.int64)))
         pair, successor = np.divmod(keys, self.n_states)
-        counts = np.bincount(pair, minlength=self.n_states * self.n_actions)
-        return self.with_support((np.concatenate([[0], np.cumsum(counts)]), successor), "explicit")
+        support = validation.support_of_triples(pair, successor, len(self.sizes))
+        return self.with_support(support, "explicit")
 
     def with_support(self, support: tuple[Array, Array], source: str) -> Task:
         """Return the same task with a larger support (indptr, successors) that `source` declares.

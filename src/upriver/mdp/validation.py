@@ -43,6 +43,11 @@ def initial_distribution(initial_state: Any, n_states: int) -> tuple[Array, Arra
     return starts, given[starts]
 
 
+def support_of_triples(pair: Array, successors: Array, n_pairs: int) -> Support:
+    """Return (indptr, successors) of triples in the order of their pairs s * A + a."""
+    return np.concatenate([[0], np.cumsum(np.bincount(pair, minlength=n_pairs))]), successors
+
+
 def support_from_sets(sets: Iterable[Iterable[int]], n_states: int, n_actions: int) -> Support:
     """Return (indptr, successors) of one set of states per pair; `Task` checks the states."""
     try:

@@ -14,7 +14,7 @@ from upriver import kernels
 from upriver.checks import Array, check_kinds, open_fraction
 from upriver.display import Card, add_repr, to_frame
 from upriver.features import Features
-from upriver.mdp.formats import from_model
+from upriver.mdp.building import from_model
 from upriver.mnl import likelihood, pooled
 from upriver.mnl.newton import singular, solver
 
