@@ -153,10 +153,7 @@ def test_choices_are_predicted_with_intervals(model):
     error = np.sqrt(np.einsum("ij,jk,ik->i", slopes, model.cov_params().to_numpy(), slopes))
     np.testing.assert_allclose(table["standard_error"], error, rtol=1e-4)
     assert ((table["low"] < table["probability"]) & (table["probability"] < table["high"])).all()
-    some = model.predict({"state": [3, 3, 7]})
-    assert some["row"].tolist() == [0, 0, 1, 1, 2, 2]
-    np.testing.assert_allclose(some["probability"], chance[[3, 3, 7]].ravel(), atol=1e-8)
-    assert len(model.plot().axes[0].lines) == 2 and len(model.plot("replace").axes[0].lines) == 1
+    assert len(model.plot().axes[0].lines) == 2
 
 
 def test_a_counterfactual_solves_again_with_another_coefficient(model):
@@ -200,12 +197,12 @@ def test_likelihood_ratio_and_wald_agree_on_a_term(log, model):
     assert wald.statistic == pytest.approx(model.tvalues["mileage"] ** 2)
     for other, words in (
         (up.fit_rewards("0 + replaced", log[:500], bus_mdp(), 0.95, states=bus_table()), "another"),
-        (up.fit_rewards("0 + replaced", log, bus_mdp(), 0.9, states=bus_table()), "discount"),
-        (model, "as many coefficients"),
+        (up.fit_rewards("0 + replaced", log, bus_mdp(), 0.9, states=bus_table()), "setting"),
+        (model, "it must have fewer"),
     ):
         with pytest.raises(ValueError, match=words):
             model.likelihood_ratio(other)
-    with pytest.raises(ValueError, match="'mileage'; it must have some of"):
+    with pytest.raises(ValueError, match="smaller has 2 coefficients"):
         smaller.likelihood_ratio(model)
 
 
@@ -290,9 +287,8 @@ def test_states_may_lack_actions():
     model = up.fit_rewards("0 + x + y", log, mdp, 0.9, states=table.drop(columns="n"), weights="n")
     np.testing.assert_allclose(model.params, w, atol=1e-6)
     assert len(model.predict()) == 9
-    assert model.predict({"state": [1]})[["action", "low", "high"]].to_numpy().tolist() == [
-        ["c", 1.0, 1.0]
-    ]
+    single = model.predict().query("state == 1")
+    assert single[["action", "low", "high"]].to_numpy().tolist() == [["c", 1.0, 1.0]]
 
 
 def test_covariates_make_a_decision_problem_for_each_of_their_values():
@@ -319,8 +315,6 @@ def test_covariates_make_a_decision_problem_for_each_of_their_values():
             model.at(dear=dear).predict()["probability"], chance.ravel(), atol=1e-7
         )
     assert model.llf == pytest.approx(total, abs=1e-6)
-    both = model.predict({"state": [5, 5], "dear": [2.0, 0.0]})["probability"].to_numpy()
-    assert both[1] < both[3]
     with pytest.raises(ValueError, match=r"fix them first: model.at\(dear=...\)"):
         assert model.policy
     with pytest.raises(
@@ -424,7 +418,7 @@ def test_sandwiches_are_those_of_sums_over_rows_and_clusters(log, transitions):
         ({"discount": 1.5, "horizon": 3}, "discount is 1.5; with a horizon it must be from 0 to 1"),
         ({"horizon": 0}, "horizon is 0"),
         ({"horizon": 3}, "has no column 'step'"),
-        ({"columns": "state"}, "columns is 'state'; it must name the state and the action"),
+        ({"columns": "state"}, "columns is a str; it must be a list of text"),
         ({"joint": True}, "joint is True; transitions must come from fit_transitions"),
         ({"cluster": "one"}, "column 'one' has one cluster"),
         ({"transitions": "mdp"}, "transitions is a str; it must be a FiniteMDP"),
@@ -432,7 +426,7 @@ def test_sandwiches_are_those_of_sums_over_rows_and_clusters(log, transitions):
         ({"formula": "0 + replaced + wear"}, "wear"),
         ({"formula": "0 + replaced + I(2 * replaced)"},
          "'I\\(2 \\* replaced\\)' is a combination of 'replaced'; leave one of them out"),
-        ({"formula": ["kept", "replaced"]},
+        ({"formula": "0 + kept + replaced"},
          "'replaced' is a combination of 'kept'; leave .* one is the reference"),
         ({"formula": "0 + replaced + same"}, "'same' does not change any choice"),
         ({"formula": "1"}, "leaves nothing to estimate; it must differ between actions"),

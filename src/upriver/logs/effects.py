@@ -114,8 +114,7 @@ def predict(model: TransitionModel, frame: Any, confidence: float = 0.95) -> Any
     })  # fmt: skip
 
 
-@check_kinds
-def likelihood_ratio(model: TransitionModel, smaller: TransitionModel) -> TestResult:
+def likelihood_ratio(model: Any, smaller: Any) -> TestResult:
     """Return the test of a nested model: does it lose more than chance would explain?
 
     Both must be fitted to the same log without penalty, and every column of the smaller model must
@@ -146,18 +145,22 @@ def wald(model: Any, names: str | Sequence[str]) -> TestResult:
     return TestResult(statistic, len(chosen), float(special.chdtrc(len(chosen), statistic)))
 
 
-def check_nested(larger: TransitionModel, smaller: TransitionModel) -> None:
+def check_nested(larger: Any, smaller: Any) -> None:
     """Refuse models whose likelihoods cannot be compared."""
     if type(smaller) is not type(larger):
-        raise TypeError(f"smaller is a {type(smaller).__name__}; it must come from fit_transitions")
+        raise TypeError(
+            f"smaller is a {type(smaller).__name__}; it must be a {type(larger).__name__}"
+        )
     for name, model in (("the larger model", larger), ("smaller", smaller)):
         if model.fitted.regularization > 0:
             raise ValueError(f"{name} was fitted with regularization "
                              f"{model.fitted.regularization:g}; the likelihood-ratio test needs "
                              "regularization=0")  # fmt: skip
 
-    def triple_counts(model: TransitionModel) -> tuple[Any, Array, Array]:
+    def triple_counts(model: Any) -> tuple[Any, Array, Array]:
         """Return the names of states and actions, and the numbers and weights of all triples."""
+        if hasattr(model, "comparable"):  # a model of rewards
+            return model.comparable()
         if model.log is not None:
             space = model.log.space
             return (list(space.states), list(space.actions)), *model.log.triple_counts()
@@ -169,7 +172,7 @@ def check_nested(larger: TransitionModel, smaller: TransitionModel) -> None:
 
     (names, *large), (others, *small) = triple_counts(larger), triple_counts(smaller)
     if names != others or not all(map(equal, large, small)):
-        raise ValueError("smaller was fitted to another log; both models need the same one")
+        raise ValueError("smaller was fitted to another log or setting; both models need the same")
     if len(smaller.theta) >= len(larger.theta):
         raise ValueError(f"smaller has {len(smaller.theta)} coefficients, the larger model "
                          f"{len(larger.theta)}; it must have fewer")  # fmt: skip

@@ -16,14 +16,13 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse, special
+from scipy import sparse
 
-from upriver.checks import Array, positive_integer
+from upriver.checks import Array, check_kinds, positive_integer
 from upriver.display import Card, add_repr
-from upriver.logs import dynamic_choice, situations
+from upriver.logs import dynamic_choice, effects, situations
 from upriver.logs.design import select_identified
 from upriver.logs.dynamic_choice import DynamicLogit, Evaluation, Objective, sum_parts
-from upriver.logs.effects import TestResult, log_odds_interval
 from upriver.logs.estimates import Estimates, wrap_lines
 from upriver.logs.fit import as_bits
 from upriver.logs.formula import Columns, Recipe, mentions, parse_recipe
@@ -88,12 +87,6 @@ class ChoiceLog(NamedTuple):
     def task(self) -> Task:
         return self.problems[0].task
 
-    def sum_scores(self, found: Objective) -> Array:
-        """Return (C, k) the sums of the scores of the choices of each cluster."""
-        scores = np.concatenate([x.scores.reshape(-1, len(found.gradient)) for x in found.parts])
-        shape = len(self.clusters), len(scores)
-        return sparse.csr_array((self.weights, (self.cluster, self.cells)), shape) @ scores
-
 
 def expand_choices(
     space: StateSpace, task: Task, used: frozenset[str], covariates: Columns, step: str,
@@ -119,32 +112,25 @@ def expand_choices(
     return situations.expand(space, of, used.__contains__), arrange
 
 
-def build_problems(
+def build_problem(
     transitions: FiniteMDP | TransitionModel, discount: float, horizon: int | None,
-    covariates: Columns, n_sets: int,
-) -> list[DynamicLogit]:  # fmt: skip
-    """Return the decision problem of each set of covariates, without rewards and choices."""
-    found: list[DynamicLogit] = []
+    values: Mapping[str, Any],
+) -> DynamicLogit:  # fmt: skip
+    """Return the decision problem at values of the covariates, without rewards and choices."""
     none = np.empty((1, 0, 0))
-    for t in range(n_sets):
-        if isinstance(transitions, FiniteMDP):
-            task, prob, phi = transitions.task(), transitions.probability, ()
-        else:
-            model = transitions
-            if model.task is None:
-                values = {c: x[t] for c, x in covariates.items() if c in open_covariates(model)}
-                model = model.at(values, horizon=horizon, discount=None if horizon else discount)
-            task, prob = model.task, model.prob
-            matrices = (x.matrix for x in model.steps)
-            phi = tuple(np.array(x.toarray() if sparse.issparse(x) else x) for x in matrices)
-        if len(prob) not in (1, horizon):
-            raise ValueError(f"the transitions change with the step and have {len(prob)} steps; "
-                             f"horizon is {horizon}, it must be the same")  # fmt: skip
-        problem = DynamicLogit(task, np.array(prob), none, none[0], discount, horizon, None, phi)
-        if isinstance(transitions, FiniteMDP) or transitions.task is not None:
-            return [problem] * n_sets
-        found.append(problem)
-    return found
+    if isinstance(transitions, FiniteMDP):
+        task, prob, phi = transitions.task(), transitions.probability, ()
+    else:
+        model = transitions
+        if model.task is None:
+            model = model.at(values, horizon=horizon, discount=None if horizon else discount)
+        task, prob = model.task, model.prob
+        matrices = (x.matrix for x in model.steps)
+        phi = tuple(np.array(x.toarray() if sparse.issparse(x) else x) for x in matrices)
+    if len(prob) not in (1, horizon):
+        raise ValueError(f"the transitions change with the step and have {len(prob)} steps; "
+                         f"horizon is {horizon}, it must be the same")  # fmt: skip
+    return DynamicLogit(task, np.array(prob), none, none[0], discount, horizon, None, phi)
 
 
 def open_covariates(model: Any) -> list[str]:
@@ -154,6 +140,7 @@ def open_covariates(model: Any) -> list[str]:
     return list(model.log.situations.covariates)
 
 
+@check_kinds
 def fit_rewards(
     formula: str, frame: Any, transitions: FiniteMDP | TransitionModel,
     discount: float | None = None, *, horizon: int | None = None, states: Any = None,
@@ -200,23 +187,23 @@ def fit_rewards(
         If a state or an action of the log is not one of the model, or if the choices do not
         identify a coefficient.
     """
-    if not isinstance(transitions, FiniteMDP | TransitionModel):
-        raise TypeError(f"transitions is a {type(transitions).__name__}; it must be a FiniteMDP or "
-                        "come from fit_transitions")  # fmt: skip
-    if horizon is None:
-        if discount is None:
-            raise ValueError("discount is None; it must be at least 0 and less than 1, unless a "
-                             "horizon is given")  # fmt: skip
-        check_discount(None, discount)
-    else:
+    if horizon is not None:
         horizon = positive_integer("horizon", horizon)
         discount = 1.0 if discount is None else discount
-        if isinstance(discount, bool) or not 0.0 <= discount <= 1.0:
+        if not 0.0 <= discount <= 1.0:
             raise ValueError(f"discount is {discount!r}; with a horizon it must be from 0 to 1")
+    elif discount is None:
+        raise ValueError("discount is None; it must be at least 0 and less than 1, unless a "
+                         "horizon is given")  # fmt: skip
+    else:
+        check_discount(None, discount)
     if joint:
-        check_joint(transitions)
-    if isinstance(columns, str) or len(set(columns)) != 2 or len(list(columns)) != 2:
-        raise ValueError(f"columns is {columns!r}; it must name the state and the action")
+        if isinstance(transitions, FiniteMDP) or transitions.log is None:
+            raise ValueError("joint is True; transitions must come from fit_transitions with a "
+                             "formula")  # fmt: skip
+        if transitions.fitted.regularization > 0:
+            raise ValueError("joint is True; transitions were fitted with regularization "
+                             f"{transitions.fitted.regularization:g}, it must be 0")  # fmt: skip
     named = weights is None or isinstance(weights, str)
     table = open_table(frame, weights=None if named else weights)
     uses, needed = mentions(formula), open_covariates(transitions)
@@ -227,7 +214,9 @@ def fit_rewards(
     rows = table.read(keys, weights if named else GIVEN_WEIGHTS, missing=missing)
     covariates, of_row = find_sets(rows, names)
     n_sets = int(of_row.max()) + 1
-    bare = build_problems(transitions, discount, horizon, covariates, n_sets)
+    sets = [{c: covariates[c][t] for c in needed} for t in range(n_sets)] if needed else [{}]
+    bare = [build_problem(transitions, discount, horizon, x) for x in sets]
+    bare = bare if needed else bare * n_sets
     task, steps = bare[0].task, horizon or 1
     space, pair = number_choices(rows, columns, task)
     attributes = situations.read_attributes(states, space.columns, uses)
@@ -280,15 +269,6 @@ def fit_rewards(
     return RewardModel(
         log, found, null_value, beta, beta, "classical" if cluster is None else "cluster"
     )
-
-
-def check_joint(transitions: Any) -> None:
-    """Refuse transitions that cannot be estimated again, together with the rewards."""
-    if isinstance(transitions, FiniteMDP) or transitions.log is None:
-        raise ValueError("joint is True; transitions must come from fit_transitions with a formula")
-    if transitions.fitted.regularization > 0:
-        raise ValueError("joint is True; transitions were fitted with regularization "
-                         f"{transitions.fitted.regularization:g}, it must be 0")  # fmt: skip
 
 
 def find_sets(rows: Rows, names: Sequence[str]) -> tuple[dict[str, Array], Array]:
@@ -458,26 +438,15 @@ class RewardModel(Estimates):
         ]
         return "\n".join([*wrap_lines(lines), *self.coefficient_lines(limit)])
 
-    def likelihood_ratio(self, smaller: RewardModel) -> TestResult:
-        """Return the test of a nested model of the same choices, transitions and discount."""
-        if not isinstance(smaller, RewardModel):
-            raise TypeError(f"smaller is a {type(smaller).__name__}; it must come from fit_rewards")
-        mine, other = self.log, smaller.log
-        first, second = (sum(p.counts.sum(axis=0) for p in x.problems) for x in (mine, other))
-        if np.shape(first) != np.shape(second) or not np.allclose(first, second):
-            raise ValueError("smaller was fitted to another log; both models need the same one")
-        settings = [(x.discount, x.horizon, x.joint) for x in (mine, other)]
-        if settings[0] != settings[1]:
-            raise ValueError(f"smaller has (discount, horizon, joint) = {settings[1]}, the larger "
-                             f"model {settings[0]}; they must be equal")  # fmt: skip
-        unknown = set(smaller.coefficient_names) - set(self.coefficient_names)
-        degrees = len(self.theta) - len(smaller.theta)
-        if unknown or not degrees:
-            reason = f"has {unknown.pop()!r}" if unknown else "has as many coefficients"
-            raise ValueError(f"smaller is not nested: it {reason}; it must have some of "
-                             f"{listed(self.coefficient_names)}")  # fmt: skip
-        statistic = max(2.0 * (self.llf - smaller.llf), 0.0)
-        return TestResult(statistic, degrees, float(special.chdtrc(degrees, statistic)))
+    def comparable(self) -> tuple[Any, Array, Array]:
+        """Return what `likelihood_ratio` compares: names and settings, pairs, and their counts."""
+        log = self.log
+        names = list(log.space.states), list(log.space.actions)
+        counts = sum(p.counts.sum(axis=0) for p in log.problems)
+        setting = log.discount, log.horizon, log.joint
+        return (*names, *setting), log.task.indptr, np.asarray(counts)
+
+    likelihood_ratio = effects.likelihood_ratio
 
     # What follows from it.
 
@@ -520,7 +489,8 @@ class RewardModel(Estimates):
             needed = ", ".join(f"{c}=..." for c in lacking)
             raise ValueError(f"the model has covariates; fix them first: model.at({needed})")
         cells = {c: array_of([x]) for c, x in self.values.items()}
-        (bare,) = build_problems(log.transitions, log.discount, log.horizon, cells, 1)
+        needed = {c: self.values[c] for c in open_covariates(log.transitions)}
+        bare = build_problem(log.transitions, log.discount, log.horizon, needed)
         table, arrange = expand_choices(log.space, log.task, log.used, cells, log.step, log.horizon)
         psi = arrange(log.recipe.rows(table, log.keep))[0]
         offset = arrange(log.recipe.rows(table, log.fixed))[0].sum(axis=-1)
@@ -536,31 +506,25 @@ class RewardModel(Estimates):
     @cached_property
     def mdp(self) -> FiniteMDP:
         """The MDP with the estimated rewards, without shocks."""
-        log, problem = self.log, self.problem
-        start = None
-        if isinstance(log.transitions, FiniteMDP):
-            mdp = log.transitions
-            names = [mdp.task().state_names[int(s)] for s in mdp.initial_states]
-            start = dict(zip(names, mdp.initial_probability.tolist(), strict=True))
-        return from_model(self.task, problem.prob, start=start)
+        mdp, known = from_model(self.task, self.problem.prob), self.log.transitions
+        if not isinstance(known, FiniteMDP):
+            return mdp
+        return replace(mdp, initial_states=known.initial_states,
+                       initial_probability=known.initial_probability)  # fmt: skip
 
     @cached_property
     def task(self) -> Task:
         """The states, actions and rewards; discounted where the horizon is finite."""
         log, shape = self.log, (self.log.task.n_states, self.log.task.n_actions)
         reward = self.problem.features @ self.beta[: self.n_rewards] + self.problem.offset
-        reward = reward.reshape(-1, *shape)
+        reward, rule = reward.reshape(-1, *shape), {"horizon": 1, "discount": log.discount}
         if log.horizon is None:
-            rule: dict[str, Any] = {"horizon": 1, "discount": log.discount, "reward": reward[0]}
+            reward = reward[0]
         else:
-            factor = log.discount ** np.arange(log.horizon)
+            reward = reward * (log.discount ** np.arange(log.horizon))[:, None, None]
             rule = {"horizon": log.horizon, "discount": None}
-            rule["reward"] = (
-                reward[0]
-                if log.discount == 1.0 and len(reward) == 1
-                else (reward * factor[:, None, None])
-            )
-        return replace(log.task, **rule, next_state_reward=None, terminal=None, reward_range=None)
+        return replace(log.task, **rule, reward=reward, next_state_reward=None, terminal=None,
+                       reward_range=None)  # fmt: skip
 
     @property
     def transitions(self) -> TransitionModel:
@@ -584,66 +548,42 @@ class RewardModel(Estimates):
             plan = Plan(table, found.v, None, task, in_user_units=True)
         return Policy.from_plan(plan)
 
-    def predict(self, frame: Any = None, confidence: float = 0.95) -> Any:
-        """Return choice probabilities with delta-method intervals.
+    def predict(self, confidence: float = 0.95) -> Any:
+        """Return the choice probabilities of all states, and steps, with delta-method intervals.
 
-        Parameters
-        ----------
-        frame
-            A table with the columns of the state, the covariates, and the step where the horizon is
-            finite. Without it: all states (and steps) at the values of the covariates.
-        confidence
-            Of the intervals, which are made on the scale of log-odds, so they lie between 0 and 1.
+        confidence: of the intervals, which are made on the scale of log-odds, so they lie between 0
+        and 1.
 
         Returns
         -------
-        A data frame with one row per row of `frame` and action that its state has: row, state,
-        action, probability, standard_error, low, high.
+        A data frame with one row for each action that a state has, at each step of a finite
+        horizon: state, step, action, probability, standard_error, low, high.
         """
         (pd,) = import_packages("a table of predictions", "pandas")
         z, log, task = self.fitted.quantile(confidence), self.log, self.log.task
-        column, chosen = log.space.columns[:2]
-        if frame is None:
-            h, s = (x.ravel() for x in np.indices((log.horizon or 1, task.n_states)))
-            models, of_row = [self], np.zeros(len(s), np.int64)
-        else:
-            names = [c for c in log.covariates if c not in self.values]
-            own = [column, *([] if log.horizon is None else [log.step])]
-            rows = open_table(frame).read([*own, *names], group=False)
-            s = rows.numbers(column, log.space.states, "state")
-            h = np.zeros_like(s)
-            if log.horizon is not None:
-                h = rows.numbers(log.step, range(log.horizon), "step")
-            cells, of_row = find_sets(rows, names)
-            sets = range(int(of_row.max()) + 1)
-            models = [self.at({c: x[t] for c, x in cells.items()}) for t in sets]
-        row, a = np.nonzero(task.available[s])
-        pair = s[row] * task.n_actions + a
-        p, error = np.empty(len(row)), np.empty(len(row))
-        for t, model in enumerate(models):
-            mine = of_row[row] == t
-            at = h[row][mine], pair[mine]
-            p[mine], scores = model.solution.probability[at], model.solution.scores[at]
-            half = np.einsum("ij,jk,ik->i", scores, self.covariance, scores)
-            error[mine] = np.sqrt(np.maximum(half, 0.0)) * p[mine]
-        single = task.available.sum(axis=1)[s[row]] == 1
-        low, high = log_odds_interval(p, error, z, single)
-        steps = {} if log.horizon is None else {log.step: h[row]}
+        column, chosen, _ = log.space.columns
+        shape = log.horizon or 1, *task.available.shape
+        h, s, a = np.nonzero(np.broadcast_to(task.available, shape))
+        pair = s * task.n_actions + a
+        p, scores = self.solution.probability[h, pair], self.solution.scores[h, pair]
+        half = np.einsum("ij,jk,ik->i", scores, self.covariance, scores)
+        error = np.sqrt(np.maximum(half, 0.0)) * p
+        single = task.available.sum(axis=1)[s] == 1
+        low, high = effects.log_odds_interval(p, error, z, single)
         return pd.DataFrame({
-            "row": row, column: array_of(log.space.states)[s[row]], **steps,
+            column: array_of(log.space.states)[s], **({log.step: h} if log.horizon else {}),
             chosen: array_of(log.space.actions)[a],
             "probability": p, "standard_error": error, "low": low, "high": high,
         })  # fmt: skip
 
-    def plot(self, action: Any = None, step: int = 0) -> Any:
-        """Return a figure of the choice probabilities over states, of one action or of all."""
+    def plot(self, step: int = 0) -> Any:
+        """Return a figure of the choice probabilities over states."""
         from upriver.display import figures
 
         table, (column, chosen, _) = self.predict(), self.log.space.columns
         if self.log.horizon is not None:
             table = table[table[self.log.step] == step]
-        actions = list(self.log.space.actions) if action is None else [action]
-        lines = {a: table[table[chosen] == a] for a in actions}
+        lines = {a: table[table[chosen] == a] for a in self.log.space.actions}
         return figures.plot_choices(
             {a: x[["probability", "low", "high"]].to_numpy() for a, x in lines.items()},
             {a: x[column].tolist() for a, x in lines.items()}, list(self.log.space.states),
@@ -662,11 +602,14 @@ def estimate_covariance(
     """
     m, k = len(log.keep), len(found.gradient)
     own = slice(k if log.joint else m)  # the equations that the choices enter
-    jacobian, middle, sums = np.zeros((k, k)), np.zeros((k, k)), None
+    jacobian, middle = np.zeros((k, k)), np.zeros((k, k))
+    sums: Any = None  # (C, k) the scores of each cluster
     jacobian[own] = -found.hessian[own]
     if kind == "cluster":
-        sums = np.zeros((len(log.clusters), k))
-        sums[:, own] = log.sum_scores(found)[:, own]
+        scores = np.concatenate([x.scores.reshape(-1, k) for x in found.parts])
+        shape = len(log.clusters), len(scores)
+        sums = sparse.csr_array((log.weights, (log.cluster, log.cells)), shape) @ scores
+        sums[:, own.stop :] = 0.0
     else:
         middle[own, own] = (found.outer if kind == "robust" else -found.hessian)[own, own]
     model = log.transitions
