@@ -309,7 +309,7 @@ def regret_figure(measured: Sequence[Measured]) -> Any:
         curve = compute_curve(m.sample, "regret")
         at = log_spaced(1, len(curve.x), 80) - 1
         panels.setdefault(m.cell.env, {})[m.cell.agent] = curve.at(at)
-    return plots.plot_regret(panels, log=True, unit="step")
+    return plots.plot_curves(panels, log=True, unit="step")
 
 
 def is_tuned(m: Measured) -> bool:

@@ -13,6 +13,7 @@ PUBLISHED = {"RRL-MNL": 20.3, "UCRL-MNL": 4302.3, "ORRL-MNL": 76.2, "UCRL-MNL+":
 """Seconds for the first 1,000 episodes in Figure 1c, on the authors' hardware."""
 LAST = 1_000
 WINDOW = 200
+LEARNING = f"return of an episode (mean of the last {WINDOW})"
 
 
 def cho_figure_1(measured: Sequence[Measured]) -> Page:
@@ -44,8 +45,8 @@ def cho_figure_1(measured: Sequence[Measured]) -> Page:
             panels.setdefault(sample.env, {})[sample.agent] = thinned(curve)
             regret.setdefault(sample.env, {})[sample.agent] = thinned(compute_curve(sample))
     figures = {
-        "cho-figure-1": plots.plot_learning(panels, optimal, WINDOW),
-        "cho-figure-1-regret": plots.plot_regret(regret, log=True),
+        "cho-figure-1": plots.plot_curves(panels, LEARNING, optimal),
+        "cho-figure-1-regret": plots.plot_curves(regret, log=True),
     }
     return to_markdown(rows), figures
 

@@ -61,7 +61,7 @@ def test_learning_curves_draw_the_means_and_the_optimum():
         "river-6": {"ucrl-mnl": band(0.1), "random": band(0.01)},
         "river-8": {"random": band()},
     }
-    figure = plots.plot_learning(panels, {"river-6": 3.0}, window=5)
+    figure = plots.plot_curves(panels, "return", {"river-6": 3.0})
     first, second = figure.axes
     assert [first.get_title(), second.get_title()] == ["river-6", "river-8"]
     drawn = lines_of(first)
@@ -69,14 +69,14 @@ def test_learning_curves_draw_the_means_and_the_optimum():
     assert drawn["ucrl-mnl"].get_color() == KNOWN["ucrl-mnl"].light
     levels = [line.get_ydata()[0] for line in first.get_lines()]
     assert 3.0 in levels
-    assert "mean of the last 5" in first.get_ylabel()
+    assert first.get_ylabel() == "return"
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend == ["ucrl-mnl", "random", "optimal"]
 
 
 def test_the_optimum_is_a_line_and_not_its_runs():
     panels = {"river": {"optimal": band(0.2), "random": band(0.01)}}
-    figure = plots.plot_learning(panels, {"river": 3.0})
+    figure = plots.plot_curves(panels, "return", {"river": 3.0})
     heights = [np.asarray(line.get_ydata()).max() for line in figure.axes[0].get_lines()]
     assert sorted(heights) == pytest.approx([0.3, 3.0])
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -86,20 +86,20 @@ def test_the_optimum_is_a_line_and_not_its_runs():
 def test_a_log_scale_leaves_out_what_it_cannot_show():
     nothing = plots.Band(X, 0 * X, 0 * X, 0 * X)
     late = plots.Band(X, np.maximum(X - 3.0, 0), 0 * X, X)
-    figure = plots.plot_regret({"river": {"optimal": nothing, "greedy": late}}, log=True)
+    figure = plots.plot_curves({"river": {"optimal": nothing, "greedy": late}}, log=True)
     (axes,) = figure.axes
     assert axes.get_xscale() == axes.get_yscale() == "log"
     drawn = lines_of(axes)
     assert list(drawn) == ["greedy"]
     assert np.isnan(drawn["greedy"].get_ydata()[:3]).all()
-    assert plots.plot_regret({"river": {"greedy": late}}).axes[0].get_yscale() == "linear"
+    assert plots.plot_curves({"river": {"greedy": late}}).axes[0].get_yscale() == "linear"
 
 
 @pytest.mark.parametrize("width", ["one", "two"])
 def test_nothing_overlaps_or_leaves_the_figure(width):
     labels = ["ucrl-mnl", "uc-matrix-rl", "ucrl-vtr", "lsvi-ucb", "lsvi-phe", "greedy", "random"]
     panels = {f"river-{n}": {label: band() for label in labels} for n in (6, 8, 10, 20)}
-    figure = plots.plot_learning(panels, dict.fromkeys(panels, 3.0), window=10, width=width)
+    figure = plots.plot_curves(panels, "return", dict.fromkeys(panels, 3.0), width=width)
     assert figure.get_figwidth() == plots.WIDTHS[width]
     figure.canvas.draw()
     whole = figure.bbox
@@ -113,7 +113,7 @@ def test_nothing_overlaps_or_leaves_the_figure(width):
 
 
 def test_saved_figures_are_equal_and_hold_their_fonts(tmp_path):
-    draw = lambda: plots.plot_regret({"river": {"ucrl-mnl": band()}}, width="one")  # noqa: E731
+    draw = lambda: plots.plot_curves({"river": {"ucrl-mnl": band()}}, width="one")  # noqa: E731
     once = plots.save_figure(draw(), tmp_path / "a" / "regret")
     again = plots.save_figure(draw(), tmp_path / "b" / "regret")
     assert [p.name for p in once] == ["regret.png", "regret.pdf"]
@@ -137,28 +137,27 @@ def test_other_settings_do_not_leak_in_or_out():
     import matplotlib
 
     with matplotlib.rc_context({"lines.linewidth": 9.0}):
-        figure = plots.plot_regret({"river": {"ucrl-mnl": band()}})
+        figure = plots.plot_curves({"river": {"ucrl-mnl": band()}})
         assert figure.axes[0].get_lines()[0].get_linewidth() == RC["lines.linewidth"]
         assert matplotlib.rcParams["lines.linewidth"] == 9.0
 
 
 def test_wrong_calls_are_errors():
     with pytest.raises(ValueError, match="width is 'three'"):
-        plots.plot_regret({"river": {"ucrl-mnl": band()}}, width="three")
+        plots.plot_curves({"river": {"ucrl-mnl": band()}}, width="three")
     with pytest.raises(ValueError, match="no curves"):
-        plots.plot_learning({})
+        plots.plot_curves({})
     assert isinstance(assign_styles([""])[""], Style)
 
 
 def test_infinite_horizons_are_drawn_by_the_step():
     panels = {"river": {"ucrl2": band()}}
-    assert plots.plot_regret(panels, unit="step").axes[0].get_xlabel() == "step"
-    assert plots.plot_learning(panels, unit="step").axes[0].get_xlabel() == "step"
-    assert plots.plot_regret(panels).axes[0].get_xlabel() == "episode"
+    assert plots.plot_curves(panels, unit="step").axes[0].get_xlabel() == "step"
+    assert plots.plot_curves(panels).axes[0].get_xlabel() == "episode"
 
 
 def test_names_with_dollar_signs_are_drawn_as_they_are(tmp_path):
-    figure = plots.plot_regret({"5$ and $\\frac": {"mine $x": band()}}, width="one")
+    figure = plots.plot_curves({"5$ and $\\frac": {"mine $x": band()}}, width="one")
     assert plots.save_figure(figure, tmp_path / "dollars", ["png"])
     assert figure.axes[0].get_title() == "5$ and $\\frac"
 

@@ -130,12 +130,10 @@ def play_all(
         result = executor.collect(future)
         if result.data is not None:
             store.save(run, result.data)
-            reporter.done(run)
         else:
-            error = str(result.error)
-            store.record_failure(run, error, result.traceback)
-            failed.append((run, error))
-            reporter.failed(run, error)
+            store.record_failure(run, str(result.error), result.traceback)
+            failed.append((run, str(result.error)))
+        reporter.done(run, result.error)
     return failed
 
 

@@ -89,4 +89,5 @@ def draw_learning(samples: Sequence[Sample], methods: Sequence[str], window: int
                     curve = compute_curve(sample, "return", cumulative=False, window=window)
                     if method != "Optimal":  # its exact value is drawn as a line
                         panels.setdefault(title, {})[method.removesuffix(paper.TUNED)] = curve
-    return plots.plot_learning(panels, optimal, window)
+    of = f" (mean of the last {window})" if window > 1 else ""
+    return plots.plot_curves(panels, f"return of an episode{of}", optimal)

@@ -30,50 +30,26 @@ DASHES: dict[str, Any] = {"solid": "-", "dash": (0, (5, 1.6)), "dot": (0, (1.2, 
 DASHES["dashdot"] = (0, (5, 1.4, 1.2, 1.4))
 
 
-def plot_learning(
+def plot_curves(
     panels: Mapping[str, Panel],
+    ylabel: str = "cumulative regret",
     optimal: Mapping[str, float] | None = None,
-    window: int = 1,
+    log: bool = False,
     width: str = "two",
-    ylabel: str = "return of an episode",
     unit: str = "episode",
 ) -> Figure:
-    """Draw a quantity of each episode against its number: one panel per environment.
+    """Draw a quantity against the episode: one panel per environment, a shared legend below.
 
     optimal: {title: V*}, drawn as a dashed line in place of the runs of the optimal policy.
-    window: the number of episodes over which the numbers were averaged; the axis names it.
+    log: both axes are logarithmic; a line begins where its mean first exceeds rounding errors, and
+    a line that never does, such as the regret of the optimal policy, is left out.
     width: "one" or "two" columns of a paper. unit: "step" for an infinite horizon.
     """
-    if window > 1:
-        ylabel += f" (mean of the last {window})"
-    return plot_panels(panels, unit, ylabel, width, optimal or {})
-
-
-def plot_regret(
-    panels: Mapping[str, Panel], log: bool = False, width: str = "two", unit: str = "episode"
-) -> Figure:
-    """Draw cumulative regret against the episode: one panel per environment.
-
-    With `log`, both axes are logarithmic: a line begins where its mean first exceeds rounding
-    errors, and a line that never does, such as that of the optimal policy, is left out.
-    """
-    if log:
-        panels = {title: keep_positive(panel) for title, panel in panels.items()}
-    scale = "log" if log else "linear"
-    return plot_panels(panels, unit, "cumulative regret", width, {}, scale)
-
-
-def plot_panels(
-    panels: Mapping[str, Panel],
-    xlabel: str,
-    ylabel: str,
-    width: str,
-    optimal: Mapping[str, float],
-    scale: str = "linear",
-) -> Figure:
-    """Draw one panel per entry, with a shared legend below."""
     if not panels:
         raise ValueError("there are no curves to draw: panels is empty")
+    optimal = optimal or {}
+    if log:
+        panels = {title: keep_positive(panel) for title, panel in panels.items()}
     labels = list(dict.fromkeys(label for panel in panels.values() for label in panel))
     look = assign_styles([*labels, "optimal"])
     best: Any = {"color": look["optimal"].light, "linestyle": DASHES[look["optimal"].dash]}
@@ -89,14 +65,15 @@ def plot_panels(
                 lines["optimal"] = axes.axhline(optimal[title], **best, linewidth=1.0)
             legend |= {label: line for label, line in lines.items() if label not in legend}
             axes.set_title(title, parse_math=False)
-            axes.set(xscale=scale, yscale=scale)
-            if scale == "linear":
+            if log:
+                axes.set(xscale="log", yscale="log")
+            else:
                 axes.margins(x=0)
                 axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
             if i % columns == 0:
                 axes.set_ylabel(ylabel)
             if i + columns >= len(panels):
-                axes.set_xlabel(xlabel)
+                axes.set_xlabel(unit)
         add_legend(figure, every, legend)
     return figure
 
