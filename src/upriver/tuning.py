@@ -18,7 +18,7 @@ import numpy as np
 from upriver.checks import Array
 from upriver.experiments.build import RunSpec
 from upriver.experiments.execute import Outcome, execute
-from upriver.experiments.spec import TUNING_SEEDS, AgentEntry, Experiment, combinations, parse
+from upriver.experiments.spec import TUNING_SEEDS, AgentEntry, Experiment, combinations
 from upriver.experiments.store import relative_to
 from upriver.mdp.writing import write_file
 from upriver.results.runs import Sample, read_results
@@ -68,8 +68,10 @@ def grid_points(agent: AgentEntry) -> list[dict[str, Any]]:
     """Return every combination of the values of an agent's grid.
 
     The agent's class declares values for each setting; the entry's `grid` replaces them, setting by
-    setting; a setting that the entry fixes is not tuned.
+    setting; a setting that the entry fixes is not tuned, and with an empty grid none is.
     """
+    if "grid" in agent.model_fields_set and not agent.grid:
+        return [{}]
     declared: Mapping[str, Any] = {**getattr(agent.cls, "GRID", {}), **agent.grid}
     axes = {k: v for k, v in declared.items() if k not in agent.numbers or k in agent.grid}
     return combinations(axes)
@@ -188,8 +190,8 @@ def list_doubts(points: list[Point]) -> list[str]:
 def with_choices(experiment: Experiment, points: list[Point]) -> Experiment:
     """Return the experiment with the chosen settings in its entries."""
     chosen = {(p.env, p.agent): p.numbers for p in points if p.chosen and p.numbers}
-    data = experiment.to_data()
-    for agent, plain in zip(experiment.agents, data["agents"], strict=True):
+    agents = []
+    for agent in experiment.agents:
         everywhere = chosen.get((ALL, agent.full_label), {})
         at = {}
         for environment in experiment.environments:
@@ -198,9 +200,8 @@ def with_choices(experiment: Experiment, points: list[Point]) -> Experiment:
             own = {k: v for k, v in agent.at.get(place, {}).items() if k not in everywhere}
             own |= chosen.get((place, agent.full_label), {})
             at |= {place: own} if own else {}
-        plain.pop("grid", None)
-        plain |= {**everywhere, "at": at}
-    return parse(data, experiment.name)
+        agents.append(agent.model_copy(update={**everywhere, "at": at, "grid": None}))
+    return experiment.model_copy(update={"agents": tuple(agents)})
 
 
 def make_header(experiment: Experiment, runs: int, shared: bool, warnings: list[str]) -> str:

@@ -60,10 +60,11 @@ class KillAfter(Reporter):
     """Kills a process when so many runs are done."""
 
     def __init__(self, count: int, victim: subprocess.Popen) -> None:
+        super().__init__()
         self.count = count
         self.victim = victim
 
-    def done(self, run) -> None:
+    def done(self, run, error=None) -> None:
         self.count -= 1
         if self.count == 0:
             self.victim.kill()

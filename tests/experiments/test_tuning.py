@@ -267,3 +267,10 @@ def test_a_better_mean_that_rests_on_one_seed_is_a_tie():
     assert points[0].chosen and points[1].tied
     assert any("1 of the 1 other points tie" in w for w in warnings)
     assert points[0].low <= points[0].mean <= points[0].high
+
+
+def test_an_agent_with_an_empty_grid_is_not_tuned(tmp_path):
+    fixed = {"agent": "ucrl-mnl", "label": "fixed", "grid": {}}
+    tuned = {"agent": "ucrl-mnl", "grid": {"radius": [0.0, 0.1], "regularization": [1.0]}}
+    result = tune(sweep([fixed, tuned], seeds=1), tmp_path, runs=2, jobs=1)
+    assert {p.agent for p in result.points} == {"ucrl-mnl"}

@@ -22,8 +22,8 @@ def check(folder: Path) -> int:
     from upriver.results.runs import find_store
 
     found = check_folder(find_store(folder))
-    for kind, sentence in found.problems:
-        print(f"{kind}: {sentence}")
+    for problem in found.problems:
+        print(f"{problem.kind}: {problem}")
     missing = f", {found.missing} runs missing" if found.missing else ""
     bad = len(found.problems)
     print(f"{found.whole} run files whole{missing}, {bad} problem{'s' * (bad != 1)}")

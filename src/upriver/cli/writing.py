@@ -24,12 +24,12 @@ def list_names() -> int:
         print(f"  {name:<24}{', '.join(f'{a.name}={a.default!r}' for a in arguments)}")
     print("\nfeatures")
     for name, function in FEATURES.items():
-        print(f"  {name:<24}{first_sentence(function)}")
+        print(f"  {name:<24}{first_line(function)}")
     print(f"  {'shared':<24}The environment's own features; their dimension does not grow with it.")
     print(f"  {'pooled':<24}The shared features, and a random effect for every triple.")
     print("\nagents")
     for name, cls in sorted(AGENTS.items()):
-        print(f"  {name:<24}{first_sentence(inspect.getmodule(cls))}")
+        print(f"  {name:<24}{first_line(cls)}")
         for number, values in cls.GRID.items():
             print(f"  {'':<24}  {number}: {', '.join(map(str, values))}")
     print("\nexperiments")
@@ -38,9 +38,8 @@ def list_names() -> int:
     return 0
 
 
-def first_sentence(thing: object) -> str:
-    text = " ".join((inspect.getdoc(thing) or "").split())
-    return text.partition(". ")[0].rstrip(".") + "." if text else ""
+def first_line(thing: object) -> str:
+    return (inspect.getdoc(thing) or "").partition("\n")[0]
 
 
 def new(name: str) -> int:

@@ -114,18 +114,8 @@ class WorkerProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self.closed = False
 
-    def play(self, run_json: str) -> Result:
+    def play(self, run_json: str, attempt: int = 1) -> Result:
         """Play one run; if the process dies, whatever its exit code, play it in another."""
-        end = ""
-        for _ in range(ATTEMPTS):
-            result = self.try_to_play(run_json)
-            if isinstance(result, Result):
-                return result
-            end = result
-        return Result(None, f"the worker process died {ATTEMPTS} times at this run ({end})")
-
-    def try_to_play(self, run_json: str) -> Result | str:
-        """Play one run; return how the process ended if it did."""
         if self.process is None or self.process.poll() is not None:
             self.process = self.start()
         process, began = self.process, time.monotonic()
@@ -147,7 +137,10 @@ class WorkerProcess:
         code = process.wait()
         if self.timeout is not None and time.monotonic() - began >= self.timeout:
             return Result(None, f"it took longer than {self.timeout:g} s")
-        return f"signal {-code}" if code < 0 else f"exit code {code}"
+        if attempt < ATTEMPTS:
+            return self.play(run_json, attempt + 1)
+        end = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return Result(None, f"the worker process died {ATTEMPTS} times at this run ({end})")
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the process, and wait until it has imported what it needs."""

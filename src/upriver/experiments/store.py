@@ -67,12 +67,12 @@ class StorageFailed(OSError):
 
 
 class BadFile(ValueError):
-    """A file that is not a run of this folder; `kind` is damaged, foreign or moved."""
+    """Something wrong in a results folder; the sentence begins with the file or folder."""
 
     def __init__(self, kind: str, sentence: str, place: Path | None = None) -> None:
         super().__init__(sentence)
-        self.kind = kind
-        self.place = place
+        self.kind = kind  # damaged, foreign, moved, duplicate or unreadable
+        self.place = place  # where the file belongs, if it was moved
 
 
 def make_folder_name(label: str) -> str:
@@ -168,12 +168,6 @@ def read_sealed(path: Path) -> bytes:
         data = path.read_bytes()
     except OSError as error:
         raise BadFile("damaged", f"{path} cannot be read: {error.strerror}") from error
-    check_seal(path, data)
-    return data
-
-
-def check_seal(path: Path, data: bytes) -> None:
-    """Raise BadFile if the bytes of a file are not those that were written."""
     complete = len(data) >= 12 and data[:4] == data[-4:] == b"PAR1"
     if not complete or int.from_bytes(data[-8:-4], "little") > len(data) - 12:
         raise BadFile("damaged", f"{path} is not a complete Parquet file")
@@ -185,6 +179,7 @@ def check_seal(path: Path, data: bytes) -> None:
     first, last = found.span(1)
     if hashlib.sha256(data[:first] + BLANK + data[last:]).hexdigest().encode() != found[1]:
         raise BadFile("damaged", f"{path} is damaged: its bytes are not those that were written")
+    return data
 
 
 def find_mistake(run: RunSpec, table: pa.Table, seconds: float) -> str | None:
@@ -373,11 +368,11 @@ class Store:
         kept = {"error": error, "traceback": traceback[-MAX_TRACEBACK:], "run": run.to_data()}
         self.write(self.failure_path(run), json.dumps(kept, indent=1).encode(), replace=True)
 
-    def files(self, problems: list[Problem] | None = None) -> list[Path]:
+    def files(self, problems: list[BadFile] | None = None) -> list[Path]:
         """Return the run files, in one order on all file systems."""
         return [path for path in self.list_all(problems) if path.suffix == ".parquet"]
 
-    def list_all(self, problems: list[Problem] | None = None) -> list[Path]:
+    def list_all(self, problems: list[BadFile] | None = None) -> list[Path]:
         """Return all files in the folders of the runs.
 
         A folder that cannot be read is an error, or one more item of `problems`.
@@ -387,8 +382,8 @@ class Store:
             if not isinstance(error, FileNotFoundError):
                 sentence = f"{error.filename} cannot be read: {error.strerror}"
                 if problems is None:
-                    raise ValueError(sentence) from error
-                problems.append(Problem("unreadable", sentence))
+                    raise BadFile("unreadable", sentence) from error
+                problems.append(BadFile("unreadable", sentence))
 
         found: list[Path] = []
         for folder, folders, names in os.walk(self.root, onerror=report):
@@ -399,16 +394,7 @@ class Store:
         return sorted(found)
 
 
-class Problem(NamedTuple):
-    """Something wrong in a results folder."""
-
-    kind: str
-    """damaged, foreign, moved, duplicate or unreadable."""
-    sentence: str
-    """Begins with the file or folder."""
-
-
-def read_records(folder: str | Path, problems: list[Problem] | None = None) -> Iterator[Record]:
+def read_records(folder: str | Path, problems: list[BadFile] | None = None) -> Iterator[Record]:
     """Read every run of a results folder, verified, in the order of the file names.
 
     A file or folder that cannot be used is appended to `problems` and left out; without a list it
@@ -422,8 +408,9 @@ def read_records(folder: str | Path, problems: list[Problem] | None = None) -> I
             if problems is None:
                 raise
             twin = error.place and store.root / error.place
-            kind = "duplicate" if twin and twin.exists() and twin != path else error.kind
-            problems.append(Problem(kind, str(error)))
+            if twin and twin.exists() and twin != path:
+                error.kind = "duplicate"
+            problems.append(error)
 
 
 @add_repr
@@ -434,7 +421,7 @@ class Checked(NamedTuple):
     """Run files that are as they were written."""
     missing: int
     """Runs that were requested and are not stored."""
-    problems: list[Problem]
+    problems: list[BadFile]
 
 
 @check_kinds
@@ -445,17 +432,17 @@ def check(folder: str | Path) -> Checked:
     except ValueError as error:
         if not (Path(folder) / MARKER).exists():
             raise
-        return Checked(0, 0, [Problem("damaged", str(error))])
-    problems: list[Problem] = []
+        return Checked(0, 0, [BadFile("damaged", str(error))])
+    problems: list[BadFile] = []
     whole = sum(1 for _ in read_records(folder, problems))
     others = [path for path in store.list_all([]) if path.suffix != ".parquet"]
-    problems += [Problem("foreign", f"{path} is not a run file") for path in others]
+    problems += [BadFile("foreign", f"{path} is not a run file") for path in others]
     folders = ("_specs/*", "_runs/*", "_inputs/*/*")
     for path in sorted(path for pattern in folders for path in store.root.glob(pattern)):
         digest = path.parent.name if path.parent.parent.name == "_inputs" else path.stem[-16:]
         if not path.is_file() or short_digest(path.read_bytes()) != digest:
             sentence = f"{path} is damaged: its contents are not those that were written"
-            problems.append(Problem("damaged", sentence))
+            problems.append(BadFile("damaged", sentence))
     requested: set[Path] = set()
     for path in (store.root / "_runs").glob("*.json"):
         with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):  # damaged

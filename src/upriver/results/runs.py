@@ -167,12 +167,12 @@ def read_results(folder: str | Path) -> Results:
 
     A folder that holds no readable run, or that is no results folder, is a ValueError.
     """
-    from upriver.experiments.store import Problem, read_records
+    from upriver.experiments.store import BadFile, read_records
 
     groups: dict[Key, list[tuple[int, list[Array]]]] = {}
     times: dict[Key, list[Array]] = {}
     units: dict[Key, Any] = {}
-    problems: list[Problem] = []
+    problems: list[BadFile] = []
     results = Results([], {}, {}, {}, [])
     for run, about, table, unit, detail in read_records(find_store(folder), problems):
         key = run.env, run.label, run.setting
@@ -182,7 +182,7 @@ def read_results(folder: str | Path) -> Results:
         results.metadata.setdefault(run.setting, about)
         if detail is not None:
             results.details.setdefault(key, detail)
-    results.problems.extend(problem.sentence for problem in problems)
+    results.problems.extend(map(str, problems))
     if not groups:
         reason = f"; {results.problems[0]}" if problems else ""
         raise ValueError(f"{folder} holds no runs{reason}")

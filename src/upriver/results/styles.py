@@ -83,9 +83,6 @@ SPARE = tuple(
 )
 """Styles for labels that are not in the table."""
 
-LENT = tuple(style for name, style in KNOWN.items() if name != "optimal")
-"""Styles of known agents, for a figure with more unknown labels than spare styles."""
-
 
 def normalize_label(label: str) -> str:
     """Return a label in the form in which known agents are looked up."""
@@ -95,15 +92,8 @@ def normalize_label(label: str) -> str:
 BY_LABEL = {normalize_label(name): style for name, style in KNOWN.items()}
 
 
-def find_style(label: str) -> Style | None:
-    """Return the style of the agent that a label names, alone or followed by other words."""
-    words = label.split(" ")
-    found = (BY_LABEL.get(normalize_label(" ".join(words[:n]))) for n in range(len(words), 0, -1))
-    return next((style for style in found if style is not None), None)
-
-
 def assign_styles(labels: Iterable[str]) -> dict[str, Style]:
-    """Assign a style to each label; two labels share one only when all styles are in use.
+    """Assign a style to each label; two labels share one only when all its styles are in use.
 
     Labels of one agent (with several features or settings) share its colour and marker, and differ
     in their dashes as long as there are any. The style of a label outside the table follows from
@@ -112,19 +102,17 @@ def assign_styles(labels: Iterable[str]) -> dict[str, Style]:
     """
     labels = list(dict.fromkeys(labels))
     found: dict[str, Style] = {}
-    for label in sorted(labels, key=lambda label: normalize_label(label) not in BY_LABEL):
-        own = find_style(label)
+    for label in sorted(labels, key=lambda label: (normalize_label(label) not in BY_LABEL, label)):
+        words = [normalize_label(word) for word in label.split(" ")]
+        names = ("".join(words[:n]) for n in range(len(words), 0, -1))  # the longest that is known
+        own = next((BY_LABEL[name] for name in names if name in BY_LABEL), None)
         if own is not None:
             options = [own, *(own._replace(dash=dash) for dash in DASHES)]
-            free = [s for s in options if s not in found.values()]
-            if free:
-                found[label] = free[0]
-    for label in sorted(set(labels) - set(found)):
-        digest = hashlib.sha256(normalize_label(label).encode()).digest()
-        first = int.from_bytes(digest[:8], "big") % len(SPARE)
-        order = SPARE[first:] + SPARE[:first] + LENT
-        taken = set(found.values())
-        free = [s for s in order if s not in taken] or order
-        colours = {s.light for s in taken}
-        found[label] = next((s for s in free if s.light not in colours), free[0])
+        else:
+            digest = hashlib.sha256(normalize_label(label).encode()).digest()
+            first = int.from_bytes(digest[:8], "big") % len(SPARE)
+            options = [*SPARE[first:], *SPARE[:first], *list(KNOWN.values())[1:]]  # not optimal
+            colours = {style.light for style in found.values()}
+            options.sort(key=lambda style: style.light in colours)  # an unused colour first
+        found[label] = next((s for s in options if s not in found.values()), options[0])
     return {label: found[label] for label in labels}
