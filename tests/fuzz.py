@@ -105,7 +105,7 @@ def public_calls(folder: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
     calls: dict[str, tuple[Any, dict[str, Any]]] = {
         "simulate": (up.simulate, {"mdp": RIVER, "agent": AGENT, "n_episodes": 2, "seed": 0, "resume": None, "n_steps": None, "restart": 0.0}),
         "simulate a stream": (up.simulate, {"mdp": STREAM, "agent": up.agents.UCRL2(STREAM.task()), "n_steps": 5, "seed": 0, "restart": 0.1}),
-        "learn": (up.learn, {"env": envs.to_gymnasium(RIVER), "agent": AGENT, "n_episodes": 2, "seed": 0, "state_of": None, "end": None, "action_of": None, "reward_range": None, "resume": None}),
+        "learn": (up.learn, {"env": envs.to_gymnasium(RIVER), "agent": AGENT, "n_episodes": 2, "seed": 0, "state_of": None, "end": None, "reward_range": None, "resume": None}),
         "rollouts": (up.rollouts, {"mdp": RIVER, "policy": PLAN, "n_episodes": 2, "seed": 0}),
         "solve": (up.solve, {"mdp": RIVER}),
         "solve discounted": (up.solve, {"mdp": STREAM, "discount": 0.9, "average": False, "temperature": None, "tolerance": 1e-6}),
@@ -163,7 +163,7 @@ def public_calls(folder: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
         "from_frame": (up.FiniteMDP.from_frame, {"frame": frame, "horizon": 4, "initial_state": 0, "columns": tuple(frame.columns), "missing": "refuse"}),
         "from_successors": (up.Task.from_successors, {"states": range(4)} | {k: x for k, x in functions.items() if k in ("actions", "successors", "horizon", "reward", "terminal")} | {"reward_range": None, "discount": None}),
         "from_gymnasium": (envs.from_gymnasium, {"env": envs.to_gymnasium(RIVER), "horizon": 5, "initial_state": 0}),
-        "to_gymnasium": (envs.to_gymnasium, {"mdp": RIVER, "render_mode": "ansi"}),
+        "to_gymnasium": (envs.to_gymnasium, {"mdp": RIVER}),
         "envs.make": (envs.make, {"name": "riverswim-4"}),
         "bus_engine": (envs.bus_engine, {"n_bins": 4, "horizon": 3, "increments": (0.3, 0.3, 0.4), "upkeep": 0.1, "replacement": 2.0}),
         "deep_sea": (envs.deep_sea, {"size": 3, "slip": 0.1, "income": 0.1}),

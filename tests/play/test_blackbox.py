@@ -58,10 +58,7 @@ def test_arrays_as_states_and_words_as_actions():
 
 def test_regret_is_unknown_and_says_so():
     run = up.learn(Walk(), up.agents.Random(walk_task()), 3, reward_range=(0.0, 2.0))
-    with pytest.raises(ValueError, match="regret is not known"):
-        _ = run.regret
-    with pytest.raises(ValueError, match="not known"):
-        _ = run.values
+    assert not hasattr(run, "regret")
     assert "regret unknown" in repr(run)
 
 
@@ -129,15 +126,10 @@ def test_every_episode_has_its_own_seed():
 
 def test_a_black_box_and_its_table_agree():
     """Learning through reset and step reaches the value that the table says is best."""
-    import gymnasium
-
     mdp = up.envs.riverswim(5, 15)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        import upriver.envs.gymnasium as registered
-
-        assert registered.id_of("riverswim") in gymnasium.registry
-        env = gymnasium.make("upriver/RiverSwim-v0", n_states=5, horizon=15)
+        env = up.envs.to_gymnasium(mdp)
     task = mdp.task("local")
     agent = up.agents.UCRLMNL(task, up.features.shared(task), radius=1e-3)
     run = up.learn(env, agent, 150, seed=0)

@@ -1,8 +1,4 @@
-"""Gymnasium in both directions: a table P becomes a FiniteMDP, a FiniteMDP an environment.
-
-Importing this module registers every environment that has a name, `upriver/RiverSwim-v0` and so on;
-`gymnasium.make("upriver.envs.gymnasium:upriver/RiverSwim-v0")` imports and makes in one call.
-"""
+"""Gymnasium in both directions: a table P becomes a FiniteMDP, a FiniteMDP an environment."""
 
 from __future__ import annotations
 
@@ -15,14 +11,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike
 
-from upriver import envs
-from upriver.checks import Array, check_instance, check_kinds, format_value, is_whole
+from upriver.checks import Array, check_kinds, format_value, is_whole
 from upriver.mdp import FiniteMDP
 from upriver.mdp.building import from_triples
 from upriver.mdp.validation import initial_distribution
-
-SPELLING = {"riverswim": "RiverSwim", "mnl": "MNL", "mdp": "MDP"}
-"""Words in which more than the first letter is a capital."""
 
 Outcomes = list[tuple[float, int, float, bool]]
 """(probability, next state, reward, terminated) of every outcome of a state and an action."""
@@ -149,19 +141,11 @@ class FiniteMDPEnv(gymnasium.Env):
 
     An episode is truncated after the horizon. It terminates before in a state that no action leaves
     and whose rewards are 0. The last reward includes the terminal value. `info["action_mask"]` has
-    a 1 for each action that the state has, as `action_space.sample(mask)` takes it. The render mode
-    is "ansi" or None.
+    a 1 for each action that the state has, as `action_space.sample(mask)` takes it.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012
-
-    def __init__(self, mdp: FiniteMDP, render_mode: str | None = None) -> None:
-        check_instance("mdp", mdp, FiniteMDP)
-        modes = self.metadata["render_modes"]
-        if render_mode not in (None, *modes):
-            raise ValueError(f"render_mode is {render_mode!r}; it must be one of {modes}")
+    def __init__(self, mdp: FiniteMDP) -> None:
         self.mdp = mdp
-        self.render_mode = render_mode
         self.observation_space = spaces.Discrete(mdp.n_states)
         self.action_space = spaces.Discrete(mdp.n_actions)
         task = mdp.true_task
@@ -173,7 +157,6 @@ class FiniteMDPEnv(gymnasium.Env):
         self.ends = np.asarray(~(leaves | paid | (mdp.terminal != 0.0)))
         """(S,) whether an episode terminates in the state."""
         self.state, self.step_number = 0, 0
-        self.last: str = ""
 
     @property
     def P(self) -> dict[int, dict[int, Outcomes]]:
@@ -203,7 +186,7 @@ class FiniteMDPEnv(gymnasium.Env):
         """Begin an episode and return (state, info)."""
         super().reset(seed=seed)
         self.state = self.draw(self.mdp.initial_states, self.mdp.initial_probability)
-        self.step_number, self.last = 0, ""
+        self.step_number = 0
         return self.state, self.info()
 
     def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
@@ -224,7 +207,6 @@ class FiniteMDPEnv(gymnasium.Env):
         self.step_number = h + 1
         if self.step_number == mdp.horizon:
             reward += float(mdp.terminal[self.state])
-        self.last = f"action {task.action_names[int(action)]}, reward {reward:g}"
         ended = bool(self.ends[self.state])
         return self.state, reward, ended, self.step_number == mdp.horizon, self.info()
 
@@ -246,39 +228,8 @@ class FiniteMDPEnv(gymnasium.Env):
         i = np.searchsorted(np.cumsum(weights), self.np_random.random(), side="right")
         return int(states[min(i, len(states) - 1)])
 
-    def render(self) -> str | None:
-        """Return one line about the present step."""
-        if self.render_mode is None:
-            gymnasium.logger.warn("render was called without a render_mode; it must be 'ansi'")
-            return None
-        name = self.mdp.true_task.state_names[self.state]
-        head = f"{self.mdp.name}  step {self.step_number}/{self.mdp.horizon}  state {name}"
-        return head + (f"  ({self.last})" if self.last else "") + "\n"
-
 
 @check_kinds
-def to_gymnasium(mdp: FiniteMDP, render_mode: str | None = None) -> FiniteMDPEnv:
+def to_gymnasium(mdp: FiniteMDP) -> FiniteMDPEnv:
     """Make a Gymnasium environment of a FiniteMDP."""
-    return FiniteMDPEnv(mdp, render_mode)
-
-
-def named_env(name: str, render_mode: str | None = None, **arguments: Any) -> FiniteMDPEnv:
-    """Make the environment of a name; the registered ids call this."""
-    return FiniteMDPEnv(envs.make(name, **arguments), render_mode)
-
-
-def id_of(name: str) -> str:
-    """Return the Gymnasium id of a name: upriver/RiverSwim-v0 for riverswim."""
-    words = [SPELLING.get(w) or w[:1].upper() + w[1:] for w in name.split("-")]
-    return f"upriver/{''.join(words)}-v0"
-
-
-def register() -> None:
-    """Register every environment that has a name with Gymnasium."""
-    entry = "upriver.envs.gymnasium:named_env"
-    for name in envs.ENVIRONMENTS:
-        if id_of(name) not in gymnasium.registry:
-            gymnasium.register(id_of(name), entry_point=entry, kwargs={"name": name})
-
-
-register()
+    return FiniteMDPEnv(mdp)

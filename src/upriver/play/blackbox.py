@@ -45,16 +45,6 @@ class LearningRun(NamedTuple):
     """Where to go on, see `learn`."""
 
     @property
-    def regret(self) -> Array:
-        """Not known: this raises a ValueError."""
-        raise ValueError("regret is not known in a black box, nor is the optimum; use returns")
-
-    @property
-    def values(self) -> Array:
-        """Not known: this raises a ValueError."""
-        raise ValueError("values are not known in a black box; returns are samples of them")
-
-    @property
     def policy(self) -> Policy:
         """The policy of the last episode, to keep, save and use."""
         return Policy.from_plan(self.plan, self.task)
@@ -92,8 +82,7 @@ class LearningRun(NamedTuple):
 def learn(
     env: Any, agent: Agent, n_episodes: int, seed: int | None = None, *,
     state_of: Callable[[Any], Any] | None = None, end: Any = None,
-    action_of: Callable[[Any], Any] | None = None, reward_range: tuple[float, float] | None = None,
-    resume: Checkpoint | None = None,
+    reward_range: tuple[float, float] | None = None, resume: Checkpoint | None = None,
 ) -> LearningRun:  # fmt: skip
     """Let an agent learn through `reset` and `step` alone.
 
@@ -103,6 +92,7 @@ def learn(
     Parameters
     ----------
     env : Gymnasium environment or its id, or an object with the same `reset` and `step`
+        A Discrete action space gets the numbers of actions, others their names.
     agent : Agent
         A learner of a task with a finite horizon.
     state_of : function, optional
@@ -111,9 +101,6 @@ def learn(
     end : state, optional
         The state that stands for "the episode has ended"; by default the last observation does. It
         must be its own only successor in the task.
-    action_of : function, optional
-        Maps an action of the task to what `step` takes. By default Discrete action spaces get
-        numbers, others the action's name.
     reward_range : (low, high), optional
         The rewards that stand for 0 and 1 in the task; by default the task is in the environment's
         own units. Rewards that are to be learned must lie within `task.reward_range`.
@@ -132,7 +119,7 @@ def learn(
     task = agent.task
     if task.infinite_horizon:
         raise ValueError("agent.task has an infinite horizon; learn plays episodes of H steps")
-    adapter = Adapter(task, env, state_of, end, action_of, reward_range)
+    adapter = Adapter(task, env, state_of, end, reward_range)
 
     start = begin(agent, None, seed, resume, draws=1)
     make_plan, update = unguarded(agent)
@@ -164,14 +151,9 @@ def learn(
 class Adapter:
     """Translates the observations, actions and rewards of an environment to those of a task."""
 
-    def __init__(
-        self, task: Task, env: Any, state_of: Any, end: Any, action_of: Any, reward_range: Any
-    ) -> None:
+    def __init__(self, task: Task, env: Any, state_of: Any, end: Any, reward_range: Any) -> None:
         self.task, self.env, self.state_of = task, env, state_of
         self.end = None if end is None else task.state_names.number(end, "end")
-        for name, given in (("state_of", state_of), ("action_of", action_of)):
-            if given is not None and not callable(given):
-                raise TypeError(f"{name} is a {type(given).__name__}; it must be a function")
         try:
             low, high = (0.0, 1.0) if reward_range is None else map(float, reward_range)
         except (TypeError, ValueError):
@@ -186,10 +168,7 @@ class Adapter:
         """What `step` takes for each action of the task."""
         if state_of is not None:
             check_function("state_of", state_of, "observation")
-        if action_of is not None:
-            check_function("action_of", action_of, "action")
-            self.actions = [action_of(a) for a in self.actions]
-        elif space is not None and hasattr(space, "n"):
+        if space is not None and hasattr(space, "n"):
             if space.n != task.n_actions:
                 raise ValueError(f"env has {space.n} actions, the agent's task {task.n_actions}")
             self.actions = [int(space.start) + a for a in range(task.n_actions)]
