@@ -16,7 +16,6 @@ import numpy as np
 from upriver.checks import Array, check_kinds
 from upriver.display import Card, add_repr
 from upriver.logs.fit import fit_transitions
-from upriver.logs.formula import mentions
 from upriver.logs.goodness import GoodnessOfFit
 from upriver.logs.model import TransitionModel, check_model
 from upriver.logs.offpolicy import (
@@ -24,6 +23,7 @@ from upriver.logs.offpolicy import (
     Episodes,
     ValueChecks,
     check_episodes,
+    is_absorbing,
     read_episodes,
 )  # fmt: skip
 from upriver.logs.planning import plan_from_model
@@ -35,6 +35,7 @@ from upriver.mdp.writing import write_file
 
 FEW = 10  # rows of a pair below which the page lists it
 MOST = 20  # entries of a list on the page
+ESTIMATE = ("value", "standard_error", "low", "high")  # what a table says of an estimate
 MISFIT = 0.01  # p-value below which the headline says that the model does not fit
 
 
@@ -176,11 +177,8 @@ def decide(
             raise ValueError(f"{name} is {given!r}; it is for the checks, which need episode=")
     table, is_text = Table(frame), isinstance(reward, str)
     weighted = isinstance(reward, Mapping) and set(reward) <= set(table.names)
-    if episode is not None:  # both the fit and the checks use the rows, which are read once
-        texts = [x for x in (formula, reward, propensity) if isinstance(x, str)]
-        uses = [mentions(x) for x in texts]
-        named = [*columns, episode, step, cluster, weights, ended, *(reward if weighted else ())]
-        table.load([c for c in table.names if c in named or any(use(c) for use in uses)])
+    if episode is not None:
+        table.load()  # both the fit and the checks use the rows
     model = fit_transitions(
         formula, table, states=states, successors=successors, columns=columns, cluster=cluster,
         weights=weights, regularization=regularization, missing=missing,
@@ -266,26 +264,23 @@ def first_states(model: TransitionModel, start: Any, episodes: Episodes | None) 
 
 def decision_page(decision: Decision) -> str:
     """Return the page of a decision; everything from the log is escaped."""
-    task, plan, value = decision.task, decision.plan, decision.value
-    visits = task.by_pair(decision.model.counts)
-    actions = plan.policy[None] if task.infinite_horizon else plan.policy
-    moving = ~is_absorbing(task)  # what is done in other states does not matter
-    changes = int((actions != actions[0])[:, moving].any(axis=1).sum())
+    task, value, confidence = decision.task, decision.value, decision.value.confidence
+    visits, occupancy = task.by_pair(decision.model.counts), decision.occupancy
+    actions = decision.plan.policy[None] if task.infinite_horizon else decision.plan.policy
     gains = {"the gain": decision.gain}
     if decision.by is not None:
         gains |= {f"{decision.by[0]} {x}": gain for x, gain in decision.by[1].each.items()}
-    named = {"the plan": value, "what was done": decision.behaviour, **gains}
-    estimates = [
-        {"name": name, "value": x.value, "standard_error": x.standard_error, "low": x.low,
-         "high": x.high}
-        for name, x in named.items()
-    ]  # fmt: skip
+    values, gains = (
+        [{"name": name} | {k: getattr(x, k) for k in ESTIMATE} for name, x in named.items()]
+        for named in ({"the plan": value, "what was done": decision.behaviour}, gains)
+    )
+    moving = ~is_absorbing(task)  # what is done in other states does not matter
     # pairs that the plan needs and of which the log has few rows, those met most first
-    few = (decision.occupancy > 0) & (visits < FEW) & np.repeat(moving, task.n_actions)
-    lacking = [g for g in np.argsort(-decision.occupancy).tolist() if few[g]]
+    few = (occupancy > 0) & (visits < FEW) & np.repeat(moving, task.n_actions)
+    lacking = [g for g in np.argsort(-occupancy).tolist() if few[g]]
     met = [
         (name_state(task.state_names[g // task.n_actions]), task.action_names[g % task.n_actions],
-         f"{decision.occupancy[g]:.2g}", f"{visits[g]:g}")
+         f"{occupancy[g]:.2g}", f"{visits[g]:g}")
         for g in lacking[:MOST]
     ]  # fmt: skip
     more = f" and {len(lacking) - MOST} more pairs" if len(lacking) > MOST else ""
@@ -293,9 +288,7 @@ def decision_page(decision: Decision) -> str:
         "title": f"Decide from {decision.source}",
         "lead": decision.summary().removesuffix(decision.doubt),
         "validity": decision.validity,
-        "confidence": f"{100 * value.confidence:g}%",
-        "steps": "At every step." if task.infinite_horizon else "The first step of the plan"
-        + (f"; {changes} of {task.horizon} steps differ." if changes else ", and every step."),
+        "confidence": f"{100 * confidence:g}%",
         "unseen": f"{value.unseen:.2g} {value.steps} are in pairs without any row.",
         "lacking": f"The plan meets these pairs{more}, of which the log has fewer than {FEW} rows."
         if lacking else f"The log has at least {FEW} rows of every pair that the plan meets.",
@@ -307,11 +300,10 @@ def decision_page(decision: Decision) -> str:
         "style": resources.files("upriver.results.report").joinpath("style.css").read_text("utf-8"),
         "doubt": f"<p class='notice'>{html.escape(decision.doubt.strip())}</p>"
         * bool(decision.doubt),
-        "intervals": draw_intervals(estimates[:2]),
-        "gain": draw_intervals(estimates[2:], zero=True),
-        "worth": html_table(("", "value", "std. error", "low", "high"), map(cells_of, estimates)),
-        "policy": html_table(("state", "do", "was done"), policy_rows(task, actions[0], visits)),
-        "changes": change_list(task, actions, visits),
+        "worth": estimates_table(values) + estimates_table(gains, zero=True),
+        "policy": html_table(
+            ("state", "do", "was done"), policy_rows(task, actions, visits, moving)
+        ),
         "missing": html_table(("state", "action", value.steps, "rows"), met) if met else "",
         "checks": checks_section(decision),
     }
@@ -330,114 +322,69 @@ def name_state(name: Any) -> str:
     return ", ".join(map(str, name)) if isinstance(name, tuple) else str(name)
 
 
-def is_absorbing(task: Task) -> Array:
-    """Return (S,) whether every action of a state stays there."""
-    states = np.repeat(np.arange(task.n_states), task.n_actions)
-    away = task.successors != np.repeat(states, task.sizes)
-    return np.bincount(np.repeat(states, task.sizes), weights=away, minlength=task.n_states) == 0
+def policy_rows(task: Task, actions: Array, visits: Array, moving: Array) -> list[tuple[str, ...]]:
+    """Return (state, actions of the plan, actions of the log) of every state that can be left.
 
+    actions: (H, S), or (1, S) with an infinite horizon.
+    """
 
-def policy_rows(task: Task, actions: Array, visits: Array) -> list[tuple[Any, Any, str]]:
-    """Return (state, action of the plan, shares of the actions of the log) of every state
-    that can be left."""
-    table = visits.reshape(task.n_states, task.n_actions)
-    share = table / np.maximum(table.sum(axis=1, keepdims=True), 1.0)
-    rows, ends = [], is_absorbing(task)
-    for s, state in enumerate(task.state_names):
-        done = [a for a in np.argsort(-share[s]).tolist() if share[s, a] > 0]
-        words = ", ".join(f"{task.action_names[a]} {100 * share[s, a]:.0f}%" for a in done)
-        if not ends[s]:
-            rows.append((name_state(state), task.action_names[int(actions[s])], words))
+    def shares(numbers: Array) -> str:
+        used = [a for a in np.argsort(-numbers, kind="stable").tolist() if numbers[a] > 0]
+        percent = 100.0 * numbers / max(numbers.sum(), 1e-300)
+        return ", ".join(f"{task.action_names[a]} {percent[a]:.0f}%" for a in used)
+
+    rows, table = [], visits.reshape(task.n_states, task.n_actions)
+    for s in np.flatnonzero(moving).tolist():
+        planned = np.bincount(actions[:, s], minlength=task.n_actions)
+        single = len(actions) == planned.max()
+        do = str(task.action_names[int(planned.argmax())]) if single else shares(planned)
+        rows.append((name_state(task.state_names[s]), do, shares(table[s])))
     return rows
 
 
-def change_list(task: Task, actions: Array, visits: Array) -> str:
-    """Return a list of the states in which the plan differs from what was done most often."""
-    table, lines = visits.reshape(task.n_states, task.n_actions), []
-    share = table / np.maximum(table.sum(axis=1, keepdims=True), 1.0)
-    for s, state in enumerate(task.state_names):
-        usual = int(share[s].argmax())
-        for a in np.unique(actions[:, s]).tolist():
-            if a == usual or not share[s].any():
-                continue
-            steps = np.flatnonzero(actions[:, s] == a)
-            when = "" if len(steps) == len(actions) else f" at {len(steps)} of {len(actions)} steps"
-            new, old = (f"{task.action_names[i]} ({100 * share[s, i]:.0f}%)" for i in (a, usual))
-            text = f"{name_state(state)}: {new} instead of {old}{when}"
-            lines.append(f"<li>{html.escape(text)}</li>")
-    if not lines:
-        return "<p>The plan does in every state what was done most often.</p>"
-    hidden = f"<li>and {len(lines) - MOST} more</li>" if len(lines) > MOST else ""
-    return (
-        f"<p>It differs from what was done most often:</p><ul>{''.join(lines[:MOST])}{hidden}</ul>"
-    )
-
-
-def cells_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the cells of an estimate."""
-    return row["name"], *(show(row[k]) for k in ("value", "standard_error", "low", "high"))
-
-
-def html_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a table whose first column names the rows."""
-    cells = "".join(
-        f"<tr><th scope='row'>{html.escape(str(first))}</th>"
-        f"{''.join(f'<td>{html.escape(str(x))}</td>' for x in rest)}</tr>"
-        for first, *rest in rows
-    )
+def html_table(
+    head: Sequence[str], rows: Iterable[Sequence[Any]], drawn: Sequence[str] | None = None
+) -> str:
+    """Return a table whose first column names the rows; drawn: figures, one for each row."""
+    cells = ""
+    for i, (first, *rest) in enumerate(rows):
+        made = [html.escape(str(x)) for x in rest] + ([] if drawn is None else [drawn[i]])
+        cells += f"<tr><th scope='row'>{html.escape(str(first))}</th>"
+        cells += f"{''.join(f'<td>{x}</td>' for x in made)}</tr>"
     titles = "".join(f"<th scope='col'>{html.escape(x)}</th>" for x in head)
     body = f"<table><thead><tr>{titles}</tr></thead><tbody>{cells}</tbody></table>"
     return f"<div class='scroll' tabindex='0'>{body}</div>"
 
 
 def checks_section(decision: Decision) -> str:
-    """Return the estimates that do not rely on the model, as a figure and a table."""
+    """Return the estimates that do not rely on the model."""
     checks = decision.checks
+    if isinstance(checks, ValueChecks):
+        verdict = html.escape(checks.verdict[:1].upper() + checks.verdict[1:])
+        return f"<p>{verdict}.</p>{estimates_table(checks.rows)}"
+    why = checks or "name the column of the episode (--episode) to make them"
     if checks is None and decision.task.infinite_horizon:
-        why = "They follow episodes to a last step, which an infinite horizon does not have."
-        return f"<p>{why}</p>"
-    if checks is None:
-        return "<p>Name the column of the episode (--episode) to make them.</p>"
-    if isinstance(checks, str):
-        return f"<p>{html.escape(checks[:1].upper() + checks[1:])}.</p>"
-    verdict = html.escape(checks.verdict[:1].upper() + checks.verdict[1:])
-    head = "estimate", "value", "std. error", "low", "high", "effective episodes"
-    body = html_table(head, [(*cells_of(r), f"{r['effective']:.1f}") for r in checks.rows])
-    return f"<p>{verdict}.</p>{draw_intervals(checks.rows)}{body}"
+        why = "they follow episodes to a last step, which an infinite horizon does not have"
+    return f"<p>{html.escape(why[:1].upper() + why[1:])}.</p>"
 
 
-def draw_intervals(rows: Sequence[Mapping[str, Any]], zero: bool = False) -> str:
-    """Return a figure of values and their intervals; zero: with a mark at 0."""
-    low, high = min(r["low"] for r in rows), max(r["high"] for r in rows)
-    if zero:
-        low, high = min(low, 0.0), max(high, 0.0)
-    span = (high - low) or 1.0
-    left = 20 + 9 * max(len(r["name"]) for r in rows)  # a character is at most 9 wide
-    width, step = 440, 34
-
-    def x(value: float) -> float:
-        return left + width * (value - low) / span
-
-    lines, bottom = [], step * len(rows)
-    if zero:
-        lines.append(f"<line x1='{x(0.0):.1f}' x2='{x(0.0):.1f}' y1='0' y2='{bottom}' "
-                     "stroke='currentColor' stroke-dasharray='3 4' opacity='.6'/>")  # fmt: skip
-    for i, r in enumerate(rows):
-        y = step * (i + 0.5)
-        title = f"{r['name']}: {show(r['value'])}, from {show(r['low'])} to {show(r['high'])}"
-        lines.append(
-            f"<g><title>{html.escape(title)}</title>"
-            f"<text x='0' y='{y + 5:.1f}'>{html.escape(r['name'])}</text>"
-            f"<line x1='{x(r['low']):.1f}' x2='{x(r['high']):.1f}' y1='{y:.1f}' y2='{y:.1f}' "
-            "stroke='currentColor' stroke-width='3'/>"
-            f"<circle cx='{x(r['value']):.1f}' cy='{y:.1f}' r='6' fill='#d55e00'/></g>"
+def estimates_table(rows: Sequence[Mapping[str, Any]], zero: bool = False) -> str:
+    """Return a table of estimates with a drawing of each interval; zero: with a mark at 0."""
+    ends = [r[k] for r in rows for k in ("low", "high")] + [0.0] * zero
+    low, span = min(ends), (max(ends) - min(ends)) or 1.0
+    head = ["", "value", "std. error", "low", "high"]
+    cells = [[r["name"], *(show(r[k]) for k in ESTIMATE)] for r in rows]
+    if "effective" in rows[0]:
+        head.append("effective episodes")
+        cells = [[*c, f"{r['effective']:.1f}"] for c, r in zip(cells, rows, strict=True)]
+    mark = f"<line x1='{-100 * low / span:.1f}' x2='{-100 * low / span:.1f}' y1='0' y2='12' "
+    mark = f"{mark}stroke='currentColor' stroke-dasharray='2 2' opacity='.6'/>" * zero
+    drawn = []
+    for r in rows:
+        left, at, right = (100 * (r[k] - low) / span for k in ("low", "value", "high"))
+        drawn.append(
+            f"<svg viewBox='-4 0 108 12' width='162' role='img'>{mark}<line x1='{left:.1f}' "
+            f"x2='{right:.1f}' y1='6' y2='6' stroke='currentColor' stroke-width='2'/>"
+            f"<circle cx='{at:.1f}' cy='6' r='3.5' fill='#d55e00'/></svg>"
         )
-    for value, anchor in ((low, "start"), (high, "end")):
-        at = f"x='{x(value):.1f}' y='{bottom + 14}' text-anchor='{anchor}'"
-        lines.append(f"<text {at}>{show(value)}</text>")
-    total = left + width + 10
-    size = f"viewBox='0 0 {total} {bottom + 20}'"
-    # two thirds of the size can be read on a phone
-    style = f"width:100%; min-width:{2 * total // 3}px; max-width:{total}px"
-    svg = f"<svg {size} role='img' style='{style}'>{''.join(lines)}</svg>"
-    return f"<div style='overflow-x:auto' tabindex='0'>{svg}</div>"
+    return html_table([*head, "interval"], cells, drawn)
