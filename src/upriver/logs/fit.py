@@ -205,8 +205,6 @@ def fit_features(
 ) -> TransitionModel:  # fmt: skip
     """Return the model of features of a task, fitted to the counts of its triples."""
     features.check_task(task := features.task if task is None else task)
-    if isinstance(log, tuple | list) and len(log) == 3:
-        log = dict(zip(columns, log, strict=True))
     named = weights is None or isinstance(weights, str)
     table = Table(log, "the log", None if named else weights)
     rows = table.read(columns, weights if named else GIVEN_WEIGHTS, missing=missing)
