@@ -4,6 +4,7 @@
 Never a traceback from inside numpy or numba, a hang, or a silent wrong answer.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +87,7 @@ CASES = {
     "too many states": (lambda: up.FiniteMDP.from_functions(0, [1], lambda s, a: [s + 1], lambda s, a, t: 1.0, lambda s, a: 0.0, 99, max_states=9), "max_states=9"),
     "a dead end": (lambda: up.FiniteMDP.from_functions(0, [1], lambda s, a: [], lambda s, a, t: 1.0, lambda s, a: 0.0, 3), r"successors\(0, 1\) is empty"),
     "an unknown support": (lambda: MDP.task("locl"), "support 'locl' is unknown"),
-    "a support that leaves out": (lambda: MDP.task([[0]] * 8), "support leaves out successor"),
+    "a support that leaves out": (lambda: replace(MDP, local=(np.arange(9), [0] * 8)), "local leaves out successor"),
     "a river of one state": (lambda: up.envs.riverswim(1), "n_states is 1"),
     "an unknown variant": (lambda: up.envs.riverswim(6, variant="x"), "variant 'x' is unknown"),
     "an unknown environment": (lambda: up.envs.make("riverswin"), "'riverswin' is unknown; did you mean 'riverswim'"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -120,14 +122,20 @@ def test_a_broken_horizon_is_refused_by_name(problem, horizon):
 
 @SETTINGS
 @given(problems(), st.data())
-def test_explicit_sets_must_be_sets_of_states_that_cover_the_truth(problem, data):
+def test_a_local_support_must_be_of_states_that_cover_the_truth(problem, data):
     mdp = FiniteMDP.from_arrays(*problem)
     task = mdp.true_task
     sets = [
         task.successors[task.indptr[g] : task.indptr[g + 1]].tolist()
         for g in range(len(task.sizes))
     ]
-    assert mdp.task(sets).same_support(task)
+
+    def declare(sets):
+        indptr = np.cumsum([0, *map(len, sets)])
+        flat = np.array([s for each in sets for s in each], np.int64)
+        return replace(mdp, local=(indptr, flat)).task("local")
+
+    assert declare(sets).same_support(task)
     g = data.draw(st.integers(0, len(sets) - 1))
     s, a = divmod(g, mdp.n_actions)
     name = rf"\(s={s}, a={a}\)|state {s} has no action"
@@ -139,7 +147,7 @@ def test_explicit_sets_must_be_sets_of_states_that_cover_the_truth(problem, data
         [x for x in range(mdp.n_states) if x != sets[g][0]],
     ):
         with pytest.raises(ValueError, match=name):
-            mdp.task([*sets[:g], wrong, *sets[g + 1 :]])
+            declare([*sets[:g], wrong, *sets[g + 1 :]])
 
 
 @SETTINGS

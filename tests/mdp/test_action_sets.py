@@ -1,6 +1,7 @@
 """Action sets that differ by state: a pair without triples does not exist for any function."""
 
 import inspect
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -229,7 +230,8 @@ REFUSED = {
         lambda: FiniteMDP.from_arrays(TABLE * [[[1], [0]], [[0], [0]]], np.zeros((2, 2)), 3),
         "state 1 has no action"),
     "a support with one more": (
-        lambda: MDP.task([[0, 1]] * 4), r"support has successors for \(s=0, a=1\)"),
+        lambda: replace(MDP, local=([0, 2, 4, 6, 8], [0, 1] * 4)),
+        r"local has successors for \(s=0, a=1\)"),
     "an episode that takes it": (
         lambda: up.agents.UCBVI(MDP.true_task).update(
             up.agents.UCBVI(MDP.true_task).init(), None, ([0, 1], [1], [0.0])),

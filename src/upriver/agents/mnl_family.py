@@ -108,7 +108,7 @@ class ConfidenceSetLearner(MNLLearner):
     """The base of learners with a confidence set around their estimate."""
 
     radius: Radius | float = 1e-4
-    """beta_k; a number c stands for scaled_radius(c), and 0 for the greedy learner."""
+    """beta_k; a number c stands for scaled_radius(c), the practical form, and 0 for no bonus."""
     regularization: float = 1.0
     """lambda."""
 

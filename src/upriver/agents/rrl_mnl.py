@@ -32,14 +32,13 @@ class RRLMNL(OnlineLearner):
 
     Deviations: the default radius is the practical form, without projection; for the constants of
     the theory use `mnl.online.newton_radius`, lambda >= L_varphi^2 and a finite `theta_bound`. Ties
-    are broken uniformly at random when the plan is made.
+    are broken uniformly at random when the plan is made. The other parameters are those of
+    `OnlineLearner`.
 
     Parameters
     ----------
     radius : Radius or float
         alpha_k = sigma_k / H. A number c stands for scaled_radius(c).
-    regularization, theta_bound : float
-        lambda and L_theta (None is no projection).
     kappa : float
         The curvature of the loss that the Newton step assumes; a smaller one takes longer steps.
     n_samples : int, optional

@@ -51,14 +51,12 @@ class UCMNLK(MirrorDescentLearner):
     1 / (1 - gamma). The inner maximum moves probability from the worst successors to the best,
     which is exact; the authors' code calls a solver for each pair. The default radius is the
     practical form, without projection. Episodes of a task that has a horizon are planned one by
-    one, as UCRL-MNL-L1 does.
+    one, as UCRL-MNL-L1 does. The other parameters are those of `MirrorDescentLearner`.
 
     Parameters
     ----------
     radius : Radius or float
         beta. A number c stands for park_radius(c, gamma); 0 is the greedy learner.
-    regularization, step_size, theta_bound : float
-        lambda, eta, and L_theta (None is no projection).
     n_steps, diameter : int, float
         T and D, which only the average reward needs. `per_step` is only for a finite horizon.
     """
@@ -119,14 +117,8 @@ class UCRLMNLL1(MirrorDescentLearner):
 
     Deviations: the authors' set has twice this size, which is not needed; they plan for the
     discounted or average reward of one infinite stream (see `UCMNLK`), here each episode is planned
-    separately. The default radius is the practical form, without projection.
-
-    Parameters
-    ----------
-    radius : Radius or float
-        beta_k. A number c stands for scaled_radius(c); 0 is the greedy learner.
-    regularization, step_size, theta_bound : float
-        lambda, eta, and L_theta (None is no projection).
+    separately. The default radius is the practical form, without projection. The parameters are
+    those of `MirrorDescentLearner`.
     """
 
     radius: Radius | float = 3e-3

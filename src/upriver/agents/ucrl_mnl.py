@@ -36,7 +36,7 @@ class UCRLMNL(OptimisticReward, ConfidenceSetLearner):
     Parameters
     ----------
     radius : Radius or float
-        beta_k. A number c stands for scaled_radius(c), the practical form; 0 is the greedy learner.
+        beta_k, see `ConfidenceSetLearner`.
     regularization : float or function of k
         lambda_k.
     optimism : function of `upriver.optimism`

@@ -34,18 +34,13 @@ class UCRLMNLLL(OptimisticReward, ConfidenceSetLearner):
 
     Deviations: the paper's set takes the Hessian at theta itself, here it is the one at theta_hat;
     by default the bonus that bounds the maximum is used. The default radius is the practical form.
-    Ties are broken uniformly at random when the plan is made.
+    Ties are broken uniformly at random when the plan is made. The other parameters are those of
+    `ConfidenceSetLearner`; `per_step` is as published.
 
     Parameters
     ----------
-    radius : Radius or float
-        beta_k. A number c stands for scaled_radius(c); 0 is the greedy learner.
-    regularization : float
-        lambda.
     exact : bool
         The maximum over the ellipsoid instead of the closed bonus: smaller, and slower.
-    per_step : bool
-        One theta_h for each step h, as published, instead of one for all.
     """
 
     radius: Radius | float = 3e-5

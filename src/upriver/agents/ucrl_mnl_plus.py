@@ -34,16 +34,8 @@ class UCRLMNLPlus(MirrorDescentLearner):
 
     Deviations: the default radius is the practical form, without projection; for the constants of
     the theory use `mnl.online.mirror_radius`, `theory_step` and `mirror_regularization` and a
-    finite `theta_bound`. Ties are broken uniformly at random when the plan is made.
-
-    Parameters
-    ----------
-    radius : Radius or float
-        beta_k. A number c stands for scaled_radius(c); 0 is the greedy learner.
-    regularization, step_size, theta_bound : float
-        lambda, eta, and L_theta (None is no projection).
-    per_step : bool
-        One theta_h for each step h, as published, instead of one for all.
+    finite `theta_bound`. Ties are broken uniformly at random when the plan is made. The parameters
+    are those of `MirrorDescentLearner`.
     """
 
     SECOND_ORDER: ClassVar[float] = 3.0

@@ -14,7 +14,6 @@ from upriver.checks import Array, as_float, check_instance, check_kinds, positiv
 from upriver.features.features import Features, triple_columns
 from upriver.mdp import Task
 from upriver.mdp.frames import read_columns, read_file
-from upriver.mdp.names import Names
 
 KEYS = ["state", "action", "next_state"]
 """The columns of a file of features that are not features."""
@@ -133,11 +132,10 @@ def from_function(
     states, actions, rows = task.state_names, task.action_names, []
     for s, a, s2 in zip(*task.triples, strict=True):
         triple = f"(s={states[s]!r}, a={actions[a]!r}, s'={states[s2]!r})"
+        given = function(states[s], actions[a], states[s2])
         try:
-            row = np.asarray(function(states[s], actions[a], states[s2]), dtype=np.float64)
+            row = np.asarray(given, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            if "array" not in str(error) and "float" not in str(error):
-                raise
             raise ValueError(f"the features of {triple} are not a vector of numbers") from error
         rows.append(np.atleast_1d(row))
         if rows[-1].shape != rows[0].shape or rows[-1].ndim != 1:
@@ -204,12 +202,6 @@ def recentre(features: Features, reference: Array | None = None) -> Features:
     )
 
 
-def find_numbers(names: Names, cells: Any, called: str) -> list[int]:
-    """Return the number of the state or action that each cell of a table names."""
-    by_text = {str(name): i for i, name in enumerate(names)}
-    return [by_text[str(x)] if str(x) in by_text else names.number(x, called) for x in cells]
-
-
 def read_features(task: Task, path: Any) -> Features:
     """Read features from a .csv or .parquet file.
 
@@ -222,23 +214,19 @@ def read_features(task: Task, path: Any) -> Features:
     if not columns:
         raise ValueError(f"{path} has no feature: columns after {', '.join(KEYS)} are features")
     cells = read_columns(table, [*KEYS, *columns])
-    kinds = task.state_names, task.action_names, task.state_names
-    listed = (find_numbers(names, cells[key], key) for names, key in zip(kinds, KEYS, strict=True))
-    row_of: dict[tuple[int, ...], int] = {}
-    for row, triple in enumerate(zip(*listed, strict=True)):
-        if row_of.setdefault(triple, row) != row:
-            raise ValueError(f"row {row} of {path} has the triple of row {row_of[triple]} again")
-    rows = []
-    for triple in zip(*map(np.ndarray.tolist, task.triples), strict=True):
-        if triple not in row_of:
-            s, a, s2 = triple
-            raise ValueError(
-                f"{path} has no row for (s={task.state_names[s]!r}, a={task.action_names[a]!r}, "
-                f"s'={task.state_names[s2]!r})"
-            )
-        rows.append(row_of[triple])
-    matrix = np.column_stack([as_float(c, cells[c])[rows] for c in columns])
-    return Features(task, matrix, names=columns)
+    triples = list(zip(*([str(x) for x in cells[key]] for key in KEYS), strict=True))
+    values = np.column_stack([as_float(c, cells[c]) for c in columns])
+    rows = dict(zip(triples, values, strict=True))
+    if len(rows) < len(triples):
+        repeated = next(x for i, x in enumerate(triples) if x in triples[:i])
+        raise ValueError(f"{path} has two rows of the triple {repeated}")
+
+    def find_row(s: Any, a: Any, s2: Any) -> Array:
+        if (row := rows.get((str(s), str(a), str(s2)))) is None:
+            raise ValueError(f"{path} has no row for (s={s!r}, a={a!r}, s'={s2!r})")
+        return row
+
+    return from_function(task, find_row, columns)
 
 
 FEATURES: dict[str, Callable[[Task], Features]] = {

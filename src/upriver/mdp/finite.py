@@ -5,7 +5,6 @@ Only `simulate`, the exact optimum, evaluation and diagnostics see it; agents ge
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -138,22 +137,17 @@ class FiniteMDP:
         task = self.true_task
         return np.zeros(self.n_states) if task.terminal is None else task.terminal
 
-    def task(self, support: str | Iterable[Iterable[int]] = "known") -> Task:
+    @check_kinds
+    def task(self, support: str = "known") -> Task:
         """Return the learner's view, which does not contain the probabilities.
 
         Parameters
         ----------
-        support : {"known", "local", "full"} or one set of states per pair
-            The true reachable sets; the superset that the environment declares; all states; or
-            explicit sets in the order s * n_actions + a, each a superset of the true one and empty
-            where there is no such action.
+        support : {"known", "local", "full"}
+            The true reachable sets; the superset that the environment declares; or all states.
+            `Task.with_transitions` adds single transitions to them.
         """
         task = self.true_task
-        if not isinstance(support, str):
-            sets = validation.support_from_sets(support, task.n_states, task.n_actions)
-            made = task.with_support(sets, "explicit")
-            validation.check_covers((made.indptr, made.successors), task, "support")
-            return made
         if support == "known":
             return task
         if support == "full":
@@ -163,10 +157,10 @@ class FiniteMDP:
             return task.with_support((np.concatenate([[0], np.cumsum(counts)]), states), "full")
         if support == "local" and self.local is not None:
             return task.with_support(self.local, "local")
-        problem, allowed = f"support {support!r} is unknown", "'known', 'local', 'full'"
+        problem, allowed = f"support {support!r} is unknown", "'known', 'local' or 'full'"
         if support == "local":
-            problem, allowed = f"{self.name} declares no local support", "'known', 'full'"
-        raise ValueError(f"{problem}; it must be {allowed} or explicit sets")
+            problem, allowed = f"{self.name} declares no local support", "'known' or 'full'"
+        raise ValueError(f"{problem}; it must be {allowed}")
 
     @check_kinds
     def save(self, path: str | Path) -> None:

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from upriver.checks import (
-    Array,
-    as_float,
-    check_choice,
-    check_kinds,
-    finite_number,
-    positive_integer,
-)
+from upriver.checks import Array, as_float, check_kinds, finite_number, positive_integer
 from upriver.display import name_column, to_frame
 from upriver.mdp.building import assemble, from_triples
 from upriver.mdp.names import Names, check_names, to_tuples
@@ -29,7 +22,7 @@ COLUMNS = ("state", "action", "next_state", "probability", "reward")
 @check_kinds
 def from_frame(
     frame: Any, horizon: int | None, initial_state: Hashable | Mapping[Any, float] = None,
-    columns: Sequence[str] = COLUMNS, missing: str = "refuse", **names: Any,
+    columns: Sequence[str] = COLUMNS, **names: Any,
 ) -> FiniteMDP:  # fmt: skip
     """Make an MDP from a table with one row per transition.
 
@@ -38,20 +31,19 @@ def from_frame(
     frame : pandas, polars or Arrow table, mapping of columns, or path
         The path is that of a .csv or .parquet file. States and actions are any values, numbered in
         the order in which they appear; a state has the actions for which there are rows. A column
-        "step", counted from 0, makes probabilities and rewards depend on the step.
+        "step", counted from 0, makes probabilities and rewards depend on the step. Empty cells
+        (null, NaN or blank text) are refused.
     initial_state : state, or {state: probability}
         The default is the state of the first row.
     columns : five names
         The columns of state, action, next state, probability and reward.
-    missing : {"refuse", "drop"}
-        What to do with rows in which one of these cells is empty: null, NaN or blank text.
     horizon, **names
         As in `from_arrays`; `states` and `actions` set another order.
     """
     horizon = None if horizon is None else positive_integer("horizon", horizon)
     if len(columns) != 5:
         raise ValueError(f"columns is {tuple(columns)!r}; it must name five, as {COLUMNS}")
-    cells = read_columns(frame, columns, ["step"], missing)
+    cells = read_columns(frame, columns, ["step"])
     s, a, s2 = (cells[c] for c in columns[:3])
     p, r = (as_float(c, cells[c]) for c in columns[3:])
     states = order_names("state", [*s, *s2] if names.get("states") is None else names["states"])
@@ -107,7 +99,7 @@ def number_cells(names: Names, cells: list[Any], called: str) -> Array:
 
 
 def read_columns(
-    frame: Any, required: Sequence[str], optional: Sequence[str] = (), missing: str = "refuse"
+    frame: Any, required: Sequence[str], optional: Sequence[str] = ()
 ) -> dict[str, list[Any]]:
     """Return columns of a table (see `from_frame`) as lists of equal length."""
     source = "the frame"
@@ -131,18 +123,13 @@ def read_columns(
     lengths = {name: len(x) for name, x in cells.items()}
     if len(set(lengths.values())) != 1:
         raise ValueError(f"the columns of {source} have lengths {lengths}; they must be equal")
-    empty = {name: find_empty(column) for name, column in cells.items()}
-    check_choice("missing", missing, ("refuse", "drop"))
-    for name, rows in empty.items():
-        if rows and missing == "refuse":
+    for name, column in cells.items():
+        if rows := find_empty(column):
             more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
             raise ValueError(
                 f"column {name!r} of {source} is empty in row {', '.join(map(str, rows[:5]))}{more}"
-                " (rows count from 0); missing='drop' leaves such rows out"
+                " (rows count from 0)"
             )
-    if dropped := set().union(*empty.values()):
-        for name, column in cells.items():
-            cells[name] = [x for i, x in enumerate(column) if i not in dropped]
     if not cells[required[0]]:
         raise ValueError(f"{source} has no rows")
     return cells

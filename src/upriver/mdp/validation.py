@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -46,24 +46,6 @@ def initial_distribution(initial_state: Any, n_states: int) -> tuple[Array, Arra
 def support_of_triples(pair: Array, successors: Array, n_pairs: int) -> Support:
     """Return (indptr, successors) of triples in the order of their pairs s * A + a."""
     return np.concatenate([[0], np.cumsum(np.bincount(pair, minlength=n_pairs))]), successors
-
-
-def support_from_sets(sets: Iterable[Iterable[int]], n_states: int, n_actions: int) -> Support:
-    """Return (indptr, successors) of one set of states per pair; `Task` checks the states."""
-    try:
-        listed = [sorted(each) for each in sets]
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"support is {format_value(sets)}; it must hold one set of states for each (s, a)"
-        ) from None
-    if len(listed) != n_states * n_actions:
-        raise ValueError(
-            f"support has {len(listed)} sets; there must be {n_states * n_actions}, one for each "
-            "(s, a) in the order s * n_actions + a"
-        )
-    indptr = np.concatenate([[0], np.cumsum([len(each) for each in listed])])
-    flat = np.array([s for each in listed for s in each], dtype=None if indptr[-1] else np.int64)
-    return indptr, flat
 
 
 def check_support(
