@@ -117,14 +117,6 @@ def test_blocks_and_dense_features_give_one_answer(make, rng):
     assert a.log_likelihood == pytest.approx(b.log_likelihood)
 
 
-def test_many_features_go_without_a_hessian(monkeypatch):
-    x, chosen, groups = choices(3_000, 4, 20, seed=5)
-    newton = up.fit_choices(x, chosen, groups, regularization=0.1)
-    monkeypatch.setattr(fitting, "LARGE", 10)
-    gradients = up.fit_choices(x, chosen, groups, regularization=0.1)
-    np.testing.assert_allclose(gradients.theta, newton.theta, atol=1e-7)
-
-
 def test_summary_reads_as_a_table():
     x, chosen, groups = choices(200, 3, 2, seed=6)
     fitted = up.fit_choices(x, chosen, groups, names=["price", "time"])

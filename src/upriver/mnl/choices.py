@@ -159,16 +159,6 @@ class Choices:
         """Return the Hessian (d, d) of (2), both triangles."""
         return both_triangles(self.evaluate(theta, True)[2])
 
-    def product(self, theta: Array, vector: Array) -> Array:
-        """Return the Hessian times a vector (d,), without making the Hessian."""
-        result = self.lam * vector
-        for chunk in self.chunks:
-            x = self.part(*chunk)
-            self.centre(theta, chunk, x, True)
-            rows = self.rows[: len(x)]
-            result += (rows @ vector) @ rows
-        return result
-
     def separating(self) -> Array:
         """Return the columns of which every choice has the largest, or smallest, value."""
         largest, smallest = np.ones((2, self.x.shape[1]), bool)

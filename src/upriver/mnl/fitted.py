@@ -215,10 +215,20 @@ class FittedMNL:
         if not self.is_pooled:
             raise ValueError("there are no triple effects; fit features.pooled(...) for them")
         features, _, counts, _ = self.fit
-        (triples, visits), scale = pooled.effects_of(features, counts), features.spread
-        m = self.n_listed
-        effects, errors = scale * self.theta[m:], scale * self.standard_errors[m:]
-        return pooled.effect_rows(triples, effects, errors, visits)
+        task, m = features.task, self.n_listed
+        rows = np.delete(np.arange(task.n_triples), task.first_rows)  # those that have effects
+        s, a, following = (x[rows].tolist() for x in task.triples)
+        effects, errors = (features.spread * x[m:] for x in (self.theta, self.standard_errors))
+        z, visits = effects / errors, likelihood.visits(features, counts)[rows]
+        order = np.argsort(-np.abs(z), kind="stable")
+        return [
+            {
+                "state": task.state_names[s[i]], "action": task.action_names[a[i]],
+                "next_state": task.state_names[following[i]], "effect": float(effects[i]),
+                "standard_error": float(errors[i]), "z": float(z[i]), "visits": float(visits[i]),
+            }
+            for i in order[visits[order] > 0].tolist()
+        ]  # fmt: skip
 
     @cached_property
     def triple_effect_sd(self) -> float:

@@ -7,7 +7,7 @@ unless lambda_k changed, in which case all are.
 from __future__ import annotations
 
 from math import log
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,15 +20,6 @@ from upriver.kernels import ErrorWeights as Weights
 
 NO_STEPS = np.empty(0, np.int64)
 PARTS = 16  # of a large block, whatever the number of threads: their sum is always the same
-
-
-class Transitions(Protocol):
-    """The part of an episode that a model learns from; the Episode of the agents is one."""
-
-    @property
-    def states(self) -> Array: ...
-    @property
-    def actions(self) -> Array: ...
 
 
 @add_repr
@@ -94,7 +85,7 @@ def new_model(features: Features, regularization: float, n_cores: int, n_product
 
 
 def absorb(
-    features: Features, model: Model, episode: Transitions, lam: float, local: bool = False,
+    features: Features, model: Model, episode: Any, lam: float, local: bool = False,
     weights: Weights = UNWEIGHTED,
 ) -> Model:  # fmt: skip
     """Return the model after one more episode, with lambda_{k+1} = lam."""
@@ -115,7 +106,7 @@ def change_spread(features: Features, model: Model, spread: float, weights: Weig
     return model
 
 
-def add_counts(features: Features, counts: Array, episode: Transitions) -> Array:
+def add_counts(features: Features, counts: Array, episode: Any) -> Array:
     """Add the transitions of an episode to counts (C, n) in place; return (H,) their pairs."""
     task = features.task
     pairs = np.empty(len(episode.actions), np.int64)

@@ -16,7 +16,6 @@ from scipy.linalg.lapack import dpotrf, dpotrs  # pyright: ignore[reportAttribut
 from upriver.checks import Array
 from upriver.mnl.choices import Choices
 
-LARGE = 1500  # columns from which on no (d, d) Hessian is made
 DECREMENT = 1e-12  # squared Newton decrement at which the step is the last
 SETTLED = 1e-2  # squared decrement below which the last Hessian is good enough to go on with
 SAMPLED = 0.1  # squared decrement at which the fit of a sample is as good as the sample
@@ -64,8 +63,6 @@ def minimise(data: Choices, names: Sequence[str] | None, tol: float, max_iter: i
         found = minimise(heavier, names, tol, max_iter)
         return found._replace(loss=found.loss * weight)
     theta = np.zeros(data.x.shape[1])
-    if len(theta) > LARGE:
-        return newton_cg(data, theta, max_iter)
     sampled = data.sample()
     if sampled is not None:
         part, times = sampled
@@ -176,17 +173,6 @@ def solver(hessian: Array, names: Sequence[str] | None, ridge: float) -> Callabl
     size, axes = np.linalg.eigh(hessian)  # reads the lower triangle
     size = np.maximum(size, max(ridge, 1e-14 * size[-1]))
     return lambda g: axes @ ((axes.T @ g).T / size).T
-
-
-def newton_cg(data: Choices, theta: Array, max_iter: int) -> Minimum:
-    """Minimise by trust-region Newton with conjugate gradients, which needs no d x d matrix."""
-    from scipy import optimize
-
-    result = optimize.minimize(
-        lambda x: data.evaluate(x, False)[:2], theta, jac=True, hessp=data.product,
-        method="trust-ncg", options={"gtol": 1e-6, "maxiter": 5 * max_iter},
-    )  # fmt: skip
-    return Minimum(result.x, float(result.fun), None, int(result.nit), bool(result.success))
 
 
 def singular(names: Sequence[str] | None, i: int) -> ValueError:

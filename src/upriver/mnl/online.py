@@ -29,7 +29,7 @@ from upriver.checks import Array, nonnegative_number, positive_number
 from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import Task
-from upriver.mnl.model import Transitions, add_counts
+from upriver.mnl.model import add_counts
 from upriver.mnl.radii import Evidence, TheoryRadius
 
 
@@ -77,7 +77,7 @@ def start(features: Features, regularization: float, n_cores: int) -> Online:
 
 
 def newton_step(
-    features: Features, model: Online, episode: Transitions, kappa: float,
+    features: Features, model: Online, episode: Any, kappa: float,
     theta_bound: float | None = None,
 ) -> Online:  # fmt: skip
     """Return the model after the online Newton steps of an episode; theta_bound is L_theta."""
@@ -85,7 +85,7 @@ def newton_step(
 
 
 def mirror_descent(
-    features: Features, model: Online, episode: Transitions, step_size: float,
+    features: Features, model: Online, episode: Any, step_size: float,
     theta_bound: float | None = None,
 ) -> Online:  # fmt: skip
     """Return the model after the mirror descent steps of an episode; step_size is eta."""
@@ -93,7 +93,7 @@ def mirror_descent(
 
 
 def learn(
-    features: Features, model: Online, episode: Transitions, rate: float,
+    features: Features, model: Online, episode: Any, rate: float,
     theta_bound: float | None, mirror: bool,
 ) -> Online:  # fmt: skip
     """Return the model after the steps of an episode, see `kernels.online.learn`."""

@@ -7,7 +7,6 @@ all triple effects is made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import exp, log, sqrt
 from typing import Any
 
@@ -16,7 +15,6 @@ import numpy as np
 from upriver import kernels
 from upriver.checks import Array
 from upriver.features import Features
-from upriver.mnl import likelihood
 from upriver.mnl.model import Model
 
 SMALLEST, LARGEST = 1e-3, 30.0  # standard deviations, in log-odds, between which one is estimated
@@ -90,27 +88,3 @@ def likely_spread(features: Features, model: Model) -> float:
         if found > best:
             best, chosen = found, spread
     return chosen
-
-
-def effects_of(features: Features, counts: Array) -> tuple[list[tuple[Any, Any, Any]], Array]:
-    """Return the triples, by name, that have effects, and (K,) the visits of their pairs."""
-    task = features.task
-    rows = np.delete(np.arange(task.n_triples), task.first_rows)
-    states, actions = task.state_names, task.action_names
-    s, a, s2 = (x[rows].tolist() for x in task.triples)
-    triples = [(states[i], actions[j], states[k]) for i, j, k in zip(s, a, s2, strict=True)]
-    return triples, likelihood.visits(features, counts)[rows]
-
-
-def effect_rows(
-    triples: Sequence[tuple[Any, Any, Any]], effects: Array, errors: Array, visits: Array
-) -> list[dict]:
-    """Return a row for each effect of a visited pair, the largest |z| first."""
-    z = effects / errors
-    order = np.argsort(-np.abs(z), kind="stable")
-    columns = ("state", "action", "next_state", "effect", "standard_error", "z", "visits")
-    numbers = np.stack([effects, errors, z, visits], axis=1).tolist()
-    return [
-        dict(zip(columns, (*triples[i], *numbers[i]), strict=True))
-        for i in order[visits[order] > 0].tolist()
-    ]

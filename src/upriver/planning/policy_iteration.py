@@ -94,9 +94,7 @@ def policy_rows(rows: Any, task: Task, policy: Array) -> Any:
             raise ValueError(f"policy is {mixture.dtype}; it must be whole numbers")
         check_actions("policy", mixture, task.n_actions)
         mixture = np.eye(task.n_actions)[mixture]
-    if not ((mixture >= 0).all() and np.allclose(mixture.sum(axis=1), 1.0, atol=1e-8)):
-        raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
-    check_mixture(mixture, task)
+    mixture = check_mixture(mixture, task)
     pairs = np.arange(mixture.size)
     select = sparse.csr_array((mixture.ravel(), (pairs // shape[1], pairs)))
     select.eliminate_zeros()

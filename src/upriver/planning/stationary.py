@@ -77,11 +77,6 @@ class StationaryPlan(NamedTuple):
             )
         return self.v
 
-    @property
-    def span(self) -> float:
-        """The largest difference of v between two states; of a bias at most the diameter."""
-        return float(np.ptp(self.v))
-
     def card(self) -> Card:
         """Return what a notebook shows."""
         spread = f"{float(self.v.min()):.4g} to {float(self.v.max()):.4g}"

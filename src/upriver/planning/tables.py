@@ -126,10 +126,7 @@ def mixture_or_actions(task: Task, policy: Any) -> Array:
         return action_table(task, table)
     shape = task.horizon, task.n_states, task.n_actions
     check_shape(table, shape)
-    weights = as_float("policy", table)
-    if not ((weights >= 0).all() and np.allclose(weights.sum(axis=-1), 1.0, atol=1e-8)):
-        raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
-    check_mixture(weights, task)
+    weights = check_mixture(as_float("policy", table), task)
     return np.ascontiguousarray(np.broadcast_to(weights, shape))
 
 
@@ -163,13 +160,15 @@ def check_available(name: str, table: Array, task: Task) -> None:
         )
 
 
-def check_mixture(weights: Array, task: Task) -> None:
-    """Refuse probabilities (..., S, A) of an action that a state does not have."""
-    bad = (weights > 0) & ~task.available
-    if bad.any():
-        where = np.unravel_index(int(np.argmax(bad)), bad.shape)
-        s, a = int(where[-2]), int(where[-1])
+def check_mixture(weights: Array, task: Task) -> Array:
+    """Return action probabilities (..., S, A); a ValueError where they are none."""
+    if not ((weights >= 0).all() and np.allclose(weights.sum(axis=-1), 1.0, atol=1e-8)):
+        raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
+    lacking = np.where(task.available, 0.0, weights)
+    if lacking.any():
+        *_, s, a = np.unravel_index(int(np.argmax(lacking)), lacking.shape)
         raise ValueError(
-            f"policy[{', '.join(map(str, where))}] is {weights[where]:.6g}; state "
-            f"{task.state_names[s]!r} does not have the action {task.action_names[a]!r}"
+            f"policy has a probability above 0 where state {task.state_names[int(s)]!r} does not "
+            f"have the action {task.action_names[int(a)]!r}"
         )
+    return weights
