@@ -10,7 +10,7 @@ those of the log, and each cluster is added or subtracted at random (a wild boot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ AT_ONCE = 2_000_000  # numbers per array of drawn logs
 IDENTIFIED = 1e-9  # least eigenvalue, of information scaled to a unit diagonal, that counts
 
 Block = tuple[Array, Array]
-"""(columns (m,), matrix (m, m)) of m features that depend on each other."""
+"""(columns (k, m), matrices (k, m, m)): k blocks of m features each."""
 
 
 @add_repr
@@ -229,15 +229,14 @@ def newton_steps(inverse: list[Block], score: Array) -> Array:
     """Return (size, d) the inverse information times (size, d) scores."""
     step = np.zeros_like(score)
     for columns, block in inverse:
-        step[:, columns] = score[:, columns] @ block
+        step[:, columns] = np.einsum("bki,kij->bkj", score[:, columns], block)
     return step
 
 
 def inverse_information(cells: Cells, lam: float) -> tuple[list[Block], int]:
     """Return blocks of the inverse of the information with its ridge, and its rank without it.
 
-    Directions that the log does not identify have no variance and no step. Sparse features have a
-    block for each set of features that meet in some pair.
+    Directions that the log does not identify have no variance and no step.
     """
     sizes, n = cells.sizes, len(cells.counts)
     shape = (len(sizes), n)
@@ -245,29 +244,40 @@ def inverse_information(cells: Cells, lam: float) -> tuple[list[Block], int]:
     member = sparse.csr_array((np.ones(n), np.arange(n), cells.indptr), shape).T
     rows = cells.matrix - member @ (mean @ cells.matrix)
     weight = np.repeat(cells.visits, sizes) * cells.probability
-    information: Any = rows.T @ (sparse.diags_array(weight) @ rows)
-    sets = (
-        [np.arange(len(information))]
-        if not sparse.issparse(information)
-        else find_sets(information)
-    )
+    information = rows.T @ (sparse.diags_array(weight) @ rows)
     found, rank = [], 0
-    for columns in sets:
-        block = information[columns][:, columns]
-        block = block.toarray() if sparse.issparse(block) else block
-        scale = 1.0 / np.sqrt(np.where(np.diag(block) > 0, np.diag(block), 1.0))
-        even = block * scale[:, None] * scale
+    for columns, block in blocks(information):
+        diagonal = np.diagonal(block, axis1=1, axis2=2)
+        scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+        even = block * scale[:, :, None] * scale[:, None, :]
         rank += int((np.linalg.eigvalsh(even) > IDENTIFIED).sum())
-        even += np.diag(lam * scale**2)
+        even += lam * scale[:, :, None] * scale[:, None, :] * np.eye(block.shape[1])
         inverse = np.linalg.pinv(even, rcond=IDENTIFIED, hermitian=True)
-        found.append((columns, inverse * scale[:, None] * scale))
+        found.append((columns, inverse * scale[:, :, None] * scale[:, None, :]))
     return found, rank
 
 
-def find_sets(matrix: Any) -> list[Array]:
-    """Return the sets of features that a sparse symmetric matrix connects, and that have data."""
-    n_sets, label = csgraph.connected_components(matrix, directed=False)
-    has_data = np.bincount(label, np.abs(matrix).sum(axis=1), n_sets) > 0
+def blocks(matrix: Any) -> Iterator[Block]:
+    """Yield the blocks on the diagonal of a symmetric matrix, those of one size together."""
+    if not sparse.issparse(matrix):
+        yield np.arange(len(matrix))[None], matrix[None]
+        return
+    entries = sparse.coo_array(matrix)
+    _, label = csgraph.connected_components(matrix, directed=False)
+    size = np.bincount(label)
     order = np.argsort(label, kind="stable")
-    sets = np.split(order, np.cumsum(np.bincount(label, minlength=n_sets))[:-1])
-    return [columns for columns, known in zip(sets, has_data, strict=True) if known]
+    start = np.cumsum(size) - size
+    slot = np.empty(len(label), np.int64)
+    slot[order] = np.arange(len(label)) - np.repeat(start, size)
+    known = np.zeros(len(size), bool)
+    known[label[entries.row]] = True  # features without data stay where they are
+    for m in np.unique(size[known]):
+        wanted = np.flatnonzero(known & (size == m))
+        for part in np.array_split(wanted, -(-len(wanted) * m * m // AT_ONCE)):
+            place = np.full(len(size), -1)
+            place[part] = np.arange(len(part))
+            mine = place[label[entries.row]] >= 0
+            i, j, x = entries.row[mine], entries.col[mine], entries.data[mine]
+            dense = np.zeros((len(part), m, m))
+            dense[place[label[i]], slot[i], slot[j]] = x
+            yield order[start[part][:, None] + np.arange(m)], dense
