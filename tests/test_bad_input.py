@@ -190,7 +190,7 @@ CASES = {
     "an unknown plan": (lambda: up.plan_from_model(fitted(), "careful"), "how is 'careful'"),
     "confidence in percent": (lambda: up.plan_from_model(fitted(), confidence=95.0), "confidence is 95.0"),
     "a plan with no model": (lambda: up.plan_from_model(AGENT), "model is a UCRLMNL"),
-    "a plan with a wrong reward": (lambda: up.plan_from_model(fitted(), reward=np.ones(3)), r"reward has shape \(3,\)"),
+    "a wrong reward": (lambda: fitted().at(reward=np.ones(3)), r"reward has shape \(3,\)"),
 }  # fmt: skip
 
 

@@ -92,7 +92,7 @@ def test_a_process_that_never_ends(discount, value, tmp_path, capsys):
                  "patient"], ["--discount", "1.5"]):  # fmt: skip
         assert main(["decide", str(file), *words, *more, "--out", str(page)]) == 2
     told = capsys.readouterr().err
-    assert told.count("give --horizon, or --discount") == 1 and "--episode makes checks" in told
+    assert told.count("give a horizon, or a discount") == 1 and "episode is 'patient'" in told
     assert "discount is 1.5; it must be at least 0 and less than 1" in told
 
 

@@ -98,7 +98,7 @@ def test_rewards_and_starts(rng):
     n = model.task.n_states
     left = np.zeros((n, 2))
     left[0] = 1.0
-    plan = up.plan_from_model(model, "cautious", reward=left, start={1: 0.5, 2: 0.5})
+    plan = up.plan_from_model(model.at(reward=left), "cautious", start={1: 0.5, 2: 0.5})
     assert (plan.policy[0, :3] == 0).all()
     with pytest.raises(ValueError, match="start 99 is unknown"):
         up.plan_from_model(model, "cautious", start=99)

@@ -72,10 +72,6 @@ def decide(
     given = dict(locals())  # the options, also for the command that makes the page again
     from upriver.logs import decision
 
-    if horizon is None and discount is None:
-        raise ValueError("give --horizon, or --discount for an infinite horizon")
-    if horizon is None and episode is not None:
-        raise ValueError("--episode makes checks by episodes, which need --horizon")
     options: dict[str, Any] = {k: x for k, x in given.items() if k not in ("log", "out", "formula")}
     given_values = [x for x in at.split(",") if x.strip() != "average"]
     options |= {

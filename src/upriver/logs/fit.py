@@ -8,7 +8,7 @@ plan = plan_from_model(model.at(age=60, horizon=20, reward={"well": 1.0}), "caut
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -136,11 +136,7 @@ def fit_transitions(
 
     first, situation = find_distinct(numbers)
     of = build_situations(space, pair[first], {c: x[first] for c, x in cells.items()})
-    row = check_reachable(
-        find_triples(space, pair, s2, len(space.states)), rows, columns,
-        lambda i: (*space.names(int(pair[i])), space.states[s2[i]]),
-        lambda i: [space.states[j] for j in space.successors[slice(*space.indptr[pair[i] :][:2])]],
-    )  # fmt: skip
+    row = find_reachable(space, pair, s2, rows, columns, space.states, space.actions)
     chosen = of.indptr[situation] + row - space.indptr[pair]
     counts = np.bincount(chosen, rows.weight, minlength=len(of.successor))
     visits = np.add.reduceat(counts, of.indptr[:-1])
@@ -182,20 +178,20 @@ def as_bits(rows: Rows, name: str, cells: Array) -> Array:
     return whole.astype(np.int64)
 
 
-def check_reachable(
-    row: Array, rows: Rows, columns: Sequence[str], names: Callable[[int], tuple[Any, Any, Any]],
-    known: Callable[[int], Sequence[Any]],
+def find_reachable(
+    of: Any, pair: Array, s2: Array, rows: Rows, columns: Sequence[str], states: Sequence[Any],
+    actions: Sequence[Any],
 ) -> Array:  # fmt: skip
-    """Return (m,) the rows of triples; the first that is not reachable (-1) is refused.
-
-    names, known: (state, action, next state) of a row of the log, and the declared successors.
-    """
+    """Return (m,) the triple of each row in a space or task; refuse one that is not reachable."""
+    row = find_triples(of, pair, s2, len(states))
     if (row < 0).any():
         i = int(np.argmax(row < 0))
-        state, action, following = given = names(i)
+        s, a = divmod(int(pair[i]), len(actions))
+        given = states[s], actions[a], states[int(s2[i])]
+        known = [states[int(j)] for j in of.successors[slice(*of.indptr[pair[i] :][:2])]]
         at = rows.table.place(dict(zip(columns, given, strict=True)))
-        raise ValueError(f"{at} goes from ({state!r}, {action!r}) to {following!r}, which is not "
-                         f"among the declared successors {listed(known(i))}")  # fmt: skip
+        raise ValueError(f"{at} goes from {given[:2]!r} to {given[2]!r}, which is not among the "
+                         f"declared successors {listed(known)}")  # fmt: skip
     return row
 
 
@@ -209,12 +205,8 @@ def fit_features(
     table = Table(log, "the log", None if named else weights)
     rows = table.read(columns, weights if named else GIVEN_WEIGHTS, missing=missing)
     s, a, s2 = task_numbers(rows, columns, task)
-    states, actions = task.state_names, task.action_names
-    row = check_reachable(
-        find_triples(task, s * task.n_actions + a, s2, task.n_states), rows, columns,
-        lambda i: (states[int(s[i])], actions[int(a[i])], states[int(s2[i])]),
-        lambda i: [states[j] for j in task.successors[task.rows(s[i], a[i])].tolist()],
-    )  # fmt: skip
+    states, actions = list(task.state_names), list(task.action_names)
+    row = find_reachable(task, s * task.n_actions + a, s2, rows, columns, states, actions)
     counts = np.bincount(row, rows.weight, task.n_triples)
     return fit_counts(features, counts, lam, task, tol, max_iter)
 

@@ -6,14 +6,14 @@ from typing import Any
 
 from upriver.checks import check_choice, check_kinds
 from upriver.logs.cautious import cautious_plan, optimal_plan
-from upriver.logs.model import TransitionModel, check_model, with_reward
+from upriver.logs.model import TransitionModel, check_model
 from upriver.logs.value_function import with_infinite_horizon
 
 
 @check_kinds
 def plan_from_model(
-    model: TransitionModel, how: str = "greedy", confidence: float = 0.95, reward: Any = None,
-    start: Any = None, *, discount: float | None = None, average: bool = False,
+    model: TransitionModel, how: str = "greedy", confidence: float = 0.95, start: Any = None,
+    *, discount: float | None = None, average: bool = False,
 ) -> Any:  # fmt: skip
     """Plan with a fitted model.
 
@@ -27,8 +27,6 @@ def plan_from_model(
         plan, see `logs.cautious`.
     confidence
         The probability with which the bound is to hold.
-    reward
-        (S, A) or (H, S, A), or as in `TransitionModel.at`; the task's own unless given.
     start
         The first state, or {state: probability}; the first state of the task unless given.
     discount, average
@@ -42,8 +40,6 @@ def plan_from_model(
     check_model(model)
     check_choice("how", how, ("greedy", "cautious"))
     model.fitted.quantile(confidence)  # which refuses what is no probability
-    if reward is not None:
-        model = with_reward(model, reward)
     model = with_infinite_horizon(model, discount, average)
     if how == "greedy":
         return optimal_plan(model.task, model.prob)

@@ -352,15 +352,13 @@ def tabulate(
 
 def function_of(reward: Mapping[Any, float], states: list[Any], actions: list[Any]) -> Any:
     """Return the function of a mapping of states, of pairs, or of triples."""
-    known, lengths = set(states), set()
+    known = set(states)
+    homes, lengths = (known, set(actions), known), set()
     for key in reward:
-        length = 1 if key in known else len(key) if isinstance(key, tuple) else 0
-        parts = key if length > 1 else (key,)
-        homes = (known, set(actions), known)
-        places = zip(parts, homes, strict=False)
-        if not 1 <= length <= 3 or any(part not in home for part, home in places):
+        parts = (key,) if key in known or not isinstance(key, tuple) else key
+        if len(parts) > 3 or any(x not in home for x, home in zip(parts, homes, strict=False)):
             raise ValueError(f"reward names {key!r}; the states are {listed(states)}")
-        lengths.add(length)
+        lengths.add(len(parts))
     if lengths == {3}:
         return lambda s, a, t: reward.get((s, a, t), 0.0)
     if 3 in lengths:

@@ -9,7 +9,6 @@ of radius z, the values of two models. To first order they are value ± z standa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -320,19 +319,11 @@ def build_value_function(
 
 def segment_table(model: TransitionModel, policy: Any) -> Array | None:
     """Return the table of a policy; one for the states of one segment is used in all segments."""
-    if not model.segments or isinstance(policy, str):
+    try:
         return policy_table(model.task, policy)
-    if getattr(policy, "task", None) is not None:  # a Plan
-        n_states = policy.task.n_states
-    elif hasattr(policy, "states"):  # a Policy
-        n_states = len(policy.states)
-    elif isinstance(policy, Mapping):
-        n_states = len(policy)
-    else:
-        shape = np.shape(policy)
-        n_states = shape[-2 if np.asarray(policy).dtype.kind == "f" else -1]
-    if n_states != model.segment_task.n_states:
-        return policy_table(model.task, policy)
+    except ValueError:
+        if not model.segments:
+            raise
     table = policy_table(model.segment_task, policy)
     return np.ascontiguousarray(np.tile(np.asarray(table), (1, len(model.segments))))
 
