@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import ceil
+from typing import Any
 
 import numpy as np
 
 from upriver.agents.ucrl_mnl import UCRLMNL
 from upriver.checks import Array, positive_integer, positive_number
-from upriver.diagnostics.coverage import Coverage, coverage_over
-from upriver.diagnostics.realizability import differences, least_squares, softmax_rows
+from upriver.diagnostics.coverage import Coverage, coverage
+from upriver.diagnostics.realizability import (
+    differences,
+    least_squares,
+    softmax_rows,
+    theta_star,
+)
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 from upriver.mnl.radii import scaled_radius
@@ -56,6 +63,25 @@ def calibrated_radius(
         )
         c = covering_scale(seen, "unit")
     return c
+
+
+def coverage_over(
+    problems: Iterable[tuple[FiniteMDP, Features, UCRLMNL]], radii: Any, n_episodes: int,
+    delta: float, seed: int = 0,
+) -> Coverage:  # fmt: skip
+    """Return `coverage` with one run for each problem (mdp, features, agent).
+
+    `radii` may be a function (features, theta*, agent) -> {name: radius}.
+    """
+    seen = []
+    for i, (mdp, features, agent) in enumerate(problems):
+        own = radii(features, theta_star(mdp, features), agent) if callable(radii) else radii
+        seen.append(coverage(mdp, features, agent, own, n_episodes, 1, delta, seed + i))
+    return Coverage(
+        delta, np.concatenate([x.distance for x in seen]),
+        {name: np.concatenate([x.radii[name] for x in seen]) for name in seen[0].radii},
+        np.concatenate([x.optimistic for x in seen]),
+    )  # fmt: skip
 
 
 def covering_scale(measured: Coverage, name: str) -> float:

@@ -220,7 +220,7 @@ REFUSED = {
     "a table that takes it": (
         lambda: up.evaluate(MDP, [1, 1]), r"policy\[0\] is 1; state 0 does not have the action 1"),
     "a mixture that takes it": (
-        lambda: up.evaluate(MDP, np.full((2, 2), 0.5)), r"policy\[0, 1\] is 0.5; state 0"),
+        lambda: up.evaluate(MDP, np.full((2, 2), 0.5)), "probability 0.5 where state 0 does not"),
     "rollouts": (lambda: up.rollouts(MDP, [1, 1], 3), "does not have the action"),
     "discounted": (
         lambda: up.evaluate(MDP, np.array([1, 1]), discount=0.9), "state 0 does not have"),

@@ -4,12 +4,18 @@ import sys
 
 import numpy as np
 import pytest
-from studies.calibration import calibrated_radius, covering_scale, draw_core, mnl_mdp
+from studies.calibration import (
+    calibrated_radius,
+    coverage_over,
+    covering_scale,
+    draw_core,
+    mnl_mdp,
+)
 
 import upriver as up
 from tests.diagnostics.problems import random_features
 from tests.diagnostics.test_coverage import make_coverage
-from upriver.diagnostics import coverage_over, theta_star
+from upriver.diagnostics import theta_star
 from upriver.mnl import likelihood
 
 

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from studies.calibration import covering_scale
+from studies.calibration import coverage_over, covering_scale
 
 import upriver as up
 from tests.diagnostics.problems import random_problem
 from upriver.agents.mnl_family import evidence
-from upriver.diagnostics import Coverage, coverage_over, kappa_at
+from upriver.diagnostics import Coverage, kappa_at
 from upriver.diagnostics.realizability import softmax_rows
 
 DELTA = 0.05

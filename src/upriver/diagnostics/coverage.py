@@ -8,7 +8,7 @@ units of the rewards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,39 +164,7 @@ def coverage(
         The seed of the first run; the others follow.
     """
     n_runs = positive_integer("n_runs", n_runs)
-    return coverage_over([(mdp, features, agent)] * n_runs, radii, n_episodes, delta, seed)
-
-
-def coverage_over(
-    problems: Iterable[tuple[FiniteMDP, Features, UCRLMNL | None]],
-    radii: Mapping[str, Any] | Callable[..., Mapping[str, Any]] | None = None,
-    n_episodes: int = 100,
-    delta: float = 0.05,
-    seed: int = 0,
-) -> Coverage:
-    """Measure `coverage` with one run for each problem (mdp, features, agent).
-
-    `radii` may be a function (features, theta*, agent) -> {name: radius}; its names must be the
-    same for all problems.
-    """
     open_fraction("delta", delta)
-    runs, previous = [], None
-    names: Any = ()
-    measured: Any = None
-    for i, problem in enumerate(problems):
-        if problem is not previous:  # either all problems differ, or one is repeated
-            previous, (names, measured) = problem, prepare(*problem, radii, delta)
-        runs.append(simulate(problem[0], measured, n_episodes, seed + i).state[1])
-    if not runs:
-        raise ValueError("there are no problems; coverage needs at least one run")
-    distances, hopeful, *radius = np.moveaxis(np.array(runs), 2, 0)
-    return Coverage(delta, distances, dict(zip(names, radius, strict=True)), hopeful > 0.5)
-
-
-def prepare(
-    mdp: FiniteMDP, features: Features, agent: UCRLMNL | None, radii: Any, delta: float
-) -> tuple[Iterable[str], MeasuredAgent]:
-    """Return the names of the radii and the agent that measures them."""
     agent = UCRLMNL(features.task, features) if agent is None else agent
     theta = theta_star(mdp, features)
     if len(theta) > 1 and not agent.per_step:
@@ -204,13 +172,13 @@ def prepare(
             "the transitions change with the step, so there is no single theta*; "
             "use an agent with per_step=True"
         )
-    if radii is None:
-        radii = lemma_radii(features, theta, agent, delta)
-    elif callable(radii):
-        radii = radii(features, theta, agent)
+    radii = lemma_radii(features, theta, agent, delta) if radii is None else radii
     for name, radius in radii.items():
         check_function(f"radii[{name!r}]", radius, "evidence")
-    return radii, MeasuredAgent(agent, theta, solve(mdp).v[0], tuple(radii.values()))
+    measured = MeasuredAgent(agent, theta, solve(mdp).v[0], tuple(radii.values()))
+    runs = [simulate(mdp, measured, n_episodes, seed + i).state[1] for i in range(n_runs)]
+    distances, hopeful, *found = np.moveaxis(np.array(runs), 2, 0)
+    return Coverage(delta, distances, dict(zip(radii, found, strict=True)), hopeful > 0.5)
 
 
 def lemma_radii(features: Features, theta: Array, agent: UCRLMNL, delta: float) -> dict[str, Any]:

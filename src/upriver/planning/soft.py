@@ -47,10 +47,10 @@ class SoftSolution(NamedTuple):
     """The fixed point of the soft Bellman equation."""
 
     v: Array
-    """(S,) or (H + 1, S) values, with centred shocks."""
+    """(S,) values, with centred shocks."""
     probability: Array
-    """(S, A) or (H, S, A) choice probabilities; 0 for actions that a state does not have."""
-    error: float = 0.0
+    """(S, A) choice probabilities; 0 for actions that a state does not have."""
+    error: float
     """A bound of the largest error of `v`."""
 
 
@@ -74,20 +74,6 @@ def soft_maximum(q: Array, temperature: float) -> tuple[Array, Array]:
 def mask_missing(task: Task, pairs: Array) -> Array:
     """Return values of pairs (S*A,) as (S, A), with -inf where a state lacks the action."""
     return np.where(task.available, pairs.reshape(task.n_states, task.n_actions), -np.inf)
-
-
-def solve_soft_horizon(mdp: FiniteMDP, temperature: float, discount: float = 1.0) -> SoftSolution:
-    """Solve a finite horizon by one backward pass; exact up to rounding."""
-    task = mdp.task()
-    steps, shape = task.horizon, (task.horizon, task.n_states, task.n_actions)
-    v, probability = np.empty((steps + 1, task.n_states)), np.empty(shape)
-    v[steps] = mdp.terminal
-    for h in reversed(range(steps)):
-        reward = mdp.reward_rows[min(h, len(mdp.reward_rows) - 1)]
-        matrix = transition_matrix(task, mdp.probability[min(h, len(mdp.probability) - 1)])
-        q = mask_missing(task, reward + discount * (matrix @ v[h + 1]))
-        v[h], probability[h] = soft_maximum(q, temperature)
-    return SoftSolution(v, probability)
 
 
 def factorize_discounted(
@@ -215,8 +201,7 @@ def solve_soft(
     positive_number("1 / temperature", 1.0 / temperature)
     discount = mdp.discount if discount is None else check_discount(None, discount)
     if discount is None:
-        found = solve_soft_horizon(mdp, temperature)
-        return Plan(found.probability, found.v, None, task, in_user_units=True)
+        return solve_soft_horizon(mdp, temperature)
     if discount == 1.0:
         raise ValueError(f"temperature is {temperature:g}; the average reward has no soft optimum")
     if len(mdp.probability) > 1 or len(mdp.reward_rows) > 1:
@@ -227,3 +212,16 @@ def solve_soft(
     prob, reward = mdp.probability[0], mdp.reward_rows[0]
     found = solve_soft_discounted(task, prob, reward, discount, temperature, tolerance)
     return StationaryPlan(found.probability, found.v, discount, None, found.error, 0, task)
+
+
+def solve_soft_horizon(mdp: FiniteMDP, temperature: float) -> Plan:
+    """Solve a finite horizon by one backward pass; exact up to rounding."""
+    task = mdp.task()
+    v = np.empty((task.horizon + 1, task.n_states))
+    v[-1], probability = mdp.terminal, np.empty((task.horizon, *task.available.shape))
+    for h in reversed(range(task.horizon)):
+        reward = mdp.reward_rows[min(h, len(mdp.reward_rows) - 1)]
+        matrix = transition_matrix(task, mdp.probability[min(h, len(mdp.probability) - 1)])
+        q = mask_missing(task, reward + matrix @ v[h + 1])
+        v[h], probability[h] = soft_maximum(q, temperature)
+    return Plan(probability, v, None, task, in_user_units=True)

@@ -168,7 +168,7 @@ def check_mixture(weights: Array, task: Task) -> Array:
     if lacking.any():
         *_, s, a = np.unravel_index(int(np.argmax(lacking)), lacking.shape)
         raise ValueError(
-            f"policy has a probability above 0 where state {task.state_names[int(s)]!r} does not "
-            f"have the action {task.action_names[int(a)]!r}"
+            f"policy has probability {lacking.max():.6g} where state {task.state_names[int(s)]!r} "
+            f"does not have the action {task.action_names[int(a)]!r}"
         )
     return weights
