@@ -110,7 +110,7 @@ def tune(
     head = ["env", "agent", "numbers", "runs", "mean", "ci_low", "ci_high", "chosen", "tied"]
     write_file(folder / "grid.csv", to_csv(head, rows))
     text = tuned.to_toml(lambda file: relative_to(file, folder.absolute()))
-    write_file(folder / "tuned.toml", make_header(experiment, runs, shared, warnings) + text)
+    write_file(folder / "tuned.toml", make_header(runs, shared, warnings) + text)
     return Tuned(tuned, points, warnings, outcome)
 
 
@@ -204,17 +204,12 @@ def with_choices(experiment: Experiment, points: list[Point]) -> Experiment:
     return experiment.model_copy(update={"agents": tuple(agents)})
 
 
-def make_header(experiment: Experiment, runs: int, shared: bool, warnings: list[str]) -> str:
+def make_header(runs: int, shared: bool, warnings: list[str]) -> str:
     """Return comments that say how the settings were chosen."""
     how = "one choice for all environments" if shared else "one choice for each environment"
     lines = [
         f"Chosen by `upriver tune`: {how}, by mean cumulative exact value over {runs} runs",
         f"with seeds {TUNING_SEEDS} to {TUNING_SEEDS + runs - 1}; every grid point is in grid.csv.",
     ]
-    for agent in experiment.agents:
-        points = grid_points(agent)
-        axes = {key: list(dict.fromkeys(p[key] for p in points)) for key in points[0]}
-        text = ", ".join(f"{key} in {json.dumps(values)}" for key, values in axes.items())
-        lines.append(f"Grid of {agent.full_label}: {text or 'none'}")
     lines += [f"Warning: {warning}." for warning in warnings]
     return "".join(f"# {line}\n" for line in lines) + "\n"

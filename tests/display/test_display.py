@@ -264,7 +264,7 @@ def test_states_and_steps_are_numbered_from_0_as_in_python():
 
 def test_twenty_actions_have_twenty_colours():
     policy = np.tile(np.arange(20), (2, 1))
-    board = colours_of(figures.plot_all_steps(policy, list(range(20)), list(range(20))))
+    board = colours_of(figures.plot_policy(policy, None, None))
     assert len(np.unique(board[0], axis=0)) == 20
 
 

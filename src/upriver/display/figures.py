@@ -94,68 +94,58 @@ def plot_learning(panels: Mapping[str, Mapping[str, Array]], first: int = 1) -> 
     return figure
 
 
+@figure_style()
 def plot_policy(
     table: Array, states: Any, actions: Any, step: int | None = None, v: Array | None = None
 ) -> Figure:
     """Plot a policy (H, S) over all steps, or at one step, which shows the values v (H + 1, S) too.
 
-    States whose names are pairs of whole numbers lie on a grid, others on a line.
+    Over all steps, states lie to the right and steps downwards. At one step, states whose names are
+    pairs of whole numbers lie on a grid, and others are bars that are as high as their values.
     """
     n_steps, n_states = table.shape
     state_names = range(n_states) if states is None else states
     action_names = range(int(table.max()) + 1) if actions is None else actions
     if step is None:
-        return plot_all_steps(table, state_names, action_names)
+        height = 1.1 + min(max(n_steps, 4), 40) * 0.09
+        figure, axes = new_figure(min(WIDTHS["two"], 2.0 + 0.22 * n_states), height)
+        draw_actions(axes[0, 0], table, action_names)
+        axes[0, 0].set(xlabel="state", ylabel="step")
+        label_states(axes[0, 0], state_names)
+        if any(len(str(s)) > 3 for s in state_names[:MAX_LABELS]):
+            axes[0, 0].tick_params(axis="x", rotation=90)
+        add_legend(axes[0, 0], table, action_names)
+        return figure
     if not (isinstance(step, int | np.integer) and 0 <= step < n_steps):
         raise ValueError(f"step is {step!r}; steps are 0 to {n_steps - 1}")
-    values = None if v is None else v[step]
+    table, values = table[step], None if v is None else v[step]
     if states is not None and all(
         isinstance(s, tuple) and len(s) == 2 and all(isinstance(x, int | np.integer) for x in s)
         for s in states
     ):
-        return plot_grid(table[step], np.array(states), action_names, values)
-    return plot_line(table[step], state_names, action_names, values)
-
-
-@figure_style()
-def plot_all_steps(table: Array, states: Sequence[Any], actions: Sequence[Any]) -> Figure:
-    """Plot the actions (H, S): states to the right, steps downwards."""
-    n_steps, n_states = table.shape
-    height = 1.1 + min(max(n_steps, 4), 40) * 0.09
-    figure, axes = new_figure(min(WIDTHS["two"], 2.0 + 0.22 * n_states), height)
-    ax = axes[0, 0]
-    draw_actions(ax, table, actions)
-    ax.set(xlabel="state", ylabel="step")
-    label_states(ax, states)
-    if any(len(str(s)) > 3 for s in states[:MAX_LABELS]):
-        ax.tick_params(axis="x", rotation=90)
-    add_legend(ax, table, actions)
+        figure, axes = draw_grid(table, np.array(states), action_names, values)
+    else:
+        figure, axes = new_figure(WIDTHS["two"], 2.4 if values is not None else 1.5)
+        height, colours = (
+            np.ones(n_states) if values is None else values,
+            pick_colours(action_names),
+        )
+        for a in np.unique(table):
+            at = np.flatnonzero(table == a)
+            axes[0, 0].bar(at, height[at], 0.86, color=colours[a])
+        axes[0, 0].set(xlabel="state", ylabel="" if values is None else "value")
+        label_states(axes[0, 0], state_names)
+        if values is None:
+            axes[0, 0].set_yticks([])
+            axes[0, 0].grid(visible=False)
+    add_legend(axes[0, 0], table, action_names)
     return figure
 
 
-@figure_style()
-def plot_line(
-    table: Array, states: Sequence[Any], actions: Sequence[Any], values: Array | None
-) -> Figure:
-    """Plot the actions (S,) of states on a line, as bars that are as high as their values."""
-    figure, axes = new_figure(WIDTHS["two"], 2.4 if values is not None else 1.5)
-    ax, x = axes[0, 0], np.arange(len(table))
-    colours = pick_colours(actions)
-    height = np.ones(len(table)) if values is None else values
-    for a in np.unique(table):
-        ax.bar(x[table == a], height[table == a], 0.86, color=colours[a])
-    ax.set(xlabel="state", ylabel="" if values is None else "value")
-    label_states(ax, states)
-    if values is None:
-        ax.set_yticks([])
-        ax.grid(visible=False)
-    add_legend(ax, table, actions)
-    return figure
-
-
-@figure_style()
-def plot_grid(table: Array, places: Array, actions: Sequence[Any], values: Array | None) -> Figure:
-    """Plot the actions (S,) of states on a grid, and their values; places (S, 2) are (x, y)."""
+def draw_grid(
+    table: Array, places: Array, actions: Sequence[Any], values: Array | None
+) -> tuple[Figure, Any]:
+    """Draw the actions (S,) of states on a grid, and their values; places (S, 2) are (x, y)."""
     low, high = places.min(axis=0), places.max(axis=0)
     shape, at = high - low + 1, tuple((places - low).T)
     extent = (low[0] - 0.5, high[0] + 0.5, low[1] - 0.5, high[1] + 0.5)
@@ -175,8 +165,7 @@ def plot_grid(table: Array, places: Array, actions: Sequence[Any], values: Array
         ax.set(xlabel="first coordinate", ylabel="second coordinate")
         ax.grid(visible=False)
         use_whole_ticks(ax)
-    add_legend(axes[0, 0], table, actions)
-    return figure
+    return figure, axes
 
 
 @figure_style()

@@ -153,7 +153,7 @@ def read_run(path: Path) -> Record:
     if Path(*path.parts[-3:]) != own:
         sentence = f"{path} holds the run that belongs at {own}; it was moved or copied"
         raise BadFile("moved", sentence, own)
-    if mistake := find_mistake(run, table, float(about["seconds"])):
+    if mistake := find_mistake(run, table):
         raise BadFile("damaged", f"{path} is damaged: {mistake}")
     unit = metadata.get(b"unit", b"episode").decode()
     detail = metadata[b"detail"].decode() if b"detail" in metadata else None
@@ -182,7 +182,7 @@ def read_sealed(path: Path) -> bytes:
     return data
 
 
-def find_mistake(run: RunSpec, table: pa.Table, seconds: float) -> str | None:
+def find_mistake(run: RunSpec, table: pa.Table) -> str | None:
     """Return what contradicts the run in its rows, or None."""
     import pyarrow as pa
 
@@ -198,8 +198,6 @@ def find_mistake(run: RunSpec, table: pa.Table, seconds: float) -> str | None:
     for name in NUMBERS:
         if not np.isfinite(columns[name]).all():
             return f"column {name!r} holds a number that is not finite"
-    if not np.isfinite(seconds):
-        return f"its seconds are {seconds}"
     if (columns["seed"] != run.seed).any():
         return f"its rows have seed {columns['seed'][0]}; the run has seed {run.seed}"
     if (columns["episode"] != np.arange(1, run.episodes + 1)).any():
@@ -393,6 +391,18 @@ class Store:
                 found += [Path(folder, name) for name in names]
         return sorted(found)
 
+    def read_records(self, problems: list[BadFile] | None) -> Iterator[Record]:
+        for path in self.files(problems):
+            try:
+                yield read_run(path)
+            except BadFile as error:
+                if problems is None:
+                    raise
+                twin = error.place and self.root / error.place
+                if twin and twin.exists() and twin != path:
+                    error.kind = "duplicate"
+                problems.append(error)
+
 
 def read_records(folder: str | Path, problems: list[BadFile] | None = None) -> Iterator[Record]:
     """Read every run of a results folder, verified, in the order of the file names.
@@ -400,17 +410,7 @@ def read_records(folder: str | Path, problems: list[BadFile] | None = None) -> I
     A file or folder that cannot be used is appended to `problems` and left out; without a list it
     is a ValueError that names it.
     """
-    store = Store.open(folder)
-    for path in store.files(problems):
-        try:
-            yield read_run(path)
-        except BadFile as error:
-            if problems is None:
-                raise
-            twin = error.place and store.root / error.place
-            if twin and twin.exists() and twin != path:
-                error.kind = "duplicate"
-            problems.append(error)
+    return Store.open(folder).read_records(problems)
 
 
 @add_repr
@@ -434,7 +434,7 @@ def check(folder: str | Path) -> Checked:
             raise
         return Checked(0, 0, [BadFile("damaged", str(error))])
     problems: list[BadFile] = []
-    whole = sum(1 for _ in read_records(folder, problems))
+    whole = sum(1 for _ in store.read_records(problems))
     others = [path for path in store.list_all([]) if path.suffix != ".parquet"]
     problems += [BadFile("foreign", f"{path} is not a run file") for path in others]
     folders = ("_specs/*", "_runs/*", "_inputs/*/*")

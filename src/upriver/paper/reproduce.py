@@ -13,7 +13,7 @@ from upriver.paper import table1 as paper
 from upriver.results import plots
 from upriver.results.runs import Sample, read_results
 from upriver.results.statistics import compute_curve
-from upriver.results.tables import format_setting
+from upriver.results.tables import format_setting, to_csv
 from upriver.tuning import grid_points, tune
 
 EXPERIMENTS = ("paper", "paper-tuned")
@@ -54,7 +54,7 @@ def reproduce(
     found = read_results(folder).samples
     samples = [s.select_seeds(seeds) for s in found if s.setting in settings]
     lines = paper.compare(samples, describe_hyperparameters(experiments))
-    texts = {"csv": paper.write_csv(lines), "md": paper.write_markdown(lines)}
+    texts = {"csv": to_csv(paper.Line._fields, lines, digits=6), "md": paper.write_markdown(lines)}
     files = [write_file(folder / f"table1.{suffix}", text) for suffix, text in texts.items()]
     for name, window in (("figure2", WINDOW), ("figure3", 1)):
         for methods, suffix in ((paper.METHODS, ""), (paper.TUNED_METHODS, "-tuned")):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from upriver.results.runs import Sample
 from upriver.results.statistics import summarize
 from upriver.results.styles import TUNED
-from upriver.results.tables import to_csv, to_markdown
+from upriver.results.tables import to_markdown
 
 COLUMNS = {f"riverswim-{n}": (n, 4 * n) for n in (6, 8, 10, 20)}
 """(n_states, horizon) of each column."""
@@ -110,12 +110,12 @@ def compare(samples: Sequence[Sample], hyperparameters: dict[tuple[str, str], st
     return lines
 
 
-def write_csv(lines: Sequence[Line]) -> str:
-    return to_csv(Line._fields, lines, digits=6)
-
-
 def write_markdown(lines: Sequence[Line]) -> str:
     """Return both settings as tables, and one sentence for each number that differs."""
+
+    def write_table(rows: list[list[str]]) -> str:
+        return to_markdown(rows, words=len(rows[0])).rstrip()
+
     runs = lines[0].runs
     parts = [
         "# Table 1, ours beside the printed one",
@@ -125,19 +125,14 @@ def write_markdown(lines: Sequence[Line]) -> str:
         "## As in the paper",
         "UCRL-MNL is told the reachable sets, the linear baselines are not and keep "
         "lambda = 1; the bonus of each was tuned. Greedy is UCRL-MNL without a bonus.",
-        write_grid(lines, METHODS),
+        write_table(make_grid(lines, METHODS)),
         "## Tuned",
         "The same information, with bonus and regularisation of every learner tuned.",
-        write_grid(lines, TUNED_METHODS),
+        write_table(make_grid(lines, TUNED_METHODS)),
         "## Where they differ, and why",
         *explain_differences(lines),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def write_grid(lines: Sequence[Line], methods: Sequence[str]) -> str:
-    rows = make_grid(lines, methods)
-    return to_markdown(rows, words=len(rows[0])).rstrip()
 
 
 def make_grid(lines: Sequence[Line], methods: Sequence[str]) -> list[list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -152,17 +152,21 @@ def read_details(results: Results, labels: Sequence[str]) -> dict[str, Any]:
 
 def read_paper_table(path: Path) -> list[dict[str, Any]]:
     """Read the rows of a table1.csv beside the runs: our numbers and the printed ones."""
-    if not path.exists():
-        return []
-    texts = ("method", "hyperparameters")
+
+    def parse(row: dict[str, str]) -> dict[str, Any]:
+        texts = ("method", "hyperparameters")
+        return {k: v if k in texts else float(v) if v else None for k, v in row.items() if k}
+
+    return read_rows(path, parse) if path.exists() else []
+
+
+def read_rows(path: Path, parse: Callable[[dict[str, str]], dict[str, Any]]) -> list[Any]:
+    """Read the rows of a CSV file that this package wrote."""
     with path.open(encoding="utf-8", newline="") as file:
         try:
-            return [
-                {k: v if k in texts else float(v) if v else None for k, v in row.items() if k}
-                for row in csv.DictReader(file)
-            ]
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{path} is not a table of numbers: {error}") from error
+            return [parse(row) for row in csv.DictReader(file)]
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is not a table that upriver wrote: {error!r}") from error
 
 
 def read_tuning(root: Path) -> dict[str, Any]:
@@ -176,16 +180,15 @@ def read_tuning(root: Path) -> dict[str, Any]:
     if path is None:
         return {}
     groups: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    columns = {"mean": "mean", "low": "ci_low", "high": "ci_high"}
-    with path.open(encoding="utf-8", newline="") as file:
-        try:
-            for row in csv.DictReader(file):
-                point: dict[str, Any] = {k: float(row[name]) for k, name in columns.items()}
-                point |= {"numbers": json.loads(row["numbers"]), "chosen": row["chosen"] == "1"}
-                point["runs"] = int(row["runs"])
-                groups.setdefault(row["env"], {}).setdefault(row["agent"], []).append(point)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is not a grid that upriver tune wrote: {error!r}") from error
+
+    def parse(row: dict[str, str]) -> dict[str, Any]:
+        columns = {"mean": "mean", "low": "ci_low", "high": "ci_high"}
+        point: dict[str, Any] = {k: float(row[name]) for k, name in columns.items()}
+        point |= {"numbers": json.loads(row["numbers"]), "chosen": row["chosen"] == "1"}
+        return point | {"runs": int(row["runs"]), "env": row["env"], "agent": row["agent"]}
+
+    for point in read_rows(path, parse):
+        groups.setdefault(point["env"], {}).setdefault(point["agent"], []).append(point)
     return {
         env: {agent: arrange_grid(points) for agent, points in agents.items()}
         for env, agents in groups.items()
