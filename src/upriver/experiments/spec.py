@@ -243,7 +243,7 @@ class AgentEntry(Entry):
     at: dict[str, dict[str, Any]] = {}
     """Settings for single environments, by the environment's label."""
     grid: dict[str, list[Any]] = {}
-    """What `tune` tries, instead of the values that the agent declares."""
+    """What `tune` tries, instead of the values that the agent declares; {} for nothing."""
 
     @property
     def cls(self) -> type[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -45,6 +45,12 @@ class Sample(NamedTuple):
     unit: Literal["episode", "step"] = "episode"
     uniform_value: float = 0.0
     """The exact value of uniform play on the environment."""
+    seconds: float = float("nan")
+    """Seconds of planning and learning for one episode; see `typical_seconds`."""
+    about: Mapping[str, Any] = {}
+    """The metadata of the first run file."""
+    detail: str | None = None
+    """JSON of the first run that stored its last plan."""
 
     @property
     def regret(self) -> Array:
@@ -111,12 +117,6 @@ class Results(NamedTuple):
 
     samples: list[Sample]
     """One for each environment, agent and setting, in this order."""
-    metadata: dict[str, dict[str, Any]]
-    """{setting: the metadata of its first run file}."""
-    seconds: dict[Key, float]
-    """{key: seconds of planning and learning for one episode}; see `typical_seconds`."""
-    details: dict[Key, str]
-    """{key: JSON of the first run that stored its last plan}."""
     problems: list[str]
     """One sentence for each file that was left out."""
 
@@ -167,29 +167,26 @@ def read_results(folder: str | Path) -> Results:
 
     A folder that holds no readable run, or that is no results folder, is a ValueError.
     """
-    from upriver.experiments.store import BadFile, read_records
+    from upriver.experiments.store import BadFile, Record, read_records
 
-    groups: dict[Key, list[tuple[int, list[Array]]]] = {}
-    times: dict[Key, list[Array]] = {}
-    units: dict[Key, Any] = {}
+    groups: dict[Key, list[Record]] = {}
     problems: list[BadFile] = []
-    results = Results([], {}, {}, {}, [])
-    for run, about, table, unit, detail in read_records(find_store(folder), problems):
-        key = run.env, run.label, run.setting
-        groups.setdefault(key, []).append((run.seed, [table[name].to_numpy() for name in NUMBERS]))
-        times.setdefault(key, []).append(table["seconds"].to_numpy())
-        units[key] = unit
-        results.metadata.setdefault(run.setting, about)
-        if detail is not None:
-            results.details.setdefault(key, detail)
-    results.problems.extend(map(str, problems))
+    for record in read_records(find_store(folder), problems):
+        key = record.run.env, record.run.label, record.run.setting
+        groups.setdefault(key, []).append(record)
     if not groups:
-        reason = f"; {results.problems[0]}" if problems else ""
-        raise ValueError(f"{folder} holds no runs{reason}")
-    for key in sorted(groups):
-        results.samples.append(stack_runs(key, groups[key])._replace(unit=units[key]))
-        results.seconds[key] = typical_seconds(times[key])
-    return results
+        raise ValueError("; ".join([f"{folder} holds no runs", *map(str, problems[:1])]))
+    samples = []
+    for key, records in sorted(groups.items()):
+        columns = [[r.table[name].to_numpy() for name in NUMBERS] for r in records]
+        seeds = (r.run.seed for r in records)
+        sample = stack_runs(key, list(zip(seeds, columns, strict=True)))
+        seconds = typical_seconds([r.table["seconds"].to_numpy() for r in records])
+        detail = next((r.detail for r in records if r.detail is not None), None)
+        unit: Any = records[0].unit
+        more = {"unit": unit, "seconds": seconds, "about": records[0].about, "detail": detail}
+        samples.append(sample._replace(**more))
+    return Results(samples, list(map(str, problems)))
 
 
 def stack_runs(key: Key, runs: list[tuple[int, list[Array]]]) -> Sample:

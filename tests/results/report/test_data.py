@@ -159,22 +159,20 @@ def test_the_page_is_one_file(found):
 
 def test_a_thousand_runs_fit(monkeypatch, tmp_path):
     """1,000 runs of 2,000 episodes, made without playing them: the page stays under 15 MB."""
-    from upriver.results.runs import Sample
+    from upriver.results.runs import Results, Sample
 
     rng = np.random.default_rng(0)
     settings = {"numbers": {"radius": 0.1}, "support": "known", "features": None, "reward": None}
-    samples, about, seconds = [], {}, {}
+    more = {"about": {"run": settings, "platform": "here"}, "seconds": 1.0}
+    more["detail"] = json.dumps({"planned": [[0.125] * 4096]})
+    samples = []
     for e in range(5):
         for a in range(10):
             values = rng.random((20, 2000))
             key = f"river-{e}", f"agent-{a}", f"{e}{a}"
-            samples.append(Sample(*key, np.arange(20), values, values, np.ones((20, 2000))))
-            about[key[2]] = {"run": settings, "platform": "here"}
-            seconds[key] = 1.0
-    detail = {
-        (s.env, s.agent, s.setting): json.dumps({"planned": [[0.125] * 4096]}) for s in samples
-    }
-    results = report_data.Results(samples, about, seconds, detail, [])
+            best = np.ones((20, 2000))
+            samples.append(Sample(*key, np.arange(20), values, values, best, **more))
+    results = Results(samples, [])
     monkeypatch.setattr(report_data, "read_results", lambda _: results)
     data = collect(tmp_path)
     assert data["runs"] == 1000

@@ -14,7 +14,7 @@ import numpy as np
 from upriver.checks import Array
 from upriver.experiments.detail import round_digits
 from upriver.results import runs as reader
-from upriver.results.runs import Results, Sample, natural_key, read_results
+from upriver.results.runs import Sample, natural_key, read_results
 from upriver.results.statistics import mean_and_band, summarize, trailing_mean
 from upriver.results.styles import assign_styles
 from upriver.results.tables import format_setting
@@ -34,7 +34,6 @@ def collect(folder: str | Path) -> dict[str, Any]:
 
     results = read_results(folder)
     kept, notes = reader.keep_best_settings(results.samples)
-    results = results._replace(samples=kept)
     labels = reader.label_samples(kept)
     order = reader.order_agents(kept, labels)
     root, store = Path(folder), reader.find_store(folder)
@@ -45,13 +44,13 @@ def collect(folder: str | Path) -> dict[str, Any]:
         "title": root.resolve().name,
         "version": __version__,
         "runs": sum(len(s.seeds) for s in kept),
-        "platforms": sorted({about["platform"] for about in results.metadata.values()}),
+        "platforms": sorted({s.about["platform"] for s in kept}),
         "agents": [{"name": n, **style._asdict()} for n, style in assign_styles(order).items()],
         "environments": list_environments(kept),
         "curves": make_curves(kept, labels),
-        "table": make_rows(results, labels, order),
+        "table": make_rows(kept, labels, order),
         "paper": read_paper_table(root / "table1.csv"),
-        "detail": read_details(results, labels),
+        "detail": read_details(kept, labels),
         "tuning": read_tuning(root),
         "specs": [{"file": f.name, "text": f.read_text(encoding="utf-8")} for f in specs],
         "commands": [shlex.join(words) for words in commands],
@@ -107,20 +106,19 @@ def choose_positions(length: int, points: int) -> Array:
     return np.unique(np.round(np.concatenate([even, ratio])).astype(int))
 
 
-def make_rows(results: Results, labels: Sequence[str], order: Sequence[str]) -> list[Any]:
+def make_rows(samples: Sequence[Sample], labels: Sequence[str], order: Sequence[str]) -> list[Any]:
     """Compute the table: totals over all episodes, share of the optimum, time and settings."""
     rows = []
-    for sample, label, row in zip(results.samples, labels, summarize(results.samples), strict=True):
+    for sample, label, row in zip(samples, labels, summarize(samples), strict=True):
         best = sample.optimal_values.sum(axis=1).mean()
         share = sample.values.sum(axis=1).mean() / best if best else float("nan")
-        seconds = results.seconds[sample.env, sample.agent, sample.setting]
         names = ("mean", "sd", "iqm", "low", "high")
         entry = {"env": sample.env, "agent": label, "runs": row.runs, "episodes": row.episodes}
         entry |= {name: round_number(getattr(row, name), 6) for name in names}
         entry |= {"share": round_number(share, 5), "lost": round_number(row.episodes_lost)}
         entry |= {"locked": row[-6:-3], "stuck": row[-3:]}
-        entry["seconds"] = round_number(1000 * seconds, 3)
-        entry["settings"] = describe_settings(results.metadata[sample.setting]["run"])
+        entry["seconds"] = round_number(1000 * sample.seconds, 3)
+        entry["settings"] = describe_settings(sample.about["run"])
         rows.append(entry)
     return sorted(rows, key=lambda r: (natural_key(r["env"]), order.index(r["agent"])))
 
@@ -138,15 +136,14 @@ def describe_settings(run: dict[str, Any]) -> str:
     return " · ".join(shown)
 
 
-def read_details(results: Results, labels: Sequence[str]) -> dict[str, Any]:
+def read_details(samples: Sequence[Sample], labels: Sequence[str]) -> dict[str, Any]:
     """Read {env: {label: detail}}, as many as the budget holds."""
     found: dict[str, Any] = {}
     left = BUDGET["detail"]
-    for sample, label in zip(results.samples, labels, strict=True):
-        text = results.details.get((sample.env, sample.agent, sample.setting))
-        if text is not None and len(text) <= left:
-            left -= len(text)
-            found.setdefault(sample.env, {})[label] = json.loads(text)
+    for sample, label in zip(samples, labels, strict=True):
+        if sample.detail is not None and len(sample.detail) <= left:
+            left -= len(sample.detail)
+            found.setdefault(sample.env, {})[label] = json.loads(sample.detail)
     return found
 
 
