@@ -105,7 +105,7 @@ def public_calls(folder: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
     calls: dict[str, tuple[Any, dict[str, Any]]] = {
         "simulate": (up.simulate, {"mdp": RIVER, "agent": AGENT, "n_episodes": 2, "seed": 0, "resume": None, "n_steps": None, "restart": 0.0}),
         "simulate a stream": (up.simulate, {"mdp": STREAM, "agent": up.agents.UCRL2(STREAM.task()), "n_steps": 5, "seed": 0, "restart": 0.1}),
-        "learn": (up.learn, {"env": envs.to_gymnasium(RIVER), "agent": AGENT, "n_episodes": 2, "seed": 0, "state_of": None, "end": None, "reward_range": None, "resume": None}),
+        "learn": (up.learn, {"env": envs.to_gymnasium(RIVER), "agent": AGENT, "n_episodes": 2, "seed": 0, "state_of": None, "end": None, "resume": None}),
         "rollouts": (up.rollouts, {"mdp": RIVER, "policy": PLAN, "n_episodes": 2, "seed": 0}),
         "solve": (up.solve, {"mdp": RIVER}),
         "solve discounted": (up.solve, {"mdp": STREAM, "discount": 0.9, "average": False, "temperature": None, "tolerance": 1e-6}),

@@ -42,13 +42,16 @@ def walk_task(length=3, horizon=12, reward=None):
             return [cell]
         return {cell, cells[i + 1] if action == "on" else cells[max(i - 1, 0)]}
 
-    return up.Task.from_successors(cells, ["back", "on"], successors, horizon, reward)
+    bounds = (0.0, 2.0)  # what `Walk` pays
+    return up.Task.from_successors(
+        cells, ["back", "on"], successors, horizon, reward, reward_range=bounds
+    )
 
 
 def test_arrays_as_states_and_words_as_actions():
     task = walk_task()
     agent = up.agents.UCRLMNL(task, up.features.one_hot(task), radius=1e-3)
-    run = up.learn(Walk(), agent, 60, seed=1, reward_range=(0.0, 2.0))
+    run = up.learn(Walk(), agent, 60, seed=1)
     assert run.policy.act((0, 0), 0) == "on"
     assert run.returns[-30:].mean() > 1.9  # reached in 12 steps almost always, and paid 2
     assert run.lengths.max() <= 12 and run.lengths.min() >= 3
@@ -57,16 +60,16 @@ def test_arrays_as_states_and_words_as_actions():
 
 
 def test_regret_is_unknown_and_says_so():
-    run = up.learn(Walk(), up.agents.Random(walk_task()), 3, reward_range=(0.0, 2.0))
+    run = up.learn(Walk(), up.agents.Random(walk_task()), 3)
     assert not hasattr(run, "regret")
     assert "regret unknown" in repr(run)
 
 
 def test_observations_through_a_function():
-    task = up.Task.from_successors(range(4), ["back", "on"], lambda s, a: range(4), 12)
-    run = up.learn(
-        Walk(limit=2), up.agents.Random(task), 5, state_of=lambda x: int(x[0]), reward_range=(0, 2)
+    task = up.Task.from_successors(
+        range(4), ["back", "on"], lambda s, a: range(4), 12, reward_range=(0, 2)
     )
+    run = up.learn(Walk(limit=2), up.agents.Random(task), 5, state_of=lambda x: int(x[0]))
     assert (run.lengths == 2).all() and not run.ended.any()  # truncated early, and no end claimed
 
 
@@ -76,28 +79,28 @@ def test_one_state_for_the_end():
     task = up.Task.from_successors(
         cells, ["back", "on"], lambda s, a: [s] if s == "over" else cells, 12, lambda s, a: 0.0
     )
-    run = up.learn(Walk(), up.agents.Random(task), 30, end="over", reward_range=(0, 2))
+    run = up.learn(Walk(), up.agents.Random(task), 30, end="over")
     assert run.ended.any()
     with pytest.raises(ValueError, match=r"observation \(3, -3\) is unknown; there are 4 states"):
-        up.learn(Walk(), up.agents.Random(task), 30, reward_range=(0, 2))
+        up.learn(Walk(), up.agents.Random(task), 30)
 
 
 def test_an_end_where_the_task_goes_on_is_refused():
-    task = up.Task.from_successors(range(4), ["back", "on"], lambda s, a: range(4), 12)
+    task = up.Task.from_successors(
+        range(4), ["back", "on"], lambda s, a: range(4), 12, reward_range=(0, 2)
+    )
     with pytest.raises(ValueError, match="ended in state 3, where the task goes on"):
-        up.learn(
-            Walk(), up.agents.Random(task), 30, state_of=lambda x: int(x[0]), reward_range=(0, 2)
-        )
+        up.learn(Walk(), up.agents.Random(task), 30, state_of=lambda x: int(x[0]))
     pays = walk_task(reward=lambda s, a: 0.5)
     with pytest.raises(ValueError, match=r"ended in state \(3, -3\), where the task pays"):
-        up.learn(Walk(), up.agents.Random(pays), 30, reward_range=(0, 2))
+        up.learn(Walk(), up.agents.Random(pays), 30)
 
 
 def test_unknown_rewards_hope_for_nothing_after_the_end():
     """After learning, the planned value of the end is 0: nobody is paid there."""
     task = walk_task()
     agent = up.agents.UCRLMNL(task, up.features.one_hot(task), reward_bonus=0.0)
-    run = up.learn(Walk(), agent, 40, reward_range=(0.0, 2.0))
+    run = up.learn(Walk(), agent, 40)
     assert run.plan.v[0, 3] == pytest.approx(0.0, abs=1e-6 + 12 * 1e-2)
     assert run.state.rewards.visits[3 * 2 : 3 * 2 + 2].min() > 0
 
@@ -105,10 +108,9 @@ def test_unknown_rewards_hope_for_nothing_after_the_end():
 def test_continued_equals_uninterrupted():
     task = walk_task()
     agent = up.agents.UCRLMNL(task, up.features.one_hot(task), radius=1e-2)
-    options = {"reward_range": (0.0, 2.0)}
-    whole = up.learn(Walk(), agent, 30, seed=5, **options)
-    first = up.learn(Walk(), agent, 13, seed=5, **options)
-    rest = up.learn(Walk(), agent, 17, resume=first.checkpoint, **options)
+    whole = up.learn(Walk(), agent, 30, seed=5)
+    first = up.learn(Walk(), agent, 13, seed=5)
+    rest = up.learn(Walk(), agent, 17, resume=first.checkpoint)
     for name in ("returns", "lengths", "ended"):
         joined = np.concatenate([getattr(first, name), getattr(rest, name)])
         assert joined.tobytes() == getattr(whole, name).tobytes()
@@ -117,10 +119,10 @@ def test_continued_equals_uninterrupted():
 
 def test_every_episode_has_its_own_seed():
     env = Walk()
-    up.learn(env, up.agents.Random(walk_task()), 6, seed=2, reward_range=(0, 2))
+    up.learn(env, up.agents.Random(walk_task()), 6, seed=2)
     assert len(set(env.seeds)) == 6
     other = Walk()
-    up.learn(other, up.agents.Always(walk_task()), 6, seed=2, reward_range=(0, 2))
+    up.learn(other, up.agents.Always(walk_task()), 6, seed=2)
     assert env.seeds == other.seeds  # every agent meets the same environment
 
 

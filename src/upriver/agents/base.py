@@ -179,7 +179,9 @@ def guarded(kind: Kind) -> Kind:
             check_plan(self.task, plan)
         return update(self, state, plan, checked_episode(self.task, episode))
 
-    kind.plan, kind.update = checked_plan, checked_update
+    # A method that a guarded class passes on is guarded already.
+    kind.plan = plan if hasattr(plan, "__wrapped__") else checked_plan
+    kind.update = update if hasattr(update, "__wrapped__") else checked_update
     return add_repr(kind)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from upriver import kernels
 from upriver.agents import rewards, tabular
 from upriver.agents.base import Episode, Validated, function_or_number, guarded
-from upriver.agents.tabular import TabularLearner, TabularState
+from upriver.agents.tabular import TabularLearner
 from upriver.checks import Array
 from upriver.display import add_repr
 from upriver.mdp import Task
@@ -118,12 +118,23 @@ class UCBVI(rewards.OptimisticReward, TabularLearner):
     GRID: ClassVar = {"bonus": (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)}
     OWN_CHECKS: ClassVar = {"bonus": function_or_number(scaled_hoeffding)}
 
-    def plan(self, state: TabularState, rng: np.random.Generator) -> Plan:
-        """Return the values with the Hoeffding bonus."""
+    def plan(self, state: Any, rng: np.random.Generator) -> Plan:
+        """Return the values with flat_h / sqrt(N) and the Bernstein terms as a bonus."""
+        task, counts = self.task, state.counts
+        flat, (variance, linear, doubt) = self.terms(state)
+        optimistic = bool(variance > 0.0 or flat.any() or linear.any())
+        bonus = kernels.tabular.CountBonus(
+            counts.visits, flat, variance, linear, doubt, tabular.steps_left(task), optimistic
+        )
+        arguments, clip = (counts.prob, self.reward(state), bonus), clip_v_remaining(task)
+        kernel = kernels.tabular.backward_pass_counts
+        return run_backward_pass(task, kernel, arguments, clip, draw_tie_seed(rng))
+
+    def terms(self, state: Any) -> tuple[Array, Bernstein]:
+        """Return b_h (H,) and the terms of a Bernstein bonus, which are 0."""
         rule: Any = self.bonus
-        task, reward = self.task, self.reward(state)
-        nothing = Bernstein(0.0, np.zeros(task.horizon), np.zeros((1, task.n_states)))
-        return optimistic_plan(task, state.counts, reward, rule(task), nothing, draw_tie_seed(rng))
+        zeros = np.zeros(self.task.horizon)
+        return rule(self.task), Bernstein(0.0, zeros, np.zeros((1, self.task.n_states)))
 
 
 @add_repr
@@ -139,7 +150,7 @@ class UCBVIBFState(NamedTuple):
 
 @guarded
 @dataclass(frozen=True)
-class UCBVIBF(rewards.OptimisticReward, TabularLearner):
+class UCBVIBF(UCBVI):
     """UCBVI with a Bernstein bonus: Q_h = r + P V + sqrt(c^2 Var_P V / N) + c (H - h) / N, or the
     paper's. The rest, and the deviations, are as in `UCBVI`.
 
@@ -149,9 +160,8 @@ class UCBVIBF(rewards.OptimisticReward, TabularLearner):
         The terms of a `Bernstein` bonus. A number c stands for scaled_bernstein(c).
     """
 
-    bonus: Callable[[Task, Array], Bernstein] | float = 0.01
+    bonus: Callable[[Task, Array], Bernstein] | float = 0.01  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    GRID: ClassVar = UCBVI.GRID
     OWN_CHECKS: ClassVar = {"bonus": function_or_number(scaled_bernstein)}
 
     def init(self) -> UCBVIBFState:
@@ -159,12 +169,10 @@ class UCBVIBF(rewards.OptimisticReward, TabularLearner):
         state_visits = np.zeros((self.task.horizon + 1, self.task.n_states))
         return UCBVIBFState(tabular.start(self.task), state_visits, rewards.start(self.task))
 
-    def plan(self, state: UCBVIBFState, rng: np.random.Generator) -> Plan:
-        """Return the values with the Bernstein bonus."""
+    def terms(self, state: UCBVIBFState) -> tuple[Array, Bernstein]:
+        """Return a flat bonus of 0, and the Bernstein terms."""
         rule: Any = self.bonus
-        task, reward, bonus = self.task, self.reward(state), rule(self.task, state.state_visits)
-        flat = np.zeros(task.horizon)
-        return optimistic_plan(task, state.counts, reward, flat, bonus, draw_tie_seed(rng))
+        return np.zeros(self.task.horizon), rule(self.task, state.state_visits)
 
     def update(self, state: UCBVIBFState, plan: Plan, episode: Episode) -> UCBVIBFState:
         """Return the counts with one more episode."""
@@ -173,17 +181,3 @@ class UCBVIBF(rewards.OptimisticReward, TabularLearner):
         counts = tabular.absorb(self.task, state.counts, episode)
         sums = rewards.observe(self.task, state.rewards, episode)
         return UCBVIBFState(counts, state_visits, sums)
-
-
-def optimistic_plan(
-    task: Task, counts: tabular.Counts, reward: Array, flat: Array, bernstein: Bernstein,
-    tie_seed: np.uint64,
-) -> Plan:  # fmt: skip
-    """Run backward induction with flat_h / sqrt(N) and the Bernstein terms."""
-    variance, linear, doubt = bernstein
-    optimistic = bool(variance > 0.0 or flat.any() or linear.any())
-    bonus = kernels.tabular.CountBonus(
-        counts.visits, flat, variance, linear, doubt, tabular.steps_left(task), optimistic
-    )
-    kernel, arguments = kernels.tabular.backward_pass_counts, (counts.prob, reward, bonus)
-    return run_backward_pass(task, kernel, arguments, clip_v_remaining(task), tie_seed)

@@ -133,7 +133,8 @@ def close_ends(rows: list[dict[int, Outcomes]], initial: Any, horizon: int, name
         initial = np.append(initial, 0.0)
     names = {"name": name, "states": [*range(n_states), "end"] if extra else None}
     shape = n_states + extra, n_actions
-    return from_triples(*map(np.array, zip(*triples, strict=True)), shape, horizon, initial, names)
+    pairs, following, chances, rewards = map(np.array, zip(*triples, strict=True))
+    return from_triples(pairs, following, chances, rewards, shape, horizon, initial, names)
 
 
 class FiniteMDPEnv(gymnasium.Env):

@@ -82,7 +82,7 @@ class LearningRun(NamedTuple):
 def learn(
     env: Any, agent: Agent, n_episodes: int, seed: int | None = None, *,
     state_of: Callable[[Any], Any] | None = None, end: Any = None,
-    reward_range: tuple[float, float] | None = None, resume: Checkpoint | None = None,
+    resume: Checkpoint | None = None,
 ) -> LearningRun:  # fmt: skip
     """Let an agent learn through `reset` and `step` alone.
 
@@ -94,16 +94,14 @@ def learn(
     env : Gymnasium environment or its id, or an object with the same `reset` and `step`
         A Discrete action space gets the numbers of actions, others their names.
     agent : Agent
-        A learner of a task with a finite horizon.
+        A learner of a task with a finite horizon, in the environment's own units of reward. Rewards
+        that are to be learned must lie within `task.reward_range`.
     state_of : function, optional
         Maps an observation to a state of the agent's task, by name where the states have names. By
         default the observation itself is the state, arrays as tuples of numbers.
     end : state, optional
         The state that stands for "the episode has ended"; by default the last observation does. It
         must be its own only successor in the task.
-    reward_range : (low, high), optional
-        The rewards that stand for 0 and 1 in the task; by default the task is in the environment's
-        own units. Rewards that are to be learned must lie within `task.reward_range`.
     resume : Checkpoint, optional
         Of an earlier call.
     """
@@ -119,7 +117,7 @@ def learn(
     task = agent.task
     if task.infinite_horizon:
         raise ValueError("agent.task has an infinite horizon; learn plays episodes of H steps")
-    adapter = Adapter(task, env, state_of, end, reward_range)
+    adapter = Adapter(task, env, state_of, end)
 
     start = begin(agent, None, seed, resume, draws=1)
     make_plan, update = unguarded(agent)
@@ -151,16 +149,9 @@ def learn(
 class Adapter:
     """Translates the observations, actions and rewards of an environment to those of a task."""
 
-    def __init__(self, task: Task, env: Any, state_of: Any, end: Any, reward_range: Any) -> None:
+    def __init__(self, task: Task, env: Any, state_of: Any, end: Any) -> None:
         self.task, self.env, self.state_of = task, env, state_of
         self.end = None if end is None else task.state_names.number(end, "end")
-        try:
-            low, high = (0.0, 1.0) if reward_range is None else map(float, reward_range)
-        except (TypeError, ValueError):
-            low = high = np.nan
-        if not (np.isfinite(low) and np.isfinite(high) and low < high):
-            raise ValueError(f"reward_range is {reward_range!r}; it must be (low, high)")
-        self.low, self.scale = low, high - low
         least, most = task.reward_range or (0.0, 1.0)
         self.slack = 1e-9 * (most - least)
         self.least, self.most = (least, most) if task.reward is None else (-np.inf, np.inf)
@@ -217,12 +208,11 @@ class Adapter:
             observation, reward, ended, truncated = self.step(actions[h])
             stopped = ended or truncated
             total += reward
-            rewards[h] = (reward - self.low) / self.scale
-            if not self.least - self.slack <= rewards[h] <= self.most + self.slack:
-                low, high = (self.low + self.scale * x for x in (self.least, self.most))
+            rewards[h] = reward
+            if not self.least - self.slack <= reward <= self.most + self.slack:
                 raise ValueError(
-                    f"step {h} paid {reward}, outside reward_range ({low:g}, {high:g}); give the "
-                    "Task the bounds of rewards"
+                    f"step {h} paid {reward}, outside reward_range ({self.least:g}, {self.most:g});"
+                    " give the Task the bounds of rewards"
                 )
             h += 1
             states[h] = self.end if ended and self.end is not None else self.read(observation)
@@ -243,13 +233,13 @@ class Adapter:
         if task.reward is None:
             return
         reward, next_state_reward = task.user_rewards
-        total, nothing = reward[:, here][:, task.available[s]], -self.low / self.scale
+        total = reward[:, here][:, task.available[s]]
         if next_state_reward.size:  # each available action has one triple, to s itself
             total = total + next_state_reward[:, rows]
-        if (np.abs(total - nothing) > 1e-9 * max(task.units.unit, 1.0)).any():
+        if (np.abs(total) > 1e-9 * max(task.units.unit, 1.0)).any():
             raise ValueError(
-                f"the environment ended in state {name!r}, where the task pays; its reward must be "
-                f"{nothing:g}, which stands for 0"
+                f"the environment ended in state {name!r}, where the task pays; its rewards must "
+                "be 0"
             )
 
     def extend_after_end(self, episode: Episode) -> Episode:
@@ -257,9 +247,8 @@ class Adapter:
         that learns rewards expects none after the end."""
         missing, last = self.task.horizon - len(episode.actions), episode.states[-1]
         actions = np.flatnonzero(self.task.available[last])
-        nothing = -self.low / self.scale
         return Episode(
             np.append(episode.states, np.full(missing, last)),
             np.append(episode.actions, actions[np.arange(missing) % len(actions)]),
-            np.append(episode.rewards, np.full(missing, nothing)),
+            np.append(episode.rewards, np.zeros(missing)),
         )
