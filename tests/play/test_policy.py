@@ -56,11 +56,7 @@ def test_saved_and_loaded(tmp_path):
 
 
 def test_black_boxes_have_policies_too(tmp_path):
-    import gymnasium
-
-    import upriver.envs.gymnasium  # noqa: F401, registers
-
-    env = gymnasium.make("upriver/RiverSwim-v0")
-    run = up.learn(env, up.agents.Always(up.envs.riverswim().task(), 1), 2)
+    mdp = up.envs.riverswim()
+    run = up.learn(up.envs.to_gymnasium(mdp), up.agents.Always(mdp.task(), 1), 2)
     run.policy.save(tmp_path / "p.npz")
     assert up.load_policy(tmp_path / "p.npz").act(3, 23) == "right"
