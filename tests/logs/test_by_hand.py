@@ -8,7 +8,7 @@ import pytest
 from scipy import special
 
 import upriver as up
-from upriver.logs import cautious, offpolicy
+from upriver.logs import offpolicy, planning
 from upriver.logs.fit import fit_counts
 from upriver.logs.goodness import Cells, draw_terms, inverse_information
 from upriver.logs.value import PolicyValue, PolicyValues
@@ -387,7 +387,7 @@ class TestCautiousPlan:
         """theta - w minus z errors: that of the ellipsoid, and that of w, without the ridge."""
         model, ridge = self.fit([12.0], [20.0], 2.0), 2.0
         self.draw(monkeypatch, w)
-        monkeypatch.setattr(cautious, "is_chosen", lambda *_: True)
+        monkeypatch.setattr(planning, "is_chosen", lambda *_: True)
         plan = up.plan_from_model(model, "cautious", 0.9, start="s")
         (theta,) = model.fitted.theta
         p = special.expit(theta)
@@ -406,9 +406,9 @@ class TestCautiousPlan:
         model = self.fit([5000.0, good], [10_000.0, 10_000.0], 1e-3)
         self.draw(monkeypatch, 0.0, 0.0)
         function = build_value_function(model, [], "s")
-        best = cautious.build_candidate(function, function.origin)
+        best = planning.build_candidate(function, function.origin)
         rng = np.random.default_rng(0)
-        assert cautious.is_chosen(best, 1.645, rng) == chosen
+        assert planning.is_chosen(best, 1.645, rng) == chosen
 
     @pytest.mark.parametrize(("w", "arm"), [(-0.1, 0), (0.0, 0), (2.5, 1)])
     def test_the_half_that_chooses_weighs_errors(self, monkeypatch, w, arm):
@@ -418,5 +418,5 @@ class TestCautiousPlan:
         function = build_value_function(model, [], "s")
         point = np.concatenate([[0.0, w], function.origin[2:]])
         rng = np.random.default_rng(0)
-        best = cautious.choose_candidate(point, function, 1.645, rng)
+        best = planning.choose_candidate(point, function, 1.645, rng)
         assert best.plan.policy[0, 0] == arm

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import upriver as up
-from upriver.logs import cautious
+from upriver.logs import planning
 from upriver.logs.fit import fit_counts
 from upriver.logs.value_function import build_value_function, shifted_probabilities
 
@@ -48,8 +48,8 @@ def test_a_choice_is_seen(rng):
     for n_states, other, chosen in ((1, 0.5, True), (300, 0.5, True), (1, 0.1, False)):
         _, model = arms(np.tile([0.5, other], (n_states, 1)), 200, rng)
         worth = build_value_function(model, [], dict.fromkeys(range(n_states), 1 / n_states))
-        best = cautious.build_candidate(worth, worth.origin)
-        assert cautious.is_chosen(best, 1.645, rng) == chosen
+        best = planning.build_candidate(worth, worth.origin)
+        assert planning.is_chosen(best, 1.645, rng) == chosen
 
 
 def test_what_chose_the_plan_does_not_judge_it(rng):

@@ -337,9 +337,29 @@ class TransitionModel(Estimates):
         """Return the values of covariates: of all steps, or of each, those of every segment."""
         if self.log is None:
             return [({},)]
-        segments = [x for x, _ in self.segments] or [{}]
-        steps = (values_by_step(self.log, {**self.values, **x}, self.setting[0]) for x in segments)
-        return list(zip(*steps, strict=True))
+        needed = list(self.log.situations.covariates)
+        sets = [{**self.values, **x} for x, _ in self.segments] or [self.values]
+        values, horizon = sets[0], self.setting[0]
+        for name in values:
+            if name not in needed:
+                raise ValueError(
+                    f"at names {name!r}; the covariates of the model are {listed(needed)}"
+                )
+        for name in needed:
+            if name not in values:
+                raise ValueError(
+                    f"at lacks {name!r}; the model needs a value, or one for each step"
+                )
+        changing = {c: x for c, x in values.items() if isinstance(x, list | tuple | np.ndarray)}
+        n = 1 if horizon is None else positive_integer("horizon", horizon)
+        for name, given in changing.items():
+            if len(given) != n:
+                raise ValueError(f"at[{name!r}] has {len(given)} values; there must be one, or "
+                                 f"{n}, one for each step")  # fmt: skip
+        return [
+            tuple({c: x[c][h] if c in changing else x[c] for c in needed} for x in sets)
+            for h in range(n if changing else 1)
+        ]
 
     def step_situations(self, least: int = 1) -> Iterator[Situations]:
         """Yield the pairs of all segments as situations: for all steps, or for each.
@@ -533,24 +553,3 @@ def at_values(
     made = replace(made, steps=tuple(steps), offsets=tuple(offsets))
     paid, columns = pay_rewards(made, reward if not is_outcomes(reward) else None)
     return replace(made, task=paid, reward_rows=columns)
-
-
-def values_by_step(
-    log: FittedLog, values: dict[str, Any], horizon: int | None
-) -> list[dict[str, Any]]:
-    """Return the values of the covariates: one set for all steps, or one for each step."""
-    needed = list(log.situations.covariates)
-    for name in values:
-        if name not in needed:
-            raise ValueError(f"at names {name!r}; the covariates of the model are {listed(needed)}")
-    for name in needed:
-        if name not in values:
-            raise ValueError(f"at lacks {name!r}; the model needs a value, or one for each step")
-    changing = {c: x for c, x in values.items() if isinstance(x, list | tuple | np.ndarray)}
-    n = 1 if horizon is None else positive_integer("horizon", horizon)
-    for name, given in changing.items():
-        if len(given) != n:
-            raise ValueError(f"at[{name!r}] has {len(given)} values; there must be one, or {n}, "
-                             "one for each step")  # fmt: skip
-    sets = range(n if changing else 1)
-    return [{c: values[c][h] if c in changing else values[c] for c in needed} for h in sets]

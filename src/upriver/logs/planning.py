@@ -1,13 +1,66 @@
-"""Plans from a fitted model: greedy, or cautious."""
+"""Plans from a fitted model: greedy, or cautious.
+
+A cautious plan maximises a lower confidence bound of its own value, adjusted for choosing the plan.
+The bound is that of the whole policy: its least value over one ellipsoid of parameters, as in
+`policy_value`. A worst parameter for each pair (s, a) and step would give a bound that is much too
+low, because no single parameter is that bad.
+
+A plan that was chosen because it looks good looks better than it is. So a pre-test asks whether an
+error of the estimate would have led to another plan. If not, the bound is that of a single policy.
+Otherwise one half of the information of the log chooses the plan, and the other half makes its
+bound. Noise makes the halves: with w drawn from the distribution of the estimate's error,
+theta_hat + w and theta_hat - w have independent errors, each with twice the variance, as if half of
+the rows had made each (data fission; Leiner, Duan, Wasserman and Ramdas 2023). So it does not
+matter how many plans were tried; it is the same for dense and pooled features, for covariates and
+clustered errors.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
+from zlib import crc32
 
-from upriver.checks import check_choice, check_kinds
-from upriver.logs.cautious import cautious_plan, optimal_plan
+import numpy as np
+from scipy import special
+
+from upriver.checks import Array, check_choice, check_kinds
 from upriver.logs.model import TransitionModel, check_model
-from upriver.logs.value_function import with_infinite_horizon
+from upriver.logs.value_function import (
+    PolicyValueFunction,
+    ValueGradient,
+    build_value_function,
+    evaluate_policy,
+    has_counts,
+    policy_table,
+    with_infinite_horizon,
+)  # fmt: skip
+from upriver.mdp import Task
+from upriver.mdp.building import from_model
+from upriver.planning import Plan, backward_induction, clip_nothing, solve
+
+ENLARGED = 3.0  # errors are tried three times as large, so that rare choices are found
+MATTERS = 0.1  # standard errors by which a choice may flatter before the bound is adjusted
+REPLIES = 8  # plans tried by the half of the log that chooses
+
+
+class Candidate(NamedTuple):
+    """A plan and its value under the estimate."""
+
+    plan: Any  # A Plan, or a StationaryPlan with an infinite horizon
+    function: PolicyValueFunction
+    centre: ValueGradient
+    image: Array  # The covariance of all estimates times the gradient of the value
+    error: float  # The standard error of its value
+    noise: float  # The part of the error that is due to sampling; the ridge holds the rest back
+
+    def change(self, shift: Array) -> float:
+        """Return how much larger the value is, to first order, where the estimates are shifted."""
+        return float(self.centre.slope @ shift)
+
+    def worst_shift(self, radius: float) -> Array:
+        """Return the worst shift of the estimates, `radius` standard errors from them."""
+        return self.image * (-radius / max(self.error, 1e-300))
 
 
 @check_kinds
@@ -24,7 +77,7 @@ def plan_from_model(
     how
         "greedy" takes the estimate for the truth. "cautious" maximises a lower confidence bound of
         the plan's own value from `start`; `v[0]` there is the bound, adjusted for choosing the
-        plan, see `logs.cautious`.
+        plan, see `logs.planning`.
     confidence
         The probability with which the bound is to hold.
     start
@@ -44,3 +97,100 @@ def plan_from_model(
     if how == "greedy":
         return optimal_plan(model.task, model.prob)
     return cautious_plan(model, start, confidence)
+
+
+def cautious_plan(model: TransitionModel, start: Any, confidence: float) -> Any:
+    """Return the plan with the best lower bound; v are its values at its worst parameter.
+
+    v[0] at the start (v, or the gain, with an infinite horizon) is at most the value of the plan,
+    with probability `confidence`. Values are in the user's units.
+    """
+    # noise that differs from log to log, otherwise it would be a fixed shift of the estimate
+    rng = np.random.default_rng(crc32(model.counts.tobytes()))
+    z = float(special.stdtrit(model.fitted.degrees, confidence))
+    function = build_value_function(model, [], start)
+    best, radius = build_candidate(function, function.origin), z
+    if is_chosen(best, z, rng):
+        w = function.draw(rng)
+        best = choose_candidate(w, function, z, rng)
+        # theta_hat - w gives the value minus change(w), with a standard error of its own
+        below = best.change(w) + z * np.hypot(best.error, best.noise)
+        radius = below / max(best.error, 1e-300)
+    worst = best.function.optimize_in_ellipsoid(best.centre, abs(radius), -np.sign(radius))
+    task = function.task
+    if not task.infinite_horizon:
+        return Plan(best.plan.policy, worst.v, None, task)
+    if task.discount == 1.0:
+        return best.plan._replace(gain=worst.value, v=worst.v[0] - worst.v[0].mean())
+    return best.plan._replace(v=worst.v[0])
+
+
+def is_chosen(best: Candidate, z: float, rng: np.random.Generator) -> bool:
+    """Return whether an error of the estimate would have led to a plan that looks better.
+
+    The errors tried are the worst for this plan, and a random one, in which many small choices
+    add up.
+    """
+    function = best.function
+
+    def value(plan: Any, world: Any) -> float:
+        table = policy_table(function.task, plan)
+        assert table is not None
+        return evaluate_policy(function.task, world[0], table, function.start, world[1]).value
+
+    for error in (best.worst_shift(z), function.draw(rng)):
+        world = function.world(ENLARGED * error, every=True)
+        other = optimal_plan(function.task, *world)
+        ahead = value(other, world) - value(best.plan, world)
+        behind = best.centre.value - value(other, function.world(function.origin))
+        if ahead + behind > ENLARGED * MATTERS * best.error:
+            return True
+    return False
+
+
+def choose_candidate(
+    w: Array, function: PolicyValueFunction, z: float, rng: np.random.Generator
+) -> Candidate:
+    """Return the plan with the best bound when only the estimates + w are known.
+
+    Tried are their optimum, best replies to the worst parameter of the best so far, and optima of
+    parameters around it.
+    """
+
+    def bound(c: Candidate) -> float:
+        return c.centre.value + c.change(w) - z * np.hypot(c.error, c.noise)
+
+    best = build_candidate(function, w)
+    for k in range(REPLIES):
+        error = best.worst_shift(z) if k % 2 == 0 else ENLARGED * function.draw(rng)
+        reply = build_candidate(function, w + error)
+        best = max(best, reply, key=bound)
+    return best
+
+
+def build_candidate(function: PolicyValueFunction, point: Array) -> Candidate:
+    """Return the optimal plan at a point, and its value under the estimate."""
+    plan, model = optimal_plan(function.task, *function.world(point, every=True)), function.model
+    function = replace(function, terms=[(policy_table(function.task, plan), 1.0)])
+    centre = function.at(function.origin)
+    image = function.image(centre.slope)
+    variance = max(float(centre.slope @ image), 0.0)
+    kept = model.fitted.regularization * float(image @ image) if has_counts(model) else 0.0
+    noise = float(np.sqrt(max(variance - kept, 0.0)))
+    return Candidate(plan, function, centre, image, float(np.sqrt(variance)), noise)
+
+
+def optimal_plan(task: Task, prob: Array, rewards: tuple[Array, Array] | None = None) -> Any:
+    """Return the best plan for some probabilities; a stationary one with an infinite horizon.
+
+    rewards: instead of `task.user_rewards`.
+    """
+    if rewards is not None and rewards[1] is not task.user_rewards[1]:
+        task = replace(task, next_state_reward=rewards[1], reward_range=None)
+    if task.infinite_horizon:
+        return solve(from_model(task, prob))
+    nothing = np.zeros((1, len(task.sizes)))
+    return backward_induction(
+        task, prob, task.reward_rows, nothing, np.zeros(task.horizon), clip_nothing(task),
+        np.uint64(0),
+    ).to_user_units(task)  # fmt: skip

@@ -74,7 +74,7 @@ def fit_mnl(
         )
     if features.spread == "estimate":
         features = pool(unpooled(features), estimate_spread(features, n, lam))
-    n_iter, converged = 0, True
+    task, n_iter, converged = features.task, 0, True
     if sparse.issparse(features.matrix):
         theta = fit_blocks(features, n, lam, np.zeros(features.dimension))
     else:
@@ -86,7 +86,7 @@ def fit_mnl(
         n_iter=n_iter,
         converged=converged,
         log_likelihood=-likelihood.loss(features, theta, n, 0.0),
-        null_log_likelihood=-likelihood.loss(features, np.zeros_like(theta), n, 0.0),
+        null_log_likelihood=-float(task.by_pair(n) @ np.log(np.maximum(task.sizes, 1))),
         n_observations=float(n.sum()),
         regularization=lam,
         hessian=lambda: likelihood.hessian(features, theta, n, lam),
