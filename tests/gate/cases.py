@@ -421,7 +421,7 @@ def solve_infinite(setting: dict[str, Any], **given: Any) -> Outputs:
         ("mixture", up.evaluate(mdp, mixture, **tight)),
     ):
         if "average" in setting:
-            found |= {f"{name}_gain": plan.gain, f"{name}_bias": plan.bias - plan.bias[0]}
+            found |= {f"{name}_gain": plan.gain, f"{name}_bias": plan.v - plan.v[0]}
         else:
             found[f"{name}_values"] = plan.v
         if name == "optimum":

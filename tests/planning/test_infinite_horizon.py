@@ -104,9 +104,7 @@ def test_the_gain_is_that_of_a_linear_programme(seed):
         again = up.evaluate(mdp, plan.policy, average=True)
         assert again.gain == pytest.approx(plan.gain, abs=4e-8)
         p, r = plain(mdp)  # the optimality equation of gain and bias
-        np.testing.assert_allclose(
-            (r + p @ plan.bias).max(axis=1), plan.bias + plan.gain, atol=5e-8
-        )
+        np.testing.assert_allclose((r + p @ plan.v).max(axis=1), plan.v + plan.gain, atol=5e-8)
 
 
 def test_two_states_in_closed_form():
@@ -115,7 +113,7 @@ def test_two_states_in_closed_form():
     plan = up.solve(mdp, average=True)
     assert plan.gain == pytest.approx(p / (p + q), abs=1e-8)
     assert np.ptp(plan.v) == pytest.approx(1.0 / (p + q), abs=1e-6)
-    assert plan.bias.mean() == pytest.approx(0.0, abs=1e-12)
+    assert plan.v.mean() == pytest.approx(0.0, abs=1e-12)
     v = up.solve(mdp, discount=0.9).v
     at_one = 1.0 / ((1 - 0.9 * (1 - q)) - 0.81 * p * q / (1 - 0.9 * (1 - p)))
     assert v == pytest.approx([0.9 * p * at_one / (1 - 0.9 * (1 - p)), at_one], abs=1e-8)
@@ -154,7 +152,7 @@ def test_a_periodic_chain_has_a_gain():
     mdp = up.FiniteMDP.from_arrays(np.array([[[0, 1.0]], [[1.0, 0]]]), [[0.0], [1.0]], 5)
     plan = up.solve(mdp, average=True)
     assert plan.gain == pytest.approx(0.5, abs=1e-8)
-    assert plan.bias[1] - plan.bias[0] == pytest.approx(0.5, abs=1e-7)
+    assert plan.v[1] - plan.v[0] == pytest.approx(0.5, abs=1e-7)
 
 
 def test_classes_that_one_can_stay_in():
@@ -205,11 +203,11 @@ def test_a_long_chain_that_hardly_mixes_is_solved_in_few_sweeps(seed):
     assert plan.error <= 1e-8 and plan.sweeps < 300 and np.ptp(plan.v) > 300
     task = mdp.true_task
     q = mdp.reward + np.add.reduceat(
-        mdp.probability[0] * plan.bias[task.successors], task.indptr[:-1]
+        mdp.probability[0] * plan.v[task.successors], task.indptr[:-1]
     ).reshape(mdp.reward.shape)
-    np.testing.assert_allclose(q.max(axis=1) - plan.bias, plan.gain, atol=2e-8)
+    np.testing.assert_allclose(q.max(axis=1) - plan.v, plan.gain, atol=2e-8)
     np.testing.assert_allclose(
-        q[np.arange(3_000), plan.policy] - plan.bias, plan.gain, atol=2e-8
+        q[np.arange(3_000), plan.policy] - plan.v, plan.gain, atol=2e-8
     )  # the gain is also what the policy earns
 
 
@@ -289,7 +287,7 @@ def test_plans_for_ever_show_themselves_in_the_users_units(setting):
     plan, scaled = up.solve(costly, **setting), up.solve(RIVER, **setting)
     if "average" in setting:
         assert plan.gain == pytest.approx(100.0 * scaled.gain - 50.0, abs=1e-5)
-        np.testing.assert_allclose(plan.bias, 100.0 * scaled.bias, atol=1e-4)
+        np.testing.assert_allclose(plan.v, 100.0 * scaled.v, atol=1e-4)
     else:
         np.testing.assert_allclose(plan.v, 100.0 * scaled.v - 500.0, atol=1e-5)
     frame = plan.to_pandas()
@@ -354,8 +352,6 @@ def test_the_bounds_of_a_discounted_backup_by_hand():
     rounding = 8 * np.finfo(float).eps
     assert plan.error == pytest.approx((9.0 + 1.0) * rounding, rel=1e-6)
     assert plan.gain is None
-    with pytest.raises(ValueError, match=r"discount is 0\.9; only the average reward has a bias"):
-        plan.bias  # noqa: B018
 
 
 def test_ties_of_stationary_plans_are_uniform_and_independent():

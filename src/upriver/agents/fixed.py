@@ -58,8 +58,7 @@ class Optimal(ReferencePolicy):
         found: Any = solve(self.mdp)
         if not self.task.infinite_horizon:
             return found
-        v = found.bias if self.mdp.discount == 1.0 else found.v
-        table = found.policy.astype(policy_type(self.task))[None]
+        v, table = found.v, found.policy.astype(policy_type(self.task))[None]
         return Plan(table, np.stack([v, np.zeros_like(v)]), None, self.task, in_user_units=True)
 
     def plan(self, state: None, rng: np.random.Generator) -> Plan:

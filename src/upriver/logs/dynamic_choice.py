@@ -150,21 +150,17 @@ class DynamicLogit:
             return self.collect(v, chance[None], scores[None], hessian)
         steps, pairs = self.horizon, len(task.sizes)
         v, chances = np.zeros((steps + 1, task.n_states)), np.zeros((steps, pairs))
-        slopes, scores = [np.zeros((task.n_states, 0))] * (steps + 1), []
+        k = self.features.shape[2] + sum(x.shape[1] for x in self.phi[:1])
+        slopes, scores = np.zeros((steps + 1, task.n_states, k)), np.zeros((steps, pairs, k))
         for h in reversed(range(steps)):
             matrix = self.matrices[min(h, len(self.matrices) - 1)]
             q = reward[min(h, len(reward) - 1)] + gamma * (matrix @ v[h + 1])
             v[h], probability = soft.soft_maximum(soft.mask_missing(task, q), 1.0)
             chances[h] = probability.ravel()
-            dq = self.differentiate_directly(h, v[h + 1])
-            if h + 1 < steps:
-                dq = dq + gamma * (matrix @ slopes[h + 1])
-            else:
-                slopes[steps] = np.zeros((task.n_states, dq.shape[1]))
+            dq = self.differentiate_directly(h, v[h + 1]) + gamma * (matrix @ slopes[h + 1])
             slopes[h] = self.mix(chances[h], dq)
-            scores.append(dq - self.spread(slopes[h]))
-        scores = np.stack(scores[::-1])
-        hessian, adjoint = np.zeros((scores.shape[2],) * 2), -visits[0]
+            scores[h] = dq - self.spread(slopes[h])
+        hessian, adjoint = np.zeros((k, k)), -visits[0]
         for h in range(steps):
             weight = self.spread(adjoint) * chances[h]
             hessian += self.contract_second(h, weight, scores[h], v[h + 1], slopes[h + 1])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from upriver.checks import Array, open_fraction
+from upriver.checks import Array
 from upriver.logs import effects
 from upriver.mnl.fitted import FittedMNL
 
@@ -69,9 +69,7 @@ class Estimates:
 
     def conf_int(self, alpha: float = 0.05) -> Any:
         """Return (d, 2) intervals that hold each coefficient with probability 1 - alpha."""
-        reach = self.fitted.quantile(1.0 - open_fraction("alpha", alpha))
-        half = reach * self.fitted.standard_errors
-        return self._labelled(np.column_stack([self.theta - half, self.theta + half]))
+        return self._labelled(self.fitted.conf_int(alpha))
 
     def cov_params(self) -> Any:
         """Return (d, d) the covariance of the coefficients."""

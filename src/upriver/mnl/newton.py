@@ -45,22 +45,13 @@ def maximise(
     names are the columns, for error messages; tol: the squared Newton decrement at which the step
     is the last. Raises a ValueError where no minimum exists, and warns after `max_iter` steps.
     """
-    found = minimise(data, names, tol, max_iter)
-    if not found.converged:
-        warnings.warn(f"the fit did not converge in {found.n_iter} iterations; use a larger "
-                      "max_iter", ConvergenceWarning, stacklevel=4)  # fmt: skip
-    return found
-
-
-def minimise(data: Choices, names: Sequence[str] | None, tol: float, max_iter: int) -> Minimum:
-    """Return the same without the warning."""
     weight = float(data.visits.sum())
     if 0.0 < weight < 1.0:  # the tolerances are meant for data that weigh at least one observation
         heavier = Choices(
             data.indptr, data.x, data.counts / weight, data.visits / weight, data.lam / weight,
             data.offset,
         )  # fmt: skip
-        found = minimise(heavier, names, tol, max_iter)
+        found = maximise(heavier, names, tol, max_iter)
         return found._replace(loss=found.loss * weight)
     theta = np.zeros(data.x.shape[1])
     sampled = data.sample()
@@ -131,6 +122,8 @@ def newton(
         theta, loss, gradient = trial, trial_loss, trial_gradient
     if max_iter >= ITERATIONS and ridge == 0.0:  # so many steps go to infinity
         raise separated(data, names, theta)
+    warnings.warn(f"the fit did not converge in {max_iter} iterations; use a larger max_iter",
+                  ConvergenceWarning, stacklevel=5)  # fmt: skip
     return Minimum(theta, loss, last, max_iter, False)
 
 

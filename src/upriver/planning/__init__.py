@@ -1,3 +1,4 @@
+# ruff: noqa: F401  (the names that other subpackages import)
 """Plans: backward induction, exact solution and evaluation, finite and infinite horizons.
 
 Plans over a confidence set are in `planning.optimism`.
@@ -27,11 +28,3 @@ from upriver.planning.tables import (
     mixture_or_actions,
     policy_type,
 )
-
-__all__ = [
-    "Clip", "Plan", "StationaryPlan", "action_table", "backward_induction", "check_actions",
-    "check_available", "clip_nothing", "clip_q", "clip_q_above", "clip_v", "clip_v_remaining",
-    "draw_tie_seed", "empty_plan", "environment_structure", "evaluate", "mixture_or_actions",
-    "policy_type", "random_actions", "reevaluate", "run_backward_pass", "solve", "start_value",
-    "steps_of",
-]  # fmt: skip

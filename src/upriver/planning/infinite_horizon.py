@@ -30,7 +30,7 @@ def plan_model(task: Task, prob: Array, reward: Array, tie_seed: np.uint64) -> P
     """
     if task.next_state_reward_rows.size:
         reward = reward + task.by_pair(prob * task.next_state_reward_rows[0])
-    return plan_stationary(task, prob, reward, None, tie_seed, discount_of(task))
+    return plan_stationary(task, prob, reward, None, tie_seed, task.discount)
 
 
 def plan_l1(
@@ -49,7 +49,7 @@ def plan_tilted(
     tie_seed: np.uint64,
 ) -> Plan:  # fmt: skip
     """Return the plan whose values are those of the tilted distributions, see `optimism.tilted`."""
-    (rows, chosen), discount = model_and_copy(task, prob, reward), discount_of(task)
+    (rows, chosen), discount = model_and_copy(task, prob, reward), task.discount
     improve = partial(
         kernels.extended.improve_tilted, rows, task.next_state_reward_rows[0], products,
         products_start, discount, chosen,
@@ -63,16 +63,12 @@ def model_and_copy(task: Task, prob: Array, reward: Array) -> tuple:
     return rows, rows._replace(prob=prob.copy(), reward=reward.copy())
 
 
-def discount_of(task: Task) -> float:
-    assert task.discount is not None
-    return task.discount
-
-
 def plan_stationary(
     task: Task, prob: Array, reward: Array, improve: Improve | None, tie_seed: np.uint64,
-    discount: float,
+    discount: float | None,
 ) -> Plan:  # fmt: skip
     """Return the plan that policy iteration with `improve` finds, see `plan_model`."""
+    assert discount is not None
     rows = kernels.stationary.Rows(task.indptr, task.successors, prob, reward, task.n_states)
     draws = np.random.Generator(np.random.PCG64(int(tie_seed))).random(task.available.shape)
     policy = np.where(task.available, draws, -1.0).argmax(axis=1).astype(np.int32)

@@ -68,15 +68,6 @@ class StationaryPlan(NamedTuple):
     task: Task | None = None
     """What it was made for, whose names are those of the tables."""
 
-    @property
-    def bias(self) -> Array:
-        """(S,) v, of a plan for the average reward; a ValueError with a discount."""
-        if self.gain is None:
-            raise ValueError(
-                f"discount is {self.discount:g}; only the average reward has a bias, use v"
-            )
-        return self.v
-
     def card(self) -> Card:
         """Return what a notebook shows."""
         spread = f"{float(self.v.min()):.4g} to {float(self.v.max()):.4g}"

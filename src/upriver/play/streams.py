@@ -152,6 +152,6 @@ def gaps(mdp: FiniteMDP, best: Any) -> Array:
     state and noise of mean 0: the regret without its noise.
     """
     task = mdp.true_task
-    next_bias = task.by_pair(mdp.probability[0] * best.bias[task.successors])
-    bias = np.repeat(best.bias, task.n_actions)
+    next_bias = task.by_pair(mdp.probability[0] * best.v[task.successors])
+    bias = np.repeat(best.v, task.n_actions)
     return np.maximum(best.gain + bias - mdp.reward_rows[0] - next_bias, 0.0)
