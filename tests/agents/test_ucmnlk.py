@@ -30,7 +30,9 @@ def test_without_a_radius_it_is_the_optimum(seed):
     for plan in (
         plan_model(task, prob, reward, TIE_SEED),
         plan_l1(task, prob, reward, np.zeros(len(task.sizes)), TIE_SEED, 0.9),
-        plan_tilted(task, prob, reward, np.zeros(task.n_squares), task.square_start, TIE_SEED),
+        plan_tilted(
+            task, prob, reward, np.zeros(task.square_start[-1]), task.square_start, TIE_SEED
+        ),
     ):
         np.testing.assert_allclose(plan.v[0], best, atol=1e-5)
         np.testing.assert_allclose(up.evaluate(mdp, plan).v, best, atol=1e-5)

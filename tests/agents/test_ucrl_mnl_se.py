@@ -103,7 +103,7 @@ def test_a_factor_of_the_products_plans_as_the_reference_does(spread, rng):
     features = up.features.pooled(base, spread) if spread else base
     agent = up.agents.UCRLMNLSE(task, features)
     state, counts = agent.init(), np.zeros(task.n_triples)
-    assert state.model.inverse_products.size < 0.3 * task.n_squares
+    assert state.model.inverse_products.size < 0.3 * task.square_start[-1]
     for _ in range(20):
         episode = draw_episode(task, rng)
         for h, a in enumerate(episode.actions):

@@ -201,7 +201,7 @@ def test_products_variances_and_draws_are_those_of_the_dense_inverse(case, rng):
 @pytest.mark.parametrize("local", [False, True])
 def test_refresh_computes_equations_1_3_and_5(case, local):
     features, task = case.features, case.task
-    new = running.new_model(features, LAM, 1, task.n_squares)
+    new = running.new_model(features, LAM, 1, task.square_start[-1])
     new.counts[0] = case.counts
     none = np.empty(0, np.int64)
     plain = UNWEIGHTED
@@ -223,7 +223,7 @@ def test_refresh_computes_equations_1_3_and_5(case, local):
         assert new.max_norm[0, pair] ** 2 == pytest.approx(block.diagonal().max(), abs=1e-9)
     # The same in parts, as for a large block.
     if len(features.layout.size) == 1:
-        parts = running.new_model(features, LAM, 1, task.n_squares)
+        parts = running.new_model(features, LAM, 1, task.square_start[-1])
         parts.counts[0] = case.counts
         model.refresh(features.problem, parts, none, none, True, local, True, plain)
         assert not parts.max_norm.any()

@@ -270,7 +270,6 @@ def test_the_agent_and_the_environment_have_streams_of_their_own():
     [
         ("episodes", -5, "resume.episodes is -5"),
         ("episodes", 2.5, "resume.episodes is 2.5"),
-        ("episodes", True, "resume.episodes is a bool"),
         ("steps_played", -1, "resume.steps_played is -1"),
         ("stream_state", 99, "resume.stream_state is 99"),
         ("generator", {}, "resume.generator is not the state"),

@@ -62,6 +62,13 @@ class LeastSquaresLearner(Validated):
     phi: Any = None
     """(S*A, d) or (S, A, d) features of pairs; the default is one-hot."""
 
+    clip: ClassVar[Any]
+    """Where values are clipped, a `Clip`."""
+    one_hot_bonus: ClassVar[Any]
+    """The bonus (H, S*A) from the norms (H, S*A) of one-hot phi in Lambda_h^-1, and a generator."""
+    bonus_in: ClassVar[Any]
+    """The bonus (H, S*A) from the Cholesky factors (H, d, d) of Lambda_h, and a generator."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "phi", checked_pairs(self.task, self.phi))
@@ -97,19 +104,6 @@ class LeastSquaresLearner(Validated):
             task, kernels.linear.backward_pass_regression, arguments, self.clip, draw_tie_seed(rng),
             next_state_reward=known,  # a regressed reward contains it
         )  # fmt: skip
-
-    @property
-    def clip(self) -> Clip:
-        """Where values are clipped."""
-        raise NotImplementedError
-
-    def one_hot_bonus(self, norms: Array, rng: np.random.Generator) -> Array:
-        """Return the bonus (H, S*A) from the norms (H, S*A) of one-hot phi in Lambda_h^-1."""
-        raise NotImplementedError
-
-    def bonus_in(self, factor: Array, rng: np.random.Generator) -> Array:
-        """Return the bonus (H, S*A) from the Cholesky factors (H, d, d) of Lambda_h."""
-        raise NotImplementedError
 
     def update(self, state: Visits, plan: Plan, episode: Episode) -> Visits:
         """Return the counts with one more episode."""

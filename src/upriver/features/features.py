@@ -27,8 +27,7 @@ from upriver.checks import (
 from upriver.display import Card, add_repr, to_frame
 from upriver.display.card import MAX_ROWS
 from upriver.display.frames import name_column
-from upriver.features.columns import BOTH, Columns, describe_columns
-from upriver.features.layout import Layout, pack, start_of
+from upriver.features.layout import BOTH, Columns, Layout, describe_columns, pack, start_of
 from upriver.kernels import Problem, TripleWork, Work
 from upriver.mdp import Task
 from upriver.mdp.names import abbreviate

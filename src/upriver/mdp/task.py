@@ -154,11 +154,6 @@ class Task:
         return np.concatenate([[0], np.cumsum(self.sizes**2)])
 
     @cached_property
-    def n_squares(self) -> int:
-        """The number of entries of all these matrices."""
-        return int(self.square_start[-1])
-
-    @cached_property
     def max_successors(self) -> int:
         """U, the size of the largest reachable set."""
         return int(self.sizes.max())

@@ -87,8 +87,6 @@ def begin(
     check_fingerprint(resume, agent, mdp)
     check_state(agent, resume.state, finite=True)
     for name in ("episodes", "steps_played"):
-        if isinstance(getattr(resume, name), bool):
-            raise ValueError(f"resume.{name} is a bool; it must be a whole number")
         positive_integer(f"resume.{name}", getattr(resume, name), least=0)
     last = -1 if mdp is None else mdp.n_states - 1
     positive_integer("resume.stream_state", resume.stream_state, least=-1, most=max(last, 0))
