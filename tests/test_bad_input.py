@@ -177,7 +177,7 @@ CASES = {
     "a function of nothing": (lambda: up.FiniteMDP.from_functions(0, [0], lambda s, a: [s], lambda s, a, t: 1.0, lambda s, a: 0.0, 3, terminal=lambda: 0.0), r"terminal is .* function of \(s\)"),
     "a reward of four": (lambda: up.Task.from_successors([0], [0], lambda s, a: [0], 3, lambda s, a, t, u: 0.0), r"reward is .* function of \(s, a, s2\)"),
     # logs
-    "a log of two columns": (lambda: up.fit_transitions(np.zeros((5, 2), int), features=PHI, task=TASK), r"the log has shape \(5, 2\)"),
+    "a log of two columns": (lambda: up.fit_transitions(np.zeros((5, 2), int), features=PHI, task=TASK), "the log is a ndarray; it must be"),
     "a log that is a number": (lambda: up.fit_transitions(3, features=PHI, task=TASK), "the log is a int"),
     "columns of two lengths": (lambda: up.fit_transitions(([0], ["left"], [0, 0]), features=PHI, task=TASK), "columns of the log have lengths"),
     "an empty log": (lambda: up.fit_transitions(([], [], []), features=PHI, task=TASK), "the log has no rows"),

@@ -147,8 +147,7 @@ def test_the_library_makes_what_the_command_makes(tmp_path, capsys):
     assert made.checks.rows[0]["value"] == pytest.approx(made.value.value)
     assert made.gain.value == pytest.approx(made.value.value - made.behaviour.value)
     assert made.bound < made.value.value and made.model.fitted.n_clusters == 300
-    assert made.save(tmp_path / "other.html").read_text() == made.to_html()
-    assert "upriver.decide" in made.to_html()
+    assert "upriver.decide" in made.save(tmp_path / "other.html").read_text()
 
 
 def test_what_the_page_says(tmp_path, capsys):

@@ -111,13 +111,9 @@ class Decision:
         steps += late if horizon is not None or late else ", the average per step"
         return f"{valid} Start: {starts}{more}. Horizon: {steps}. Reward: {self.reward}."
 
-    def to_html(self) -> str:
-        """Return one page of HTML that needs no script and no network."""
-        return decision_page(self)
-
     def save(self, path: Any) -> Path:
-        """Write the page to a file and return its path."""
-        return write_file(path, self.to_html())
+        """Write one page of HTML that needs no script and no network, and return its path."""
+        return write_file(path, decision_page(self))
 
 
 @check_kinds

@@ -8,6 +8,7 @@ its coefficients, so that they enter the intervals of values together with the e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from inspect import signature
 from itertools import product
@@ -100,22 +101,18 @@ class Outcome(NamedTuple):
         return sparse.csr_array(x)
 
 
+@dataclass(frozen=True, eq=False)
 class RewardEstimates:
-    """All rewards that were estimated from columns, and the errors of their coefficients.
+    """All rewards that were estimated from columns, and the errors of their coefficients."""
 
-    chosen (U,): the rows of the choice data that the log chose; weight (U,): their weights;
-    products (U, k, k): the weighted sums of products of residuals of k outcomes. place (m,): the
-    row in `chosen` of each set of equal rows of the log; weights, cluster (m,); residual (m, k):
-    the weighted sums of what its rewards exceed the fitted ones by.
-    """
-
-    def __init__(
-        self, outcomes: dict[str, Outcome], chosen: Array, place: Array, weight: Array,
-        residual: Array, products: Array, weights: Array, cluster: Array | None,
-    ) -> None:  # fmt: skip
-        self.outcomes, self.chosen, self.place, self.weights = outcomes, chosen, place, weights
-        self.weight, self.residual, self.products = weight, residual, products
-        self.cluster = cluster
+    outcomes: dict[str, Outcome]
+    chosen: Array  # (U,) the rows of the choice data that the log chose
+    place: Array  # (m,) the row in `chosen` of each set of equal rows of the log
+    weight: Array  # (U,) the weights of the chosen rows
+    residual: Array  # (m, k) weighted sums of what rewards exceed the fitted ones by
+    products: Array  # (U, k, k) weighted sums of products of residuals of k outcomes
+    weights: Array  # (m,) the weights of the sets of equal rows
+    cluster: Array | None  # (m,) their clusters
 
     @property
     def names(self) -> list[str]:

@@ -203,10 +203,6 @@ class Table:
         self.connection = shared_database().cursor()  # which costs nothing
         if hasattr(source, "collect"):  # a polars LazyFrame
             source = source.collect()
-        if isinstance(source, np.ndarray):
-            if source.ndim != 2 or source.shape[1] != 3:
-                raise ValueError(f"{what} has shape {source.shape}; an array must be (m, 3)")
-            source = tuple(source.T.tolist())
         if isinstance(source, tuple | list) and len(source) == 3:
             source = dict(zip(COLUMNS, source, strict=True))
         # the `columns` of pyarrow are the columns themselves
