@@ -185,7 +185,7 @@ def test_what_the_page_says(tmp_path, capsys):
     assert "The model does not fit the log (p = " in said["misfit"]
     assert "Valid for all rows of the log alike. Start: ill (100%)" in said["misfit"]
     assert "6 steps, discounted by 0.9 per step. Reward: well 1, others 0" in said["misfit"]
-    assert "<td>drug 83%, rest 17%</td><td>rest 97%, drug 3%</td>" in said["misfit"]
+    assert "<td>drug 83%, rest 17%</td><td>rest 97%, drug 3%</td><td>yes</td>" in said["misfit"]
     assert "of which the log has fewer than 10 rows" in said["misfit"]  # ill, drug: 7 rows
     assert "Valid for ward = west" in said["ward"] and "estimated from the log" in said["ward"]
     assert "Averages over ward of the individuals of the log" in said["average"]
@@ -195,7 +195,7 @@ def test_what_the_page_says(tmp_path, capsys):
 
 
 def test_checks_of_censored_episodes_and_given_propensities(tmp_path, capsys):
-    """Column or states that say which episodes ended, column of the propensities."""
+    """Column or states that say which episodes ended, column or formula of the propensities."""
     file, page, lines = write_log(tmp_path), tmp_path / "page.html", []
     for i, line in enumerate(file.read_text().splitlines()):
         step = line.split(",")[1]
@@ -207,7 +207,7 @@ def test_checks_of_censored_episodes_and_given_propensities(tmp_path, capsys):
     pages = []
     for more in (
         ["--ended", "done"], ["--ended", "done", "--propensity", "chance"],
-        ["--ended", "ill, well", "--propensity", "chance"],
+        ["--ended", "ill, well", "--propensity", "action:C(state)"],
     ):  # fmt: skip
         assert main(["decide", str(file), *words, *more]) == 0
         pages.append(page.read_text())

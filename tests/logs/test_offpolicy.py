@@ -350,8 +350,8 @@ def test_only_episodes_with_the_same_covariates_are_compared(rng):
         up.check_policy_value(model.at(old=5, **options), "behaviour", log)
 
 
-def test_propensities_of_a_covariate(rng):
-    """Actions depend on a covariate that also pays: shares by state are wrong, a column right."""
+def test_propensities_by_a_formula(rng):
+    """Actions depend on a covariate that also pays: shares by state are wrong, a formula right."""
     n = 4000
     ill = rng.integers(2, size=n)
     action = (rng.random(n) < np.where(ill, 0.8, 0.2)).astype(int)
@@ -364,12 +364,14 @@ def test_propensities_of_a_covariate(rng):
     act = np.array([1])
     plain = up.check_policy_value(model, act, log, reward="paid").rows[1]
     assert plain["value"] == pytest.approx(0.2, abs=0.03)
+    formula = up.check_policy_value(
+        model, act, log, reward="paid", propensity="action + action:ill"
+    ).rows[1]
+    assert formula["value"] == pytest.approx(0.5, abs=0.05)
+    # one situation for each value of `ill`: the probabilities are the shares there
     share = np.array([action[ill == x].mean() for x in (0, 1)])[ill]
-    log["chance"] = np.where(action, share, 1.0 - share)
-    given = up.check_policy_value(model, act, log, reward="paid", propensity="chance").rows[1]
-    assert given["value"] == pytest.approx(0.5, abs=0.05)
     w = action / share
-    assert given["value"] == pytest.approx((w @ paid) / w.sum(), rel=1e-3)
+    assert formula["value"] == pytest.approx((w @ paid) / w.sum(), rel=1e-3)
 
 
 def panel(rng, seed, n, censored, by_state=False):

@@ -59,7 +59,7 @@ def decide(
     ended
         How episodes end: a column, or states as a,b.
     propensity
-        The column of action probabilities.
+        The column of action probabilities, or a formula.
     regularization
         The ridge of the fit.
     missing

@@ -16,6 +16,7 @@ import numpy as np
 from upriver.checks import Array, check_kinds
 from upriver.display import Card, add_repr
 from upriver.logs.fit import fit_transitions
+from upriver.logs.formula import mentions
 from upriver.logs.goodness import GoodnessOfFit
 from upriver.logs.model import TransitionModel, check_model
 from upriver.logs.offpolicy import (
@@ -173,8 +174,11 @@ def decide(
             raise ValueError(f"{name} is {given!r}; it is for the checks, which need episode=")
     table, is_text = Table(frame), isinstance(reward, str)
     weighted = isinstance(reward, Mapping) and set(reward) <= set(table.names)
-    if episode is not None:
-        table.load()  # both the fit and the checks use the rows
+    if episode is not None:  # both the fit and the checks use the rows, which are read once
+        texts = [x for x in (formula, reward, propensity) if isinstance(x, str)]
+        uses = [mentions(x) for x in texts]
+        named = [*columns, episode, step, cluster, weights, ended, *(reward if weighted else ())]
+        table.load([c for c in table.names if c in named or any(use(c) for use in uses)])
     model = fit_transitions(
         formula, table, states=states, successors=successors, columns=columns, cluster=cluster,
         weights=weights, regularization=regularization, missing=missing,
@@ -298,7 +302,7 @@ def decision_page(decision: Decision) -> str:
         * bool(decision.doubt),
         "worth": estimates_table(values) + estimates_table(gains, zero=True),
         "policy": html_table(
-            ("state", "do", "was done"), policy_rows(task, actions, visits, moving)
+            ("state", "do", "was done", "differs"), policy_rows(task, actions, visits, moving)
         ),
         "missing": html_table(("state", "action", value.steps, "rows"), met) if met else "",
         "checks": checks_section(decision),
@@ -319,9 +323,8 @@ def name_state(name: Any) -> str:
 
 
 def policy_rows(task: Task, actions: Array, visits: Array, moving: Array) -> list[tuple[str, ...]]:
-    """Return (state, actions of the plan, actions of the log) of every state that can be left.
-
-    actions: (H, S), or (1, S) with an infinite horizon.
+    """Return (state, actions of the plan, actions of the log, whether the most frequent ones
+    differ) of every state that can be left. actions: (H, S), or (1, S) with an infinite horizon.
     """
 
     def shares(numbers: Array) -> str:
@@ -334,17 +337,18 @@ def policy_rows(task: Task, actions: Array, visits: Array, moving: Array) -> lis
         planned = np.bincount(actions[:, s], minlength=task.n_actions)
         single = len(actions) == planned.max()
         do = str(task.action_names[int(planned.argmax())]) if single else shares(planned)
-        rows.append((name_state(task.state_names[s]), do, shares(table[s])))
+        differs = "yes" if planned.argmax() != table[s].argmax() else ""
+        rows.append((name_state(task.state_names[s]), do, shares(table[s]), differs))
     return rows
 
 
 def html_table(
     head: Sequence[str], rows: Iterable[Sequence[Any]], drawn: Sequence[str] | None = None
 ) -> str:
-    """Return a table whose first column names the rows; drawn: figures, one for each row."""
+    """Return a table whose first column names the rows; drawn: figures that follow it."""
     cells = ""
     for i, (first, *rest) in enumerate(rows):
-        made = [html.escape(str(x)) for x in rest] + ([] if drawn is None else [drawn[i]])
+        made = ([] if drawn is None else [drawn[i]]) + [html.escape(str(x)) for x in rest]
         cells += f"<tr><th scope='row'>{html.escape(str(first))}</th>"
         cells += f"{''.join(f'<td>{x}</td>' for x in made)}</tr>"
     titles = "".join(f"<th scope='col'>{html.escape(x)}</th>" for x in head)
@@ -368,7 +372,7 @@ def estimates_table(rows: Sequence[Mapping[str, Any]], zero: bool = False) -> st
     """Return a table of estimates with a drawing of each interval; zero: with a mark at 0."""
     ends = [r[k] for r in rows for k in ("low", "high")] + [0.0] * zero
     low, span = min(ends), (max(ends) - min(ends)) or 1.0
-    head = ["", "value", "std. error", "low", "high"]
+    head = ["", "interval", "value", "std. error", "low", "high"]
     cells = [[r["name"], *(show(r[k]) for k in ESTIMATE)] for r in rows]
     if "effective" in rows[0]:
         head.append("effective episodes")
@@ -383,4 +387,4 @@ def estimates_table(rows: Sequence[Mapping[str, Any]], zero: bool = False) -> st
             f"x2='{right:.1f}' y1='6' y2='6' stroke='currentColor' stroke-width='2'/>"
             f"<circle cx='{at:.1f}' cy='6' r='3.5' fill='#d55e00'/></svg>"
         )
-    return html_table([*head, "interval"], cells, drawn)
+    return html_table(head, cells, drawn)

@@ -18,8 +18,11 @@ from scipy import sparse
 
 from upriver.checks import Array, check_kinds
 from upriver.display import add_repr
+from upriver.logs.effects import predicted_probabilities
+from upriver.logs.fit import fit_transitions
+from upriver.logs.formula import mentions
 from upriver.logs.model import TransitionModel, check_model
-from upriver.logs.situations import find_triples, task_numbers
+from upriver.logs.situations import build_situations, find_triples, task_numbers
 from upriver.logs.tables import COLUMNS, Rows, listed, open_table
 from upriver.logs.value import policy_value
 from upriver.logs.value_function import behaviour_policy, build_value_function, policy_table
@@ -28,6 +31,7 @@ from upriver.planning import steps_of
 
 REPLICATES = 200  # resampled logs for the error of fitted-Q evaluation
 PRIOR = 5.0  # episodes
+PROPENSITY_RIDGE = 0.01  # some states have one action
 UNSEEN = 0.001  # share of the steps of the policy in pairs without rows that tables may ignore
 FEW = 20  # effective episodes below which a reweighed log says nothing
 
@@ -74,8 +78,12 @@ def read_episodes(
     task = check_model(model).task
     table = open_table(log, "the log")
     extra = [c for c in (reward, weights) if c is not None]
-    named = [c for c in (propensity, cluster, ended) if isinstance(c, str)]
-    keys = [*columns, episode, step, *named, *model.values, *extra]
+    logged = propensity in table.names
+    uses = mentions(propensity or "")
+    covariates = [c for c in table.names if c not in columns and uses(c) and not logged]
+    named = [c for c in (propensity if logged else None, cluster) if c is not None]
+    named += [ended] if isinstance(ended, str) else []
+    keys = [*columns, episode, step, *named, *covariates, *model.values, *extra]
     rows = table.read(keys, weights, extra, missing, group=False)
     cells = task_numbers(rows, columns, task)
     of, labels = rows.codes(episode)
@@ -110,7 +118,11 @@ def read_episodes(
         member[of] = rows.codes(cluster)[0][order]
     chance = None
     if propensity is not None:
-        chance = spread(np.asarray(rows.values(propensity), np.float64), np.ones(shape))
+        if logged:
+            found = np.asarray(rows.values(propensity), np.float64)
+        else:
+            found = fit_propensities(rows, propensity, columns, covariates, weights, cluster)
+        chance = spread(found, np.ones(shape))
         bad = ~((chance > 0) & (chance <= 1))
         if bad.any():
             raise ValueError(f"propensity {propensity!r} is {chance[bad][0]:g} somewhere; it must "
@@ -190,6 +202,32 @@ def select_alike(model: TransitionModel, data: Episodes, rows: Rows, spread: Any
     ))  # fmt: skip
 
 
+def fit_propensities(
+    rows: Rows, formula: str, columns: Sequence[str], covariates: Sequence[str],
+    weights: str | None, cluster: str | None,
+) -> Array:  # fmt: skip
+    """Return (m,) the probability of each logged action, by an MNL model of the actions.
+
+    It is the model of `fit_transitions` with actions in the place of next states.
+    """
+    state, action, _ = columns
+    used: dict[str, Any] = dict.fromkeys([state, action, *covariates])
+    used |= {} if cluster is None else {cluster: None}
+    table = {c: rows.values(c) for c in used}
+    none = "no action yet"
+    table[none] = np.zeros(len(rows.weight), np.int64)
+    model = fit_transitions(
+        formula, table, columns=(state, none, action), cluster=cluster,
+        weights=None if weights is None else rows.weight, regularization=PROPENSITY_RIDGE,
+    )  # fmt: skip
+    assert model.log is not None
+    space = model.log.space
+    s, a = (rows.numbers(c, space.states, c) for c in (state, action))
+    of = build_situations(space, s, {c: table[c] for c in model.log.situations.covariates})
+    probability, _ = predicted_probabilities(model, of)
+    return probability[of.successor == np.repeat(a, np.diff(of.indptr))]
+
+
 def task_rewards(task: Task, h: Array, s: Array, a: Array, s2: Array) -> Array:
     """Return (m,) the task's reward of each transition; of unknown next states the average."""
     reward, pay = task.user_rewards
@@ -260,8 +298,8 @@ def check_policy_value(
         without being followed. A column that is true on the last row of episodes that ended, or a
         list of the states in which episodes end. Unless given, those that no action leaves.
     propensity
-        A column of the probability of the logged action. Unless given, the shares of the actions
-        in each state.
+        The probability of the logged action: a column, or a formula of an MNL model of the actions
+        such as "action:C(state) + action:age". Unless given, shares of the actions in each state.
     cluster
         A column of individuals whose episodes may depend on each other.
 
