@@ -32,7 +32,7 @@ def detail(run):
 
 def test_the_detail_is_that_of_the_undisturbed_run():
     run = one_run()
-    plain = play(run)
+    plain = play(run, *build(run))
     table, kept = run_one(run), detail(run)
     assert np.array_equal(table["return"], plain.returns)
     assert np.array_equal(kept["policy"], plain.plan.policy)

@@ -23,7 +23,8 @@ def report(folder: Path, *, out: Path | None = None) -> int:
         The file to write. The default is report.html in the folder.
     """
     from upriver.mdp.writing import write_file
-    from upriver.results.report import collect, page
+    from upriver.results.report import page
+    from upriver.results.report.data import collect
 
     data = collect(folder)
     file = write_file(out or folder / "report.html", page(data))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from upriver.cli.report import report
 from upriver.cli.run import keep_on_interrupt, print_outcome
 
 if TYPE_CHECKING:
@@ -44,14 +45,11 @@ def reproduce(
     code = print_outcome(done.outcome, out)
     if code:
         return code
-    from upriver.results.report import write_report
-
-    done.files.append(write_report(out))
     print_table(done.lines)
     print("written (table1.md says where the numbers differ, and why):")
     for path in done.files:
         print(f"  {path}")
-    return code
+    return report(out)
 
 
 def print_table(lines: list[Line]) -> None:

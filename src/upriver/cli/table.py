@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     from upriver.results.statistics import Row
 
 Format = Literal["text", "csv", "markdown"]
-COLUMNS = (
-    "env", "agent", "setting", "runs", "episodes", "mean", "sd", "se", "iqm", "ci_low", "ci_high",
-    "episodes_lost", "locked_in", "locked_low", "locked_high", "stuck", "stuck_low", "stuck_high",
-)  # fmt: skip
+CSV_NAMES = {"low": "ci_low", "high": "ci_high"}
+"""Columns of the CSV file that have another name than the field of `Row`."""
 
 
 def table(
@@ -53,7 +51,7 @@ def table(
     """
     from upriver.mdp.writing import write_file
     from upriver.results import runs
-    from upriver.results.statistics import summarize
+    from upriver.results.statistics import Row, summarize
     from upriver.results.tables import to_csv, to_markdown, to_text
 
     results = runs.read_results(folder)
@@ -63,7 +61,8 @@ def table(
         head, *body = compare_with(samples, against, of)
         text = to_csv(head, body) if format == "csv" else write([head, *body], words=2)
     elif format == "csv":
-        text = to_csv(COLUMNS, summarize(samples, of))
+        head = [CSV_NAMES.get(name, name) for name in Row._fields]
+        text = to_csv(head, summarize(samples, of))
     else:
         groups = groupby(summarize(samples, of), key=lambda row: row.env)
         blocks = (make_block(list(rows)) for _, rows in groups)

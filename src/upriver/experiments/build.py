@@ -243,9 +243,8 @@ def check_type(made: Any, kind: type[Any], source: str) -> Any:
     return made
 
 
-def play(run: RunSpec) -> Run:
-    """Return the `Run` of a run, with its last plan and state."""
-    mdp, agent = build(run)
+def play(run: RunSpec, mdp: FiniteMDP, agent: Any) -> Run:
+    """Return the `Run` of a run that was built, with its last plan and state."""
     if mdp.true_task.infinite_horizon:
         return simulate(mdp, agent, n_steps=run.episodes, seed=run.seed)
     return simulate(mdp, agent, run.episodes, run.seed)
@@ -265,7 +264,9 @@ def run_one(run: RunSpec) -> pa.Table:
         stretches = play_in_stretches(mdp, agent, run.episodes, run.seed)
     if stretches is not None:
         metadata["detail"] = make_detail(mdp, agent.task, stretches)
-    return to_table(run, mdp, stretches or [play(run)]).replace_schema_metadata(metadata)
+    return to_table(run, mdp, stretches or [play(run, mdp, agent)]).replace_schema_metadata(
+        metadata
+    )
 
 
 def to_table(run: RunSpec, mdp: FiniteMDP, stretches: list[Run]) -> pa.Table:

@@ -8,8 +8,9 @@ import pytest
 
 from upriver.cli import main
 from upriver.experiments.detail import round_digits
-from upriver.results.report import collect, embed_json, fill_template, page
 from upriver.results.report import data as report_data
+from upriver.results.report import embed_json, fill_template, page
+from upriver.results.report.data import collect
 from upriver.results.runs import read_results
 from upriver.results.statistics import summarize
 

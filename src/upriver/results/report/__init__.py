@@ -6,16 +6,7 @@ import html
 import json
 from collections.abc import Mapping
 from importlib import resources
-from pathlib import Path
 from typing import Any
-
-from upriver.mdp.writing import write_file
-from upriver.results.report.data import collect
-
-
-def write_report(folder: str | Path, file: str | Path | None = None) -> Path:
-    """Write the page of a results folder; without `file`, as report.html inside the folder."""
-    return write_file(file or Path(folder) / "report.html", page(collect(folder)))
 
 
 def page(data: Mapping[str, Any]) -> str:
