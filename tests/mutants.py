@@ -68,8 +68,8 @@ PLANNING: list[Mutant] = [
     ("planning/policy_iteration.py", "if spread <= max(tolerance, rounding)",
      "if spread <= max(30.0 * tolerance, rounding)"),
     ("planning/policy_iteration.py", "possible = prob > 0.0", "possible = prob >= 0.0"),
-    ("planning/policy_iteration.py", "mixture.sum(axis=1), 1.0, atol=1e-8",
-     "mixture.sum(axis=1), 1.0, atol=1.0"),
+    ("planning/tables.py", "weights.sum(axis=-1), 1.0, atol=1e-8",
+     "weights.sum(axis=-1), 1.0, atol=1.0"),
     ("planning/stationary.py", "ratio = discount / (1.0 - discount)",
      "ratio = 1.0 / (1.0 - discount)"),
     ("planning/stationary.py", "tolerance / max(ratio, 1.0)", "tolerance"),
@@ -92,7 +92,7 @@ PLANNING: list[Mutant] = [
     ("planning/infinite_horizon.py", "discount / (1.0 - discount) * found.mean_change",
      "1.0 / (1.0 - discount) * found.mean_change"),
     ("planning/tables.py", "(table >= n_actions)", "(table > n_actions)"),
-    ("planning/tables.py", "bad = (weights > 0) &", "bad = (weights > 1) &"),
+    ("planning/tables.py", "np.where(task.available, 0.0, weights)", "np.zeros_like(weights)"),
     ("planning/tables.py", "numbers[a] = task.action_names.number(actions[a])",
      "numbers[a] = a"),
 ]  # fmt: skip
@@ -316,10 +316,10 @@ LOGS: list[Mutant] = [
     ("logs/reward_model.py", "middle[m:, m:] += information if kind == \"classical\" else",
      "middle[m:, m:] += information if kind == \"robust\" else"),
     ("logs/reward_model.py", "covariance * np.outer(free, free)", "covariance"),
-    ("logs/reward_model.py", "statistic = max(2.0 * (self.llf - smaller.llf), 0.0)",
-     "statistic = max(self.llf - smaller.llf, 0.0)"),
-    ("logs/reward_model.py", "factor = log.discount ** np.arange(log.horizon)",
-     "factor = np.ones(log.horizon)"),
+    ("logs/reward_model.py", "setting = log.discount, log.horizon, log.joint",
+     "setting = log.horizon, log.joint"),
+    ("logs/reward_model.py", "reward * (log.discount ** np.arange(log.horizon))",
+     "reward * np.ones(log.horizon)"),
 ]  # fmt: skip
 STATIONARY = "planning/test_infinite_horizon.py"
 VALUES = "logs/test_value.py logs/test_infinite_horizon.py"

@@ -246,10 +246,7 @@ class Products:
 
     def __getitem__(self, rows: slice) -> Array:
         """Return the rows of whole situations as an array."""
-        low, high, step = rows.indices(len(self))
-        first, last = (int(i) for i in np.searchsorted(self.indptr, (low, high)))
-        if step != 1 or self.indptr[first] != low or self.indptr[last] != high:
-            raise IndexError(f"rows {low} to {high} must be those of whole situations")
+        first, last = (int(i) for i in np.searchsorted(self.indptr, rows.indices(len(self))[:2]))
         return self.part(first, last)
 
     def part(self, first: int, last: int) -> Array:

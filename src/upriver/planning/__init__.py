@@ -22,7 +22,6 @@ from upriver.planning.induction import (
 from upriver.planning.optimum import environment_structure, evaluate, reevaluate, solve, start_value
 from upriver.planning.stationary import StationaryPlan
 from upriver.planning.tables import (
-    action_table,
     check_actions,
     check_available,
     mixture_or_actions,

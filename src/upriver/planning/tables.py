@@ -104,30 +104,19 @@ def named_action(task: Task, named: Mapping[Any, Any], state: Any) -> int:
     return actions.index(named[state])
 
 
-def action_table(task: Task, policy: Any) -> Array:
-    """Return actions (H, S) in the kernels' integer type, from whole numbers (H, S) or (S,)."""
-    table = policy_table(task, policy)
-    if table.dtype.kind not in "iu":
-        raise ValueError(
-            f"policy is {table.dtype} of shape {table.shape}; it must be whole numbers (H, S) or "
-            "(S,)"
-        )
-    check_shape(table, (task.horizon, task.n_states))
-    check_available("policy", table, task)
-    return np.ascontiguousarray(
-        np.broadcast_to(table, (task.horizon, task.n_states)), dtype=policy_type(task)
-    )
-
-
 def mixture_or_actions(task: Task, policy: Any) -> Array:
-    """Return actions (H, S) or probabilities (H, S, A) of any form of a policy, by name."""
+    """Return actions (H, S), in the kernels' integer type, or probabilities (H, S, A), by name."""
     table = policy_table(task, policy)
-    if table.dtype.kind in "iu":
-        return action_table(task, table)
     shape = task.horizon, task.n_states, task.n_actions
-    check_shape(table, shape)
-    weights = check_mixture(as_float("policy", table), task)
-    return np.ascontiguousarray(np.broadcast_to(weights, shape))
+    if table.dtype.kind in "iu":
+        shape = shape[:2]
+        check_shape(table, shape)
+        check_available("policy", table, task)
+        table = table.astype(policy_type(task))
+    else:
+        check_shape(table, shape)
+        table = check_mixture(as_float("policy", table), task)
+    return np.ascontiguousarray(np.broadcast_to(table, shape))
 
 
 def check_shape(table: Array, shape: tuple[int, ...]) -> None:
