@@ -7,10 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from upriver.cli.table import COLUMNS
 from upriver.experiments import Experiment, import_code, parse
 from upriver.results.runs import load_runs, read_results
-from upriver.results.statistics import summarize
+from upriver.results.statistics import Row, summarize
 from upriver.results.tables import to_csv
 
 ROOT = Path(__file__).parents[2]
@@ -76,5 +75,5 @@ def table_bytes(folder: Path) -> bytes:
         writer.write_table(table.combine_chunks())
     return (
         sink.getvalue().to_pybytes()
-        + to_csv(COLUMNS, summarize(read_results(folder).samples)).encode()
+        + to_csv(Row._fields, summarize(read_results(folder).samples)).encode()
     )
