@@ -324,21 +324,21 @@ def name_state(name: Any) -> str:
 
 def policy_rows(task: Task, actions: Array, visits: Array, moving: Array) -> list[tuple[str, ...]]:
     """Return (state, actions of the plan, actions of the log, whether the most frequent ones
-    differ) of every state that can be left. actions: (H, S), or (1, S) with an infinite horizon.
+    differ) of every state that can be left. actions: (H, S), or (1, S) with an infinite horizon;
+    the action of the first step comes first.
     """
-
-    def shares(numbers: Array) -> str:
-        used = [a for a in np.argsort(-numbers, kind="stable").tolist() if numbers[a] > 0]
-        percent = 100.0 * numbers / max(numbers.sum(), 1e-300)
-        return ", ".join(f"{task.action_names[a]} {percent[a]:.0f}%" for a in used)
-
     rows, table = [], visits.reshape(task.n_states, task.n_actions)
     for s in np.flatnonzero(moving).tolist():
-        planned = np.bincount(actions[:, s], minlength=task.n_actions)
-        single = len(actions) == planned.max()
-        do = str(task.action_names[int(planned.argmax())]) if single else shares(planned)
-        differs = "yes" if planned.argmax() != table[s].argmax() else ""
-        rows.append((name_state(task.state_names[s]), do, shares(table[s]), differs))
+        planned, n = actions[:, s].tolist(), len(actions)
+        steps = {a: f" ({planned.count(a)} of {n} steps)" for a in dict.fromkeys(planned)}
+        do = ", ".join(f"{task.action_names[a]}{x if len(steps) > 1 else ''}"
+                       for a, x in steps.items())  # fmt: skip
+        percent = 100.0 * table[s] / max(table[s].sum(), 1e-300)
+        done = [a for a in np.argsort(-percent, kind="stable").tolist() if percent[a] > 0]
+        words = ", ".join(f"{task.action_names[a]} {percent[a]:.0f}%" for a in done)
+        usual = np.bincount(planned, minlength=task.n_actions).argmax()
+        differs = "yes" if usual != table[s].argmax() else ""
+        rows.append((name_state(task.state_names[s]), do, words, differs))
     return rows
 
 
