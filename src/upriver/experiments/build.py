@@ -51,7 +51,7 @@ class RunSpec:
     episodes: int
     seed: int
     digest: str = ""
-    """What these names and files stand for, see `digest_problem`."""
+    """What these names and files stand for; `identify` computes it."""
 
     @cached_property
     def setting(self) -> str:
