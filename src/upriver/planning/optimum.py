@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array, check_kinds, kernel_view
 from upriver.mdp import FiniteMDP
-from upriver.planning.induction import backward_induction, clip_nothing, whole_span
+from upriver.planning.induction import Plan, backward_induction, clip_nothing, whole_span
 from upriver.planning.stationary import StationaryPlan, solve_average_reward, solve_discounted
 from upriver.planning.tables import mixture_or_actions
 
 
+@overload
+def solve(mdp: FiniteMDP) -> Plan: ...
+@overload
+def solve(mdp: FiniteMDP, *, discount: float, tolerance: float = ...) -> StationaryPlan: ...
+@overload
+def solve(mdp: FiniteMDP, *, average: Literal[True], tolerance: float = ...) -> StationaryPlan: ...
+@overload
+def solve(
+    mdp: FiniteMDP, *, temperature: float, discount: float | None = ..., tolerance: float = ...
+) -> Any: ...
 @check_kinds
 def solve(
     mdp: FiniteMDP,
@@ -81,6 +91,16 @@ def solve_stationary(
     return solve_discounted(mdp, discount, tolerance, policy)
 
 
+@overload
+def evaluate(mdp: FiniteMDP, policy: Any) -> Array: ...
+@overload
+def evaluate(
+    mdp: FiniteMDP, policy: Any, *, discount: float, tolerance: float = ...
+) -> StationaryPlan: ...
+@overload
+def evaluate(
+    mdp: FiniteMDP, policy: Any, *, average: Literal[True], tolerance: float = ...
+) -> StationaryPlan: ...
 @check_kinds
 def evaluate(
     mdp: FiniteMDP,
