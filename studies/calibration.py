@@ -75,7 +75,7 @@ def coverage_over(
     """
     seen = []
     for i, (mdp, features, agent) in enumerate(problems):
-        own = radii(features, theta_star(mdp, features), agent) if callable(radii) else radii
+        own: Any = radii(features, theta_star(mdp, features), agent) if callable(radii) else radii
         seen.append(coverage(mdp, features, agent, own, n_episodes, 1, delta, seed + i))
     return Coverage(
         delta, np.concatenate([x.distance for x in seen]),
