@@ -116,7 +116,9 @@ class LeastSquaresLearner(Validated):
 @guarded
 @dataclass(frozen=True, eq=False)
 class LSVIUCB(LeastSquaresLearner):
-    """Q_h = min(H, w_h^T phi + beta ||phi||_{Lambda_h^-1}), Lambda_h = lambda I + sum phi phi^T and
+    """Least-squares value iteration with an upper-confidence bonus.
+
+    Q_h = min(H, w_h^T phi + beta ||phi||_{Lambda_h^-1}), Lambda_h = lambda I + sum phi phi^T and
     w_h = Lambda_h^-1 sum phi (r + V_{h+1}(s')), sums over the past visits at step h.
 
     With one-hot phi, Q_h = min(H, (N_h r + sum N_h(s,a,s') V_{h+1}(s') ) / (N_h + lambda)
@@ -155,7 +157,9 @@ class LSVIUCB(LeastSquaresLearner):
 @guarded
 @dataclass(frozen=True, eq=False)
 class LSVIPHE(LeastSquaresLearner):
-    """Q_h = max(0, min(H - h + 1, max_m phi^T theta_h^m)), Lambda_h = lambda I + sum phi phi^T and
+    """Least-squares value iteration on perturbed rewards.
+
+    Q_h = max(0, min(H - h + 1, max_m phi^T theta_h^m)), Lambda_h = lambda I + sum phi phi^T and
     theta_h^m = Lambda_h^-1 (sum phi (r + V_{h+1}(s') + eps) + lambda xi), m = 1..M, with fresh
     eps ~ N(0, sigma^2) for each past visit and xi ~ N(0, sigma^2 I / lambda).
 

@@ -22,7 +22,9 @@ from upriver.planning import Plan, backward_induction, clip_nothing, draw_tie_se
 @guarded
 @dataclass(frozen=True)
 class PSRL(TabularLearner):
-    """P(. | s, a) ~ Dirichlet((prior / U + N(s, a, .)) / inflation), U the successors of (s, a).
+    """Draws a model from the posterior, and plays its optimum for an episode.
+
+    P(. | s, a) ~ Dirichlet((prior / U + N(s, a, .)) / inflation), U the successors of (s, a).
 
     Unknown rewards are drawn from their posterior as well, see `rewards.posterior_reward`. With an
     infinite horizon a plan is kept until the visits of a pair have doubled.

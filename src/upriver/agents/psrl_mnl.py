@@ -23,7 +23,9 @@ from upriver.planning import Plan, backward_induction, clip_nothing, draw_tie_se
 @guarded
 @dataclass(frozen=True)
 class PSRLMNL(MaximumLikelihoodLearner):
-    """theta ~ N(theta_hat, inflation B^-1) once per episode; Q_h = r + P_theta V_{h+1}, no bonus.
+    """Draws a parameter from its posterior, and plays its optimum for an episode.
+
+    theta ~ N(theta_hat, inflation B^-1) once per episode; Q_h = r + P_theta V_{h+1}, no bonus.
 
     B is the Hessian of (2) at theta_hat, lambda I included. Unknown rewards are drawn from their
     posterior as well, see `rewards.posterior_reward`.

@@ -51,7 +51,9 @@ class russo_noise:
 @guarded
 @dataclass(frozen=True)
 class RLSVI(OptimisticReward, TabularLearner):
-    """Q_h = r + N(s, a, .) V_{h+1} / (N + lambda) + sigma_h z / sqrt(N + lambda), z ~ N(0, 1),
+    """Value iteration with Gaussian noise in place of a bonus.
+
+    Q_h = r + N(s, a, .) V_{h+1} / (N + lambda) + sigma_h z / sqrt(N + lambda), z ~ N(0, 1),
     drawn for each (h, s, a).
 
     Deviations: a pair with one successor in the task's support has nothing to learn, so neither

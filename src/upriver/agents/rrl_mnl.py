@@ -24,7 +24,7 @@ from upriver.planning.optimism import ones
 @guarded
 @dataclass(frozen=True)
 class RRLMNL(OnlineLearner):
-    """Algorithm 1 of Cho et al.
+    """Randomised values with an online Newton step: Algorithm 1 of Cho et al.
 
     Q_h = min(r + P V_{h+1} + max_m varphi_hat^T xi_h^(m), H), xi_h^(m) ~ N(0, sigma_k^2 A_h^-1),
     varphi_hat the feature of (s, a) with the largest norm in A_h^-1. The samples of a step are
@@ -81,7 +81,7 @@ class RRLMNL(OnlineLearner):
 @guarded
 @dataclass(frozen=True)
 class ORRLMNL(MirrorDescentLearner):
-    """Algorithm 2 of Cho et al.
+    """Randomised values with mirror descent and local curvature: Algorithm 2 of Cho et al.
 
     Q_h = min(r + P V_{h+1} + sum_s' P max_m (varphi - mean)^T xi_h^(m)
     + 3 H beta_k^2 max_s' ||varphi||^2_{B_h^-1}, H), xi_h^(m) ~ N(0, sigma_k^2 B_h^-1), mean the

@@ -34,7 +34,9 @@ class UCMatrixRLState(NamedTuple):
 @guarded
 @dataclass(frozen=True, eq=False)
 class UCMatrixRL(rewards.OptimisticReward, Validated):
-    """Q_h = clip_[0,H](r + phi^T M_n Psi^T V_{h+1} + bonus H ||phi||_{A_n^-1}), with
+    """Optimism with a bilinear transition model.
+
+    Q_h = clip_[0,H](r + phi^T M_n Psi^T V_{h+1} + bonus H ||phi||_{A_n^-1}), with
     A_n = lambda I + sum phi phi^T and M_n = A_n^-1 (sum phi psi(s')^T) K_psi^-1, K_psi = Psi^T Psi.
 
     With one-hot features P_hat(s'|s,a) = N(s,a,s') / (N(s,a) + lambda), whose rows sum to less than

@@ -151,8 +151,10 @@ class UCBVIBFState(NamedTuple):
 @guarded
 @dataclass(frozen=True)
 class UCBVIBF(UCBVI):
-    """UCBVI with a Bernstein bonus: Q_h = r + P V + sqrt(c^2 Var_P V / N) + c (H - h) / N, or the
-    paper's. The rest, and the deviations, are as in `UCBVI`.
+    """UCBVI with a Bernstein bonus.
+
+    Q_h = r + P V + sqrt(c^2 Var_P V / N) + c (H - h) / N, or the paper's. The rest, and the
+    deviations, are as in `UCBVI`.
 
     Parameters
     ----------

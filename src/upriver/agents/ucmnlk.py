@@ -39,7 +39,9 @@ class park_radius(PracticalRadius):
 @guarded
 @dataclass(frozen=True)
 class UCMNLK(MirrorDescentLearner):
-    """V = max_a (r + gamma max of p V over distributions p on the successors of (s, a) with
+    """Discounted streams: plans over an L1 ball around an online estimate.
+
+    V = max_a (r + gamma max of p V over distributions p on the successors of (s, a) with
     ||p - P_theta||_1 <= min(2, 2 beta max_s' ||varphi||_{B^-1})), theta and B by mirror descent.
 
     A plan is kept until det B has doubled. With a discount, gamma is the task's. For the average
@@ -109,7 +111,9 @@ class UCMNLK(MirrorDescentLearner):
 @guarded
 @dataclass(frozen=True)
 class UCRLMNLL1(MirrorDescentLearner):
-    """Q_h = r + max of p V_{h+1} over distributions p on the successors of (s, a) with
+    """Episodes: plans over an L1 ball around an online estimate.
+
+    Q_h = r + max of p V_{h+1} over distributions p on the successors of (s, a) with
     ||p - P_theta||_1 <= min(2, beta_k max_s' ||varphi||_{B^-1}), and V_h = max_a Q_h.
 
     Where ||theta - theta*||_B <= beta_k the true distribution is in the set, because

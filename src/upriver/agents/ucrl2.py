@@ -77,7 +77,9 @@ def radius_by_successors(task: Task, visits: Array, factor: float) -> Array:
 @guarded
 @dataclass(frozen=True)
 class UCRL2(OptimisticReward, TabularLearner):
-    """Q_h = r + max of p V_{h+1} over ||p - P||_1 <= radius, p on the task's support.
+    """The best transition probabilities in an L1 ball around the observed frequencies.
+
+    Q_h = r + max of p V_{h+1} over ||p - P||_1 <= radius, p on the task's support.
 
     The maximum moves half the radius of probability to the best successor, from the worst ones. A
     pair that was never visited may lead to the best of its successors with certainty. With an

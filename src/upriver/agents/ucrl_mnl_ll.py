@@ -25,7 +25,9 @@ from upriver.planning.optimism import exact_maximum, ones
 @guarded
 @dataclass(frozen=True)
 class UCRLMNLLL(OptimisticReward, ConfidenceSetLearner):
-    """theta_hat minimises (2) over all data, and B = lambda I + sum Hess l(theta_hat).
+    """Maximum likelihood with a confidence set in the local norm.
+
+    theta_hat minimises (2) over all data, and B = lambda I + sum Hess l(theta_hat).
 
     Q_h = clip(r + P V_{h+1} + H beta_k sum_s' P ||varphi - mean||_{B^-1}
     + (5/2) H beta_k^2 max_s' ||varphi||^2_{B^-1}) to [0, H], mean the expected feature under P.

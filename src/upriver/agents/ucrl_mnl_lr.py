@@ -35,7 +35,9 @@ from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, run_backward
 @guarded
 @dataclass(frozen=True)
 class UCRLMNLLR(OptimisticReward, MNLLearner):
-    """Q_h = r + max of q V_{h+1} over the likelihood-ratio set of (s, a), and V_h = max_a Q_h.
+    """Optimism over likelihood-ratio sets, with a proof and without a tuned number.
+
+    Q_h = r + max of q V_{h+1} over the likelihood-ratio set of (s, a), and V_h = max_a Q_h.
 
     The set holds the distributions q on the successors of (s, a) that satisfy the bound above, with
     delta shared by all classes of pairs. With known rewards every plan is optimistic with

@@ -26,7 +26,7 @@ from upriver.planning.optimism import ones
 @guarded
 @dataclass(frozen=True)
 class UCRLMNLPlus(MirrorDescentLearner):
-    """Algorithm 3 of Cho et al.
+    """Upper confidence with an online estimate: Algorithm 3 of Cho et al.
 
     Q_h = r + P V_{h+1} + H beta_k sum_s' P ||varphi - mean||_{B_h^-1}
     + 3 H beta_k^2 max_s' ||varphi||^2_{B_h^-1}, mean the expected feature under P, and
@@ -56,11 +56,12 @@ class UCRLMNLPlus(MirrorDescentLearner):
 
 @dataclass(frozen=True, repr=False)
 class UCRLMNLOL(UCRLMNLPlus):
-    """UCRL-MNL-OL of Li et al., third version, with the parameters of UCRL-MNL+.
+    """Upper confidence with an online estimate: UCRL-MNL-OL of Li et al., third version.
 
-    The second-order term has the factor 5/2 instead of 3, and Q is clipped to [0, H] before the
-    argmax, so that saturated bonuses tie. (In the first version of that paper OL named an algorithm
-    without local curvature.) Deviations: as in UCRL-MNL+.
+    The parameters are those of UCRL-MNL+. The second-order term has the factor 5/2 instead of 3,
+    and Q is clipped to [0, H] before the argmax, so that saturated bonuses tie. (In the first
+    version of that paper OL named an algorithm without local curvature.) Deviations: as in
+    UCRL-MNL+.
     """
 
     SECOND_ORDER: ClassVar[float] = 2.5

@@ -32,7 +32,9 @@ GROWTH = 1.3
 @guarded
 @dataclass(frozen=True)
 class UCRLMNLSE(MaximumLikelihoodLearner):
-    """Q_h = r + sum_u q_u V_{h+1}(u), q_u proportional to p_u exp((G x)_u / sqrt(x^T G x)).
+    """Optimism of a few standard errors, by a tilted distribution; nothing to tune.
+
+    Q_h = r + sum_u q_u V_{h+1}(u), q_u proportional to p_u exp((G x)_u / sqrt(x^T G x)).
 
     p is the distribution at theta_hat, which minimises (2), x_u = p_u (V_u - p V) is the gradient
     of the expected next value by the logits, and sqrt(x^T G x) a number of standard errors of it:

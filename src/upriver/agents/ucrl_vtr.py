@@ -53,7 +53,9 @@ class UCRLVTRState(NamedTuple):
 @guarded
 @dataclass(frozen=True, eq=False)
 class UCRLVTR(rewards.OptimisticReward, Validated):
-    """Q_h = clip_[0,H](r + X_h^T theta_k + sqrt(beta_k) ||X_h||_{M_k^-1}), X_h = X_{V_{h+1}}(s, a).
+    """Value-targeted regression for linear mixture models.
+
+    Q_h = clip_[0,H](r + X_h^T theta_k + sqrt(beta_k) ||X_h||_{M_k^-1}), X_h = X_{V_{h+1}}(s, a).
 
     With one-hot features theta is the table of probabilities and X_h(s, a) holds V_{h+1} on the
     successors of (s, a): one small ridge for each (s, a).
