@@ -62,6 +62,7 @@ CASES = {
     "actions that are nothing": (lambda: up.FiniteMDP.from_functions(0, lambda s: None, lambda s, a: [s], lambda s, a, t: 1.0, lambda s, a: 0.0, 3), r"actions\(0\) is None; it must be a list"),
     "a reward in words": (lambda: up.FiniteMDP.from_functions(0, ["a"], lambda s, a: [s], lambda s, a, t: 1.0, lambda s, a: "x", 3), r"\(0, 'a'\) is 'x'; it must be a number"),
     "a reward that is no function": (lambda: up.FiniteMDP.from_functions(0, ["a"], lambda s, a: [s], lambda s, a, t: 1.0, 3, 3), "reward is a int"),  # type: ignore
+    "one transition that is no list": (lambda: TASK.with_transitions(np.array("x")), "it must be a list"),  # type: ignore
     "more observed pairs": (lambda: TASK.with_transitions([(0, 0)]), r"transitions\[0\] is \(0, 0\); it must be a transition"),  # type: ignore
     "pooled numbers": (lambda: up.features.pooled(3), "shared is a int; it must be a Features"),  # type: ignore
     "checks of an MDP": (lambda: up.check_policy_value(MDP, None, None), "model is a FiniteMDP"),  # type: ignore
@@ -136,6 +137,7 @@ CASES = {
     "a policy that sums to 2": (lambda: up.evaluate(MDP, np.ones((4, 2))), "policy must hold whole numbers, or probabilities"),
     "a step after the last": (lambda: up.solve(MDP).q(6), "h is 6"),
     # estimates
+    "counts of unequal length": (lambda: up.fit_mnl(PHI, [[1.0], [1.0, 2.0]]), "counts must be"),  # type: ignore
     "a count too few": (lambda: up.fit_mnl(PHI, COUNTS[1:]), "counts have shape"),
     "a negative count": (lambda: up.fit_mnl(PHI, put(COUNTS, 3, -1)), r"counts\[3\] is -1.0"),
     "a NaN count": (lambda: up.fit_mnl(PHI, put(COUNTS, 3, np.nan)), r"counts\[3\] is nan"),
@@ -154,6 +156,7 @@ CASES = {
     "an unhashable state": (lambda: up.Policy(np.zeros((1, 1), int), 1, ["a"]).act([[]], 0), r"state \(\) is unknown"),
     "a step too late": (lambda: up.Policy(np.zeros((1, 2), int), 1).act(0, 1), "h is 1"),
     "a policy of words": (lambda: up.Policy(np.array([["a"]]), 1), "actions are <U1"),
+    "saving to a folder": (lambda: up.save_agent(".", AGENT, up.simulate(MDP, AGENT, 1)), "'.' is a folder"),
     "saving no run": (lambda: up.save_agent("x.npz", AGENT, None), "run is a NoneType"),
     "saving no agent": (lambda: up.save_agent("x.npz", 3, up.simulate(MDP, AGENT, 1)), "agent is a int"),
     "an MDP of another suffix": (lambda: MDP.save("mdp.json"), "path is 'mdp.json'"),

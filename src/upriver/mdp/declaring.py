@@ -160,7 +160,9 @@ def explore(
 
 def as_list(name: str, values: Any) -> list[Any]:
     """Return a list of the values; a single value or text is refused."""
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+    # NumPy's arrays of no dimension say that they are iterable
+    single = isinstance(values, str | bytes) or getattr(values, "shape", None) == ()
+    if single or not isinstance(values, Iterable):
         raise TypeError(f"{name} is {format_value(values)}; it must be a list")
     return list(values)
 

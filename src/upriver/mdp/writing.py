@@ -16,6 +16,8 @@ def replacing(path: Any) -> Iterator[Path]:
     """Give a temporary name beside `path`; what is written there replaces `path` at the end, unless
     there is an error."""
     target = Path(os.path.realpath(path))  # a link stays a link
+    if target.is_dir():
+        raise ValueError(f"{os.fspath(path)!r} is a folder; it must be the name of a file")
     if target.exists() and not target.is_file():  # a pipe or a terminal is written to directly
         yield target
         return

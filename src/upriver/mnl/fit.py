@@ -66,7 +66,7 @@ def fit_mnl(
         If regularization is 0 and the data do not identify a feature.
     """
     lam = nonnegative_number("regularization", regularization)
-    n = likelihood.check_counts(features, np.asarray(counts))
+    n = likelihood.check_counts(features, counts)
     if features.spread and lam == 0.0:
         raise ValueError(
             "regularization is 0; pooled features need a positive one, which shrinks the "

@@ -108,7 +108,7 @@ def check_theta(features: Features, theta: Array) -> Array:
     return theta
 
 
-def check_counts(features: Features, counts: Array) -> Array:
+def check_counts(features: Features, counts: Any) -> Array:
     """Return counts as a contiguous array; raise a ValueError unless they are finite and >= 0."""
     n = features.task.n_triples
     try:

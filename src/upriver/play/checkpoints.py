@@ -101,7 +101,8 @@ def begin(
 
 def fingerprint_agent(agent: Any) -> str:
     """Return a digest of the class of an agent and of its fields, features included."""
-    values = fingerprints(agent) if is_dataclass(agent) else {}
+    has_fields = is_dataclass(agent) and not isinstance(agent, type)
+    values = fingerprints(agent) if has_fields else {}
     return digest({"class": name_of(type(agent))} | values, {})
 
 
