@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
-from studies.calibration import draw_core, mnl_mdp
 
 import upriver as up
+from upriver.diagnostics import Coverage, theta_star
+from upriver.diagnostics.realizability import differences, least_squares, softmax_rows
 
 
 def random_features(
@@ -42,5 +46,38 @@ def random_problem(rng: np.random.Generator, reach: float | None = None, **shape
     """(mdp, features, theta*) with L_varphi ||theta*|| = reach, uniform in [0.5, 2] by default."""
     features = random_features(rng, **shape)  # type: ignore[arg-type]
     reach = rng.uniform(0.5, 2.0) if reach is None else reach
-    theta = draw_core(features, rng, reach / features.norm_bound)
+    theta = draw_theta(features, rng, reach / features.norm_bound)
     return mnl_mdp(features, theta), features, theta
+
+
+def draw_theta(features: up.Features, rng: np.random.Generator, norm: float) -> np.ndarray:
+    """Return theta (d,) of a norm, uniform among the directions that change a probability."""
+    free = rng.standard_normal((1, features.dimension))
+    theta = least_squares(features, differences(features, free))[0][0]
+    return theta * (norm / np.linalg.norm(theta))
+
+
+def mnl_mdp(features: up.Features, theta: Any) -> up.FiniteMDP:
+    """Return the MDP whose transitions are P_theta on the features' task, starting in state 0."""
+    task = replace(features.task, support="known")
+    prob = softmax_rows(task, differences(features, np.atleast_2d(theta)))
+    return up.FiniteMDP(task, prob, np.zeros(1, int), np.ones(1))
+
+
+def coverage_over(problems: Any, radii: Any, n_episodes: int, delta: float) -> Coverage:
+    """Return `coverage` with one run for each problem (mdp, features, agent).
+
+    `radii` is a function (features, theta*, agent) -> {name: radius}.
+    """
+    seen = [
+        up.coverage(
+            mdp, features, agent, radii(features, theta_star(mdp, features), agent),
+            n_episodes, 1, delta, seed,
+        )
+        for seed, (mdp, features, agent) in enumerate(problems)
+    ]  # fmt: skip
+    return Coverage(
+        delta, np.concatenate([x.distance for x in seen]),
+        {name: np.concatenate([x.radii[name] for x in seen]) for name in seen[0].radii},
+        np.concatenate([x.optimistic for x in seen]),
+    )  # fmt: skip

@@ -21,8 +21,6 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from studies.calibration import calibrated_radius
-from studies.linear_models import examine
 
 import upriver as up
 from studies import environments
@@ -753,17 +751,7 @@ def flatten(value: Any, path: str = "") -> Outputs:
 def diagnose(environment: str, features: str, **arguments: Any) -> Outputs:
     mdp = up.envs.make(environment, **arguments)
     phi = make_features(features, mdp.task(), environment)
-    models = examine(mdp, phi)
-    linear = {
-        "derived_features": models.derived,
-        "linear_possible": models.linear.possible,
-        "linear_residual": models.linear.residual,
-        "transition_representable": models.representation.exact,
-        "transition_residual": models.representation.residual,
-        "matrix_rl_constant": models.matrix_rl_constant,
-        "matrix_rl_worst": models.worst_constant,
-    }
-    return flatten(up.diagnose(mdp, phi).as_dict() | {"linear_models": linear})
+    return flatten(up.diagnose(mdp, phi).as_dict())
 
 
 def cover(environment: str, features: str, fields: dict[str, Any], **arguments: Any) -> Outputs:
@@ -776,16 +764,6 @@ def cover(environment: str, features: str, fields: dict[str, Any], **arguments: 
     return radii | {
         "distance": seen.distance,
         "optimistic": seen.optimistic,
-    }
-
-
-def calibrate() -> Outputs:
-    mdp = up.envs.riverswim(4, 8)
-    phi = up.features.shared(mdp.task())
-    given: dict[str, Any] = {"n_episodes": 10, "n_runs": 10, "delta": 0.2, "seed": 1}
-    return {
-        "of_mdp": calibrated_radius(mdp, phi, **given),
-        "of_task": calibrated_radius(mdp.task(), phi, **given),
     }
 
 
@@ -954,7 +932,6 @@ def all_cases() -> dict[str, Callable[[], Outputs]]:
     made["coverage_random-mnl"] = partial(
         cover, "random-mnl", "shared", {"optimism": "gradient", "radius": 0.1}, n_states=6
     )
-    made["calibrated_radius"] = calibrate
     made["radii"] = evaluate_radii
     for agent in ("UCRLMNLSE", "UCRLMNL", "PSRL", "UCBVI", "UCRLMNLL1"):
         made[f"learn_{agent}_known"] = partial(learn_walk, agent, True)
@@ -982,7 +959,6 @@ TOLERANCES: tuple[tuple[str, float, str], ...] = (
     ("log_plan_discounted_*", 1e-6, "policy iteration stops within a tolerance"),
     ("log_plan_average_*", 1e-6, "policy iteration stops within a tolerance"),
     ("*fit_pooled-estimate/*", 1e-6, "the spread maximises a marginal likelihood by a search"),
-    ("calibrated_radius/*", 1e-6, "a ratio at an order statistic of runs"),
 )
 """(pattern of "case/output", relative tolerance, reason); others are compared to 1e-8."""
 

@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from studies.calibration import mnl_mdp
-from studies.linear_models import bilinear_model, linear_model, with_constant
 
 import upriver as up
-from tests.diagnostics.problems import random_problem
+from tests.diagnostics.problems import mnl_mdp, random_problem
 from upriver.diagnostics import kappa_at, theta_star
 from upriver.mnl import likelihood
 from upriver.mnl import model as mnl
@@ -245,16 +243,6 @@ def test_e13_noise_of_one_step_is_correlated(rng):
     noise = y - p
     np.testing.assert_allclose(noise.sum(axis=1), 0.0, atol=1e-12)
     np.testing.assert_allclose(np.cov(noise.T), np.diag(p) - np.outer(p, p), atol=0.08)
-
-
-def test_e14_linear_models_are_possible_for_some_features(rng):
-    phi = rng.standard_normal((6, 2))
-    assert not linear_model(phi).possible
-    assert linear_model(with_constant(phi)).possible
-    assert linear_model(np.eye(6)).possible
-    assert bilinear_model(np.eye(6), np.eye(3)).possible
-    simplex = rng.dirichlet(np.ones(3), size=6)  # what a linear MDP usually has
-    assert linear_model(simplex).possible
 
 
 def test_e15_known_support_leaves_nothing_to_explore_on_the_left():
