@@ -185,7 +185,6 @@ KERNELS: list[Mutant] = [
 ]  # fmt: skip
 LOGS: list[Mutant] = [
     # Importance sampling, doubly robust, censoring
-    ("logs/offpolicy.py", "PROPENSITY_RIDGE = 0.01", "PROPENSITY_RIDGE = 1.0"),
     ("logs/offpolicy.py", "np.cumprod(each * follow_weights(task, data), axis=1)",
      "each * follow_weights(task, data)"),
     ("logs/offpolicy.py", "weights @ ratio / weights.sum(), 1e-300)", "1.0, 1.0)"),

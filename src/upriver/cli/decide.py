@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from shlex import join
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 def decide(
     log: Path, *, formula: str, reward: str, horizon: int | None = None,
     discount: float | None = None, start: str | None = None, states: Path | None = None,
-    at: str = "", by: str | None = None, cluster: str | None = None, weights: str | None = None,
+    at: str = "", cluster: str | None = None, weights: str | None = None,
     columns: str = "state,action,next_state", successors: str | None = None,
     episode: str | None = None, step: str = "step", ended: str | None = None,
     propensity: str | None = None, regularization: float = 0.0, missing: str = "refuse",
@@ -42,8 +43,6 @@ def decide(
         A table of attributes of states for the formula.
     at
         Covariates, as age=60; "average" for the others.
-    by
-        A covariate; the gain is shown for each value.
     cluster
         The column of individuals, for clustered errors.
     weights
@@ -57,9 +56,9 @@ def decide(
     step
         The column of the step of a row.
     ended
-        How episodes end: a column, or states as a,b.
+        The column that is true where an episode ended.
     propensity
-        The column of action probabilities, or a formula.
+        The column of the probability of the logged action.
     regularization
         The ridge of the fit.
     missing
@@ -80,7 +79,7 @@ def decide(
         "average": len(given_values) < len(at.split(",")),
         "columns": tuple(columns.split(",")),
     }
-    made = decision.decide(log, formula, **options, command=command_line(given))
+    made = replace(decision.decide(log, formula, **options), command=command_line(given))
     file = made.save(out)
     print(made.summary())
     print(f"{file}")

@@ -6,7 +6,6 @@ import html
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import numpy as np
 from upriver.checks import Array, check_kinds
 from upriver.display import Card, add_repr
 from upriver.logs.fit import fit_transitions
-from upriver.logs.formula import mentions
 from upriver.logs.goodness import GoodnessOfFit
 from upriver.logs.model import TransitionModel, check_model
 from upriver.logs.offpolicy import (
@@ -29,7 +27,7 @@ from upriver.logs.offpolicy import (
 )  # fmt: skip
 from upriver.logs.planning import plan_from_model
 from upriver.logs.tables import COLUMNS, Table
-from upriver.logs.value import PolicyValue, PolicyValues, compare_policies, policy_value
+from upriver.logs.value import PolicyValue, compare_policies, policy_value
 from upriver.logs.value_function import build_value_function
 from upriver.mdp import Task
 from upriver.mdp.writing import write_file
@@ -57,10 +55,8 @@ class Decision:
     checks: ValueChecks | str | None
     """Estimates that do not rely on the model, or why there are none; None without episodes."""
     source: str  #: The name of the log.
-    command: str  #: The command that makes the page again; empty where none does.
     reward: str  #: What was maximised, in words.
-    by: tuple[str, PolicyValues] | None = None
-    """A covariate, and the gain for each of its values, where they were asked for."""
+    command: str = ""  #: The command that makes the page again; empty where none does.
 
     @property
     def task(self) -> Task:
@@ -121,12 +117,11 @@ class Decision:
 def decide(
     frame: Any, formula: str, *, reward: Any, horizon: int | None = None,
     discount: float | None = None, start: Hashable | Mapping[Any, float] | None = None,
-    at: Mapping[str, Any] | None = None, average: bool = False, by: str | None = None,
-    states: Any = None, successors: Any = None,
-    columns: Sequence[str] = COLUMNS, cluster: str | None = None, weights: str | None = None,
-    regularization: float = 0.0, missing: str = "refuse", episode: str | None = None,
-    step: str = "step", ended: Any = None, propensity: str | None = None, confidence: float = 0.95,
-    command: str = "",
+    at: Mapping[str, Any] | None = None, average: bool = False, states: Any = None,
+    successors: Any = None, columns: Sequence[str] = COLUMNS, cluster: str | None = None,
+    weights: str | None = None, regularization: float = 0.0, missing: str = "refuse",
+    episode: str | None = None, step: str = "step", ended: str | None = None,
+    propensity: str | None = None, confidence: float = 0.95,
 ) -> Decision:  # fmt: skip
     """Fit a log, plan with the model and value the plan against what was done.
 
@@ -146,18 +141,13 @@ def decide(
         start, or without `episode` the shares of the states among all rows.
     at, average
         The values of the covariates; whether others are averaged over the individuals of the log.
-    by
-        A covariate that is averaged over: the page has the gain for each of its values.
     episode, step
         The columns of the episode and of the step: with an episode, estimates that do not rely on
         the model are made.
     ended, propensity
-        As in `check_policy_value`. Text that is not a column names the states in which episodes
-        end, separated by commas.
+        As in `check_policy_value`.
     confidence
         Of the intervals.
-    command
-        The command that makes the page again, for the page.
 
     Returns
     -------
@@ -174,11 +164,6 @@ def decide(
             raise ValueError(f"{name} is {given!r}; it is for the checks, which need episode=")
     table, is_text = Table(frame), isinstance(reward, str)
     weighted = isinstance(reward, Mapping) and set(reward) <= set(table.names)
-    if episode is not None:  # both the fit and the checks use the rows, which are read once
-        texts = [x for x in (formula, reward, propensity) if isinstance(x, str)]
-        uses = [mentions(x) for x in texts]
-        named = [*columns, episode, step, cluster, weights, ended, *(reward if weighted else ())]
-        table.load([c for c in table.names if c in named or any(use(c) for use in uses)])
     model = fit_transitions(
         formula, table, states=states, successors=successors, columns=columns, cluster=cluster,
         weights=weights, regularization=regularization, missing=missing,
@@ -187,24 +172,21 @@ def decide(
     assert model.log is not None
     if isinstance(reward, Mapping) and not weighted:
         reward = {by_text("reward", model.log.space.states, s): x for s, x in reward.items()}
-    if isinstance(ended, str) and ended not in table.names:
-        ended = [by_text("ended", model.log.space.states, x.strip()) for x in ended.split(",")]
     model = model.at(
         at, horizon=horizon, discount=None if discount == 1.0 else discount,
-        average=average or by is not None, reward=None if is_text else reward,
+        average=average, reward=None if is_text else reward,
     )  # fmt: skip
-    task = check_model(model).task
-    episodes, checks = None, None
-    try:
-        if episode is not None and model.segments:
-            raise CannotCheck("the checks need fixed values of all covariates")
-        if episode is not None:
+    task, episodes, checks = check_model(model).task, None, None
+    if episode is not None and model.segments:
+        checks = "the checks need fixed values of all covariates"
+    elif episode is not None:
+        try:
             episodes = read_episodes(
                 model, table, columns, episode, step, None, weights, missing, ended, propensity,
                 cluster,
             )  # fmt: skip
-    except CannotCheck as error:
-        checks = str(error)
+        except CannotCheck as error:
+            checks = str(error)
     first = first_states(model, start, episodes)
     plan = plan_from_model(model, "cautious", confidence, start=first)
     function = build_value_function(model, [(plan, 1.0)], first)
@@ -212,20 +194,16 @@ def decide(
         bound = float(plan.gain)
     else:
         bound = float(function.start @ (plan.v if task.infinite_horizon else plan.v[0]))
-    try:
-        if episodes is not None:
-            checks = check_episodes(model, plan, episodes, confidence)
-    except CannotCheck as error:
-        checks = str(error)
-    compare = partial(compare_policies, model, plan, "behaviour", confidence, first)
+    if episodes is not None:
+        checks = check_episodes(model, plan, episodes, confidence)
     return Decision(
         model=model, plan=plan, bound=bound, start=first,
         value=policy_value(model, plan, confidence, first),
         behaviour=policy_value(model, "behaviour", confidence, first),
-        gain=compare(), by=None if by is None else (by, compare(by=by)),
+        gain=compare_policies(model, plan, "behaviour", confidence, first),
         occupancy=function.at(function.origin).occupancy, goodness_of_fit=model.goodness_of_fit(),
         checks=checks, source=Path(table.file).name if table.file else "a frame",
-        command=command, reward=reward_text(reward, weighted),
+        reward=reward_text(reward, weighted),
     )  # fmt: skip
 
 
@@ -267,13 +245,8 @@ def decision_page(decision: Decision) -> str:
     task, value, confidence = decision.task, decision.value, decision.value.confidence
     visits, occupancy = task.by_pair(decision.model.counts), decision.occupancy
     actions = decision.plan.policy[None] if task.infinite_horizon else decision.plan.policy
-    gains = {"the gain": decision.gain}
-    if decision.by is not None:
-        gains |= {f"{decision.by[0]} {x}": gain for x, gain in decision.by[1].each.items()}
-    values, gains = (
-        [{"name": name} | {k: getattr(x, k) for k in ESTIMATE} for name, x in named.items()]
-        for named in ({"the plan": value, "what was done": decision.behaviour}, gains)
-    )
+    named = {"the plan": value, "what was done": decision.behaviour, "the gain": decision.gain}
+    worth = [{"name": name} | {k: getattr(x, k) for k in ESTIMATE} for name, x in named.items()]
     moving = ~is_absorbing(task)  # what is done in other states does not matter
     # pairs that the plan needs and of which the log has few rows, those met most first
     few = (occupancy > 0) & (visits < FEW) & np.repeat(moving, task.n_actions)
@@ -300,7 +273,7 @@ def decision_page(decision: Decision) -> str:
         "style": resources.files("upriver.results.report").joinpath("style.css").read_text("utf-8"),
         "doubt": f"<p class='notice'>{html.escape(decision.doubt.strip())}</p>"
         * bool(decision.doubt),
-        "worth": estimates_table(values) + estimates_table(gains, zero=True),
+        "worth": estimates_table(worth[:2]) + estimates_table(worth[2:], zero=True),
         "policy": html_table(
             ("state", "do", "was done", "differs"), policy_rows(task, actions, visits, moving)
         ),

@@ -18,12 +18,9 @@ from scipy import sparse
 
 from upriver.checks import Array, check_kinds
 from upriver.display import add_repr
-from upriver.logs.effects import predicted_probabilities
-from upriver.logs.fit import fit_transitions
-from upriver.logs.formula import mentions
 from upriver.logs.model import TransitionModel, check_model
-from upriver.logs.situations import build_situations, find_triples, task_numbers
-from upriver.logs.tables import COLUMNS, Rows, listed, open_table
+from upriver.logs.situations import find_triples, task_numbers
+from upriver.logs.tables import COLUMNS, Rows, array_of, open_table
 from upriver.logs.value import policy_value
 from upriver.logs.value_function import behaviour_policy, build_value_function, policy_table
 from upriver.mdp import Task
@@ -31,7 +28,6 @@ from upriver.planning import steps_of
 
 REPLICATES = 200  # resampled logs for the error of fitted-Q evaluation
 PRIOR = 5.0  # episodes
-PROPENSITY_RIDGE = 0.01  # some states have one action
 UNSEEN = 0.001  # share of the steps of the policy in pairs without rows that tables may ignore
 FEW = 20  # effective episodes below which a reweighed log says nothing
 
@@ -72,57 +68,46 @@ class Episodes(NamedTuple):
 def read_episodes(
     model: TransitionModel, log: Any, columns: Sequence[str], episode: str, step: str,
     reward: str | None = None, weights: str | None = None, missing: str = "refuse",
-    ended: Any = None, propensity: str | None = None, cluster: str | None = None,
+    ended: str | None = None, propensity: str | None = None, cluster: str | None = None,
 ) -> Episodes:  # fmt: skip
     """Read the episodes of a log; the parameters are those of `check_policy_value`."""
     task = check_model(model).task
-    table = open_table(log, "the log")
-    extra = [c for c in (reward, weights) if c is not None]
-    logged = propensity in table.names
-    uses = mentions(propensity or "")
-    covariates = [c for c in table.names if c not in columns and uses(c) and not logged]
-    named = [c for c in (propensity if logged else None, cluster) if c is not None]
-    named += [ended] if isinstance(ended, str) else []
-    keys = [*columns, episode, step, *named, *covariates, *model.values, *extra]
-    rows = table.read(keys, weights, extra, missing, group=False)
-    cells = task_numbers(rows, columns, task)
+    numbers = [c for c in (reward, weights) if c is not None]
+    named = [c for c in (ended, propensity, cluster) if c is not None]
+    keys = [*columns, episode, step, *named, *model.values, *numbers]
+    rows = open_table(log, "the log").read(keys, weights, numbers, missing, group=False)
     of, labels = rows.codes(episode)
     order = np.lexsort((rows.values(step), of))
     of = of[order]
     place = np.arange(len(of)) - np.searchsorted(of, of)
     keep = place < task.horizon
-    at = of[keep], place[keep]
+    at, order = (of[keep], place[keep]), order[keep]
     shape = len(labels), task.horizon
 
-    def spread(values: Array, like: Array) -> Array:
-        like[at] = values[order][keep]
-        return like
+    def spread(values: Array, fill: Any = 0) -> Array:
+        """Return (n, H) the entries (m,) of rows, episode by episode."""
+        table = np.full(shape, fill, values.dtype)
+        table[at] = values[order]
+        return table
 
-    states, actions, following = (spread(x, np.zeros(shape, np.int64)) for x in cells)
-    there = spread(np.ones(len(of), bool), np.zeros(shape, bool))
+    states, actions, following = map(spread, task_numbers(rows, columns, task))
+    there = spread(np.ones(len(rows.weight), bool))
     rewards, last = np.zeros(shape), np.zeros(task.n_states)
     if reward is not None:
-        spread(np.asarray(rows.values(reward), np.float64), rewards)
+        rewards = spread(np.asarray(rows.values(reward), np.float64))
     else:
         rewards[at] = task_rewards(task, at[1], states[at], actions[at], following[at])
         last = last if task.terminal is None else task.terminal
-    given = rows.weight[order]
-    times, member = np.zeros(len(labels)), np.arange(len(labels))
-    times[of] = given
-    if (times[of] != given).any():
-        i = int(np.argmax(times[of] != given))
-        raise ValueError(f"weights {weights!r} are {given[i]:g} and {times[of[i]]:g} in "
-                         f"episode {labels[of[i]]!r}; all rows of an episode must have "
-                         "one weight")  # fmt: skip
-    if cluster is not None:
-        member[of] = rows.codes(cluster)[0][order]
+    weight, times = spread(rows.weight), spread(rows.weight)[:, 0]
+    torn = there & (weight != times[:, None])
+    if torn.any():
+        i, h = np.argwhere(torn)[0]
+        raise ValueError(f"weights {weights!r} are {times[i]:g} and {weight[i, h]:g} in episode "
+                         f"{labels[i]!r}; all rows of an episode must have one weight")  # fmt: skip
+    member = np.arange(len(labels)) if cluster is None else spread(rows.codes(cluster)[0])[:, 0]
     chance = None
     if propensity is not None:
-        if logged:
-            found = np.asarray(rows.values(propensity), np.float64)
-        else:
-            found = fit_propensities(rows, propensity, columns, covariates, weights, cluster)
-        chance = spread(found, np.ones(shape))
+        chance = spread(np.asarray(rows.values(propensity), np.float64), 1.0)
         bad = ~((chance > 0) & (chance <= 1))
         if bad.any():
             raise ValueError(f"propensity {propensity!r} is {chance[bad][0]:g} somewhere; it must "
@@ -131,8 +116,25 @@ def read_episodes(
         states, actions, following, rewards, there, last, times, np.zeros(shape, bool),
         np.zeros(shape, bool), chance, member,
     )  # fmt: skip
-    mark_ends(task, data, ended, rows, order[keep], reward is None)
-    return select_alike(model, data, rows, spread)
+    over = None
+    if ended is not None:
+        over = rows.values(ended)
+        if not np.isin(over, (0, 1)).all():
+            raise ValueError(f"column {ended!r} of {rows.table.title} must hold true and false, or "
+                             "1 and 0")  # fmt: skip
+        over = spread(over.astype(bool))
+    mark_ends(task, data, over, reward is None)
+    alike = find_alike(model, rows, at, order, len(labels))
+    data = Episodes(*(
+        x[alike] if isinstance(x, np.ndarray) and name != "last" else x
+        for name, x in data._asdict().items()
+    ))  # fmt: skip
+    followed = int(np.flatnonzero(data.weights @ data.there > 0)[-1]) + 1
+    if followed < task.horizon and data.left[:, followed].any():
+        raise CannotCheck(f"no episode of the log is followed beyond step {followed}; the horizon "
+                         f"is {task.horizon}, and it must be at most that, or `ended` must say "
+                         "that episodes ended")  # fmt: skip
+    return data
 
 
 def is_absorbing(task: Task) -> Array:
@@ -142,33 +144,18 @@ def is_absorbing(task: Task) -> Array:
     return np.bincount(state, task.successors != state, task.n_states) == 0
 
 
-def mark_ends(
-    task: Task, data: Episodes, ended: Any, rows: Rows, order: Array, known_reward: bool
-) -> None:
+def mark_ends(task: Task, data: Episodes, over: Array | None, known_reward: bool) -> None:
     """Say of episodes shorter than the horizon whether they ended or were no longer followed.
 
-    One that ended in a state that the task never leaves stays there, and is paid for it where the
-    rewards are those of the task.
+    over: (n, H) whether each row is the last of an episode that ended. One that ended in a state
+    that the task never leaves stays there, and is paid for it where the rewards are those of the
+    task.
     """
     n_steps = data.there.sum(axis=1)
     short = np.flatnonzero(n_steps < task.horizon)
     final = data.following[short, n_steps[short] - 1]
     absorbing = is_absorbing(task)
-    if isinstance(ended, str):
-        values = rows.values(ended)
-        if not np.isin(values, (0, 1)).all():
-            raise ValueError(f"column {ended!r} of {rows.table.title} must hold true and false, or "
-                             "1 and 0")  # fmt: skip
-        has_ended = values[order[np.cumsum(n_steps)[short] - 1]].astype(bool)
-    elif ended is None:
-        has_ended = absorbing[final]
-    else:
-        names = list(task.state_names)
-        for name in ended:
-            if name not in names:
-                raise ValueError(f"ended names the state {name!r}; it must be one of "
-                                 f"{listed(names)}")  # fmt: skip
-        has_ended = np.isin(final, [names.index(x) for x in ended])
+    has_ended = absorbing[final] if over is None else over[short, n_steps[short] - 1]
     after = np.arange(task.horizon) >= n_steps[short][:, None]
     data.left[short] = after & ~has_ended[:, None]
     data.stays[short] = after & (has_ended & absorbing[final])[:, None]
@@ -181,51 +168,23 @@ def mark_ends(
         data.rewards[i, h] = task_rewards(task, h, s, data.actions[i, h], s)
 
 
-def select_alike(model: TransitionModel, data: Episodes, rows: Rows, spread: Any) -> Episodes:
-    """Return the episodes that have the covariates of the model, so that like meets like."""
-    alike, real = np.ones(len(data.weights), bool), data.there & ~data.stays
+def find_alike(
+    model: TransitionModel, rows: Rows, at: tuple[Array, Array], order: Array, n: int
+) -> Array:
+    """Return (n,) which episodes have the covariates of the model, so that like meets like.
+
+    at, order: the episode and step of the rows that are used, and their numbers.
+    """
+    alike = np.ones(n, bool)
     for name, value in model.values.items():
         values = value if isinstance(value, list | tuple | np.ndarray) else [value]
-        levels = list(dict.fromkeys(values))
-        number = {x: i for i, x in enumerate(levels)}
-        index, known = rows.codes(name)
-        codes = np.array([number.get(x, -1) for x in known], np.int64)[index]
-        wanted = np.broadcast_to([number[x] for x in values], data.there.shape[1])
-        alike &= ((spread(codes, np.full(data.there.shape, -1)) == wanted) | ~real).all(axis=1)
+        wanted = np.resize(array_of(values), model.task.horizon)
+        alike[at[0][rows.values(name)[order] != wanted[at[1]]]] = False
     if not alike.any():
         given = ", ".join(f"{c} = {x!r}" for c, x in model.values.items())
         raise CannotCheck(f"no episode of the log has {given}, so it cannot check the model there; "
                          "fix the covariates at values that episodes have")  # fmt: skip
-    return Episodes(*(
-        x[alike] if isinstance(x, np.ndarray) and name != "last" else x
-        for name, x in data._asdict().items()
-    ))  # fmt: skip
-
-
-def fit_propensities(
-    rows: Rows, formula: str, columns: Sequence[str], covariates: Sequence[str],
-    weights: str | None, cluster: str | None,
-) -> Array:  # fmt: skip
-    """Return (m,) the probability of each logged action, by an MNL model of the actions.
-
-    It is the model of `fit_transitions` with actions in the place of next states.
-    """
-    state, action, _ = columns
-    used: dict[str, Any] = dict.fromkeys([state, action, *covariates])
-    used |= {} if cluster is None else {cluster: None}
-    table = {c: rows.values(c) for c in used}
-    none = "no action yet"
-    table[none] = np.zeros(len(rows.weight), np.int64)
-    model = fit_transitions(
-        formula, table, columns=(state, none, action), cluster=cluster,
-        weights=None if weights is None else rows.weight, regularization=PROPENSITY_RIDGE,
-    )  # fmt: skip
-    assert model.log is not None
-    space = model.log.space
-    s, a = (rows.numbers(c, space.states, c) for c in (state, action))
-    of = build_situations(space, s, {c: table[c] for c in model.log.situations.covariates})
-    probability, _ = predicted_probabilities(model, of)
-    return probability[of.successor == np.repeat(a, np.diff(of.indptr))]
+    return alike
 
 
 def task_rewards(task: Task, h: Array, s: Array, a: Array, s2: Array) -> Array:
@@ -268,7 +227,7 @@ def check_policy_value(
     model: TransitionModel, policy: Any, log: Any, columns: Sequence[str] = COLUMNS,
     episode: str = "episode", step: str = "step", reward: str | None = None,
     confidence: float = 0.95, weights: str | None = None, missing: str = "refuse", *,
-    ended: Any = None, propensity: str | None = None, cluster: str | None = None,
+    ended: str | None = None, propensity: str | None = None, cluster: str | None = None,
 ) -> ValueChecks:  # fmt: skip
     """Estimate a policy's value from the log's episodes, beside the value under the model.
 
@@ -294,12 +253,12 @@ def check_policy_value(
     missing
         "refuse" or "drop", as in `fit_transitions`.
     ended
-        Which episodes shorter than the horizon have ended; the others are censored, they went on
-        without being followed. A column that is true on the last row of episodes that ended, or a
-        list of the states in which episodes end. Unless given, those that no action leaves.
+        A column that is true on the last row of episodes that ended before the horizon. The others
+        are censored, they went on without being followed. Unless given, an episode has ended in a
+        state that no action leaves.
     propensity
-        The probability of the logged action: a column, or a formula of an MNL model of the actions
-        such as "action:C(state) + action:age". Unless given, shares of the actions in each state.
+        A column of the probability of the logged action. Unless given, the shares of the actions in
+        each state.
     cluster
         A column of individuals whose episodes may depend on each other.
 
@@ -328,11 +287,6 @@ def check_episodes(
     """Return the checks of `check_policy_value` for episodes that were read."""
     z, task = model.fitted.quantile(confidence), model.task
     weights, n = data.weights, float(data.weights.sum())
-    followed = int(np.flatnonzero(weights @ data.there > 0)[-1]) + 1
-    if followed < task.horizon and data.left[:, followed].any():
-        raise CannotCheck(f"no episode of the log is followed beyond step {followed}; the horizon "
-                         f"is {task.horizon}, and it must be at most that, or `ended` must say "
-                         "that episodes ended")  # fmt: skip
     start = data.starts(task)
     predicted = policy_value(model, policy, confidence, start)
     table = policy_table(task, policy)

@@ -276,17 +276,6 @@ class Table:
         found = self.connection.table("source")
         return dict(zip(found.columns, map(str, found.types), strict=True))
 
-    def load(self, columns: Sequence[str]) -> None:
-        """Read columns of a file into memory, so that several queries read the file once."""
-        if self.file is None:
-            return
-        cells = ", ".join(map(quote, columns))
-        try:
-            self.frame = self.connection.sql(f"SELECT {cells} FROM source").to_arrow_table()
-        except self.errors as error:
-            raise self.unreadable(error) from None
-        self.connection.execute("DROP VIEW source")
-
     def arrow_column(self, name: str) -> Any:
         """Return a column of a frame as Arrow has it; gaps of pandas become nulls."""
         import pyarrow as pa
