@@ -19,7 +19,6 @@ from upriver.checks import Array
 from upriver.experiments.build import RunSpec
 from upriver.experiments.execute import Outcome, execute
 from upriver.experiments.spec import TUNING_SEEDS, AgentEntry, Experiment, combinations
-from upriver.experiments.store import relative_to
 from upriver.mdp.writing import write_file
 from upriver.results.runs import Sample, read_results
 from upriver.results.statistics import bootstrap_interval
@@ -109,8 +108,8 @@ def tune(
     rows = [[*p[:2], json.dumps(p.numbers), *p[3:7], int(p.chosen), int(p.tied)] for p in points]
     head = ["env", "agent", "numbers", "runs", "mean", "ci_low", "ci_high", "chosen", "tied"]
     write_file(folder / "grid.csv", to_csv(head, rows))
-    text = tuned.to_toml(lambda file: relative_to(file, folder.absolute()))
-    write_file(folder / "tuned.toml", make_header(runs, shared, warnings) + text)
+    header = make_header(runs, shared, warnings)
+    write_file(folder / "tuned.toml", header + tuned.to_toml())
     return Tuned(tuned, points, warnings, outcome)
 
 

@@ -151,7 +151,7 @@ def test_files_that_cannot_be_imported_are_named(tmp_path):
 
 
 def test_an_experiment_with_code_can_be_tuned_and_repeated(tmp_path):
-    """Tuned with a file, run with it, and again with the copy in the results folder."""
+    """Tuned with a file, run with it, and again from the results folder."""
     (tmp_path / "neighbour.py").write_text("LEVELS = (1.0, 2.0)")
     (tmp_path / "mine.py").write_text(
         f"from neighbour import LEVELS\n{MODULE}\nTuned.GRID = {{'level': LEVELS}}\n"
@@ -165,9 +165,7 @@ def test_an_experiment_with_code_can_be_tuned_and_repeated(tmp_path):
     upriver("tune", spec, "--out", "tuning", "--runs", 2, "--import", "mine.py")
     upriver("run", "tuning/tuned.toml", "--out", "out", "--import", "mine.py")
     (kept,) = Path("out/_specs").glob("*.toml")
-    (copy,) = Path("out/_inputs").glob("*/mine.py")
-    assert f"--import ../_inputs/{copy.parent.name}/mine.py" in kept.read_text()
-    upriver("run", kept, "--out", "out", "--import", copy, "--import", "neighbour.py")
+    upriver("run", kept, "--out", "out", "--import", "mine.py")
     assert check("out").problems == [] and len(list(Path("out").glob("env=*/*/*"))) == 1
 
 
@@ -201,7 +199,7 @@ def test_looking_at_a_folder_executes_nothing_that_lies_in_it(tmp_path, command)
     import_code("mine.py")
     execute(load(write(tmp_path, agent='agent = "mine:Mine"')), "out", jobs=1)
     registry.IMPORTED.clear()
-    for place in (Path(), Path("out"), Path("out/_specs"), next(Path("out/_inputs").iterdir())):
+    for place in (Path(), Path("out"), Path("out/_specs")):
         (place / "mine.py").write_text("open('evil', 'w')\n")
     assert main([command, "out"]) in (0, 1)
     assert not list(tmp_path.rglob("evil"))

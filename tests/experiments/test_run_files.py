@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -18,8 +17,8 @@ from hypothesis import strategies as st
 import upriver as up
 from tests.experiments.sweeping import environment, stored, sweep
 from upriver.cli import main
-from upriver.experiments import Store, check, execute, parse
-from upriver.experiments.store import StorageFailed, make_folder_name, read_run, to_bytes
+from upriver.experiments import Store, check, execute
+from upriver.experiments.store import make_folder_name, read_run
 
 SMALL = sweep([{"agent": "ucrl-mnl"}, {"agent": "random"}], seeds=2)
 
@@ -65,7 +64,7 @@ def find_flips(folder: Path, count: int, rng: np.random.Generator) -> None:
         before = path.read_bytes()
         path.write_bytes(flipped(path, rng))
         (problem,) = check(folder).problems
-        assert problem.kind == "damaged" and str(path) in str(problem)
+        assert "damaged" in problem and str(path) in problem
         path.write_bytes(before)
     assert check(folder).problems == []
 
@@ -113,18 +112,17 @@ def test_what_is_foreign_moved_or_copied_is_named(whole, folder, capsys):
     renamed = second.with_name("0" * 12 + "-7.parquet")
     second.rename(renamed)
     fourth.write_bytes(fourth.read_bytes()[:-9])
-    (third.parent / "notes.txt").write_text("mine")
     pq.write_table(up.load_runs(whole), third.parent / "table.parquet")
-    found = {Path(str(p).split(" ")[0]): p.kind for p in check(folder).problems}
-    assert found == {
-        other: "duplicate",
-        renamed: "moved",
+    found = {Path(p.split(" ")[0]): p for p in check(folder).problems}
+    said = {
+        other: "moved or copied",
+        renamed: "moved or copied",
         fourth: "damaged",
-        third.parent / "notes.txt": "foreign",
-        third.parent / "table.parquet": "foreign",
+        third.parent / "table.parquet": "not written by upriver",
     }
+    assert set(found) == set(said) and all(said[path] in found[path] for path in said)
     assert main(["check", str(folder)]) == 1
-    assert "2 run files whole, 1 runs missing, 5 problems" in capsys.readouterr().out
+    assert "2 run files whole, 1 runs missing, 4 problems" in capsys.readouterr().out
     assert main(["table", str(folder)]) == 1
     assert str(other) in capsys.readouterr().err
 
@@ -143,7 +141,8 @@ def test_a_folder_that_cannot_be_read_does_not_vanish(folder, monkeypatch, capsy
     assert "agent=random cannot be read: Permission denied" in err and "ucrl-mnl" in out
     with pytest.raises(ValueError, match="agent=random cannot be read"):
         up.load_runs(folder)
-    assert [p.kind for p in check(folder).problems] == ["unreadable"]
+    (problem,) = check(folder).problems
+    assert "agent=random cannot be read" in problem
 
 
 LABELS = st.one_of(
@@ -170,18 +169,6 @@ def test_the_store_stays_inside_its_root_whatever_the_labels(tmp_path_factory, e
     assert (make_folder_name(label) == make_folder_name(other)) == (label == other)
 
 
-def test_hostile_arguments_and_links_write_nothing_outside(tmp_path):
-    store = Store.create(tmp_path / "root")
-    with pytest.raises(StorageFailed, match="lies outside"):
-        store.write(tmp_path / "root" / ".." / "evil", b"x")
-    (tmp_path / "elsewhere").mkdir()
-    run = SMALL.runs()[0]
-    (tmp_path / "root" / "env=riverswim-3-horizon-5").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StorageFailed, match="lies outside"):
-        execute([run], tmp_path / "root", jobs=1)
-    assert not any((tmp_path / "elsewhere").iterdir())
-
-
 def test_plain_labels_are_the_names_of_their_folders():
     for label in ("UCRL-MNL (tuned)", "riverswim-6", "c 0.001", "UCRL-MNL+", "a@b,c"):
         assert make_folder_name(label) == label
@@ -189,89 +176,30 @@ def test_plain_labels_are_the_names_of_their_folders():
 
 def test_a_file_is_read_back_as_it_was_written(whole):
     record = read_run(stored(whole)[0])
-    assert record.about["format"] == 4 and record.about["run"] == record.run.to_data()
+    assert record.about["format"] == 5 and record.about["run"] == record.run.to_data()
     assert len(record.table) == record.run.episodes and record.unit == "episode"
 
 
 def test_a_changed_bit_beside_the_runs_is_found_too(folder, rng):
-    """In the marker, the lists of runs, the experiments and their inputs."""
-    up.envs.riverswim(3).save(folder.parent / "river.npz")
-    spec = {**SMALL.to_data(), "environments": [{"path": str(folder.parent / "river.npz")}]}
-    execute(parse(spec), folder, jobs=1)
-    assert check(folder).problems == []
-    beside = [folder / "_upriver.json"]
-    for kind in ("_runs/*", "_specs/*", "_inputs/*/*"):
-        assert list(folder.glob(kind))
-        beside += folder.glob(kind)
-    for path in beside:
+    """In the lists of runs and the experiments."""
+    for path in (*folder.glob("_runs/*"), *folder.glob("_specs/*")):
         before = path.read_bytes()
         for _ in range(20):
             path.write_bytes(flipped(path, rng))
             (problem,) = check(folder).problems
-            assert problem.kind == "damaged" and str(path) in str(problem)
+            assert "damaged" in problem and str(path) in problem
         path.write_bytes(before)
     assert main(["check", str(folder)]) == 0
-
-
-def rewrite(path: Path, change) -> None:
-    """Write a run file anew, with a right digest, after a change of its rows."""
-    record = read_run(path)
-    path.write_bytes(to_bytes(record.run, change(record.table)))
-
-
-def replaced(name: str, value: object):
-    def change(table):
-        kind = None if isinstance(value, str) else table[name].type
-        column = pa.array([value] * len(table), kind)
-        return table.set_column(table.column_names.index(name), name, column)
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        (replaced("value", float("nan")), "column 'value' holds a number that is not finite"),
-        (replaced("return", float("inf")), "column 'return' holds a number that is not finite"),
-        (replaced("optimal_value", "much"), "column 'optimal_value' is string"),
-        (replaced("value", None), "column 'value'"),
-        (replaced("seed", 77), "seed 77; the run has seed"),
-        (replaced("episode", 1), "episodes are not numbered"),
-        (replaced("setting", "other"), "another setting"),
-        (lambda table: table.slice(0, 2), "2 rows; the run has 3 episodes"),
-        (lambda table: table.drop(["value"]), "no column 'value'"),
-    ],
-)
-def test_rows_that_contradict_the_run_are_a_problem(folder, capsys, change, named):
-    path = stored(folder)[0]
-    rewrite(path, change)
-    for command in ("check", "table", "report", "plot"):
-        assert main([command, str(folder)]) == 1
-        out, err = capsys.readouterr()
-        assert str(path) in out + err and named in out + err, command
-    with pytest.raises(ValueError, match=named.replace("[", ".")):
-        up.load_runs(folder)
 
 
 def test_a_folder_has_one_writer_at_a_time(folder):
     """A second command is refused, and the temporary file of the first is not touched."""
     store = Store.create(folder)
     with store.lock():
-        part = folder / "_tmp" / "living.part"
+        part = folder / "env=riverswim-3-horizon-5" / ".living.part.parquet"
         part.write_bytes(b"x")
-        os.utime(part, (0, 0))
         with pytest.raises(ValueError, match="is being written by another process"):
             execute(SMALL.with_seeds(3), folder, jobs=1)
         assert part.exists()
     assert execute(SMALL.with_seeds(3), folder, jobs=1).ran == 2
     assert not part.exists()
-
-
-def test_a_link_to_a_device_is_not_read(folder):
-    """A device such as /dev/zero has no end."""
-    path = next(folder.rglob("*.parquet"))
-    path.unlink()
-    path.symlink_to(os.devnull)
-    assert any("is no regular file" in str(problem) for problem in check(folder).problems)
-    with pytest.raises(ValueError, match="is no regular file"):
-        up.load_runs(folder)

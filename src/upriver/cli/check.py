@@ -8,7 +8,7 @@ from pathlib import Path
 def check(folder: Path) -> int:
     """Verify every file of a results folder and name those that are not as they were written.
 
-    A file may be damaged, foreign, moved, duplicate or unreadable. Nothing is changed. The exit
+    A file may be damaged, moved, unreadable or not written by upriver. Nothing is changed. The exit
     code is 1 if anything is wrong; missing runs are only counted, because they can be played.
 
     **Example:** `upriver check results/quick`
@@ -23,7 +23,7 @@ def check(folder: Path) -> int:
 
     found = check_folder(find_store(folder))
     for problem in found.problems:
-        print(f"{problem.kind}: {problem}")
+        print(problem)
     missing = f", {found.missing} runs missing" if found.missing else ""
     bad = len(found.problems)
     print(f"{found.whole} run files whole{missing}, {bad} problem{'s' * (bad != 1)}")

@@ -99,7 +99,7 @@ def execute(
             reporter.end()
     # a folder that was removed in the meantime is no success
     known = {id(run) for run, _ in failed}
-    gone = [run for run in pending if id(run) not in known and not store.has(run)]
+    gone = [r for r in pending if id(r) not in known and not store.path(r).exists()]
     failed += [(run, f"it was played, and {store.path(run)} is missing") for run in gone]
     stored = len(runs) - len(pending)
     return Outcome(len(runs), stored, len(pending) - len(failed), failed, broken)

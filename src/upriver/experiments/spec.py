@@ -460,21 +460,9 @@ class Experiment(Strict):
         except pd.ValidationError as error:
             raise ValueError(f"seeds of {self.name}: {describe_mistake(error)}") from error
 
-    def to_toml(self, place_file: Callable[[Path], Path] = Path) -> str:
-        """Return the text of an experiment file.
-
-        place_file: called with the absolute path of each MDP and of each file of features; returns
-        the name that the text has for it.
-        """
-        data = self.to_data()
-        for entry, plain in zip(self.environments, data["environments"], strict=True):
-            if isinstance(entry, FileEntry):
-                path = str(place_file(Path(entry.path)))
-                plain.update(path=path, label=entry.full_label)
-        for plain in data["agents"]:
-            if registry.is_file(str(plain.get("features"))):
-                plain["features"] = str(place_file(Path(plain["features"])))
-        return tomli_w.dumps(data)
+    def to_toml(self) -> str:
+        """Return the text of an experiment file, in which names of files are absolute."""
+        return tomli_w.dumps(self.to_data())
 
 
 @check_kinds

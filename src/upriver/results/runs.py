@@ -167,15 +167,15 @@ def read_results(folder: str | Path) -> Results:
 
     A folder that holds no readable run, or that is no results folder, is a ValueError.
     """
-    from upriver.experiments.store import BadFile, Record, read_records
+    from upriver.experiments.store import Record, read_records
 
     groups: dict[Key, list[Record]] = {}
-    problems: list[BadFile] = []
+    problems: list[str] = []
     for record in read_records(find_store(folder), problems):
         key = record.run.env, record.run.label, record.run.setting
         groups.setdefault(key, []).append(record)
     if not groups:
-        raise ValueError("; ".join([f"{folder} holds no runs", *map(str, problems[:1])]))
+        raise ValueError("; ".join([f"{folder} holds no runs", *problems[:1]]))
     samples = []
     for key, records in sorted(groups.items()):
         columns = [[r.table[name].to_numpy() for name in NUMBERS] for r in records]
@@ -186,7 +186,7 @@ def read_results(folder: str | Path) -> Results:
         unit: Any = records[0].unit
         more = {"unit": unit, "seconds": seconds, "about": records[0].about, "detail": detail}
         samples.append(sample._replace(**more))
-    return Results(samples, list(map(str, problems)))
+    return Results(samples, problems)
 
 
 def stack_runs(key: Key, runs: list[tuple[int, list[Array]]]) -> Sample:
