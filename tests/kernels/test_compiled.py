@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from numba.core.registry import CPUDispatcher
 
@@ -136,3 +139,35 @@ def test_a_kernel_file_opens_with_what_it_computes(module):
 def test_the_formulas_of_the_paper_are_found_by_their_numbers(module, formulas):
     text = inspect.getdoc(getattr(kernels, module))
     assert text is not None and all(number in text for number in formulas.split())
+
+
+class Inner(NamedTuple):
+    matrix: Any
+    column: Any
+
+
+class Outer(NamedTuple):
+    inner: Inner
+    whole: int
+    number: float
+    records: Any
+    nothing: None = None
+
+
+def test_constants_hand_a_named_tuple_to_a_kernel():
+    @compiled.njit_without_refcounts
+    def total(constants, nothing):
+        inner = constants.inner
+        result = constants.whole + constants.number + constants.records[1].b
+        for i in range(inner.column.shape[0]):
+            result += inner.matrix[i, 1] * inner.column[i]
+        return result if nothing is None else -result
+
+    matrix = np.arange(6.0).reshape(3, 2)
+    records = np.array([(1, 2.0), (3, 4.0)], dtype=[("a", np.int32), ("b", np.float64)])
+    constants = compiled.Constants(Outer(Inner(matrix, matrix[:, 0]), 7, 0.5, records))
+    expected = 7 + 0.5 + 4.0 + matrix[:, 1] @ matrix[:, 0]
+    assert total(constants, None) == expected
+    assert total(pickle.loads(pickle.dumps(constants)), None) == expected
+    matrix[0, 0] = 100.0  # the arrays are not copied
+    assert total(constants, None) == expected + 100.0 * matrix[0, 1]

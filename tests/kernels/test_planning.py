@@ -35,7 +35,7 @@ def problem(rng, per_step=True):
 
 
 def constants(task, extra, low, q_cap, v_cap):
-    return kernels.compiled.make_constants(
+    return kernels.compiled.Constants(
         kernels.planning.Problem(task.indptr, task.successors, extra, low, q_cap, v_cap)
     )
 

@@ -255,7 +255,7 @@ class Features:
     def problem(self) -> Any:
         """All of the above as one structure that a compiled function takes as one argument."""
         task = self.task
-        return kernels.compiled.make_constants(
+        return kernels.compiled.Constants(
             Problem(
                 self.layout, task.indptr, task.successors, task.n_actions, self.matrix_start,
                 task.square_start, self.product_start, self.work, self.triple_work,

@@ -194,7 +194,7 @@ def problem_structure(task: Task, clip: Clip, next_state_reward: bool) -> Any:
     extra = task.next_state_reward_rows if next_state_reward else np.empty((1, 0))
     caps = float(clip.low), clip.q_cap, clip.v_cap
     problem = kernels.planning.Problem(task.indptr, task.successors, extra, *caps)
-    return kernels.compiled.make_constants(problem)
+    return kernels.compiled.Constants(problem)
 
 
 @lru_cache(maxsize=64)

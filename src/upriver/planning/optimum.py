@@ -153,7 +153,7 @@ def evaluate(
 def environment_structure(mdp: FiniteMDP) -> Any:
     """Return the `kernels.episodes.Environment` of an MDP, as the structure that kernels take."""
     task = mdp.true_task
-    return kernels.compiled.make_constants(
+    return kernels.compiled.Constants(
         kernels.episodes.Environment(
             task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.user_rewards,
             mdp.initial_states, mdp.initial_probability, mdp.terminal,
