@@ -196,7 +196,8 @@ def test_a_folder_has_one_writer_at_a_time(folder):
     """A second command is refused, and the temporary file of the first is not touched."""
     store = Store.create(folder)
     with store.lock():
-        part = folder / "env=riverswim-3-horizon-5" / ".living.part.parquet"
+        part = folder / "_tmp" / "living.parquet"
+        part.parent.mkdir()
         part.write_bytes(b"x")
         with pytest.raises(ValueError, match="is being written by another process"):
             execute(SMALL.with_seeds(3), folder, jobs=1)

@@ -22,6 +22,7 @@ import json
 import os
 import platform
 import re
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -216,8 +217,7 @@ class Store:
                     f"{self.root} is being written by another process; wait for it to finish, or "
                     "choose another folder with --out"
                 )
-            for part in self.root.rglob(".*.part*"):  # of writers that were killed
-                part.unlink(missing_ok=True)
+            shutil.rmtree(self.root / "_tmp", ignore_errors=True)  # of a writer that was killed
             yield
 
     def path(self, run: RunSpec) -> Path:
@@ -230,12 +230,17 @@ class Store:
         self.failure_path(run).unlink(missing_ok=True)
 
     def write(self, path: Path, data: bytes) -> None:
-        """Write a whole file or none, with a sentence if that fails."""
+        """Write a whole file or none, with a sentence if that fails.
+
+        No reader of data sets sees the part that is being written.
+        """
         if path.name != MARKER and not (self.root / MARKER).exists():
             raise StorageFailed(path, f"{self.root} was removed or emptied while it was in use")
+        part = self.root / "_tmp" / path.name
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(path, data)
+            for file in (part, path):
+                file.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(write_file(part, data), path)
         except OSError as error:
             raise StorageFailed(path, error.strerror or str(error)) from error
 
@@ -273,7 +278,7 @@ class Store:
 
         walks = (os.walk(folder, onerror=report) for folder in self.root.glob("env=*"))
         found = (Path(at, name) for walk in walks for at, _, names in walk for name in names)
-        return sorted(p for p in found if p.suffix == ".parquet" and not p.name.startswith("."))
+        return sorted(path for path in found if path.suffix == ".parquet")
 
 
 def read_records(folder: str | Path, problems: list[str] | None = None) -> Iterator[Record]:
