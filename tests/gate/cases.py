@@ -563,21 +563,21 @@ def some_policies() -> dict[str, Any]:
 
 
 def value_policies(name: str, **setting: Any) -> Outputs:
-    model, found = log_model(name), {}
+    model, found = log_model(name).at(**setting), {}
     start = {"mouth": 0.5, "weir": 0.3, "pool": 0.2}
     policies = some_policies()
     for label, policy in policies.items():
-        value = up.policy_value(model, policy, start=start, **setting)
+        value = up.policy_value(model, policy, start=start)
         found |= describe_value(value, label)
-    gain = up.compare_policies(model, policies["actions"], "behaviour", start=start, **setting)
+    gain = up.compare_policies(model, policies["actions"], "behaviour", start=start)
     found |= describe_value(gain, "gain")
     return found
 
 
 def plan_log(name: str, how: Any, **setting: Any) -> Outputs:
-    plan = up.plan_from_model(log_model(name), how, start="weir", **setting)
+    plan = up.plan_from_model(log_model(name).at(**setting), how, start="weir")
     found: Outputs = {"policy": plan.policy}
-    if setting.get("average"):
+    if setting.get("discount") == 1.0:
         return found | {"gain": plan.gain}
     return found | {"values": plan.v}
 
@@ -900,12 +900,12 @@ def all_cases() -> dict[str, Callable[[], Outputs]]:
         made[f"log_fit_{name}"] = partial(fit_log, name)
         made[f"log_value_{name}"] = partial(value_policies, name)
         made[f"log_value_discounted_{name}"] = partial(value_policies, name, discount=0.9)
-        made[f"log_value_average_{name}"] = partial(value_policies, name, average=True)
+        made[f"log_value_average_{name}"] = partial(value_policies, name, discount=1.0)
         for how in ("greedy", "cautious"):
             made[f"log_plan_{how}_{name}"] = partial(plan_log, name, how)
         for how in ("greedy", "cautious"):
             made[f"log_plan_discounted_{how}_{name}"] = partial(plan_log, name, how, discount=0.9)
-            made[f"log_plan_average_{how}_{name}"] = partial(plan_log, name, how, average=True)
+            made[f"log_plan_average_{how}_{name}"] = partial(plan_log, name, how, discount=1.0)
     made["log_fit_pooled-estimate"] = fit_pooled_estimate
     for features, regularization in (("one-hot", 1.0), ("shared", 0.01), ("pooled", 0.5)):
         made[f"fit_mnl_{features}"] = partial(fit_counts, features, regularization)

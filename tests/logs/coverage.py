@@ -92,6 +92,8 @@ def a_log(problem, n_episodes, seed):
 
 
 def true_value(mdp, policy, **setting):
+    if setting.get("discount") == 1.0:
+        setting = {"average": True}
     found = up.evaluate(mdp, policy, **setting)
     if "average" in setting:
         return found.gain
@@ -101,7 +103,7 @@ def true_value(mdp, policy, **setting):
 def coverage(problem, n_episodes, n_logs=1000, ridge=1e-6, **setting):
     """{policy, or difference: share of logs whose 95% interval holds the truth}.
 
-    setting: a discount, or average=True, instead of the horizon.
+    setting: a discount instead of the horizon, 1 for the average reward.
     """
     mdp, task = problem.mdp, problem.mdp.true_task
     start = {s: 1 / task.n_states for s in task.states or range(task.n_states)}
@@ -111,11 +113,11 @@ def coverage(problem, n_episodes, n_logs=1000, ridge=1e-6, **setting):
     held = dict.fromkeys(truth, 0)
     for seed in range(n_logs):
         counts = a_log(problem, n_episodes, seed)
-        model = fit_counts(problem.phi, counts, ridge, task)
+        model = fit_counts(problem.phi, counts, ridge, task).at(**setting)
         for names, true in truth.items():
             policies = [problem.policies.get(k, k) for k in names]
             of = up.policy_value if len(names) == 1 else up.compare_policies
-            found = of(model, *policies, start=start, **setting)
+            found = of(model, *policies, start=start)
             held[names] += found.low <= true <= found.high
     return {" minus ".join(names): n / n_logs for names, n in held.items()}
 

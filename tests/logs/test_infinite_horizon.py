@@ -7,7 +7,7 @@ import pytest
 
 import upriver as up
 from upriver.logs.fit import fit_counts
-from upriver.logs.value_function import evaluate_policy, policy_table, with_infinite_horizon
+from upriver.logs.value_function import evaluate_policy, policy_table
 from upriver.planning import policy_iteration
 from upriver.planning.infinite_horizon import plan_model
 from upriver.planning.stationary import solve_visits
@@ -18,7 +18,8 @@ from .test_goodness import fit, logged
 MDP = up.envs.riverswim(5, 8)
 TASK = MDP.true_task
 PHI = up.features.shared(TASK)
-SETTINGS = [{"discount": 0.0}, {"discount": 0.9}, {"discount": 0.999}, {"average": True}]
+SETTINGS = [{"discount": 0.0}, {"discount": 0.9}, {"discount": 0.999}, {"discount": 1.0}]
+"""With a discount of 1, the average reward."""
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_value_and_gradient(model, rng, setting, kind, next_state_reward):
     model = with_next_state_reward(model) if next_state_reward else model
     policy = np.ones(5, int) if kind == "one" else rng.dirichlet(np.ones(2), size=5)
     start = np.array([0.5, 0.0, 0.3, 0.2, 0.0])
-    infinite = with_infinite_horizon(model, setting.get("discount"), setting.get("average", False))
+    infinite = model.at(**setting)
     known = policy_table(infinite.task, policy)
 
     def value(theta):
@@ -51,9 +52,9 @@ def test_value_and_gradient(model, rng, setting, kind, next_state_reward):
 
     found = value(model.fitted.theta)
     by_hand = up.evaluate(infinite.to_mdp(), policy)
-    true = by_hand.gain if "average" in setting else start @ by_hand.v
+    true = by_hand.gain if setting["discount"] == 1.0 else start @ by_hand.v
     assert found.value == pytest.approx(true, abs=3e-8)
-    steps = 1.0 if "average" in setting else 1.0 / (1.0 - setting["discount"])
+    steps = 1.0 if setting["discount"] == 1.0 else 1.0 / (1.0 - setting["discount"])
     assert found.occupancy.sum() == pytest.approx(steps)
     slope = PHI.matrix.T @ found.weight[0]
     for j, unit in enumerate(np.eye(len(slope)) * 1e-5):
@@ -64,7 +65,7 @@ def test_value_and_gradient(model, rng, setting, kind, next_state_reward):
 @pytest.mark.parametrize("setting", SETTINGS[1:])
 def test_the_gradient_in_the_behaviour(model, setting, rng):
     """action_slope: the derivative of the value in the probability of each action."""
-    task = with_infinite_horizon(model, setting.get("discount"), setting.get("average", False)).task
+    task = model.at(**setting).task
     mixture, move = rng.dirichlet(np.ones(2), size=5), 1e-6 * np.array([[1.0, -1.0]] * 5)
     start = np.eye(5)[1]
     up_, down, here = (
@@ -76,7 +77,7 @@ def test_the_gradient_in_the_behaviour(model, setting, rng):
 
 
 def test_shares_of_time_are_the_stationary_distribution(model):
-    task = with_infinite_horizon(model, None, True).task
+    task = model.at(discount=1.0).task
     policy = np.ones(5, int)
     found = solve_visits(task, model.probability, task.user_rewards[0][0], policy, np.eye(5)[0])
     p = np.zeros((5, 2, 5))
@@ -87,17 +88,18 @@ def test_shares_of_time_are_the_stationary_distribution(model):
 
 @pytest.mark.parametrize("setting", SETTINGS[1:])
 def test_plans_and_their_lower_bounds(model, setting):
-    greedy = up.plan_from_model(model, **setting)
-    exact = up.solve(model.to_mdp(), **setting)
+    model = model.at(**setting)
+    greedy = up.plan_from_model(model)
+    exact = up.solve(model.to_mdp())
     np.testing.assert_array_equal(greedy.policy, exact.policy)
-    worth = up.policy_value(model, greedy, **setting)
+    worth = up.policy_value(model, greedy)
     assert worth.low < worth.value < worth.high
-    careful = up.plan_from_model(model, "cautious", **setting)
-    promise = careful.gain if "average" in setting else careful.v[0]
-    own = up.policy_value(model, careful, **setting)
+    careful = up.plan_from_model(model, "cautious")
+    promise = careful.gain if setting["discount"] == 1.0 else careful.v[0]
+    own = up.policy_value(model, careful)
     assert own.low <= promise + 1e-6 and promise < own.value  # a one-sided 95% bound of its own
-    gain = up.compare_policies(model, greedy, "behaviour", **setting)
-    was = up.policy_value(model, "behaviour", **setting)
+    gain = up.compare_policies(model, greedy, "behaviour")
+    was = up.policy_value(model, "behaviour")
     assert gain.value == pytest.approx(worth.value - was.value)
     assert gain.standard_error < worth.standard_error + was.standard_error
 
@@ -105,12 +107,12 @@ def test_plans_and_their_lower_bounds(model, setting):
 @pytest.mark.parametrize("setting", SETTINGS[1:])
 def test_the_planner_of_learners_finds_the_same_values(model, setting):
     """Of rewards in [0, 1], as those of the river are: with a discount they are not shifted."""
-    infinite = with_infinite_horizon(model, setting.get("discount"), setting.get("average", False))
+    infinite = model.at(**setting)
     task = infinite.task
     plan = plan_model(task, model.probability, task.reward_rows[0], np.uint64(0))
-    greedy = up.plan_from_model(model, **setting)
+    greedy = up.plan_from_model(infinite)
     np.testing.assert_array_equal(plan.policy[0], greedy.policy)
-    shift = greedy.v.min() if "average" in setting else 0.0
+    shift = greedy.v.min() if setting["discount"] == 1.0 else 0.0
     np.testing.assert_allclose(plan.v[0], greedy.v - shift, rtol=1e-5, atol=1e-5)
 
 
@@ -124,14 +126,14 @@ def test_a_cycle_settles_where_its_equations_are_not_solved(monkeypatch):
     phi = up.Features(task, np.ones((3, 1)))
     model = fit_counts(phi, np.ones(3), 1.0, task)
     monkeypatch.setattr(policy_iteration, "MAX_BAND_OPERATIONS", 0.0)
-    plan = up.plan_from_model(model, average=True)
+    plan = up.plan_from_model(model.at(discount=1.0))
     assert plan.gain == pytest.approx(1 / 3, abs=1e-8) and plan.error <= 1e-8
 
 
 def test_a_discount_close_to_one_is_the_average(model):
     policy = np.ones(5, int)
-    gain = up.policy_value(model, policy, average=True)
-    patient = up.policy_value(model, policy, discount=1.0 - 1e-6)
+    gain = up.policy_value(model.at(discount=1.0), policy)
+    patient = up.policy_value(model.at(discount=1.0 - 1e-6), policy)
     assert 1e-6 * patient.value == pytest.approx(gain.value, rel=1e-4)
     assert 1e-6 * patient.standard_error == pytest.approx(gain.standard_error, rel=1e-4)
 
@@ -139,14 +141,14 @@ def test_a_discount_close_to_one_is_the_average(model):
 def test_steps_without_data_are_reported(rng):
     half = fit(TASK, PHI, logged(MDP, rng, 50, range(4)), 0.1)
     for setting, words in ((SETTINGS[1], "discounted steps are in"), (SETTINGS[3], "of all steps")):
-        result = up.policy_value(half, np.ones(5, int), **setting)
+        result = up.policy_value(half.at(**setting), np.ones(5, int))
         assert result.unseen > 0.0 and words in result.summary()
 
 
 def test_a_task_with_an_infinite_horizon_needs_no_discount(model):
     infinite = replace(model, task=MDP.infinite_horizon(0.9).true_task)
     assert up.policy_value(infinite, np.ones(5, int)).value == pytest.approx(
-        up.policy_value(model, np.ones(5, int), discount=0.9).value
+        up.policy_value(model.at(discount=0.9), np.ones(5, int)).value
     )
 
 
@@ -163,14 +165,13 @@ BY_STEP = replace(TASK, reward=np.zeros((8, 5, 2)))
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m: up.plan_from_model(m, discount=1.0), r"discount is 1\.0; it must be at least 0"),
-        (lambda m: up.policy_value(m, [0] * 5, discount=-1), "discount is -1"),
-        (lambda m: up.plan_from_model(m, discount=0.9, average=True), "it must be one of them"),
+        (lambda m: m.at(discount=1.5), r"discount is 1\.5; it must be at least 0"),
+        (lambda m: m.at(discount=-1.0), "discount is -1"),
         (lambda m: up.plan_from_model(m, "pessimistic"), "how is 'pessimistic'; it must be one of"),
-        (lambda m: up.policy_value(m, [[0] * 5, [1] * 5], discount=0.9), r"shape \(2, 5\)"),
-        (lambda m: up.policy_value(apart(), [0, 0], average=True), "has 2 sets of stat"),
-        (lambda m: up.plan_from_model(apart(), average=True), "has 2 sets of states"),
-        (lambda m: up.plan_from_model(replace(m, task=BY_STEP), discount=0.9), "with the step"),
+        (lambda m: up.policy_value(m.at(discount=0.9), [[0] * 5, [1] * 5]), r"shape \(2, 5\)"),
+        (lambda m: up.policy_value(apart().at(discount=1.0), [0, 0]), "has 2 sets of stat"),
+        (lambda m: up.plan_from_model(apart().at(discount=1.0)), "has 2 sets of states"),
+        (lambda m: replace(m, task=BY_STEP).at(discount=0.9), "reward has shape"),
     ],
 )
 def test_bad_calls_are_one_sentence(model, call, message):
@@ -179,7 +180,7 @@ def test_bad_calls_are_one_sentence(model, call, message):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", [{"discount": 0.9}, {"average": True}])
+@pytest.mark.parametrize("setting", [{"discount": 0.9}, {"discount": 1.0}])
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_intervals_cover(name, setting):
     """95% intervals of large logs hold the true value, and difference, in 93 to 97% of logs."""

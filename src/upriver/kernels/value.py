@@ -114,17 +114,13 @@ def differentiate_random_policy(indptr, successors, prob, reward, extra, mixture
 
 
 @njit_cached
-def tilt_probabilities(indptr, prob, rows, shift, used, out):
-    """out = prob exp(rows shift), normalised, in each pair that is used; elsewhere prob.
+def tilt_probabilities(indptr, prob, rows, shift, out):
+    """out = prob exp(rows shift), normalised in each pair.
 
-    prob and out (n,), rows (n, d), shift (d,), used (S*A,).
+    prob and out (n,), rows (n, d), shift (d,).
     """
     for pair in range(indptr.shape[0] - 1):
         first, last = indptr[pair], indptr[pair + 1]
-        if not used[pair]:
-            for i in range(first, last):
-                out[i] = prob[i]
-            continue
         top = -np.inf
         for i in range(first, last):
             out[i] = 0.0

@@ -104,8 +104,10 @@ class Decision:
         starts = ", ".join(f"{name_state(s)} ({100 * p:.0f}%)" for s, p in first[:6])
         more = f" and {len(first) - 6} other states" if len(first) > 6 else ""
         steps = f"{horizon} steps" if horizon is not None else "an infinite horizon"
-        late = "" if discount is None else f", discounted by {discount:g} per step"
-        steps += late if horizon is not None or late else ", the average per step"
+        if self.task.discount == 1.0:
+            steps += ", the average per step"
+        elif discount is not None:
+            steps += f", discounted by {discount:g} per step"
         return f"{valid} Start: {starts}{more}. Horizon: {steps}. Reward: {self.reward}."
 
     def save(self, path: Any) -> Path:
@@ -173,8 +175,8 @@ def decide(
     if isinstance(reward, Mapping) and not weighted:
         reward = {by_text("reward", model.log.space.states, s): x for s, x in reward.items()}
     model = model.at(
-        at, horizon=horizon, discount=None if discount == 1.0 else discount,
-        average=average, reward=None if is_text else reward,
+        at, horizon=horizon, discount=discount, average=average,
+        reward=None if is_text else reward,
     )  # fmt: skip
     task, episodes, checks = check_model(model).task, None, None
     if episode is not None and model.segments:

@@ -84,9 +84,9 @@ class DynamicLogit:
 
     def shift_transitions(self, shift: Array) -> DynamicLogit:
         """Return the problem with the parameters of the transition model changed by shift (d,)."""
-        prob, every = np.empty_like(self.prob), np.ones(len(self.task.sizes), bool)
+        prob = np.empty_like(self.prob)
         for x, before, after in zip(self.phi, self.prob, prob, strict=True):
-            kernels.value.tilt_probabilities(self.task.indptr, before, x, shift, every, after)
+            kernels.value.tilt_probabilities(self.task.indptr, before, x, shift, after)
         return replace(self, prob=prob)
 
     def mix(self, chance: Array, x: Array) -> Array:

@@ -283,8 +283,8 @@ class TransitionModel(Estimates):
         horizon
             Steps of an episode; None for an infinite horizon.
         discount
-            What a reward of the next step counts, with a horizon or without. None: all steps count
-            alike; with an infinite horizon the average reward per step.
+            What a reward of the next step counts, with a horizon or without; with an infinite
+            horizon 1 stands for the average reward per step. None: all steps count alike.
         reward
             A function of (state, action) or (state, action, next state), and of covariates by name;
             {state: number}, {(state, action): number} or {(state, action, next state): number} with
@@ -304,7 +304,7 @@ class TransitionModel(Estimates):
             if horizon is not None or discount is not None:
                 if self.setting[1] is not None and reward is None:
                     raise ValueError("the rewards of the model are discounted; at needs a reward")
-                rule = check_discount(None, discount) if horizon is None else None
+                rule = task_discount(horizon, discount)
                 task = replace(self.task, horizon=horizon or 1, discount=rule)
                 setting = horizon, None if horizon is None else discount, None
                 if reward is None and setting[1] is not None:
@@ -420,9 +420,16 @@ def with_discount(model: TransitionModel, discount: float) -> TransitionModel:
     """Return a model with another discount and no rewards yet, and the same horizon."""
     task = check_model(model).task
     if task.infinite_horizon:
-        task = replace(task, discount=check_discount(None, discount))
+        task = replace(task, discount=task_discount(None, discount))
         return replace(model, task=task, setting=(None, discount, None))
     return replace(model, setting=(task.horizon, discount, None))
+
+
+def task_discount(horizon: int | None, discount: float | None) -> float | None:
+    """Return the discount of a task: None with a horizon, 1 for the average reward."""
+    if horizon is not None:
+        return None
+    return 1.0 if discount == 1.0 else check_discount(None, discount)
 
 
 def pay_rewards(model: TransitionModel, reward: Any) -> tuple[Task, RewardRows | None]:
@@ -456,7 +463,7 @@ def pay_rewards(model: TransitionModel, reward: Any) -> tuple[Task, RewardRows |
 
 def discount_factors(horizon: int | None, discount: float | None) -> Array:
     """Return (1 | H,) what a reward of each step counts; an infinite horizon discounts itself."""
-    if horizon is None or discount is None:
+    if horizon is None or discount is None or discount == 1.0:
         return np.ones(1)
     if isinstance(discount, bool) or not 0.0 <= discount <= 1.0:
         raise ValueError(f"discount is {discount!r}; it must be at least 0 and at most 1")
@@ -532,7 +539,7 @@ def at_values(
     task = Task(
         n * n_states, n_actions, horizon or 1, np.concatenate([[0], np.cumsum(np.tile(sizes, n))]),
         np.tile(successors, n) + first, None, states=names, actions=list(space.actions),
-        discount=check_discount(None, discount) if horizon is None else None,
+        discount=task_discount(horizon, discount),
     )  # fmt: skip
     key = np.repeat(np.arange(len(sizes)), sizes) * n_states + successors
     counts, (keys, weight) = np.zeros(len(key)), log.triple_counts()

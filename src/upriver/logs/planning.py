@@ -33,7 +33,6 @@ from upriver.logs.value_function import (
     evaluate_policy,
     has_counts,
     policy_table,
-    with_infinite_horizon,
 )  # fmt: skip
 from upriver.mdp import Task
 from upriver.mdp.building import from_model
@@ -65,9 +64,8 @@ class Candidate(NamedTuple):
 
 @check_kinds
 def plan_from_model(
-    model: TransitionModel, how: str = "greedy", confidence: float = 0.95, start: Any = None,
-    *, discount: float | None = None, average: bool = False,
-) -> Any:  # fmt: skip
+    model: TransitionModel, how: str = "greedy", confidence: float = 0.95, start: Any = None
+) -> Any:
     """Plan with a fitted model.
 
     Parameters
@@ -77,14 +75,11 @@ def plan_from_model(
     how
         "greedy" takes the estimate for the truth. "cautious" maximises a lower confidence bound of
         the plan's own value from `start`; `v[0]` there is the bound, adjusted for choosing the
-        plan, see `logs.planning`.
+        plan, see `logs.planning`. With an infinite horizon it is `v` there, or the `gain`.
     confidence
         The probability with which the bound is to hold.
     start
         The first state, or {state: probability}; the first state of the task unless given.
-    discount, average
-        An infinite horizon with a discount, or its average reward, instead of the task's horizon.
-        The bound of a cautious plan is then its `v` at the start, or its `gain`.
 
     Returns
     -------
@@ -93,7 +88,6 @@ def plan_from_model(
     check_model(model)
     check_choice("how", how, ("greedy", "cautious"))
     model.fitted.quantile(confidence)  # which refuses what is no probability
-    model = with_infinite_horizon(model, discount, average)
     if how == "greedy":
         return optimal_plan(model.task, model.prob)
     return cautious_plan(model, start, confidence)
@@ -139,7 +133,7 @@ def is_chosen(best: Candidate, z: float, rng: np.random.Generator) -> bool:
         return evaluate_policy(function.task, world[0], table, function.start, world[1]).value
 
     for error in (best.worst_shift(z), function.draw(rng)):
-        world = function.world(ENLARGED * error, every=True)
+        world = function.world(ENLARGED * error)
         other = optimal_plan(function.task, *world)
         ahead = value(other, world) - value(best.plan, world)
         behind = best.centre.value - value(other, function.world(function.origin))
@@ -170,7 +164,7 @@ def choose_candidate(
 
 def build_candidate(function: PolicyValueFunction, point: Array) -> Candidate:
     """Return the optimal plan at a point, and its value under the estimate."""
-    plan, model = optimal_plan(function.task, *function.world(point, every=True)), function.model
+    plan, model = optimal_plan(function.task, *function.world(point)), function.model
     function = replace(function, terms=[(policy_table(function.task, plan), 1.0)])
     centre = function.at(function.origin)
     image = function.image(centre.slope)

@@ -24,7 +24,6 @@ from upriver.logs.value_function import (
     PolicyValueFunction,
     build_value_function,
     evaluate_policy,
-    with_infinite_horizon,
 )  # fmt: skip
 
 
@@ -206,7 +205,7 @@ def cohort_trace(model: TransitionModel, policy: Any, start: Any = None) -> Any:
 @check_kinds
 def policy_value(
     model: TransitionModel, policy: Any, confidence: float = 0.95, start: Any = None, *,
-    rewards: Any = None, by: str | None = None, discount: Any = None, average: bool = False,
+    rewards: Any = None, by: str | None = None, discount: Mapping[Any, float] | None = None,
 ) -> Any:  # fmt: skip
     """Return the value of a policy under a fitted model, with an interval.
 
@@ -231,23 +230,21 @@ def policy_value(
         as `TransitionModel.at` takes them.
     by
         A covariate over which `model.at(average=True)` averages: a value for each of its values.
-    discount, average
-        An infinite horizon with a discount, or its average reward per step (the gain), instead of
-        the task's horizon; policies are then (S,) or (S, A). {outcome: discount} keeps the model's
-        horizon and discounts each of several outcomes.
+    discount
+        {outcome: discount} discounts each of several outcomes on its own.
 
     Returns
     -------
     PolicyValue, or PolicyValues with `rewards` or `by`
     """
-    return value_policies(model, [(policy, 1.0)], confidence, start, rewards, by, discount, average)
+    return value_policies(model, [(policy, 1.0)], confidence, start, rewards, by, discount or {})
 
 
 @check_kinds
 def compare_policies(
     model: TransitionModel, new: Any, old: Any = "behaviour", confidence: float = 0.95,
-    start: Any = None, *, rewards: Any = None, by: str | None = None, discount: Any = None,
-    average: bool = False,
+    start: Any = None, *, rewards: Any = None, by: str | None = None,
+    discount: Mapping[Any, float] | None = None,
 ) -> Any:  # fmt: skip
     """Return the value of `new` minus that of `old`, with its own interval.
 
@@ -255,18 +252,14 @@ def compare_policies(
     parameters are those of `policy_value`.
     """
     policies = [(new, 1.0), (old, -1.0)]
-    return value_policies(model, policies, confidence, start, rewards, by, discount, average)
+    return value_policies(model, policies, confidence, start, rewards, by, discount or {})
 
 
 def value_policies(
     model: TransitionModel, policies: list[tuple[Any, float]], confidence: float, start: Any,
-    rewards: Any, by: str | None, discount: Any, average: bool,
+    rewards: Any, by: str | None, discounts: Mapping[Any, float],
 ) -> Any:  # fmt: skip
     """Return a signed sum of values of policies, of one outcome or of several."""
-    discounts: Mapping[Any, float] = {}
-    if isinstance(discount, Mapping):
-        discount, discounts = None, discount
-    model = with_infinite_horizon(model, discount, average)
     if rewards is None and by is None:
         if discounts:
             raise ValueError("discount names outcomes; name them in rewards=, too")

@@ -9,7 +9,7 @@ of radius z, the values of two models. To first order they are value ± z standa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -22,7 +22,6 @@ from upriver.logs.model import TransitionModel, check_model
 from upriver.logs.rewards import RewardEstimates
 from upriver.mdp import Task
 from upriver.mdp.building import start_of
-from upriver.mdp.validation import check_discount
 from upriver.mnl.clusters import adjust_means
 from upriver.planning import mixture_or_actions
 from upriver.planning.stationary import solve_visits as stationary_visits
@@ -92,20 +91,12 @@ class PolicyValueFunction:
         d = len(self.model.theta)
         return np.split(point, [d, d + len(self.behaviour)])
 
-    @cached_property
-    def used(self) -> Array:
-        """(S*A,) whether some policy may take each pair; the others do not matter."""
-        used = np.zeros(len(self.task.sizes), bool)
-        for policy, _ in self.terms:
-            used |= True if policy is None else pairs_used(self.task, policy)
-        return used
-
-    def world(self, point: Array, every: bool = False) -> tuple[Array, tuple[Array, Array]]:
-        """Return probabilities (1 | H, n) and rewards at a point; every: of unused pairs too."""
+    def world(self, point: Array) -> tuple[Array, tuple[Array, Array]]:
+        """Return probabilities (1 | H, n) and rewards at a point."""
         theta, _, paid = self.split(point)
         prob, (reward, pay) = self.model.prob, self.task.user_rewards
         if theta.any():
-            prob = shifted_probabilities(self.model, theta, None if every else self.used)
+            prob = shifted_probabilities(self.model, theta)
         if paid.any():
             assert self.model.reward_rows is not None
             more = self.model.reward_rows.change(paid)
@@ -120,9 +111,8 @@ class PolicyValueFunction:
         if log_odds.any():
             behaviour = np.empty_like(behaviour)
             states = np.arange(0, len(behaviour) + 1, task.n_actions)
-            every = np.ones(len(states) - 1, bool)
             kernels.value.tilt_probabilities(
-                states, self.behaviour, log_odds[:, None], np.ones(1), every, behaviour
+                states, self.behaviour, log_odds[:, None], np.ones(1), behaviour
             )
         value, v, n_pairs, columns = 0.0, np.empty(0), len(task.sizes), self.model.reward_rows
         weight, by_action, occupancy = np.zeros_like(prob), np.zeros(n_pairs), np.zeros(n_pairs)
@@ -394,40 +384,12 @@ def evaluate_stationary(
     return Evaluation(v, weight[None], occupancy[None], by_action, value)
 
 
-def with_infinite_horizon(
-    model: TransitionModel, discount: float | None, average: bool
-) -> TransitionModel:
-    """Return the model with an infinite horizon, where a discount or the average is asked for."""
-    task = check_model(model).task
-    if discount is None and not average:
-        return model
-    if discount is not None and average:
-        raise ValueError(f"discount is {discount!r} and average is True; it must be one of them")
-    by_step = task.reward is not None and task.reward.ndim > 2
-    if len(model.steps) > 1 or by_step or task.terminal is not None:
-        raise ValueError("the model changes with the step; with a discount or for the average it "
-                         "needs one transition and one reward for all steps, and no "
-                         "terminal value")  # fmt: skip
-    return replace(model, task=replace(task, horizon=1, discount=check_discount(None, discount)))
-
-
-def pairs_used(task: Task, policy: Array) -> Array:
-    """Return (S*A,) whether the policy may take each pair at some step."""
-    if policy.dtype.kind == "f":
-        return np.any(policy > 0, axis=0)
-    used = np.zeros((task.n_states, task.n_actions), bool)
-    for actions in policy:
-        used[np.arange(task.n_states), actions] = True
-    return used.ravel()
-
-
-def shifted_probabilities(model: TransitionModel, shift: Array, used: Array | None = None) -> Array:
-    """Return (1 | H, n) the probabilities at theta_hat + shift, of the pairs that are used."""
-    task, prob = model.task, np.empty_like(model.prob)
-    used = np.ones(len(task.sizes), bool) if used is None else used
+def shifted_probabilities(model: TransitionModel, shift: Array) -> Array:
+    """Return (1 | H, n) the probabilities at theta_hat + shift."""
+    prob = np.empty_like(model.prob)
     for x, before, after in zip(model.steps, model.prob, prob, strict=True):
         rows, by = x.matrix, shift
         if sparse.issparse(rows):
             rows, by = np.asarray(rows @ shift)[:, None], np.ones(1)
-        kernels.value.tilt_probabilities(task.indptr, before, rows, by, used, after)
+        kernels.value.tilt_probabilities(model.task.indptr, before, rows, by, after)
     return prob
