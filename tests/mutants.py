@@ -251,8 +251,7 @@ LOGS: list[Mutant] = [
     ("logs/planning.py", "c.centre.value + c.change(w) - z", "c.centre.value - z"),
     # Goodness of fit
     ("logs/goodness.py", "- fitted.regularization * fitted.theta", ""),
-    ("logs/goodness.py", "theta = fitted.theta + newton_steps(inverse, score)",
-     "theta = fitted.theta + 0.0 * newton_steps(inverse, score)"),
+    ("logs/goodness.py", "theta = fitted.theta + score @ inverse", "theta = fitted.theta"),
     ("logs/goodness.py", "met.sum(axis=0) ** 2 / met.power(2).sum(axis=0), 2.0)",
      "met.sum(axis=0) ** 2 / met.power(2).sum(axis=0), 1.01)"),
     ("logs/goodness.py", "np.minimum(enough / (enough - 1.0), np.sqrt(2.0))[cells.pair]",
@@ -265,7 +264,7 @@ LOGS: list[Mutant] = [
     ("logs/goodness.py", "p_value = (1 + beaten) / (1 + replicates)",
      "p_value = beaten / replicates"),
     ("logs/goodness.py", "ENOUGH = 5.0", "ENOUGH = 1.0"),
-    ("logs/goodness.py", "even += lam * scale", "even += 0.0 * scale"),
+    ("logs/goodness.py", "even += lam * np", "even += 0.0 * np"),
     # Predictions, effects, information criteria, ridge
     ("logs/effects.py", "z * error / np.maximum(p * (1.0 - p), 1e-300)",
      "z * error / np.maximum(p, 1e-300)"),

@@ -134,9 +134,10 @@ def factorize(
         for parts, k in number.items():
             made = [cells[f][rows, c] for f, c in parts]
             left[rows, k] = reduce(np.multiply, made) if made else 1.0
-    start = of_pairs.indptr[np.searchsorted(of_pairs.pair, of.pair)]
+    first = np.zeros(len(space.sizes), np.int64)  # of the triples of each pair
+    first[of_pairs.pair] = of_pairs.indptr[:-1]
     return recipe, Products(
-        of.indptr, start, left, np.array(left_of), right,
+        of.indptr, first[of.pair], left, np.array(left_of), right,
         np.column_stack(whole) if whole else np.empty((int(of.indptr[-1]), 0)),
         np.array(whole_at, np.int64),
     )  # fmt: skip

@@ -26,7 +26,7 @@ from upriver.logs.situations import (
     find_triples,
     task_numbers,
 )  # fmt: skip
-from upriver.logs.tables import COLUMNS, GIVEN_WEIGHTS, Rows, Table, listed, open_table
+from upriver.logs.tables import COLUMNS, Rows, listed, open_table
 from upriver.mdp import Task
 from upriver.mnl.choices import Choices
 from upriver.mnl.fit import fit_dense, fit_mnl
@@ -110,8 +110,7 @@ def fit_transitions(
         return model.at(horizon=horizon, discount=discount, reward=reward) if changed else model
     if frame is None:
         raise TypeError("fit_transitions needs a formula and a frame, or a frame and features=")
-    named = weights is None or isinstance(weights, str)
-    table = open_table(frame, weights=None if named else weights)
+    table = open_table(frame)
     uses, outcomes = mentions(formula), parse_outcomes(reward, table.names)
 
     def wanted(name: str) -> bool:
@@ -120,9 +119,7 @@ def fit_transitions(
 
     covariates = [c for c in table.names if c not in columns and wanted(c)]
     paid = list(dict.fromkeys(outcome.column for outcome in outcomes.values()))
-    rows = table.read(
-        [*columns, *covariates], weights if named else GIVEN_WEIGHTS, paid, missing, cluster=cluster
-    )
+    rows = table.read([*columns, *covariates], weights, paid, missing, cluster=cluster)
     space, s, a, s2 = build_space(rows, columns, states, successors, wanted)
     clash = [c for c in covariates if c in space.attributes or c in space.moves]
     if clash:
@@ -201,9 +198,7 @@ def fit_features(
 ) -> TransitionModel:  # fmt: skip
     """Return the model of features of a task, fitted to the counts of its triples."""
     features.check_task(task := features.task if task is None else task)
-    named = weights is None or isinstance(weights, str)
-    table = Table(log, "the log", None if named else weights)
-    rows = table.read(columns, weights if named else GIVEN_WEIGHTS, missing=missing)
+    rows = open_table(log, "the log").read(columns, weights, missing=missing)
     s, a, s2 = task_numbers(rows, columns, task)
     states, actions = list(task.state_names), list(task.action_names)
     row = find_reachable(task, s * task.n_actions + a, s2, rows, columns, states, actions)

@@ -10,7 +10,7 @@ those of the log, and each cluster is added or subtracted at random (a wild boot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,9 +25,6 @@ ENOUGH = 5.0  # rows expected anywhere but at the likeliest successor, for a pai
 FEWEST = 10  # clusters
 AT_ONCE = 2_000_000  # numbers per array of drawn logs
 IDENTIFIED = 1e-9  # least eigenvalue, of information scaled to a unit diagonal, that counts
-
-Block = tuple[Array, Array]
-"""(columns (k, m), matrices (k, m, m)): k blocks of m features each."""
 
 
 @add_repr
@@ -173,7 +170,7 @@ def sum_cells(cells: Cells, values: Array) -> Array:
 
 
 def draw_terms(
-    cells: Cells, fitted: FittedMNL, inverse: list[Block], size: int, rng: np.random.Generator
+    cells: Cells, fitted: FittedMNL, inverse: Any, size: int, rng: np.random.Generator
 ) -> Array:
     """Return (size, C) Pearson's terms of drawn logs, each fitted again by a Newton step."""
     counts = np.empty((size, len(cells.counts)))
@@ -186,7 +183,7 @@ def draw_terms(
         counts[:, at] = rng.multinomial(visits[groups].astype(np.int64), p, (size, len(groups)))
     expected = np.repeat(visits, sizes) * cells.probability
     score = (cells.matrix.T @ (counts - expected).T).T - fitted.regularization * fitted.theta
-    theta = fitted.theta + newton_steps(inverse, score)
+    theta = fitted.theta + score @ inverse
     logits = (cells.matrix @ theta.T).T + cells.offset
     logits -= np.repeat(np.maximum.reduceat(logits, starts, axis=1), sizes, axis=1)
     np.exp(logits, out=logits)
@@ -195,7 +192,7 @@ def draw_terms(
 
 
 def draw_clusters(
-    cells: Cells, fitted: FittedMNL, inverse: list[Block], size: int, rng: np.random.Generator
+    cells: Cells, fitted: FittedMNL, inverse: Any, size: int, rng: np.random.Generator
 ) -> Array:
     """Return (size, C) Pearson's terms of what the clusters add with random signs.
 
@@ -208,7 +205,7 @@ def draw_clusters(
     counts = (cells.members.T @ signs.T).T * np.sqrt(n / (n - 1.0))
     visits = np.add.reduceat(counts, cells.indptr[:-1], axis=1)
     residual = counts - np.repeat(visits, cells.sizes, axis=1) * cells.probability
-    step = newton_steps(inverse, (cells.matrix.T @ residual.T).T)
+    step = (cells.matrix.T @ residual.T).T @ inverse
     logits = (cells.matrix @ step.T).T
     mean = np.add.reduceat(logits * cells.probability, cells.indptr[:-1], axis=1)
     expected = np.repeat(cells.visits, cells.sizes) * cells.probability
@@ -225,18 +222,11 @@ def draw_clusters(
     return pearson(inflate * sum_cells(cells, residual) + total, total)
 
 
-def newton_steps(inverse: list[Block], score: Array) -> Array:
-    """Return (size, d) the inverse information times (size, d) scores."""
-    step = np.zeros_like(score)
-    for columns, block in inverse:
-        step[:, columns] = np.einsum("bki,kij->bkj", score[:, columns], block)
-    return step
+def inverse_information(cells: Cells, lam: float) -> tuple[Any, int]:
+    """Return (d, d) the inverse of the information with its ridge, and its rank without it.
 
-
-def inverse_information(cells: Cells, lam: float) -> tuple[list[Block], int]:
-    """Return blocks of the inverse of the information with its ridge, and its rank without it.
-
-    Directions that the log does not identify have no variance and no step.
+    Directions that the log does not identify have no variance and no step. Sparse features, such as
+    one-hot ones, make blocks that are inverted one by one.
     """
     sizes, n = cells.sizes, len(cells.counts)
     shape = (len(sizes), n)
@@ -245,39 +235,20 @@ def inverse_information(cells: Cells, lam: float) -> tuple[list[Block], int]:
     rows = cells.matrix - member @ (mean @ cells.matrix)
     weight = np.repeat(cells.visits, sizes) * cells.probability
     information = rows.T @ (sparse.diags_array(weight) @ rows)
-    found, rank = [], 0
-    for columns, block in blocks(information):
-        diagonal = np.diagonal(block, axis1=1, axis2=2)
-        scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-        even = block * scale[:, :, None] * scale[:, None, :]
-        rank += int((np.linalg.eigvalsh(even) > IDENTIFIED).sum())
-        even += lam * scale[:, :, None] * scale[:, None, :] * np.eye(block.shape[1])
-        inverse = np.linalg.pinv(even, rcond=IDENTIFIED, hermitian=True)
-        found.append((columns, inverse * scale[:, :, None] * scale[:, None, :]))
-    return found, rank
-
-
-def blocks(matrix: Any) -> Iterator[Block]:
-    """Yield the blocks on the diagonal of a symmetric matrix, those of one size together."""
-    if not sparse.issparse(matrix):
-        yield np.arange(len(matrix))[None], matrix[None]
-        return
-    entries = sparse.coo_array(matrix)
-    _, label = csgraph.connected_components(matrix, directed=False)
-    size = np.bincount(label)
+    is_sparse, label = sparse.issparse(information), np.zeros(information.shape[0], np.int64)
+    if is_sparse:
+        _, label = csgraph.connected_components(information, directed=False)
     order = np.argsort(label, kind="stable")
-    start = np.cumsum(size) - size
-    slot = np.empty(len(label), np.int64)
-    slot[order] = np.arange(len(label)) - np.repeat(start, size)
-    known = np.zeros(len(size), bool)
-    known[label[entries.row]] = True  # features without data stay where they are
-    for m in np.unique(size[known]):
-        wanted = np.flatnonzero(known & (size == m))
-        for part in np.array_split(wanted, -(-len(wanted) * m * m // AT_ONCE)):
-            place = np.full(len(size), -1)
-            place[part] = np.arange(len(part))
-            mine = place[label[entries.row]] >= 0
-            i, j, x = entries.row[mine], entries.col[mine], entries.data[mine]
-            dense = np.zeros((len(part), m, m))
-            dense[place[label[i]], slot[i], slot[j]] = x
-            yield order[start[part][:, None] + np.arange(m)], dense
+    found, rank = [], 0
+    for columns in np.split(order, np.cumsum(np.bincount(label))[:-1]):
+        block = information[columns][:, columns]
+        block = block.toarray() if is_sparse else block
+        diagonal = np.diagonal(block)
+        scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+        even = block * scale[:, None] * scale
+        rank += int((np.linalg.eigvalsh(even) > IDENTIFIED).sum())
+        even += lam * np.diag(scale**2)
+        inverse = np.linalg.pinv(even, rcond=IDENTIFIED, hermitian=True)
+        found.append(inverse * scale[:, None] * scale)
+    back = np.argsort(order)
+    return (sparse.block_diag(found, "csr")[back][:, back] if is_sparse else found[0]), rank

@@ -186,15 +186,14 @@ class TransitionModel(Estimates):
             task, x, counts = check_model(self).task, self.features.matrix, self.counts
             of_pair, indptr, successor = np.arange(len(task.sizes)), task.indptr, task.successors
             states, actions = list(task.state_names), list(task.action_names)
-            p, offset = self.probability, None
-            some = (task.sizes > 1) & (task.by_pair(counts) > 0)
+            visits, p, offset = task.by_pair(counts), self.probability, None
         else:
-            space, (of_pair, _, indptr, successor) = self.log.space, self.log.situations
-            data = self.log.data
-            x, counts, offset = data.x[:], data.counts, data.offset
+            space, data = self.log.space, self.log.data
+            of_pair, _, indptr, successor = self.log.situations
+            x, counts, visits, offset = data.x[:], data.counts, data.visits, data.offset
             states, actions, p = space.states, space.actions, data.probabilities(self.theta)
-            some = np.diff(indptr) > 1
         sizes, n_states, n_actions = np.diff(indptr), len(states), len(actions)
+        some = (sizes > 1) & (visits > 0)
         rows, members = np.flatnonzero(np.repeat(some, sizes)), None
         if self.log is not None and self.fitted.errors == "cluster":
             entries = self.log.weights, (self.log.cluster, self.log.chosen)

@@ -28,7 +28,7 @@ from upriver.logs.fit import as_bits
 from upriver.logs.formula import Columns, Recipe, mentions, parse_recipe
 from upriver.logs.model import TransitionModel
 from upriver.logs.situations import Situations, StateSpace
-from upriver.logs.tables import GIVEN_WEIGHTS, Rows, array_of, import_packages, listed, open_table
+from upriver.logs.tables import Rows, array_of, import_packages, listed, open_table
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.building import from_model
 from upriver.mdp.validation import check_discount
@@ -204,14 +204,13 @@ def fit_rewards(
         if transitions.fitted.regularization > 0:
             raise ValueError("joint is True; transitions were fitted with regularization "
                              f"{transitions.fitted.regularization:g}, it must be 0")  # fmt: skip
-    named = weights is None or isinstance(weights, str)
-    table = open_table(frame, weights=None if named else weights)
+    table = open_table(frame)
     uses, needed = mentions(formula), open_covariates(transitions)
     own = [*columns, *([] if horizon is None else [step])]
     names = [c for c in table.names if c not in own and (uses(c) or c in needed)]
     names = list(dict.fromkeys([*names, *needed]))
     keys = [*own, *names, *([] if cluster is None else [cluster])]
-    rows = table.read(keys, weights if named else GIVEN_WEIGHTS, missing=missing)
+    rows = table.read(keys, weights, missing=missing)
     covariates, of_row = find_sets(rows, names)
     n_sets = int(of_row.max()) + 1
     sets = [{c: covariates[c][t] for c in needed} for t in range(n_sets)] if needed else [{}]

@@ -8,7 +8,6 @@ ever executed.
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from glob import escape
@@ -47,21 +46,19 @@ def import_packages(purpose: str, *names: str) -> list[Any]:
                           "formulaic pandas") from None  # fmt: skip
 
 
-def connect() -> Any:
-    """Return a new DuckDB database in memory; a query that needs more than MEMORY goes to disk."""
+@cache
+def database() -> Any:
+    """Return a DuckDB database in memory; a query that needs more than MEMORY goes to disk."""
     (duckdb,) = import_packages("reading a table", "duckdb")
     spill = Path(gettempdir()) / f"upriver-{token_hex(8)}"  # DuckDB makes it when it needs it
-    connection = duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": str(spill)})
-    if "ipykernel" not in sys.modules:  # in a notebook DuckDB would ask for a package of widgets
-        shown = "true" if sys.stdout.isatty() else "false"  # a pipe gets results only
-        connection.execute(f"SET enable_progress_bar = {shown}")
+    return duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": str(spill)})
+
+
+def connect() -> Any:
+    """Return a connection of its own to the database, which shows no progress bar."""
+    connection = database().cursor()
+    connection.execute("SET enable_progress_bar = false")
     return connection
-
-
-@cache
-def shared_database() -> Any:
-    """Return the database whose cursors read frames; to make one takes longer than most reads."""
-    return connect()
 
 
 def listed(names: Iterable[Any], limit: int = 12) -> str:
@@ -76,18 +73,17 @@ def quote(name: str) -> str:
     return '"' + str(name).replace('"', '""') + '"'
 
 
-def hashable(value: Any) -> Any:
-    """Return a tuple for a list, as states that are tuples come back from Arrow."""
-    return tuple(value) if isinstance(value, list | np.ndarray) else value
+def object_array(values: Sequence[Any]) -> Array:
+    """Return (m,) Python objects; np.asarray would make a matrix of a list of tuples."""
+    cells = np.empty(len(values), object)
+    cells[:] = values
+    return cells
 
 
 def array_of(values: Sequence[Any]) -> Array:
     """Return (m,) one entry per value; values that are tuples stay tuples."""
-    if any(isinstance(x, tuple) for x in values):
-        cells = np.empty(len(values), object)
-        cells[:] = values  # np.asarray would make a matrix of a list of tuples
-        return cells
-    return np.asarray(values)
+    has_tuples = any(isinstance(x, tuple) for x in values)
+    return object_array(values) if has_tuples else np.asarray(values)
 
 
 def sort_distinct(values: Iterable[Any]) -> list[Any]:
@@ -125,42 +121,28 @@ class Rows(NamedTuple):
         """Return (m,) the number of each entry of a column, and the distinct entries in order."""
         import pyarrow as pa
 
-        column, kind = self.columns[name], self.columns[name].type
-        if name in self.table.levels:
-            levels, index = self.table.levels[name], column.to_numpy()
-        elif pa.types.is_nested(kind):
+        column = self.columns[name]
+        if pa.types.is_nested(column.type):
             number: dict[Any, int] = {}
-            cells = [number.setdefault(hashable(x), len(number)) for x in column.to_pylist()]
+            cells = [number.setdefault(tuple(x), len(number)) for x in column.to_pylist()]
             levels, index = list(number), np.array(cells, np.int64)
         else:
-            if isinstance(column, pa.ChunkedArray):
-                column = column.combine_chunks()
-            if not pa.types.is_dictionary(kind):
-                column = column.dictionary_encode()
+            column = column.combine_chunks().dictionary_encode()
             levels, index = column.dictionary.to_pylist(), column.indices.to_numpy()
-            if pa.types.is_integer(kind):  # the many numbers of individuals
-                order = np.argsort(column.dictionary.to_numpy())
-                rank = np.empty_like(order)
-                rank[order] = np.arange(len(order))
-                return rank[index], [levels[i] for i in order.tolist()]
-        used = np.flatnonzero(np.bincount(index, minlength=len(levels)))  # categories may be empty
-        order = sort_distinct(levels[i] for i in used.tolist())
-        place = {x: i for i, x in enumerate(order)}
-        return np.array([place.get(x, -1) for x in levels], np.int64)[index], order
+        order = sorted(range(len(levels)), key=levels.__getitem__)
+        rank = np.empty(len(levels), np.int64)
+        rank[order] = np.arange(len(levels))
+        return rank[index], [levels[i] for i in order]
 
     def values(self, name: str) -> Array:
         """Return (m,) a column: numbers and dates as NumPy has them, words as Python objects."""
         import pyarrow as pa
 
-        column, kind = self.columns[name], self.columns[name].type
-        words = pa.types.is_dictionary(kind) or pa.types.is_nested(kind)
-        words |= pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        if words or name in self.table.levels:
-            index, levels = self.codes(name)
-            cells = np.empty(len(levels), object)  # every word is held once
-            cells[:] = levels
-            return cells[index]
-        if pa.types.is_decimal(kind):
+        column = self.columns[name]
+        if pa.types.is_string(column.type) or pa.types.is_nested(column.type):
+            index, levels = self.codes(name)  # every word is held once
+            return object_array(levels)[index]
+        if pa.types.is_decimal(column.type):
             column = column.cast(pa.float64())
         return column.to_numpy()
 
@@ -178,31 +160,19 @@ class Rows(NamedTuple):
 
 
 class Table:
-    """A table and the DuckDB connection that reads it.
+    """A table and the DuckDB connection that reads it; what: its name in error messages."""
 
-    what: its name in error messages; weights: (m,) of the rows of a frame, which become the column
-    `GIVEN_WEIGHTS`.
-    """
-
-    def __init__(self, source: Any, what: str = "the frame", weights: Any = None) -> None:
+    def __init__(self, source: Any, what: str = "the frame") -> None:
         (duckdb,) = import_packages("reading a table", "duckdb")
-        self.what, self.file, self.weights = what, None, weights
+        self.what, self.file, self.weights = what, None, None
         self.frame: Any = None
         # what reading a damaged file raises
         self.errors = (duckdb.Error, OSError, RuntimeError, UnicodeError)
-        self.arrow: Any = None  # the columns of a frame that the last query used
-        # distinct entries of columns of Python objects, whose entries are replaced by numbers
-        self.levels: dict[str, list[Any]] = {}
+        self.connection = connect()
         if isinstance(source, str | Path):
             self.file = str(source)
-            if weights is not None:
-                raise ValueError("weights of a file must be the name of a column")
-            self.connection = connect()
             self.names = self.open_file(Path(source))
             return
-        self.connection = shared_database().cursor()  # which costs nothing
-        if hasattr(source, "collect"):  # a polars LazyFrame
-            source = source.collect()
         if isinstance(source, tuple | list) and len(source) == 3:
             source = dict(zip(COLUMNS, source, strict=True))
         # the `columns` of pyarrow are the columns themselves
@@ -245,7 +215,7 @@ class Table:
                 )
             else:
                 found = self.connection.read_parquet([escape(x) for x in files])
-            found.create_view("source")
+            self.connection.register("source", found)
             return list(found.columns)
         except self.errors as error:
             raise self.unreadable(error) from None
@@ -263,7 +233,7 @@ class Table:
             if name not in self.names and name != GIVEN_WEIGHTS:
                 raise ValueError(f"{self.title} has no column {name!r}; it has "
                                  f"{listed(self.names, 40)}")  # fmt: skip
-        if self.frame is not None:
+        if self.file is None:
             import pyarrow as pa
 
             arrays = {c: self.arrow_column(c) for c in columns}
@@ -271,8 +241,7 @@ class Table:
             if len(set(lengths.values())) > 1:
                 raise ValueError(f"the columns of {self.title} have lengths {lengths}; they must "
                                  "have one length")  # fmt: skip
-            self.arrow = pa.table(arrays)
-            self.connection.register("source", self.arrow)
+            self.connection.register("source", pa.table(arrays))
         found = self.connection.table("source")
         return dict(zip(found.columns, map(str, found.types), strict=True))
 
@@ -284,80 +253,74 @@ class Table:
         if hasattr(values, "to_arrow"):  # polars
             values = values.to_arrow()
         if isinstance(values, pa.ChunkedArray | pa.Array):
-            kind = values.type  # views of strings are not known everywhere
-            return values.cast(pa.large_string()) if pa.types.is_string_view(kind) else values
-        if isinstance(values, np.ndarray) and values.ndim == 2:
-            values = list(map(tuple, values.tolist()))
+            return values
         if not isinstance(values, list | tuple) and np.ndim(values) != 1:
             raise ValueError(f"column {name!r} of {self.title} has shape {np.shape(values)}; it "
                              "must have one entry per row")  # fmt: skip
         try:
             return pa.array(values, from_pandas=True)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            pass
-        number: dict[Any, int] = {}  # values of several types
-        try:
-            cells = [number.setdefault(hashable(x), len(number)) for x in values]
-        except TypeError:
-            raise ValueError(f"the entries of column {name!r} of {self.title} must be numbers, "
-                             "words or tuples") from None  # fmt: skip
-        self.levels[name] = list(number)
-        gaps = {i for x, i in number.items() if x is None or x != x}
-        return pa.array([None if i in gaps else i for i in cells], pa.int64())
+            raise ValueError(f"the entries of column {name!r} of {self.title} must be all numbers, "
+                             "all words, or all tuples of one of them") from None  # fmt: skip
 
     def read(
-        self, columns: Sequence[str], weights: str | None = None, sums: Sequence[str] = (),
+        self, columns: Sequence[str], weights: Any = None, sums: Sequence[str] = (),
         missing: str = "refuse", group: bool = True, cluster: str | None = None,
     ) -> Rows:  # fmt: skip
         """Read some columns; rows that are equal in them are counted together.
 
-        weights: the column of the weight of each row, 1 without it; sums: columns of numbers of
-        which weighted sums, and those of their products two by two, are made; missing: whether rows
-        with gaps raise an error that names them ("refuse") or are left out ("drop"); group: False
-        keeps every row, in order; cluster: the column of the cluster of each row, by which equal
-        rows are distinguished only where sums are made.
+        weights: the column of the weight of each row, or (m,) weights of the rows of a frame; sums:
+        columns of numbers of which weighted sums, and those of their products two by two, are made;
+        missing: whether rows with gaps raise an error that names them ("refuse") or are left out
+        ("drop"); group: False keeps every row, in order; cluster: the column of the cluster of each
+        row, by which equal rows are distinguished only where sums are made.
         """
         check_choice("missing", missing, ("refuse", "drop"))
+        if weights is not None and not isinstance(weights, str):
+            if self.file is not None:
+                raise ValueError("weights of a file must be the name of a column")
+            self.weights, weights = weights, GIVEN_WEIGHTS
         numeric = [c for c in (weights, *sums) if c is not None]
         also: list[str] = [] if cluster is None else [cluster]
         keys: list[str] = list(dict.fromkeys([*columns, *(also if sums else ())]))
         every = list(dict.fromkeys([*keys, *numeric, *also]))
         types = self.open_columns(every)
         for name in numeric:
-            if not types[name].startswith(NUMBERS) or name in self.levels:
+            if not types[name].startswith(NUMBERS):
                 raise ValueError(f"column {name!r} of {self.title} holds words; it must hold "
                                  "numbers")  # fmt: skip
         fault = fault_number(every, types, weights)
         try:
             # grouping rows that differ would take longer
-            if group and (self.frame is not None or cluster is not None):
+            if group and (self.file is None or cluster is not None):
                 cells = ", ".join(map(quote, keys))
                 question = f"SELECT count(*), approx_count_distinct(hash({cells})) FROM source"
                 n, n_distinct = self.connection.execute(question).fetchall()[0]
                 group = n_distinct <= n / 2
-            taken = keys if group else list(dict.fromkeys([*keys, *also]))
-            found, faults, weight, n_rows, *totals = self.query(taken, fault, weights, sums, group)
+            keys = keys if group else list(dict.fromkeys([*keys, *also]))
+            found = self.query(keys, fault, weights, sums, group)
         except self.errors as error:
             raise self.unreadable(error) from None
-        if not len(weight):
+        if not found.num_rows:
             raise ValueError(f"{self.title} has no rows; it must have at least one")
+        faults, _, counts = (found.column(len(keys) + i).to_numpy() for i in range(3))
         dropped: dict[str, int] = {}
         if faults.any():
-            dropped = self.count_faults(faults, n_rows, every, fault, weights, missing)
-            keep = faults == 0
-            if not keep.any():
+            dropped = self.count_faults(faults, counts, every, fault, weights, missing)
+            found = found.filter(faults == 0)
+            if not found.num_rows:
                 raise ValueError(f"{self.title} has no row without a gap in {listed(every)}")
-            found = {c: x.filter(keep) for c, x in found.items()}
-            weight, n_rows, *totals = (x[keep] for x in (weight, n_rows, *totals))
+        weight, n_rows, *totals = (x.to_numpy() for x in found.columns[len(keys) + 1 :])
         if weight.sum() > LARGEST_WEIGHT:
             raise ValueError(f"the weights {weights!r} sum to {weight.sum():.3g}; they must sum to "
                              f"at most {LARGEST_WEIGHT:.3g}, or rows of small weight are "
                              "lost")  # fmt: skip
         by_name = dict(zip((*sums, *two_by_two(sums)), totals, strict=True))
-        rows = Rows(self, found, weight, by_name, int(n_rows.sum()), dropped)
+        cells = dict(zip(keys, found.columns, strict=False))
+        rows = Rows(self, cells, weight, by_name, int(n_rows.sum()), dropped)
         if cluster is None:
             return rows
-        if cluster not in rows.columns:
+        if cluster not in keys:
             return rows._replace(members=self.read_members(rows, cluster, fault, weights))
         number, names = rows.codes(cluster)
         order = np.argsort(number, kind="stable")
@@ -365,28 +328,19 @@ class Table:
 
     def query(
         self, keys: Sequence[str], fault: str, weights: str | None, sums: Sequence[str], group: bool
-    ) -> list[Any]:
-        """Return the columns, and the fault, weight, number and sums of rows.
+    ) -> Any:
+        """Return an Arrow table: the columns, and the fault, weight, number and sums of rows.
 
         With `group` these are sets of equal rows, in an order that does not depend on threads.
-        Without it they are single rows, and the columns of a frame are not copied.
         """
-        times, cells = as_double(weights), list(map(quote, keys))
+        times = as_double(weights)
         terms = [*((c,) for c in sums), *two_by_two(sums)]
         totals = [times, as_double(None)]
         totals += [" * ".join([times, *map(as_double, term)]) for term in terms]
-        if group:
-            totals = [f"sum({x})" for x in totals]
-            cells_and_fault = ", ".join([*cells, "fault"])
-            order = f"GROUP BY {cells_and_fault} ORDER BY ALL"
-        else:
-            cells, order = [] if self.arrow is not None else cells, ""
-        made = ", ".join([*cells, f"{fault} AS fault", *totals])
-        table = self.connection.sql(f"SELECT {made} FROM source {order}").to_arrow_table()
-        source = table if group or self.arrow is None else self.arrow
-        columns = {c: source.column(i if source is table else c) for i, c in enumerate(keys)}
-        numbers = [table.column(i).to_numpy() for i in range(len(cells), table.num_columns)]
-        return [columns, *numbers]
+        totals = [f"sum({x})" for x in totals] if group else totals
+        made = ", ".join([*map(quote, keys), fault, *totals])
+        order = "GROUP BY ALL ORDER BY ALL" if group else ""
+        return self.connection.sql(f"SELECT {made} FROM source {order}").to_arrow_table()
 
     def read_members(self, rows: Rows, cluster: str, fault: str, weights: str | None) -> Members:
         """Return the cluster of each row of the table, where equal rows were counted together.
@@ -433,8 +387,7 @@ class Table:
         np.floor_divide(key, len(rows.weight), out=of, casting="unsafe")  # without a large copy
         np.remainder(key, len(rows.weight), out=row, casting="unsafe")
         names = self.connection.sql("SELECT name FROM clusters ORDER BY cluster").fetchall()
-        levels = self.levels.get(cluster)
-        names = [hashable(x) if levels is None else levels[x] for (x,) in names]
+        names = [tuple(x) if isinstance(x, list) else x for (x,) in names]
         return Members(row, of, np.broadcast_to(times, len(key)), names)
 
     def count_faults(
@@ -458,8 +411,8 @@ class Table:
     def find_rows(self, condition: str, values: Sequence[Any] = (), limit: int = 1) -> list[int]:
         """Return the numbers of the first rows that meet a condition, counted from 0."""
         question = (
-            "SELECT number FROM (SELECT *, row_number() OVER () - 1 AS number FROM source) "
-            f"WHERE {condition} ORDER BY number LIMIT {int(limit)}"
+            f"SELECT number FROM (SELECT row_number() OVER () - 1 AS number, {condition} AS met "
+            f"FROM source) WHERE met ORDER BY number LIMIT {int(limit)}"
         )
         return [row[0] for row in self.connection.execute(question, list(values)).fetchall()]
 
@@ -474,10 +427,7 @@ class Table:
 
     def place(self, cells: Mapping[str, Any]) -> str:
         """Return how to find the first row with these entries."""
-        given = [
-            self.levels[c].index(x) if c in self.levels else list(x) if isinstance(x, tuple) else x
-            for c, x in cells.items()
-        ]
+        given = [list(x) if isinstance(x, tuple) else x for x in cells.values()]
         condition = " AND ".join(f"{quote(c)} = ?" for c in cells)
         try:
             return self.name_rows(self.find_rows(condition, given))
@@ -485,9 +435,9 @@ class Table:
             return self.title
 
 
-def open_table(source: Any, what: str = "the frame", weights: Any = None) -> Table:
-    """Return a table that is open, or open one; weights (m,) are those of its rows."""
-    return source if isinstance(source, Table) else Table(source, what, weights)
+def open_table(source: Any, what: str = "the frame") -> Table:
+    """Return a table that is open, or open one."""
+    return source if isinstance(source, Table) else Table(source, what)
 
 
 def two_by_two(columns: Sequence[str]) -> list[tuple[str, str]]:
