@@ -180,8 +180,8 @@ KERNELS: list[Mutant] = [
     ("kernels/newton.py", "DECREMENT = 1e-10", "DECREMENT = 1.0"),
     ("kernels/linear.py", "root[start + i * m + j] = x / factor[i, i] if i >= j else 0.0",
      "root[start + i * m + j] = x if i >= j else 0.0"),
-    ("kernels/ellipsoid.py", "ascend(p, first, n, target, beta, 1.0, 1e-3, search)",
-     "ascend(p, first, n, target, beta, 0.5, 1e-3, search)"),
+    ("kernels/ellipsoid.py", "ascend(p, root, target, beta, 1e-3, w)",
+     "ascend(p, root, target, 0.5 * beta, 1e-3, w)"),
 ]  # fmt: skip
 LOGS: list[Mutant] = [
     # Importance sampling, doubly robust, censoring

@@ -141,7 +141,8 @@ def cases(rng, n, count):
 
 def largest(logits, geometry, values, beta):
     p = np.exp(logits - np.logaddexp.reduce(logits))
-    return kernels.ellipsoid.optimize_expectation(p, np.ascontiguousarray(geometry), values, beta)
+    geometry = np.ascontiguousarray(geometry)
+    return kernels.ellipsoid.maximize_expectation(p, geometry, values, beta, np.zeros(len(p) - 1))
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6])

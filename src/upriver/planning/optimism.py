@@ -116,17 +116,9 @@ def exact_maximum(
     than 1e-10 of the range of the next values are ties. Q lies between greedy and (6), and never
     above the steps left, so the clip never acts.
     """
-    return plan_in_ellipsoid(task, ellipsoid_of(task, model), reward, beta, tie_seed)
-
-
-def plan_in_ellipsoid(
-    task: Task, ellipsoid: kernels.optimism.Ellipsoid, reward: Array, beta: float,
-    tie_seed: np.uint64,
-) -> Plan:  # fmt: skip
-    """Plan with the maximum of P_theta V over each pair's ellipsoid, or the minimum if beta < 0."""
     return run_backward_pass(
-        task, kernels.ellipsoid.backward_pass_ellipsoid, (ellipsoid, reward, beta), clip_v(task),
-        tie_seed, memory=ellipsoid.products.shape[1],
+        task, kernels.ellipsoid.backward_pass_ellipsoid, (ellipsoid_of(task, model), reward, beta),
+        clip_v(task), tie_seed,
     )  # fmt: skip
 
 
