@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import zipfile
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,11 +75,11 @@ def test_a_state_with_a_nan_and_a_plan_of_another_task_are_refused():
 def test_a_run_goes_on_only_with_its_agent_and_its_mdp(tmp_path):
     agent = build_agent("ucrl-mnl", RIVER)
     run = up.simulate(RIVER, agent, 3)
-    up.save_agent(tmp_path / "a.npz", agent, run)
-    loaded, checkpoint = up.load_agent(tmp_path / "a.npz")
+    up.save_agent(tmp_path / "a.npz", run)
+    checkpoint = up.load_agent(tmp_path / "a.npz", agent)
     again = up.envs.riverswim(5, 10)  # another object, the same MDP
     whole = up.simulate(RIVER, agent, 6).values[3:]
-    np.testing.assert_array_equal(up.simulate(again, loaded, 3, resume=checkpoint).values, whole)
+    np.testing.assert_array_equal(up.simulate(again, agent, 3, resume=checkpoint).values, whole)
     wilder = up.FiniteMDP(
         RIVER.true_task,
         np.tile(1 / np.repeat(RIVER.true_task.sizes, RIVER.true_task.sizes), (1, 1)),
@@ -90,8 +88,8 @@ def test_a_run_goes_on_only_with_its_agent_and_its_mdp(tmp_path):
     )
     for given in (checkpoint, run.checkpoint):
         with pytest.raises(ValueError, match="run with another mdp: the MDP is not what it was"):
-            up.simulate(wilder, loaded, 1, resume=given)
-    bolder = up.agents.UCRLMNL(loaded.task, loaded.features, radius=1.0)
+            up.simulate(wilder, agent, 1, resume=given)
+    bolder = up.agents.UCRLMNL(agent.task, agent.features, radius=1.0)
     with pytest.raises(ValueError, match="run with another agent"):
         up.simulate(RIVER, bolder, 1, resume=checkpoint)
 
@@ -115,24 +113,10 @@ def test_arrays_inside_frozen_objects_are_read_only_copies():
     assert np.isfinite(features.matrix).all()
 
 
-def test_a_small_archive_that_would_fill_the_memory_is_refused(tmp_path):
-    path = tmp_path / "bomb.npz"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("upriver.json", json.dumps({"format": "upriver"}))
-        with archive.open("a0.npy", "w", force_zip64=True) as member:
-            for _ in range(320):
-                member.write(bytes(2**20))
-    with pytest.raises(
-        ValueError, match="would take 320 MB of memory, more than 100 times its size"
-    ):
-        up.load_policy(path)
-
-
 @pytest.mark.parametrize("depth", [2000, 200_000])
 def test_a_deep_head_is_a_damaged_file(tmp_path, depth):
     path = tmp_path / "deep.npz"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("upriver.json", "[" * depth + "]" * depth)
+    np.savez(path, upriver=np.array("[" * depth + "]" * depth))
     with pytest.raises(ValueError, match=r"deep\.npz is damaged, or was not written by Upriver"):
         up.load_policy(path)
 

@@ -95,77 +95,30 @@ def plot_learning(panels: Mapping[str, Mapping[str, Array]], first: int = 1) -> 
 
 
 @figure_style()
-def plot_policy(
-    table: Array, states: Any, actions: Any, step: int | None = None, v: Array | None = None
-) -> Figure:
-    """Plot a policy (H, S) over all steps, or at one step, which shows the values v (H + 1, S) too.
+def plot_policy(table: Array, states: Any, actions: Any) -> Figure:
+    """Plot the actions of a policy (H, S): states to the right, steps downwards."""
+    from matplotlib.colors import to_rgb
+    from matplotlib.patches import Patch
+    from matplotlib.ticker import MaxNLocator
 
-    Over all steps, states lie to the right and steps downwards. At one step, states whose names are
-    pairs of whole numbers lie on a grid, and others are bars that are as high as their values.
-    """
     n_steps, n_states = table.shape
     state_names = range(n_states) if states is None else states
     action_names = range(int(table.max()) + 1) if actions is None else actions
-    if step is None:
-        height = 1.1 + min(max(n_steps, 4), 40) * 0.09
-        figure, axes = new_figure(min(WIDTHS["two"], 2.0 + 0.22 * n_states), height)
-        draw_actions(axes[0, 0], table, action_names)
-        axes[0, 0].set(xlabel="state", ylabel="step")
-        label_states(axes[0, 0], state_names)
-        if any(len(str(s)) > 3 for s in state_names[:MAX_LABELS]):
-            axes[0, 0].tick_params(axis="x", rotation=90)
-        add_legend(axes[0, 0], table, action_names)
-        return figure
-    if not (isinstance(step, int | np.integer) and 0 <= step < n_steps):
-        raise ValueError(f"step is {step!r}; steps are 0 to {n_steps - 1}")
-    table, values = table[step], None if v is None else v[step]
-    if states is not None and all(
-        isinstance(s, tuple) and len(s) == 2 and all(isinstance(x, int | np.integer) for x in s)
-        for s in states
-    ):
-        figure, axes = draw_grid(table, np.array(states), action_names, values)
-    else:
-        figure, axes = new_figure(WIDTHS["two"], 2.4 if values is not None else 1.5)
-        height, colours = (
-            np.ones(n_states) if values is None else values,
-            pick_colours(action_names),
-        )
-        for a in np.unique(table):
-            at = np.flatnonzero(table == a)
-            axes[0, 0].bar(at, height[at], 0.86, color=colours[a])
-        axes[0, 0].set(xlabel="state", ylabel="" if values is None else "value")
-        label_states(axes[0, 0], state_names)
-        if values is None:
-            axes[0, 0].set_yticks([])
-            axes[0, 0].grid(visible=False)
-    add_legend(axes[0, 0], table, action_names)
+    height = 1.1 + min(max(n_steps, 4), 40) * 0.09
+    figure, axes = new_figure(min(WIDTHS["two"], 2.0 + 0.22 * n_states), height)
+    ax: Axes = axes[0, 0]
+    colours = pick_colours(action_names)
+    ax.imshow(np.array([to_rgb(c) for c in colours])[table], aspect="auto")
+    ax.grid(visible=False)
+    ax.set(xlabel="state", ylabel="step")
+    label_states(ax, state_names)
+    if any(len(str(s)) > 3 for s in state_names[:MAX_LABELS]):
+        ax.tick_params(axis="x", rotation=90)
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    handles = [Patch(color=colours[a], label=as_label(action_names[a])) for a in np.unique(table)]
+    above: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
+    ax.legend(handles=handles, ncols=4, handlelength=1.0, columnspacing=1.2, **above)
     return figure
-
-
-def draw_grid(
-    table: Array, places: Array, actions: Sequence[Any], values: Array | None
-) -> tuple[Figure, Any]:
-    """Draw the actions (S,) of states on a grid, and their values; places (S, 2) are (x, y)."""
-    low, high = places.min(axis=0), places.max(axis=0)
-    shape, at = high - low + 1, tuple((places - low).T)
-    extent = (low[0] - 0.5, high[0] + 0.5, low[1] - 0.5, high[1] + 0.5)
-    n_panels = 1 if values is None else 2
-    width, height = np.clip(0.3 * shape, 1.4, 3.0)
-    figure, axes = new_figure(n_panels * width + 1.6, height + 0.8, columns=n_panels)
-    board = np.full(shape, -1)
-    board[at] = table
-    draw_actions(axes[0, 0], board.T, actions, origin="lower", extent=extent)
-    if values is not None:
-        board = np.full(shape, np.nan)
-        board[at] = values
-        look: Any = {"origin": "lower", "extent": extent, "aspect": "auto"}
-        image = axes[0, 1].imshow(board.T, cmap="Blues", **look)
-        figure.colorbar(image, ax=axes[0, 1], label="value")
-    for ax in axes[0]:
-        ax.set(xlabel="first coordinate", ylabel="second coordinate")
-        ax.grid(visible=False)
-        use_whole_ticks(ax)
-    return figure, axes
 
 
 @figure_style()
@@ -259,31 +212,3 @@ def pick_colours(actions: Sequence[Any]) -> list[Any]:
     from matplotlib import colormaps
 
     return list(colormaps["viridis"](np.linspace(0.0, 1.0, len(actions))))
-
-
-def draw_actions(ax: Axes, board: Array, actions: Sequence[Any], **where: Any) -> None:
-    """Draw a board of actions as coloured squares; -1 stays white."""
-    from matplotlib.colors import to_rgb
-
-    colours = np.array([to_rgb(c) for c in (*pick_colours(actions), "#ffffff")])
-    ax.imshow(colours[board], aspect="auto", **where)
-    ax.grid(visible=False)
-    use_whole_ticks(ax)
-
-
-def use_whole_ticks(ax: Axes) -> None:
-    """Put ticks at whole numbers only."""
-    from matplotlib.ticker import MaxNLocator
-
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(MaxNLocator(integer=True))
-
-
-def add_legend(ax: Axes, table: Array, actions: Sequence[Any]) -> None:
-    """Add a legend of the actions in `table` above the axes."""
-    from matplotlib.patches import Patch
-
-    colours = pick_colours(actions)
-    handles = [Patch(color=colours[a], label=as_label(actions[a])) for a in np.unique(table)]
-    above: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
-    ax.legend(handles=handles, ncols=4, handlelength=1.0, columnspacing=1.2, **above)

@@ -295,7 +295,7 @@ def build_value_function(
     task, base = check_model(model).task, model.segment_task
     if rewarded and task.reward is None:
         raise ValueError("the model has no reward; name one: model.at(..., reward=...)")
-    at, chance = start_of(base, start)
+    at, chance = start_of(base.state_names, start)
     visits = base.by_pair(model.counts[: base.n_triples])
     by_state = visits.reshape(base.n_states, base.n_actions).sum(axis=1)
     first = np.bincount(at, chance, minlength=base.n_states)

@@ -18,13 +18,12 @@ from upriver.checks import (
     check_function,
     check_kinds,
     check_sparse,
-    nonnegative_number,
     positive_integer,
 )
 from upriver.mdp import declaring
+from upriver.mdp.names import Names
 from upriver.mdp.task import Task
 from upriver.mdp.validation import (
-    MAX_TRIPLES,
     check_discount,
     initial_distribution,
     support_of_triples,
@@ -130,7 +129,7 @@ def from_functions(
     actions: Sequence[Hashable] | Callable[[Any], Iterable[Hashable]],
     successors: Callable[[Any, Any], Iterable[Any]], probability: Callable[[Any, Any, Any], float],
     reward: Callable[..., float], horizon: int | None, max_states: int = 1_000_000,
-    max_triples: int = MAX_TRIPLES, terminal: Callable[[Any], float] | None = None, **names: Any,
+    terminal: Callable[[Any], float] | None = None, **names: Any,
 ) -> FiniteMDP:  # fmt: skip
     """Make an MDP from functions of the user's states, which are any hashable values.
 
@@ -147,8 +146,8 @@ def from_functions(
     successors, probability : functions of (s, a) and (s, a, s')
         The states that can follow, each once, and how likely each is.
     reward : function of (s, a) or (s, a, s')
-    max_states, max_triples : int
-        A larger problem is refused, as soon as its size can be estimated.
+    max_states : int
+        A larger problem is refused.
     terminal : function of s, optional
         Value of the state after the last step.
     horizon, **names
@@ -157,14 +156,13 @@ def from_functions(
     max_steps = max_states if horizon is None else positive_integer("horizon", horizon)
     check_function("probability", probability, "s", "a", "s2")
     starts = dict(start) if isinstance(start, Mapping) else {start: 1.0}
-    for s, p in starts.items():
-        nonnegative_number(f"the probability of start {s!r}", p)
-    found = declaring.explore(list(starts), actions, successors, max_steps, max_states, max_triples)
+    weights = as_float("the probabilities of start", list(starts.values()))
+    found = declaring.explore(list(starts), actions, successors, max_steps, max_states)
     chances = np.ones(len(found.pair))
     chances[: found.n_listed] = declaring.tabulate("probability", probability, found.triples())
     rewards = declaring.tabulate_reward(reward, found)
     initial = np.zeros(len(found.states))
-    initial[: len(starts)] = list(starts.values())
+    initial[: len(starts)] = weights
     if terminal is not None:
         check_function("terminal", terminal, "s")
         states = zip(found.states, strict=True)
@@ -245,12 +243,11 @@ def from_model(
         task = replace(task, reward=reward)
     if task.reward is None:
         raise ValueError("the task has no known reward; give reward, (S, A) or (H, S, A)")
-    return FiniteMDP(task, probability, *start_of(task, start), name="fitted")
+    return FiniteMDP(task, probability, *start_of(task.state_names, start), name="fitted")
 
 
-def start_of(task: Task, start: Any) -> tuple[Array, Array]:
+def start_of(names: Names, start: Any) -> tuple[Array, Array]:
     """Return (states, probabilities) of a start given by name or as {name: probability}."""
-    names = task.state_names
     chances = {names[0]: 1.0} if start is None else start
     if not isinstance(chances, Mapping):
         chances = {names[names.number(chances, "start")]: 1.0}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +19,7 @@ from upriver.checks import (
     format_value,
     is_hashable,
 )
-from upriver.mdp.validation import MAX_TRIPLES, check_discount, check_size, support_of_triples
+from upriver.mdp.validation import check_discount, check_size, support_of_triples
 
 if TYPE_CHECKING:
     from upriver.mdp.task import Task
@@ -69,14 +68,14 @@ def from_successors(
     if terminal is not None:
         check_function("terminal", terminal, "s")
         values = tabulate("terminal", terminal, zip(listed, strict=True))
-    task = Task(
-        *shape, 1 if horizon is None else horizon, *support, states=listed, actions=found.actions,
-        reward_range=reward_range, terminal=values, discount=check_discount(horizon, discount),
+    table = rewards = None
+    if reward is not None:
+        table, rewards = split_rewards(pair[order], tabulate_reward(reward, found)[order], shape)
+    return Task(
+        *shape, 1 if horizon is None else horizon, *support, table, states=listed,
+        actions=found.actions, next_state_reward=rewards, reward_range=reward_range,
+        terminal=values, discount=check_discount(horizon, discount),
     )  # fmt: skip
-    if reward is None:
-        return task
-    table, rewards = split_rewards(pair[order], tabulate_reward(reward, found)[order], shape)
-    return replace(task, reward=table, next_state_reward=rewards, reward_range=reward_range)
 
 
 class Explored(NamedTuple):
@@ -105,7 +104,7 @@ class Explored(NamedTuple):
 
 def explore(
     states: list[Any], actions: Any, successors: Callable[[Any, Any], Iterable[Any]],
-    max_steps: int = 1, max_states: int | None = None, max_triples: int = MAX_TRIPLES,
+    max_steps: int = 1, max_states: int | None = None,
 ) -> Explored:  # fmt: skip
     """List the triples of the states, and of those that they reach within `max_steps` steps.
 
@@ -145,7 +144,7 @@ def explore(
                     )
                 add(i, a, [number[s] for s in reached])
             if i + 1 >= SAMPLE:
-                check_size(len(states), len(columns[0]) / (i + 1) * len(states), max_triples)
+                check_size(len(states), len(columns[0]) / (i + 1) * len(states))
         n_acting = newest.stop
         if n_acting == len(states):
             break
@@ -158,18 +157,13 @@ def explore(
     return Explored(states, list(action_number), pair, following, n_listed)
 
 
-def as_list(name: str, values: Any) -> list[Any]:
-    """Return a list of the values; a single value or text is refused."""
+def as_names(name: str, values: Any) -> list[Any]:
+    """Return a list of values that can be names of states or actions."""
     # NumPy's arrays of no dimension say that they are iterable
     single = isinstance(values, str | bytes) or getattr(values, "shape", None) == ()
     if single or not isinstance(values, Iterable):
         raise TypeError(f"{name} is {format_value(values)}; it must be a list")
-    return list(values)
-
-
-def as_names(name: str, values: Any) -> list[Any]:
-    """Return a list of values that can be names of states or actions."""
-    listed = as_list(name, values)
+    listed = list(values)
     for value in listed:
         if not is_hashable(value):
             raise TypeError(f"{name} holds {format_value(value)}; names must be hashable")

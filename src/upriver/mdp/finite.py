@@ -71,18 +71,6 @@ class FiniteMDP:
         """Return what `repr` and a notebook show."""
         return self.true_task.card()._replace(of=self.name, brief=self.name)
 
-    @check_kinds
-    def plot(self, state: Any, action: Any, step: int = 0) -> Any:
-        """Return a figure of the next-state probabilities of (state, action), which are names."""
-        from upriver.display import figures
-
-        task = self.true_task
-        rows = task.rows_of(state, action)
-        p = self.probability[min(step, len(self.probability) - 1), rows]
-        pairs = zip(task.successors[rows], p, strict=True)
-        found = [{"next_state": task.state_names[s], "probability": x} for s, x in pairs]
-        return figures.plot_probabilities(found, state, action)
-
     @property
     def n_states(self) -> int:
         """The number of states."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from upriver.checks import Array, as_float, check_kinds, finite_number, positive_integer
+from upriver.checks import Array, as_float, check_kinds, positive_integer
 from upriver.display import name_column, to_frame
-from upriver.mdp.building import assemble, from_triples
+from upriver.mdp.building import assemble, from_triples, start_of
 from upriver.mdp.names import Names, check_names, to_tuples
 
 if TYPE_CHECKING:
@@ -22,40 +22,35 @@ COLUMNS = ("state", "action", "next_state", "probability", "reward")
 @check_kinds
 def from_frame(
     frame: Any, horizon: int | None, initial_state: Hashable | Mapping[Any, float] = None,
-    columns: Sequence[str] = COLUMNS, **names: Any,
+    **names: Any,
 ) -> FiniteMDP:  # fmt: skip
     """Make an MDP from a table with one row per transition.
 
     Parameters
     ----------
     frame : pandas, polars or Arrow table, mapping of columns, or path
-        The path is that of a .csv or .parquet file. States and actions are any values, numbered in
-        the order in which they appear; a state has the actions for which there are rows. A column
+        The path is that of a .csv or .parquet file. Its columns are state, action, next_state,
+        probability and reward. States and actions are any values, numbered in the order in which
+        they appear; a state has the actions for which there are rows. A column
         "step", counted from 0, makes probabilities and rewards depend on the step. Empty cells
         (null, NaN or blank text) are refused.
     initial_state : state, or {state: probability}
         The default is the state of the first row.
-    columns : five names
-        The columns of state, action, next state, probability and reward.
     horizon, **names
         As in `from_arrays`; `states` and `actions` set another order.
     """
     horizon = None if horizon is None else positive_integer("horizon", horizon)
-    if len(columns) != 5:
-        raise ValueError(f"columns is {tuple(columns)!r}; it must name five, as {COLUMNS}")
-    cells = read_columns(frame, columns, ["step"])
-    s, a, s2 = (cells[c] for c in columns[:3])
-    p, r = (as_float(c, cells[c]) for c in columns[3:])
+    cells = read_columns(frame, COLUMNS, ["step"])
+    s, a, s2 = (cells[c] for c in COLUMNS[:3])
+    p, r = (as_float(c, cells[c]) for c in COLUMNS[3:])
     states = order_names("state", [*s, *s2] if names.get("states") is None else names["states"])
     actions = order_names("action", a if names.get("actions") is None else names["actions"])
     shape = states.size, actions.size
     pair = number_cells(states, s, "state") * shape[1] + number_cells(actions, a, "action")
     following = number_cells(states, s2, "next state")
-    start = s[0] if initial_state is None else initial_state
     initial = np.zeros(shape[0])
-    for state, weight in (start if isinstance(start, Mapping) else {start: 1.0}).items():
-        at = states.number(state, "initial state")
-        initial[at] = finite_number(f"the probability of initial state {state!r}", weight, 0.0)
+    starts, weights = start_of(states, s[0] if initial_state is None else initial_state)
+    initial[starts] = weights
     names |= {"states": states.given, "actions": actions.given}
     step = np.array(cells.get("step", [0] * len(pair)))
     key = pair * shape[0] + following
@@ -109,7 +104,7 @@ def read_columns(
     present = getattr(frame, "column_names", getattr(frame, "columns", None))
     if isinstance(frame, Mapping):
         present = frame
-    if present is None:
+    if present is None or not hasattr(frame, "__getitem__"):
         raise TypeError(
             f"frame is a {type(frame).__name__}; it must be a pandas, polars or pyarrow table, a "
             "mapping of columns, or the path of a .csv or .parquet file"

@@ -245,11 +245,9 @@ class Task:
         """Return the same task in which further transitions, (state, action, next state) by name,
         are possible, such as those of an episode that left the support."""
         number, new = self.state_names.number, []
-        for i, row in enumerate(declaring.as_list("transitions", transitions)):
-            if not isinstance(row, tuple | list) or len(row) != 3:
-                raise ValueError(
-                    f"transitions[{i}] is {format_value(row)}; it must be a transition (s, a, s')"
-                )
+        for row in declaring.as_names("transitions", transitions):
+            if not isinstance(row, tuple) or len(row) != 3:
+                raise ValueError(f"transition {format_value(row)} must be (s, a, s')")
             pair = number(row[0]) * self.n_actions + self.action_names.number(row[1])
             new.append(pair * self.n_states + number(row[2]))
         keys = np.unique(np.append(self.triple_keys, np.array(new, np.int64)))

@@ -26,7 +26,7 @@ ROW_TOLERANCE = 1e-8
 MAX_REWARD = 1e150
 """No reward may be larger in absolute value, so that sums of squares stay finite."""
 MAX_TRIPLES = 50_000_000
-"""How many triples (s, a, s') the builders list unless another limit is given."""
+"""How many triples (s, a, s') the builders list."""
 
 
 def initial_distribution(initial_state: Any, n_states: int) -> tuple[Array, Array]:
@@ -247,10 +247,11 @@ def check_discount(horizon: Any, discount: Any) -> float | None:
     return float(discount)
 
 
-def check_size(n_states: int, n_triples: float, max_triples: int = MAX_TRIPLES) -> None:
+def check_size(n_states: int, n_triples: float, max_triples: int | None = None) -> None:
     """Refuse a problem of so many triples (s, a, s'), or about so many, before it fills memory."""
+    max_triples = max_triples or MAX_TRIPLES
     if n_triples > max_triples:
         raise ValueError(
             f"{n_states:,} states have about {n_triples:,.0f} triples (s, a, s'); at most "
-            f"max_triples={max_triples:,} are listed"
+            f"{max_triples:,} are listed"
         )

@@ -87,17 +87,13 @@ class Plan(NamedTuple):
         actions, values = action_columns(self.task, table), self.v[: len(table)].ravel()
         return to_frame({"step": h, "state": states, **actions, "value": values})
 
-    def plot(self, step: int | None = None) -> Any:
-        """A figure of the actions by state and step; at one step, of the values too.
-
-        At one step the states lie on a line, or on a grid where they are pairs of numbers. Of
-        action probabilities the likeliest action is drawn.
-        """
+    def plot(self) -> Any:
+        """A figure of the actions by state and step; of probabilities, the likeliest actions."""
         from upriver.display import figures
 
         names = (None, None) if self.task is None else (self.task.states, self.task.actions)
         table = self.policy if self.policy.ndim == 2 else self.policy.argmax(axis=2)
-        return figures.plot_policy(table, *names, step, self.v)
+        return figures.plot_policy(table, *names)
 
     def on(self, task: Task) -> Array:
         """(H, S) the policy in the order of another task's states and actions, matched by name."""

@@ -91,14 +91,13 @@ class StationaryPlan(NamedTuple):
         return to_frame({"state": name_column(names, states), **actions, column: self.v})
 
     def plot(self) -> Any:
-        """Return a figure of the actions and of the values or the bias by state."""
+        """Return a figure of the actions by state."""
         from upriver.display import figures
 
         if self.policy.ndim == 2:
             raise ValueError("this policy is random; plot() draws one action for each state")
         names = (None, None) if self.task is None else (self.task.states, self.task.actions)
-        v = np.stack([self.v, np.zeros_like(self.v)])
-        return figures.plot_policy(self.policy[None], *names, 0, v)
+        return figures.plot_policy(self.policy[None], *names)
 
     def on(self, task: Task) -> Array:
         """Return the policy in the order of another task's states and actions, by name."""

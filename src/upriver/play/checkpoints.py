@@ -12,8 +12,8 @@ import numpy as np
 from upriver.agents.base import Agent, check_agent, check_state
 from upriver.checks import Array, check_instance, check_kinds, check_seed, positive_integer
 from upriver.display import add_repr
-from upriver.mdp import FiniteMDP, archive
-from upriver.mdp.archive import digest, encode, fingerprints, name_of
+from upriver.mdp import FiniteMDP
+from upriver.mdp.archive import Unwritable, digest, encode, load_object, name_of, save_object
 
 
 @add_repr
@@ -100,10 +100,18 @@ def begin(
 
 
 def fingerprint_agent(agent: Any) -> str:
-    """Return a digest of the class of an agent and of its fields, features included."""
-    has_fields = is_dataclass(agent) and not isinstance(agent, type)
-    values = fingerprints(agent) if has_fields else {}
-    return digest({"class": name_of(type(agent))} | values, {})
+    """Return a digest of the class of an agent and of its fields, features included.
+
+    Of a field with code of the user the name of the function or class counts.
+    """
+    parts = {"class": name_of(type(agent))}
+    for field in fields(agent) if is_dataclass(agent) else ():
+        value, arrays = getattr(agent, field.name), {}
+        try:
+            parts[field.name] = digest(encode(value, arrays), arrays)
+        except Unwritable:
+            parts[field.name] = getattr(value, "__qualname__", type(value).__qualname__)
+    return digest(parts, {})
 
 
 def fingerprint_mdp(mdp: FiniteMDP | None) -> str:
@@ -140,69 +148,28 @@ def check_fingerprint(resume: Checkpoint, agent: Any, mdp: FiniteMDP | None) -> 
             )
 
 
-class Saved(NamedTuple):
-    """What `load_agent` returns; `simulate(mdp, agent, n, resume=checkpoint)` goes on."""
-
-    agent: Any
-    checkpoint: Any
-
-
 @check_kinds
-def save_agent(path: str | Path, agent: Any, run: Any) -> None:
-    """Write an agent in the middle of a run: its fields, its state and its generator.
+def save_agent(path: str | Path, run: Any) -> None:
+    """Write the state of an agent in the middle of a run, and of its generator, to an .npz file.
 
     Parameters
     ----------
-    agent : Agent
-        A dataclass. Fields that hold functions of the user cannot be written; `load_agent` then
-        needs the agent again.
     run : Run, LearningRun or Checkpoint
         Where to go on.
     """
     checkpoint = getattr(run, "checkpoint", run)
     if not isinstance(checkpoint, Checkpoint):
         raise TypeError(f"run is a {type(run).__name__}; it must be a run or its checkpoint")
-    if not is_dataclass(agent) or isinstance(agent, type):
-        raise TypeError(f"agent is a {type(agent).__name__}; it must be a dataclass")
-    arrays: dict[str, Array] = {}
-    try:
-        whole = encode(agent, arrays) if archive.is_ours(type(agent)) else None
-    except archive.Unwritable:
-        whole, arrays = None, {}
-    body = {
-        "class": name_of(type(agent)), "fingerprints": fingerprints(agent), "agent": whole,
-        "checkpoint": encode(checkpoint, arrays),
-    }  # fmt: skip
-    archive.write_archive(path, "agent", body, arrays)
+    save_object(path, "agent", checkpoint)
 
 
 @check_kinds
-def load_agent(path: str | Path, agent: Any = None) -> Saved:
-    """Read the agent and the checkpoint of a file that `save_agent` wrote.
+def load_agent(path: str | Path, agent: Any) -> Checkpoint:
+    """Read the checkpoint of a file that `save_agent` wrote.
 
-    The agent is needed only where the file could not hold it, because its class or one of its
-    fields is code of the user; it must have the fields that it was saved with.
+    The file holds numbers and no code, so the agent is made as before and given again:
+    `simulate(mdp, agent, n, resume=load_agent(path, agent))` goes on. A run with another agent or
+    MDP than those of the file is refused.
     """
-    body, arrays = archive.read_archive(path, "agent")
-    if agent is not None:
-        if name_of(type(agent)) != body["class"]:
-            raise ValueError(f"{path} holds a {body['class']}, not a {name_of(type(agent))}")
-        for name, saved in fingerprints(agent).items():
-            if body["fingerprints"].get(name) != saved:
-                raise ValueError(f"{name} of the agent is not what it was when {path} was saved")
-    elif body["agent"] is None:
-        raise ValueError(
-            f"{path} holds an agent with code of your own ({body['class']} or one of its fields); "
-            "call load_agent(path, agent) with the same agent"
-        )
-    else:
-        agent = archive.decode_from(path, body["agent"], arrays)
-    checkpoint = archive.decode_from(path, body["checkpoint"], arrays, type(agent).__module__)
-    if not isinstance(checkpoint, Checkpoint):
-        raise ValueError(f"{path} holds no checkpoint of an agent")
     check_agent(agent)
-    try:
-        check_state(agent, checkpoint.state, finite=True)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    return Saved(agent, checkpoint)
+    return load_object(path, "agent", Checkpoint, type(agent).__module__)

@@ -176,18 +176,12 @@ class Policy:
         """Return the `table` as a data frame."""
         return to_frame(self.table())
 
-    @check_kinds
-    def plot(self, step: int | None = None) -> Any:
-        """Return a figure of the actions by state and step, or at one step.
-
-        At one step the states lie on a line, or on a grid where they are pairs of numbers. Of a
-        randomised policy the likeliest action is drawn.
-        """
+    def plot(self) -> Any:
+        """Return a figure of the actions by state and step, the likeliest where it randomises."""
         from upriver.display import figures
 
         table = self.actions if self.actions.ndim == 2 else self.actions.argmax(axis=2)
-        step = 0 if self.stationary else step
-        return figures.plot_policy(table, self.state_names, self.action_names, step)
+        return figures.plot_policy(table, self.state_names, self.action_names)
 
     @check_kinds
     def save(self, path: str | Path) -> None:
