@@ -11,7 +11,6 @@ import pytest
 from scipy import sparse
 
 from tests import reference
-from upriver import kernels
 from upriver.features import Features, pooled
 from upriver.kernels import UNWEIGHTED, covariance, gram, likelihood, model, newton
 from upriver.mnl import model as running
@@ -260,26 +259,18 @@ def test_choice_data_in_chunks(rng):
     x = left[pair][:, column.astype(int)] * right[triple]
     counts, theta = rng.integers(0, 4, 9).astype(float), rng.standard_normal(5)
     visits = np.add.reduceat(counts, indptr[:-1])
-    products = kernels.ProductColumns(first_triple, left, column, right)
+    products = first_triple, left, column, right
     for first, last in ((0, 2), (2, 4)):
         part = slice(indptr[first], indptr[last])
         size = part.stop - part.start
-        made, logits = np.empty((size, 5)), np.empty(size)
-        likelihood.multiply(indptr, first, last, products, made)
+        made, logits = np.empty((size, 5)), x[part] @ theta
+        likelihood.multiply(indptr, first, last, *products, made)
         np.testing.assert_allclose(made, x[part], rtol=1e-14)
-        likelihood.product_logits(indptr, first, last, products, theta, logits)
-        np.testing.assert_allclose(logits, x[part] @ theta, rtol=1e-12)
         likelihood.shift_chunk(indptr, first, last, logits)
         assert [logits[pair[part] == g].max() for g in range(first, last)] == [0.0, 0.0]
         residual, totals, rows = np.exp(logits), np.empty(last - first), np.empty((size, 5))
         args = indptr, first, last
         likelihood.centre_chunk(*args, made, counts, visits, residual, totals, rows)
-        gradient, again = np.zeros(5), np.exp(logits)
-        likelihood.product_gradient(
-            *args, products, counts, visits, again, np.empty(2), gradient
-        )  # fmt: skip
-        np.testing.assert_allclose(again, residual, atol=1e-14)
-        np.testing.assert_allclose(gradient, made.T @ residual, atol=1e-12)
         for g in range(first, last):
             of = np.flatnonzero(pair == g)
             e = np.exp(logits[of - part.start])

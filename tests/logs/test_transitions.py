@@ -143,21 +143,6 @@ def test_rows_need_not_be_held(frame, monkeypatch):
     assert larger.likelihood_ratio(smaller).degrees == len(larger.fitted.theta) - 2
 
 
-def test_gradients_without_rows_are_those_of_rows(frame, monkeypatch):
-    from upriver.logs import design
-    from upriver.mnl.choices import Choices
-
-    monkeypatch.setattr(design, "DENSE", 0)
-    formula = "better + C(age):worse + age:death + offset(0.3 * age):worse"
-    made = up.fit_transitions(formula, frame, states=clinic.moves()).log.data
-    rows = Choices(made.indptr, made.x[:], made.counts, made.visits, 0.0, made.offset)
-    assert made.x.shape[1] == 5 and not len(made.x.whole_at)  # four at once, and one more
-    theta = np.array([0.3, -0.2, 0.5, 0.1, -0.7])
-    (loss, gradient, _), (plain, expected, _) = (x.evaluate(theta, False) for x in (made, rows))
-    assert loss == pytest.approx(plain, rel=1e-12)
-    np.testing.assert_allclose(gradient, expected, rtol=1e-10)
-
-
 def test_the_columns_are_those_of_formulaic(frame):
     """Factor by factor as on the whole expanded table, in names, order and values."""
     import formulaic

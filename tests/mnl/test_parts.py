@@ -23,7 +23,6 @@ def situations(rng, n=4000, d=6):
 def fitted(monkeypatch, threads, fit):
     parts = []
     each = kernels.compiled.parallel_ranges
-    monkeypatch.setattr("upriver.mnl.choices.BLOCK_ROWS", 500)
     monkeypatch.setattr("upriver.mnl.choices.CHUNK_NUMBERS", 600)
     monkeypatch.setattr(kernels, "LARGE", 0)
     monkeypatch.setattr(kernels.compiled, "thread_count", lambda: threads)

@@ -172,20 +172,3 @@ class Problem(NamedTuple):
     triple_work: TripleWork | None
     """None says that there are no triple effects. Code that is theirs is then not compiled,
     because numba removes a branch that tests whether an argument is None."""
-
-
-class ProductColumns(NamedTuple):
-    """Choice data whose rows are products of a situation's and a triple's numbers.
-
-    The entry in column j of the u-th row of situation g is
-    situation[g, situation_column[j]] * triple[first_triple[g] + u, j].
-    """
-
-    first_triple: Array
-    """(G,) the row of `triple` that belongs to the first alternative of each situation."""
-    situation: Array
-    """(G, k) for example the age of a patient."""
-    situation_column: Array
-    """(d,) unsigned, so that no index is tested for counting from the end."""
-    triple: Array
-    """(T, d) for example whether the patient gets worse."""

@@ -215,70 +215,15 @@ def centre_chunk(indptr, first, last, x, counts, visits, residual, totals, rows)
 
 
 @njit_nogil
-def multiply(indptr, first, last, products, rows):
-    """Write the rows of a chunk of `ProductColumns` into rows (rows, d)."""
-    situation, column, triple = products.situation, products.situation_column, products.triple
+def multiply(indptr, first, last, start, left, left_of, right, rows):
+    """Write the rows of a chunk of `mnl.choices.Products` into rows (rows, d)."""
     offset = indptr[first]
-    d = triple.shape[1]
+    d = right.shape[1]
     factor = np.empty(d)
     for g in range(first, last):
         for j in range(d):
-            factor[j] = situation[g, column[j]]
+            factor[j] = left[g, left_of[j]]
         for u in range(indptr[g], indptr[g + 1]):
-            t = products.first_triple[g] + u - indptr[g]
+            t = start[g] + u - indptr[g]
             for j in range(d):
-                rows[u - offset, j] = factor[j] * triple[t, j]
-
-
-@njit_nogil
-def product_logits(indptr, first, last, products, theta, logits):
-    """Compute the logits x^T theta of a chunk of `ProductColumns`, without making its rows."""
-    situation, column, triple = products.situation, products.situation_column, products.triple
-    offset = indptr[first]
-    d = len(theta)
-    whole = d - d % 4
-    factor = np.empty(d)
-    for g in range(first, last):
-        for j in range(d):
-            factor[j] = situation[g, column[j]] * theta[j]
-        for u in range(indptr[g], indptr[g + 1]):
-            row = triple[products.first_triple[g] + u - indptr[g]]
-            a = b = c = e = 0.0  # four sums at once, which a processor adds in one instruction
-            for j in range(0, whole, 4):
-                a += factor[j] * row[j]
-                b += factor[j + 1] * row[j + 1]
-                c += factor[j + 2] * row[j + 2]
-                e += factor[j + 3] * row[j + 3]
-            for j in range(whole, d):
-                a += factor[j] * row[j]
-            logits[u - offset] = (a + b) + (c + e)
-
-
-@njit_nogil
-def product_gradient(indptr, first, last, products, counts, visits, residual, totals, gradient):
-    """Add the gradient of (2) of a chunk of `ProductColumns` to gradient (d,).
-
-    residual comes as the exponentials of the shifted logits and becomes N p_u - n_u; totals gets
-    the sum of each situation's exponentials.
-    """
-    situation, column, triple = products.situation, products.situation_column, products.triple
-    offset = indptr[first]
-    d = len(gradient)
-    total_row = np.empty(d)
-    for g in range(first, last):
-        low = indptr[g]
-        high = indptr[g + 1]
-        total = 0.0
-        for u in range(low, high):
-            total += residual[u - offset]
-        totals[g - first] = total
-        weight = visits[g] / total
-        total_row[:] = 0.0
-        for u in range(low, high):
-            rest = weight * residual[u - offset] - counts[u]
-            residual[u - offset] = rest
-            row = triple[products.first_triple[g] + u - low]
-            for j in range(d):
-                total_row[j] += rest * row[j]
-        for j in range(d):
-            gradient[j] += situation[g, column[j]] * total_row[j]
+                rows[u - offset, j] = factor[j] * right[t, j]

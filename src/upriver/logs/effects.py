@@ -12,6 +12,7 @@ from upriver.checks import Array, check_kinds
 from upriver.display import add_repr
 from upriver.logs.situations import Situations, build_situations, expand
 from upriver.logs.tables import Table, array_of, import_packages, listed
+from upriver.mnl.choices import softmax
 
 if TYPE_CHECKING:
     from upriver.logs.model import FittedLog, TransitionModel
@@ -26,14 +27,6 @@ class TestResult(NamedTuple):
     statistic: float
     degrees: int
     p_value: float
-
-
-def softmax(indptr: Array, logits: Array) -> Array:
-    """Return (n,) probabilities, eq. (1), of the rows of situations; all have some rows."""
-    starts = indptr[:-1][np.diff(indptr) > 0]
-    sizes = np.diff(np.append(starts, indptr[-1]))
-    p = np.exp(logits - np.repeat(np.maximum.reduceat(logits, starts), sizes))
-    return p / np.repeat(np.add.reduceat(p, starts), sizes)
 
 
 def formula_log(model: TransitionModel, what: str) -> FittedLog:

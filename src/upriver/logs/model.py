@@ -32,7 +32,7 @@ from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.building import from_model
 from upriver.mdp.validation import check_discount, check_size
 from upriver.mnl import likelihood
-from upriver.mnl.choices import Choices
+from upriver.mnl.choices import Choices, softmax
 from upriver.mnl.fitted import FittedMNL, pair_table
 
 MAX_NUMBERS = 200_000_000  # of the features of all segments
@@ -257,7 +257,7 @@ class TransitionModel(Estimates):
                 found.append(likelihood.probabilities(features, self.theta))
             else:
                 logits = np.asarray(features.matrix @ self.theta) + offset
-                found.append(effects.softmax(features.task.indptr, logits))
+                found.append(softmax(features.task.indptr, logits))
         return np.array(found)
 
     @property

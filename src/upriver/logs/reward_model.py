@@ -32,7 +32,6 @@ from upriver.logs.tables import Rows, array_of, import_packages, listed, open_ta
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.building import from_model
 from upriver.mdp.validation import check_discount
-from upriver.mnl.choices import both_triangles
 from upriver.mnl.fitted import ERRORS, FittedMNL
 from upriver.planning.induction import Plan
 from upriver.planning.stationary import StationaryPlan
@@ -328,9 +327,9 @@ def estimate_jointly(log: ChoiceLog, beta: Array) -> tuple[Array, ChoiceLog]:
     def evaluate(beta: Array, before: Objective | None) -> Objective:
         problems = [p.shift_transitions(beta[m:] - first) for p in log.problems]
         found = sum_parts(problems, beta[:m], before and before.parts)
-        loss, gradient, half = data.evaluate(beta[m:], True)
+        loss, gradient, hessian = data.evaluate(beta[m:], True)
         for x, more in ((found.hessian, -1.0), (found.outer, 1.0)):
-            x[m:, m:] += more * both_triangles(half)
+            x[m:, m:] += more * hessian
         found.gradient[m:] -= gradient
         return found._replace(value=found.value - loss)
 
