@@ -8,7 +8,6 @@ import pytest
 from scipy import optimize, special
 
 import upriver as up
-from upriver.logs.reward_model import estimate_covariance
 
 N_STATES, JUMPS = 12, (0.3, 0.5, 0.2)
 TRUTH = {"replaced": -4.0, "mileage": -0.5}
@@ -372,7 +371,6 @@ def test_joint_and_two_step_estimates_and_their_errors(log, transitions):
     middle = cross @ transitions.with_errors("classical").cov_params().to_numpy() @ cross.T
     wanted = bread + bread @ middle @ bread
     np.testing.assert_allclose(two.with_errors("classical").cov_params(), wanted, rtol=1e-6)
-    np.testing.assert_allclose(two.with_errors("classical", False).cov_params(), bread, rtol=1e-8)
     assert two.transitions.theta == pytest.approx(transitions.theta)
     assert joint.transitions.theta == pytest.approx(best[2:])
     # the same errors where the transitions come with features instead of a formula
@@ -404,9 +402,6 @@ def test_sandwiches_are_those_of_sums_over_rows_and_clusters(log, transitions):
     middle[:2, 2:] = middle[2:, :2] = 0.0  # choices and moves are independent
     wanted = inverse @ middle @ inverse.T
     np.testing.assert_allclose(two.with_errors("robust").covariance, wanted, rtol=1e-6)
-    alone = estimate_covariance(two.log, two.found, "cluster", False)[:2, :2]
-    wanted = inverse[:2, :2] @ (sums[:, :2].T @ sums[:, :2] * 30 / 29) @ inverse[:2, :2].T
-    np.testing.assert_allclose(alone, wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

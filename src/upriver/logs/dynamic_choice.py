@@ -45,6 +45,7 @@ class Evaluation(NamedTuple):
     value: float
     gradient: Array  # (k,)
     hessian: Array  # (k, k)
+    outer: Array  # (k, k) the outer products of the scores of choices, which are positive definite
     v: Array  # (S,) or (H + 1, S) soft values
     probability: Array  # (steps, S*A) choice probabilities; one step where the horizon is infinite
     scores: Array  # (steps, S*A, k) d log pi / d beta
@@ -173,17 +174,19 @@ class DynamicLogit:
         with np.errstate(divide="ignore"):
             logs = np.where(self.counts > 0, np.log(chance), 0.0)
         gradient = np.einsum("hg,hgi->i", self.counts, scores)
-        return Evaluation(float(np.sum(self.counts * logs)), gradient, hessian, v, chance, scores)
+        outer = np.einsum("hg,hgi,hgj->ij", self.counts, scores, scores, optimize=True)
+        value = float(np.sum(self.counts * logs))
+        return Evaluation(value, gradient, hessian, outer, v, chance, scores)
 
 
 @add_repr
 class Objective(NamedTuple):
-    """A log-likelihood, its derivatives, and the solutions that the next one begins from."""
+    """The sums of log-likelihoods and derivatives, and their parts, from which the next begin."""
 
     value: float
-    gradient: Array  # (k,)
-    hessian: Array  # (k, k)
-    outer: Array  # (k, k) the outer products of scores, which are positive definite
+    gradient: Array
+    hessian: Array
+    outer: Array
     parts: list[Evaluation]
 
 
@@ -193,14 +196,8 @@ def sum_parts(
     """Return the log-likelihood of several problems that share their coefficients."""
     begin = [x.v for x in starts] if starts else [None] * len(problems)
     parts = [p.evaluate(w, v) for p, v in zip(problems, begin, strict=True)]
-    k = len(parts[0].gradient)
-    value, gradient, hessian, outer = 0.0, np.zeros(k), np.zeros((k, k)), np.zeros((k, k))
-    for p, x in zip(problems, parts, strict=True):
-        value += x.value
-        gradient += x.gradient
-        hessian += x.hessian
-        outer += np.einsum("hg,hgi,hgj->ij", p.counts, x.scores, x.scores, optimize=True)
-    return Objective(value, gradient, hessian, outer, parts)
+    sums = (sum(x) for x in zip(*(part[:4] for part in parts), strict=True))
+    return Objective(*sums, parts)
 
 
 def maximize_likelihood(

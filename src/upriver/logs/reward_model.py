@@ -24,7 +24,6 @@ from upriver.logs import dynamic_choice, effects, situations
 from upriver.logs.design import select_identified
 from upriver.logs.dynamic_choice import DynamicLogit, Evaluation, Objective, sum_parts
 from upriver.logs.estimates import Estimates, wrap_lines
-from upriver.logs.fit import as_bits
 from upriver.logs.formula import Columns, Recipe, mentions, parse_recipe
 from upriver.logs.model import TransitionModel
 from upriver.logs.situations import Situations, StateSpace
@@ -75,10 +74,8 @@ class ChoiceLog(NamedTuple):
     joint: bool  # Whether the transitions were estimated together with the rewards
     covariates: Mapping[str, Array]  # (T,) each: the distinct sets of covariates
     problems: list[DynamicLogit]  # One for each set of covariates
-    cells: Array  # (m,) (set * steps + step) * S*A + pair of each set of equal rows
-    weights: Array  # (m,) the weight of each set of equal rows
-    cluster: Array | None  # (m,) the cluster of each set of equal rows
-    clusters: Sequence[Any]  # The name of each cluster
+    members: Any  # (C, sets * steps * S*A) sparse: how often each cluster chose each pair
+    clusters: Sequence[Any]  # The name of each cluster; none without clusters
     n_rows: int
     dropped: Mapping[str, int]  # The number of rows that were left out, by the column with the gap
 
@@ -251,13 +248,17 @@ def fit_rewards(
                          "infinity, because it predicts choices perfectly")  # fmt: skip
     problems = [replace(p, phi=x.phi) for p, x in zip(problems, bare, strict=True)]
     beta = w if isinstance(transitions, FiniteMDP) else np.concatenate([w, transitions.theta])
-    of_cluster, clusters = (None, []) if cluster is None else rows.codes(cluster)
-    if cluster is not None and len(clusters) < 2:
-        raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at least 2")
+    members, clusters = None, []
+    if cluster is not None:
+        number, clusters = rows.codes(cluster)
+        members = sparse.csr_array((rows.weight, (number, cells)), (len(clusters), counts.size))
+        if len(clusters) < 2:
+            raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at "
+                             "least 2")  # fmt: skip
     log = ChoiceLog(
         formula, recipe, keep, np.flatnonzero(fixed), references, space, used, step, transitions,
-        discount, horizon, joint, covariates, problems, cells, rows.weight, of_cluster, clusters,
-        rows.n_rows, rows.dropped,
+        discount, horizon, joint, covariates, problems, members, clusters, rows.n_rows,
+        rows.dropped,
     )  # fmt: skip
     null_value = null.value
     if joint:
@@ -271,13 +272,9 @@ def fit_rewards(
 
 def find_sets(rows: Rows, names: Sequence[str]) -> tuple[dict[str, Array], Array]:
     """Return the distinct sets of covariates, and (m,) the set of each row."""
-    if not names:
-        return {}, np.zeros(len(rows.weight), np.int64)
-    cells = {c: rows.values(c) for c in names}
-    first, of_row = situations.find_distinct(
-        lambda: (as_bits(rows, c, x) for c, x in cells.items())
-    )
-    return {c: x[first] for c, x in cells.items()}, of_row
+    codes = [np.zeros(len(rows.weight), np.int64), *(rows.codes(c)[0] for c in names)]
+    _, first, of_row = np.unique(codes, axis=1, return_index=True, return_inverse=True)
+    return {c: rows.values(c)[first] for c in names}, of_row
 
 
 def number_choices(rows: Rows, columns: Sequence[str], task: Task) -> tuple[StateSpace, Array]:
@@ -339,8 +336,9 @@ def estimate_jointly(log: ChoiceLog, beta: Array) -> tuple[Array, ChoiceLog]:
     problems = [p.shift_transitions(beta[m:] - first) for p in log.problems]
     model = log.transitions
     fitted = replace(
-        model.fitted, theta=beta[m:], log_likelihood=-data.evaluate(beta[m:], False)[0]
-    )
+        model.fitted, theta=beta[m:], log_likelihood=-data.evaluate(beta[m:], False)[0],
+        hessian=lambda: data.hessian(beta[m:]), scatter=lambda: data.scatter(beta[m:]),
+    )  # fmt: skip
     return beta, log._replace(problems=problems, transitions=replace(model, fitted=fitted))
 
 
@@ -359,8 +357,6 @@ class RewardModel(Estimates):
     estimate: Array  #: (k,) the estimates: rewards, then the coefficients of the transitions.
     beta: Array  #: (k,) the coefficients; those of `what_if` differ from the estimates.
     errors: str = "classical"  #: Which standard errors it has.
-    with_transitions: bool = True
-    """Whether the errors contain the error of the estimated transitions."""
     values: Mapping[str, Any] = field(default_factory=dict)  #: The values of the covariates.
 
     # What was estimated.
@@ -374,7 +370,7 @@ class RewardModel(Estimates):
     def covariance(self) -> Array:
         """(k, k) of `beta`; 0 for coefficients that `what_if` has fixed."""
         free = self.beta == self.estimate
-        covariance = estimate_covariance(self.log, self.found, self.errors, self.with_transitions)
+        covariance = estimate_covariance(self.log, self.found, self.errors)
         return covariance * np.outer(free, free)
 
     @cached_property
@@ -386,7 +382,7 @@ class RewardModel(Estimates):
             value += log.transitions.llf
         matrix = self.covariance[:d, :d]
         return FittedRewards(
-            self.beta[:d], value, self.null, float(log.weights.sum()), 0.0,
+            self.beta[:d], value, self.null, float(sum(p.counts.sum() for p in log.problems)), 0.0,
             lambda: np.linalg.inv(matrix), names, errors=self.errors,
             n_clusters=len(log.clusters), matrix=matrix,
         )  # fmt: skip
@@ -397,16 +393,13 @@ class RewardModel(Estimates):
         terms = [self.log.recipe.columns[j].term for j in self.log.keep]
         return terms + self.coefficient_names[len(terms) :]
 
-    def with_errors(self, kind: str, transitions: bool = True) -> RewardModel:
-        """Return the model with "classical", "robust" or "cluster" standard errors.
-
-        transitions: whether the error of the estimated transitions is added.
-        """
+    def with_errors(self, kind: str) -> RewardModel:
+        """Return the model with "classical", "robust" or "cluster" standard errors."""
         if kind not in ERRORS:
             raise ValueError(f"errors is {kind!r}; it must be 'classical', 'robust' or 'cluster'")
-        if kind == "cluster" and self.log.cluster is None:
+        if kind == "cluster" and self.log.members is None:
             raise ValueError("errors is 'cluster'; the model was fitted without cluster=")
-        return replace(self, errors=kind, with_transitions=bool(transitions))
+        return replace(self, errors=kind)
 
     def card(self) -> Card:
         card, log = self.fitted.card(), self.log
@@ -419,10 +412,9 @@ class RewardModel(Estimates):
         future = f"discount {log.discount:g}"
         future += "" if log.horizon is None else f", horizon {log.horizon}"
         sets = f", {len(log.problems)} sets of covariates" if log.covariates else ""
-        known = isinstance(log.transitions, FiniteMDP)
-        kind = "known" if known else "estimated jointly" if log.joint else "estimated before"
-        if not known:
-            kind += ", with their error" if self.with_transitions else ", without their error"
+        kind = "known"
+        if not isinstance(log.transitions, FiniteMDP):
+            kind = f"estimated {'jointly' if log.joint else 'before'}, with their error"
         lines = [
             f"reward ~ {log.formula}",
             f"{log.n_rows} rows{sets}; {log.task.n_states} states, {log.task.n_actions} actions, "
@@ -588,9 +580,7 @@ class RewardModel(Estimates):
         )  # fmt: skip
 
 
-def estimate_covariance(
-    log: ChoiceLog, found: Objective, kind: str, with_transitions: bool
-) -> Array:
+def estimate_covariance(log: ChoiceLog, found: Objective, kind: str) -> Array:
     """Return (k, k) the covariance of the estimates of rewards and transitions.
 
     Both solve equations: the score of the choices in w is 0, and that of the transitions in theta,
@@ -604,33 +594,24 @@ def estimate_covariance(
     sums: Any = None  # (C, k) the scores of each cluster
     jacobian[own] = -found.hessian[own]
     if kind == "cluster":
-        scores = np.concatenate([x.scores.reshape(-1, k) for x in found.parts])
-        shape = len(log.clusters), len(scores)
-        sums = sparse.csr_array((log.weights, (log.cluster, log.cells)), shape) @ scores
+        sums = log.members @ np.concatenate([x.scores.reshape(-1, k) for x in found.parts])
         sums[:, own.stop :] = 0.0
     else:
         middle[own, own] = (found.outer if kind == "robust" else -found.hessian)[own, own]
-    model = log.transitions
-    if isinstance(model, FiniteMDP) or not with_transitions:
-        k = m
-    elif model.log is None:
+    if k > m:
+        model = log.transitions
         information = np.linalg.inv(model.fitted.bread @ np.eye(k - m))
         jacobian[m:, m:] += information
-        middle[m:, m:] += information @ (model.fitted.covariance @ np.eye(k - m)) @ information
-    else:
-        data, theta = model.log.data, model.theta
-        information = data.hessian(theta)
-        jacobian[m:, m:] += information
-        if sums is not None and model.log.cluster is not None:
+        if sums is not None and model.log is not None and model.log.cluster is not None:
             number = {x: i for i, x in enumerate(log.clusters)}
             at = [number.setdefault(x, len(number)) for x in model.log.clusters]
-            sums = np.vstack([sums, np.zeros((len(number) - len(sums), sums.shape[1]))])
-            sums[at, m:] += model.log.cluster_scores(theta)
+            sums = np.vstack([sums, np.zeros((len(number) - len(sums), k))])
+            sums[at, m:] += model.log.cluster_scores(model.theta)
+        elif kind == "classical" or model.fitted.scatter is None:
+            middle[m:, m:] += information
         else:
-            middle[m:, m:] += information if kind == "classical" else data.scatter(theta)
+            middle[m:, m:] += model.fitted.scatter()
     if sums is not None:
         middle += sums.T @ sums * (len(sums) / (len(sums) - 1.0))
-    half = np.linalg.solve(jacobian[:k, :k], middle[:k, :k])
-    full = np.zeros((len(found.gradient),) * 2)
-    full[:k, :k] = np.linalg.solve(jacobian[:k, :k], half.T)
-    return full
+    inverse = np.linalg.inv(jacobian)
+    return inverse @ middle @ inverse.T
