@@ -296,8 +296,8 @@ LOGS: list[Mutant] = [
     ("logs/rewards.py", "square = np.where(some, square, self.weight * typical)", "pass"),
     ("logs/rewards.py", "share.data = adjust_means(share.data)",
      "share.data = np.ones_like(share.data)"),
-    ("logs/rewards.py", "adjusted = adjust_scores(scores.toarray(), outcome.bread, information)",
-     "adjusted = scores.toarray()"),
+    ("logs/rewards.py", "adjusted = adjust_scores(scores, outcome.bread, information)",
+     "adjusted = scores"),
     ("logs/rewards.py", "products[:, i, j] += weight * fitted[i] * fitted[j]", "pass"),
     # Triple effects
     # Rewards from choices

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from inspect import signature
+from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -21,13 +20,13 @@ from upriver.checks import Array, as_float
 from upriver.logs.formula import Recipe, mentions, parse_recipe
 from upriver.logs.situations import Situations, StateSpace, expand
 from upriver.logs.tables import Rows, listed
-from upriver.mdp import Task
-from upriver.mdp.declaring import call_for_number
+from upriver.mdp import Task, declaring
+from upriver.mdp.declaring import takes_next_state
 from upriver.mnl.choices import Choices
 from upriver.mnl.clusters import adjust_means, adjust_scores
 
-ALIASED = 1e-9  # share of a column's variation that the columns before it must leave
-FEW = 10  # rows below which the summary says that a mean or a coefficient is poorly known
+ALIASED = 1e-10  # share of the variation of columns below which a combination of them is constant 0
+FEW = 10  # rows below which the summary says that a mean is poorly known
 
 
 class RewardFormula(NamedTuple):
@@ -71,34 +70,32 @@ class Outcome(NamedTuple):
 
     source: RewardFormula
     recipe: Recipe | None  # How the formula makes columns; None where pairs have means
-    keep: Array  # (R,) the columns that are estimated, or the numbers of the pairs
-    drop: Array  # Columns that are combinations of those
-    combine: Array  # (R, len(drop)) the combinations
-    rows: Any  # (U, R) the columns of the rows of the log, sparse
+    pairs: Array  # (R,) the numbers of the pairs that have means
+    basis: Array
+    """(J, R) combinations of the formula's columns that the log tells apart, orthogonal there."""
+    rows: Any  # (U, R) those combinations, or sparse indicators of pairs, in the rows of the log
     bread: Any  # (R, R) inverse of rows^T W rows; sparse for means
     coefficients: Array  # (R,)
 
     def columns(self, space: StateSpace, of: Situations) -> Any:
-        """Return (n, R) the columns of the candidates of some situations, sparse."""
+        """Return (n, R) the columns of the candidates of some situations."""
         pair = np.repeat(of.pair, np.diff(of.indptr))
         if self.recipe is None:
-            at = np.minimum(np.searchsorted(self.keep, pair), len(self.keep) - 1)
-            has = np.flatnonzero(self.keep[at] == pair)
+            at = np.minimum(np.searchsorted(self.pairs, pair), len(self.pairs) - 1)
+            has = np.flatnonzero(self.pairs[at] == pair)
             entries = np.ones(len(has)), (has, at[has])
-            return sparse.csr_array(entries, (len(pair), len(self.keep)))
-        table = expand(space, of, self.source.uses) or {"": pair}
-        x = self.recipe.rows(table, self.keep)
-        if len(self.drop):  # those must be the same combinations here as in the log
-            other = self.recipe.rows(table, self.drop)
-            off = np.abs(other - x @ self.combine) > 1e-6 * (1.0 + np.abs(other))
-            if off.any():
-                i = int(np.argmax(off.any(axis=1)))
-                where = (*space.names(int(pair[i])), space.states[of.successor[i]])
-                raise ValueError(
-                    f"the log does not say what {self.source.column!r} is for {where!r} with the "
-                    f"formula {self.source.formula!r}; use fewer terms"
-                )
-        return sparse.csr_array(x)
+            return sparse.csr_array(entries, (len(pair), len(self.pairs)))
+        table = expand(space, of, self.source.uses) or {"": pair}  # an intercept uses no column
+        x = self.recipe.rows(table, np.arange(len(self.recipe.columns)))
+        found = x @ self.basis
+        off = np.abs(x - found @ np.linalg.pinv(self.basis)) > 1e-6 * (1.0 + np.abs(x))
+        if off.any():  # a combination that is 0 in all rows of the log is not 0 here
+            i = int(np.argmax(off.any(axis=1)))
+            where = (*space.names(int(pair[i])), space.states[of.successor[i]])
+            raise ValueError(f"the log does not say what {self.source.column!r} is for {where!r} "
+                             f"with the formula {self.source.formula!r}; use fewer "
+                             "terms")  # fmt: skip
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,14 +182,13 @@ class RewardEstimates:
                 share.data = adjust_means(share.data)
                 found.append(sparse.csr_array((scores @ outcome.bread) * share))
                 continue
-            rows = outcome.rows.toarray()
 
-            def information(c: int, rows: Any = rows) -> Array:
+            def information(c: int, rows: Any = outcome.rows) -> Array:
                 at = slice(*weights.indptr[c : c + 2])
                 mine = rows[weights.indices[at]]
                 return (mine * weights.data[at][:, None]).T @ mine
 
-            adjusted = adjust_scores(scores.toarray(), outcome.bread, information)
+            adjusted = adjust_scores(scores, outcome.bread, information)
             found.append(sparse.csr_array(adjusted @ outcome.bread))
         return sparse.hstack(found).tocsr()
 
@@ -201,13 +197,13 @@ class RewardEstimates:
         lines = []
         for name, x in self.outcomes.items():
             what = f"{name}: " if name != x.source.column else ""
-            # the rows in which a coefficient counts; for means, the rows of each pair
-            n = np.asarray((x.rows != 0).T @ self.weight).ravel()
-            few = f"; {int((n < FEW).sum())} have fewer than {FEW} rows" if n.min() < FEW else ""
-            how = f", its mean in each of {len(n)} pairs"
-            if x.recipe is not None:
-                how = f" ~ {x.source.formula}, {len(n)} coefficients"
-            lines.append(f"reward {what}{x.source.column}{how}{few}")
+            how = f" ~ {x.source.formula}, {len(x.coefficients)} coefficients"
+            if x.recipe is None:
+                n = np.asarray(x.rows.T @ self.weight)
+                how = f", its mean in each of {len(n)} pairs"
+                few = int((n < FEW).sum())
+                how += f"; {few} have fewer than {FEW} rows" if few else ""
+            lines.append(f"reward {what}{x.source.column}{how}")
         return lines
 
 
@@ -250,34 +246,23 @@ def fit_outcome(
     known: Sequence[str],
 ) -> Outcome:  # fmt: skip
     """Return the least-squares fit of a reward; total (U,): the weighted sums of the column."""
-    none = np.empty(0, np.int64)
     if source.formula is None:
         pairs, at = np.unique(seen.pair[weight > 0], return_inverse=True)
         some = np.flatnonzero(weight > 0)
         x = sparse.csr_array((np.ones(len(some)), (some, at)), (len(weight), len(pairs)))
         n = np.asarray(x.T @ weight).ravel()
-        bread, combine = sparse.diags_array(1.0 / n).tocsr(), np.empty((len(pairs), 0))
-        means = np.asarray(x.T @ total) / n
-        return Outcome(source, None, pairs, none, combine, x, bread, means)
-    table = expand(space, seen, source.uses) or {"": seen.pair}  # an intercept uses no column
+        bread, means = sparse.diags_array(1.0 / n).tocsr(), np.asarray(x.T @ total) / n
+        return Outcome(source, None, pairs, np.empty((0, 0)), x, bread, means)
+    table = expand(space, seen, source.uses) or {"": seen.pair}
     recipe = parse_recipe(source.formula, table, known)
     x = recipe.rows(table, np.arange(len(recipe.columns)))
-    gram = (x * weight[:, None]).T @ x
-    scale = 1.0 / np.sqrt(np.maximum(np.diag(gram), 1e-300))
-    rest, keep = gram * scale[:, None] * scale, []
-    for j in range(len(gram)):  # a column that is a combination of those before it is left out
-        if rest[j, j] > ALIASED:
-            keep.append(j)
-            rest = rest - np.outer(rest[:, j], rest[j]) / rest[j, j]
-    kept, drop = np.array(keep, np.int64), np.setdiff1d(np.arange(len(gram)), keep)
-    even = gram * scale[:, None] * scale
-    combine = np.linalg.solve(even[np.ix_(kept, kept)], even[np.ix_(kept, drop)])
-    combine = combine * scale[kept][:, None] / scale[drop]
-    part = np.linalg.inv(even[np.ix_(kept, kept)])
-    bread = part * scale[kept][:, None] * scale[kept]
-    rows = sparse.csr_array(x[:, kept])
-    coefficients = bread @ (x[:, kept].T @ total)
-    return Outcome(source, recipe, kept, drop, combine, rows, bread, coefficients)
+    size = np.sqrt(np.maximum(weight @ x**2, 1e-300))
+    even = x / size
+    values, axes = np.linalg.eigh((even * weight[:, None]).T @ even)
+    known_axes = values > ALIASED
+    basis = axes[:, known_axes] / size[:, None]
+    rows, bread = x @ basis, np.diag(1.0 / values[known_axes])
+    return Outcome(source, recipe, np.empty(0), basis, rows, bread, bread @ (rows.T @ total))
 
 
 class RewardRows(NamedTuple):
@@ -302,62 +287,37 @@ class RewardRows(NamedTuple):
 
 
 def tabulate(
-    task: Task, reward: Any, sets: Sequence[Sequence[Mapping[str, Any]]], states: Sequence[Any]
+    task: Task, reward: Any, states: Sequence[Any], n_segments: int
 ) -> tuple[Array, Array | None]:
-    """Return rewards that were given: (1 | H, S, A), and (1 | H, n) of triples or None.
+    """Return rewards that were given: (1 | H, S, A), and (1, n) of triples or None.
 
-    sets: the values of the covariates at each step, of each segment; states: the names of the
-    states of one segment.
+    states: the names of the states of one segment; all segments have the same rewards.
     """
-    n_segments, n_states, actions = len(sets[0]), len(states), list(task.action_names)
+    actions = list(task.action_names)
+    shape = len(states), len(actions)
     if isinstance(reward, Mapping):
         reward = function_of(reward, list(states), actions)
     if not callable(reward):
-        table, shape = as_float("reward", reward), (n_states, len(actions))
+        table = as_float("reward", reward)
         if table.shape not in {shape, (len(table), *shape)}:
-            wanted = f"{shape} or (H, {n_states}, {len(actions)})"
+            wanted = f"{shape} or (H, {shape[0]}, {shape[1]})"
             raise ValueError(f"reward has shape {table.shape}; it must be {wanted}")
         return np.tile(table[None] if table.ndim == 2 else table, (n_segments, 1)), None
-    try:
-        given = list(signature(reward).parameters.values())
-    except (TypeError, ValueError):  # some builtins have no signature
-        given = []
-    more = [x.name for x in given if x.name in sets[0][0]]
-    plain = [x for x in given if x.name not in more and x.default is x.empty
-             and x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]  # fmt: skip
-    first = task.available[:n_states]  # all segments have the same pairs and triples
-    triples = np.stack(task.triples)[:, : task.indptr[first.size]].T.tolist()
-
-    def call(values: Mapping[str, Any]) -> tuple[Array, Any]:
-        with_values: Any = partial(reward, **{c: values[c] for c in more})
-        table = np.zeros(first.shape)
-        if len(plain) > 2:
-            names = ((states[s], actions[a], states[t]) for s, a, t in triples)
-            return table, np.array([call_for_number("reward", with_values, *x) for x in names])
-        for s, a in np.argwhere(first):
-            table[s, a] = call_for_number("reward", with_values, states[s], actions[a])
-        return table, None
-
-    # a reward without covariates is the same at all steps and in all segments
-    found = [[call(x) for x in of_step] for of_step in (sets if more else [[sets[0][0]]])]
-    times = 1 if more else n_segments
-    table = np.array([np.tile(np.concatenate([x for x, _ in f]), (times, 1)) for f in found])
-    if len(plain) <= 2:
-        return table, None
-    return table, np.array([np.tile(np.concatenate([x for _, x in f]), times) for f in found])
+    table, exists = np.zeros(shape), task.available[: len(states)]
+    if takes_next_state(reward):
+        triples = np.stack(task.triples, axis=1)[: task.n_triples // n_segments]
+        names = ((states[s], actions[a], states[t]) for s, a, t in triples.tolist())
+        pay = np.tile(declaring.tabulate("reward", reward, names), n_segments)
+        return np.tile(table, (n_segments, 1))[None], pay[None]
+    names = ((states[s], actions[a]) for s, a in np.argwhere(exists))
+    table[exists] = declaring.tabulate("reward", reward, names)
+    return np.tile(table, (n_segments, 1))[None], None
 
 
 def function_of(reward: Mapping[Any, float], states: list[Any], actions: list[Any]) -> Any:
-    """Return the function of a mapping of states, of pairs, or of triples."""
-    known = set(states)
-    homes, lengths = (known, set(actions), known), set()
+    """Return the function of a mapping of states, or of pairs."""
+    known = {*states, *((s, a) for s in states for a in actions)}
     for key in reward:
-        parts = (key,) if key in known or not isinstance(key, tuple) else key
-        if len(parts) > 3 or any(x not in home for x, home in zip(parts, homes, strict=False)):
+        if key not in known:
             raise ValueError(f"reward names {key!r}; the states are {listed(states)}")
-        lengths.add(len(parts))
-    if lengths == {3}:
-        return lambda s, a, t: reward.get((s, a, t), 0.0)
-    if 3 in lengths:
-        raise ValueError("reward names states and triples; it must name one kind")
     return lambda s, a: reward.get((s, a), reward.get(s, 0.0))
