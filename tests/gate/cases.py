@@ -751,7 +751,16 @@ def flatten(value: Any, path: str = "") -> Outputs:
 def diagnose(environment: str, features: str, **arguments: Any) -> Outputs:
     mdp = up.envs.make(environment, **arguments)
     phi = make_features(features, mdp.task(), environment)
-    return flatten(up.diagnose(mdp, phi).as_dict())
+    found = up.diagnose(mdp, phi)
+    shape, core, bounds = (x and x._asdict() for x in (found.shape, found.core, found.bounds))
+    task = {x: getattr(found.task, x) for x in ("n_states", "n_actions", "horizon", "n_triples")}
+    norm = found.core.norm if found.core.realizable else None
+    return flatten({
+        "environment": task, "n_episodes": found.n_episodes, "delta": found.delta,
+        "features": shape, "core": core | {"norm": norm, "theta_bound": found.theta_bound},
+        "kappa": {"at_core": found.kappa and found.kappa.value, "certified": found.certified},
+        "theorem1": bounds,
+    })  # fmt: skip
 
 
 def cover(environment: str, features: str, fields: dict[str, Any], **arguments: Any) -> Outputs:

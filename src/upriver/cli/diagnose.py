@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ def diagnose(
     delta: float = 0.05,
     theta_bound: float | None = None,
     runs: int = 0,
-    json: bool = False,
 ) -> int:
     """Measure whether the assumptions of UCRL-MNL hold and what its bounds are worth.
 
@@ -44,8 +42,6 @@ def diagnose(
         The bound L_theta. The default is the norm of theta*.
     runs
         The number of runs of UCRL-MNL that are played to measure coverage and optimism.
-    json
-        Print JSON instead of text.
     """
     from upriver import diagnostics
     from upriver.experiments import registry
@@ -55,26 +51,20 @@ def diagnose(
     feature_map = registry.feature_function(features, split_name(environment)[0])
     varphi = feature_map(mdp.task(support))
     found = diagnostics.diagnose(mdp, varphi, episodes, delta, theta_bound)
-    measured = None
+    rows = found.table()
     if runs > 0:
-        measured = diagnostics.coverage(mdp, varphi, n_episodes=episodes, n_runs=runs, delta=delta)
-    if json:
-        answer = found.as_dict() | {"measured": measured.summary() if measured else None}
-        print(jsonlib.dumps(answer, indent=2, allow_nan=False))
-        return 0
-
+        seen = diagnostics.coverage(mdp, varphi, n_episodes=episodes, n_runs=runs, delta=delta)
+        rows += seen.table()
     from rich.console import Console
     from rich.table import Table
-
-    from upriver.diagnostics.report import describe, format_value
 
     console = Console(highlight=False)
     console.print(f"[bold]{found.name}[/]: {found.task.describe()}, features {features}")
     table = Table.grid(padding=(0, 2))
     table.add_column(width=19, no_wrap=True)
     table.add_column(width=11, no_wrap=True, justify="right")
-    for what, value, note in describe(found, measured):
-        table.add_row(what, format_value(value), note)
+    for row in rows:
+        table.add_row(*row.values())
     console.print(table)
     return 0
 

@@ -44,39 +44,23 @@ class Coverage:
 
     def card(self) -> Card:
         """Return what the display shows."""
-        numbers = self.summary()
-        covered = {f"covered by {name}": x for name, x in numbers.pop("covered").items()}
-        del numbers["largest_ratio"]
-        facts = {name.removeprefix("n_").replace("_", " "): x for name, x in numbers.items()}
-        return Card(facts | covered)
+        n_runs, n_episodes = self.distance.shape
+        facts = {"runs": n_runs, "episodes": n_episodes, "delta": self.delta}
+        return Card(facts, rows=self.table)
 
-    def ratio(self, name: str) -> Array:
-        """Return max over k of distance / radius of each run; at most 1 where theta* is covered."""
-        radius = self.radius(name)
-        of_zero = np.where(self.distance <= 0.0, 0.0, np.inf)  # the ratio where a radius is 0
-        return np.divide(self.distance, radius, out=of_zero, where=radius > 0.0).max(axis=1)
+    def table(self) -> list[dict[str, str]]:
+        """Return a row per radius and one of optimism: what, value and a note."""
+        note = f"of runs, for all k; goal {1.0 - self.delta:.0%}"
+        rows = [
+            {"what": f"covers, {name}", "value": f"{self.share(name):.1%}", "note": note}
+            for name in self.radii
+        ]
+        rate = f"{self.optimistic.mean():.1%}"
+        return [*rows, {"what": "optimism rate", "value": rate, "note": "planned V_1 >= V*_1"}]
 
     def share(self, name: str) -> float:
         """Return the share of runs with theta* in C_k for all k; Lemma 1: at least 1 - delta."""
-        return float((self.distance <= self.radius(name)).all(axis=1).mean())
-
-    def radius(self, name: str) -> Array:
-        """Return beta_k of one radius, (R, K)."""
-        if name not in self.radii:
-            raise ValueError(f"radius {name!r} was not measured; there are {sorted(self.radii)}")
-        return self.radii[name]
-
-    def summary(self) -> dict[str, Any]:
-        """Return the measurements as plain numbers."""
-        n_runs, n_episodes = self.distance.shape
-        return {
-            "n_runs": n_runs,
-            "n_episodes": n_episodes,
-            "delta": self.delta,
-            "covered": {name: self.share(name) for name in self.radii},
-            "largest_ratio": {name: float(self.ratio(name).max()) for name in self.radii},
-            "optimism_rate": float(self.optimistic.mean()),
-        }
+        return float((self.distance <= self.radii[name]).all(axis=1).mean())
 
 
 @dataclass(frozen=True)

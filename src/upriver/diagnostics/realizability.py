@@ -128,16 +128,7 @@ def differences(features: Features, theta: Array) -> Array:
 
 def least_squares(features: Features, odds: Array) -> tuple[Array, int | None]:
     """Return the minimum-norm solution (C, d) of differences(theta) = odds (C, n), and the rank."""
-    task, layout = features.task, features.layout
-    matrix = features.matrix - features.matrix[first_rows(task)]
-    if features.spread:
-        # triple effects reach any odds; the least norm is a ridge on the shared effects
-        own = features.matrix[:, features.n_shared :]
-        x = matrix[:, : features.n_shared].toarray() / layout.triple_scale
-        y = (odds - odds[:, first_rows(task)]) / layout.triple_scale
-        shared = np.linalg.solve(np.eye(x.shape[1]) + x.T @ x, x.T @ y.T)
-        effects = (y - shared.T @ x.T) @ (own / layout.triple_scale)
-        return np.hstack([shared.T, effects]), own.shape[1]
+    matrix = features.matrix - features.matrix[first_rows(features.task)]
     if sparse.issparse(matrix) and np.prod(matrix.shape) > DENSE_LIMIT:
         from scipy.sparse.linalg import lsqr
 

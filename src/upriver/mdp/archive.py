@@ -127,7 +127,8 @@ def write_archive(path: Any, kind: str, body: Any, arrays: dict[str, Array]) -> 
     """Write a JSON tree and its arrays to one file, completely or not at all."""
     header = {"version": VERSION, "kind": kind, "digest": digest(body, arrays), "body": body}
     with replacing(path) as part, open(part, "wb") as file:
-        np.savez_compressed(file, **{HEADER: np.array(json.dumps(header))}, **arrays)
+        members: dict[str, Any] = {HEADER: np.array(json.dumps(header)), **arrays}
+        np.savez_compressed(file, **members)
 
 
 def read_archive(path: Any, kind: str) -> tuple[Any, dict[str, Array]]:
