@@ -31,7 +31,6 @@ from upriver.logs.value_function import (
     ValueGradient,
     build_value_function,
     evaluate_policy,
-    has_counts,
     policy_table,
 )  # fmt: skip
 from upriver.mdp import Task
@@ -169,7 +168,7 @@ def build_candidate(function: PolicyValueFunction, point: Array) -> Candidate:
     centre = function.at(function.origin)
     image = function.image(centre.slope)
     variance = max(float(centre.slope @ image), 0.0)
-    kept = model.fitted.regularization * float(image @ image) if has_counts(model) else 0.0
+    kept = model.fitted.regularization * float(image @ image) if model.log is None else 0.0
     noise = float(np.sqrt(max(variance - kept, 0.0)))
     return Candidate(plan, function, centre, image, float(np.sqrt(variance)), noise)
 

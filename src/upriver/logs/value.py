@@ -86,14 +86,11 @@ class PolicyValues:
     covariance: Array  #: (k, k) the covariance of the values.
     quantile: float  #: How many standard errors an interval reaches to each side.
     degrees: float  #: Degrees of freedom of t quantiles; infinite without clusters.
-    functions: tuple[PolicyValueFunction, ...]  #: The values as functions of what was estimated.
 
     def __getitem__(self, name: Any) -> PolicyValue:
-        return self.each[self.names[self._place(name)]]
-
-    @property
-    def names(self) -> list[Any]:
-        return list(self.each)
+        if name not in self.each:
+            raise ValueError(f"there is no {name!r}; there are {', '.join(map(str, self.each))}")
+        return self.each[name]
 
     @property
     def values(self) -> Array:
@@ -102,7 +99,7 @@ class PolicyValues:
 
     def card(self) -> Card:
         facts = {str(k): f"{x.value:.4g} [{x.low:.4g}, {x.high:.4g}]" for k, x in self.each.items()}
-        return Card(facts, more="difference(), ratio(), acceptability(), draws()")
+        return Card(facts, more="ratio(), acceptability(), plot()")
 
     def summary(self) -> str:
         """Return each value with its interval, as text."""
@@ -114,23 +111,11 @@ class PolicyValues:
         rows = [{"name": k, **{key: getattr(x, key) for key in keys}} for k, x in self.each.items()]
         return to_frame(rows).set_index("name")
 
-    def _place(self, name: Any) -> int:
-        if name not in self.each:
-            raise ValueError(f"there is no {name!r}; there are {', '.join(map(str, self.each))}")
-        return self.names.index(name)
-
     def _moments(self, *names: Any) -> tuple[Array, Array]:
         """Return the values of some names and their covariance."""
-        at = [self._place(name) for name in names]
-        return self.values[at], self.covariance[np.ix_(at, at)]
-
-    def difference(self, first: Any, second: Any) -> Estimate:
-        """Return the value of the first minus that of the second."""
-        values, covariance = self._moments(first, second)
-        sign = np.array([1.0, -1.0])
-        error = float(np.sqrt(max(sign @ covariance @ sign, 0.0)))
-        value, reach = float(sign @ values), self.quantile * error
-        return Estimate(value, error, value - reach, value + reach)
+        values = np.array([self[name].value for name in names])
+        at = [list(self.each).index(name) for name in names]
+        return values, self.covariance[np.ix_(at, at)]
 
     def ratio(self, first: Any, second: Any) -> Estimate:
         """Return the first divided by the second, such as the cost of a year of life.
@@ -141,11 +126,8 @@ class PolicyValues:
         (a, b), v = self._moments(first, second)
         square = self.quantile**2
         # (a - x b)^2 <= square (v_aa - 2 x v_ab + x^2 v_bb), a quadratic in x
-        lead, half, last = (
-            b * b - square * v[1, 1],
-            a * b - square * v[0, 1],
-            a * a - square * v[0, 0],
-        )
+        lead, half = b * b - square * v[1, 1], a * b - square * v[0, 1]
+        last = a * a - square * v[0, 0]
         slope = np.array([1.0, -a / b]) / b
         error = float(np.sqrt(max(slope @ v @ slope, 0.0)))
         if lead <= 0.0:
@@ -164,12 +146,6 @@ class PolicyValues:
         mean = weight @ values
         error = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", weight, covariance, weight), 1e-300))
         return special.stdtr(self.degrees, mean / error)
-
-    def draws(self, n: int = 1000, seed: int = 0) -> Array:
-        """Return (n, k) the values of models that are drawn from the errors of the estimates."""
-        rng, longest = np.random.default_rng(seed), max(self.functions, key=lambda f: len(f.origin))
-        points = (longest.draw(rng) for _ in range(n))
-        return np.array([[f.at(x[: len(f.origin)]).value for f in self.functions] for x in points])
 
     def plot(self, thresholds: Any, effect: Any = "qaly", cost: Any = "cost") -> Any:
         """Return a figure of the acceptability curve."""
@@ -284,9 +260,8 @@ def value_policies(
     for row, f in zip(slopes, functions.values(), strict=True):
         row[: len(f.origin)] = f.at(f.origin).slope
     covariance = slopes @ np.stack([longest.image(row) for row in slopes]).T
-    fitted = model.fitted
-    return PolicyValues(each, 0.5 * (covariance + covariance.T), fitted.quantile(confidence),
-                        fitted.degrees, tuple(functions.values()))  # fmt: skip
+    covariance, fitted = 0.5 * (covariance + covariance.T), model.fitted
+    return PolicyValues(each, covariance, fitted.quantile(confidence), fitted.degrees)
 
 
 def segment_starts(function: PolicyValueFunction, by: str | None) -> dict[Any, PolicyValueFunction]:

@@ -218,7 +218,7 @@ class PolicyValueFunction:
         d = len(model.theta)
         each = self.rows * self.behaviour
         scale = np.sqrt(np.divide(1.0, each, out=np.zeros_like(each), where=each > 0))
-        if has_counts(model):
+        if model.log is None:
             task, p = model.features.task, model.prob[0]
             rows = np.repeat(task.by_pair(model.counts), task.sizes)
             score = np.sqrt(rows * p) * normal(len(p))
@@ -281,11 +281,6 @@ def matrix_root(matrix: Array) -> Array:
     """Return R with R R^T equal to a symmetric matrix, whose negative eigenvalues count as 0."""
     values, vectors = np.linalg.eigh(matrix)
     return vectors * np.sqrt(np.maximum(values, 0.0))
-
-
-def has_counts(model: TransitionModel) -> bool:
-    """Whether the distribution of the estimate's error follows from that of the counts."""
-    return model.log is None and model.fitted.errors == "classical"
 
 
 def build_value_function(
