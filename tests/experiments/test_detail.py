@@ -40,15 +40,6 @@ def test_the_detail_is_that_of_the_undisturbed_run():
     assert np.allclose(kept["best"][0][0], plain.optimal_values[0], rtol=1e-3)
 
 
-def test_visits_count_every_step_once():
-    kept = detail(one_run(episodes=601))  # no multiple of the number of stretches
-    visits = np.array(kept["visits"])
-    assert visits.sum() == 601 * 9
-    lengths = np.diff([0, *kept["until"]])
-    assert np.array_equal(visits.sum(axis=1), lengths * 9)
-    assert kept["until"][-1] == 601
-
-
 @pytest.mark.parametrize("agent", ["ucrl-mnl", "uc-matrix-rl", "rrl-mnl"])
 def test_estimates_come_with_the_truth(agent):
     rows = detail(one_run(agent, support="local"))["triples"]

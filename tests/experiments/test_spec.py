@@ -496,11 +496,10 @@ def test_everything_of_an_mdp_that_influences_a_run_is_part_of_its_identity(tmp_
 def test_the_identity_covers_what_names_of_the_catalogue_stand_for(monkeypatch):
     """Another version of an environment's function, or of a feature map, makes other runs."""
     import upriver as up
-    from upriver.experiments import registry
+    from upriver.experiments.build import make_mdp
 
     def setting() -> str:
-        for forget in registry.ON_IMPORT:
-            forget()
+        make_mdp.cache_clear()
         return only_run(agents=agent(features="shared")).setting
 
     before, river = setting(), registry.ENVIRONMENTS["riverswim"]

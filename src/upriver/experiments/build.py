@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import numpy as np
 from upriver.checks import Array
 from upriver.display import add_repr
 from upriver.experiments import registry
-from upriver.experiments.detail import has_detail, make_detail, play_in_stretches
+from upriver.experiments.detail import has_detail, make_detail
 from upriver.features import Features
 from upriver.mdp import FiniteMDP
 from upriver.mdp.archive import digest, encode
@@ -85,12 +84,12 @@ def hash_data(data: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def get_code(run: RunSpec) -> str | None:
-    """Return the text of the file of an agent of the user.
+def get_code(name: str | None) -> str | None:
+    """Return the text of the file that defines a name of the form `file:name`.
 
-    The code of an agent of the package belongs to its version, which a results folder has one of.
+    The code of the package itself belongs to its version, which a results folder has one of.
     """
-    code = registry.IMPORTED.get(run.agent.partition(":")[0]) if ":" in run.agent else None
+    code = registry.IMPORTED.get(name.partition(":")[0]) if name and ":" in name else None
     return code and code.text
 
 
@@ -108,39 +107,23 @@ def digest_data(mdp: FiniteMDP, features: Features | None) -> str:
     return digest(encode(parts, arrays), arrays)
 
 
-def keep_recent(make: Callable[..., Any]) -> Any:
-    """Let a function return what it made before for equal arguments, which are plain data.
-
-    The last four results are kept, so that the seeds of an agent share what they need.
-    """
-    kept: dict[str, Any] = {}
-
-    def make_or_find(*arguments: Any) -> Any:
-        key = json.dumps(arguments, sort_keys=True)
-        kept[key] = kept.pop(key) if key in kept else make(*arguments)
-        if len(kept) > 4:
-            del kept[next(iter(kept))]
-        return kept[key]
-
-    registry.ON_IMPORT.append(kept.clear)  # what the code of the user made may differ now
-    return make_or_find
-
-
-def read_file_state(path: str | None) -> Any:
-    """Return when a file was changed, and its size: it is read again when they differ."""
-    if path is None or not os.path.exists(path):
-        return None
-    state = os.stat(path)
+def read_state(name: str | None) -> Any:
+    """Return what says whether the file or the code behind a name has changed."""
+    if name is None or not os.path.exists(name):
+        return get_code(name)
+    state = os.stat(name)
     return state.st_mtime_ns, state.st_size, state.st_ino
 
 
 def get_mdp(environment: dict[str, Any]) -> FiniteMDP:
     """Return the MDP of a run's environment."""
-    return make_mdp(environment, read_file_state(environment.get("path")))
+    state = read_state(environment.get("path", environment.get("name")))
+    return make_mdp(json.dumps(environment, sort_keys=True), state)
 
 
-@keep_recent
-def make_mdp(environment: dict[str, Any], state: Any) -> FiniteMDP:
+@lru_cache(maxsize=4)  # the agents of an experiment share it
+def make_mdp(environment_json: str, state: Any) -> FiniteMDP:
+    environment = json.loads(environment_json)
     if "path" in environment:
         mdp = FiniteMDP.load(environment["path"])
     else:
@@ -152,19 +135,20 @@ def make_mdp(environment: dict[str, Any], state: Any) -> FiniteMDP:
     return mdp
 
 
-def get_features(run: RunSpec) -> Features:
+def get_features(run: RunSpec, mdp: FiniteMDP) -> Features | None:
     """Return the features of a run, on its task with known rewards."""
-    assert run.features is not None
-    state = [read_file_state(file) for file in list_files(run)]
-    return make_features(run.features, run.environment, run.support or "known", state)
+    if run.features is None:
+        return None
+    environment, support = run.environment.get("name"), run.support or "known"
+    return make_features(run.features, environment, mdp, support, read_state(run.features))
 
 
-@keep_recent
-def make_features(name: str, environment: dict[str, Any], support: str, state: Any) -> Features:
-    feature_map = registry.feature_function(name, environment.get("name"))
-    return check_type(
-        feature_map(get_mdp(environment).task(support)), Features, f"features {name!r}"
-    )
+@lru_cache(maxsize=4)
+def make_features(
+    name: str, environment: str | None, mdp: FiniteMDP, support: str, state: Any
+) -> Features:
+    made = registry.feature_function(name, environment)(mdp.task(support))
+    return check_type(made, Features, f"features {name!r}")
 
 
 def list_files(run: RunSpec) -> list[str]:
@@ -197,7 +181,7 @@ def identify(run: RunSpec) -> RunSpec:
     """Build the MDP and the agent of a run, and return the run with its digest."""
     try:
         mdp, cls = get_mdp(run.environment), registry.agent_class(run.agent)
-        features = None if run.features is None else get_features(run)
+        features = get_features(run, mdp)
         given: dict[str, Any] = {}
         if registry.has_field(cls, "mdp"):
             given["mdp"] = mdp
@@ -207,7 +191,7 @@ def identify(run: RunSpec) -> RunSpec:
             given |= {} if features is None else {"features": features}
         own = {k: registry.from_plain(k, v, features) for k, v in run.numbers.items()}
         agent = cls(**given, **own)
-        found = replace(run, digest=hash_data([digest_data(mdp, features), get_code(run)]))
+        found = replace(run, digest=hash_data([digest_data(mdp, features), get_code(run.agent)]))
     except (Exception, SystemExit) as error:  # also of code of the user, or too large
         ours = isinstance(error, ValueError | TypeError)
         sentence = error if ours else describe_error(error)
@@ -259,26 +243,23 @@ def run_one(run: RunSpec) -> pa.Table:
     runs keep more in the table's metadata: see `detail`.
     """
     mdp, agent = build(run)
-    stretches, metadata = None, {"unit": "step" if agent.task.infinite_horizon else "episode"}
+    played = play(run, mdp, agent)
+    metadata = {"unit": "step" if agent.task.infinite_horizon else "episode"}
     if has_detail(run.seed, agent.task):
-        stretches = play_in_stretches(mdp, agent, run.episodes, run.seed)
-    if stretches is not None:
-        metadata["detail"] = make_detail(mdp, agent.task, stretches)
-    return to_table(run, mdp, stretches or [play(run, mdp, agent)]).replace_schema_metadata(
-        metadata
-    )
+        metadata["detail"] = make_detail(mdp, agent.task, played)
+    return to_table(run, mdp, played).replace_schema_metadata(metadata)
 
 
-def to_table(run: RunSpec, mdp: FiniteMDP, stretches: list[Run]) -> pa.Table:
+def to_table(run: RunSpec, mdp: FiniteMDP, played: Run) -> pa.Table:
     """Return a row per episode. From buffers, since `pa.array` would import pandas."""
     import pyarrow as pa
 
-    setting, k = run.setting.encode(), sum(len(part.returns) for part in stretches)
-    numbers = {"seed": np.full(k, run.seed), "episode": np.arange(1, k + 1, dtype=np.int32)}
-    names = {"return": "returns", "value": "values", "optimal_value": "optimal_values"}
-    for name, field in (names | {"seconds": "seconds"}).items():
-        numbers[name] = np.concatenate([getattr(part, field) for part in stretches])
-    numbers["uniform_value"] = np.full(k, evaluate_uniform_play(mdp))
+    setting, k = run.setting.encode(), len(played.returns)
+    numbers = {
+        "seed": np.full(k, run.seed), "episode": np.arange(1, k + 1, dtype=np.int32),
+        "return": played.returns, "value": played.values, "optimal_value": played.optimal_values,
+        "seconds": played.seconds, "uniform_value": np.full(k, evaluate_uniform_play(mdp)),
+    }  # fmt: skip
 
     def column(kind: Any, size: int, *buffers: Any) -> Any:
         return pa.Array.from_buffers(kind, size, [None, *map(pa.py_buffer, buffers)])

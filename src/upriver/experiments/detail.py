@@ -1,15 +1,12 @@
-"""What some runs keep beyond their rows, for the report: the last plan, visits, the estimate.
+"""What some runs keep beyond their rows, for the report: the last plan and the estimate.
 
 Every tenth seed keeps it, if the problem is small, as JSON in the metadata of its file. Which runs
-do follows from the run alone, so that its bytes do not depend on the sweep it was part of. Such a
-run is played in up to 25 stretches of episodes, each resumed from the checkpoint of the one before,
-which is the same run bit for bit; what `simulate` returns of each stretch makes the detail.
+do follows from the run alone, so that its bytes do not depend on the sweep it was part of.
 """
 
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,13 +14,12 @@ import numpy as np
 from upriver.checks import Array
 from upriver.mdp import FiniteMDP, Task
 from upriver.planning import solve
-from upriver.play.simulate import Run, simulate
+from upriver.play.simulate import Run
 
 EVERY = 10
 """Seeds 0, 10, 20, ... keep their detail; seeds for tuning, from a million on, do not."""
 LIMIT = 4096
 """How many (h, s), and how many reachable triples, a detail may have."""
-STRETCHES = 25
 
 
 def has_detail(seed: int, task: Task) -> bool:
@@ -32,43 +28,21 @@ def has_detail(seed: int, task: Task) -> bool:
     return chosen and not task.infinite_horizon and task.horizon * task.n_states <= LIMIT
 
 
-def play_in_stretches(mdp: FiniteMDP, agent: Any, n_episodes: int, seed: int) -> list[Run] | None:
-    """Play a run in consecutive stretches; None for an agent whose state cannot be resumed."""
-    count = min(STRETCHES, n_episodes)
-    ends = [-(-i * n_episodes // count) for i in range(count + 1)]
-    stretches: list[Run] = []
-    for first, last in pairwise(ends):
-        checkpoint = stretches[-1].checkpoint if stretches else None
-        try:
-            stretches.append(simulate(mdp, agent, last - first, seed, resume=checkpoint))
-        except (ValueError, TypeError):
-            if checkpoint is None:
-                raise
-            return None
-    return stretches
-
-
-def make_detail(mdp: FiniteMDP, task: Task, stretches: list[Run]) -> str:
+def make_detail(mdp: FiniteMDP, task: Task, run: Run) -> str:
     """Return the detail as JSON, in the user's units, numbers to four digits.
 
     Keys: horizon, n_states, n_actions, states and actions (names or None); policy and planned
-    (H, S), best (H, S) the true V*; visits (stretches, S) and until, the last episode of each
-    stretch; and, for agents that estimate the transitions, triples: s, a, next, estimate, truth
-    and count N(s, a).
+    (H, S), best (H, S) the true V*; and, for agents that estimate the transitions, triples: s, a,
+    next, estimate, truth and count N(s, a).
     """
-    last = stretches[-1]
-    visits = np.stack([np.asarray(part.visits) for part in stretches])  # (stretches, S, A)
-    lengths = [len(part.returns) for part in stretches]
     found = {name: getattr(task, name) for name in ("horizon", "n_states", "n_actions")}
     for kind, names in (("states", task.states), ("actions", task.actions)):
         found[kind] = None if names is None else [str(name) for name in names]
     found |= {
-        "policy": last.plan.policy.tolist(),
-        "planned": round_digits(last.plan.v[:-1]),
+        "policy": run.plan.policy.tolist(),
+        "planned": round_digits(run.plan.v[:-1]),
         "best": round_digits(solve(mdp).v[:-1]),
-        "visits": visits.sum(axis=2).tolist(),
-        "until": np.cumsum(lengths).tolist(),
-        "triples": list_triples(mdp, task, last.state, visits.sum(axis=0)),
+        "triples": list_triples(mdp, task, run.state, np.asarray(run.visits)),
     }
     return json.dumps(found, separators=(",", ":"))
 

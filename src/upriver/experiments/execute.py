@@ -114,8 +114,7 @@ def play_all(
     under_way: dict[int, tuple[RunSpec, Any]] = {}
     failed: list[tuple[RunSpec, str]] = []
     while waiting or under_way:
-        capacity = executor.capacity
-        while waiting and len(under_way) < capacity:
+        while waiting and len(under_way) < executor.capacity:
             run = waiting.popleft()
             future = executor.submit(run)
             under_way[id(future)] = run, future
@@ -124,7 +123,6 @@ def play_all(
             future = inbox.get(timeout=0.5)
         except queue.Empty:
             reporter.tick()
-            executor.check_workers()
             continue
         run, _ = under_way.pop(id(future))
         result = executor.collect(future)

@@ -19,8 +19,8 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
-from threading import Thread, Timer, get_ident
+from contextlib import closing, contextmanager, nullcontext, suppress
+from threading import Timer, get_ident
 from typing import Any, NamedTuple
 
 from upriver.experiments.build import RunSpec, describe_error, run_one
@@ -31,8 +31,6 @@ ATTEMPTS = 3
 """How many worker processes may die at a run before it counts as failed."""
 CONNECT_TIMEOUT = 10
 """Seconds that a Dask scheduler has to answer."""
-NO_WORKERS_TIMEOUT = 30.0
-"""Seconds that a cluster may be without workers."""
 LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "NUMBA_NUM", "VECLIB_MAXIMUM")
 ONE_THREAD = [f"{library}_THREADS" for library in LIBRARIES]
 """Environment variables that are 1 in every worker process."""
@@ -61,10 +59,8 @@ def play_run(run: RunSpec) -> Result:
 class InProcess:
     """Plays each run in this process, when it is submitted."""
 
-    @property
-    def capacity(self) -> int:
-        """How many runs should be under way at once."""
-        return 1
+    capacity = 1
+    """How many runs should be under way at once."""
 
     def submit(self, run: RunSpec) -> Any:
         future: Future[Result] = Future()
@@ -73,9 +69,6 @@ class InProcess:
 
     def collect(self, future: Any) -> Result:
         return future.result()
-
-    def check_workers(self) -> None:
-        """Raise an error if nobody is left to play the runs that were submitted."""
 
     def close(self) -> None: ...
 
@@ -179,10 +172,7 @@ class Processes(InProcess):
         for worker in self.workers:
             self.idle.put(worker)
         self.threads = ThreadPoolExecutor(jobs)
-
-    @property
-    def capacity(self) -> int:
-        return 2 * len(self.workers)  # one waits for each that is played
+        self.capacity = 2 * jobs  # one waits for each that is played
 
     def submit(self, run: RunSpec) -> Any:
         return self.threads.submit(self.play, run.to_json())
@@ -233,22 +223,11 @@ class Cluster(InProcess):
     run again if its worker is lost, which is harmless: a run is a function of its specification.
     """
 
+    capacity = 10_000  # Dask keeps the queue
+
     def __init__(self, client: Any, address: str, timeout: float | None) -> None:
         self.client, self.address, self.timeout = client, address, timeout
         self.count = 0
-        self.last_seen = time.monotonic()
-
-    @property
-    def n_threads(self) -> int:
-        """Threads of all workers; 0 if the scheduler does not answer."""
-        try:
-            return sum(self.client.nthreads().values())
-        except (OSError, TimeoutError, RuntimeError):
-            return 0
-
-    @property
-    def capacity(self) -> int:
-        return max(16, 4 * self.n_threads)  # so that no thread waits for this process
 
     def submit(self, run: RunSpec) -> Any:
         from upriver import __version__
@@ -261,7 +240,6 @@ class Cluster(InProcess):
     def collect(self, future: Any) -> Result:
         from distributed import KilledWorker
 
-        self.last_seen = time.monotonic()
         try:
             return Result(*future.result())
         except (CancelledError, OSError) as error:
@@ -271,16 +249,6 @@ class Cluster(InProcess):
             ) from error
         except KilledWorker:
             return Result(None, "the workers of the cluster that played this run were lost")
-
-    def check_workers(self) -> None:
-        """Refuse to wait longer for a cluster that has been without workers for a while."""
-        if self.n_threads:
-            self.last_seen = time.monotonic()
-        elif time.monotonic() - self.last_seen > NO_WORKERS_TIMEOUT:
-            raise ConnectionError(
-                f"the scheduler at {self.address} has had no workers for {NO_WORKERS_TIMEOUT:g} s; "
-                "finished runs are kept, and the same command continues once there are some"
-            )
 
     def close(self) -> None:
         with suppress(Exception):  # they end with their workers in any case
@@ -311,34 +279,16 @@ def connect(address: str, jobs: int) -> Iterator[Any]:
     for log in logs:
         log.setLevel(logging.CRITICAL + 1)  # what is lost is reported in one sentence of ours
     try:
-        if address != "local":
-            with ask_for_client(address, Client) as client:
-                yield client
-            return
         options: dict[str, Any] = {"threads_per_worker": 1, "host": "127.0.0.1"}
         options |= {"dashboard_address": None, "silence_logs": logging.CRITICAL}
-        with LocalCluster(n_workers=jobs, **options) as here, Client(here) as client:
-            yield client
+        local = address == "local"
+        with LocalCluster(n_workers=jobs, **options) if local else nullcontext(address) as there:
+            try:
+                client = Client(there, timeout=CONNECT_TIMEOUT)
+            except (OSError, ValueError) as error:
+                raise ConnectionError(f"no Dask scheduler answers at {address}: {error}") from error
+            with client:
+                yield client
     finally:
         for log, level in zip(logs, before, strict=True):
             log.setLevel(level)
-
-
-def ask_for_client(address: str, make: Any) -> Any:
-    """Return a client, or raise one sentence soon: Dask waits minutes for a port that is silent."""
-    answer: queue.Queue[Any] = queue.Queue()
-
-    def ask() -> None:
-        try:
-            answer.put(make(address, timeout=CONNECT_TIMEOUT))
-        except Exception as error:
-            answer.put(error)
-
-    Thread(target=ask, daemon=True).start()
-    try:
-        found = answer.get(timeout=1.5 * CONNECT_TIMEOUT)
-    except queue.Empty:
-        found = TimeoutError(f"no answer within {1.5 * CONNECT_TIMEOUT:g} s")
-    if isinstance(found, Exception):
-        raise ConnectionError(f"no Dask scheduler answers at {address}: {found}") from found
-    return found

@@ -59,9 +59,6 @@ class ImportedFile(NamedTuple):
 IMPORTED: dict[str, ImportedFile] = {}
 """File name without .py -> the file, for every file that `import_code` executed."""
 
-ON_IMPORT: list[Callable[[], None]] = []
-"""Called when a file was imported, which may replace what was built from an earlier version."""
-
 
 def import_code(path: str | Path, text: str | None = None) -> ModuleType:
     """Execute a Python file, so that experiments may name what it defines as `file:name`.
@@ -96,8 +93,6 @@ def import_code(path: str | Path, text: str | None = None) -> ModuleType:
         del sys.modules[module.__name__]
         raise ValueError(f"cannot import {str(path)!r}: {type(error).__name__}: {error}") from error
     IMPORTED[path.stem] = ImportedFile(str(path), text)
-    for forget in ON_IMPORT:
-        forget()
     return module
 
 

@@ -122,15 +122,6 @@ function valuesChart(detail, against) {
   return heatChart(detail, rows, range(detail.horizon), "step h", trace, {}, caption);
 }
 
-function visitsChart(detail) {
-  const rows = detail.visits.map((row) => row.map((v) => v / (sum(row) || 1)));
-  const from = [1, ...detail.until.slice(0, -1).map((k) => k + 1)];
-  const spans = detail.until.map((k, i) => (k === from[i] ? `episode ${k}` : `episodes ${from[i]} to ${k}`));
-  const trace = { zmin: 0, xgap: 0, customdata: rows[0].map(() => spans),
-    hovertemplate: "%{customdata}, state %{y}<br>%{z:.1%} of the steps<extra></extra>" };
-  return heatChart(detail, rows, [0, ...detail.until], "episode", trace, { tickformat: ".0%" }, "The share of steps spent in each state, as the run went on.");
-}
-
 function triplesChart(detail, colour) {
   const t = detail.triples, states = stateNames(detail), actions = actionNames(detail), busiest = Math.max(1, ...t.count);
   const layout = makeLayout("true probability", "estimated probability", { range: [-0.04, 1.04] }, { range: [-0.04, 1.04] }, { hovermode: "closest" });

@@ -79,7 +79,6 @@ function drawInside() {
   const detail = kept[agent];
   plot("policy", policyChart(detail));
   plot("values", valuesChart(detail, $("against").value));
-  plot("visits", visitsChart(detail));
   $("triples").closest("figure").hidden = !detail.triples;
   if (detail.triples) plot("triples", triplesChart(detail, colourOf(AGENTS[agent])));
 }
