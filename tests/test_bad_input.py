@@ -153,7 +153,7 @@ CASES = {
     # policies and files
     "an unknown state": (lambda: up.Policy(np.zeros((1, 2), int), 1).act(2, 0), "state 2 is unknown"),
     "a state without a name": (lambda: up.Policy(np.zeros((1, 1), int), 1, ["a"]).act("b", 0), "state 'b' is unknown"),
-    "an unhashable state": (lambda: up.Policy(np.zeros((1, 1), int), 1, ["a"]).act([[]], 0), r"state \(\) is unknown"),
+    "an unhashable state": (lambda: up.Policy(np.zeros((1, 1), int), 1, ["a"]).act([[]], 0), r"state \[\[\]\] is unknown"),
     "a step too late": (lambda: up.Policy(np.zeros((1, 2), int), 1).act(0, 1), "h is 1"),
     "a policy of words": (lambda: up.Policy(np.array([["a"]]), 1), "actions are <U1"),
     "saving to a folder": (lambda: up.save_agent(".", up.simulate(MDP, AGENT, 1)), "'.' is a folder"),

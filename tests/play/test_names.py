@@ -193,22 +193,6 @@ def test_a_plan_is_valued_by_name_under_a_fitted_log():
     )
 
 
-def test_act_takes_many_states():
-    policy = up.Policy.from_plan(up.solve(house()))
-    assert policy.act(["hall", "attic"], 0) == [policy.act("hall", 0), policy.act("attic", 0)]
-    plain = up.Policy(np.array([[1, 0, 1]]), 2)
-    assert isinstance(plain.act(np.array([0, 2, 1]), 0), np.ndarray)
-    assert plain.act(np.array([0, 2, 1]), 0).tolist() == [1, 1, 0]
-    assert plain.act(2, 0) == 1
-    grid = up.Policy(np.array([[0, 1]]), 2, [(0, 0), (0, 1)])
-    assert grid.act(np.array([0, 1]), 0) == 1  # an array that is a state
-    assert grid.act(np.array([[0, 1], [0, 0]]), 0).tolist() == [1, 0]
-    with pytest.raises(ValueError, match="state 9 is unknown"):
-        plain.act([0, 9], 0)
-    drawn = up.Policy(np.full((1, 2, 2), 0.5), 2).act([0, 1] * 50, 0, np.random.default_rng(0))
-    assert set(drawn.tolist()) == {0, 1}
-
-
 def test_further_transitions_are_declared():
     ways = {("hall", "up"): ["attic"], ("hall", "down"): ["cellar"]}
     task = up.Task.from_successors(

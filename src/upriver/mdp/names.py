@@ -87,15 +87,6 @@ class Names:
             f"{self.what}s, from {self[0]!r} to {self[self.size - 1]!r}"
         )
 
-    def as_names(self, given: Any) -> list[Any] | None:
-        """Return the names in a list, an array or a column; None where it is a single name."""
-        if isinstance(given, str | tuple) or not hasattr(given, "__len__"):
-            return None
-        listed = given.tolist() if hasattr(given, "tolist") else list(given)
-        if not isinstance(listed, list) or to_tuples(listed) in self:
-            return None
-        return [to_tuples(x) for x in listed]
-
     def numbers_in(self, other: Names, owner: str) -> Array | None:
         """Return the number of each of these names in the `other` names of `owner`, or None where
         both are the same."""

@@ -18,7 +18,7 @@ from upriver.checks import (
     positive_integer,
     read_only_copy,
 )
-from upriver.display import Card, add_repr, to_frame
+from upriver.display import Card, add_repr, name_column, to_frame
 from upriver.display.card import MAX_ROWS
 from upriver.mdp import Task
 from upriver.mdp.archive import load_object, save_object
@@ -110,8 +110,7 @@ class Policy:
 
         Parameters
         ----------
-        state : name, or list or array of names
-            For a list the actions of all its states are returned.
+        state : name
         h : int
             The step, from 0; a stationary policy is the same at every step.
         rng : Generator, optional
@@ -121,41 +120,12 @@ class Policy:
         if not isinstance(h, int | np.integer) or h < 0 or (last is not None and h > last):
             allowed = "0 or more" if last is None else f"0 to {last}"
             raise ValueError(f"h is {format_value(h)}; steps are {allowed}")
-        several = self.states.as_names(state)
-        at = np.array([self.states.number(s) for s in ([state] if several is None else several)])
-        chosen = self.actions[0 if self.stationary else h, at.astype(np.int64)]
+        chosen = self.actions[0 if self.stationary else h, self.states.number(state)]
         if self.actions.ndim == 3:
             if rng is None:
                 raise ValueError("this policy is randomised; act needs a generator rng")
-            chosen = [rng.choice(self.n_actions, p=p) for p in chosen]
-        names = self.action_names
-        actions = [int(a) if names is None else names[int(a)] for a in chosen]
-        if several is None:
-            return actions[0]
-        return np.array(actions) if names is None else actions
-
-    def table(self) -> list[dict[str, Any]]:
-        """Return rows of state, action, and the first and last step between which it is taken.
-
-        A randomised policy has one row for each step, state and action of positive probability; a
-        stationary one has no steps.
-        """
-        names = self.action_names or range(self.n_actions)
-        rows = []
-        for s, column in enumerate(self.actions.swapaxes(0, 1)):
-            state = (self.state_names or range(self.actions.shape[1]))[s]
-            if self.actions.ndim == 3:
-                found = [(h, h, a, float(column[h, a])) for h, a in np.argwhere(column > 0)]
-            else:
-                starts = np.flatnonzero(np.r_[True, column[1:] != column[:-1]])
-                stops = np.r_[starts[1:], self.horizon] - 1
-                found = [(i, j, column[i], None) for i, j in zip(starts, stops, strict=True)]
-            for first, last, a, probability in found:
-                steps = {"first step": int(first), "last step": int(last)}
-                row = {"state": state} | ({} if self.stationary else steps)
-                row["action"] = names[int(a)]
-                rows.append(row if probability is None else row | {"probability": probability})
-        return rows
+            chosen = rng.choice(self.n_actions, p=chosen)
+        return int(chosen) if self.action_names is None else self.action_names[int(chosen)]
 
     def card(self) -> Card:
         """Return what the display shows."""
@@ -166,15 +136,27 @@ class Policy:
         for what, names in (("states", self.state_names), ("actions", self.action_names)):
             if names is not None:
                 facts[f"{what} named"] = abbreviate(names)
-        names = self.state_names and self.state_names[:MAX_ROWS]
-        some = replace(self, actions=self.actions[:, :MAX_ROWS], state_names=names)
-        more = "table() and to_pandas() have every state, plot() draws them"
-        brief = "stationary" if self.stationary else f"{self.horizon} steps"
-        return Card(facts, rows=some.table, more=more, brief=brief)
+        return Card(
+            facts,
+            rows=lambda: self.to_pandas(n_steps=1).head(MAX_ROWS).to_dict("records"),
+            n_rows=self.actions.shape[0] * self.actions.shape[1],
+            more="to_pandas() has every step and state, plot() draws them",
+            brief="stationary" if self.stationary else f"{self.horizon} steps",
+        )
 
-    def to_pandas(self) -> Any:
-        """Return the `table` as a data frame."""
-        return to_frame(self.table())
+    def to_pandas(self, n_steps: int | None = None) -> Any:
+        """Return a data frame with a row per step, of the first `n_steps`, and state.
+
+        Its columns are step, state and action, or P(action) of each action of a randomised policy.
+        """
+        table, names = self.actions[:n_steps], self.action_names
+        h, s = np.divmod(np.arange(table.shape[0] * table.shape[1]), table.shape[1])
+        columns = {"step": h, "state": name_column(self.state_names, s)}
+        if table.ndim == 2:
+            return to_frame({**columns, "action": name_column(names, table.ravel())})
+        labels = range(self.n_actions) if names is None else names
+        chances = {f"P({a})": table[:, :, i].ravel() for i, a in enumerate(labels)}
+        return to_frame(columns | chances)
 
     def plot(self) -> Any:
         """Return a figure of the actions by state and step, the likeliest where it randomises."""

@@ -13,7 +13,6 @@ from upriver.display import Card, add_repr, to_frame
 from upriver.mdp import FiniteMDP
 from upriver.planning import Plan, environment_structure, mixture_or_actions
 from upriver.play.checkpoints import spawn_generators
-from upriver.play.episodes import CHUNK
 from upriver.play.policy import Policy
 
 
@@ -75,10 +74,9 @@ def rollouts(
     if actions.ndim == 3:
         return play_randomised(mdp, actions, n_episodes, seed)
     environment, _ = spawn_generators(seed)
-    done, play = allocate(n_episodes, task.horizon), kernels.episodes.play_episodes
-    for first in range(0, n_episodes, CHUNK):
-        part = tuple(x[first : first + CHUNK] for x in done)
-        play(environment_structure(mdp), actions, environment.random(part[0].shape), *part)
+    done = allocate(n_episodes, task.horizon)
+    uniforms = environment.random(done.states.shape)
+    kernels.episodes.play_episodes(environment_structure(mdp), actions, uniforms, *done)
     return add_terminal_value(mdp, done)
 
 
