@@ -27,7 +27,7 @@ from studies.measured import (
 from studies.problems import PROBLEMS, noisy
 from upriver import kernels
 from upriver.agents import rewards
-from upriver.agents.mnl_family import State
+from upriver.agents.base import State
 from upriver.agents.ucrl_mnl_se import UCRLMNLSE
 from upriver.features import Features
 from upriver.mdp import FiniteMDP
@@ -245,12 +245,11 @@ def relative_deviation(mdp: FiniteMDP) -> float:
 class Linear(UCRLMNLSE):
     """The rule with a linear bonus, P V and its weighted standard errors, instead of the tilt."""
 
-    def init(self) -> State:
-        model = mnl.start(
+    def start(self) -> mnl.Model:
+        return mnl.start(
             self.model_features, self.regularization, 1, True, True, weights=self.weights,
             spread=FIRST_SPREAD if self.learns_spread else None,
         )  # fmt: skip
-        return self.first_state(model)
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         reward = rewards.reward_upper_bound(self.task, state.rewards, self.own_errors)

@@ -6,6 +6,7 @@ import pytest
 import upriver as up
 from tests.agents.plain import check_plan, play
 from tests.mnl import plain_online as plain
+from upriver.mnl import online
 
 
 @pytest.mark.parametrize("per_step", [True, False])
@@ -47,7 +48,7 @@ def test_one_sample_explores_by_the_second_order_term_alone():
     values = [one.plan(one.init(), np.random.default_rng(seed)).v for seed in (0, 1)]
     assert values[0] == pytest.approx(values[1], abs=1e-12)
     many = up.agents.ORRLMNL(task, features, radius=0.01)
-    assert many.n_samples == 22
+    assert online.orrl_samples(task) == 22
     values = [many.plan(many.init(), np.random.default_rng(seed)).v for seed in (0, 1)]
     assert np.abs(values[0] - values[1]).max() > 1e-3
 

@@ -13,7 +13,7 @@ def draws_of(agent, state, n):
     """(n, triples) models of n plans, from a copy of the generator; the first are checked."""
     rng = np.random.default_rng(0)
     task = agent.task
-    shape = agent.prior / np.repeat(task.sizes, task.sizes) + state.counts.triples[0]
+    shape = agent.prior / np.repeat(task.sizes, task.sizes) + state.model[0]
     drawn = np.empty((n, task.n_triples))
     for i in range(n):
         copy = np.random.Generator(np.random.PCG64())
@@ -37,8 +37,8 @@ def test_the_plan_is_optimal_for_a_posterior_draw():
     agent = up.agents.PSRL(task)
     for episodes, state, _ in play(agent, mdp, 4):
         counts, visits, _ = frequencies(task, episodes)
-        assert np.array_equal(state.counts.triples[0], counts[task.triples])
-        assert np.array_equal(state.counts.visits, visits.ravel())
+        assert np.array_equal(state.model[0], counts[task.triples])
+        assert np.array_equal(task.by_pair(state.model[0]), visits.ravel())
     drawn = draws_of(agent, state, 2000)
     alpha = 1 / np.repeat(task.sizes, task.sizes) + counts[task.triples]
     total = np.repeat(np.add.reduceat(alpha, task.indptr[:-1]), task.sizes)

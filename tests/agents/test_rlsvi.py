@@ -5,12 +5,12 @@ import pytest
 
 import upriver as up
 from tests.agents.plain import check_plan, frequencies, play, random_mdp, steps_left
-from upriver.agents.rlsvi import russo_noise, scaled_noise
+from upriver.agents.rlsvi import russo_noise
 
 
 def test_noises():
     task = up.envs.riverswim(3, horizon=4).true_task
-    assert scaled_noise(0.5)(task, 7).tolist() == [1.5, 1.0, 0.5, 0.0]
+    assert up.agents.RLSVI(task, noise=0.5).sigma(7).tolist() == [1.5, 1.0, 0.5, 0.0]
     expected = np.sqrt(4**3 * 3 * np.log(2 * 4 * 3 * 2 * 7) / 2)
     assert russo_noise()(task, 7) == pytest.approx([expected] * 4)
 

@@ -12,7 +12,7 @@ from tests.agents.plain_linear import (
     samples,
     two_states,
 )
-from upriver.agents.uc_matrix_rl import UCMatrixRLState
+from upriver.agents.base import State
 
 
 def reference(task, episodes, phi, psi, lam, bonus):
@@ -69,7 +69,7 @@ def test_general_features_agree_with_plain_regression(rng):
 def test_one_hot_given_explicitly_is_the_default():
     mdp = up.envs.riverswim(4)
     task = mdp.task("local")
-    phi = np.eye(8).reshape(4, 2, 8)
+    phi = np.eye(8)
     plain = up.simulate(mdp, up.agents.UCMatrixRL(task), 30, seed=1)
     explicit = up.simulate(mdp, up.agents.UCMatrixRL(task, phi=phi, psi=np.eye(4)), 30, seed=1)
     np.testing.assert_allclose(plain.plan.v, explicit.plan.v, atol=1e-9)
@@ -87,7 +87,7 @@ def test_optimistic_with_the_theory(rng):
         task, bonus=2 * np.sqrt(2) * (2 + np.sqrt(noise)), regularization=1.0
     )
     for _ in range(20):
-        state = UCMatrixRLState(many_visits(mdp, n, rng).counts[:1], None)
+        state = State(1, many_visits(mdp, n, rng).model.counts[:1], None)
         plan = agent.plan(state, rng)
         assert plan.q(0).min() < mdp.horizon  # the clip is not what makes it optimistic
         assert all((plan.q(h) >= optimal_q(mdp, h)).all() for h in range(mdp.horizon))
@@ -96,7 +96,7 @@ def test_optimistic_with_the_theory(rng):
 def test_data_without_end_gives_the_optimum(rng):
     mdp = random_mdp(1)
     counts = 1e12 * mdp.probability
-    plan = up.agents.UCMatrixRL(mdp.task("full")).plan(UCMatrixRLState(counts, None), rng)
+    plan = up.agents.UCMatrixRL(mdp.task("full")).plan(State(1, counts, None), rng)
     np.testing.assert_allclose(plan.v, up.solve(mdp).v, atol=1e-6)
 
 
@@ -110,9 +110,9 @@ def test_unknown_rewards_are_learned():
 
 def test_bad_input():
     task = two_states().task("full")
-    with pytest.raises(ValueError, match=r"phi has shape \(3, 2\); it must be \(4, d\)"):
+    with pytest.raises(ValueError, match=r"phi has shape \(3, 2\); .* of shape \(4, d\)"):
         up.agents.UCMatrixRL(task, phi=np.ones((3, 2)))
-    with pytest.raises(ValueError, match=r"phi\[2, 1\] is nan"):
+    with pytest.raises(ValueError, match=r"phi has shape .*must be finite"):
         up.agents.UCMatrixRL(task, phi=np.where(np.arange(8).reshape(4, 2) == 5, np.nan, 1.0))
     with pytest.raises(ValueError, match="psi has 2 columns of rank 1"):
         up.agents.UCMatrixRL(task, psi=np.ones((2, 2)))

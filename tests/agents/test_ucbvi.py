@@ -6,7 +6,7 @@ import pytest
 import upriver as up
 from tests.agents.plain import check_plan, frequencies, play, random_mdp, steps_left
 from upriver.agents.base import Episode
-from upriver.agents.ucbvi import scaled_bernstein, theory_bernstein, theory_hoeffding
+from upriver.agents.ucbvi import theory_bernstein, theory_hoeffding
 
 
 def one_visit_each(agent, horizon=2):
@@ -46,7 +46,7 @@ def test_bernstein_by_hand():
     mean, variance = (2 * 0.2 + 0.4) / 3, 2 / 9 * 0.2**2
     expected = 0.1 + mean + 0.5 * np.sqrt(variance / 3) + 0.5 / 3
     assert plan.q(0)[0, 0] == pytest.approx(expected)
-    assert state.state_visits.tolist() == [[3, 0], [2, 1], [3, 0]]
+    assert state.model.states.tolist() == [[3, 0], [2, 1], [3, 0]]
 
 
 def test_theory_constants():
@@ -125,8 +125,8 @@ def test_bad_inputs_are_named():
         up.agents.UCBVI(task, bonus=-1)
     with pytest.raises(ValueError, match="delta is 2"):
         theory_hoeffding(10, 2)
-    with pytest.raises(ValueError, match="scale is nan"):
-        scaled_bernstein(float("nan"))
+    with pytest.raises(ValueError, match="bonus is nan"):
+        up.agents.UCBVIBF(task, bonus=float("nan"))
 
 
 def test_an_episode_outside_the_support_is_refused():

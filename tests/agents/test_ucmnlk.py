@@ -1,7 +1,7 @@
 """UCMNLK and plans for an infinite horizon: optimism, coverage, hand cases."""
 
 from dataclasses import fields
-from math import log, nan
+from math import log
 
 import numpy as np
 import pytest
@@ -9,9 +9,7 @@ import pytest
 import upriver as up
 from studies import environments
 from upriver.agents.base import Episode
-from upriver.agents.ucmnlk import park_radius
 from upriver.mnl.online import mirror_radius, mirror_regularization, theory_step
-from upriver.mnl.radii import Evidence
 from upriver.planning.infinite_horizon import plan_l1, plan_model, plan_tilted
 
 TIE_SEED = np.uint64(7)
@@ -123,12 +121,11 @@ def test_a_step_does_not_cost_more_as_time_goes_on():
 
 
 def test_the_radius_by_hand():
-    """beta = c sqrt(d) log(S t / (1 - gamma))^2 with d = 4, S = 5, t = 7, gamma = 3/4."""
-    e = Evidence(7, 1, 5, 3, dimension=4, norm_bound=1.0, regularization=1.0, logdet_ratio=nan)
-    assert park_radius(0.3, 0.75)(e) == pytest.approx(0.3 * 2.0 * log(5 * 7 * 4) ** 2)
+    """beta = c sqrt(d) log(S t / (1 - gamma))^2 with d = 72, S = 6, t = 7, gamma = 3/4."""
     mdp, task = infinite_horizon(0, 0.75)
     agent = up.agents.UCMNLK(task, up.features.one_hot(task), 0.3)
-    assert agent.radius == park_radius(0.3, 0.75)
+    found = agent.beta(agent.init()._replace(k=7))
+    assert found == pytest.approx(0.3 * np.sqrt(72) * log(6 * 7 * 4) ** 2)
     assert agent.step_size == pytest.approx(0.5 * log(2.0) + 2.0)
     assert up.agents.UCMNLK(mdp.true_task, agent.features, 0.0).beta(agent.init()) == 0.0
     episodic = up.envs.riverswim(4, horizon=6).task()

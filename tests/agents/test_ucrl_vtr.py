@@ -30,7 +30,7 @@ def check_against_plain_regression(agent, mdp, matrix, n_episodes):
                 gram += np.outer(x, x)
                 target += x * planned.v[h + 1][e.states[h + 1]]
         inverse, beta = np.linalg.inv(gram), agent.radius(len(episodes) + 1)
-        np.testing.assert_allclose(state.theta, inverse @ target, atol=1e-9)
+        np.testing.assert_allclose(state.model.theta, inverse @ target, atol=1e-9)
 
         def action_values(h, v, inverse=inverse, theta=inverse @ target, beta=beta):
             x = mixed(task, matrix, v)
@@ -53,7 +53,7 @@ def test_by_hand():
     scale = 4 + v @ v
     expected = np.zeros(8)
     expected[2:4] = v[1] * v / scale
-    assert state.theta == pytest.approx(expected)
+    assert state.model.theta == pytest.approx(expected)
     q = agent.plan(state, np.random.default_rng(0)).q(0)
     width = np.sqrt(v @ v / scale)
     assert q[0, 1] == pytest.approx(0.2 + v[1] * (v @ v) / scale + 0.5 * width)

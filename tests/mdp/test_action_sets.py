@@ -235,7 +235,7 @@ REFUSED = {
     "an episode that takes it": (
         lambda: up.agents.UCBVI(MDP.true_task).update(
             up.agents.UCBVI(MDP.true_task).init(), None, ([0, 1], [1], [0.0])),
-        r"actions\[0\] of the episode is 1; actions are 0 in state 0"),
+        r"actions\[0\] of the episode is 1; actions must be those of the state"),
     "an agent whose task has it": (
         lambda: up.simulate(MDP, up.agents.Random(Task(2, 2, 3, [0, 1, 2, 3, 4], [0, 0, 0, 0])), 1),
         r"has the pair \(s=0, a=1\), which the MDP does not have"),

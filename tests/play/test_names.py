@@ -204,7 +204,7 @@ def test_further_transitions_are_declared():
     with pytest.raises(ValueError, match=sentence):
         agent.update(agent.init(), None, news)
     wider = up.agents.UCBVI(task.with_transitions([("hall", "up", "hall")]))
-    assert wider.update(wider.init(), None, news).counts.visits.sum() == 1
+    assert wider.update(wider.init(), None, news).model.sum() == 1
 
 
 def test_names_can_be_listed():

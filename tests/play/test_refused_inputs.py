@@ -51,8 +51,7 @@ def test_a_state_of_another_task_is_refused():
     other = up.envs.riverswim(6, 10)
     strange = up.simulate(other, build_agent("ucrl-mnl", other), 1).state
     agent = build_agent("ucrl-mnl", RIVER)
-    sentence = r"not one of this UCRLMNL and its task: it holds an array float64 of shape \(1, 32\)"
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match="not one of this UCRLMNL and its task"):
         agent.plan(strange, np.random.default_rng(0))
 
 
@@ -142,11 +141,10 @@ def test_huge_sizes_are_refused(make, sentence):
         make()
 
 
-@pytest.mark.parametrize(("field", "value"), [("k", 0), ("k", -3), ("model", None)])
-def test_a_counter_below_one_is_refused(field, value):
+def test_a_state_without_a_model_is_refused():
     agent = build_agent("epsilon-greedy", RIVER)
     with pytest.raises(ValueError, match="the state is not one of this EpsilonGreedy"):
-        agent.plan(agent.init()._replace(**{field: value}), np.random.default_rng(0))
+        agent.plan(agent.init()._replace(model=None), np.random.default_rng(0))
 
 
 def test_flags_and_counters_from_zero_in_a_state_may_change():

@@ -83,7 +83,7 @@ def test_ucrl2_plans_again_when_a_count_has_doubled():
 
     class Watch(up.agents.UCRL2):
         def update(self, state, plan, episode):
-            plans.append((state.counts.visits.copy(), episode))
+            plans.append((self.task.by_pair(state.model[0]), episode))
             return super().update(state, plan, episode)
 
     up.simulate(AVERAGE, Watch(agent.task), n_steps=3_000)

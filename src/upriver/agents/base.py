@@ -1,32 +1,33 @@
-"""What an agent is, and what all agents share: how fields are validated, and how arguments are.
+"""What an agent is, and what all agents share: checked fields, checked arguments, one state.
 
 An agent is a frozen dataclass of the paper's inputs, with three functions of its state. A field of
 one name means the same in every agent, so `CHECKS` says once what it may hold.
 
-The compiled loops trust the arrays that they are given. `guarded` wraps `plan` and `update` of an
-agent, so that whatever a caller or a file hands to them is refused with one sentence before a loop
-reads past the end of an array. `simulate` and `learn` make these arrays themselves and call the
-methods without the checks (`unguarded`), so that an episode costs nothing more.
+The compiled loops trust the arrays that they are given. So `plan` and `update` refuse whatever does
+not fit with one sentence, before a loop reads past the end of an array. `simulate` and `learn` make
+these arrays themselves and call the methods without the checks (`unguarded`), so that an episode
+costs nothing more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import wraps
-from itertools import chain, zip_longest
 from math import inf
+from numbers import Real
 from types import MethodType
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from upriver import kernels
+from upriver.agents import rewards
 from upriver.checks import (
     Array,
     as_float,
     check_instance,
     format_value,
+    new_tuple,
     nonnegative_number,
     open_fraction,
     positive_integer,
@@ -36,9 +37,8 @@ from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 from upriver.mnl.radii import scaled_radius
-from upriver.planning import Plan
+from upriver.planning import Clip, Plan, backward_induction, draw_tie_seed, run_backward_pass
 
-Kind = TypeVar("Kind", bound=type)
 Check = Callable[[str, Any], Any]
 """(name, value) -> the value in canonical form, or an error of one sentence."""
 
@@ -91,38 +91,43 @@ class Agent(Protocol):
         ...
 
 
-def function_or_number(make: Callable[[float], Any], check: Check = nonnegative_number) -> Check:
-    """Return a check that keeps a function as it is and replaces a number c by make(c)."""
-    return lambda name, value: value if callable(value) else make(check(name, value))
+def number_or_function(name: str, value: Any) -> Any:
+    """Check a number of at least 0; a function stays as it is."""
+    return value if callable(value) else nonnegative_number(name, value)
 
 
-def with_default(default: Any, check: Check) -> Check:
-    """Return a check that replaces None by `default`."""
-    return lambda name, value: default if value is None else check(name, value)
+def radius_rule(name: str, value: Any) -> Any:
+    """Replace a number c by scaled_radius(c)."""
+    return value if callable(value) else scaled_radius(nonnegative_number(name, value))
 
 
-def optional_bound(name: str, value: Any) -> float | None:
+def optional_number(name: str, value: Any) -> float | None:
     """Check a positive number; None and infinity both mean that there is no bound."""
-    no_bound = value is None or (isinstance(value, float) and value == inf)
-    return None if no_bound else positive_number(name, value)
+    return None if value is None or value == inf else positive_number(name, value)
+
+
+def optional_integer(name: str, value: Any) -> int | None:
+    """Check a positive whole number, or None."""
+    return None if value is None else positive_integer(name, value)
 
 
 CHECKS: dict[str, Check] = {
     "task": lambda name, value: check_instance(name, value, Task),
     "mdp": lambda name, value: check_instance(name, value, FiniteMDP),
     "features": lambda name, value: check_instance(name, value, Features),
-    "radius": function_or_number(scaled_radius),
+    "radius": radius_rule,
     "regularization": positive_number,
     "kappa": positive_number,
     "step_size": positive_number,
-    "theta_bound": optional_bound,
+    "theta_bound": optional_number,
     "bonus": nonnegative_number,
+    "noise": nonnegative_number,
     "reward_bonus": nonnegative_number,
     "inflation": positive_number,
     "delta": open_fraction,
-    "scale": nonnegative_number,
     "n_episodes": positive_integer,
     "n_steps": positive_integer,
+    "n_samples": optional_integer,
     "diameter": positive_number,
     "prior": positive_number,
     "epsilon": nonnegative_number,
@@ -135,54 +140,54 @@ CHECKS: dict[str, Check] = {
 
 
 class Validated:
-    """The base of agents, and of radius and bonus rules, whose fields are their constants."""
+    """The base of agents, and of bonus rules, whose fields are their constants."""
 
     OWN_CHECKS: ClassVar[dict[str, Check]] = {}
-    """Checks of fields that `CHECKS` does not name, or names otherwise."""
+    """Checks of fields that `CHECKS` names otherwise."""
 
     def __post_init__(self) -> None:
-        validate_fields(self, **self.OWN_CHECKS)
+        """Check the fields and keep them in canonical form."""
+        checks, agent = CHECKS | self.OWN_CHECKS, self
+        for name in (field.name for field in fields(agent) if field.name in checks):  # type: ignore
+            object.__setattr__(agent, name, checks[name](name, getattr(agent, name)))
+        task, features = getattr(agent, "task", None), getattr(agent, "features", None)
+        if features is not None:
+            features.check_task(task)
+        if task is not None and task.infinite_horizon and not hasattr(agent, "steps_until_replan"):
+            raise ValueError(
+                f"{type(agent).__name__} plans for a number of steps, and the task has an infinite "
+                "horizon; use an agent with steps_until_replan, such as UCRLMNLSE"
+            )
 
 
-def validate_fields(agent: Any, **checks: Check) -> None:
-    """Check the fields of a frozen dataclass, an agent or a rule, and keep them in canonical form.
+class GuardedAgent(Validated):
+    """The base of agents: `plan` and `update` of its subclasses check their arguments."""
 
-    `checks` are for fields that `CHECKS` does not name, or that it names otherwise. Features of
-    another task are refused, and an infinite horizon where the agent cannot plan for it.
-    """
-    checks = CHECKS | checks
-    for name in (field.name for field in fields(agent) if field.name in checks):
-        object.__setattr__(agent, name, checks[name](name, getattr(agent, name)))
-    task, features = getattr(agent, "task", None), getattr(agent, "features", None)
-    if features is not None:
-        features.check_task(task)
-    if task is not None and task.infinite_horizon and not hasattr(agent, "steps_until_replan"):
-        raise ValueError(
-            f"{type(agent).__name__} plans for a number of steps, and the task has an infinite "
-            "horizon; use an agent with steps_until_replan, such as UCRLMNLSE"
-        )
+    task: Any
+
+    def __init_subclass__(cls) -> None:
+        for name, guard in (("plan", guard_plan), ("update", guard_update)):
+            if name in vars(cls):
+                setattr(cls, name, guard(vars(cls)[name]))
+        add_repr(cls)
 
 
-def guarded(kind: Kind) -> Kind:
-    """Return the class with `plan` and `update` that check their arguments, and with a display."""
-    plan, update = kind.plan, kind.update
-
+def guard_plan(plan: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(plan)
     def checked_plan(self: Any, state: Any, rng: Any) -> Any:
         check_state(self, state)
         return plan(self, state, check_instance("rng", rng, np.random.Generator))
 
+    return checked_plan
+
+
+def guard_update(update: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(update)
     def checked_update(self: Any, state: Any, plan: Any, episode: Any) -> Any:
         check_state(self, state)
-        if getattr(kind, "READS_PLAN", False):  # the others ignore the plan
-            check_plan(self.task, plan)
         return update(self, state, plan, checked_episode(self.task, episode))
 
-    # A method that a guarded class passes on is guarded already.
-    kind.plan = plan if hasattr(plan, "__wrapped__") else checked_plan
-    kind.update = update if hasattr(update, "__wrapped__") else checked_update
-    return add_repr(kind)
+    return checked_update
 
 
 def unguarded(agent: Any) -> tuple[Any, Any]:
@@ -193,6 +198,70 @@ def unguarded(agent: Any) -> tuple[Any, Any]:
         return method if inner is None else MethodType(inner, agent)
 
     return unwrap(agent.plan), unwrap(agent.update)
+
+
+@add_repr
+class State(NamedTuple):
+    """What a learner keeps between episodes."""
+
+    k: int
+    """Number of the next episode, from 1; of the next step where the horizon is infinite."""
+    model: Any
+    """What it has learned about transitions: an estimate, or counts of transitions."""
+    rewards: rewards.RewardSums | None
+    """Sums of rewards, only where the task's reward is unknown."""
+
+
+@dataclass(frozen=True)
+class Learner(GuardedAgent):
+    """The base of agents that learn: `start` and `learn` make the model of their state."""
+
+    task: Task
+
+    n_models = 1
+    """How many models are kept: one for all steps, or H."""
+
+    def start(self) -> Any:
+        """Return the model before the first episode."""
+        raise NotImplementedError
+
+    def learn(self, state: State, plan: Plan, episode: Episode) -> Any:
+        """Return the model after an episode."""
+        raise NotImplementedError
+
+    def init(self) -> State:
+        """Return the state before the first episode."""
+        return State(1, self.start(), rewards.start(self.task))
+
+    def update(self, state: State, plan: Plan, episode: Episode) -> State:
+        """Return the state after an episode."""
+        k, sums = self.next_k(state, episode), rewards.observe(self.task, state.rewards, episode)
+        return new_tuple(State, (k, self.learn(state, plan, episode), sums))
+
+    def next_k(self, state: State, episode: Episode) -> int:
+        """Return the number of the episode, or step, after this one."""
+        return state.k + (len(episode.actions) if self.task.infinite_horizon else 1)
+
+    def induce(
+        self, prob: Array, reward: Array, clip: Callable[[Task], Clip], rng: np.random.Generator,
+        bonus: Array | None = None, scale: float | Array = 1.0, **options: Any,
+    ) -> Plan:  # fmt: skip
+        """Return the plan with Q_h = clip(r + P V_{h+1} + scale_h * bonus), or without a bonus.
+
+        It is `planning.backward_induction`, with its shapes and options.
+        """
+        task = self.task
+        bonus = np.zeros((1, len(task.sizes))) if bonus is None else bonus
+        scale, tie_seed = np.full(task.horizon, scale), draw_tie_seed(rng)
+        return backward_induction(task, prob, reward, bonus, scale, clip(task), tie_seed, **options)
+
+    def run_pass(
+        self, kernel: Any, arguments: tuple[Any, ...], clip: Callable[[Task], Clip],
+        rng: np.random.Generator, **options: Any,
+    ) -> Plan:  # fmt: skip
+        """Return the plan of a compiled backward pass, see `planning.run_backward_pass`."""
+        seed = draw_tie_seed(rng)
+        return run_backward_pass(self.task, kernel, arguments, clip(self.task), seed, **options)
 
 
 def check_agent(agent: Any) -> None:
@@ -208,33 +277,22 @@ def check_agent(agent: Any) -> None:
 
 def check_state(agent: Any, state: Any, finite: bool = False) -> None:
     """Refuse a state that is not laid out as the agent's first one."""
-    known = vars(agent)
+    known, name = vars(agent), type(agent).__name__
     if "first_layout" not in known:
-        object.__setattr__(agent, "first_layout", describe_parts(agent.init()))
-    name = type(agent).__name__
-    parts, first = describe_parts(state), known["first_layout"]
-    for found, expected in zip_longest(parts, first, fillvalue="nothing"):
-        if found not in (expected, f"{expected} above 0"):  # what begins at 0 may grow
-            raise ValueError(
-                f"the state is not one of this {name} and its task: it holds {found} where "
-                f"{expected} is needed"
-            )
+        object.__setattr__(agent, "first_layout", layout(agent.init()))
+    if layout(state) != known["first_layout"]:
+        raise ValueError(f"the state is not one of this {name} and its task")
     if finite and not is_finite(state):
         raise ValueError(f"the state of the {name} holds numbers that are not finite")
 
 
-def describe_parts(value: Any) -> list[str]:
+def layout(value: Any) -> Any:
     """Return the types and shapes of a tree of arrays: what two states of an agent share."""
     if isinstance(value, tuple):
-        return [f"a {type(value).__name__}", *chain.from_iterable(map(describe_parts, value))]
+        return type(value), *map(layout, value)
     if isinstance(value, np.ndarray):
-        order = "" if value.flags.c_contiguous else " that is not contiguous"
-        return [f"an array {value.dtype} of shape {value.shape}{order}"]
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        return ["a whole number above 0" if value > 0 else "a whole number"]
-    if isinstance(value, float | np.floating):  # such as lambda
-        return ["a number above 0" if 0 < value < np.inf else "a number"]
-    return [f"a {type(value).__name__}"]
+        return value.dtype, value.shape, value.flags.c_contiguous
+    return Real if isinstance(value, Real) else type(value)
 
 
 def is_finite(value: Any) -> bool:
@@ -244,54 +302,37 @@ def is_finite(value: Any) -> bool:
     return np.asarray(value).dtype.kind != "f" or bool(np.isfinite(value).all())
 
 
-def check_plan(task: Task, plan: Any) -> None:
-    """Refuse a plan of another task: some learners regress on its values."""
-    v: Any = getattr(plan, "v", None)
-    shape = task.horizon + 1, task.n_states
-    fits = isinstance(v, np.ndarray) and v.dtype == np.float64 and v.shape == shape
-    if not fits or not v.flags.c_contiguous or not np.isfinite(v).all():
-        raise ValueError(f"plan is not one of this task: its v must be finite, of shape {shape}")
-    if getattr(plan, "in_user_units", False) is True and not task.units.is_identity:
-        raise ValueError("plan is in the user's units; update needs the plan as the agent made it")
-
-
 def checked_episode(task: Task, episode: Any) -> Episode:
     """Return the episode in the types that the compiled loops know, or refuse it."""
     try:
-        states, actions = (np.asarray(x, np.int64) for x in episode[:2] if is_row(x))
+        states, actions = map(np.asarray, episode[:2])
         rewards = as_float("rewards of the episode", episode[2])
     except (TypeError, ValueError, IndexError):
         raise ValueError(
-            f"episode is {format_value(episode)}; it must be (states, actions, rewards), rows of "
-            "whole numbers and numbers"
+            f"episode is {format_value(episode)}; it must be (states, actions, rewards)"
         ) from None
-    fits = task.infinite_horizon or len(actions) <= task.horizon
-    if not (fits and len(states) == len(actions) + 1) or rewards.shape != actions.shape:
+    n, longest = len(rewards), inf if task.infinite_horizon else task.horizon
+    if n > longest or rewards.ndim != 1 or states.shape != (n + 1,) or actions.shape != (n,):
         raise ValueError(
-            f"the episode has {len(states)} states, {len(actions)} actions and {rewards.size} "
-            f"rewards; with horizon {task.horizon} it must have T + 1, T and T, T at most "
-            f"{task.horizon}"
+            f"the episode has {states.size} states, {actions.size} actions and {rewards.size} "
+            f"rewards; it must have T + 1, T and T, T at most {longest}"
         )
-    episode = Episode(states, actions, rewards)
-    fault = kernels.episodes.check_episode(*episode, task.n_states, task.n_actions, task.indptr)
-    if fault < 0 and task.reward is None:  # only rewards that are learned from must be in range
-        outside = (rewards < -SLACK) | (rewards > 1.0 + SLACK)
-        fault = 3 * int(np.argmax(outside)) + 2 if outside.any() else -1
-    if fault < 0:
-        return episode
-    step, what = divmod(fault, 3)
-    allowed = [
-        f"0 to {task.n_states - 1}", f"0 to {task.n_actions - 1}",
-        "finite numbers on the unit scale, 0 to 1 (task.units converts)",
-    ][what]  # fmt: skip
-    if what == 1 and 0 <= actions[step] < task.n_actions:
-        available = np.flatnonzero(task.available[states[step]])
-        allowed = f"{', '.join(map(str, available))} in state {states[step]}"
-    name, value = Episode._fields[what], episode[what][step]
-    raise ValueError(f"{name}[{step}] of the episode is {value}; {name} are {allowed}")
 
+    def check(name: str, values: Array, fits: Array, allowed: str) -> None:
+        if not fits.all():
+            step = int(np.argmin(fits))
+            raise ValueError(f"{name}[{step}] of the episode is {values[step]}; {name} {allowed}")
 
-def is_row(values: Any) -> bool:
-    """Return whether values are a row of whole numbers."""
-    array = np.asarray(values)
-    return array.ndim == 1 and (array.dtype.kind in "iu" or not array.size)
+    for name, values, size in (
+        ("states", states, task.n_states), ("actions", actions, task.n_actions),
+    ):  # fmt: skip
+        fits = np.isin(values, np.arange(size))
+        check(name, values, fits, f"are 0 to {size - 1}")
+    states, actions = states.astype(np.int64), actions.astype(np.int64)
+    check("actions", actions, task.available[states[:-1], actions], "must be those of the state")
+    # only rewards that are learned from must be in range
+    low, high = (-inf, inf) if task.reward is not None else (-SLACK, 1.0 + SLACK)
+    fits = np.isfinite(rewards) & (rewards >= low) & (rewards <= high)
+    allowed = "are finite numbers on the unit scale, 0 to 1 (task.units converts)"
+    check("rewards", rewards, fits, allowed)
+    return Episode(states, actions, rewards)

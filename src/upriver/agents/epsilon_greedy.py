@@ -1,8 +1,4 @@
-"""Epsilon-greedy on the MNL model: the plan of the estimate, with some actions at random.
-
-It shows what exploration without a confidence set costs: the model is that of UCRL-MNL, eq. (3),
-and each action is replaced by a uniform one with probability epsilon_k.
-"""
+"""Epsilon-greedy on the MNL model: it shows what exploration without a confidence set costs."""
 
 from __future__ import annotations
 
@@ -11,21 +7,21 @@ from typing import ClassVar
 
 import numpy as np
 
-from upriver.agents.base import guarded
-from upriver.agents.mnl_family import MaximumLikelihoodLearner, State, no_bonus
+from upriver.agents.base import State
+from upriver.agents.mnl_family import MaximumLikelihoodLearner
 from upriver.agents.rewards import OptimisticReward
-from upriver.planning import Plan, backward_induction, clip_nothing, draw_tie_seed, random_actions
+from upriver.planning import Plan, clip_nothing, random_actions
 
 
-@guarded
 @dataclass(frozen=True)
 class EpsilonGreedy(OptimisticReward, MaximumLikelihoodLearner):
     """The greedy plan of theta_hat with random actions, epsilon_k = min(1, epsilon k^-decay).
 
-    Each episode draws a table of random actions over the greedy plan. An episode visits each (h, s)
-    at most once, so this is the randomised policy in distribution, and each table has an exact
-    value. With an infinite horizon the policy itself is randomised, and k counts the steps. The
-    plan's values are those of the greedy policy in the model.
+    The model is that of UCRL-MNL, eq. (3). Each episode draws a table of random actions over the
+    greedy plan. An episode visits each (h, s) at most once, so this is the randomised policy in
+    distribution, and each table has an exact value. With an infinite horizon the policy itself is
+    randomised, and k counts the steps. The plan's values are those of the greedy policy in the
+    model.
 
     Parameters
     ----------
@@ -52,10 +48,8 @@ class EpsilonGreedy(OptimisticReward, MaximumLikelihoodLearner):
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the greedy plan with random actions over it."""
-        task, prob, reward = self.task, state.model.prob, self.reward(state)
-        greedy = backward_induction(
-            task, prob, reward, *no_bonus(task), clip_nothing(task), draw_tie_seed(rng)
-        )
+        task = self.task
+        greedy = self.induce(state.model.prob, self.reward(state), clip_nothing, rng)
         rate = self.epsilon * state.k**-self.decay
         if task.infinite_horizon:
             uniform = task.available / task.available.sum(axis=1, keepdims=True)

@@ -8,17 +8,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from upriver.agents.base import Episode, Validated, guarded
+from upriver.agents.base import Episode, GuardedAgent
 from upriver.checks import Array, positive_integer
 from upriver.mdp import FiniteMDP, Task
 from upriver.planning import Plan, check_available, policy_type, random_actions, solve
 from upriver.planning.tables import mixture_or_actions, stationary_table
 
 
-class ReferencePolicy(Validated):
+class ReferencePolicy(GuardedAgent):
     """The base of agents without a state: they plan the same in every episode."""
 
-    task: Any
     GRID: ClassVar = {}
 
     def init(self) -> None:
@@ -41,7 +40,6 @@ class ReferencePolicy(Validated):
         return Plan(policy, v, None, self.task, in_user_units=True)
 
 
-@guarded
 @dataclass(frozen=True)
 class Optimal(ReferencePolicy):
     """Plays the exact optimum of the MDP, which no learner is given, with exact values."""
@@ -66,7 +64,6 @@ class Optimal(ReferencePolicy):
         return self.best
 
 
-@guarded
 @dataclass(frozen=True)
 class Random(ReferencePolicy):
     """Plays uniformly: each episode draws one table of uniform actions, of those a state has.
@@ -85,7 +82,6 @@ class Random(ReferencePolicy):
         return self.plan_without_values(random_actions(self.task, rng))
 
 
-@guarded
 @dataclass(frozen=True, eq=False)
 class Fixed(ReferencePolicy):
     """Plays one policy in all episodes: what `simulate` makes of a `Policy` or a `Plan`.
@@ -118,7 +114,6 @@ class Fixed(ReferencePolicy):
         return self.plan_without_values(drawn.astype(policy_type(self.task)))
 
 
-@guarded
 @dataclass(frozen=True)
 class Always(ReferencePolicy):
     """Plays one action, by its number, which every state must have."""

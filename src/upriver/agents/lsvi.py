@@ -1,11 +1,8 @@
 """LSVI-UCB and LSVI-PHE: least-squares value iteration with a bonus, or with perturbed histories.
 
-Jin, Yang, Wang and Jordan, "Provably Efficient Reinforcement Learning with Linear Function
-Approximation" (2020), Algorithm 1; Ishfaq et al., "Randomized Exploration for Reinforcement
-Learning with General Value Function Approximation" (2021), the linear case. For each step h both
-regress r + V_{h+1}(s') on phi(s, a), with the targets recomputed from the new V_{h+1} in each
-episode. The first adds a bonus; the second adds Gaussian noise to the targets and to the prior, M
-times over, and the largest of the M predictions is optimistic often enough.
+For each step h both regress r + V_{h+1}(s') on phi(s, a), with the targets recomputed from the new
+V_{h+1} in each episode. The first adds a bonus; the second adds Gaussian noise to the targets and
+to the prior, M times over, and the largest of the M predictions is optimistic often enough.
 """
 
 from __future__ import annotations
@@ -17,21 +14,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from upriver import kernels
-from upriver.agents.base import Episode, Validated, guarded
-from upriver.agents.linear import checked_pairs, count_visits, one_hot_ridge
-from upriver.checks import Array, nonnegative_number
+from upriver.agents.base import Episode, Learner, State
+from upriver.agents.counts import checked_table, one_hot_ridge
+from upriver.checks import Array
 from upriver.display import add_repr
 from upriver.mdp import Task
+from upriver.mnl.model import add_counts
 from upriver.mnl.online import largest_normal
-from upriver.planning import (
-    Clip,
-    Plan,
-    backward_induction,
-    clip_q_above,
-    draw_tie_seed,
-    run_backward_pass,
-)
-from upriver.planning.optimism import ones
+from upriver.planning import Clip, Plan, clip_q_above
 
 
 @add_repr
@@ -45,7 +35,7 @@ class Visits(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class LeastSquaresLearner(Validated):
+class LeastSquaresLearner(Learner):
     """The base of LSVI-UCB and LSVI-PHE: regressions on phi(s, a), one for each step h.
 
     Deviations of both: a known reward is used as it is, r + phi^T Lambda_h^-1 sum phi V_{h+1}(s'),
@@ -53,77 +43,77 @@ class LeastSquaresLearner(Validated):
     changes only the cost. Ties are broken uniformly at random.
     """
 
-    task: Task
     _: KW_ONLY
     regularization: float = 1e-6
     """lambda; the papers have 1."""
     regress_reward: bool = False
     """True regresses the rewards even where they are known, as published; unknown ones always."""
     phi: Any = None
-    """(S*A, d) or (S, A, d) features of pairs; the default is one-hot."""
+    """(S*A, d) features of pairs; the default is one-hot."""
 
-    clip: ClassVar[Any]
-    """Where values are clipped, a `Clip`."""
-    one_hot_bonus: ClassVar[Any]
-    """The bonus (H, S*A) from the norms (H, S*A) of one-hot phi in Lambda_h^-1, and a generator."""
-    bonus_in: ClassVar[Any]
-    """The bonus (H, S*A) from the Cholesky factors (H, d, d) of Lambda_h, and a generator."""
+    CLIP: ClassVar[Any]
+    """Where values are clipped: a function of the task that returns a `Clip`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "phi", checked_pairs(self.task, self.phi))
+        object.__setattr__(self, "phi", checked_table("phi", self.phi, len(self.task.sizes)))
 
-    def init(self) -> Visits:
-        """Return counts of 0."""
-        steps, task = self.task.horizon, self.task
-        return Visits(np.zeros((steps, task.n_triples)), np.zeros((steps, len(task.sizes))))
+    def one_hot_bonus(self, norms: Array, rng: np.random.Generator) -> Array:
+        """Return the bonus (H, S*A) from the norms (H, S*A) of one-hot phi in Lambda_h^-1."""
+        raise NotImplementedError
 
-    def plan(self, state: Visits, rng: np.random.Generator) -> Plan:
+    def bonus_in(self, factor: Array, rng: np.random.Generator) -> Array:
+        """Return the bonus (H, S*A) from the Cholesky factors (H, d, d) of Lambda_h."""
+        raise NotImplementedError
+
+    def start(self) -> Visits:
+        task = self.task
+        return Visits(
+            np.zeros((task.horizon, task.n_triples)), np.zeros((task.horizon, len(task.sizes)))
+        )
+
+    def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return Q_h = clip(phi^T Lambda_h^-1 sum phi (r + V_{h+1}(s')) + bonus_h).
 
         Lambda_h = lambda I + sum phi phi^T, sums over the past visits at step h. With one-hot phi
         Q_h = clip((N_h r + sum N_h(s,a,s') V_{h+1}(s')) / (N_h + lambda) + bonus_h).
         """
-        task, lam, phi = self.task, self.regularization, self.phi
+        task, lam, phi, (counts, paid) = self.task, self.regularization, self.phi, state.model
         known = task.reward is not None and not self.regress_reward
+        options = {"next_state_reward": known}  # a regressed reward contains it
         if phi is None:
-            prob, weight = one_hot_ridge(task, state.counts, lam)
+            prob, weight = one_hot_ridge(task, counts, lam)
             bonus = self.one_hot_bonus(np.sqrt(weight), rng)
-            reward = task.reward_rows if known else state.paid * weight
-            return backward_induction(
-                task, prob, reward, bonus, ones(task), self.clip, draw_tie_seed(rng),
-                next_state_reward=known,
-            )  # fmt: skip
+            reward = task.reward_rows if known else paid * weight
+            return self.induce(prob, reward, self.CLIP, rng, bonus, **options)
         factor = np.empty((task.horizon, phi.shape[1], phi.shape[1]))
-        kernels.linear.factor_gram_matrices(task.indptr, state.counts, phi, lam, factor)
-        bonus, paid = self.bonus_in(factor, rng), state.paid
+        kernels.linear.factor_gram_matrices(task.indptr, counts, phi, lam, factor)
+        bonus = self.bonus_in(factor, rng)
         if known:
             bonus, paid = bonus + task.reward_rows, np.zeros((1, len(task.sizes)))
-        arguments = kernels.linear.RegressionData(state.counts, paid), factor, bonus, phi
-        return run_backward_pass(
-            task, kernels.linear.backward_pass_regression, arguments, self.clip, draw_tie_seed(rng),
-            next_state_reward=known,  # a regressed reward contains it
-        )  # fmt: skip
+        arguments = kernels.linear.RegressionData(counts, paid), factor, bonus, phi
+        kernel = kernels.linear.backward_pass_regression
+        return self.run_pass(kernel, arguments, self.CLIP, rng, **options)
 
-    def update(self, state: Visits, plan: Plan, episode: Episode) -> Visits:
-        """Return the counts with one more episode."""
-        counts, paid = state.counts.copy(), state.paid.copy()
-        pairs = count_visits(self.task, counts, episode)
+    def learn(self, state: State, plan: Plan, episode: Episode) -> Visits:
+        counts, paid = (x.copy() for x in state.model)
+        pairs = add_counts(self.task, counts, episode)
         paid[np.arange(len(pairs)), pairs] += episode.rewards
         return Visits(counts, paid)
 
 
-@guarded
 @dataclass(frozen=True, eq=False)
 class LSVIUCB(LeastSquaresLearner):
     """Least-squares value iteration with an upper-confidence bonus.
 
+    Jin, Yang, Wang and Jordan, "Provably Efficient Reinforcement Learning with Linear Function
+    Approximation" (2020), Algorithm 1.
+
     Q_h = min(H, w_h^T phi + beta ||phi||_{Lambda_h^-1}), Lambda_h = lambda I + sum phi phi^T and
     w_h = Lambda_h^-1 sum phi (r + V_{h+1}(s')), sums over the past visits at step h.
 
-    With one-hot phi, Q_h = min(H, (N_h r + sum N_h(s,a,s') V_{h+1}(s') ) / (N_h + lambda)
-    + beta / sqrt(N_h + lambda)), N_h the visits of (s, a) at step h. For the deviations and the
-    other parameters see `LeastSquaresLearner`.
+    With one-hot phi the norm is 1 / sqrt(N_h + lambda), N_h the visits of (s, a) at step h. For the
+    deviations and the other parameters see `LeastSquaresLearner`.
 
     Parameters
     ----------
@@ -133,15 +123,11 @@ class LSVIUCB(LeastSquaresLearner):
 
     bonus: float = 1e-3
 
+    CLIP: ClassVar[Any] = staticmethod(clip_q_above)
     GRID: ClassVar = {
         "bonus": (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0),
         "regularization": (1e-6, 1e-3, 1e-1, 1.0),
     }
-
-    @property
-    def clip(self) -> Clip:
-        """Q_h at H."""
-        return clip_q_above(self.task)
 
     def one_hot_bonus(self, norms: Array, rng: np.random.Generator) -> Array:
         """Return beta ||phi||."""
@@ -154,10 +140,19 @@ class LSVIUCB(LeastSquaresLearner):
         return self.one_hot_bonus(norms, rng)
 
 
-@guarded
+@lru_cache(maxsize=64)
+def clip_q_remaining(task: Task) -> Clip:
+    """Clip Q_h to [0, H - h + 1], h from 1, as published."""
+    cap = task.units.value_range[:-1].copy()
+    return Clip(0.0, cap, cap)
+
+
 @dataclass(frozen=True, eq=False)
 class LSVIPHE(LeastSquaresLearner):
     """Least-squares value iteration on perturbed rewards.
+
+    Ishfaq et al., "Randomized Exploration for Reinforcement Learning with General Value Function
+    Approximation" (2021), the linear case.
 
     Q_h = max(0, min(H - h + 1, max_m phi^T theta_h^m)), Lambda_h = lambda I + sum phi phi^T and
     theta_h^m = Lambda_h^-1 (sum phi (r + V_{h+1}(s') + eps) + lambda xi), m = 1..M, with fresh
@@ -180,16 +175,11 @@ class LSVIPHE(LeastSquaresLearner):
     noise: float = 1e-3
     ensemble: int = 10
 
-    OWN_CHECKS: ClassVar = {"noise": nonnegative_number}
+    CLIP: ClassVar[Any] = staticmethod(clip_q_remaining)
     GRID: ClassVar = {
         "noise": (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0),
         "regularization": (1e-6, 1e-3, 1e-1, 1.0),
     }
-
-    @property
-    def clip(self) -> Clip:
-        """Q_h to [0, H - h + 1], h from 1, as published."""
-        return clip_q_remaining(self.task)
 
     @property
     def sigma(self) -> float:
@@ -208,10 +198,3 @@ class LSVIPHE(LeastSquaresLearner):
         noise = np.empty((horizon, len(self.task.sizes)))
         kernels.linear.maximize_projections(self.phi, factor, normals, noise)
         return self.sigma * noise
-
-
-@lru_cache(maxsize=64)
-def clip_q_remaining(task: Task) -> Clip:
-    """Return the clip of Q_h to [0, H - h + 1], h from 1."""
-    cap = task.units.value_range[:-1].copy()
-    return Clip(0.0, cap, cap)

@@ -1,45 +1,27 @@
-"""What the learners of the MNL model share: their fields, their state, and how it advances."""
+"""What the learners of the MNL model share: their fields and their models."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from functools import lru_cache
 from math import log, nan
-from typing import Any, ClassVar, NamedTuple
-
-import numpy as np
+from typing import Any, ClassVar
 
 from upriver import kernels
-from upriver.agents import rewards
-from upriver.agents.base import Episode, Validated
+from upriver.agents.base import Episode, Learner, State
+from upriver.agents.rewards import OptimisticReward
 from upriver.checks import Array, new_tuple
-from upriver.display import add_repr
 from upriver.features import Features
-from upriver.mdp import Task
 from upriver.mnl import model as mnl
 from upriver.mnl import online
 from upriver.mnl.radii import Evidence, Radius
 from upriver.planning import Plan
 
 
-@add_repr
-class State(NamedTuple):
-    """What a learner of the MNL model keeps between episodes."""
-
-    k: int
-    """Number of the next episode, from 1; of the next step where the horizon is infinite."""
-    model: Any
-    """The estimate: a `mnl.model.Model`, a `mnl.online.Online`, or counts (1 | H, n)."""
-    rewards: rewards.RewardSums | None
-    """Sums of rewards, only where the task's reward is unknown."""
-
-
 @dataclass(frozen=True)
-class MNLLearner(Validated):
+class MNLLearner(Learner):
     """The base of every learner of the MNL model."""
 
-    task: Task
     features: Features
     """varphi(s, a, s'), one row per triple of the task."""
     _: KW_ONLY
@@ -56,29 +38,17 @@ class MNLLearner(Validated):
         """The features whose coefficients are estimated; their columns may have another scale."""
         return self.features
 
-    def first_state(self, model: Any) -> State:
-        return State(1, model, rewards.start(self.task))
-
-    def advance(self, state: State, model: Any, episode: Episode) -> State:
-        """Return the state after an episode from which `model` was learned."""
-        k = state.k + (len(episode.actions) if self.task.infinite_horizon else 1)
-        return new_tuple(State, (k, model, rewards.observe(self.task, state.rewards, episode)))
-
 
 class MaximumLikelihoodLearner(MNLLearner):
     """The base of learners for any horizon whose theta_hat minimises (2) over all data."""
 
     regularization: float
 
-    def init(self) -> State:
-        """Return theta_hat = 0 and B = lambda I."""
-        model = mnl.start(self.features, self.regularization, self.n_models, with_products=False)
-        return self.first_state(model)
+    def start(self) -> mnl.Model:
+        return mnl.start(self.features, self.regularization, self.n_models, with_products=False)
 
-    def update(self, state: State, plan: Plan, episode: Episode) -> State:
-        """Return theta_hat and B with one more episode."""
-        model = mnl.absorb(self.features, state.model, episode, self.regularization)
-        return self.advance(state, model, episode)
+    def learn(self, state: State, plan: Plan, episode: Episode) -> mnl.Model:
+        return mnl.absorb(self.features, state.model, episode, self.regularization)
 
     def steps_until_replan(self, state: State, plan: Plan, episode: Episode) -> int:
         """Return the steps until det(lambda I + information at theta_hat) has doubled.
@@ -92,7 +62,7 @@ class MaximumLikelihoodLearner(MNLLearner):
 
         def add(counts: Array, part: Episode) -> Array:
             more = counts[None].copy()
-            mnl.add_counts(features, more, part)
+            mnl.add_counts(self.task, more, part)
             return more[0]
 
         def logdet(counts: Array) -> float:
@@ -119,7 +89,7 @@ class ConfidenceSetLearner(MNLLearner):
 
 
 @dataclass(frozen=True)
-class OnlineLearner(rewards.OptimisticReward, ConfidenceSetLearner):
+class OnlineLearner(OptimisticReward, ConfidenceSetLearner):
     """The base of learners whose estimate takes one step per transition and keeps no data."""
 
     radius: Radius | float = 3e-5
@@ -128,9 +98,8 @@ class OnlineLearner(rewards.OptimisticReward, ConfidenceSetLearner):
     """L_theta, the radius of the ball that theta is projected to; None is no projection."""
     per_step: bool = True
 
-    def init(self) -> State:
-        """Return theta_1 = 0 and a matrix of lambda I."""
-        return self.first_state(online.start(self.features, self.regularization, self.n_models))
+    def start(self) -> online.Online:
+        return online.start(self.features, self.regularization, self.n_models)
 
 
 @dataclass(frozen=True)
@@ -146,35 +115,20 @@ class MirrorDescentLearner(OnlineLearner):
         "regularization": (0.1, 1.0, 10.0),
     }  # fmt: skip
 
-    def update(self, state: State, plan: Plan, episode: Episode) -> State:
-        """Return the state after the mirror descent steps of the episode."""
-        return self.advance(state, self.learn(state.model, episode), episode)
-
-    def learn(self, model: online.Online, episode: Episode) -> online.Online:
-        """Return the model after the mirror descent steps of the episode."""
+    def learn(self, state: State, plan: Plan, episode: Episode) -> online.Online:
         rate, bound = self.step_size, self.theta_bound
-        return online.mirror_descent(self.features, model, episode, rate, bound)
-
-
-def no_bonus(task: Task) -> tuple[Array, Array]:
-    """Return bonus (1, S*A) and scale (H,) of 0 for `backward_induction`."""
-    return np.zeros((1, len(task.sizes))), np.zeros(task.horizon)
+        return online.mirror_descent(self.features, state.model, episode, rate, bound)
 
 
 def evidence(features: Features, k: int, model: Any, radius: Any = None) -> Evidence:
     """Return what a radius may depend on before episode k."""
     reads = getattr(radius, "reads_information", True)
     information = mnl.logdet_ratio(features, model) if reads else nan
-    observed = model.regularization, information, len(model.theta)
-    return new_tuple(Evidence, (k, *constant_evidence(features), *observed))
-
-
-@lru_cache(maxsize=64)
-def constant_evidence(features: Features) -> tuple[Any, ...]:
-    """Return the part of `Evidence` that stays the same."""
     task = features.task
     sizes = task.horizon, task.n_states, task.max_successors
-    return (*sizes, features.formal_dimension, features.norm_bound)
+    constants = *sizes, features.formal_dimension, features.norm_bound
+    observed = model.regularization, information, len(model.theta)
+    return new_tuple(Evidence, (k, *constants, *observed))
 
 
 def steps_until_doubled(

@@ -1,8 +1,4 @@
-"""PSRL: draw a model from the posterior, play its optimum for an episode.
-
-Osband, Russo and Van Roy, "(More) Efficient Reinforcement Learning via Posterior Sampling", 2013,
-after Strens (2000). The prior is a Dirichlet distribution over the task's support of each (s, a).
-"""
+"""PSRL: posterior sampling of a tabular model."""
 
 from __future__ import annotations
 
@@ -11,18 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from upriver import kernels
-from upriver.agents import rewards, tabular
-from upriver.agents.base import guarded
-from upriver.agents.mnl_family import no_bonus
-from upriver.agents.tabular import TabularLearner, TabularState
-from upriver.planning import Plan, backward_induction, clip_nothing, draw_tie_seed
+from upriver.agents import rewards
+from upriver.agents.base import State
+from upriver.agents.counts import TabularLearner, frequencies
+from upriver.planning import Plan, clip_nothing
 
 
-@guarded
 @dataclass(frozen=True)
 class PSRL(TabularLearner):
     """Draws a model from the posterior, and plays its optimum for an episode.
+
+    Osband, Russo and Van Roy, "(More) Efficient Reinforcement Learning via Posterior Sampling",
+    2013, after Strens (2000).
 
     P(. | s, a) ~ Dirichlet((prior / U + N(s, a, .)) / inflation), U the successors of (s, a).
 
@@ -47,15 +43,10 @@ class PSRL(TabularLearner):
         "prior": (1e-1, 1.0, 3.0, 10.0), "inflation": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
     }  # fmt: skip
 
-    def plan(self, state: TabularState, rng: np.random.Generator) -> Plan:
+    def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the optimum of a model drawn from the posterior."""
-        task = self.task
-        shape = self.prior * tabular.uniform(task) + state.counts.triples[0]
-        prob = np.empty((1, task.n_triples))
-        draws = rng.standard_gamma(shape / self.inflation)
-        kernels.tabular.normalize_pairs(task.indptr, draws, prob)
-        reward = rewards.posterior_reward(task, state.rewards, rng)
-        added, clip = no_bonus(task), clip_nothing(task)
-        return backward_induction(task, prob, reward, *added, clip, draw_tie_seed(rng))
-
-    steps_until_replan = tabular.steps_until_visits_double
+        sizes = self.task.sizes
+        shape = self.prior * (1.0 / np.repeat(sizes, sizes)) + state.model[0]
+        prob = frequencies(self.task, rng.standard_gamma(shape / self.inflation))
+        reward = rewards.posterior_reward(self.task, state.rewards, rng)
+        return self.induce(prob, reward, clip_nothing, rng)

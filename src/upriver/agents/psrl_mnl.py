@@ -1,9 +1,4 @@
-"""PSRL-MNL: draw a parameter from its posterior, play its optimum for an episode.
-
-Posterior sampling (Strens 2000; Osband, Russo and Van Roy 2013) for the MNL model. The posterior of
-theta, with the ridge of (2) as a normal prior, is approximated by a normal distribution around its
-mode: the Laplace approximation.
-"""
+"""PSRL-MNL: posterior sampling of the MNL model."""
 
 from __future__ import annotations
 
@@ -13,24 +8,25 @@ from typing import ClassVar
 import numpy as np
 
 from upriver.agents import rewards
-from upriver.agents.base import guarded
-from upriver.agents.mnl_family import MaximumLikelihoodLearner, State, no_bonus
+from upriver.agents.base import State
+from upriver.agents.mnl_family import MaximumLikelihoodLearner
 from upriver.mnl import model as mnl
 from upriver.mnl.likelihood import probabilities
-from upriver.planning import Plan, backward_induction, clip_nothing, draw_tie_seed
+from upriver.planning import Plan, clip_nothing
 
 
-@guarded
 @dataclass(frozen=True)
 class PSRLMNL(MaximumLikelihoodLearner):
     """Draws a parameter from its posterior, and plays its optimum for an episode.
 
+    Posterior sampling (Strens 2000; Osband, Russo and Van Roy 2013) with the ridge of (2) as a
+    normal prior, and the Laplace approximation of the posterior:
+
     theta ~ N(theta_hat, inflation B^-1) once per episode; Q_h = r + P_theta V_{h+1}, no bonus.
 
     B is the Hessian of (2) at theta_hat, lambda I included. Unknown rewards are drawn from their
-    posterior as well, see `rewards.posterior_reward`.
-
-    No regret bound is proved for the approximate posterior.
+    posterior as well, see `rewards.posterior_reward`. No regret bound is proved for the approximate
+    posterior.
 
     Parameters
     ----------
@@ -47,10 +43,9 @@ class PSRLMNL(MaximumLikelihoodLearner):
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the optimum of a parameter drawn from the posterior."""
-        task, centre = self.task, state.model.theta
+        centre = state.model.theta
         drawn = mnl.sample(self.features, state.model, rng)
         theta = centre + self.inflation**0.5 * (drawn - centre)
         prob = np.array([probabilities(self.features, row) for row in theta])
-        reward = rewards.posterior_reward(task, state.rewards, rng)
-        added, clip = no_bonus(task), clip_nothing(task)
-        return backward_induction(task, prob, reward, *added, clip, draw_tie_seed(rng))
+        reward = rewards.posterior_reward(self.task, state.rewards, rng)
+        return self.induce(prob, reward, clip_nothing, rng)

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.agents.base import Episode
 from upriver.checks import Array
 from upriver.display import add_repr
 from upriver.mdp import Task
@@ -50,7 +49,7 @@ def start(task: Task) -> RewardSums | None:
     return RewardSums(np.zeros(size), np.zeros(size), np.zeros(size))
 
 
-def observe(task: Task, sums: RewardSums | None, episode: Episode) -> RewardSums | None:
+def observe(task: Task, sums: RewardSums | None, episode: Any) -> RewardSums | None:
     """Return the sums after one more episode."""
     if sums is None:
         return None

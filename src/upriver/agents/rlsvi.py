@@ -1,36 +1,20 @@
-"""RLSVI: randomised value functions, value iteration with Gaussian noise in place of a bonus.
-
-Osband, Van Roy and Wen (2016), in the tabular form of Russo, "Worst-Case Regret Bounds for
-Exploration via Randomized Value Functions", 2019. The noise on Q(s, a) is what a draw from the
-posterior of a regression with targets r + V_{h+1} adds to its mean.
-"""
+"""RLSVI: randomised value functions, value iteration with Gaussian noise in place of a bonus."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import log, sqrt
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from upriver.agents import tabular
-from upriver.agents.base import Validated, function_or_number, guarded
+from upriver.agents.base import State, number_or_function
+from upriver.agents.counts import CountLearner, frequencies
 from upriver.agents.rewards import OptimisticReward
-from upriver.agents.tabular import TabularLearner, TabularState
 from upriver.checks import Array
 from upriver.mdp import Task
-from upriver.planning import Plan, backward_induction, clip_v_remaining, draw_tie_seed
-
-
-@dataclass(frozen=True)
-class scaled_noise(Validated):
-    """The practical form: sigma_h = c (H - h), H - h the range of V_{h+1}; c = 0 is greedy."""
-
-    scale: float
-
-    def __call__(self, task: Task, k: int) -> Array:
-        return self.scale * tabular.steps_left(task)
+from upriver.planning import Plan, clip_v_remaining
 
 
 @dataclass(frozen=True)
@@ -48,10 +32,13 @@ class russo_noise:
         return np.full(horizon, per_step * sqrt(0.5 * horizon**3 * states * size))
 
 
-@guarded
 @dataclass(frozen=True)
-class RLSVI(OptimisticReward, TabularLearner):
+class RLSVI(OptimisticReward, CountLearner):
     """Value iteration with Gaussian noise in place of a bonus.
+
+    Osband, Van Roy and Wen (2016), in the tabular form of Russo, "Worst-Case Regret Bounds for
+    Exploration via Randomized Value Functions", 2019. The noise on Q(s, a) is what a draw from the
+    posterior of a regression with targets r + V_{h+1} adds to its mean:
 
     Q_h = r + N(s, a, .) V_{h+1} / (N + lambda) + sigma_h z / sqrt(N + lambda), z ~ N(0, 1),
     drawn for each (h, s, a).
@@ -62,30 +49,36 @@ class RLSVI(OptimisticReward, TabularLearner):
 
     Parameters
     ----------
-    noise : function of task and k, or float
-        sigma_h (H,). A number c stands for scaled_noise(c); `russo_noise` is the theory's.
+    noise : float or function of task and k
+        sigma_h (H,). A number c stands for c (H - h), H - h the range of V_{h+1}, and 0 for the
+        greedy learner; `russo_noise` is the theory's.
     regularization : float
         lambda, the ridge, which pulls the values of rarely visited pairs to their rewards.
     """
 
-    noise: Callable[[Task, int], Array] | float = 0.01
+    noise: float | Callable[[Task, int], Array] = 0.01
     regularization: float = 0.01
 
     GRID: ClassVar = {
         "noise": (0.0, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1),
         "regularization": (1e-3, 1e-2, 1e-1, 1.0),
     }
-    OWN_CHECKS: ClassVar = {"noise": function_or_number(scaled_noise)}
+    OWN_CHECKS: ClassVar = {"noise": number_or_function}
 
-    def plan(self, state: TabularState, rng: np.random.Generator) -> Plan:
+    def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the perturbed values."""
-        rule: Any = self.noise
-        task, counts = self.task, state.counts
-        precision = counts.visits + self.regularization
-        certain = task.sizes == 1
-        shrinkage = np.where(certain, 1.0, counts.visits / precision)
-        prob = counts.prob * np.repeat(shrinkage, task.sizes)
+        task, visits = self.task, self.task.by_pair(state.model[0])
+        precision, certain = visits + self.regularization, task.sizes == 1
+        shrinkage = np.where(certain, 1.0, visits / precision)
+        prob = frequencies(task, state.model[0]) * np.repeat(shrinkage, task.sizes)
         spread = np.where(certain, 0.0, 1.0 / np.sqrt(precision))
         noise = rng.standard_normal((task.horizon, len(spread))) * spread
-        sigma, reward, clip = rule(task, state.k), self.reward(state), clip_v_remaining(task)
-        return backward_induction(task, prob, reward, noise, sigma, clip, draw_tie_seed(rng))
+        return self.induce(
+            prob, self.reward(state), clip_v_remaining, rng, noise, self.sigma(state.k)
+        )
+
+    def sigma(self, k: int) -> Array:
+        """Return sigma_h (H,) in episode k."""
+        if callable(self.noise):
+            return self.noise(self.task, k)
+        return self.noise * self.task.units.next_value_range

@@ -12,16 +12,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from upriver.agents.base import Episode, guarded, validate_fields, with_default
-from upriver.agents.mnl_family import MirrorDescentLearner, OnlineLearner, State
-from upriver.checks import positive_integer
+from upriver.agents.base import Episode, State
+from upriver.agents.mnl_family import MirrorDescentLearner, OnlineLearner
 from upriver.mnl import online
 from upriver.mnl.radii import Radius
-from upriver.planning import Plan, backward_induction, clip_q_above, draw_tie_seed
-from upriver.planning.optimism import ones
+from upriver.planning import Plan, clip_q_above
 
 
-@guarded
 @dataclass(frozen=True)
 class RRLMNL(OnlineLearner):
     """Randomised values with an online Newton step: Algorithm 1 of Cho et al.
@@ -54,31 +51,23 @@ class RRLMNL(OnlineLearner):
         "radius": (0.0, 1e-6, 1e-5, 1e-4), "kappa": (0.03, 0.1, 0.3), "regularization": (0.1, 1.0),
     }  # fmt: skip
 
-    def __post_init__(self) -> None:
-        validate_fields(self)
-        samples = with_default(online.rrl_samples(self.task), positive_integer)
-        validate_fields(self, n_samples=samples)
-
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the perturbed values with theta_k and sigma_k."""
-        assert self.n_samples is not None
-        task, prob, reward = self.task, state.model.prob, self.reward(state)
-        noise = online.noise(self.features, state.model, self.n_samples, rng, centred=False)
-        scale, clip = self.sigma(state) * ones(task), clip_q_above(task)
-        return backward_induction(task, prob, reward, noise, scale, clip, draw_tie_seed(rng))
+        n, model = self.n_samples or online.rrl_samples(self.task), state.model
+        noise = online.noise(self.features, model, n, rng, centred=False)
+        return self.induce(
+            model.prob, self.reward(state), clip_q_above, rng, noise, self.sigma(state)
+        )
 
-    def update(self, state: State, plan: Plan, episode: Episode) -> State:
-        """Return the state after the online Newton steps of the episode."""
+    def learn(self, state: State, plan: Plan, episode: Episode) -> online.Online:
         kappa, bound = self.kappa, self.theta_bound
-        model = online.newton_step(self.features, state.model, episode, kappa, bound)
-        return self.advance(state, model, episode)
+        return online.newton_step(self.features, state.model, episode, kappa, bound)
 
     def sigma(self, state: State) -> float:
         """Return sigma_k = H alpha_k, the scale of the perturbation."""
         return self.task.units.max_value * self.beta(state)
 
 
-@guarded
 @dataclass(frozen=True)
 class ORRLMNL(MirrorDescentLearner):
     """Randomised values with mirror descent and local curvature: Algorithm 2 of Cho et al.
@@ -101,18 +90,10 @@ class ORRLMNL(MirrorDescentLearner):
     _: KW_ONLY
     n_samples: int | None = None
 
-    def __post_init__(self) -> None:
-        validate_fields(self)
-        samples = with_default(online.orrl_samples(self.task), positive_integer)
-        validate_fields(self, n_samples=samples)
-
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the perturbed values with theta_k, sigma_k and beta_k."""
-        assert self.n_samples is not None
-        beta, horizon, model = self.beta(state), self.task.units.max_value, state.model
-        noise = online.noise(self.features, model, self.n_samples, rng, centred=True)
+        n, model = self.n_samples or online.orrl_samples(self.task), state.model
+        beta, horizon = self.beta(state), self.task.units.max_value
+        noise = online.noise(self.features, model, n, rng, centred=True)
         bonus = horizon * beta * noise + 3.0 * horizon * (beta * model.max_norm) ** 2
-        return backward_induction(
-            self.task, model.prob, self.reward(state), bonus, ones(self.task),
-            clip_q_above(self.task), draw_tie_seed(rng),
-        )  # fmt: skip
+        return self.induce(model.prob, self.reward(state), clip_q_above, rng, bonus)

@@ -8,35 +8,20 @@ Each optimistic model is a distribution over the reachable states, so values nee
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
 from math import log, sqrt
 from typing import Any, ClassVar
 
 import numpy as np
 
 from upriver import kernels
-from upriver.agents.base import Episode, function_or_number, guarded, validate_fields
-from upriver.agents.mnl_family import MirrorDescentLearner, State, steps_until_doubled
-from upriver.checks import Array
-from upriver.mdp import Task
+from upriver.agents.base import Episode, State, number_or_function
+from upriver.agents.mnl_family import MirrorDescentLearner, steps_until_doubled
 from upriver.mnl import model as mnl
-from upriver.mnl.radii import Evidence, PracticalRadius, Radius
-from upriver.planning import Plan, clip_nothing, draw_tie_seed, run_backward_pass
+from upriver.mnl.radii import Radius
+from upriver.planning import Plan, clip_nothing, draw_tie_seed
 from upriver.planning.infinite_horizon import plan_l1
 
 
-@dataclass(frozen=True)
-class park_radius(PracticalRadius):
-    """beta = c sqrt(d) log(S t / (1 - gamma))^2, the authors' practical form at time t."""
-
-    scale: float
-    discount: float
-
-    def __call__(self, e: Evidence) -> float:
-        return self.scale * sqrt(e.dimension) * log(e.n_states * e.k / (1.0 - self.discount)) ** 2
-
-
-@guarded
 @dataclass(frozen=True)
 class UCMNLK(MirrorDescentLearner):
     """Discounted streams: plans over an L1 ball around an online estimate.
@@ -58,7 +43,8 @@ class UCMNLK(MirrorDescentLearner):
     Parameters
     ----------
     radius : Radius or float
-        beta. A number c stands for park_radius(c, gamma); 0 is the greedy learner.
+        beta. A number c stands for the authors' practical form at time t,
+        c sqrt(d) log(S t / (1 - gamma))^2; 0 is the greedy learner.
     n_steps, diameter : int, float
         T and D, which only the average reward needs. `per_step` is only for a finite horizon.
     """
@@ -72,10 +58,7 @@ class UCMNLK(MirrorDescentLearner):
 
     GRID: ClassVar = {"radius": (0.0, 1e-4, 1e-3, 1e-2, 1e-1), "regularization": (0.1, 1.0, 10.0)}
 
-    def __post_init__(self) -> None:
-        validate_fields(self, radius=lambda name, value: value)  # gamma needs the other fields
-        radius = function_or_number(partial(park_radius, discount=self.gamma))
-        validate_fields(self, radius=radius)
+    OWN_CHECKS: ClassVar = {"radius": number_or_function}
 
     @property
     def gamma(self) -> float:
@@ -88,27 +71,39 @@ class UCMNLK(MirrorDescentLearner):
         assert self.features.formal_dimension is not None
         return max(1.0 - sqrt(self.features.formal_dimension / self.diameter / self.n_steps), 0.0)
 
+    def beta(self, state: State) -> float:
+        """Return beta at the time of `state`."""
+        rule: Any = self.radius
+        if callable(rule):
+            return super().beta(state)
+        task, dimension = self.task, self.features.formal_dimension
+        assert dimension is not None
+        return rule * sqrt(dimension) * log(task.n_states * state.k / (1.0 - self.gamma)) ** 2
+
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the largest values over the L1 balls around P_theta."""
-        task, prob, reward = self.task, state.model.prob, self.reward(state)
+        prob, reward = state.model.prob, self.reward(state)
         size = np.minimum(2.0 * self.beta(state) * state.model.max_norm, 2.0)
-        if not task.infinite_horizon:
-            return plan_in_l1_balls(task, prob, reward, size, draw_tie_seed(rng))
-        return plan_l1(task, prob[0], reward[0], size[0], draw_tie_seed(rng), self.gamma)
+        if self.task.infinite_horizon:
+            tie_seed = draw_tie_seed(rng)
+            return plan_l1(self.task, prob[0], reward[0], size[0], tie_seed, self.gamma)
+        arrays = prob, reward, size
+        return self.run_pass(kernels.tabular.backward_pass_l1, arrays, clip_nothing, rng)
 
-    def update(self, state: State, plan: Plan, episode: Episode) -> State:
-        """Return the state after the mirror descent steps of the episode; k counts steps."""
-        after = self.advance(state, self.learn(state.model, episode), episode)
-        return after._replace(k=state.k + len(episode.actions))
+    def next_k(self, state: State, episode: Episode) -> int:
+        """Return the number of the next step, whatever the horizon."""
+        return state.k + len(episode.actions)
 
     def steps_until_replan(self, state: State, plan: Plan, episode: Episode) -> int:
         """Return the steps until det B has doubled."""
         return steps_until_doubled(
-            state.model, self.learn, lambda model: mnl.logdet_ratio(self.features, model), episode
+            state.model,
+            lambda model, part: self.learn(state._replace(model=model), plan, part),
+            lambda model: mnl.logdet_ratio(self.features, model),
+            episode,
         )
 
 
-@guarded
 @dataclass(frozen=True)
 class UCRLMNLL1(MirrorDescentLearner):
     """Episodes: plans over an L1 ball around an online estimate.
@@ -135,12 +130,6 @@ class UCRLMNLL1(MirrorDescentLearner):
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the largest values over the L1 balls around P_theta."""
-        model, reward = state.model, self.reward(state)
-        size = np.minimum(self.beta(state) * model.max_norm, 2.0)
-        return plan_in_l1_balls(self.task, model.prob, reward, size, draw_tie_seed(rng))
-
-
-def plan_in_l1_balls(task: Task, prob: Array, reward: Array, size: Array, tie_seed: Any) -> Plan:
-    """Run backward induction with the best model within L1 distance `size` (1 | H, S*A)."""
-    kernel, arrays = kernels.tabular.backward_pass_l1, (prob, reward, size)
-    return run_backward_pass(task, kernel, arrays, clip_nothing(task), tie_seed)
+        size = np.minimum(self.beta(state) * state.model.max_norm, 2.0)
+        arrays = state.model.prob, self.reward(state), size
+        return self.run_pass(kernels.tabular.backward_pass_l1, arrays, clip_nothing, rng)

@@ -1,4 +1,4 @@
-"""UCRL-MNL: upper-confidence model-based RL for the MNL transition model.
+"""UCRL-MNL, the algorithm of the paper.
 
 Hwang and Oh, "Model-Based Reinforcement Learning with Multinomial Logistic Function
 Approximation", Algorithm 1. In each episode: estimate the parameter theta, which the paper calls
@@ -15,8 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from upriver.agents.base import Episode, function_or_number, guarded
-from upriver.agents.mnl_family import ConfidenceSetLearner, State
+from upriver.agents.base import Episode, State
+from upriver.agents.mnl_family import ConfidenceSetLearner
 from upriver.agents.rewards import OptimisticReward
 from upriver.checks import format_value, positive_number
 from upriver.mnl import model as mnl
@@ -24,7 +24,6 @@ from upriver.planning import Plan, draw_tie_seed
 from upriver.planning import optimism as optimistic
 
 
-@guarded
 @dataclass(frozen=True)
 class UCRLMNL(OptimisticReward, ConfidenceSetLearner):
     """Algorithm 1: Q_h = r + max of P_theta V_{h+1} over the confidence set, bounded by (6).
@@ -49,7 +48,9 @@ class UCRLMNL(OptimisticReward, ConfidenceSetLearner):
     GRID: ClassVar = {
         "radius": (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1), "regularization": (1e-3, 1e-2, 1e-1, 1.0),
     }  # fmt: skip
-    OWN_CHECKS: ClassVar = {"regularization": function_or_number(float, positive_number)}
+    OWN_CHECKS: ClassVar = {
+        "regularization": lambda name, x: x if callable(x) else positive_number(name, x)
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,21 +60,19 @@ class UCRLMNL(OptimisticReward, ConfidenceSetLearner):
                 "upriver.optimism, such as closed_form"
             )
 
-    def init(self) -> State:
+    def start(self) -> mnl.Model:
         """Return theta_1 = 0 and A_1 = lambda_1 I."""
         needed = self.optimism in optimistic.NEEDS_GEOMETRY
-        model = mnl.start(self.features, self.lam(1), self.n_models, with_products=needed)
-        return self.first_state(model)
+        return mnl.start(self.features, self.lam(1), self.n_models, with_products=needed)
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Line 4: return the optimistic values with theta_k and beta_k."""
         reward, beta = self.reward(state), self.beta(state)
         return self.optimism(self.task, state.model, reward, beta, draw_tie_seed(rng))
 
-    def update(self, state: State, plan: Plan, episode: Episode) -> State:
+    def learn(self, state: State, plan: Plan, episode: Episode) -> mnl.Model:
         """Lines 8 and 9: return A_{k+1} and theta_{k+1}."""
-        model = mnl.absorb(self.features, state.model, episode, self.lam(state.k + 1))
-        return self.advance(state, model, episode)
+        return mnl.absorb(self.features, state.model, episode, self.lam(state.k + 1))
 
     def lam(self, k: int) -> float:
         """Return lambda_k."""

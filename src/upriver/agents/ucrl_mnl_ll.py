@@ -1,9 +1,4 @@
-"""UCRL-MNL-LL: maximum likelihood with a confidence set in the local norm.
-
-Li, Zhang, Zhao and Zhou, "Provably Efficient Reinforcement Learning with Multinomial Logit Function
-Approximation" (2024), the algorithm that its third version calls LL, in the form with a closed
-bonus. The estimate uses all data at once, from counts, so that its cost does not grow with k.
-"""
+"""UCRL-MNL-LL: maximum likelihood with a confidence set in the local norm."""
 
 from __future__ import annotations
 
@@ -12,20 +7,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from upriver.agents.base import Episode, guarded
-from upriver.agents.mnl_family import ConfidenceSetLearner, State
+from upriver.agents.base import Episode, State
+from upriver.agents.mnl_family import ConfidenceSetLearner
 from upriver.agents.rewards import OptimisticReward
 from upriver.mnl import model as mnl
 from upriver.mnl import online
 from upriver.mnl.radii import Radius
-from upriver.planning import Plan, backward_induction, clip_q, draw_tie_seed
-from upriver.planning.optimism import exact_maximum, ones
+from upriver.planning import Plan, clip_q, draw_tie_seed
+from upriver.planning.optimism import exact_maximum
 
 
-@guarded
 @dataclass(frozen=True)
 class UCRLMNLLL(OptimisticReward, ConfidenceSetLearner):
     """Maximum likelihood with a confidence set in the local norm.
+
+    Li, Zhang, Zhao and Zhou, "Provably Efficient Reinforcement Learning with Multinomial Logit
+    Function Approximation" (2024), the algorithm that its third version calls LL.
 
     theta_hat minimises (2) over all data, and B = lambda I + sum Hess l(theta_hat).
 
@@ -53,11 +50,9 @@ class UCRLMNLLL(OptimisticReward, ConfidenceSetLearner):
         "radius": (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2), "regularization": (1e-2, 1e-1, 1.0, 10.0),
     }  # fmt: skip
 
-    def init(self) -> State:
-        """Return theta_hat = 0 and B = lambda I."""
+    def start(self) -> mnl.Model:
         lam = self.regularization
-        model = mnl.start(self.features, lam, self.n_models, with_products=True, local=True)
-        return self.first_state(model)
+        return mnl.start(self.features, lam, self.n_models, with_products=True, local=True)
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the optimistic values with theta_hat and beta_k."""
@@ -65,12 +60,8 @@ class UCRLMNLLL(OptimisticReward, ConfidenceSetLearner):
         if self.exact:
             return exact_maximum(task, model, reward, beta, draw_tie_seed(rng))
         first, second = task.units.max_value * beta, 2.5 * task.units.max_value * beta**2
-        bonus, clip = online.local_bonus(task, model, first, second), clip_q(task)
-        return backward_induction(
-            task, model.prob, reward, bonus, ones(task), clip, draw_tie_seed(rng)
-        )
+        bonus = online.local_bonus(task, model, first, second)
+        return self.induce(model.prob, reward, clip_q, rng, bonus)
 
-    def update(self, state: State, plan: Plan, episode: Episode) -> State:
-        """Return theta_hat and B with one more episode."""
-        model = mnl.absorb(self.features, state.model, episode, self.regularization, local=True)
-        return self.advance(state, model, episode)
+    def learn(self, state: State, plan: Plan, episode: Episode) -> mnl.Model:
+        return mnl.absorb(self.features, state.model, episode, self.regularization, local=True)

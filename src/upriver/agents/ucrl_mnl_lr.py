@@ -22,19 +22,18 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from upriver import kernels
-from upriver.agents.base import Episode, guarded
-from upriver.agents.mnl_family import MNLLearner, State
+from upriver.agents.base import State
+from upriver.agents.counts import CountLearner
+from upriver.agents.mnl_family import MNLLearner
 from upriver.agents.rewards import OptimisticReward
 from upriver.checks import Array
 from upriver.features import Features
 from upriver.features.maps import recentre
-from upriver.mnl.model import add_counts
-from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, run_backward_pass
+from upriver.planning import Plan, clip_v_remaining
 
 
-@guarded
 @dataclass(frozen=True)
-class UCRLMNLLR(OptimisticReward, MNLLearner):
+class UCRLMNLLR(OptimisticReward, CountLearner, MNLLearner):
     """Optimism over likelihood-ratio sets, with a proof and without a tuned number.
 
     Q_h = r + max of q V_{h+1} over the likelihood-ratio set of (s, a), and V_h = max_a Q_h.
@@ -59,22 +58,11 @@ class UCRLMNLLR(OptimisticReward, MNLLearner):
 
     GRID: ClassVar = {"delta": (0.01, 0.05, 0.2, 0.8)}
 
-    def init(self) -> State:
-        """Return counts of 0."""
-        return self.first_state(np.zeros((self.n_models, self.task.n_triples)))
-
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the largest values over the likelihood-ratio sets."""
         prob, size = self.sets(state)
-        arrays, clip = (prob, self.reward(state), size), clip_v_remaining(self.task)
-        kernel = kernels.tabular.backward_pass_kl
-        return run_backward_pass(self.task, kernel, arrays, clip, draw_tie_seed(rng))
-
-    def update(self, state: State, plan: Plan, episode: Episode) -> State:
-        """Return the counts with one more episode."""
-        counts = state.model.copy()
-        add_counts(self.features, counts, episode)
-        return self.advance(state, counts, episode)
+        arrays = prob, self.reward(state), size
+        return self.run_pass(kernels.tabular.backward_pass_kl, arrays, clip_v_remaining, rng)
 
     def sets(self, state: State) -> tuple[Array, Array]:
         """Return p_hat (C, n), the frequencies of each pair's class, and the bound / n (C, S*A)."""

@@ -15,15 +15,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from upriver.agents.base import guarded
-from upriver.agents.mnl_family import MirrorDescentLearner, State
+from upriver.agents.base import State
+from upriver.agents.mnl_family import MirrorDescentLearner
 from upriver.mdp import Task
 from upriver.mnl import online
-from upriver.planning import Clip, Plan, backward_induction, clip_q, clip_v, draw_tie_seed
-from upriver.planning.optimism import ones
+from upriver.planning import Clip, Plan, clip_q, clip_v
 
 
-@guarded
 @dataclass(frozen=True)
 class UCRLMNLPlus(MirrorDescentLearner):
     """Upper confidence with an online estimate: Algorithm 3 of Cho et al.
@@ -48,13 +46,10 @@ class UCRLMNLPlus(MirrorDescentLearner):
         beta, horizon = self.beta(state), self.task.units.max_value
         second = self.SECOND_ORDER * horizon * beta**2
         bonus = online.local_bonus(self.task, state.model, horizon * beta, second)
-        return backward_induction(
-            self.task, state.model.prob, self.reward(state), bonus, ones(self.task),
-            self.CLIP(self.task), draw_tie_seed(rng),
-        )  # fmt: skip
+        return self.induce(state.model.prob, self.reward(state), self.CLIP, rng, bonus)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class UCRLMNLOL(UCRLMNLPlus):
     """Upper confidence with an online estimate: UCRL-MNL-OL of Li et al., third version.
 

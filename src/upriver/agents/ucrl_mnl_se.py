@@ -1,10 +1,4 @@
-"""UCRL-MNL-SE: optimism of a few standard errors, by a tilted distribution; nothing to tune.
-
-The estimate is that of UCRL-MNL, with the columns of the features on a common scale. The plan uses
-the estimated model shifted in the direction that raises the next value most: by three standard
-errors in what pairs (s, a) share, and by one and a half in what belongs to one pair only. The
-errors of many pairs average out along a plan, while an error in what they share adds up.
-"""
+"""UCRL-MNL-SE, the recommended agent: optimism of a few standard errors; nothing to tune."""
 
 from __future__ import annotations
 
@@ -16,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from upriver.agents import rewards
-from upriver.agents.base import Episode, guarded
-from upriver.agents.mnl_family import MaximumLikelihoodLearner, State
+from upriver.agents.base import Episode, State
+from upriver.agents.mnl_family import MaximumLikelihoodLearner
 from upriver.features import Features
 from upriver.kernels import ErrorWeights
 from upriver.mnl import model as mnl
@@ -29,10 +23,15 @@ GROWTH = 1.3
 """The spread of pooled features is estimated again when k has grown by this factor."""
 
 
-@guarded
 @dataclass(frozen=True)
 class UCRLMNLSE(MaximumLikelihoodLearner):
     """Optimism of a few standard errors, by a tilted distribution; nothing to tune.
+
+    The estimate is that of UCRL-MNL, with the columns of the features on a common scale. The plan
+    uses the estimated model shifted in the direction that raises the next value most: by three
+    standard errors in what pairs (s, a) share, and by one and a half in what belongs to one pair
+    only. The errors of many pairs average out along a plan, while an error in what they share adds
+    up.
 
     Q_h = r + sum_u q_u V_{h+1}(u), q_u proportional to p_u exp((G x)_u / sqrt(x^T G x)).
 
@@ -87,14 +86,12 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
     def learns_spread(self) -> bool:
         return self.features.spread == "estimate"
 
-    def init(self) -> State:
-        """Return theta_hat = 0 and B = lambda I."""
-        model = mnl.start(
+    def start(self) -> mnl.Model:
+        return mnl.start(
             self.model_features, self.regularization, self.n_models, with_products=True, local=True,
             factored=True, spread=FIRST_SPREAD if self.learns_spread else None,
             weights=self.weights,
         )  # fmt: skip
-        return self.first_state(model)
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the plan with the tilted distributions."""
@@ -102,16 +99,14 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
         start = self.model_features.product_start
         return tilted(self.task, state.model, reward, start, draw_tie_seed(rng))
 
-    def update(self, state: State, plan: Plan, episode: Episode) -> State:
-        """Return theta_hat and B with one more episode."""
+    def learn(self, state: State, plan: Plan, episode: Episode) -> mnl.Model:
         features, model, lam = self.model_features, state.model, self.regularization
         model = mnl.absorb(features, model, episode, lam, local=True, weights=self.weights)
-        after = self.advance(state, model, episode)
-        if self.learns_spread and growth_steps(after.k) > growth_steps(state.k):
+        if self.learns_spread and growth_steps(self.next_k(state, episode)) > growth_steps(state.k):
             spread = likely_spread(features, model)
             if spread != model.spread:
                 model = mnl.change_spread(features, model, spread, self.weights)
-        return after._replace(model=model)
+        return model
 
 
 def growth_steps(k: int) -> int:

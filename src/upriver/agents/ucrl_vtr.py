@@ -1,9 +1,4 @@
-"""UCRL-VTR: value-targeted regression for linear mixture models.
-
-Jia, Yang, Szepesvari and Wang, "Model-Based Reinforcement Learning with Value-Targeted Regression"
-(2020), and Ayoub, Jia, Szepesvari, Wang and Yang (2020). The model is P = sum_j theta_j P_j; the
-planned value of the next state is regressed, on X_V(s,a)_j = sum_s' V(s') P_j(s'|s,a).
-"""
+"""UCRL-VTR: value-targeted regression for linear mixture models."""
 
 from __future__ import annotations
 
@@ -14,30 +9,22 @@ from math import sqrt
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from upriver import kernels
-from upriver.agents import linear, rewards
-from upriver.agents.base import (
-    CHECKS,
-    Episode,
-    Validated,
-    function_or_number,
-    guarded,
-    with_default,
-)
-from upriver.checks import Array, nonnegative_number
+from upriver.agents.base import CHECKS, Episode, Learner, State, number_or_function
+from upriver.agents.rewards import OptimisticReward
+from upriver.checks import Array, as_float, nonnegative_number
 from upriver.display import add_repr
 from upriver.features import Features
-from upriver.mdp import Task
-from upriver.planning import Plan, clip_q, draw_tie_seed, run_backward_pass
+from upriver.mnl.model import add_counts
+from upriver.planning import Plan, clip_q
 
 
 @add_repr
-class UCRLVTRState(NamedTuple):
-    """What UCRL-VTR keeps between episodes."""
+class Regression(NamedTuple):
+    """What UCRL-VTR has regressed."""
 
-    k: int
-    """Number of the next episode, from 1."""
     gram: Array
     """Flat blocks of the sum of X X^T, without lambda I."""
     target: Array
@@ -46,14 +33,15 @@ class UCRLVTRState(NamedTuple):
     """Flat inverses of the Cholesky factors of the blocks of M = lambda I + gram."""
     theta: Array
     """(d,) M^-1 target."""
-    rewards: rewards.RewardSums | None
-    """Sums of rewards, only where the task's reward is unknown."""
 
 
-@guarded
 @dataclass(frozen=True, eq=False)
-class UCRLVTR(rewards.OptimisticReward, Validated):
-    """Value-targeted regression for linear mixture models.
+class UCRLVTR(OptimisticReward, Learner):
+    """Value-targeted regression for linear mixture models, P = sum_j theta_j P_j.
+
+    Jia, Yang, Szepesvari and Wang, "Model-Based Reinforcement Learning with Value-Targeted
+    Regression" (2020), and Ayoub, Jia, Szepesvari, Wang and Yang (2020). The planned value of the
+    next state is regressed on X_V(s,a)_j = sum_s' V(s') P_j(s'|s,a):
 
     Q_h = clip_[0,H](r + X_h^T theta_k + sqrt(beta_k) ||X_h||_{M_k^-1}), X_h = X_{V_{h+1}}(s, a).
 
@@ -77,19 +65,17 @@ class UCRLVTR(rewards.OptimisticReward, Validated):
         a long one for too long. Tune it with `bonus`.
     """
 
-    task: Task
     features: Features | None = None
     bonus: float | Callable[[int], float] = 3.0
     regularization: float = 10.0
 
-    READS_PLAN: ClassVar[bool] = True
-    """`update` regresses on the values of the plan."""
     GRID: ClassVar = {
         "bonus": (0.0, 0.3, 1.0, 2.0, 3.0), "regularization": (0.1, 1.0, 3.0, 10.0, 30.0),
     }  # fmt: skip
     OWN_CHECKS: ClassVar = {
-        "features": with_default(None, CHECKS["features"]), "bonus": function_or_number(float),
-    }  # fmt: skip
+        "features": lambda name, x: None if x is None else CHECKS["features"](name, x),
+        "bonus": number_or_function,
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,42 +84,45 @@ class UCRLVTR(rewards.OptimisticReward, Validated):
 
     @cached_property
     def mixture(self) -> Features:
-        """The features, or one-hot ones."""
-        return linear.one_hot_mixture(self.task) if self.features is None else self.features
+        """The features, or one-hot ones, for which theta is the table of probabilities."""
+        if self.features is not None:
+            return self.features
+        size = self.task.n_states * self.task.n_actions * self.task.n_states
+        return Features(self.task, sparse.identity(self.task.n_triples), formal_dimension=size)
 
-    def init(self) -> UCRLVTRState:
-        """Return theta = 0 and M = lambda I."""
+    def start(self) -> Regression:
         eyes = [np.eye(m).ravel() for m in self.mixture.layout.size]
-        root = np.concatenate(eyes) / sqrt(self.regularization)
-        gram, zeros, sums = np.zeros_like(root), np.zeros, rewards.start(self.task)
+        root, zeros = np.concatenate(eyes) / sqrt(self.regularization), np.zeros
         d = self.mixture.dimension
-        return UCRLVTRState(1, gram, zeros(d), root, zeros(d), sums)
+        return Regression(np.zeros_like(root), zeros(d), root, zeros(d))
 
-    def plan(self, state: UCRLVTRState, rng: np.random.Generator) -> Plan:
+    def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the optimistic values."""
-        task, kernel = self.task, kernels.linear.backward_pass_value_targets
-        reward, regression = self.reward(state), self.regression(*state[1:5])
-        arguments = reward, self.mixture.layout, regression, self.radius(state.k)
-        return run_backward_pass(task, kernel, arguments, clip_q(task), draw_tie_seed(rng))
+        layout, regression = self.mixture.layout, self.compiled(state.model)
+        arguments = self.reward(state), layout, regression, self.radius(state.k)
+        return self.run_pass(kernels.linear.backward_pass_value_targets, arguments, clip_q, rng)
 
-    def update(self, state: UCRLVTRState, plan: Plan, episode: Episode) -> UCRLVTRState:
+    def learn(self, state: State, plan: Plan, episode: Episode) -> Regression:
         """Regress V_{h+1}(s_{h+1}) on X_h, with the values that the episode was planned with."""
-        task = self.task
-        pairs = linear.count_visits(task, np.zeros((1, task.n_triples)), episode)
-        new = [x.copy() for x in state[1:5]]
+        task, v = self.task, as_float("v of the plan", plan.v)
+        if v.shape != (task.horizon + 1, task.n_states):
+            raise ValueError(f"plan is not one of this task: its v has the shape {v.shape}")
+        if plan.in_user_units and not task.units.is_identity:
+            raise ValueError("plan is in the user's units; update needs it as the agent made it")
+        pairs = add_counts(task, np.zeros((1, task.n_triples)), episode)
+        new = Regression._make(x.copy() for x in state.model)
         kernels.linear.update_value_regression(
-            self.mixture.layout, self.regression(*new), float(self.regularization), task.successors,
-            task.next_state_reward_rows, pairs, episode.states, plan.v,
+            self.mixture.layout, self.compiled(new), float(self.regularization), task.successors,
+            task.next_state_reward_rows, pairs, episode.states, v,
         )  # fmt: skip
-        sums = rewards.observe(task, state.rewards, episode)
-        return UCRLVTRState._make([state.k + 1, *new, sums])
-
-    def regression(self, *arrays: Array) -> Any:
-        """Return gram, target, root and theta as the compiled loops read them."""
-        start = self.mixture.matrix_start
-        return kernels.linear.ValueRegression(self.features is None, start, *arrays)
+        return new
 
     def radius(self, k: int) -> float:
         """Return sqrt(beta_k)."""
-        rule: Any = self.bonus
+        rule = self.bonus
         return nonnegative_number("bonus", rule(k)) if callable(rule) else rule
+
+    def compiled(self, model: Regression) -> Any:
+        """Return the regression as the compiled loops read it."""
+        start = self.mixture.matrix_start
+        return kernels.linear.ValueRegression(self.features is None, start, *model)

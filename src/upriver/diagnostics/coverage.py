@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from upriver.agents.base import Episode
-from upriver.agents.mnl_family import State, evidence
+from upriver.agents.base import Episode, State
+from upriver.agents.mnl_family import evidence
 from upriver.agents.ucrl_mnl import UCRLMNL
 from upriver.checks import Array, check_function, check_kinds, open_fraction, positive_integer
 from upriver.diagnostics.bounds import clip_kappa

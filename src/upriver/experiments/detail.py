@@ -64,11 +64,11 @@ def list_triples(mdp: FiniteMDP, task: Task, state: Any, visits: Array) -> dict[
 
 def find_estimate(task: Task, state: Any) -> Array | None:
     """Return (n,) the agent's estimate: of its model, or frequencies if it keeps counts."""
-    for part in ("model", "counts"):
-        prob = getattr(getattr(state, part, None), "prob", None)
-        if isinstance(prob, np.ndarray) and prob.shape[-1:] == (task.n_triples,):
-            return prob.reshape(-1, task.n_triples)[0]
-    counts = getattr(state, "counts", None)
+    model = getattr(state, "model", None)
+    prob = getattr(model, "prob", None)
+    if isinstance(prob, np.ndarray) and prob.shape[-1:] == (task.n_triples,):
+        return prob.reshape(-1, task.n_triples)[0]
+    counts = getattr(model, "counts", model)
     if isinstance(counts, np.ndarray) and counts.shape[-1:] == (task.n_triples,):
         total = counts.reshape(-1, task.n_triples).sum(axis=0)
         visits = np.repeat(task.by_pair(total), task.sizes)

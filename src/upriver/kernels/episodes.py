@@ -161,21 +161,3 @@ def count_transitions(indptr, successors, n_actions, states, actions, counts, vi
         counts[min(h, counts.shape[0] - 1), row] += 1.0
         visited[h] = pair
     return -1
-
-
-@njit_without_refcounts
-def check_episode(states, actions, rewards, n_states, n_actions, indptr):
-    """Return 3 h + (0, 1, 2) for the first step h whose state, action or reward is wrong, or -1."""
-    for h in range(states.shape[0]):
-        if states[h] < 0 or states[h] >= n_states:
-            return 3 * h
-        if h == actions.shape[0]:
-            break
-        if actions[h] < 0 or actions[h] >= n_actions:
-            return 3 * h + 1
-        pair = states[h] * n_actions + actions[h]
-        if indptr[pair] == indptr[pair + 1]:
-            return 3 * h + 1
-        if not np.isfinite(rewards[h]):
-            return 3 * h + 2
-    return -1

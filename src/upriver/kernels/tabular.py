@@ -12,30 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached, njit_inline, njit_nogil
-from upriver.kernels.episodes import count_transitions
 from upriver.kernels.planning import choose_action, max_successors, read_next_values
 
 ROOT_STEPS = 60
-
-
-@njit_cached
-def update_frequencies(
-    indptr, successors, n_actions, states, actions, counts, visits, prob, visited
-):
-    """Add an episode to counts (1, n) and visits (S*A,), and update prob (1, n), their quotient.
-
-    Only the pairs of the episode are computed again. visited (H,) is scratch. Returns the first
-    step outside the declared support, or -1.
-    """
-    bad = count_transitions(indptr, successors, n_actions, states, actions, counts, visited)
-    if bad >= 0:
-        return bad
-    for pair in visited:
-        visits[pair] += 1.0
-    for pair in visited:
-        for i in range(indptr[pair], indptr[pair + 1]):
-            prob[0, i] = counts[0, i] / visits[pair]
-    return -1
 
 
 @njit_cached

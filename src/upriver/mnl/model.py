@@ -17,6 +17,7 @@ from upriver.display import add_repr
 from upriver.features import Features
 from upriver.kernels import UNWEIGHTED
 from upriver.kernels import ErrorWeights as Weights
+from upriver.mdp import Task
 
 NO_STEPS = np.empty(0, np.int64)
 PARTS = 16  # of a large block, whatever the number of threads: their sum is always the same
@@ -106,21 +107,20 @@ def change_spread(features: Features, model: Model, spread: float, weights: Weig
     return model
 
 
-def add_counts(features: Features, counts: Array, episode: Any) -> Array:
+def add_counts(task: Task, counts: Array, episode: Any) -> Array:
     """Add the transitions of an episode to counts (C, n) in place; return (H,) their pairs."""
-    task = features.task
     pairs = np.empty(len(episode.actions), np.int64)
     bad = kernels.episodes.count_transitions(
         task.indptr, task.successors, task.n_actions, episode.states, episode.actions, counts, pairs
     )
     if bad >= 0:
-        refuse_step(features, episode.states, episode.actions, bad)
+        refuse_step(task, episode.states, episode.actions, bad)
     return pairs
 
 
-def refuse_step(features: Features, states: Array, actions: Array, h: int) -> None:
+def refuse_step(task: Task, states: Array, actions: Array, h: int) -> None:
     """Raise the error about step h of an episode, which is not in the support."""
-    features.task.refuse_step(h, int(states[h]), int(actions[h]), int(states[h + 1]))
+    task.refuse_step(h, int(states[h]), int(actions[h]), int(states[h + 1]))
 
 
 def bring_up_to_date(
@@ -133,7 +133,7 @@ def bring_up_to_date(
         features.problem, model, states, actions, everything, local, large, weights
     )
     if bad >= 0:
-        refuse_step(features, states, actions, bad)
+        refuse_step(features.task, states, actions, bad)
     if failed >= 0:
         raise RuntimeError(
             f"the maximum-likelihood fit of feature block {failed} did not converge; "

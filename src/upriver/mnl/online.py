@@ -99,7 +99,7 @@ def learn(
     """Return the model after the steps of an episode, see `kernels.online.learn`."""
     new = Online._make([*(x.copy() for x in model[:-1]), model.regularization])
     moved = np.zeros(len(new.theta), np.bool_)
-    pairs = add_counts(features, np.zeros((1, features.task.n_triples)), episode)
+    pairs = add_counts(features.task, np.zeros((1, features.task.n_triples)), episode)
     bound = inf if theta_bound is None else theta_bound
     failed = kernels.online.learn(
         features.problem, new, pairs, episode.states, rate, bound, moved, mirror
