@@ -10,19 +10,20 @@ from upriver.mnl.likelihood import probabilities
 
 
 def test_rates_by_hand():
-    p, r = (x[0] for x in dense(queue(4, arrival=2.0, service=3.0, emergencies=0.25, refusal=0.4)))
+    p, r = (x[0] for x in dense(queue(4)))
+    admit, reject = np.array([0, 1, 1, 1.2, 0]), np.array([0, 1, 1, 0.12, 0])
+    np.testing.assert_allclose(p[2], [admit / 3.2, reject / 2.12])
     np.testing.assert_allclose(
-        p[2], [[0, 3 / 6, 1 / 6, 2 / 6, 0], [0, 3 / 4.5, 1 / 4.5, 0.5 / 4.5, 0]]
+        p[0], [[1 / 2.2, 1.2 / 2.2, 0, 0, 0], [1 / 1.12, 0.12 / 1.12, 0, 0, 0]]
     )
-    np.testing.assert_allclose(p[0], [[1 / 3, 2 / 3, 0, 0, 0], [1 / 1.5, 0.5 / 1.5, 0, 0, 0]])
-    np.testing.assert_allclose(p[4], [[0, 0, 0, 3 / 4, 1 / 4]] * 2)
-    np.testing.assert_allclose(r[:, 0], [1.0, 0.85, 0.7, 0.55, 0.0])
-    np.testing.assert_allclose(r[:, 1], [0.6, 0.45, 0.3, 0.15, 0.0], atol=1e-15)
+    np.testing.assert_allclose(p[4], [[0, 0, 0, 0.5, 0.5]] * 2)
+    np.testing.assert_allclose(r[:, 0], [1.0, 0.825, 0.65, 0.475, 0.0])
+    np.testing.assert_allclose(r[:, 1], [0.7, 0.525, 0.35, 0.175, 0.0], atol=1e-15)
 
 
 def test_the_true_parameter_has_the_log_rates():
-    mdp = queue(7, arrival=2.0, service=3.0, emergencies=0.25)
-    theta = np.log([2.0, 0.25, 3.0])  # arrival, door shut, service
+    mdp = queue(7)
+    theta = np.log([1.2, 0.1, 1.0])  # arrival, door shut, service
     assert probabilities(queue_features(mdp.true_task), theta) == pytest.approx(mdp.probability[0])
 
 
@@ -45,7 +46,7 @@ def threshold_gain(buffer, threshold, arrival, service, emergencies, refusal):
 
 def test_long_horizons_earn_the_gain_of_the_best_threshold():
     numbers = {"arrival": 1.2, "service": 1.0, "emergencies": 0.1, "refusal": 0.3}
-    mdp = queue(12, horizon=3000, **numbers)
+    mdp = queue(12, horizon=3000)
     gains = [threshold_gain(12, t, **numbers) for t in range(13)]
     best = int(np.argmax(gains))
     assert 0 < best < 12
@@ -60,5 +61,3 @@ def test_long_horizons_earn_the_gain_of_the_best_threshold():
 def test_bad_numbers_are_named():
     with pytest.raises(ValueError, match="buffer is 1; it must be a whole number of at least 2"):
         queue(1)
-    with pytest.raises(ValueError, match="emergencies is 0; it must lie between 0 and 1"):
-        queue(emergencies=0)

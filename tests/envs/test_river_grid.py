@@ -5,19 +5,19 @@ import pytest
 
 import upriver as up
 from upriver import envs
-from upriver.envs.river_grid import ACROSS, MOVES, UPSTREAM, river_grid, river_grid_features
+from upriver.envs.river_grid import MOVES, river_grid, river_grid_features
 from upriver.mnl.likelihood import probabilities
 
 
 def test_probabilities_by_hand_inside_and_at_a_corner():
-    mdp = river_grid(length=3, width=3, current=0.5, strength=10.0)
+    mdp = river_grid(length=3, width=3)
     task, p = mdp.true_task, mdp.probability[0]
     middle = task.rows(task.states.index((1, 1)), list(MOVES).index("upstream"))
     # Successors in order of number: downstream, left, stay, right, upstream.
-    weights = np.array([0.5, ACROSS, 1.0, ACROSS, 10 * UPSTREAM])
+    weights = np.array([0.25, 0.12, 1.0, 0.12, 20 * 0.05])
     assert p[middle] == pytest.approx(weights / weights.sum())
     corner = task.rows(task.states.index((0, 0)), list(MOVES).index("downstream"))
-    weights = np.array([1.0, ACROSS, UPSTREAM])  # stay, right, upstream; the bank blocks the rest
+    weights = np.array([1.0, 0.12, 0.05])  # stay, right, upstream; the bank blocks the rest
     assert p[corner] == pytest.approx(weights / weights.sum())
 
 
@@ -26,9 +26,9 @@ def test_four_features_are_exact(length, width):
     mdp = river_grid(length, width)
     phi = river_grid_features(mdp.true_task)
     value = {
-        "upstream": np.log(UPSTREAM),
+        "upstream": np.log(0.05),
         "downstream": np.log(0.25),
-        "across": np.log(ACROSS),
+        "across": np.log(0.12),
         "swum for": np.log(20.0),
     }
     theta = np.array([value[name] for name in phi.names])
@@ -63,5 +63,3 @@ def test_without_a_bonus_one_hot_features_stay_at_the_mouth():
 def test_bad_numbers_are_named():
     with pytest.raises(ValueError, match="length is 1; it must be a whole number of at least 2"):
         river_grid(1)
-    with pytest.raises(ValueError, match="current is 0"):
-        river_grid(current=0)

@@ -125,7 +125,7 @@ def test_two_states_in_closed_form():
 def test_admission_to_a_queue_in_closed_form():
     numbers = {"arrival": 1.2, "service": 1.0, "emergencies": 0.1, "refusal": 0.3}
     gains = [threshold_gain(15, t, **numbers) for t in range(16)]
-    mdp = up.envs.queue(15, **numbers)
+    mdp = up.envs.queue(15)
     plan = up.solve(mdp, average=True)
     assert plan.gain == pytest.approx(max(gains), abs=1e-8)
     assert plan.policy[:15].tolist() == [int(n >= np.argmax(gains)) for n in range(15)]
@@ -133,10 +133,12 @@ def test_admission_to_a_queue_in_closed_form():
     assert shut.gain == pytest.approx(gains[0], abs=1e-8)
 
 
-def test_replacement_by_renewal_reward():
+def test_replacement_by_renewal_reward(monkeypatch):
     """A cycle: the month of the replacement, state 0 where that stays, then 1 .. n - 1."""
     stay, wear, upkeep, cost = 0.3, 0.7, 0.02, 0.5
-    mdp = up.envs.bus_engine(40, 10, (stay, wear, 0.0), upkeep, cost)
+    monkeypatch.setitem(up.envs.bus_engine.__wrapped__.__globals__, "INCREMENTS", (stay, wear, 0.0))
+    monkeypatch.setitem(up.envs.bus_engine.__wrapped__.__globals__, "UPKEEP", upkeep)
+    mdp = up.envs.bus_engine(40, 10, replacement=cost)
     highest = max(cost, upkeep * 39)
     gains = []
     for n in range(1, 40):

@@ -2,32 +2,28 @@
 
 Rust, "Optimal replacement of GMC bus engines: an empirical model of Harold Zurcher", Econometrica
 1987. The state is the mileage since the last replacement, in bins of 5,000 miles; a decision is
-made each month. The published estimates for the buses of group 4 (linear cost, discount 0.9999):
-the mileage grows by 0, 1 or 2 bins with probabilities 0.3919, 0.5953 and 0.0128, a month at bin x
-costs 0.001 * 2.2930 * x, and a replacement 10.0750.
+made each month. The numbers are the published estimates for the buses of group 4 (linear cost,
+discount 0.9999).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-from upriver.checks import as_float, check_kinds, positive_integer, positive_number
+from upriver.checks import check_kinds, positive_integer, positive_number
 from upriver.envs.named import build_mdp, check_listed, indicator_features
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
 KEEP, REPLACE = "keep", "replace"
 INCREMENTS = (0.3919, 0.5953, 0.0128)
+"""Probabilities of an increment of 0, 1 and 2 bins in a month."""
 UPKEEP = 0.001 * 2.2930
 """Cost of a month for each bin of mileage."""
 REPLACEMENT = 10.0750
+"""Cost of a new engine."""
 
 
 @check_kinds
-def bus_engine(
-    n_bins: int = 90, horizon: int = 240, increments: Sequence[float] = INCREMENTS,
-    upkeep: float = UPKEEP, replacement: float = REPLACEMENT,
-) -> FiniteMDP:  # fmt: skip
+def bus_engine(n_bins: int = 90, horizon: int = 240, replacement: float = REPLACEMENT) -> FiniteMDP:
     """Make the bus-engine problem, which starts with a new engine.
 
     Replacing sets the mileage to 0 before the month's increment, and mileage stays in the last bin.
@@ -40,27 +36,20 @@ def bus_engine(
     ----------
     n_bins, horizon : int
         Bins of mileage, at least 3, which are the states; and months.
-    increments : three probabilities
-        Of an increment of 0, 1 and 2 bins in a month.
-    upkeep, replacement : float
-        Cost of a month for each bin of mileage, and of a new engine.
+    replacement : float
+        Cost of a new engine.
     """
     n_bins = positive_integer("n_bins", n_bins, 3)
     check_listed(n_bins, 2, 3)
-    chances = as_float("increments", increments)
-    if chances.shape != (3,):
-        raise ValueError(f"increments has shape {chances.shape}; there must be 3 entries")
     dear = positive_number("replacement", replacement)
-    wear = [positive_number("upkeep", upkeep) * x for x in range(n_bins)]
-    highest = max(dear, wear[-1])
+    highest = max(dear, UPKEEP * (n_bins - 1))
 
-    def outcomes(x: int, a: str) -> Iterator[tuple[int, float]]:
+    def outcomes(x: int, a: str) -> list[tuple[int, float]]:
         origin = x if a == KEEP else 0
-        for step, p in enumerate(chances):
-            yield min(origin + step, n_bins - 1), float(p)
+        return [(min(origin + step, n_bins - 1), p) for step, p in enumerate(INCREMENTS)]
 
     def reward(x: int, a: str) -> float:
-        return 1.0 - (wear[x] if a == KEEP else dear) / highest
+        return 1.0 - (UPKEEP * x if a == KEEP else dear) / highest
 
     name, bins = f"bus-engine-{n_bins}", range(n_bins)
     return build_mdp(name, bins, (KEEP, REPLACE), outcomes, reward, horizon)

@@ -8,44 +8,36 @@ from __future__ import annotations
 
 from math import isqrt
 
-from upriver.checks import check_kinds, nonnegative_number, positive_integer
+from upriver.checks import check_kinds, positive_integer
 from upriver.envs.named import build_mdp, check_listed, check_state_names, indicator_features
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
 LEFT, RIGHT = "left", "right"
+INCOME = 0.05
+"""Sum of the rewards of an episode that always goes left."""
 Cell = tuple[int, int]
 
 
 @check_kinds
-def deep_sea(size: int = 10, slip: float | None = None, income: float = 0.05) -> FiniteMDP:
+def deep_sea(size: int = 10) -> FiniteMDP:
     """Make the deep sea of size x size cells, named (row, column); S = size^2 and H = size.
 
-    The action right goes one column right with probability 1 - slip, else left; the action left
-    always goes left. The first and last columns are boundaries, and the last row stays where it is.
-    Going right has a reward of 1 in the bottom right cell, else 0. The local support has both cells
-    below, for both actions.
-
-    Parameters
-    ----------
-    slip : float, optional
-        In [0, 1); the default is 1 / size.
-    income : float
-        Sum of the rewards of an episode that always goes left: income / size a step.
+    The action right slips to the left with probability 1 / size; the action left always goes left.
+    The first and last columns are boundaries, and the last row stays where it is. Going left has a
+    reward of 0.05 / size, and going right of 1 in the bottom right cell, else 0. The local support
+    has both cells below, for both actions.
     """
     size = positive_integer("size", size, 2)
     check_listed(size**2, 2, 2)
-    slip = 1.0 / size if slip is None else nonnegative_number("slip", slip)
-    if not slip < 1.0:
-        raise ValueError(f"slip is {slip}; it must be less than 1")
-    wage = nonnegative_number("income", income) / size
+    slip = 1.0 / size
 
     def outcomes(cell: Cell, a: str) -> list[tuple[Cell, float]]:
         left, right = cells_below(cell, size)
         return [(left, 1.0)] if a == LEFT else [(left, slip), (right, 1.0 - slip)]
 
     def reward(cell: Cell, a: str) -> float:
-        return wage if a == LEFT else float(cell == (size - 1, size - 1))
+        return INCOME / size if a == LEFT else float(cell == (size - 1, size - 1))
 
     cells = [(row, column) for row in range(size) for column in range(size)]
     return build_mdp(f"deep-sea-{size}", cells, (LEFT, RIGHT), outcomes, reward, size)

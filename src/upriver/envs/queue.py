@@ -8,53 +8,46 @@ exactly multinomial-logistic in the log rates. Rejecting keeps out all but emerg
 
 from __future__ import annotations
 
-from upriver.checks import check_kinds, positive_integer, positive_number
+from upriver.checks import check_kinds, positive_integer
 from upriver.envs.named import build_mdp, check_listed, indicator_features, normalize
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
 ADMIT, REJECT = "admit", "reject"
+ARRIVAL, SERVICE = 1.2, 1.0
+"""Rates; an inspection has rate 1."""
+EMERGENCIES = 0.1
+"""Share of arrivals that rejecting does not keep out."""
+REFUSAL = 0.3
+"""Cost of rejecting."""
 
 
 @check_kinds
-def queue(
-    buffer: int = 20, horizon: int | None = None, arrival: float = 1.2, service: float = 1.0,
-    emergencies: float = 0.1, refusal: float = 0.3,
-) -> FiniteMDP:  # fmt: skip
+def queue(buffer: int = 20, horizon: int | None = None) -> FiniteMDP:
     """Make a queue that is empty at first; the state is the number of customers.
 
-    The reward of a step is 1 - (1 - refusal) * customers / buffer, less `refusal` where customers
-    are rejected or the queue is full. The true support is local.
+    The reward of a step is 1 - 0.7 * customers / buffer, less 0.3 where customers are rejected or
+    the queue is full. The true support is local.
 
     Parameters
     ----------
     buffer, horizon : int
         The largest number of customers, at least 2; the default horizon is 4 * buffer.
-    arrival, service : float
-        Rates; an inspection has rate 1.
-    emergencies : float
-        Share of arrivals that rejecting does not keep out, between 0 and 1.
-    refusal : float
-        Cost of rejecting, between 0 and 1.
     """
     buffer = positive_integer("buffer", buffer, 2)
     check_listed(buffer, 2, 3)
-    rates = positive_number("arrival", arrival), positive_number("service", service)
-    for word, value in (("emergencies", emergencies), ("refusal", refusal)):
-        if not 0.0 < value < 1.0:
-            raise ValueError(f"{word} is {value!r}; it must lie between 0 and 1, neither of them")
 
     def outcomes(n: int, a: str) -> list[tuple[int, float]]:
         clocks = [(n, 1.0)]
         if n < buffer:
-            clocks.append((n + 1, rates[0] * (1.0 if a == ADMIT else emergencies)))
+            clocks.append((n + 1, ARRIVAL * (1.0 if a == ADMIT else EMERGENCIES)))
         if n > 0:
-            clocks.append((n - 1, rates[1]))
+            clocks.append((n - 1, SERVICE))
         return normalize(clocks)
 
     def reward(n: int, a: str) -> float:
-        lost = refusal if a == REJECT or n == buffer else 0.0
-        return (1.0 - refusal) * (1.0 - n / buffer) + refusal - lost
+        lost = REFUSAL if a == REJECT or n == buffer else 0.0
+        return (1.0 - REFUSAL) * (1.0 - n / buffer) + REFUSAL - lost
 
     name, horizon = f"queue-{buffer}", 4 * buffer if horizon is None else horizon
     return build_mdp(name, range(buffer + 1), (ADMIT, REJECT), outcomes, reward, horizon)

@@ -45,10 +45,7 @@ VARIANTS: dict[str, Current] = {
 
 
 @check_kinds
-def riverswim(
-    n_states: int = 6, horizon: int | None = None, variant: str = "paper",
-    small_reward: float | None = None,
-) -> FiniteMDP:  # fmt: skip
+def riverswim(n_states: int = 6, horizon: int | None = None, variant: str = "paper") -> FiniteMDP:
     """Make RiverSwim; its actions are "left" and "right".
 
     The local support is the state itself and its neighbours, for both actions.
@@ -59,8 +56,6 @@ def riverswim(
         At least 2 states; the default horizon is 4 * n_states.
     variant : str
         A key of `VARIANTS`: the numbers of several articles.
-    small_reward : float, optional
-        Reward for swimming left in the first state, instead of the variant's.
     """
     n_states = positive_integer("n_states", n_states, 2)
     check_size(n_states, 6 * n_states)
@@ -74,7 +69,7 @@ def riverswim(
     outcomes[:, RIGHT] = current.middle
     outcomes[0, RIGHT], outcomes[-1, RIGHT] = current.first, current.last
     reward = np.zeros((n_states, 2))
-    reward[0, LEFT] = current.small if small_reward is None else small_reward
+    reward[0, LEFT] = current.small
     reward[-1, RIGHT] = 1.0
     initial = np.zeros(n_states)
     initial[list(current.starts)] = 1.0 / len(current.starts)
