@@ -205,18 +205,15 @@ def test_the_derivatives_of_a_value_are_finite_differences(rng, mixed, n_rows):
     prob, reward, extra = prob[:1], reward[:1], extra[:1]
     features, start = rng.standard_normal((task.n_triples, 3)), rng.dirichlet(np.ones(S))
     available = task.available / task.available.sum(axis=1, keepdims=True)
-    policy = (
-        np.tile(available.ravel(), (H, 1))
-        if mixed
-        else np.where(task.available[:, 1], 1, 0)[None].repeat(H, 0)
-    )
+    policy = np.tile(available.ravel(), (H, 1))
+    if not mixed:
+        policy = np.tile(np.eye(A)[np.where(task.available[:, 1], 1, 0)].ravel(), (H, 1))
     k = kernels.value
-    kernel = k.differentiate_random_policy if mixed else k.differentiate
 
     def value(p, mixture=policy):
-        shapes = (H + 1, S), (n_rows, task.n_triples), (n_rows, S * A), S * A
+        shapes = (H + 1, S), (n_rows, task.n_triples), (n_rows, S * A), S * A * mixed
         out = k.ValueGradient(*map(np.zeros, shapes))
-        kernel(task.indptr, task.successors, p, reward, extra, mixture, start, out)
+        k.differentiate(task.indptr, task.successors, p, reward, extra, mixture, start, out)
         return start @ out.v[0], out
 
     _, out = value(prob)

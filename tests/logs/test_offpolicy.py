@@ -9,7 +9,6 @@ import pytest
 import upriver as up
 from upriver.logs.offpolicy import (
     REPLICATES,
-    action_probabilities,
     doubly_robust,
     importance_ratios,
     read_episodes,
@@ -94,7 +93,8 @@ def test_doubly_robust_needs_only_one_to_be_right(model, log):
         model, log, ("state", "action", "next_state"), "episode", "step", None, None
     )
     did = PROBLEM.behaviour.reshape(-1)
-    ratio = importance_ratios(TASK, data, action_probabilities(TASK, did[None]), did)
+    chance = np.broadcast_to(PROBLEM.behaviour, (TASK.horizon, *PROBLEM.behaviour.shape))
+    ratio = importance_ratios(TASK, data, chance, did)
     rng, groups = np.random.default_rng(1), len(TASK.sizes)
     q = rng.random((TASK.horizon, groups))
     v = np.vstack([

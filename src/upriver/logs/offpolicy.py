@@ -294,7 +294,8 @@ def check_episodes(
     pair = (data.states * task.n_actions + data.actions)[real]
     weight = np.broadcast_to(weights[:, None], real.shape)[real]
     behaviour = behaviour_policy(task, np.bincount(pair, weight, len(task.sizes)))
-    chance = action_probabilities(task, behaviour[None] if table is None else table)
+    chance = (behaviour if table is None else table).reshape(-1, task.n_states, task.n_actions)
+    chance = np.broadcast_to(chance, (task.horizon, *chance.shape[1:]))
     if table is None:
         data = data._replace(propensity=None)  # what was done needs no weights
     ratio = importance_ratios(task, data, chance, behaviour)
@@ -353,14 +354,6 @@ def compare_estimates(rows: list[dict[str, Any]], z: float, unseen: float) -> st
         f"the log can hardly check this policy: its episodes are worth {effective:.1f} of the "
         f"policy's own{'; fitted-Q evaluation agrees with the model' if tables else ''}"
     )
-
-
-def action_probabilities(task: Task, table: Array) -> Array:
-    """Return (H, S, A) probabilities of the actions of a policy."""
-    shape = task.horizon, task.n_states, task.n_actions
-    if table.dtype.kind == "f":
-        return np.broadcast_to(table.reshape(-1, *shape[1:]), shape)
-    return np.eye(task.n_actions)[table.astype(np.int64)]
 
 
 def importance_ratios(task: Task, data: Episodes, chance: Array, behaviour: Array) -> Array:

@@ -65,7 +65,7 @@ class PolicyValueFunction:
 
     model: TransitionModel
     terms: list[tuple[Array | None, float]]
-    """Policies, actions (H, S) or probabilities (1 | H, S*A), and signs; None: the behaviour."""
+    """Policies, probabilities of actions (1 | H, S*A), and signs; None: the behaviour."""
     start: Array  # (S,) probabilities of the first state
     behaviour: Array  # (S*A,) the log's frequencies of the actions in each state
     rows: Array  # (S*A,) the number of rows of the log of each pair's state
@@ -120,7 +120,9 @@ class PolicyValueFunction:
         paid = np.zeros(len(point) - len(self.model.theta) - len(behaviour))
         for policy, sign in self.terms:
             table = np.resize(behaviour, (1, n_pairs)) if policy is None else policy
-            found = evaluate_policy(task, prob, table, self.start, rewards, by_step)
+            found = evaluate_policy(
+                task, prob, table, self.start, rewards, by_step, by_action=policy is None
+            )
             value, v = value + sign * found.value, found.v
             weight += sign * found.weight
             occupancy += found.occupancy.sum(axis=0)
@@ -309,18 +311,19 @@ def segment_table(model: TransitionModel, policy: Any) -> Array | None:
     except ValueError:
         if not model.segments:
             raise
-    table = policy_table(model.segment_task, policy)
-    return np.ascontiguousarray(np.tile(np.asarray(table), (1, len(model.segments))))
+    return np.tile(np.asarray(policy_table(model.segment_task, policy)), (1, len(model.segments)))
 
 
 def policy_table(task: Task, policy: Any) -> Array | None:
-    """Return actions (H, S) or probabilities (1 | H, S*A); None for the behaviour."""
+    """Return the probabilities of actions (1 | H, S*A); None for the behaviour."""
     if isinstance(policy, str) and policy == "behaviour":
         return None
     if task.infinite_horizon:
         policy = stationary_table(task, policy)
     table = mixture_or_actions(task, policy)
-    return table if table.ndim == 2 else table.reshape(-1, len(task.sizes))
+    if table.ndim == 2:
+        table = np.eye(task.n_actions)[table]
+    return table.reshape(-1, len(task.sizes))
 
 
 def behaviour_policy(task: Task, visits: Array) -> Array:
@@ -333,30 +336,26 @@ def behaviour_policy(task: Task, visits: Array) -> Array:
 
 def evaluate_policy(
     task: Task, prob: Array, policy: Array, start: Array,
-    rewards: tuple[Array, Array] | None = None, by_step: bool = False,
+    rewards: tuple[Array, Array] | None = None, by_step: bool = False, by_action: bool = False,
 ) -> Evaluation:  # fmt: skip
-    """Return the value of a policy and its derivatives, in the user's units.
+    """Return the value of a policy (1 | H, S*A) and its derivatives, in the user's units.
 
-    policy: actions (H, S), or probabilities (1 | H, S*A); rewards: instead of `task.user_rewards`;
-    by_step: whether the occupancy is that of each step.
+    rewards: instead of `task.user_rewards`; by_step: whether the occupancy is that of each step;
+    by_action: whether derivatives in the probabilities of actions are needed.
     """
     rewards = task.user_rewards if rewards is None else rewards
     if task.infinite_horizon:
         return evaluate_stationary(task, prob, policy, start, rewards)
-    pairs, mixed = len(task.sizes), policy.dtype.kind == "f"
+    pairs = len(task.sizes)
     found = Evaluation(
         v=np.zeros((task.horizon + 1, task.n_states)), weight=np.zeros_like(prob),
         occupancy=np.zeros((task.horizon if by_step else 1, pairs)),
-        action_slope=np.zeros(pairs if mixed else 0),
+        action_slope=np.zeros(pairs if by_action else 0),
     )  # fmt: skip
     if task.terminal is not None:
         found.v[-1] = task.terminal
     rows = task.indptr, task.successors, prob, *rewards
-    out = kernels.value.ValueGradient(*found[:4])
-    if mixed:
-        kernels.value.differentiate_random_policy(*rows, policy, start, out)
-    else:
-        kernels.value.differentiate(*rows, policy, start, out)
+    kernels.value.differentiate(*rows, policy, start, kernels.value.ValueGradient(*found[:4]))
     return found._replace(value=float(start @ found.v[0]))
 
 
@@ -365,10 +364,9 @@ def evaluate_stationary(
 ) -> Evaluation:
     """Return the same for an infinite horizon: the visits are the adjoint of the values."""
     reward, pay = rewards
-    table = policy.reshape(task.n_states, -1) if policy.dtype.kind == "f" else policy[0]
-    mixture = table if table.ndim == 2 else np.eye(task.n_actions)[table]
+    mixture = policy.reshape(task.n_states, -1)
     paid = reward[0] + task.by_pair(prob[0] * pay[0]) if pay.size else reward[0]
-    value, v, visits = stationary_visits(task, prob[0], paid, table, start)
+    value, v, visits = stationary_visits(task, prob[0], paid, mixture, start)
     assert task.discount is not None
     ahead = task.discount * v[task.successors] + (pay[0] if pay.size else 0.0)
     mean = task.by_pair(prob[0] * ahead)
