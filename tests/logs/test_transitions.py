@@ -334,7 +334,7 @@ def test_gaps_and_unknown_words_are_named(frame, model, tmp_path):
         up.fit_transitions(clinic.FORMULA, tmp_path / "gaps.csv", states=MOVES)
     wards = frame.assign(ward=np.where(frame["patient"] % 2, "east", "west"))
     by_ward = up.fit_transitions("worse + better + death + ward:worse", wards, states=MOVES)
-    with pytest.raises(ValueError, match=r"column 'ward' holds 'north'.* 'east', 'west'"):
+    with pytest.raises(ValueError, match="ward holds 'north', which the log does not"):
         by_ward.predict(wards.head(2).assign(ward="north"))
     with pytest.raises(ValueError, match="the state 'gone'"):
         model.predict(frame.head(1).assign(state="gone"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -21,7 +21,7 @@ from upriver.logs.formula import (
 )  # fmt: skip
 from upriver.logs.situations import Situations, StateSpace, Wanted, build_situations, expand
 from upriver.logs.tables import listed
-from upriver.mnl.choices import Choices, Products, in_chunks
+from upriver.mnl.choices import Choices, Products
 
 ALIASED = 1e-9  # share of a column's variation that the columns before it must leave
 DENSE = 4_000_000  # numbers of the expanded rows up to which they are held as a table
@@ -45,7 +45,6 @@ class Design:
     fixed: Array  # The columns of offset(...), whose coefficient is 1
     dropped: list[str]
     """Columns that are combinations of others of their situation: reference categories."""
-    levels: Mapping[str, frozenset[Any]]  # The words that each column of words has in the log
 
     @property
     def names(self) -> list[str]:
@@ -55,18 +54,10 @@ class Design:
     def terms(self) -> list[str]:
         return [self.recipe.columns[j].term for j in self.keep]
 
-    def rows(self, table: Columns) -> tuple[Array, Array | float]:
+    def rows(self, table: Columns) -> tuple[Array, Array]:
         """Return (n, d) features and (n,) offset of an expanded table."""
-        for name, known in self.levels.items():
-            for word in dict.fromkeys(table[name].tolist()):
-                if word not in known:
-                    words = listed(sorted(known, key=str))
-                    raise ValueError(f"column {name!r} holds {word!r}, which the log does not; it "
-                                     f"must be one of {words}")  # fmt: skip
-        x = self.recipe.rows(table, self.keep)
-        if not len(self.fixed):
-            return x, 0.0
-        return x, self.recipe.rows(table, self.fixed).sum(axis=1)
+        x, offset = (self.recipe.rows(table, columns) for columns in (self.keep, self.fixed))
+        return x, offset.sum(axis=1)
 
 
 def build_design(
@@ -84,13 +75,8 @@ def build_design(
     recipe, every = factorize(formula, space, of, of_pairs, triples, wanted, known)
     fixed = np.array([c.term.startswith("offset(") for c in recipe.columns], bool)
     keep, dropped = find_identified(recipe, every, visits, fixed, strict)
-    words = {
-        name: frozenset(cells.tolist())
-        for name, cells in {**triples, **of.covariates}.items()
-        if cells.dtype.kind in "OUS" and wanted(name)
-    }
-    design = Design(formula, recipe, keep, np.flatnonzero(fixed), dropped, words)
-    offset = sum_rows(every.columns(design.fixed)) if fixed.any() else None
+    design = Design(formula, recipe, keep, np.flatnonzero(fixed), dropped)
+    offset = every.columns(design.fixed)[:].sum(axis=1) if fixed.any() else None
     x = every.columns(keep)
     return design, x[:] if len(x) * x.shape[1] <= DENSE else x, offset
 
@@ -128,12 +114,10 @@ def factorize(
         if rows:
             whole.append(reduce(np.multiply, [cells[f][:, c] for f, c in rows]))
             whole_at.append(j)
-    left = np.empty((len(of.pair), len(number)))
-    for at in range(0, len(left), 4096):  # rows that stay in the cache while columns are written
-        rows = slice(at, at + 4096)
-        for parts, k in number.items():
-            made = [cells[f][rows, c] for f, c in parts]
-            left[rows, k] = reduce(np.multiply, made) if made else 1.0
+    left = np.ones((len(of.pair), len(number)))
+    for parts, k in number.items():
+        for f, c in parts:
+            left[:, k] *= cells[f][:, c]
     first = np.zeros(len(space.sizes), np.int64)  # of the triples of each pair
     first[of_pairs.pair] = of_pairs.indptr[:-1]
     return recipe, Products(
@@ -151,15 +135,6 @@ def belongs(factor: Factor, covariates: Columns, triples: Columns) -> str:
     return "row" if of_situation else "triple"
 
 
-def sum_rows(x: Products) -> Array:
-    """Return (n,) the sums of rows."""
-    total = np.empty(len(x))
-    for first, last in in_chunks(x.indptr, 100_000):
-        low, high = x.indptr[first], x.indptr[last]
-        total[low:high] = x[low:high].sum(axis=1)
-    return total
-
-
 def find_identified(
     recipe: Recipe, every: Products, visits: Array, fixed: Array, strict: bool
 ) -> tuple[Array, list[str]]:
@@ -171,22 +146,10 @@ def find_identified(
     """
     data = Choices(every.indptr, every, np.zeros(len(every)), visits, 0.0)
     sizes = every.sizes()
-
-    def select(data: Choices, strict: bool) -> tuple[Array, list[str]]:
-        # the information where all candidates are alike: the scatter of columns within situations
-        gram = data.hessian(np.zeros(len(sizes)))
-        varies = np.diag(gram) > 1e-18 * max(float(data.visits.sum()), 1.0) * sizes**2
-        return select_identified(recipe, gram, varies, fixed, strict)
-
-    sampled = data.sample()
-    if sampled is not None:  # columns that a sample identifies are identified
-        try:
-            keep, dropped = select(sampled[0], True)
-            if not dropped:
-                return keep, dropped
-        except ValueError:
-            pass
-    return select(data, strict)
+    # the information where all candidates are alike: the scatter of columns within situations
+    gram = data.hessian(np.zeros(len(sizes)))
+    varies = np.diag(gram) > 1e-18 * max(float(visits.sum()), 1.0) * sizes**2
+    return select_identified(recipe, gram, varies, fixed, strict)
 
 
 def select_identified(

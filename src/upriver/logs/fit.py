@@ -8,7 +8,7 @@ plan = plan_from_model(model.at(age=60, horizon=20, reward={"well": 1.0}), "caut
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -121,23 +121,18 @@ def fit_transitions(
     paid = list(dict.fromkeys(outcome.column for outcome in outcomes.values()))
     rows = table.read([*columns, *covariates], weights, paid, missing, cluster=cluster)
     space, s, a, s2 = build_space(rows, columns, states, successors, wanted)
-    clash = [c for c in covariates if c in space.attributes or c in space.moves]
+    clash = [c for c in covariates if c in space.attributes]
     if clash:
         raise ValueError(f"column {clash[0]!r} is in the frame and in states; rename one of them")
     pair = s * len(space.actions) + a
     cells = {c: rows.values(c) for c in covariates}
-
-    def numbers() -> Iterator[Array]:
-        yield pair
-        yield from (as_bits(rows, c, x) for c, x in cells.items())
-
-    first, situation = find_distinct(numbers)
+    first, situation = find_distinct([pair, *cells.values()])
     of = build_situations(space, pair[first], {c: x[first] for c, x in cells.items()})
     row = find_reachable(space, pair, s2, rows, columns, space.states, space.actions)
     chosen = of.indptr[situation] + row - space.indptr[pair]
     counts = np.bincount(chosen, rows.weight, minlength=len(of.successor))
     visits = np.add.reduceat(counts, of.indptr[:-1])
-    known = list(dict.fromkeys([*columns, *table.names, *space.attributes, *space.moves]))
+    known = list(dict.fromkeys([*columns, *table.names, *space.attributes]))
     design, x, offset = build_design(formula, space, of, wanted, known, visits, lam == 0.0)
     data = Choices(of.indptr, x, counts, visits, lam, offset)
     number = rows.codes(cluster)[0] if paid and cluster is not None else None
@@ -165,14 +160,6 @@ def check_columns(columns: Sequence[str]) -> tuple[str, str, str]:
         raise ValueError(f"columns is {columns!r}; it must name the state, the action and the next "
                          "state")  # fmt: skip
     return found
-
-
-def as_bits(rows: Rows, name: str, cells: Array) -> Array:
-    """Return (m,) 64-bit numbers that are equal where the entries of a column are."""
-    if cells.dtype.kind == "f":
-        return cells.astype(np.float64) + 0.0  # one zero, not two
-    whole = cells if cells.dtype.kind in "biu" else rows.codes(name)[0]
-    return whole.astype(np.int64)
 
 
 def find_reachable(

@@ -216,17 +216,17 @@ def fit_rewards(
     space, pair = number_choices(rows, columns, task)
     attributes = situations.read_attributes(states, space.columns, uses)
     space = situations.add_attributes(space, attributes)
-    clash = [c for c in names if c in space.attributes or c in space.moves]
+    clash = [c for c in names if c in space.attributes]
     if clash:
         raise ValueError(f"column {clash[0]!r} is in the frame and in states; rename one of them")
-    used = {*names, *own, *space.attributes, *space.moves}
+    used = {*names, *own, *space.attributes}
     used = frozenset(c for c in used if uses(c) or c in columns)
     h = 0 if horizon is None else rows.numbers(step, range(horizon), "step")
     cells = (of_row * steps + h) * len(task.sizes) + pair
     counts = np.bincount(cells, rows.weight, n_sets * steps * len(task.sizes))
     counts = counts.reshape(n_sets, steps, -1)
     choices, arrange = expand_choices(space, task, used, covariates, step, horizon)
-    recipe = parse_recipe(formula, choices, [*table.names, *space.attributes, *space.moves])
+    recipe = parse_recipe(formula, choices, [*table.names, *space.attributes])
     fixed = np.array([c.term.startswith("offset(") for c in recipe.columns], bool)
     psi = arrange(recipe.rows(choices, np.arange(len(fixed))))
     offset = psi[..., fixed].sum(axis=-1)
@@ -292,7 +292,7 @@ def number_choices(rows: Rows, columns: Sequence[str], task: Task) -> tuple[Stat
         raise ValueError(f"{at} has the action {action!r} in state {state!r}, which the model does "
                          f"not have there; it must be one of {allowed}")  # fmt: skip
     space = StateSpace(
-        states, actions, (columns[0], columns[1], ""), {}, {}, task.indptr, task.successors, ""
+        states, actions, (columns[0], columns[1], ""), {}, task.indptr, task.successors, ""
     )
     return space, s * task.n_actions + a
 

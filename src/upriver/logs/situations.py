@@ -8,7 +8,7 @@ attributes of the move.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from upriver.checks import Array, check_function
 from upriver.display import add_repr
-from upriver.logs.tables import Rows, Table, array_of, listed, sort_distinct
+from upriver.logs.tables import Rows, Table, array_of, import_packages, listed, sort_distinct
 from upriver.mdp import Task
 
 Wanted = Callable[[str], bool]
@@ -30,7 +30,7 @@ WORDS = ("state", "action", "next state")
 
 
 class Attribute(NamedTuple):
-    """An attribute of moves: one value per (state, next state), (state, action) or triple."""
+    """An attribute: one value per state, next state, (state, action), move or triple."""
 
     dims: tuple[int, ...]  # Which of state (0), action (1) and next state (2) it depends on
     keys: Array  # (m,) numbers of the combinations that have a value, ascending
@@ -45,8 +45,7 @@ class StateSpace:
     states: Sequence[Any]
     actions: Sequence[Any]
     columns: tuple[str, str, str]  # The names of the columns of state, action and next state
-    attributes: Mapping[str, Array]  # (S,) each: attributes of states
-    moves: Mapping[str, Attribute]  # Attributes of moves
+    attributes: Mapping[str, Attribute]  # By the names that a formula has for them
     indptr: Array
     """(S*A + 1,) where the candidates of each (s, a) begin; a pair without any does not exist."""
     successors: Array  # (n,) the candidates, ascending within each pair
@@ -95,8 +94,9 @@ def build_space(
     well holds attributes of moves. wanted: which attributes the formula uses.
     """
     read = read_attributes(states, columns, wanted)
-    seen = [rows.codes(c)[1] for c in columns]
-    names, actions = sort_distinct([*seen[0], *seen[2]]), seen[1]
+    coded = [rows.codes(c) for c in columns]
+    seen, actions, following = (levels for _, levels in coded)
+    names = sort_distinct([*seen, *following])
     for dims, _, table in read:
         if dims == (0,):  # a table of states says which states there are, and their order
             names = list(dict.fromkeys(table.values(columns[0]).tolist()))
@@ -104,8 +104,8 @@ def build_space(
         more = [x for i in dims if i != 1 for x in table.codes(columns[i])[1]]
         names = sort_distinct([*names, *more])
     none = np.empty(0, np.int64)
-    space = add_attributes(StateSpace(names, actions, columns, {}, {}, none, none, ""), read)
-    words = zip(columns, (names, actions, names), WORDS, strict=True)
+    space = add_attributes(StateSpace(names, actions, columns, {}, none, none, ""), read)
+    words = zip(columns, (names, actions, names), WORDS, coded, strict=True)
     s, a, s2 = (rows.numbers(*word) for word in words)
     key, rule = reachable_keys(space, s, a, s2, successors)
     indptr = np.searchsorted(key, np.arange(len(names) * len(actions) + 1) * len(names))
@@ -133,7 +133,7 @@ def add_attributes(
     space: StateSpace, read: list[tuple[tuple[int, ...], list[str], Rows]]
 ) -> StateSpace:
     """Return a space with the attributes of tables that `read_attributes` has read."""
-    attributes, moves, columns = {}, {}, space.columns
+    attributes, columns = {}, space.columns
     for dims, used, table in read:
         known: list[Any] = [space.states, space.actions, space.states]
         if 1 in dims:  # the table may name actions that the log never took; they are not used
@@ -152,11 +152,10 @@ def add_attributes(
                              f"{', '.join(map(repr, given))}; it must have one")  # fmt: skip
         for name in used:
             values = table.values(name)[keep][order]
-            if dims == (0,) and len(key) == len(space.states):
-                attributes[name] = values
-            else:
-                moves[name] = Attribute(dims, key[order], values)
-    return replace(space, attributes=attributes, moves=moves)
+            attributes[name] = Attribute(dims, key[order], values)
+            if dims == (0,) and columns[2]:
+                attributes[f"{name}_next"] = Attribute((2,), key[order], values)
+    return replace(space, attributes=attributes)
 
 
 def reachable_keys(
@@ -172,12 +171,12 @@ def reachable_keys(
             return np.arange(n_states * n_actions * n_states), RULES[rule]
         if rule == "pair":
             return np.unique(space.number((0, 1, 2), (s, a, s2))), RULES[rule]
-        moves = np.unique(s * n_states + s2)
-        pairs = np.unique(s * n_actions + a)  # an action that was never taken does not exist
-        first = np.searchsorted(moves, pairs // n_actions * n_states)
-        last = np.searchsorted(moves, (pairs // n_actions + 1) * n_states)
-        at = np.concatenate([np.arange(i, j) for i, j in zip(first, last, strict=True)])
-        return np.repeat(pairs, last - first) * n_states + moves[at] % n_states, RULES[rule]
+        # an action that was never taken does not exist
+        (pd,) = import_packages("a log", "pandas")
+        pairs, moves = pd.DataFrame({"s": s, "a": a}), pd.DataFrame({"s": s, "s2": s2})
+        both = pairs.drop_duplicates().merge(moves.drop_duplicates())
+        parts = [both[c].to_numpy() for c in ("s", "a", "s2")]
+        return np.unique(space.number((0, 1, 2), parts)), RULES[rule]
     if callable(successors):
         check_function("successors", successors, "s", "a")
         number = {x: i for i, x in enumerate(space.states)}
@@ -221,25 +220,19 @@ def build_situations(space: StateSpace, pair: Array, covariates: Mapping[str, Ar
     return Situations(pair, covariates, indptr, space.successors[row])
 
 
-def find_distinct(columns: Callable[[], Iterator[Array]]) -> tuple[Any, Array]:
-    """Return a row of each distinct row of some columns, and (m,) the distinct row of each row.
+def find_distinct(columns: Sequence[Array]) -> tuple[Any, Array]:
+    """Return a row of each distinct row of (m,) columns, and (m,) the distinct row of each row.
 
-    columns: makes (m,) columns of 64-bit numbers, one after the other, so that only one is held.
     Where all rows differ the first result is a slice, so that nothing is copied.
     """
-    mixed = np.zeros(1, np.uint64)  # (m,) a number for each row that mixes all of its cells
-    for cells in columns():
-        mixed = mixed ^ cells.view(np.uint64)
-        mixed *= np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(29)
-    ordered = np.sort(mixed)
-    if (ordered[1:] != ordered[:-1]).all():
+    (pd,) = import_packages("a log", "pandas")
+    whole = [pd.factorize(x)[0] if x.dtype == object else x for x in columns]
+    table = pd.DataFrame(dict(enumerate(whole)))
+    mixed = np.sort(pd.util.hash_pandas_object(table, index=False).to_numpy())
+    if (mixed[1:] != mixed[:-1]).all():
         return slice(None), np.arange(len(mixed))
-    _, first, at = np.unique(mixed, return_index=True, return_inverse=True)
-    if any((cells != cells[first[at]]).any() for cells in columns()):  # a rare coincidence
-        table = np.column_stack([cells.view(np.int64) for cells in columns()])
-        _, first, at = np.unique(table, axis=0, return_index=True, return_inverse=True)
-    return first, at.ravel()
+    at = table.groupby(list(table), sort=False).ngroup().to_numpy()
+    return np.unique(at, return_index=True)[1], at
 
 
 def expand(space: StateSpace, of: Situations, wanted: Wanted) -> dict[str, Array]:
@@ -254,12 +247,7 @@ def expand(space: StateSpace, of: Situations, wanted: Wanted) -> dict[str, Array
         if wanted(c)
     }
     table |= {c: np.repeat(x, sizes) for c, x in of.covariates.items() if wanted(c)}
-    for name, cells in space.attributes.items():
-        if wanted(name):
-            table[name] = cells[parts[0]]
-        if wanted(f"{name}_next"):
-            table[f"{name}_next"] = cells[parts[2]]
-    for name, attribute in space.moves.items():
+    for name, attribute in space.attributes.items():
         if wanted(name):
             key = space.number(attribute.dims, [parts[i] for i in attribute.dims])
             at = np.minimum(np.searchsorted(attribute.keys, key), len(attribute.keys) - 1)

@@ -146,9 +146,12 @@ class Rows(NamedTuple):
             column = column.cast(pa.float64())
         return column.to_numpy()
 
-    def numbers(self, name: str, known: Sequence[Any], what: str) -> Array:
-        """Return (m,) the number of each entry among `known`; another entry is refused by row."""
-        index, levels = self.codes(name)
+    def numbers(self, name: str, known: Sequence[Any], what: str, coded: Any = None) -> Array:
+        """Return (m,) the number of each entry among `known`; another entry is refused by row.
+
+        coded: the `codes` of the column, where they are known.
+        """
+        index, levels = coded or self.codes(name)
         number = {x: i for i, x in enumerate(known)}
         found = np.array([number.get(x, -1) for x in levels], np.int64)
         if (found < 0).any():
