@@ -1,6 +1,5 @@
 """One small sweep and made-up samples for all tests of results."""
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -27,11 +26,6 @@ SPEC = {
     ],
 }
 
-COLUMNS = [
-    "method", "n_states", "horizon", "episodes", "runs", "mean", "sd", "ci_low", "ci_high",
-    "paper_mean", "paper_sd", "hyperparameters",
-]  # fmt: skip
-
 
 def make_sample(
     returns, env="river", agent="a", setting="s", seeds=None, values=None, best=10.0
@@ -45,15 +39,10 @@ def make_sample(
 
 @pytest.fixture(scope="session")
 def sweep(tmp_path_factory) -> Path:
-    """A finished folder: 2 environments, 4 agents, 3 seeds, a printed table and a grid."""
+    """A finished folder: 2 environments, 4 agents, 3 seeds, and a grid."""
     folder = tmp_path_factory.mktemp("results") / "small sweep"
     outcome = execute(parse(SPEC), folder, jobs=1)
     assert outcome.complete
-    with (folder / "table1.csv").open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(COLUMNS)
-        rows.writerow(["UCRL-MNL", 4, 12, 60, 3, 110.0, 3.25, 108, 113, 100.0, 4.5, "c = 1"])
-        rows.writerow(["greedy", 4, 12, 60, 3, 90.5, 3.25, 88, 93, "", "", ""])
     (folder / "grid.csv").write_text(
         "env,agent,numbers,runs,mean,ci_low,ci_high,chosen,tied\n"
         + "".join(

@@ -155,7 +155,7 @@ def test_time_leaves_out_the_first_episode_and_interruptions():
     compiling, interrupted = steady.copy(), steady.copy()
     compiling[0] = 5000.0
     interrupted[40] = 900.0
-    assert typical_seconds([compiling, interrupted]) == 2.0
+    assert typical_seconds([compiling, interrupted, steady]) == 2.0
     # a plan every tenth episode that takes 50 costs 5 an episode
     lazy = np.where(np.arange(101) % 10 == 1, 50.0, 0.0)
     assert typical_seconds([lazy]) == pytest.approx(5.0)

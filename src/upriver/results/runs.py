@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 NUMBERS = ["return", "value", "optimal_value", "uniform_value"]
 MAX_SETTINGS = 6
 """The largest number of settings of one agent on one environment that a page shows."""
-BLOCKS = 10
-"""The number of blocks of episodes whose mean times a run contributes to the time of an agent."""
 
 Key = tuple[str, str, str]
 """(environment, agent, setting)."""
@@ -202,15 +200,11 @@ def stack_runs(key: Key, runs: list[tuple[int, list[Array]]]) -> Sample:
 
 
 def typical_seconds(runs: Sequence[Array]) -> float:
-    """Return the time of an episode: the median of the means of blocks of episodes, over all runs.
+    """Return the time of an episode: the median over runs of the mean over their episodes.
 
-    The first episode of a run is left out: it compiles, or loads what was compiled. Medians of
-    block means also ignore single interruptions, and count plans that are made only now and then,
-    which a median of single episodes would not.
+    The first episode of a run is left out: it compiles, or loads what was compiled.
     """
-    blocks = [block for seconds in runs for block in np.array_split(seconds[1:], BLOCKS)]
-    means = [block.mean() for block in blocks if len(block)]
-    return float(np.median(means or [x[0] for x in runs]))
+    return float(np.median([x[1:].mean() if len(x) > 1 else x[0] for x in runs]))
 
 
 def find_store(folder: str | Path) -> Path:

@@ -1,7 +1,7 @@
 """Numbers of runs and their uncertainty: tables, comparisons, curves, bootstrap intervals.
 
     samples = read_results("results/quick").samples   # arrays (R, K) per environment and agent
-    rows = summarize(samples)                          # mean, sd, se, IQM, 95% interval
+    rows = summarize(samples)                          # mean, sd, se, 95% interval
     curve = compute_curve(samples[0], "regret")        # cumulative regret with a band
 
 Every interval comes from a bootstrap with fixed random streams, so that a table is the same table
@@ -10,7 +10,7 @@ every time. Runs are resampled within one environment, never across environments
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -22,30 +22,16 @@ from upriver.results.runs import Sample
 LEVEL = 0.95
 RESAMPLES = 2000
 CURVE_RESAMPLES = 1000
-Statistic = Callable[[Array], Any]
-"""A function that returns one number for each row of an array (..., R), along the last axis."""
 
 
-def sd(x: Array) -> Any:
-    """Return the standard deviation along the last axis with n - 1; 0 for a single number."""
-    return np.std(x, axis=-1, ddof=1) if x.shape[-1] > 1 else np.zeros(x.shape[:-1])[()]
+def sd(x: Array) -> float:
+    """Return the standard deviation of numbers (n,) with n - 1; 0 for a single number."""
+    return float(np.std(x, ddof=1)) if len(x) > 1 else 0.0
 
 
-def standard_error(x: Array) -> Any:
-    """Return the standard error of the mean along the last axis."""
-    return sd(x) / np.sqrt(x.shape[-1])
-
-
-def mean(x: Array) -> Any:
-    """Return the mean along the last axis."""
-    return np.mean(x, axis=-1)
-
-
-def iqm(x: Array) -> Any:
-    """Return the interquartile mean: the n // 4 lowest and n // 4 highest numbers are left out."""
-    cut = x.shape[-1] // 4
-    ordered = np.sort(x, axis=-1)
-    return np.mean(ordered[..., cut : x.shape[-1] - cut], axis=-1)
+def standard_error(x: Array) -> float:
+    """Return the standard error of the mean of numbers (n,)."""
+    return sd(x) / float(np.sqrt(len(x)))
 
 
 @lru_cache(maxsize=64)
@@ -106,27 +92,19 @@ def quantile(ordered: Array, level: Any) -> Any:
 
 
 def bootstrap_interval(
-    strata: Array | Sequence[Array], statistic: Statistic = mean, resamples: int = RESAMPLES
+    strata: Array | Sequence[Array], resamples: int = RESAMPLES
 ) -> tuple[float, float]:
-    """Compute the BCa interval of a statistic of R numbers, or of its mean over several strata.
+    """Compute the BCa interval of the mean of R numbers, or of the mean of the means of strata.
 
     strata: (R,) one number for each run, or a list of such arrays, each resampled by itself.
     """
     parts = [strata] if isinstance(strata, np.ndarray) else [np.asarray(x) for x in strata]
     draws = [resample_positions(len(x), resamples, i) for i, x in enumerate(parts)]
-    resampled = [statistic(x[at]) for x, at in zip(parts, draws, strict=True)]
-    estimate = np.mean([statistic(x) for x in parts])
-    influences = [jackknife_influence(x, statistic) for x in parts]
+    resampled = [x[at].mean(axis=1) for x, at in zip(parts, draws, strict=True)]
+    estimate = np.mean([x.mean() for x in parts])
+    influences = [x - x.mean() for x in parts]
     low, high = bca_interval(np.mean(resampled, axis=0), estimate, influences)
     return float(low), float(high)
-
-
-def jackknife_influence(x: Array, statistic: Statistic) -> Array:
-    """Return the influence of each of R numbers on a statistic, by leaving it out, (R,)."""
-    if len(x) < 2:
-        return np.zeros(len(x))
-    without = np.asarray(statistic(np.array([np.delete(x, i) for i in range(len(x))])))
-    return (len(x) - 1) * (without.mean() - without)
 
 
 def binomial_interval(count: int, of: int) -> tuple[float, float]:
@@ -155,7 +133,6 @@ class Row(NamedTuple):
     mean: float
     sd: float
     se: float
-    iqm: float
     low: float
     high: float
     """95% interval of the mean."""
@@ -179,7 +156,7 @@ def summarize(samples: Sequence[Sample], quantity: str = "return") -> list[Row]:
     for sample in samples:
         x = sample.totals(quantity)
         runs, episodes = sample.returns.shape
-        numbers = mean(x), sd(x), standard_error(x), iqm(x), *bootstrap_interval(x)
+        numbers = x.mean(), sd(x), standard_error(x), *bootstrap_interval(x)
         lost = sample.totals("episodes lost").mean()
         shares = *share_and_interval(sample.locked_in()), *share_and_interval(sample.stuck())
         rows.append(Row(*sample[:3], runs, episodes, *map(float, (*numbers, lost, *shares))))
@@ -207,7 +184,7 @@ def paired_difference(a: Sample, b: Sample, quantity: str = "return") -> Differe
     if not len(seeds):
         raise ValueError(f"{a.agent} and {b.agent} on {a.env} have no seed in common")
     x = a.totals(quantity)[i] - b.totals(quantity)[j]
-    return Difference(float(x.mean()), float(standard_error(x)), *bootstrap_interval(x), len(seeds))
+    return Difference(float(x.mean()), standard_error(x), *bootstrap_interval(x), len(seeds))
 
 
 class Band(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,6 @@ def collect(folder: str | Path) -> dict[str, Any]:
         "environments": list_environments(kept),
         "curves": make_curves(kept, labels),
         "table": make_rows(kept, labels, order),
-        "paper": read_paper_table(root / "table1.csv"),
         "detail": read_details(kept, labels),
         "tuning": read_tuning(root),
         "specs": [{"file": f.name, "text": f.read_text(encoding="utf-8")} for f in specs],
@@ -112,7 +111,7 @@ def make_rows(samples: Sequence[Sample], labels: Sequence[str], order: Sequence[
     for sample, label, row in zip(samples, labels, summarize(samples), strict=True):
         best = sample.optimal_values.sum(axis=1).mean()
         share = sample.values.sum(axis=1).mean() / best if best else float("nan")
-        names = ("mean", "sd", "iqm", "low", "high")
+        names = ("mean", "sd", "low", "high")
         entry = {"env": sample.env, "agent": label, "runs": row.runs, "episodes": row.episodes}
         entry |= {name: round_number(getattr(row, name), 6) for name in names}
         entry |= {"share": round_number(share, 5), "lost": round_number(row.episodes_lost)}
@@ -147,25 +146,6 @@ def read_details(samples: Sequence[Sample], labels: Sequence[str]) -> dict[str, 
     return found
 
 
-def read_paper_table(path: Path) -> list[dict[str, Any]]:
-    """Read the rows of a table1.csv beside the runs: our numbers and the printed ones."""
-
-    def parse(row: dict[str, str]) -> dict[str, Any]:
-        texts = ("method", "hyperparameters")
-        return {k: v if k in texts else float(v) if v else None for k, v in row.items() if k}
-
-    return read_rows(path, parse) if path.exists() else []
-
-
-def read_rows(path: Path, parse: Callable[[dict[str, str]], dict[str, Any]]) -> list[Any]:
-    """Read the rows of a CSV file that this package wrote."""
-    with path.open(encoding="utf-8", newline="") as file:
-        try:
-            return [parse(row) for row in csv.DictReader(file)]
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is not a table that upriver wrote: {error!r}") from error
-
-
 def read_tuning(root: Path) -> dict[str, Any]:
     """Read {env: {agent: curves}} from the grid.csv of a folder; {} without one.
 
@@ -177,15 +157,15 @@ def read_tuning(root: Path) -> dict[str, Any]:
     if path is None:
         return {}
     groups: dict[str, dict[str, list[dict[str, Any]]]] = {}
-
-    def parse(row: dict[str, str]) -> dict[str, Any]:
-        columns = {"mean": "mean", "low": "ci_low", "high": "ci_high"}
-        point: dict[str, Any] = {k: float(row[name]) for k, name in columns.items()}
-        point |= {"numbers": json.loads(row["numbers"]), "chosen": row["chosen"] == "1"}
-        return point | {"runs": int(row["runs"]), "env": row["env"], "agent": row["agent"]}
-
-    for point in read_rows(path, parse):
-        groups.setdefault(point["env"], {}).setdefault(point["agent"], []).append(point)
+    try:
+        for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
+            columns = {"mean": "mean", "low": "ci_low", "high": "ci_high"}
+            point: dict[str, Any] = {key: float(row[name]) for key, name in columns.items()}
+            point |= {"numbers": json.loads(row["numbers"]), "chosen": row["chosen"] == "1"}
+            point |= {"runs": int(row["runs"])}
+            groups.setdefault(row["env"], {}).setdefault(row["agent"], []).append(point)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not a table that upriver wrote: {error!r}") from error
     return {
         env: {agent: arrange_grid(points) for agent, points in agents.items()}
         for env, agents in groups.items()

@@ -99,10 +99,10 @@ function drawTable() {
   const learners = rows.filter((r) => r.agent.toLowerCase() !== "optimal");
   const most = Math.max(...learners.map((r) => r.mean));
   const digits = Math.max(...rows.map((r) => Math.abs(r.mean))) >= 1000 ? 1 : 2;
-  fillTable("totals", ["agent", "runs", `${unit}s`, "mean ± sd", "95% interval", "IQM", "of optimum", `${unit}s lost`, "locked in", "stuck"], rows.map((r) => ({
+  fillTable("totals", ["agent", "runs", `${unit}s`, "mean ± sd", "95% interval", "of optimum", `${unit}s lost`, "locked in", "stuck"], rows.map((r) => ({
     class: learners.length > 1 && learners.includes(r) && r.high >= most ? "best" : undefined,
     cells: [[swatch(AGENTS[r.agent]), r.agent], r.runs, r.episodes.toLocaleString("en"), `${fixed(r.mean, digits)} ± ${fixed(r.sd, digits)}`,
-      `${fixed(r.low, digits)} to ${fixed(r.high, digits)}`, fixed(r.iqm, digits), r.share === null ? "–" : `${fixed(100 * r.share, 1)}%`, fixed(r.lost, 1), share(r.locked), share(r.stuck)],
+      `${fixed(r.low, digits)} to ${fixed(r.high, digits)}`, r.share === null ? "–" : `${fixed(100 * r.share, 1)}%`, fixed(r.lost, 1), share(r.locked), share(r.stuck)],
   })));
   $("totals").prepend(element("caption", {}, `Total return on ${name}`));
 }
@@ -131,12 +131,6 @@ function drawOnce() {
   $("summary").textContent = `${DATA.runs.toLocaleString("en")} runs of ${DATA.agents.length} agents on ${places} environment${places === 1 ? "" : "s"}`;
   fillMenu("env", DATA.environments.map((e) => e.name));
   $("env").closest(".field").hidden = places < 2;
-  $("paper").hidden = !DATA.paper.length;
-  fillTable("printed", ["method", "S, H", "episodes", "runs", "ours", "95% interval", "printed", "ratio"], DATA.paper.map((r) => ({
-    cells: [r.method, `${r.n_states}, ${r.horizon}`, r.episodes, r.runs, `${fixed(r.mean, 2)} ± ${fixed(r.sd, 2)}`,
-      `${fixed(r.ci_low, 2)} to ${fixed(r.ci_high, 2)}`, r.paper_mean === null ? ["not printed", "none"] : `${fixed(r.paper_mean, 2)} ± ${fixed(r.paper_sd, 2)}`,
-      r.paper_mean ? (r.mean / r.paper_mean).toFixed(2) : "–"],
-  })));
   notice(`${DATA.failures.length} runs failed and are not shown.`, DATA.failures.map((f) => `${f.env}, ${f.agent}, seed ${f.seed}: ${f.error}`));
   $("notices").append(...DATA.notes.map((note) => element("p", { class: "note" }, note)));
   notice(`${DATA.problems.length} files could not be read and were left out.`, DATA.problems);
