@@ -130,7 +130,7 @@ class TestTwoSteps:
         data = offpolicy.read_episodes(
             model, self.log, ("state", "action", "next_state"), "episode", "step", "paid"
         )
-        s, a, paid, ratio, weight = self.weights()
+        s, a, paid, _, weight = self.weights()
         q, v = np.arange(12.0).reshape(2, 6), np.arange(9.0).reshape(3, 3) ** 2
         each = []
         for i in range(6):
@@ -140,7 +140,7 @@ class TestTwoSteps:
                 total += before * v[h, s[i, h]] + weight[i, h] * (paid[i, h] - of_pair)
                 before = weight[i, h]
             each.append(total)
-        value, error = offpolicy.doubly_robust(model.task, data, ratio, q, v)
+        value, error = offpolicy.doubly_robust(model.task, data, weight, q, v)
         assert value == pytest.approx(np.mean(each))
         assert error == pytest.approx(np.std(each) / np.sqrt(6))
 
@@ -313,7 +313,7 @@ class TestRewardsFromColumns:
 
 def test_acceptability_of_clusters_has_the_quantiles_of_t():
     each = {k: PolicyValue(1.0, 1.0, 0.0, 0.0, 0.95, 0.5, 0.0) for k in ("cost", "qaly")}
-    found = PolicyValues(each, np.eye(2), 2.0, 5.0, ())
+    found = PolicyValues(each, np.eye(2), 2.0, 5.0)
     # 3 * 1 - 1 with the error of the root of 9 + 1
     assert found.acceptability([3.0]) == pytest.approx(special.stdtr(5.0, 2.0 / np.sqrt(10.0)))
 

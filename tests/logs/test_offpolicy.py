@@ -93,8 +93,7 @@ def test_doubly_robust_needs_only_one_to_be_right(model, log):
         model, log, ("state", "action", "next_state"), "episode", "step", None, None
     )
     did = PROBLEM.behaviour.reshape(-1)
-    chance = np.broadcast_to(PROBLEM.behaviour, (TASK.horizon, *PROBLEM.behaviour.shape))
-    ratio = importance_ratios(TASK, data, chance, did)
+    ratio = importance_ratios(TASK, data, np.tile(did, (TASK.horizon, 1)), did)
     rng, groups = np.random.default_rng(1), len(TASK.sizes)
     q = rng.random((TASK.horizon, groups))
     v = np.vstack([

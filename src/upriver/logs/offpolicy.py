@@ -41,7 +41,7 @@ class Episodes(NamedTuple):
 
     states: Array
     """(n, H); where an episode was no longer followed, the state in which it was left."""
-    actions: Array  # (n, H)
+    pairs: Array  # (n, H) s * A + a of each step
     following: Array  # (n, H) next states
     rewards: Array  # (n, H)
     there: Array  # (n, H) whether the episode has this step
@@ -51,6 +51,11 @@ class Episodes(NamedTuple):
     stays: Array  # (n, H) whether the episode has ended in a state that it would never leave
     propensity: Array | None  # (n, H) probabilities of the logged actions, where they are given
     cluster: Array  # (n,) the cluster of each episode
+
+    @property
+    def real(self) -> Array:
+        """(n, H) which steps the log has; in others an episode stays where it ended, or is over."""
+        return self.there & ~self.stays
 
     def starts(self, task: Task) -> dict[Any, float]:
         """Return {state: share of the episodes that start there}."""
@@ -92,11 +97,12 @@ def read_episodes(
 
     states, actions, following = map(spread, task_numbers(rows, columns, task))
     there = spread(np.ones(len(rows.weight), bool))
+    pairs = states * task.n_actions + actions
     rewards, last = np.zeros(shape), np.zeros(task.n_states)
     if reward is not None:
         rewards = spread(np.asarray(rows.values(reward), np.float64))
     else:
-        rewards[at] = task_rewards(task, at[1], states[at], actions[at], following[at])
+        rewards[at] = task_rewards(task, at[1], pairs[at], following[at])
         last = last if task.terminal is None else task.terminal
     weight, times = spread(rows.weight), spread(rows.weight)[:, 0]
     torn = there & (weight != times[:, None])
@@ -113,7 +119,7 @@ def read_episodes(
             raise ValueError(f"propensity {propensity!r} is {chance[bad][0]:g} somewhere; it must "
                              "be above 0 and at most 1")  # fmt: skip
     data = Episodes(
-        states, actions, following, rewards, there, last, times, np.zeros(shape, bool),
+        states, pairs, following, rewards, there, last, times, np.zeros(shape, bool),
         np.zeros(shape, bool), chance, member,
     )  # fmt: skip
     over = None
@@ -163,9 +169,9 @@ def mark_ends(task: Task, data: Episodes, over: Array | None, known_reward: bool
     i, h = np.nonzero(data.stays)
     s = data.states[i, h]
     data.there[i, h], data.following[i, h] = True, s
-    data.actions[i, h] = np.argmax(task.available, axis=1)[s]
+    data.pairs[i, h] = s * task.n_actions + np.argmax(task.available, axis=1)[s]
     if known_reward:
-        data.rewards[i, h] = task_rewards(task, h, s, data.actions[i, h], s)
+        data.rewards[i, h] = task_rewards(task, h, data.pairs[i, h], s)
 
 
 def find_alike(
@@ -187,10 +193,9 @@ def find_alike(
     return alike
 
 
-def task_rewards(task: Task, h: Array, s: Array, a: Array, s2: Array) -> Array:
+def task_rewards(task: Task, h: Array, pair: Array, s2: Array) -> Array:
     """Return (m,) the task's reward of each transition; of unknown next states the average."""
     reward, pay = task.user_rewards
-    pair = s * task.n_actions + a
     paid = reward[np.minimum(h, len(reward) - 1), pair]
     if not pay.size:
         return paid
@@ -290,12 +295,10 @@ def check_episodes(
     start = data.starts(task)
     predicted = policy_value(model, policy, confidence, start)
     table = policy_table(task, policy)
-    real = data.there & ~data.stays
-    pair = (data.states * task.n_actions + data.actions)[real]
+    real = data.real
     weight = np.broadcast_to(weights[:, None], real.shape)[real]
-    behaviour = behaviour_policy(task, np.bincount(pair, weight, len(task.sizes)))
-    chance = (behaviour if table is None else table).reshape(-1, task.n_states, task.n_actions)
-    chance = np.broadcast_to(chance, (task.horizon, *chance.shape[1:]))
+    behaviour = behaviour_policy(task, np.bincount(data.pairs[real], weight, len(task.sizes)))
+    chance = np.broadcast_to(behaviour if table is None else table, (task.horizon, len(behaviour)))
     if table is None:
         data = data._replace(propensity=None)  # what was done needs no weights
     ratio = importance_ratios(task, data, chance, behaviour)
@@ -359,15 +362,14 @@ def compare_estimates(rows: list[dict[str, Any]], z: float, unseen: float) -> st
 def importance_ratios(task: Task, data: Episodes, chance: Array, behaviour: Array) -> Array:
     """Return (n, H) products of the ratios of action probabilities up to each step.
 
-    They are divided by the probability to be followed so far, and are 0 where an episode is not.
+    They are divided by the probability to be followed so far, are 0 where an episode is not, and
+    are scaled to a mean of 1 at every step. chance: (H, S*A) of the policy; behaviour: (S*A,).
     """
-    steps = np.arange(task.horizon)
-    new = chance[steps, data.states, data.actions]
-    old = behaviour[data.states * task.n_actions + data.actions]
-    old = old if data.propensity is None else data.propensity
-    real = data.there & ~data.stays
-    each = np.where(real, new / np.where(real, old, 1.0), 1.0)
-    return np.cumprod(each * follow_weights(task, data), axis=1)
+    new = chance[np.arange(task.horizon), data.pairs]
+    old = behaviour[data.pairs] if data.propensity is None else data.propensity
+    each = np.where(data.real, new / np.where(data.real, old, 1.0), 1.0)
+    ratio, weights = np.cumprod(each * follow_weights(task, data), axis=1), data.weights
+    return ratio / np.maximum(weights @ ratio / weights.sum(), 1e-300)
 
 
 def follow_weights(task: Task, data: Episodes) -> Array:
@@ -388,11 +390,6 @@ def follow_weights(task: Task, data: Episodes) -> Array:
     return result
 
 
-def normalize_ratios(ratio: Array, weights: Array) -> Array:
-    """Return (n, H) the ratios, scaled to a mean of 1 at every step."""
-    return ratio / np.maximum(weights @ ratio / weights.sum(), 1e-300)
-
-
 def mean_and_error(each: Array, data: Episodes) -> tuple[float, float]:
     """Return the mean over episodes and its standard error, by cluster."""
     n = data.weights.sum()
@@ -404,9 +401,8 @@ def mean_and_error(each: Array, data: Episodes) -> tuple[float, float]:
 
 def importance_value(data: Episodes, ratio: Array) -> tuple[float, float]:
     """Return value and standard error of per-decision weighted importance sampling."""
-    weight = normalize_ratios(ratio, data.weights)
-    means = data.weights @ (weight * data.earned) / data.weights.sum()
-    deviation = (weight * (data.earned - means)).sum(axis=1)
+    means = data.weights @ (ratio * data.earned) / data.weights.sum()
+    deviation = (ratio * (data.earned - means)).sum(axis=1)
     return float(means.sum()), mean_and_error(deviation, data)[1]
 
 
@@ -430,12 +426,11 @@ def doubly_robust(
     step h, the first part stays, and the model says what would have come.
     """
     steps = np.arange(task.horizon)
-    after = normalize_ratios(ratio, data.weights)
-    before = np.hstack([np.ones((len(ratio), 1)), after[:, :-1]])
-    of_pair = np.where(data.there, q[steps, data.states * task.n_actions + data.actions], 0.0)
+    before = np.hstack([np.ones((len(ratio), 1)), ratio[:, :-1]])
+    of_pair = np.where(data.there, q[steps, data.pairs], 0.0)
     # after the step at which an episode is left, `before` is 0
     of_state = np.where(data.there | data.left, v[steps, data.states], 0.0)
-    each = (after * (data.earned - of_pair) + before * of_state).sum(axis=1)
+    each = (ratio * (data.earned - of_pair) + before * of_state).sum(axis=1)
     return mean_and_error(each, data)
 
 
@@ -466,7 +461,7 @@ def fit_q_tables(task: Task, data: Episodes, chance: Array, weights: Array, by_s
     """
     n_pairs, shape = len(task.sizes), (task.n_states, task.n_actions)
     episode, step = np.nonzero(data.there)
-    pair = (data.states * task.n_actions + data.actions)[data.there]
+    pair = data.pairs[data.there]
     # an episode that ended does not go on from its last state; one that was left does
     goes = np.hstack([(data.there | data.left)[:, 1:], np.ones((len(weights), 1), bool)])
     ends, weight = data.there & ~goes, weights[episode]
@@ -490,5 +485,5 @@ def fit_q_tables(task: Task, data: Episodes, chance: Array, weights: Array, by_s
         if by_step:
             of_step, seen = fitted(*tables(step == h), v)
             q = np.where(seen[:, None], of_step, q)
-        v = (chance[h] * q).sum(axis=1)
+        v = (chance[h].reshape(shape) * q).sum(axis=1)
     return float(weights @ v[data.states[:, 0]] / weights.sum())
