@@ -158,8 +158,6 @@ CASES = {
     "a policy of words": (lambda: up.Policy(np.array([["a"]]), 1), "actions are <U1"),
     "saving to a folder": (lambda: up.save_agent(".", up.simulate(MDP, AGENT, 1)), "'.' is a folder"),
     "saving no run": (lambda: up.save_agent("x.npz", None), "run is a NoneType"),
-    "an MDP of another suffix": (lambda: MDP.save("mdp.json"), "path is 'mdp.json'"),
-    "reading another suffix": (lambda: up.FiniteMDP.load("mdp.json"), "path is 'mdp.json'"),
     # black boxes
     "no environment": (lambda: up.learn(3, AGENT, 1), "env is a int"),
     "an observation that is no state": (lambda: up.learn(Plain(9), AGENT, 1), "observation 9 is unknown"),

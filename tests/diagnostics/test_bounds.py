@@ -32,15 +32,6 @@ def test_printed_bound_by_hand():
     assert theorem1(features, kappa, big, k, delta).regret_printed == pytest.approx(value)
 
 
-def test_first_useful_is_where_the_bound_crosses_the_trivial_one(rng):
-    features = random_features(rng, dimension=2)
-    found = theorem1(features, 0.1, 1.0, 10, 0.05)
-    k, h = int(found.first_useful), features.task.horizon
-    assert bounds.corrected_regret(features, 0.1, 1.0, k, 0.05) < k * h
-    assert bounds.corrected_regret(features, 0.1, 1.0, int(0.99 * k), 0.05) >= int(0.99 * k) * h
-    assert found.vacuous and not theorem1(features, 0.1, 1.0, 2 * k, 0.05).vacuous
-
-
 def test_bound_grows_like_the_square_root_of_the_episodes(rng):
     features = random_features(rng)
     many = np.array([2**40, 2**60, 2**80], dtype=object)

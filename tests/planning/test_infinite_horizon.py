@@ -249,7 +249,7 @@ def test_an_mdp_without_a_last_step_knows_its_discount(tmp_path):
         up.evaluate(mdp, up.solve(mdp)).v, up.evaluate(RIVER, [1] * 4, discount=0.9).v
     )
     average = up.FiniteMDP.from_arrays(p, r, None)
-    assert "discount 1" in repr(average) and "average reward" in average.true_task.describe()
+    assert "discount 1" in repr(average)
     assert up.solve(average).gain == up.solve(RIVER, average=True).gain
     assert up.solve(RIVER.infinite_horizon(0.9)).v == pytest.approx(up.solve(mdp).v)
     for kept in (mdp, average):

@@ -10,7 +10,7 @@ Sigma = 2 H d log(1 + K H U L_varphi^2 / (d lambda_1)).
 
 from __future__ import annotations
 
-from math import inf, log, sqrt
+from math import log, sqrt
 from typing import NamedTuple
 
 from upriver.checks import open_fraction
@@ -36,8 +36,6 @@ class Bounds(NamedTuple):
     """K H, which no regret exceeds."""
     vacuous: bool
     """Whether the corrected bound says no more than the trivial one."""
-    first_useful: float
-    """The least number of episodes at which the corrected bound is below K H."""
 
 
 def clip_kappa(kappa: float) -> float:
@@ -60,9 +58,8 @@ def theorem1(
     corrected = corrected_radius(kappa, theta_bound, delta)(evidence)
     printed = printed_regret(features, kappa, theta_bound, n_episodes, delta)
     bound = corrected_regret(features, kappa, theta_bound, n_episodes, delta)
-    useful = first_useful(features, kappa, theta_bound, delta)
     radii = evidence.regularization, beta, corrected
-    return Bounds(kappa, *radii, printed, bound, trivial, bound >= trivial, useful)
+    return Bounds(kappa, *radii, printed, bound, trivial, bound >= trivial)
 
 
 def worst_evidence(features: Features, k: int) -> Evidence:
@@ -99,22 +96,3 @@ def regret(horizon: int, k: int, width: float, potential: float, delta: float) -
     """Return H width sqrt(T potential) + H sqrt(2 T log(2/delta)), T = K H."""
     steps = float(k) * horizon
     return horizon * (width * sqrt(steps * potential) + sqrt(2.0 * steps * log(2.0 / delta)))
-
-
-def first_useful(features: Features, kappa: float, theta_bound: float, delta: float) -> float:
-    """Return the least K with corrected_regret(K) < K H, to three digits; inf beyond 2^900."""
-    if features.norm_bound == 0.0:
-        return inf
-    horizon = features.task.horizon
-
-    def useful(k: int) -> bool:
-        return corrected_regret(features, kappa, theta_bound, k, delta) < float(k) * horizon
-
-    exponent = next((i for i in range(0, 900, 4) if useful(2**i)), None)
-    if exponent is None:
-        return inf
-    low, high = 2**exponent >> 4, 2**exponent
-    while high - low > max(high // 1000, 1):
-        middle = (low + high) // 2
-        low, high = (low, middle) if useful(middle) else (middle, high)
-    return float(high)

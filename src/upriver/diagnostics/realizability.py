@@ -55,11 +55,8 @@ def true_probabilities(mdp: FiniteMDP, task: Task) -> Array:
             f"{known.describe()}; build the features from a task of this MDP"
         )
     check_covers((task.indptr, task.successors), known, "the task of the features")
-    # one ascending number for each triple
-    shape = task.n_states, task.n_actions, task.n_states
-    ours, theirs = (np.ravel_multi_index(x.triples, shape) for x in (task, known))
     prob = np.zeros((len(mdp.probability), task.n_triples))
-    prob[:, np.searchsorted(ours, theirs)] = mdp.probability
+    prob[:, np.searchsorted(task.triple_keys, known.triple_keys)] = mdp.probability
     return prob
 
 

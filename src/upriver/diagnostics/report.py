@@ -74,7 +74,6 @@ class Diagnosis:
             if self.certified is not None:
                 rows.append(("kappa, certified", self.certified, "lower bound in the ball"))
         if bounds is not None:
-            useful = f"useful from K = {format_value(bounds.first_useful)} on"
             rows += [
                 ("lambda_K", bounds.regularization, f"K = {self.n_episodes}"),
                 ("beta_K", bounds.radius_corrected,
@@ -82,7 +81,7 @@ class Diagnosis:
                 ("regret bound", bounds.regret_corrected,
                  f"printed {format_value(bounds.regret_printed)}"),
                 ("trivial bound", bounds.trivial, "K H"),
-                ("verdict", "vacuous" if bounds.vacuous else "informative", useful),
+                ("verdict", "vacuous" if bounds.vacuous else "informative", "bound against K H"),
             ]  # fmt: skip
         return [
             {"what": what, "value": format_value(value), "note": note} for what, value, note in rows

@@ -153,17 +153,10 @@ class FiniteMDP:
     @check_kinds
     def save(self, path: str | Path) -> None:
         """Write the MDP to an .npz file, completely or not at all."""
-        archive.save_object(check_suffix(path), "mdp", self)
+        archive.save_object(path, "mdp", self)
 
     @staticmethod
     @check_kinds
     def load(path: str | Path) -> FiniteMDP:
         """Read the MDP of a file that `save` wrote; no code is run."""
-        return archive.load_object(check_suffix(path), "mdp", FiniteMDP)
-
-
-def check_suffix(path: Any) -> Any:
-    """Return the path of an .npz file."""
-    if Path(path).suffix != ".npz":
-        raise ValueError(f"path is {str(path)!r}; it must end in .npz")
-    return path
+        return archive.load_object(path, "mdp", FiniteMDP)

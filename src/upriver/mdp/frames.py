@@ -10,7 +10,7 @@ import numpy as np
 
 from upriver.checks import Array, as_float, check_kinds, positive_integer
 from upriver.display import name_column, to_frame
-from upriver.mdp.building import assemble, from_triples, start_of
+from upriver.mdp.building import from_triples, start_of
 from upriver.mdp.names import Names, check_names, to_tuples
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ def from_frame(
     frame : pandas, polars or Arrow table, mapping of columns, or path
         The path is that of a .csv or .parquet file. Its columns are state, action, next_state,
         probability and reward. States and actions are any values, numbered in the order in which
-        they appear; a state has the actions for which there are rows. A column
-        "step", counted from 0, makes probabilities and rewards depend on the step. Empty cells
+        they appear; a state has the actions for which there are rows. Empty cells
         (null, NaN or blank text) are refused.
     initial_state : state, or {state: probability}
         The default is the state of the first row.
@@ -40,7 +39,7 @@ def from_frame(
         As in `from_arrays`; `states` and `actions` set another order.
     """
     horizon = None if horizon is None else positive_integer("horizon", horizon)
-    cells = read_columns(frame, COLUMNS, ["step"])
+    cells = read_columns(frame, COLUMNS)
     s, a, s2 = (cells[c] for c in COLUMNS[:3])
     p, r = (as_float(c, cells[c]) for c in COLUMNS[3:])
     states = order_names("state", [*s, *s2] if names.get("states") is None else names["states"])
@@ -52,28 +51,11 @@ def from_frame(
     starts, weights = start_of(states, s[0] if initial_state is None else initial_state)
     initial[starts] = weights
     names |= {"states": states.given, "actions": actions.given}
-    step = np.array(cells.get("step", [0] * len(pair)))
-    key = pair * shape[0] + following
-    order = np.lexsort((key, step))
-    repeated = (np.diff(key[order]) == 0) & (step[order][1:] == step[order][:-1])
-    if repeated.any():
-        i = int(order[1:][repeated].min())
-        triple = s[i], a[i], s2[i]
-        raise ValueError(f"row {i} names {triple} again; each triple has one row")
-    if "step" not in cells:
-        return from_triples(pair, following, p, r, shape, horizon, initial, names)
-    if horizon is None:
-        raise ValueError("the frame has a column 'step'; with horizon=None all steps are alike")
-    if step.dtype.kind not in "iu" or set(np.unique(step)) != set(range(horizon)):
-        raise ValueError(
-            f"step must hold each of the whole numbers 0 to {horizon - 1}, with horizon {horizon}"
-        )
-    triples, row = np.unique(key, return_inverse=True)
-    prob, triple_reward = np.zeros((2, horizon, len(triples)))
-    prob[step, row], triple_reward[step, row] = p, r
-    pair, following = np.divmod(triples, shape[0])
-    table = np.zeros(shape)
-    return assemble(pair, following, prob, shape, table, horizon, initial, names, triple_reward)
+    _, first = np.unique(pair * shape[0] + following, return_index=True)
+    if len(first) < len(pair):
+        i = int(np.setdiff1d(np.arange(len(pair)), first)[0])
+        raise ValueError(f"row {i} names {(s[i], a[i], s2[i])} again; each triple has one row")
+    return from_triples(pair, following, p, r, shape, horizon, initial, names)
 
 
 def order_names(what: str, given: Any) -> Names:
@@ -93,9 +75,7 @@ def number_cells(names: Names, cells: list[Any], called: str) -> Array:
         return np.array([names.number(x, called) for x in cells])
 
 
-def read_columns(
-    frame: Any, required: Sequence[str], optional: Sequence[str] = ()
-) -> dict[str, list[Any]]:
+def read_columns(frame: Any, required: Sequence[str]) -> dict[str, list[Any]]:
     """Return columns of a table (see `from_frame`) as lists of equal length."""
     source = "the frame"
     if isinstance(frame, str | Path):
@@ -114,7 +94,7 @@ def read_columns(
         if present.count(name) != 1:
             problem = f"two columns {name!r}" if name in present else f"no column {name!r}"
             raise ValueError(f"{source} has {problem}; it has {present}")
-    cells = {name: list_cells(frame[name]) for name in (*required, *optional) if name in present}
+    cells = {name: list_cells(frame[name]) for name in required}
     lengths = {name: len(x) for name, x in cells.items()}
     if len(set(lengths.values())) != 1:
         raise ValueError(f"the columns of {source} have lengths {lengths}; they must be equal")
@@ -171,10 +151,10 @@ def read_file(path: Path) -> Any:
 
 
 def mdp_frame(mdp: FiniteMDP) -> Any:
-    """Return a pandas data frame of every transition, which `from_frame` reads.
+    """Return a pandas data frame of every transition.
 
-    Its columns are state, action, next_state, probability and reward, and "step" where the
-    probabilities or rewards depend on it.
+    Its columns are state, action, next_state, probability and reward, as `from_frame` reads them,
+    and "step" where the probabilities or rewards depend on it.
     """
     task = mdp.true_task
     s, a, s2 = task.triples

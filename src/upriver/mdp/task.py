@@ -288,14 +288,7 @@ class Task:
 
     def describe(self) -> str:
         """Return one line about the size of the task."""
-        unknown = "" if self.reward is not None else ", unknown reward"
-        horizon = f"horizon {self.horizon}"
-        if self.discount is not None:
-            horizon = f"discount {self.discount:g}" if self.discount < 1.0 else "average reward"
-        return (
-            f"{self.n_states} states, {self.n_actions} actions, {horizon}, "
-            f"{self.n_triples} triples, support {self.support}{unknown}"
-        )
+        return repr(self).removeprefix("Task(").removesuffix(")")
 
     def card(self) -> Card:
         """Return what `repr` and a notebook show."""
