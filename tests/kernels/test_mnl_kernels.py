@@ -11,8 +11,9 @@ import pytest
 from scipy import sparse
 
 from tests import reference
+from upriver import kernels
 from upriver.features import Features, pooled
-from upriver.kernels import UNWEIGHTED, covariance, gram, likelihood, model, newton
+from upriver.kernels import covariance, gram, likelihood, model, newton
 from upriver.mnl import model as running
 
 LAM = 0.6
@@ -74,30 +75,29 @@ def schur(matrix, shared):
 
 
 @numba.njit
-def evaluate_and_gram(layout, counts, theta, b, lam, gradient, hessian, matrix):
-    """Call the functions that only kernels can call."""
-    visited = np.empty(layout.block_pairs.shape[0], np.int64)
-    prob, mean = np.empty(2 * layout.max_successors), np.empty(layout.max_block_size)
-    found = visited[: likelihood.find_visited_pairs(layout, counts, b, visited)]
+def evaluate_and_gram(problem, counts, theta, b, scale):
+    """Call the functions that only kernels can call: work.hessian and work.factor get matrices."""
+    layout, work = problem.layout, problem.work
+    found = work.visited[: likelihood.find_visited_pairs(layout, counts, b, work.visited)]
     loss = likelihood.evaluate_block(
-        layout, found, counts, theta, b, lam, gradient, hessian, prob, mean
+        layout, work, b, found, counts, theta, LAM, work.hessian, scale
     )
-    shrinkage = np.empty(layout.max_successors)
-    gram.gram_block(layout, b, found, counts, lam, matrix, prob, shrinkage)
+    gram.gram_block(layout, work, b, found, counts, LAM, work.factor, scale)
     return loss
 
 
 @every_kind
 def test_equation_1_is_the_softmax_of_the_logits(case):
     log_prob = np.empty(case.task.n_triples)
-    likelihood.log_probabilities(case.features.layout, 50 * case.theta, log_prob)
+    scale = case.features.triple_scale
+    likelihood.log_probabilities(case.features.problem, 50 * case.theta, scale, log_prob)
     expected = reference.mnl_log_probabilities(case.task, case.phi, 50 * case.theta)
     np.testing.assert_allclose(log_prob, expected, atol=1e-10)
 
 
 @every_kind
 def test_equation_2_and_its_derivatives_block_by_block(case):
-    layout, m = case.features.layout, case.features.layout.max_block_size
+    layout, work = case.features.layout, case.features.work
     slope = differences(case.loss, case.theta)
     bend = differences(lambda t: differences(case.loss, t, 1e-3), case.theta, 1e-3)
     whole, gram_matrix = (
@@ -110,12 +110,10 @@ def test_equation_2_and_its_derivatives_block_by_block(case):
         at = layout.features[layout.feature_start[b] : layout.feature_start[b + 1]]
         effects = np.arange(case.features.n_shared, case.features.dimension)
         part = np.concatenate([at, effects])
-        gradient, hessian, matrix = np.empty(m), np.zeros((m, m)), np.zeros((m, m))
-        total += evaluate_and_gram(
-            layout, case.counts, case.theta, b, LAM, gradient, hessian, matrix
-        )
-        np.testing.assert_allclose(gradient[:size], slope[at], atol=1e-6)
-        for computed, expected in ((hessian, whole), (matrix, gram_matrix)):
+        scale = case.features.triple_scale
+        total += evaluate_and_gram(case.features.problem, case.counts, case.theta, b, scale)
+        np.testing.assert_allclose(work.gradient[:size], slope[at], atol=1e-6)
+        for computed, expected in ((work.hessian, whole), (work.factor, gram_matrix)):
             left = schur(expected[np.ix_(part, part)], np.arange(size))
             np.testing.assert_allclose(np.tril(computed[:size, :size]), np.tril(left), atol=1e-9)
     unvisited = 0.0  # the penalty of effects in pairs without a count is not in the sum
@@ -130,7 +128,8 @@ def test_equation_2_and_its_derivatives_block_by_block(case):
 @every_kind
 def test_log_probabilities_give_equation_2_without_the_ridge(case):
     log_prob = np.empty(case.task.n_triples)
-    likelihood.log_probabilities(case.features.layout, case.theta, log_prob)
+    scale = case.features.triple_scale
+    likelihood.log_probabilities(case.features.problem, case.theta, scale, log_prob)
     assert -case.counts @ log_prob == pytest.approx(
         case.loss(case.theta) - 0.5 * LAM * case.theta @ case.theta
     )
@@ -139,7 +138,8 @@ def test_log_probabilities_give_equation_2_without_the_ridge(case):
 @every_kind
 def test_equation_3_is_the_stationary_point(case):
     theta = np.zeros(case.features.dimension)
-    assert newton.fit_blocks(case.features.problem, case.counts, theta, LAM) == -1
+    scale = case.features.triple_scale
+    assert newton.fit_blocks(case.features.problem, case.counts, theta, LAM, scale) == -1
     args = case.task, case.phi, theta, case.counts, LAM
     np.testing.assert_allclose(reference.mnl_gradient(*args), 0.0, atol=1e-8)
 
@@ -151,12 +151,12 @@ def test_one_newton_step_from_near_the_minimum_squares_the_error(rng):
     counts = rng.integers(0, 5, task.n_triples).astype(float)
     case = SimpleNamespace(task=task, phi=features.matrix, counts=counts)
     minimum = np.zeros(3)
-    newton.fit_blocks(features.problem, counts, minimum, LAM)
+    newton.fit_blocks(features.problem, counts, minimum, LAM, None)
     start = minimum + 1e-6 * rng.standard_normal(3)  # its squared decrement is below DECREMENT
     slope = reference.mnl_gradient(task, features.matrix, start, counts, LAM)
     expected = start - np.linalg.solve(dense_hessian(case, start), slope)
     theta = start.copy()
-    newton.fit_blocks(features.problem, counts, theta, LAM)
+    newton.fit_blocks(features.problem, counts, theta, LAM, None)
     np.testing.assert_allclose(theta, expected, atol=1e-13)
     assert np.abs(theta - minimum).max() < 1e-10
 
@@ -178,7 +178,7 @@ def test_products_variances_and_draws_are_those_of_the_dense_inverse(case, rng):
     features, d = case.features, case.features.dimension
     whole = dense_hessian(case, case.theta)
     inverse = np.linalg.inv(whole)
-    args = features.problem, case.counts, case.theta, LAM
+    args = features.problem, case.counts, case.theta, LAM, 0.8
     vector = rng.standard_normal(d)
     product = vector.copy()
     covariance.solve(*args, product)
@@ -187,7 +187,7 @@ def test_products_variances_and_draws_are_those_of_the_dense_inverse(case, rng):
     logdet = covariance.variances(*args, variance)
     np.testing.assert_allclose(variance, np.diag(inverse), atol=1e-10)
     assert logdet == pytest.approx(np.linalg.slogdet(whole)[1], rel=1e-12)
-    assert model.information(*args, 0.8) == pytest.approx(logdet, rel=1e-12)
+    assert model.information(*args) == pytest.approx(logdet, rel=1e-12)
     # A draw is theta + root z with a fixed root, and root root^T is the inverse.
     root = np.empty((d, d))
     for i, unit in enumerate(np.eye(d)):
@@ -203,8 +203,9 @@ def test_refresh_computes_equations_1_3_and_5(case, local):
     new = running.new_model(features, LAM, 1, task.square_start[-1])
     new.counts[0] = case.counts
     none = np.empty(0, np.int64)
-    plain = UNWEIGHTED
-    assert model.refresh(features.problem, new, none, none, True, local, False, plain) == (-1, -1)
+    problem, scale = features.problem, features.triple_scale
+    args = scale, none, none, True, local
+    assert model.refresh(problem, new, *args, False, None) == (-1, -1)
     theta = new.theta[0]
     slope = reference.mnl_gradient(task, case.phi, theta, case.counts, LAM)
     np.testing.assert_allclose(slope, 0.0, atol=1e-8)
@@ -224,11 +225,12 @@ def test_refresh_computes_equations_1_3_and_5(case, local):
     if len(features.layout.size) == 1:
         parts = running.new_model(features, LAM, 1, task.square_start[-1])
         parts.counts[0] = case.counts
-        model.refresh(features.problem, parts, none, none, True, local, True, plain)
+        model.refresh(problem, parts, *args, True, None)
         assert not parts.max_norm.any()
         edges = (0, 3, len(features.layout.block_pairs))
         for first, last in pairwise(edges):
-            part = model.measure_part(features.problem, parts, local, plain, first, last)
+            work = kernels.compiled.Constants(features.new_work())
+            part = model.measure_part(problem, work, parts, scale, local, None, first, last)
             parts.logdet[0, 0] += part
         for got, expected in zip(parts, new, strict=True):
             np.testing.assert_allclose(got, expected, rtol=1e-13)
@@ -240,13 +242,14 @@ def test_refresh_counts_an_episode_and_names_a_step_outside_the_support(case):
     new = running.start(features, LAM, 1, False)
     first = int(task.successors[0])  # a successor of state 0 and action 0
     states, actions = np.array([0, first]), np.array([0])
-    args = features.problem, new, states, actions, False, False, False, UNWEIGHTED
-    assert model.refresh(*args) == (-1, -1)
+    rest = actions, False, False, False, None
+    args = features.problem, new, features.triple_scale
+    assert model.refresh(*args, states, *rest) == (-1, -1)
     assert new.counts.sum() == 1.0 and new.counts[0, 0] == 1.0
     missing = np.setdiff1d(np.arange(4), task.successors[task.rows(0, 0)])
     if len(missing):
         wrong = np.array([0, missing[0]])
-        assert model.refresh(features.problem, new, wrong, *args[3:]) == (0, -1)
+        assert model.refresh(*args, wrong, *rest) == (0, -1)
 
 
 def test_choice_data_in_chunks(rng):

@@ -67,7 +67,7 @@ class MaximumLikelihoodLearner(MNLLearner):
 
         def logdet(counts: Array) -> float:
             return kernels.model.information(
-                features.problem, counts, model.theta[0], model.regularization, model.spread
+                features.problem, counts, model.theta[0], model.regularization, model.spread or None
             )
 
         return steps_until_doubled(state.model.counts[0], add, logdet, episode)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import floor, log
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from upriver import kernels
 from upriver.agents import rewards
 from upriver.agents.base import Episode, State
 from upriver.agents.mnl_family import MaximumLikelihoodLearner
 from upriver.features import Features
-from upriver.kernels import ErrorWeights
 from upriver.mnl import model as mnl
 from upriver.mnl.pooled import FIRST_SPREAD, likely_spread
 from upriver.planning import Plan, draw_tie_seed
@@ -74,13 +74,14 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
         return self.features.standardized
 
     @cached_property
-    def weights(self) -> ErrorWeights:
+    def weights(self) -> Any:
         """How the errors of shared and own columns count in the products of the model."""
         shared = self.own_errors if self.per_step else self.shared_errors
         _, is_own, kinds = self.features.columns
         is_mixed = shared != self.own_errors and bool(np.any(kinds == 2))
         is_own = is_own if is_mixed else None
-        return ErrorWeights(float(shared), float(self.own_errors), kinds, is_own)
+        weights = kernels.ErrorWeights(float(shared), float(self.own_errors), kinds, is_own)
+        return kernels.compiled.Constants(weights)
 
     @property
     def learns_spread(self) -> bool:

@@ -177,8 +177,8 @@ def stacks(features: Features) -> Iterator[tuple[Array, Array]]:
         pairs = np.flatnonzero((sizes == u) & (width == w))
         cells = layout.pairs["first_value"][pairs, None] + np.arange(u * w)
         rows = layout.values[cells].reshape(len(pairs), u, w)
-        if layout.triple_scale:  # triple effects are not packed
-            own = np.broadcast_to(layout.triple_scale * np.eye(u)[:, 1:], (len(pairs), u, u - 1))
+        if features.triple_scale:  # triple effects are not packed
+            own = np.broadcast_to(features.triple_scale * np.eye(u)[:, 1:], (len(pairs), u, u - 1))
             rows = np.concatenate([rows, own], axis=2)
         yield pairs, rows
 

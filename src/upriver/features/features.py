@@ -28,7 +28,7 @@ from upriver.display import Card, add_repr, to_frame
 from upriver.display.card import MAX_ROWS
 from upriver.display.frames import name_column
 from upriver.features.layout import BOTH, Columns, Layout, describe_columns, pack, start_of
-from upriver.kernels import Problem, TripleWork, Work
+from upriver.kernels import Problem, Work
 from upriver.mdp import Task
 from upriver.mdp.names import abbreviate
 
@@ -130,7 +130,7 @@ class Features:
 
     def __getstate__(self) -> dict[str, Any]:
         # The compiled structure and its work arrays belong to this process and to this object.
-        own = "problem", "work", "triple_work", "standardized"
+        own = "problem", "work", "standardized"
         return {k: v for k, v in vars(self).items() if k not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -189,11 +189,15 @@ class Features:
             return self.dimension
         return self.dimension - (self.task.n_triples - len(self.task.first_rows))
 
+    @property
+    def triple_scale(self) -> float | None:
+        """The value of every triple effect, 1 where it is to be estimated; None without them."""
+        return 1.0 if isinstance(self.spread, str) else self.spread or None
+
     @cached_property
     def layout(self) -> Layout:
         """The features packed for the compiled loops."""
-        spread = 1.0 if isinstance(self.spread, str) else self.spread
-        return pack(self.task, self.matrix[:, : self.n_shared], spread)
+        return pack(self.task, self.matrix[:, : self.n_shared], bool(self.spread))
 
     @cached_property
     def columns(self) -> Columns:
@@ -227,7 +231,7 @@ class Features:
         layout, sizes = self.layout, self.task.sizes
         block = layout.pairs["block"][:-1]
         columns = np.where(block >= 0, layout.blocks["size"][block] + 1, 1)
-        columns += layout.triple_scale > 0.0
+        columns += bool(self.spread)
         is_smaller = 2 * columns <= sizes
         if is_smaller.any():  # the weights of own and shared columns need the products themselves
             is_smaller &= self.columns.kinds != BOTH
@@ -235,21 +239,22 @@ class Features:
 
     @cached_property
     def work(self) -> Work:
-        """Arrays that the kernels of the running model write to, see `kernels.Work`."""
+        """Arrays that the kernels of the running model write to."""
+        return self.new_work()
+
+    def new_work(self) -> Work:
+        """Return new arrays for kernels to write to, see `kernels.Work`."""
         layout = self.layout
         m, u = layout.max_block_size, layout.max_successors
+        slope, effect_step, effect_origin = np.empty((3, self.task.n_triples if self.spread else 0))
         return Work(
             hessian=np.empty((m, m)), factor=np.empty((m, m)), gradient=np.empty(m),
             mean=np.empty(m), step=np.empty(m), origin=np.empty(m), prob=np.empty(2 * u),
             shrinkage=np.empty(u), rows=np.empty((u, m + 1)), squares=np.empty(u),
             visited=np.empty(len(layout.block_pairs), np.int32),
             stamps=np.zeros(len(layout.blocks), np.int32),
+            slope=slope, effect_step=effect_step, effect_origin=effect_origin,
         )  # fmt: skip
-
-    @cached_property
-    def triple_work(self) -> TripleWork | None:
-        """The same for triple effects; None where there are none."""
-        return TripleWork(*np.empty((3, self.task.n_triples))) if self.spread else None
 
     @cached_property
     def problem(self) -> Any:
@@ -258,7 +263,7 @@ class Features:
         return kernels.compiled.Constants(
             Problem(
                 self.layout, task.indptr, task.successors, task.n_actions, self.matrix_start,
-                task.square_start, self.product_start, self.work, self.triple_work,
+                task.square_start, self.product_start, self.work,
             )
         )  # fmt: skip
 

@@ -19,11 +19,8 @@ from upriver.mdp import Task
 add_repr(Layout)
 
 
-def pack(task: Task, matrix: Any, triple_scale: float = 0.0) -> Layout:
-    """Pack features (n, d), dense or sparse, without the columns of triple effects.
-
-    triple_scale is the value of each triple effect; 0 where there are none.
-    """
+def pack(task: Task, matrix: Any, has_effects: bool = False) -> Layout:
+    """Pack features (n, d), dense or sparse, without the columns of triple effects."""
     if not sparse.issparse(matrix):
         return pack_dense(task, matrix)
     n_pairs, d = len(task.sizes), matrix.shape[1]
@@ -47,7 +44,7 @@ def pack(task: Task, matrix: Any, triple_scale: float = 0.0) -> Layout:
     block = np.full(n_pairs, -1)
     has_columns = n_columns > 0
     block[has_columns] = block_of_feature[columns[first_column[:-1][has_columns]]]
-    if triple_scale:  # a pair with nothing but triple effects is a block of size 0
+    if has_effects:  # a pair with nothing but triple effects is a block of size 0
         alone = (block < 0) & (task.sizes > 1)
         block[alone] = len(size) + np.arange(alone.sum())
         size = np.pad(size, (0, int(alone.sum())))
@@ -63,9 +60,7 @@ def pack(task: Task, matrix: Any, triple_scale: float = 0.0) -> Layout:
     blocks["first_pair"] = start_of(np.bincount(block[block_pairs], minlength=len(size)))
     small = columns, slot[columns], features, block_pairs
     widest = int(size.max()), task.max_successors
-    return Layout._make(
-        [pairs, blocks, *(x.astype(np.int32) for x in small), values, *widest, triple_scale]
-    )
+    return Layout._make([pairs, blocks, *(x.astype(np.int32) for x in small), values, *widest])
 
 
 def pack_dense(task: Task, matrix: Array) -> Layout:

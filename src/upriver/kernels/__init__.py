@@ -44,7 +44,7 @@ class Layout(NamedTuple):
     blocks, so both are kept as one dense matrix per block.
 
     Triple effects (pooled features) are not packed. Row i of a pair, unless it is the pair's first
-    row, has the value `triple_scale` in feature number `effect_offset + i`; these features follow
+    row, has the value `scale` in feature number `effect_offset + i`; these features follow
     the packed ones. They occur in no other pair, so the kernels eliminate them pair by pair, and
     the blocks are those of the packed features. A pair with triple effects alone is a block of
     size 0.
@@ -69,8 +69,6 @@ class Layout(NamedTuple):
     """The matrices of the pairs, flat."""
     max_block_size: int
     max_successors: int
-    triple_scale: float = 0.0
-    """The value of every triple effect; 0 where there are none."""
 
     @property
     def size(self) -> Array:
@@ -121,17 +119,13 @@ class Work(NamedTuple):
     """The pairs of one block that have a count."""
     stamps: Array
     """(B + 1,) the number of the call that changed each block last; the last entry counts calls."""
-
-
-class TripleWork(NamedTuple):
-    """More such arrays, (n,) each with one entry per row, where there are triple effects."""
-
     slope: Array
-    """The derivative of the loss by each triple effect, in log-odds."""
-    step: Array
-    """The Newton step of each triple effect, in log-odds."""
-    origin: Array
-    """The triple effects before the step."""
+    """(n,) the derivative of the loss by each triple effect, in log-odds. This and the next two
+    have one entry per row; (0,) where there are no triple effects."""
+    effect_step: Array
+    """(n,) the Newton step of each triple effect, in log-odds."""
+    effect_origin: Array
+    """(n,) the triple effects before the step."""
 
 
 class ErrorWeights(NamedTuple):
@@ -150,9 +144,6 @@ class ErrorWeights(NamedTuple):
     or both count the same, and code that is for such pairs is then not compiled."""
 
 
-UNWEIGHTED = ErrorWeights(1.0, 1.0, np.empty(0, np.int8), None)
-
-
 class Problem(NamedTuple):
     """All that stays the same while a model of one `Features` object learns."""
 
@@ -169,6 +160,3 @@ class Problem(NamedTuple):
     product_start: Array
     """(S*A + 1,) the same where the smaller of two forms is kept, see `Features.product_start`."""
     work: Work
-    triple_work: TripleWork | None
-    """None says that there are no triple effects. Code that is theirs is then not compiled,
-    because numba removes a branch that tests whether an argument is None."""

@@ -8,7 +8,7 @@ over all triple effects is made. Each function takes a `compiled.Constants` that
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_cached, njit_inline
+from upriver.kernels.compiled import njit_inline, njit_without_refcounts
 from upriver.kernels.gram import add_logdet, cholesky, solve_lower, solve_rows, solve_upper
 from upriver.kernels.likelihood import (
     count_visits,
@@ -21,60 +21,55 @@ from upriver.kernels.pooled import effect_logdet, eliminate_effects, project_row
 
 
 @njit_inline
-def factor_hessian(layout, b, counts, theta, lam, work):
+def factor_hessian(layout, work, b, counts, theta, lam, scale):
     """Factor the Schur complement of block b on its shared features into work.factor.
 
     Returns (whether it is positive definite, the number of pairs in work.visited).
     """
     n = find_visited_pairs(layout, counts, b, work.visited)
-    evaluate_block(
-        layout, work.visited[:n], counts, theta, b, lam, work.gradient, work.factor, work.prob,
-        work.mean,
-    )  # fmt: skip
+    visited = work.visited[:n]
+    evaluate_block(layout, work, b, visited, counts, theta, lam, work.factor, scale)
     return cholesky(work.factor, layout.blocks[b].size, lam), n
 
 
-@njit_cached
-def solve(problem, counts, theta, lam, vector):
+@njit_without_refcounts
+def solve(problem, counts, theta, lam, scale, vector):
     """vector (d,) <- H^-1 vector, H the Hessian of (2) at theta, in place."""
-    layout, work = problem.values.layout, problem.values.work
-    pairs, features, scale = layout.pairs, layout.features, layout.triple_scale
-    slope, direction, x = np.zeros(counts.shape[0]), np.zeros(counts.shape[0]), work.gradient
+    layout, work = problem.layout, problem.work
+    pairs, features, x = layout.pairs, layout.features, work.gradient
     for pair in range(pairs.shape[0] - 1):
         for row in range(pairs[pair].first_row + 1, pairs[pair + 1].first_row):
             effect = pairs[pair].effect_offset + row
-            slope[row] = vector[effect] / scale
+            work.slope[row] = vector[effect] / scale
             vector[effect] /= lam  # right where there is no visit; the others are set below
     for b in range(layout.blocks.shape[0] - 1):
         place, size = layout.blocks[b].first_feature, layout.blocks[b].size
-        _, n_visited = factor_hessian(layout, b, counts, theta, lam, work)
+        _, n_visited = factor_hessian(layout, work, b, counts, theta, lam, scale)
         visited = work.visited[:n_visited]
         for i in range(size):
             x[i] = vector[features[place + i]]
-        eliminate_effects(layout, visited, counts, theta, lam, slope, x, work.prob, work.shrinkage)
+        eliminate_effects(layout, work, visited, counts, theta, lam, scale)
         solve_lower(work.factor, size, x)
         solve_upper(work.factor, size, x)
         for i in range(size):
             vector[features[place + i]] = x[i]
-        solve_effects(
-            layout, visited, counts, theta, lam, x, slope, direction, work.prob, work.shrinkage
-        )
+        solve_effects(layout, work, visited, counts, theta, lam, scale, x)
         for pair in visited:
             for row in range(pairs[pair].first_row + 1, pairs[pair + 1].first_row):
-                vector[pairs[pair].effect_offset + row] = direction[row] / scale
+                vector[pairs[pair].effect_offset + row] = work.effect_step[row] / scale
 
 
-@njit_cached
-def variances(problem, counts, theta, lam, variance):
+@njit_without_refcounts
+def variances(problem, counts, theta, lam, scale, variance):
     """variance (d,) <- the diagonal of H^-1; return log det H."""
-    layout, work = problem.values.layout, problem.values.work
-    pairs, scale = layout.pairs, layout.triple_scale
-    factor, rows, prob, mean, unit = work.factor, work.rows, work.prob, work.mean, work.step
+    layout, work = problem.layout, problem.work
+    pairs, factor, rows, prob = layout.pairs, work.factor, work.rows, work.prob
+    mean, unit = work.mean, work.step
     c = scale * scale / lam
     logdet = 0.0
     for b in range(layout.blocks.shape[0] - 1):
         place, size = layout.blocks[b].first_feature, layout.blocks[b].size
-        factor_hessian(layout, b, counts, theta, lam, work)
+        factor_hessian(layout, work, b, counts, theta, lam, scale)
         for i in range(size):  # e_i^T (L L^T)^-1 e_i = ||L^-1 e_i||^2
             unit[:size] = 0.0
             unit[i] = 1.0
@@ -85,9 +80,9 @@ def variances(problem, counts, theta, lam, variance):
             first = pairs[pair].first_row
             n = pairs[pair + 1].first_row - first
             visits = count_visits(layout, pair, counts)
-            softmax(layout, pair, theta, prob)
-            logdet += effect_logdet(layout, pair, visits, lam, True, prob)
-            total = shrink_weights(layout, pair, visits, lam, True, prob, work.shrinkage)
+            softmax(layout, pair, theta, prob, scale)
+            logdet += effect_logdet(layout, pair, visits, lam, scale, True, prob)
+            total = shrink_weights(layout, pair, visits, c, True, prob, work.shrinkage)
             total = max(total, 1e-300)
             solve_rows(layout, pair, factor, size, rows, work.squares)
             for j in range(size):
@@ -105,18 +100,18 @@ def variances(problem, counts, theta, lam, variance):
     return logdet
 
 
-@njit_cached
-def draw(problem, counts, theta, lam, normals):
+@njit_without_refcounts
+def draw(problem, counts, theta, lam, scale, normals):
     """normals (d,) <- a draw from N(theta, H^-1): theta + L^-T normals, block by block, H = L L^T.
 
     counts (n,) and theta (d,) belong to one parameter. Returns the number of the first block that
     is not positive definite, or -1.
     """
-    layout, work = problem.values.layout, problem.values.work
+    layout, work = problem.layout, problem.work
     features, x = layout.features, work.step
     for b in range(layout.blocks.shape[0] - 1):
         place, size = layout.blocks[b].first_feature, layout.blocks[b].size
-        is_definite, _ = factor_hessian(layout, b, counts, theta, lam, work)
+        is_definite, _ = factor_hessian(layout, work, b, counts, theta, lam, scale)
         if not is_definite:
             return b
         for i in range(size):
@@ -125,29 +120,30 @@ def draw(problem, counts, theta, lam, normals):
         for i in range(size):
             j = features[place + i]
             normals[j] = theta[j] + x[i]
-        if layout.triple_scale > 0.0:
+        if scale is not None:
             for i in range(layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair):
-                draw_effects(layout, layout.block_pairs[i], counts, theta, lam, x, normals, work)
+                pair = layout.block_pairs[i]
+                draw_effects(layout, work, pair, counts, theta, lam, scale, normals)
     return -1
 
 
 @njit_inline
-def draw_effects(layout, pair, counts, theta, lam, step, normals, work):
-    """Draw the triple effects of a pair, given a draw whose shared features moved by step (m,).
+def draw_effects(layout, work, pair, counts, theta, lam, scale, normals):
+    """Draw the triple effects of a pair, given a draw whose shared features moved by work.step.
 
-    Their covariance D + k k^T / sum a has the root D^1/2 (I + scale v v^T), with v = D^-1/2 k /
+    Their covariance D + k k^T / sum a has the root D^1/2 (I + f v v^T), with v = D^-1/2 k /
     sqrt(sum a): it takes as many normals as there are triple effects, and O(U) operations.
     """
     prob, shrinkage, root = work.prob, work.shrinkage, work.squares
-    first, c = layout.pairs[pair].first_row, layout.triple_scale * layout.triple_scale / lam
+    first, c = layout.pairs[pair].first_row, scale * scale / lam
     n = layout.pairs[pair + 1].first_row - first
     effect = layout.pairs[pair].effect_offset + first
-    softmax(layout, pair, theta, prob)
+    softmax(layout, pair, theta, prob, scale)
     visits = count_visits(layout, pair, counts)
-    total = shrink_weights(layout, pair, visits, lam, True, prob, shrinkage)
+    total = shrink_weights(layout, pair, visits, c, True, prob, shrinkage)
     if total == 0.0:
         total = 1.0  # without a visit every a_u is 0, and so is k
-    project_rows(layout, pair, step, prob)
+    project_rows(layout, pair, work.step, prob)
     mean, length, along = prob[0] * prob[n], 0.0, 0.0
     for u in range(1, n):
         mean += prob[u] * prob[n + u]
@@ -155,8 +151,8 @@ def draw_effects(layout, pair, counts, theta, lam, step, normals, work):
         v = c * prob[u] / root[u] / np.sqrt(total)
         length += v * v
         along += v * normals[effect + u]
-    scale = along / (1.0 + np.sqrt(1.0 + length))
+    factor = along / (1.0 + np.sqrt(1.0 + length))
     for u in range(1, n):
-        noise = root[u] * normals[effect + u] + scale * c * prob[u] / np.sqrt(total)
+        noise = root[u] * normals[effect + u] + factor * c * prob[u] / np.sqrt(total)
         moved = noise - c * prob[u] * (prob[n + u] - mean / total)
-        normals[effect + u] = theta[effect + u] + moved / layout.triple_scale
+        normals[effect + u] = theta[effect + u] + moved / scale

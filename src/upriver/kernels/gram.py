@@ -111,11 +111,11 @@ def add_outer(layout, pair, weight, gram):
 
 
 @njit_inline_ir
-def gram_block(layout, b, visited, counts, lam, gram, prob, shrinkage, effects=True):
+def gram_block(layout, work, b, visited, counts, lam, gram, scale):
     """Compute the Gram matrix, eq. (5), of block b: lam I + sum N(s, a) sum_u phi_u phi_u^T.
 
     Where there are triple effects it is what they leave, see `kernels.pooled`, with the weight
-    a_u instead of N(s, a); prob and shrinkage are work arrays for that.
+    a_u instead of N(s, a).
     """
     pairs = layout.pairs
     for i in range(layout.blocks[b].size):
@@ -124,13 +124,14 @@ def gram_block(layout, b, visited, counts, lam, gram, prob, shrinkage, effects=T
         gram[i, i] = lam
     for pair in visited:
         visits = count_visits(layout, pair, counts)
-        if effects is not None and layout.triple_scale > 0.0:
-            shrink_weights(layout, pair, visits, lam, False, prob, shrinkage)
-            for u in range(pairs[pair + 1].first_row - pairs[pair].first_row):
-                add_row(layout, pair, u, prob[u], gram)
-        else:
-            for u in range(pairs[pair + 1].first_row - pairs[pair].first_row):
-                add_row(layout, pair, u, visits, gram)
+        if scale is not None:
+            c = scale * scale / lam
+            shrink_weights(layout, pair, visits, c, False, work.prob, work.shrinkage)
+        for u in range(pairs[pair + 1].first_row - pairs[pair].first_row):
+            weight = visits
+            if scale is not None:
+                weight = work.prob[u]
+            add_row(layout, pair, u, weight, gram)
 
 
 @njit_inline

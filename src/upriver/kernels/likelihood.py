@@ -12,26 +12,26 @@ Loop counters are unsigned where speed counts. Numba tests signed indices for wr
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_cached, njit_inline, njit_nogil
+from upriver.kernels.compiled import njit_inline, njit_nogil, njit_without_refcounts
 
 
 @njit_inline
-def softmax(layout, pair, theta, prob, effects=True):
+def softmax(layout, pair, theta, prob, scale=None):
     """Compute eq. (1), P_theta(s' | s, a) = exp(varphi^T theta) / sum of the same over s'.
 
     prob[:n] gets the probabilities of the n successors and prob[n:2n] their logits. Returns the
-    log of the denominator. `effects` None, here and below, says that the layout has no triple
-    effects, so that their code is not compiled.
+    log of the denominator. `scale`, here and in all kernels, is the value of every triple effect.
+    It is None where there are none, and then their code is not compiled: numba removes a branch
+    that tests whether an argument is None.
     """
     pairs, values, columns = layout.pairs, layout.values, layout.columns
     first, w = np.uint64(pairs[pair].first_row), np.uint64(pairs[pair].n_columns)
     n = np.uint64(pairs[pair + 1].first_row) - first
     column, value = np.uint64(pairs[pair].first_column), np.uint64(pairs[pair].first_value)
-    scale = layout.triple_scale
     effect = np.uint64(pairs[pair].effect_offset + pairs[pair].first_row)
     top = -np.inf
     for u in range(n):
-        x = scale * theta[effect + u] if effects is not None and scale > 0.0 and u > 0 else 0.0
+        x = scale * theta[effect + u] if scale is not None and u > 0 else 0.0
         for j in range(w):
             x += values[value + u * w + j] * theta[np.uint32(columns[column + j])]
         prob[n + u] = x
@@ -72,13 +72,12 @@ def count_visits(layout, pair, counts):
 
 
 @njit_inline
-def shrink_weights(layout, pair, visits, lam, local, prob, shrinkage):
+def shrink_weights(layout, pair, visits, c, local, prob, shrinkage):
     """Compute the weights that triple effects leave, see `kernels.pooled`; return their sum.
 
     prob[u], which comes as p_u, becomes a_u, and shrinkage[u] becomes a_u / A_u. With `local` A_u
     is that of the Hessian, N p_u; otherwise that of the Gram matrix, N.
     """
-    c = layout.triple_scale * layout.triple_scale / lam
     total = 0.0
     for u in range(layout.pairs[pair + 1].first_row - layout.pairs[pair].first_row):
         weight = visits * prob[u] if local else visits
@@ -89,20 +88,18 @@ def shrink_weights(layout, pair, visits, lam, local, prob, shrinkage):
 
 
 @njit_inline
-def evaluate_block(
-    layout, visited, counts, theta, b, lam, gradient, hessian, prob, mean, effects=True
-):
+def evaluate_block(layout, work, b, visited, counts, theta, lam, hessian, scale=None):
     """Compute eq. (2), -sum n log P_theta + (lam / 2) ||theta||^2, for one block of features.
 
-    Fills gradient (m,), which is lam theta + sum (N p_u - n_u) x_u, and hessian (m, m), which is
-    lam I + sum N p_u (x_u - mean)(x_u - mean)^T; returns the loss. Where there are triple effects
-    the loss has their penalty, and the Hessian is what is left for the features of the block when
-    they are eliminated: the same sum with a_u instead of N p_u. prob (2 U,) and mean (m,) are
-    work arrays.
+    Fills work.gradient (m,), which is lam theta + sum (N p_u - n_u) x_u, and hessian (m, m), which
+    is lam I + sum N p_u (x_u - mean)(x_u - mean)^T; returns the loss. Where there are triple
+    effects the loss has their penalty, and the Hessian is what is left for the features of the
+    block when they are eliminated: the same sum with a_u instead of N p_u. `visited` are the pairs
+    of the block that have a count.
     """
-    # Arrays are taken out of the tuple once, since each access inside a loop costs a reference.
     pairs, slots = layout.pairs, layout.slots
     values, features = layout.values, layout.features
+    gradient, prob, mean = work.gradient, work.prob, work.mean
     origin, m = layout.blocks[b].first_feature, layout.blocks[b].size
     loss = 0.0
     for i in range(m):
@@ -116,23 +113,24 @@ def evaluate_block(
         first, w = np.uint64(pairs[pair].first_row), np.uint64(pairs[pair].n_columns)
         column, value = np.uint64(pairs[pair].first_column), np.uint64(pairs[pair].first_value)
         n = np.uint64(pairs[pair + 1].first_row) - first
-        log_total = softmax(layout, pair, theta, prob, effects)
+        log_total = softmax(layout, pair, theta, prob, scale)
         visits = count_visits(layout, pair, counts)
         for j in range(w):
             mean[j] = 0.0
         for u in range(n):
-            c = counts[first + u]
-            if c != 0.0:
-                loss += c * (log_total - prob[n + u])
-            residual = visits * prob[u] - c
+            count = counts[first + u]
+            if count != 0.0:
+                loss += count * (log_total - prob[n + u])
+            residual = visits * prob[u] - count
             for j in range(w):
                 gradient[np.uint32(slots[column + j])] += residual * values[value + u * w + j]
-        if effects is not None and layout.triple_scale > 0.0:
+        if scale is not None:
             for u in range(np.uint64(1), n):
                 x = theta[np.uint64(pairs[pair].effect_offset) + first + u]
                 loss += 0.5 * lam * x * x
             # From here on prob is a / sum a and visits is sum a.
-            visits = shrink_weights(layout, pair, visits, lam, True, prob, prob[n:])
+            c = scale * scale / lam
+            visits = shrink_weights(layout, pair, visits, c, True, prob, prob[n:])
             for u in range(n):
                 prob[u] /= visits
         for u in range(n):
@@ -149,15 +147,15 @@ def evaluate_block(
     return loss
 
 
-@njit_cached
-def log_probabilities(layout, theta, log_prob):
+@njit_without_refcounts
+def log_probabilities(problem, theta, scale, log_prob):
     """Compute log P_theta, eq. (1), of every triple; it is finite wherever the logits are."""
+    layout, prob = problem.layout, problem.work.prob
     pairs = layout.pairs
-    prob = np.empty(2 * layout.max_successors)
     for pair in range(pairs.shape[0] - 1):
         first = pairs[pair].first_row
         n = pairs[pair + 1].first_row - first
-        log_total = softmax(layout, pair, theta, prob)
+        log_total = softmax(layout, pair, theta, prob, scale)
         for u in range(n):
             log_prob[first + u] = prob[n + u] - log_total
 

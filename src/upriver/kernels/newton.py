@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_cached, njit_inline, njit_inline_ir
+from upriver.kernels.compiled import njit_inline_ir, njit_without_refcounts
 from upriver.kernels.gram import cholesky, solve_lower, solve_upper
 from upriver.kernels.likelihood import count_visits, evaluate_block, find_visited_pairs
 from upriver.kernels.pooled import compute_effect_slopes, eliminate_effects, solve_effects
@@ -13,19 +13,17 @@ SMALLEST_STEP = 1e-12  # share of a Newton step below which halving it is given 
 
 
 @njit_inline_ir
-def newton_block(layout, b, visited, counts, theta, lam, keep_hessian, work, effects):
+def newton_block(layout, work, b, visited, counts, theta, lam, scale, keep_hessian):
     """Minimise (2) over the coordinates of block b, in place in theta, from the theta given.
 
     Newton's method with step halving. The step whose squared decrement is at most DECREMENT is the
     last; the error that it leaves is of that order squared. `visited` are the pairs of the block
     that have a count. With `keep_hessian` the Hessian at the result is left in work.hessian.
-    `effects` is a `TripleWork`, or None. Returns False where there is no ridge and the Hessian is
-    singular or no step decreases the loss.
+    Returns False where there is no ridge and the Hessian is singular or no step decreases the loss.
     """
     features, place, m = layout.features, layout.blocks[b].first_feature, layout.blocks[b].size
-    pairs, scale = layout.pairs, layout.triple_scale
-    hessian, factor, gradient = work.hessian, work.factor, work.gradient
-    step, origin, prob, shrinkage = work.step, work.origin, work.prob, work.shrinkage
+    pairs, hessian, factor, gradient = layout.pairs, work.hessian, work.factor, work.gradient
+    step, origin = work.step, work.origin
     total = 0.0
     for pair in visited:
         total += count_visits(layout, pair, counts)
@@ -34,9 +32,7 @@ def newton_block(layout, b, visited, counts, theta, lam, keep_hessian, work, eff
     decrement = np.inf
     size = 0.0
     for _ in range(ITERATIONS):
-        trial = evaluate_block(
-            layout, visited, counts, theta, b, lam, gradient, hessian, prob, work.mean, effects
-        )
+        trial = evaluate_block(layout, work, b, visited, counts, theta, lam, hessian, scale)
         # Near the minimum rounding hides the decrease, but the full step is right there.
         near = decrement <= max(enough, 1e-12 * loss)
         if size > 0.0 and not (trial <= loss - 1e-4 * size * decrement or near):
@@ -49,11 +45,9 @@ def newton_block(layout, b, visited, counts, theta, lam, keep_hessian, work, eff
             loss = trial
             # step <- H^-1 gradient. Triple effects are eliminated from the gradient, the block is
             # solved for the shared features, and the effects follow from that solution.
-            if effects is not None:
-                compute_effect_slopes(layout, visited, counts, theta, lam, effects.slope, prob)
-                eliminate_effects(
-                    layout, visited, counts, theta, lam, effects.slope, gradient, prob, shrinkage
-                )
+            if scale is not None:
+                compute_effect_slopes(layout, work, visited, counts, theta, lam, scale)
+                eliminate_effects(layout, work, visited, counts, theta, lam, scale)
             for i in range(m):
                 step[i] = gradient[i]
                 origin[i] = theta[features[place + i]]
@@ -63,40 +57,32 @@ def newton_block(layout, b, visited, counts, theta, lam, keep_hessian, work, eff
                 return False
             decrement = solve_lower(factor, m, step)
             solve_upper(factor, m, step)
-            if effects is not None:
-                decrement += solve_effects(
-                    layout, visited, counts, theta, lam, step, effects.slope, effects.step, prob,
-                    shrinkage,
-                )  # fmt: skip
+            if scale is not None:
+                decrement += solve_effects(layout, work, visited, counts, theta, lam, scale, step)
                 for pair in visited:
                     for row in range(pairs[pair].first_row + 1, pairs[pair + 1].first_row):
-                        effects.origin[row] = theta[pairs[pair].effect_offset + row]
+                        work.effect_origin[row] = theta[pairs[pair].effect_offset + row]
             if decrement <= 1e-14 * enough:
                 return True
             size = 1.0
         for i in range(m):
             theta[features[place + i]] = origin[i] - size * step[i]
-        if effects is not None:
+        if scale is not None:
             for pair in visited:
                 for row in range(pairs[pair].first_row + 1, pairs[pair + 1].first_row):
-                    moved = effects.origin[row] - size * effects.step[row] / scale
+                    moved = work.effect_origin[row] - size * work.effect_step[row] / scale
                     theta[pairs[pair].effect_offset + row] = moved
         if decrement <= enough and not keep_hessian:
             return True
     return False
 
 
-@njit_cached
-def fit_blocks(problem, counts, theta, lam):
+@njit_without_refcounts
+def fit_blocks(problem, counts, theta, lam, scale):
     """Minimise (2) over every block from the theta given; return the first that failed, or -1."""
-    values = problem.values
-    return fit_every_block(values.layout, counts, theta, lam, values.work, values.triple_work)
-
-
-@njit_inline
-def fit_every_block(layout, counts, theta, lam, work, effects):
+    layout, work = problem.layout, problem.work
     for b in range(layout.blocks.shape[0] - 1):
         visited = work.visited[: find_visited_pairs(layout, counts, b, work.visited)]
-        if not newton_block(layout, b, visited, counts, theta, lam, False, work, effects):
+        if not newton_block(layout, work, b, visited, counts, theta, lam, scale, False):
             return b
     return -1

@@ -113,10 +113,7 @@ def evaluate_transition(problem, pair, next_state, theta, b, count):
     row = find_row(problem.indptr, problem.successors, pair, next_state)
     count[row] = 1.0
     work.visited[0] = pair
-    evaluate_block(
-        layout, work.visited[:1], count, theta, b, 0.0, work.gradient, work.hessian, work.prob,
-        work.mean,
-    )  # fmt: skip
+    evaluate_block(layout, work, b, work.visited[:1], count, theta, 0.0, work.hessian)
     count[row] = 0.0
 
 

@@ -1,7 +1,7 @@
 """Triple effects of pooled features, eliminated pair by pair: nothing here is larger than U x m.
 
 Write A_u for the weight of successor u of a pair (N p_u in the Hessian, N in the Gram matrix),
-c = triple_scale^2 / lambda for the prior variance of a triple effect eta_u in log-odds, x_u for the
+c = scale^2 / lambda for the prior variance of a triple effect eta_u in log-odds, x_u for the
 row of the shared features. The Hessian of a pair in its logits is diag(A) - A A^T / sum A, which is
 what is left of diag(A) when a constant common to all logits is eliminated. Eliminating the triple
 effects before that constant leaves the same form with smaller weights,
@@ -13,8 +13,7 @@ the mean under a. With k_u = c a_u, given shared effects s the triple effects ha
 -k_u (x_u - m)^T s and covariance diag(c / (1 + c A_u)) + k k^T / sum a: O(U). The Gram matrix has
 no constant to eliminate: there m = 0 and the covariance is diagonal.
 
-`prob` (2 U,) and `shrinkage` (U,) are work arrays; `likelihood.shrink_weights` writes a_u and
-a_u / A_u into them.
+`likelihood.shrink_weights` writes a_u into work.prob and a_u / A_u into work.shrinkage.
 """
 
 import numpy as np
@@ -37,30 +36,31 @@ def project_rows(layout, pair, step, prob):
 
 
 @njit_inline
-def compute_effect_slopes(layout, visited, counts, theta, lam, slope, prob):
-    """slope (n,) <- the derivative of (2) by the triple effect of each row, in log-odds."""
-    pairs = layout.pairs
+def compute_effect_slopes(layout, work, visited, counts, theta, lam, scale):
+    """work.slope <- the derivative of (2) by the triple effect of each row, in log-odds."""
+    pairs, prob, slope = layout.pairs, work.prob, work.slope
     for pair in visited:
         first = pairs[pair].first_row
         effect = pairs[pair].effect_offset + first
         visits = count_visits(layout, pair, counts)
-        softmax(layout, pair, theta, prob)
+        softmax(layout, pair, theta, prob, scale)
         for u in range(1, pairs[pair + 1].first_row - first):
             residual = visits * prob[u] - counts[first + u]
-            slope[first + u] = residual + lam * theta[effect + u] / layout.triple_scale
+            slope[first + u] = residual + lam * theta[effect + u] / scale
 
 
 @njit_inline
-def eliminate_effects(layout, visited, counts, theta, lam, slope, gradient, prob, shrinkage):
-    """gradient -= sum_u k_u slope_u (x_u - m), the right-hand side of the Schur complement."""
+def eliminate_effects(layout, work, visited, counts, theta, lam, scale):
+    """work.gradient -= sum_u k_u slope_u (x_u - m), the right side of the Schur complement."""
     pairs, slots, values = layout.pairs, layout.slots, layout.values
-    c = layout.triple_scale * layout.triple_scale / lam
+    prob, slope, gradient = work.prob, work.slope, work.gradient
+    c = scale * scale / lam
     for pair in visited:
         first, w, column = pairs[pair].first_row, pairs[pair].n_columns, pairs[pair].first_column
         n = pairs[pair + 1].first_row - first
-        softmax(layout, pair, theta, prob)
+        softmax(layout, pair, theta, prob, scale)
         visits = count_visits(layout, pair, counts)
-        total = shrink_weights(layout, pair, visits, lam, True, prob, shrinkage)
+        total = shrink_weights(layout, pair, visits, c, True, prob, work.shrinkage)
         weighted = 0.0  # sum_u k_u slope_u
         for u in range(1, n):
             weighted += c * prob[u] * slope[first + u]
@@ -73,22 +73,23 @@ def eliminate_effects(layout, visited, counts, theta, lam, slope, gradient, prob
 
 
 @njit_inline
-def solve_effects(layout, visited, counts, theta, lam, step, slope, direction, prob, shrinkage):
+def solve_effects(layout, work, visited, counts, theta, lam, scale, step):
     """Compute the triple effects of H^-1 gradient, where step (m,) are its shared features.
 
-    slope (n,) are the triple effects of the gradient, in log-odds, and direction (n,) gets those of
-    the solution. Returns slope^T H_gg^-1 slope summed over the pairs, H_gg the part of the Hessian
-    that belongs to the triple effects of a pair: their part of the squared decrement.
+    work.slope are the triple effects of the gradient, in log-odds, and work.effect_step gets those
+    of the solution. Returns slope^T H_gg^-1 slope summed over the pairs, H_gg the part of the
+    Hessian that belongs to the triple effects of a pair: their part of the squared decrement.
     """
-    pairs = layout.pairs
-    c = layout.triple_scale * layout.triple_scale / lam
+    pairs, prob, shrinkage = layout.pairs, work.prob, work.shrinkage
+    slope, direction = work.slope, work.effect_step
+    c = scale * scale / lam
     square = 0.0
     for pair in visited:
         first = pairs[pair].first_row
         n = pairs[pair + 1].first_row - first
-        softmax(layout, pair, theta, prob)
+        softmax(layout, pair, theta, prob, scale)
         visits = count_visits(layout, pair, counts)
-        total = shrink_weights(layout, pair, visits, lam, True, prob, shrinkage)
+        total = shrink_weights(layout, pair, visits, c, True, prob, shrinkage)
         project_rows(layout, pair, step, prob)
         weighted, mean = 0.0, prob[0] * prob[n]
         for u in range(1, n):
@@ -104,13 +105,13 @@ def solve_effects(layout, visited, counts, theta, lam, step, slope, direction, p
 
 
 @njit_inline
-def effect_logdet(layout, pair, visits, lam, local, prob):
+def effect_logdet(layout, pair, visits, lam, scale, local, prob):
     """Return log det of the part of the matrix that belongs to the triple effects of a pair.
 
     prob comes with p and is not changed.
     """
     n = layout.pairs[pair + 1].first_row - layout.pairs[pair].first_row
-    c = layout.triple_scale * layout.triple_scale / lam
+    c = scale * scale / lam
     result = (n - 1) * np.log(lam)
     if visits == 0.0:
         return result
@@ -123,19 +124,18 @@ def effect_logdet(layout, pair, visits, lam, local, prob):
 
 
 @njit_inline
-def include_effects(
-    layout, pair, m, visits, lam, local, rows, squares, prob, shrinkage, shared=1.0, own=1.0
-):
+def include_effects(layout, work, pair, m, visits, c, local, shared=1.0, own=1.0):
     """Turn rows L^-1 x_u into rows whose inner products are those of H^-1, triple effects included.
 
     rows[u] <- [L^-1 (x_u - k_u (x_u - m)), k_u / sqrt(sum a)]. Only the diagonal has
-    c / (1 + c A_u) besides, which squares[u] gets: the squared norms of the whole features. prob
-    comes with p. What triple effects add, the last column and the diagonal, is the covariance that
-    is left where the shared effects are known; it is multiplied by own^2, the rest by shared^2.
+    c / (1 + c A_u) besides, which squares[u] gets: the squared norms of the whole features. All
+    are arrays of `work`; prob comes with p. What triple effects add, the last column and the
+    diagonal, is the covariance that is left where the shared effects are known; it is multiplied
+    by own^2, the rest by shared^2.
     """
     n = layout.pairs[pair + 1].first_row - layout.pairs[pair].first_row
-    c = layout.triple_scale * layout.triple_scale / lam
-    total = shrink_weights(layout, pair, visits, lam, local, prob, shrinkage)
+    rows, squares, prob, shrinkage = work.rows, work.squares, work.prob, work.shrinkage
+    total = shrink_weights(layout, pair, visits, c, local, prob, shrinkage)
     centred = local and total > 0.0
     for i in range(m):
         mean = 0.0

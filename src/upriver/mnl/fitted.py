@@ -398,7 +398,9 @@ def pair_table(
 
 def fit_blocks(features: Features, counts: Array, lam: float, start: Array) -> Array:
     """Return theta_hat of sparse features by Newton's method, block by block, in place of start."""
-    check_identified(features, kernels.newton.fit_blocks(features.problem, counts, start, lam))
+    scale = features.triple_scale
+    failed = kernels.newton.fit_blocks(features.problem, counts, start, lam, scale)
+    check_identified(features, failed)
     return start
 
 

@@ -27,7 +27,8 @@ def probabilities(features: Features, theta: Array) -> Array:
 def log_probabilities(features: Features, theta: Array) -> Array:
     """Return (n,) log P_theta(s' | s, a) of every triple."""
     log_prob = np.empty(features.task.n_triples)
-    kernels.likelihood.log_probabilities(features.layout, check_theta(features, theta), log_prob)
+    theta = check_theta(features, theta)
+    kernels.likelihood.log_probabilities(features.problem, theta, features.triple_scale, log_prob)
     return log_prob
 
 

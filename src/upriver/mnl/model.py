@@ -15,8 +15,6 @@ from upriver import kernels
 from upriver.checks import Array, new_tuple
 from upriver.display import add_repr
 from upriver.features import Features
-from upriver.kernels import UNWEIGHTED
-from upriver.kernels import ErrorWeights as Weights
 from upriver.mdp import Task
 
 NO_STEPS = np.empty(0, np.int64)
@@ -52,14 +50,14 @@ class Model(NamedTuple):
 def start(
     features: Features, regularization: float, n_cores: int, with_products: bool,
     local: bool = False, factored: bool = False, spread: float | None = None,
-    weights: Weights = UNWEIGHTED,
+    weights: Any = None,
 ) -> Model:  # fmt: skip
     """Return the model before the first episode: theta = 0 and A = lambda I; n_cores is C.
 
     with_products: keep `inverse_products`; factored: keep a factor of those of large pairs, see
     `Features.product_start`; spread: that of the triple effects in place of that of the features.
     Here and in `absorb`, local: use the Hessian of (2) at theta_hat in place of the Gram matrix;
-    weights: what `inverse_products` count more than once.
+    weights: a `Constants` of `kernels.ErrorWeights`, what `inverse_products` count more than once.
     """
     size = 0
     if with_products:
@@ -81,13 +79,13 @@ def new_model(features: Features, regularization: float, n_cores: int, n_product
         inverse_products=np.zeros((n_cores, n_products)),
         logdet=np.zeros((n_cores, len(features.layout.size))),
         regularization=regularization,
-        spread=features.layout.triple_scale,
+        spread=features.triple_scale or 0.0,
     )
 
 
 def absorb(
     features: Features, model: Model, episode: Any, lam: float, local: bool = False,
-    weights: Weights = UNWEIGHTED,
+    weights: Any = None,
 ) -> Model:  # fmt: skip
     """Return the model after one more episode, with lambda_{k+1} = lam."""
     counts, theta, prob, max_norm, products, logdet, _, spread = model
@@ -99,7 +97,7 @@ def absorb(
     return new
 
 
-def change_spread(features: Features, model: Model, spread: float, weights: Weights) -> Model:
+def change_spread(features: Features, model: Model, spread: float, weights: Any) -> Model:
     """Return a `local` model fitted with another spread; its arrays are used, and changed."""
     model.theta[:, features.n_shared :] *= model.spread / spread  # the same effects, in log-odds
     model = model._replace(spread=spread)
@@ -125,12 +123,13 @@ def refuse_step(task: Task, states: Array, actions: Array, h: int) -> None:
 
 def bring_up_to_date(
     features: Features, model: Model, states: Array, actions: Array, everything: bool, local: bool,
-    weights: Weights = UNWEIGHTED,
+    weights: Any,
 ) -> None:  # fmt: skip
     """Count an episode and compute again the blocks that it touched, or all; in place."""
     large = features.task.n_triples >= kernels.LARGE and model.logdet.size == 1
+    problem, scale = features.problem, model.spread or None
     bad, failed = kernels.model.refresh(
-        features.problem, model, states, actions, everything, local, large, weights
+        problem, model, scale, states, actions, everything, local, large, weights
     )
     if bad >= 0:
         refuse_step(features.task, states, actions, bad)
@@ -143,7 +142,9 @@ def bring_up_to_date(
     if large and stamps[0] == stamps[1]:  # the one block changed: measure its pairs in threads
 
         def measure(first: int, last: int) -> float:
-            return kernels.model.measure_part(features.problem, model, local, weights, first, last)
+            work = kernels.compiled.Constants(features.new_work())
+            part = problem, work, model, scale, local, weights, first, last
+            return kernels.model.measure_part(*part)
 
         n_pairs = len(features.layout.block_pairs)
         model.logdet[0, 0] += sum(kernels.compiled.parallel_ranges(measure, n_pairs, PARTS))
@@ -164,8 +165,9 @@ def sample(features: Features, model: Model, rng: np.random.Generator) -> Array:
     draws = rng.standard_normal(model.theta.shape)
     for c, draw in enumerate(draws):
         failed = kernels.covariance.draw(
-            features.problem, model.counts[c], model.theta[c], model.regularization, draw
-        )
+            features.problem, model.counts[c], model.theta[c], model.regularization,
+            model.spread or None, draw,
+        )  # fmt: skip
         if failed >= 0:
             raise RuntimeError(
                 f"the information of feature block {failed} is not positive definite; "

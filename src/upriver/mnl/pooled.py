@@ -31,7 +31,9 @@ def covariance(features: Features, theta: Array, counts: Array, lam: float) -> A
 
     def product(vector: Array) -> Array:
         result = np.array(vector, dtype=np.float64).ravel()
-        kernels.covariance.solve(features.problem, counts, theta, lam, result)
+        kernels.covariance.solve(
+            features.problem, counts, theta, lam, features.triple_scale, result
+        )
         return result
 
     shape = (features.dimension, features.dimension)
@@ -41,7 +43,9 @@ def covariance(features: Features, theta: Array, counts: Array, lam: float) -> A
 def variances(features: Features, theta: Array, counts: Array, lam: float) -> tuple[Array, float]:
     """Return (d,) the diagonal of the inverse Hessian, and the log-determinant of the Hessian."""
     diagonal = np.full(features.dimension, 1.0 / lam)
-    logdet = kernels.covariance.variances(features.problem, counts, theta, lam, diagonal)
+    logdet = kernels.covariance.variances(
+        features.problem, counts, theta, lam, features.triple_scale, diagonal
+    )
     return diagonal, float(logdet)
 
 
