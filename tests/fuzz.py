@@ -163,7 +163,7 @@ def public_calls(folder: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
         "from_functions": (up.FiniteMDP.from_functions, functions),
         "from_frame": (up.FiniteMDP.from_frame, {"frame": frame, "horizon": 4, "initial_state": 0, "columns": tuple(frame.columns), "missing": "refuse"}),
         "from_successors": (up.Task.from_successors, {"states": range(4)} | {k: x for k, x in functions.items() if k in ("actions", "successors", "horizon", "reward", "terminal")} | {"reward_range": None, "discount": None}),
-        "from_gymnasium": (envs.from_gymnasium, {"env": envs.to_gymnasium(RIVER), "horizon": 5, "initial_state": 0}),
+        "from_gymnasium": (envs.from_gymnasium, {"env": "FrozenLake-v1", "horizon": 5, "initial_state": 0}),
         "to_gymnasium": (envs.to_gymnasium, {"mdp": RIVER}),
         "envs.make": (envs.make, {"name": "riverswim-4"}),
         "bus_engine": (envs.bus_engine, {"n_bins": 4, "horizon": 3, "replacement": 2.0}),

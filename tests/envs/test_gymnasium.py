@@ -10,7 +10,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import RecordEpisodeStatistics
 
 import upriver as up
-from upriver.envs.gymnasium import FiniteMDPEnv, close_ends
+from upriver.envs.gymnasium import FiniteMDPEnv, from_table
 from upriver.planning import start_value
 
 
@@ -72,9 +72,12 @@ def test_steps_follow_the_probabilities():
     assert np.abs(seen / 4000 - [0.05, 0.6, 0.35]).max() < 5 * 0.5 / np.sqrt(4000)
 
 
-def test_a_round_trip_keeps_the_mdp():
+def test_a_table_of_an_mdp_gives_it_back():
     mdp = up.envs.riverswim(5, 11, variant="strehl")
-    back = up.envs.from_gymnasium(FiniteMDPEnv(mdp), horizon=11)
+    table = [[[], []] for _ in range(5)]
+    for s, a, s2, p in zip(*mdp.true_task.triples, mdp.probability[0], strict=True):
+        table[s][a].append((p, s2, mdp.reward[s, a], False))
+    back = from_table(table, [0, 0.5, 0.5, 0, 0], 11, "table")
     assert back.true_task.same_support(mdp.true_task)
     np.testing.assert_allclose(back.probability, mdp.probability, rtol=1e-15)
     np.testing.assert_array_equal(back.reward, mdp.reward)
@@ -130,11 +133,18 @@ def test_a_state_where_only_some_episodes_end_gets_an_end_state():
         {0: [(0.5, 1, 0.0, False), (0.5, 1, 2.0, True)]},
         {0: [(1.0, 0, -2.0, False)]},
     ]
-    mdp = close_ends(rows, 0, 3, "two")
+    mdp = from_table(rows, 0, 3, "two")
     assert mdp.true_task.states == (0, 1, "end")
     assert mdp.true_task.reward_range == (-2.0, 2.0)
     # 1 for the first step; half go on, pay -2, and are back for another 1
     assert up.solve(mdp).v[0, 0] == pytest.approx(1 + 0.5 * (-2 + 1))
+
+
+def test_a_table_may_lack_actions():
+    table = {0: {1: [(1.0, 1, 3.0, False)]}, 1: {0: [(1.0, 0, 0.0, False)], 1: []}}
+    mdp = from_table(table, [0.25, 0.75], 2, "two")
+    assert mdp.true_task.available.tolist() == [[False, True], [True, False]]
+    assert up.solve(mdp).v[0].tolist() == [3.0, 3.0]
 
 
 class Table:
@@ -165,10 +175,9 @@ def test_an_environment_without_a_table_is_a_black_box():
         up.envs.from_gymnasium("CartPole-v1")
 
 
-def test_step_dependent_mdps_have_no_table():
+def test_an_episode_that_is_over_must_be_reset():
     mdp = up.FiniteMDP.from_arrays(np.full((2, 2, 1, 2), 0.5), np.zeros((2, 1)), 2)
     env = FiniteMDPEnv(mdp)
-    assert not hasattr(env, "P")
     env.reset(seed=0)
     env.step(0)
     with pytest.raises(ValueError, match="call reset first"):

@@ -104,7 +104,7 @@ class UCRLVTR(OptimisticReward, Learner):
 
     def learn(self, state: State, plan: Plan, episode: Episode) -> Regression:
         """Regress V_{h+1}(s_{h+1}) on X_h, with the values that the episode was planned with."""
-        task, v = self.task, as_float("v of the plan", plan.v)
+        task, v = self.task, as_float("v of the plan", getattr(plan, "v", None))
         if v.shape != (task.horizon + 1, task.n_states):
             raise ValueError(f"plan is not one of this task: its v has the shape {v.shape}")
         if plan.in_user_units and not task.units.is_identity:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike
+from scipy import sparse
+from scipy.sparse import csgraph
 
 from upriver.checks import Array, check_kinds, format_value, is_whole
 from upriver.mdp import FiniteMDP
 from upriver.mdp.building import from_triples
 from upriver.mdp.validation import initial_distribution
-
-Outcomes = list[tuple[float, int, float, bool]]
-"""(probability, next state, reward, terminated) of every outcome of a state and an action."""
 
 
 def make_environment(name: str, **arguments: Any) -> Any:
@@ -59,12 +58,11 @@ def from_gymnasium(
         horizon = spec.max_episode_steps if spec is not None else None
         if horizon is None:
             raise ValueError(f"horizon is None and {name} has no time limit; give a horizon")
-    rows = read_table(table, name)
     if initial_state is None:
         initial_state = getattr(base, "initial_state_distrib", None)
         if initial_state is None:
             raise ValueError(f"{name} has no initial_state_distrib; give initial_state")
-    mdp = close_ends(rows, initial_state, horizon, name)
+    mdp = from_table(table, initial_state, horizon, name)
     if mdp.true_task.max_successors == 1:
         warnings.warn(
             f"every state and action of {name} has one successor: nothing is left to learn about "
@@ -74,67 +72,57 @@ def from_gymnasium(
     return mdp
 
 
-def read_table(table: Any, name: str) -> list[dict[int, Outcomes]]:
-    """Return P[s][a] in the order of states; a state has the actions that have outcomes."""
+def list_outcomes(table: Any, name: str) -> tuple[Array, ...]:
+    """Return s, a, probability, next state, reward and terminated of every outcome of P[s][a]."""
 
-    def numbered(x: Any) -> dict[int, Any]:
-        return dict(x) if isinstance(x, Mapping) else dict(enumerate(x))
+    def numbered(x: Any) -> Iterable[tuple[Any, Any]]:
+        return x.items() if isinstance(x, Mapping) else enumerate(x)
 
-    states = numbered(table)
-    if sorted(states) != list(range(len(states))):
-        raise ValueError(f"P of {name} has the states {sorted(states)}; they must count from 0")
-    rows = [numbered(states[s]) for s in range(len(states))]
-    for s, actions in enumerate(rows):
-        for a in [a for a, outcomes in actions.items() if len(outcomes) == 0]:
-            del actions[a]
-        if not actions or not all(isinstance(a, int | np.integer) and a >= 0 for a in actions):
-            raise ValueError(
-                f"P[{s}] of {name} has the actions {list(actions)}; there must be at least one, "
-                "and they must count from 0"
-            )
-        for a, outcomes in actions.items():
+    found, states = [], range(len(table))
+    for s, actions in numbered(table):
+        for a, outcomes in numbered(actions):
             for outcome in outcomes:
-                if len(outcome) != 4 or outcome[1] not in range(len(rows)):
+                counted = s in states and is_whole(a) and a >= 0
+                if not counted or len(outcome) != 4 or outcome[1] not in states:
                     raise ValueError(
                         f"P[{s}][{a}] of {name} holds {outcome!r}; it must be (probability, next "
-                        f"state from 0 to {len(rows) - 1}, reward, terminated)"
+                        f"state from 0 to {len(states) - 1}, reward, terminated), and states and "
+                        "actions must count from 0"
                     )
-            kept = (outcome for outcome in outcomes if outcome[0] != 0)
-            actions[a] = [(float(p), int(s2), float(r), bool(end)) for p, s2, r, end in kept]
-    return rows
+                found.append((s, a, *outcome))
+    s, a, p, s2, reward, end = np.array(found, np.float64).T
+    return s.astype(int), a.astype(int), p, s2.astype(int), reward, end.astype(bool)
 
 
-def close_ends(rows: list[dict[int, Outcomes]], initial: Any, horizon: int, name: str) -> FiniteMDP:
+def from_table(table: Any, initial: Any, horizon: int, name: str) -> FiniteMDP:
     """Make the MDP of a table; the ends of episodes become absorbing states."""
-    n_states, n_actions = len(rows), 1 + max(max(actions) for actions in rows)
-    starts = set(initial_distribution(initial, n_states)[0].tolist())
-    continues, ends, queue = set(starts), set(), list(starts)  # states reached in an episode
-    while queue:
-        for outcomes in rows[queue.pop()].values():
-            for _, s2, _, end in outcomes:
-                if end:
-                    ends.add(s2)
-                elif s2 not in continues:
-                    continues.add(s2)
-                    queue.append(s2)
-    absorbing = ends - continues
-    extra = bool(ends & continues)
-    triples: list[tuple[int, int, float, float]] = []  # s * A + a, s', probability, reward
-    for s in range(n_states + extra):
-        for a in rows[s] if s < n_states else range(n_actions):
-            pair = s * n_actions + a
-            if s in absorbing or s == n_states:
-                triples.append((pair, s, 1.0, 0.0))
-                continue
-            for p, s2, r, end in rows[s][a]:
-                to = n_states if end and s2 in continues and s in continues else s2
-                triples.append((pair, to, p, r))
-    if extra and not is_whole(initial):
-        initial = np.append(initial, 0.0)
+    s, a, p, s2, reward, end = list_outcomes(table, name)
+    n_states, n_actions = len(table), 1 + int(a.max())
+    starts = initial_distribution(initial, n_states)[0]
+    # the states reached in an episode, from one more node that leads to the initial states
+    on = ~end & (p != 0.0)
+    edges = np.append(s[on], np.full(len(starts), n_states)), np.append(s2[on], starts)
+    size = n_states + 1
+    graph = sparse.csr_array((np.ones(len(edges[0])), edges), shape=(size, size))
+    reached = np.zeros(size, bool)
+    reached[csgraph.breadth_first_order(graph, n_states, return_predecessors=False)] = True
+    ends = np.zeros(size, bool)
+    ends[s2[reached[s] & end & (p != 0.0)]] = True
+    extra = bool((ends & reached).any())
+    absorbing = (ends & ~reached)[s]
+    to_end = ~absorbing & end & reached[s2] & reached[s]
+    s2 = np.where(absorbing, s, np.where(to_end, n_states, s2))
+    pair, reward = s * n_actions + a, np.where(absorbing, 0.0, reward)
+    if extra:  # a state that no action leaves
+        pair = np.append(pair, n_states * n_actions + np.arange(n_actions))
+        s2, p, reward = (
+            np.append(x, np.full(n_actions, value))
+            for x, value in ((s2, n_states), (p, 1.0), (reward, 0.0))
+        )
+        initial = initial if is_whole(initial) else np.append(initial, 0.0)
     names = {"name": name, "states": [*range(n_states), "end"] if extra else None}
     shape = n_states + extra, n_actions
-    pairs, following, chances, rewards = map(np.array, zip(*triples, strict=True))
-    return from_triples(pairs, following, chances, rewards, shape, horizon, initial, names)
+    return from_triples(pair, s2, p, reward, shape, horizon, initial, names)
 
 
 class FiniteMDPEnv(gymnasium.Env):
@@ -150,36 +138,15 @@ class FiniteMDPEnv(gymnasium.Env):
         self.observation_space = spaces.Discrete(mdp.n_states)
         self.action_space = spaces.Discrete(mdp.n_actions)
         task = mdp.true_task
-        self.pair_reward, self.next_state_reward = task.user_rewards
-        """(1 or H, S*A) and (1 or H, n or 0) rewards of pairs and triples."""
+        by_pair, by_triple = task.user_rewards
+        self.rewards = np.repeat(by_pair, task.sizes, axis=1) + (by_triple if by_triple.size else 0)
+        """(1 or H, n) the reward of each triple."""
         s, _, s2 = task.triples
         leaves = np.bincount(s[s != s2], minlength=mdp.n_states) > 0
         paid = (np.abs(mdp.reward) > 1e-12).reshape(-1, *task.available.shape).any((0, 2))
         self.ends = np.asarray(~(leaves | paid | (mdp.terminal != 0.0)))
         """(S,) whether an episode terminates in the state."""
         self.state, self.step_number = 0, 0
-
-    @property
-    def P(self) -> dict[int, dict[int, Outcomes]]:
-        """P[s][a] = [(probability, next state, reward, terminated), ...], as in toy_text."""
-        mdp, task = self.mdp, self.mdp.true_task
-        if len(mdp.probability) > 1 or len(mdp.reward_rows) > 1 or mdp.terminal.any():
-            raise AttributeError(
-                f"{mdp.name} changes with the step or has terminal values, for which there is no "
-                "table P"
-            )
-        table: dict[int, dict[int, Outcomes]] = {s: {} for s in range(mdp.n_states)}
-        for i, (s, a, s2) in enumerate(zip(*(x.tolist() for x in task.triples), strict=True)):
-            p, r = float(mdp.probability[0, i]), self.reward(0, s, a, i)
-            table[s].setdefault(a, []).append((p, s2, r, bool(self.ends[s2])))
-        return table
-
-    @property
-    def initial_state_distrib(self) -> Array:
-        """(S,) distribution of the initial state."""
-        weights = np.zeros(self.mdp.n_states)
-        weights[self.mdp.initial_states] = self.mdp.initial_probability
-        return weights
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -203,7 +170,7 @@ class FiniteMDPEnv(gymnasium.Env):
         at = task.rows(self.state, int(action))
         weights = mdp.probability[min(h, len(mdp.probability) - 1), at]
         row = self.draw(np.arange(at.start, at.stop), weights)
-        reward = self.reward(h, self.state, int(action), row)
+        reward = float(self.rewards[min(h, len(self.rewards) - 1), row])
         self.state = int(task.successors[row])
         self.step_number = h + 1
         if self.step_number == mdp.horizon:
@@ -215,14 +182,6 @@ class FiniteMDPEnv(gymnasium.Env):
         """Return the number of the step and the mask of available actions."""
         mask = self.mdp.true_task.available[self.state].astype(np.int8)
         return {"step": self.step_number, "action_mask": mask}
-
-    def reward(self, h: int, s: int, a: int, row: int) -> float:
-        """Return the reward of a triple at step h."""
-        by_pair, by_triple = self.pair_reward, self.next_state_reward
-        reward = float(by_pair[min(h, len(by_pair) - 1), s * self.mdp.n_actions + a])
-        if by_triple.size:
-            reward += float(by_triple[min(h, len(by_triple) - 1), row])
-        return reward
 
     def draw(self, states: Array, weights: Array) -> int:
         """Draw one of the states with the given probabilities."""
