@@ -69,32 +69,16 @@ def differentiate(indptr, successors, prob, reward, extra, mixture, start, out):
 
 
 @njit_cached
-def tilt_probabilities(indptr, prob, rows, shift, out):
-    """out = prob exp(rows shift), normalised in each pair.
-
-    prob and out (n,), rows (n, d), shift (d,).
-    """
+def tilt_probabilities(indptr, prob, logits, out):
+    """out = prob exp(logits), normalised in each pair; all (n,)."""
     for pair in range(indptr.shape[0] - 1):
         first, last = indptr[pair], indptr[pair + 1]
         top = -np.inf
         for i in range(first, last):
-            out[i] = 0.0
-            for j in range(shift.shape[0]):
-                out[i] += rows[i, j] * shift[j]
-            top = max(top, out[i])
+            top = max(top, logits[i])
         total = 0.0
         for i in range(first, last):
-            out[i] = prob[i] * np.exp(out[i] - top)
+            out[i] = prob[i] * np.exp(logits[i] - top)
             total += out[i]
         for i in range(first, last):
             out[i] /= total
-
-
-@njit_cached
-def add_weighted_rows(rows, weight, out):
-    """out += rows^T weight; rows without weight are not read. rows (n, d), weight (n,), out (d,)"""
-    for i in range(rows.shape[0]):
-        w = weight[i]
-        if w != 0.0:
-            for j in range(rows.shape[1]):
-                out[j] += w * rows[i, j]

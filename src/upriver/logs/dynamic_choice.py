@@ -87,7 +87,7 @@ class DynamicLogit:
         """Return the problem with the parameters of the transition model changed by shift (d,)."""
         prob = np.empty_like(self.prob)
         for x, before, after in zip(self.phi, self.prob, prob, strict=True):
-            kernels.value.tilt_probabilities(self.task.indptr, before, x, shift, after)
+            kernels.value.tilt_probabilities(self.task.indptr, before, x @ shift, after)
         return replace(self, prob=prob)
 
     def mix(self, chance: Array, x: Array) -> Array:

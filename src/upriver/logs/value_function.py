@@ -111,9 +111,7 @@ class PolicyValueFunction:
         if log_odds.any():
             behaviour = np.empty_like(behaviour)
             states = np.arange(0, len(behaviour) + 1, task.n_actions)
-            kernels.value.tilt_probabilities(
-                states, self.behaviour, log_odds[:, None], np.ones(1), behaviour
-            )
+            kernels.value.tilt_probabilities(states, self.behaviour, log_odds, behaviour)
         value, v, n_pairs, columns = 0.0, np.empty(0), len(task.sizes), self.model.reward_rows
         weight, by_action, occupancy = np.zeros_like(prob), np.zeros(n_pairs), np.zeros(n_pairs)
         by_step = columns is not None and max(map(len, (*columns, prob))) > 1
@@ -133,12 +131,7 @@ class PolicyValueFunction:
         by_action = by_action.reshape(-1, len(behaviour)).sum(axis=0)  # over segments
         mean = (behaviour * by_action).reshape(-1, task.n_actions).sum(axis=1)
         by_action = behaviour * (by_action - np.repeat(mean, task.n_actions))
-        slope = np.zeros(len(self.model.theta))
-        for x, w in zip(self.model.steps, weight, strict=True):
-            if sparse.issparse(x.matrix):
-                slope += x.matrix.T @ w
-            else:
-                kernels.value.add_weighted_rows(x.matrix, w, slope)
+        slope = sum(x.matrix.T @ w for x, w in zip(self.model.steps, weight, strict=True))
         return ValueGradient(value, np.concatenate([slope, by_action, paid]), occupancy, v)
 
     @cached_property
@@ -381,8 +374,6 @@ def shifted_probabilities(model: TransitionModel, shift: Array) -> Array:
     """Return (1 | H, n) the probabilities at theta_hat + shift."""
     prob = np.empty_like(model.prob)
     for x, before, after in zip(model.steps, model.prob, prob, strict=True):
-        rows, by = x.matrix, shift
-        if sparse.issparse(rows):
-            rows, by = np.asarray(rows @ shift)[:, None], np.ones(1)
-        kernels.value.tilt_probabilities(model.task.indptr, before, rows, by, after)
+        logits = np.asarray(x.matrix @ shift)
+        kernels.value.tilt_probabilities(model.task.indptr, before, logits, after)
     return prob
