@@ -86,8 +86,8 @@ def test_a_list_stands_for_one_entry_each():
         "riverswim-4-horizon-8", "riverswim-5-horizon-8", "d 0", "d 0.05",
     ]  # fmt: skip
     assert [a.full_label for a in experiment.agents] == [
-        "ucrl-mnl-known-0.01", "ucrl-mnl-known-1e-06", "ucrl-mnl-full-0.01",
-        "ucrl-mnl-full-1e-06", "gradient 0", "gradient 10",
+        "ucrl-mnl-0.01-known", "ucrl-mnl-0.01-full", "ucrl-mnl-1e-06-known",
+        "ucrl-mnl-1e-06-full", "gradient 0", "gradient 10",
     ]  # fmt: skip
     single = only_run(
         environments=[{"name": "riverswim-5", "horizon": 8}],
@@ -289,7 +289,7 @@ MISTAKES = {
     ),
     "a list with a wrong number": (
         {"agents": agent(radius=[0.1, "x"])},
-        r"radius\[1\] is 'x'; it should be",
+        "radius is 'x'; it should be",
     ),
     "a label that is a path": ({"agents": agent(label="../x")}, "label is '../x'"),
 }

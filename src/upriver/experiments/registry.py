@@ -1,9 +1,9 @@
 """The names that an experiment file may use, and the objects that they stand for.
 
-A name belongs to one of the tables of this package, or to an entry point of an installed package,
-or has the form `file:name`: an object that is defined in a Python file which the caller imported
-with `import_code` (on the command line: `--import FILE`). Nothing else is ever imported, so that an
-experiment file or a results folder of a stranger runs no code.
+A name belongs to one of the tables of this package, or has the form `file:name`: an object that is
+defined in a Python file which the caller imported with `import_code` (on the command line:
+`--import FILE`). Nothing else is ever imported, so that an experiment file or a results folder of a
+stranger runs no code.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
-from functools import cache, partial
-from importlib.metadata import EntryPoint, entry_points
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -100,13 +99,6 @@ def module_name(stem: str) -> str:
     return f"imported_file_{stem}"
 
 
-@cache
-def find_entry_points(kind: str) -> dict[str, EntryPoint]:
-    """Return what installed packages offer, by the name that an experiment file gives it."""
-    groups = {"agent": "agents", "environment": "environments", "features": "features"}
-    return {point.name: point for point in entry_points(group=f"upriver.{groups[kind]}")}
-
-
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> ValueError:
     """Return the error about a name that is not allowed, with the nearest one that is."""
     known = sorted(allowed)
@@ -116,15 +108,12 @@ def unknown(kind: str, name: str, allowed: Iterable[str]) -> ValueError:
 
 
 def find(kind: str, name: str, own: Mapping[str, Any]) -> Any:
-    """Return the object of a name: of the package, of an imported file or of an entry point."""
+    """Return the object of a name: of the package or of an imported file."""
     if name in own:
         return own[name]
     stem, colon, attribute = name.partition(":")
     if not colon:
-        offered = find_entry_points(kind)
-        if name not in offered:
-            raise unknown(kind, name, [*own, *offered])
-        return offered[name].load()
+        raise unknown(kind, name, own)
     if stem not in IMPORTED:
         raise ValueError(
             f"{kind} {name!r} is defined in a file that was not imported; if you trust it, import "
@@ -148,9 +137,7 @@ def agent_class(name: str) -> type[Any]:
 
 def environment_function(name: str) -> Callable[..., FiniteMDP]:
     """Return the function that makes an environment."""
-    if name in ENVIRONMENTS:
-        return ENVIRONMENTS[name].make
-    return check_annotation(find("environment", name, ENVIRONMENTS), FiniteMDP, "environment", name)
+    return find("environment", name, {key: entry.make for key, entry in ENVIRONMENTS.items()})
 
 
 def feature_function(name: str, environment: str | None) -> Callable[[Task], Features]:
@@ -163,16 +150,7 @@ def feature_function(name: str, environment: str | None) -> Callable[[Task], Fea
         if environment not in ENVIRONMENTS:
             raise ValueError(f"features {name!r} need an environment of the catalogue")
         return lambda task: own(ENVIRONMENTS[environment].shared(task))
-    found = find("features", name, {**FEATURES, **dict.fromkeys(OWN)})
-    return found if name in FEATURES else check_annotation(found, Features, "features", name)
-
-
-def check_annotation(found: Any, result: type[Any], kind: str, name: str) -> Any:
-    """Refuse, before it is called, a function that is annotated to return another type."""
-    says = inspect.signature(found).return_annotation if inspect.isfunction(found) else None
-    if says is not inspect.Signature.empty and result.__name__ not in str(says):
-        raise ValueError(f"{kind} {name!r} must be a function that returns {result.__name__}")
-    return found
+    return find("features", name, {**FEATURES, **dict.fromkeys(OWN)})
 
 
 def is_file(features: str) -> bool:

@@ -18,7 +18,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_origin
+from typing import Annotated, Any, Literal
 
 import pydantic as pd
 import tomli_w
@@ -77,15 +77,6 @@ FEATURE_SCHEMA = pd.WithJsonSchema({"type": "string", "anyOf": FEATURE_NAMES})
 FeatureName = Annotated[str, AfterValidator(check_features), FEATURE_SCHEMA]
 
 
-# Tags of unions begin with @ and are left out of error messages.
-def one_or_each(kind: Any) -> Any:
-    """Return the type of a value, or of a list of values that stands for one entry each."""
-    if get_origin(kind) is list:  # a list already is one value
-        return kind
-    tag = Discriminator(lambda value: "@each" if isinstance(value, list) else "@one")
-    return Annotated[Annotated[kind, Tag("@one")] | Annotated[list[kind], Tag("@each")], tag]
-
-
 class WithoutSource(pd.BaseModel):
     """A base of models that are made at run time, whose source pydantic need not search."""
 
@@ -106,9 +97,7 @@ class Strict(pd.BaseModel):
     @model_validator(mode="before")
     @classmethod
     def check_keys(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            raise ValueError(f"it is {data!r}; it must be a table")
-        for key in data:
+        for key in data if isinstance(data, dict) else ():
             if key not in cls.model_fields:
                 raise unknown("key", str(key), cls.model_fields)
         return data
@@ -137,45 +126,44 @@ class Entry(Strict):
         common = {*AgentEntry.model_fields, *EnvironmentEntry.model_fields, "path"}
         return {k: v for k, v in self.to_data().items() if k not in common}
 
-    def variants(self) -> list[Self]:
-        """Return one entry for each combination of the listed values, with a label of its own."""
-        lists = {
-            key: value
-            for key, value in self.to_data().items()
-            if isinstance(value, list) and not isinstance(self.settings.get(key), list | tuple)
-        }
-        named = self.full_label if lists and isinstance(self, AgentEntry) else None
-        found = []
-        for chosen in combinations(lists):
-            label = self.label or named
-            if label is not None and "{" in label:
-                label = fill_in(label, {**self.settings, **self.to_data(), **chosen})
-            elif label is not None:
-                label = "-".join([label, *map(to_label, chosen.values())])
-            found.append(self.model_copy(update={**chosen, "label": label}))
-        return found
-
 
 def combinations(lists: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(lists, values, strict=True)) for values in product(*lists.values())]
 
 
-def fill_in(label: str, values: dict[str, Any]) -> str:
-    """Return the label with values for the names in braces."""
+def expand_lists(
+    entry: dict[str, Any], defaults: dict[str, Any], name: str | None
+) -> list[dict[str, Any]]:
+    """Return one entry for each combination of the listed values, with a label of its own.
 
-    def value(match: re.Match[str]) -> str:
-        if values.get(match[1]) is None:
-            raise unknown("label: setting", match[1], values)
-        return to_label(values[match[1]])
-
-    return re.sub(r"\{(\w+)\}", value, label)
+    defaults: the settings and their defaults; a setting whose default is a list is no such list.
+    name: what begins the label where there is none; None for entries that make their own.
+    """
+    takes_list = {key for key, default in defaults.items() if isinstance(default, list | tuple)}
+    lists = {k: v for k, v in entry.items() if isinstance(v, list) and k not in takes_list}
+    label = entry.get("label", name if lists else None)
+    found = []
+    for chosen in combinations(lists):
+        one = {**entry, **chosen}
+        if isinstance(label, str) and "{" in label:
+            values = {key: to_label(x) for key, x in {**defaults, **one}.items() if x is not None}
+            try:
+                one["label"] = label.format_map(values)
+            except KeyError as error:
+                raise unknown("label: setting", error.args[0], values) from error
+        elif isinstance(label, str):
+            one["label"] = "-".join([label, *map(to_label, chosen.values())])
+        found.append(one)
+    return found
 
 
 def to_label(value: Any) -> str:
     """Return a value as labels have it: a file by its name alone, a rule by its own."""
-    if isinstance(value, str):
-        return Path(value).stem if registry.is_file(value) else value
-    return next(iter(value)) if isinstance(value, dict) else f"{value:g}"
+    if isinstance(value, str) and registry.is_file(value):
+        return Path(value).stem
+    if isinstance(value, dict) and value:
+        return next(iter(value))
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
 class EnvironmentEntry(Entry):
@@ -234,10 +222,10 @@ class FileEntry(EnvironmentEntry):
 
 class AgentEntry(Entry):
     agent: str
-    support: Any = "known"
-    """Which next states the learner knows of; a list stands for one entry each."""
-    features: Any = None
-    """For agents that take features; "one-hot" if absent. A list stands for one entry each."""
+    support: Literal["known", "local", "full"] = "known"
+    """Which next states the learner knows of."""
+    features: FeatureName | None = None
+    """For agents that take features; "one-hot" if absent."""
     reward: Literal["known", "unknown"] = "known"
     """Whether the agent knows the rewards or must learn them."""
     at: dict[str, dict[str, Any]] = {}
@@ -321,18 +309,14 @@ def rule_type(field: str) -> Any:
 def agent_model(name: str, cls: type[Any]) -> type[AgentEntry]:
     """Return the model of the entries of one agent."""
     kinds = {k: setting_type(k, default) for k, default in registry.agent_settings(cls).items()}
-    given: dict[str, Any] = {key: (one_or_each(kind), None) for key, kind in kinds.items()}
-    at = make_model(f"{name} at", Strict, {k: (t, None) for k, t in kinds.items()})
+    given: dict[str, Any] = {key: (kind, None) for key, kind in kinds.items()}
+    at = make_model(f"{name} at", Strict, given)
     lists = {k: (Annotated[list[t], Field(min_length=1)], None) for k, t in kinds.items()}
     grid = make_model(f"{name} grid", Strict, lists)
     plain = AfterValidator(lambda found: found.to_data())
-    takes_features = registry.has_field(cls, "features")
-    common = {
-        "support": one_or_each(Literal["known", "local", "full"]),
-        "features": one_or_each(FeatureName) | None if takes_features else None,
-        "at": dict[str, Annotated[at, plain]],
-        "grid": Annotated[grid, plain],
-    }
+    common: dict[str, Any] = {"at": dict[str, Annotated[at, plain]], "grid": Annotated[grid, plain]}
+    if not registry.has_field(cls, "features"):
+        common["features"] = None
     given |= {key: (kind, AgentEntry.model_fields[key]) for key, kind in common.items()}
     return make_model(name, AgentEntry, {"agent": (Literal[name], ...), **given})
 
@@ -341,45 +325,47 @@ def agent_model(name: str, cls: type[Any]) -> type[AgentEntry]:
 def environment_model(name: str, make: Callable[..., Any]) -> type[EnvironmentEntry]:
     """Return the model of the entries of one environment."""
     defaults = registry.environment_settings(make)
-    kinds = {key: one_or_each(setting_type(key, x)) for key, x in defaults.items()}
+    kinds = {key: setting_type(key, x) for key, x in defaults.items()}
     given: Any = {k: (t, ... if defaults[k] is MISSING else None) for k, t in kinds.items()}
     size = "(-[0-9]+)?" if name in registry.ENVIRONMENTS else ""
     word = Annotated[str, Field(pattern=f"^{re.escape(name)}{size}$")]
     return make_model(name, EnvironmentEntry, {"name": (word, ...), **given})
 
 
-def read_environment(entry: Any, info: pd.ValidationInfo) -> EnvironmentEntry:
+def read_environment(entry: Any, info: pd.ValidationInfo) -> list[EnvironmentEntry]:
     """Validate an environment by the model of its name; riverswim-6 becomes n_states = 6."""
     if not isinstance(entry, dict):
         raise ValueError(f"it is {format_value(entry)}; it must be a table")
     if ("name" in entry) == ("path" in entry):
         raise ValueError("an environment needs either a name or a path")
     if "path" in entry:
-        return FileEntry.model_validate(entry, context=info.context)
+        return [FileEntry.model_validate(entry, context=info.context)]
     name, size = split_name(entry["name"])
     for key in size:
         if key in entry:
             raise ValueError(f"{key} is given twice: by the name {entry['name']!r} and as a key")
-    model = environment_model(name, registry.environment_function(name))
-    return model.model_validate({**entry, **size, "name": name})
+    make = registry.environment_function(name)
+    entries = expand_lists(
+        {**entry, **size, "name": name}, registry.environment_settings(make), None
+    )
+    return [environment_model(name, make).model_validate(one) for one in entries]
 
 
-def read_agent(entry: Any, info: pd.ValidationInfo) -> AgentEntry:
+def read_agent(entry: Any, info: pd.ValidationInfo) -> list[AgentEntry]:
     """Validate an agent by the model of its name."""
     if not isinstance(entry, dict) or not isinstance(entry.get("agent"), str):
         raise ValueError(f"it is {format_value(entry)}; it must be a table with the key agent")
-    model = agent_model(entry["agent"], registry.agent_class(entry["agent"]))
-    return model.model_validate(entry, context=info.context)
-
-
-def expand_lists(entries: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(variant for entry in entries for variant in entry.variants())
+    name, cls = entry["agent"], registry.agent_class(entry["agent"])
+    entries = expand_lists(entry, registry.agent_settings(cls), name.rpartition(":")[2])
+    model = agent_model(name, cls)
+    return [model.model_validate(one, context=info.context) for one in entries]
 
 
 def list_of(read: Any) -> Any:
-    """Return the type of a list of entries, of which each is validated by its own model."""
+    """Return the type of a list of tables, of which each becomes one entry or several."""
     one = Annotated[Any, pd.PlainValidator(read, json_schema_input_type=Any)]
-    return Annotated[tuple[one, ...], Field(min_length=1), AfterValidator(expand_lists)]
+    flatten = AfterValidator(lambda lists: tuple(entry for each in lists for entry in each))
+    return Annotated[tuple[one, ...], Field(min_length=1), flatten]
 
 
 class Seeds(Strict):
@@ -423,9 +409,6 @@ class Experiment(Strict):
                 if place not in places:
                     raise unknown(f"agent {agent.full_label!r}: at", place, places)
         return self
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Experiment) and self.to_data() == other.to_data()
 
     def card(self) -> Card:
         runs = len(self.environments) * len(self.agents) * self.seeds.count
@@ -508,17 +491,20 @@ def describe_mistake(error: pd.ValidationError) -> str:
 
 def schema() -> dict[str, Any]:
     """Return the JSON schema of experiment files, with which editors complete and check them."""
-    offered = registry.find_entry_points
-    agents, environments = {*registry.AGENTS, *offered("agent")}, registry.ENVIRONMENTS
-    agent_models = [agent_model(name, registry.agent_class(name)) for name in sorted(agents)]
-    places = sorted({*environments, *offered("environment")})
-    place_models = [environment_model(name, registry.environment_function(name)) for name in places]
+    agent_models = [agent_model(name, cls) for name, cls in sorted(registry.AGENTS.items())]
+    places = sorted(registry.ENVIRONMENTS.items())
+    place_models = [environment_model(name, entry.make) for name, entry in places]
     made = Experiment.model_json_schema()
     own = {"type": "string", "pattern": r"^\w+:\w+$", "description": "Your own, as file:name."}
     for kind, key, models in (
         ("agents", "agent", agent_models), ("environments", "name", [FileEntry, *place_models]),
     ):  # fmt: skip
         refs, found = models_json_schema([(model, "validation") for model in models])
+        for ref in refs.values():  # a list stands for one entry each
+            fields = found["$defs"][ref["$ref"].rpartition("/")[2]]["properties"]
+            for name in fields.keys() - {key, "label", "path", "at", "grid"}:
+                each = {"type": "array", "items": fields[name]}
+                fields[name] = {"anyOf": [fields[name], each]}
         entry = {"type": "object", "properties": {key: own}, "required": [key]}
         made["properties"][kind]["items"] = {"oneOf": [*refs.values(), entry]}
         made["$defs"] |= found["$defs"]
