@@ -90,15 +90,15 @@ def factorize(
     of_pairs: the pairs (s, a) of the log as situations without covariates; triples: their table.
     """
     some = np.unique(np.linspace(0, len(of.pair) - 1, SAMPLE).astype(np.int64))
-    terms = parse_terms(formula, expand(space, of.select(space, some), wanted), known)
-    places = [belongs(factor, of.covariates, triples) for factor in terms.factors]
+    bare, products = parse_terms(formula, expand(space, of.select(space, some), wanted), known)
+    places = [belongs(factor, of.covariates, triples) for factor in bare]
     found = []
-    for factor, place in zip(terms.factors, places, strict=True):
+    for factor, place in zip(bare, places, strict=True):
         table = {"situation": of.covariates, "triple": triples}.get(place)
         table = expand(space, of, factor.uses) if table is None else table
         found.append(evaluate_factor(factor, table))
     cells, factors = [x for x, _ in found], tuple(made for _, made in found)
-    recipe = Recipe(factors, multiply_factors(terms, factors))
+    recipe = Recipe(factors, multiply_factors(products, factors))
     number: dict[tuple[Any, ...], int] = {(): 0}  # the products of columns of a situation
     left_of, whole, whole_at = [], [], []
     right = np.ones((len(of_pairs.successor), len(recipe.columns)))

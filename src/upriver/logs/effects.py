@@ -11,11 +11,11 @@ from scipy import sparse, special
 from upriver.checks import Array, check_kinds
 from upriver.display import add_repr
 from upriver.logs.situations import Situations, build_situations, expand
-from upriver.logs.tables import Table, array_of, import_packages, listed
+from upriver.logs.tables import Table, import_packages, listed
 from upriver.mnl.choices import softmax
 
 if TYPE_CHECKING:
-    from upriver.logs.model import FittedLog, TransitionModel
+    from upriver.logs.model import TransitionModel
 
 
 @add_repr
@@ -29,27 +29,16 @@ class TestResult(NamedTuple):
     p_value: float
 
 
-def formula_log(model: TransitionModel, what: str) -> FittedLog:
-    """Return the log of a model that has a formula; features cannot be evaluated at new rows."""
-    if model.log is None:
-        raise ValueError(f"{what} needs a model of a formula; this one was fitted with features")
-    return model.log
-
-
 def predicted_probabilities(model: TransitionModel, of: Situations) -> tuple[Array, Array]:
     """Return (n,) probabilities of candidates and (n, d) their gradients in theta."""
-    log = formula_log(model, "a prediction")
+    log = model.log
+    assert log is not None
     x, offset = log.design.rows(expand(log.space, of, lambda name: True))
     p = softmax(of.indptr, x @ model.theta + offset)
     n = len(of.indptr) - 1
     mean = sparse.csr_array((p, np.arange(len(p)), of.indptr), (n, len(p))) @ x  # of a situation
     x -= np.repeat(mean, np.diff(of.indptr), axis=0)
     return p, x * p[:, None]
-
-
-def standard_errors(model: TransitionModel, gradient: Array) -> Array:
-    """Return (n,) standard errors of functions of theta with gradients (n, d): delta method."""
-    return np.sqrt(np.einsum("ij,ij->i", gradient @ model.fitted.covariance, gradient))
 
 
 def log_odds_interval(p: Array, error: Array, z: float, single: Array) -> list[Array]:
@@ -79,9 +68,10 @@ def predict(model: TransitionModel, frame: Any, confidence: float = 0.95) -> Any
     probability, standard_error, low, high.
     """
     (pd,) = import_packages("a table of predictions", "pandas")
-    z, log = model.fitted.quantile(confidence), formula_log(model, "predict")
-    space, covariates = log.space, list(log.situations.covariates)
-    state, action, following = space.columns
+    if model.log is None:
+        raise ValueError("predict needs a model of a formula; this one was fitted with features")
+    z, space = model.fitted.quantile(confidence), model.log.space
+    covariates, (state, action, _) = list(model.log.situations.covariates), space.columns
     table = Table(frame)
     rows = table.read([state, action, *covariates], group=False)
     s = rows.numbers(state, space.states, "state")
@@ -94,15 +84,12 @@ def predict(model: TransitionModel, frame: Any, confidence: float = 0.95) -> Any
         raise ValueError(f"{table.name_rows([i])} has {names!r}, from which no next state is known")
     of = build_situations(space, pair, {c: rows.values(c) for c in covariates})
     p, gradient = predicted_probabilities(model, of)
-    error = standard_errors(model, gradient)
+    error = np.sqrt(np.einsum("ij,ij->i", gradient @ model.fitted.covariance, gradient))
     sizes = np.diff(of.indptr)
     low, high = log_odds_interval(p, error, z, np.repeat(sizes == 1, sizes))
-    names = array_of(space.states)
     return pd.DataFrame({
         "row": np.repeat(np.arange(len(pair)), sizes),
-        state: np.repeat(names[s], sizes),
-        action: np.repeat(array_of(space.actions)[a], sizes),
-        following: names[of.successor],
+        **expand(space, of, space.columns.__contains__),
         "probability": p, "standard_error": error, "low": low, "high": high,
     })  # fmt: skip
 
@@ -150,20 +137,10 @@ def check_nested(larger: Any, smaller: Any) -> None:
                              f"{model.fitted.regularization:g}; the likelihood-ratio test needs "
                              "regularization=0")  # fmt: skip
 
-    def triple_counts(model: Any) -> tuple[Any, Array, Array]:
-        """Return the names of states and actions, and the numbers and weights of all triples."""
-        if hasattr(model, "comparable"):  # a model of rewards
-            return model.comparable()
-        if model.log is not None:
-            space = model.log.space
-            return (list(space.states), list(space.actions)), *model.log.triple_counts()
-        task = model.features.task
-        return (task.states, task.actions), task.indptr, model.counts
-
     def equal(a: Array, b: Array) -> bool:  # up to the order of sums
         return a.shape == b.shape and np.allclose(a, b, rtol=1e-9, atol=0.0)
 
-    (names, *large), (others, *small) = triple_counts(larger), triple_counts(smaller)
+    (names, *large), (others, *small) = larger.comparable(), smaller.comparable()
     if names != others or not all(map(equal, large, small)):
         raise ValueError("smaller was fitted to another log or setting; both models need the same")
     if len(smaller.theta) >= len(larger.theta):

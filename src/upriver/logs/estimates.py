@@ -10,6 +10,7 @@ import numpy as np
 
 from upriver.checks import Array
 from upriver.logs import effects
+from upriver.logs.tables import import_packages
 from upriver.mnl.fitted import FittedMNL
 
 WIDTH = 80  # characters of a line of a summary
@@ -26,15 +27,12 @@ class Estimates:
     fitted: FittedMNL
 
     def _labelled(self, values: Array, columns: Any = None) -> Any:
-        """Return a pandas series or frame by the names of coefficients, or an array without it."""
-        try:
-            import pandas as pd
-        except ImportError:
-            return values
+        """Return a pandas series or frame by the names of coefficients."""
+        (pd,) = import_packages("a table of coefficients", "pandas")
         names = self.coefficient_names
-        return (
-            pd.Series(values, names) if values.ndim == 1 else pd.DataFrame(values, names, columns)
-        )
+        if values.ndim == 1:
+            return pd.Series(values, names)
+        return pd.DataFrame(values, names, columns)
 
     @property
     def coefficient_names(self) -> list[str]:

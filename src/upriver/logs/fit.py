@@ -146,10 +146,10 @@ def fit_transitions(
                              "least 2")  # fmt: skip
     fitted = fit_dense(data, design.names, chosen, times, of_row, tol, max_iter)
     log = FittedLog(
-        space, design, of, data, chosen, times, of_row, rows.n_rows, rows.dropped, horizon,
-        discount, reward, clusters, rewards,
+        space, design, of, data, chosen, times, of_row, rows.n_rows, rows.dropped, reward,
+        clusters, rewards,
     )  # fmt: skip
-    model = TransitionModel(fitted, log)
+    model = TransitionModel(fitted, log, setting=(horizon, discount, reward))
     return model if covariates else model.at()
 
 

@@ -22,6 +22,8 @@ from upriver.checks import Array, format_value
 from upriver.logs.tables import import_packages, listed
 
 Columns = Mapping[str, Array]
+Product = tuple[str, float, tuple[int, ...]]
+"""The term, the scale and the numbers of the factors of a product."""
 SAFE = "quoted_column"  # the name under which formulaic sees a column that it codes
 LARGEST = 1e100  # larger numbers overflow when they are multiplied
 
@@ -74,17 +76,13 @@ def mentions(formula: str) -> Callable[[str], bool]:
     return lambda name: bool(re.search(rf"(?<![\w.]){re.escape(str(name))}(?!\w)", formula))
 
 
-class Terms(NamedTuple):
-    """The terms of a formula: (name, scale, factors) of each product of factors."""
+def parse_terms(
+    formula: str, sample: Columns, known: Sequence[str]
+) -> tuple[list[Factor], list[Product]]:
+    """Return the factors of a formula and its products of factors.
 
-    factors: list[Factor]
-    products: list[tuple[str, float, tuple[int, ...]]]
-
-
-def parse_terms(formula: str, sample: Columns, known: Sequence[str]) -> Terms:
-    """Return the terms of a formula; categories are coded as formulaic codes those of a sample.
-
-    known: all columns that the formula could have used, for error messages.
+    Categories are coded as formulaic codes those of a sample. known: all columns that the formula
+    could have used, for error messages.
     """
     number: dict[Factor, int] = {}
     products = []
@@ -97,13 +95,13 @@ def parse_terms(formula: str, sample: Columns, known: Sequence[str]) -> Terms:
                 made = Factor(factor.expr, is_column, bool(part.reduced))
                 at.append(number.setdefault(made, len(number)))
             products.append((str(term.term), float(scoped.scale), tuple(at)))
-    return Terms(list(number), products)
+    return list(number), products
 
 
-def multiply_factors(terms: Terms, factors: Sequence[Factor]) -> tuple[Column, ...]:
+def multiply_factors(products: list[Product], factors: Sequence[Factor]) -> tuple[Column, ...]:
     """Return the columns of all products; the first factor changes fastest, as in formulaic."""
     columns = []
-    for term, scale, at in terms.products:
+    for term, scale, at in products:
         for places in product(*(range(len(factors[f].names)) for f in reversed(at))):
             parts = tuple(zip(at, reversed(places), strict=True))
             name = ":".join(factors[f].names[c] for f, c in parts) or "Intercept"
@@ -113,9 +111,9 @@ def multiply_factors(terms: Terms, factors: Sequence[Factor]) -> tuple[Column, .
 
 def parse_recipe(formula: str, table: Columns, known: Sequence[str]) -> Recipe:
     """Return how a formula makes columns of a table that has all rows there are."""
-    terms = parse_terms(formula, table, known)
-    factors = tuple(evaluate_factor(factor, table)[1] for factor in terms.factors)
-    return Recipe(factors, multiply_factors(terms, factors))
+    bare, products = parse_terms(formula, table, known)
+    factors = tuple(evaluate_factor(factor, table)[1] for factor in bare)
+    return Recipe(factors, multiply_factors(products, factors))
 
 
 def evaluate_factor(factor: Factor, table: Columns) -> tuple[Array, Factor]:

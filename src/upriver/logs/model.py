@@ -31,7 +31,6 @@ from upriver.logs.tables import array_of, listed, sort_distinct
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.building import from_model
 from upriver.mdp.validation import check_discount, check_size
-from upriver.mnl import likelihood
 from upriver.mnl.choices import Choices, softmax
 from upriver.mnl.fitted import FittedMNL, pair_table
 
@@ -52,9 +51,7 @@ class FittedLog(NamedTuple):
     n_rows: int
     dropped: Mapping[str, int]
     """The number of rows that were left out, by the column that has the gap."""
-    horizon: int | None
-    discount: float | None
-    reward: Any  # Horizon, discount and reward that `at` takes unless others are given
+    reward: Any  # What `fit_transitions` was given
     clusters: Sequence[Any] = ()  # The name of each cluster
     rewards: RewardEstimates | None = None  # The rewards that come from columns
 
@@ -116,7 +113,7 @@ class TransitionModel(Estimates):
     """(n,) the weight of each triple of the task in the log, whatever its covariates."""
     values: Mapping[str, Any] = field(default_factory=dict)  #: The values of the covariates.
     setting: tuple[int | None, float | None, Any] = (None, None, None)
-    """The horizon, the discount and the reward that `at` was given."""
+    """The horizon, the discount and the reward that `fit_transitions` or `at` was given."""
     reward_rows: RewardRows | None = None
     """How the task's rewards depend on the coefficients that were estimated from columns."""
     segments: tuple[tuple[Mapping[str, Any], float], ...] = ()
@@ -218,6 +215,13 @@ class TransitionModel(Estimates):
         """
         return goodness_of_fit(self.cells(), self.fitted, replicates, seed)
 
+    def comparable(self) -> tuple[Any, ...]:
+        """Return what `likelihood_ratio` compares: the names, the triples and their weights."""
+        if self.log is None:
+            return (self.task.states, self.task.actions), self.task.indptr, self.counts
+        space = self.log.space
+        return (list(space.states), list(space.actions)), *self.log.triple_counts()
+
     likelihood_ratio = effects.likelihood_ratio
     predict = effects.predict
 
@@ -251,14 +255,9 @@ class TransitionModel(Estimates):
     @cached_property
     def prob(self) -> Array:
         """(1 | H, n) the estimated probability of every triple of the task."""
-        found = []
-        for features, offset in zip(self.steps, self.offsets, strict=True):
-            if np.ndim(offset) == 0:
-                found.append(likelihood.probabilities(features, self.theta))
-            else:
-                logits = np.asarray(features.matrix @ self.theta) + offset
-                found.append(softmax(features.task.indptr, logits))
-        return np.array(found)
+        logits = [np.asarray(x.matrix @ self.theta) for x in self.steps]
+        parts = zip(self.steps, logits, self.offsets, strict=True)
+        return np.array([softmax(x.task.indptr, logit + offset) for x, logit, offset in parts])
 
     @property
     def probability(self) -> Array:
@@ -309,12 +308,9 @@ class TransitionModel(Estimates):
                     task = discount_rewards(task, discount_factors(*setting[:2]))
                 model = replace(self, task=task, setting=setting)
             return model if reward is None else with_reward(model, reward)
-        log, task = self.log, self.task
         if horizon is None and discount is None:
-            kept = self.setting[:2] if task is not None else (log.horizon, log.discount)
-            horizon, discount = kept
-        if reward is None:
-            reward = log.reward if task is None else self.setting[2]
+            horizon, discount, _ = self.setting
+        reward = self.setting[2] if reward is None else reward
         return at_values(self, given, horizon, discount, reward, average)
 
     @cached_property
