@@ -196,8 +196,8 @@ def sum_parts(
     """Return the log-likelihood of several problems that share their coefficients."""
     begin = [x.v for x in starts] if starts else [None] * len(problems)
     parts = [p.evaluate(w, v) for p, v in zip(problems, begin, strict=True)]
-    sums = (sum(x) for x in zip(*(part[:4] for part in parts), strict=True))
-    return Objective(*sums, parts)
+    sums: list[Any] = [sum(x) for x in zip(*(part[:4] for part in parts), strict=True)]
+    return Objective(sums[0], sums[1], sums[2], sums[3], parts)
 
 
 def maximize_likelihood(

@@ -183,7 +183,7 @@ def find_alike(
     """
     alike = np.ones(n, bool)
     for name, value in model.values.items():
-        values = value if isinstance(value, list | tuple | np.ndarray) else [value]
+        values = list(value) if isinstance(value, list | tuple | np.ndarray) else [value]
         wanted = np.resize(array_of(values), model.task.horizon)
         alike[at[0][rows.values(name)[order] != wanted[at[1]]]] = False
     if not alike.any():

@@ -126,11 +126,6 @@ class RewardEstimates:
         return [x.rows @ x.bread for x in self.outcomes.values()]
 
     @cached_property
-    def row_residual(self) -> Array:
-        """(U, k) the residuals of distinct rows of the log."""
-        return np.stack([np.bincount(self.place, x) for x in self.residual.T], axis=1)
-
-    @cached_property
     def covariance(self) -> Any:
         """(R, R) the covariance of all coefficients for independent rows (HC2).
 
@@ -159,7 +154,8 @@ class RewardEstimates:
 
     def cross(self, data: Choices, theta: Array) -> Array:
         """Return (d, R) the sums of scores of theta times what rows add to the coefficients."""
-        parts = [f * self.row_residual[:, [k]] for k, f in enumerate(self.influence)]
+        residuals = (np.bincount(self.place, x)[:, None] for x in self.residual.T)
+        parts = [f * x for f, x in zip(self.influence, residuals, strict=True)]
         errors = sparse.csr_array(sparse.hstack([sparse.csr_array(x) for x in parts]))
         total = np.zeros((len(theta), len(self.coefficients)))
         for low, high, score in data.scores(data.probabilities(theta)):
@@ -304,13 +300,14 @@ def tabulate(
             raise ValueError(f"reward has shape {table.shape}; it must be {wanted}")
         return np.tile(table[None] if table.ndim == 2 else table, (n_segments, 1)), None
     table, exists = np.zeros(shape), task.available[: len(states)]
-    if takes_next_state(reward):
+    function: Any = reward
+    if takes_next_state(function):
         triples = np.stack(task.triples, axis=1)[: task.n_triples // n_segments]
         names = ((states[s], actions[a], states[t]) for s, a, t in triples.tolist())
-        pay = np.tile(declaring.tabulate("reward", reward, names), n_segments)
+        pay = np.tile(declaring.tabulate("reward", function, names), n_segments)
         return np.tile(table, (n_segments, 1))[None], pay[None]
     names = ((states[s], actions[a]) for s, a in np.argwhere(exists))
-    table[exists] = declaring.tabulate("reward", reward, names)
+    table[exists] = declaring.tabulate("reward", function, names)
     return np.tile(table, (n_segments, 1))[None], None
 
 
