@@ -101,14 +101,9 @@ def radius_rule(name: str, value: Any) -> Any:
     return value if callable(value) else scaled_radius(nonnegative_number(name, value))
 
 
-def optional_number(name: str, value: Any) -> float | None:
-    """Check a positive number; None and infinity both mean that there is no bound."""
-    return None if value is None or value == inf else positive_number(name, value)
-
-
-def optional_integer(name: str, value: Any) -> int | None:
-    """Check a positive whole number, or None."""
-    return None if value is None else positive_integer(name, value)
+def optional(check: Check) -> Check:
+    """Return a check that also allows None."""
+    return lambda name, value: None if value is None else check(name, value)
 
 
 CHECKS: dict[str, Check] = {
@@ -119,7 +114,7 @@ CHECKS: dict[str, Check] = {
     "regularization": positive_number,
     "kappa": positive_number,
     "step_size": positive_number,
-    "theta_bound": optional_number,
+    "theta_bound": optional(positive_number),
     "bonus": nonnegative_number,
     "noise": nonnegative_number,
     "reward_bonus": nonnegative_number,
@@ -127,7 +122,7 @@ CHECKS: dict[str, Check] = {
     "delta": open_fraction,
     "n_episodes": positive_integer,
     "n_steps": positive_integer,
-    "n_samples": optional_integer,
+    "n_samples": optional(positive_integer),
     "diameter": positive_number,
     "prior": positive_number,
     "epsilon": nonnegative_number,
@@ -305,14 +300,14 @@ def is_finite(value: Any) -> bool:
 def checked_episode(task: Task, episode: Any) -> Episode:
     """Return the episode in the types that the compiled loops know, or refuse it."""
     try:
-        states, actions = map(np.asarray, episode[:2])
-        rewards = as_float("rewards of the episode", episode[2])
-    except (TypeError, ValueError, IndexError):
+        states, actions, rewards = (as_float("episode", x) for x in episode)
+    except (TypeError, ValueError):
         raise ValueError(
-            f"episode is {format_value(episode)}; it must be (states, actions, rewards)"
+            f"episode is {format_value(episode)}; it must be (states, actions, rewards), rows of "
+            "numbers"
         ) from None
     n, longest = len(rewards), inf if task.infinite_horizon else task.horizon
-    if n > longest or rewards.ndim != 1 or states.shape != (n + 1,) or actions.shape != (n,):
+    if n > longest or (states.shape, actions.shape, rewards.shape) != ((n + 1,), (n,), (n,)):
         raise ValueError(
             f"the episode has {states.size} states, {actions.size} actions and {rewards.size} "
             f"rewards; it must have T + 1, T and T, T at most {longest}"
@@ -320,14 +315,12 @@ def checked_episode(task: Task, episode: Any) -> Episode:
 
     def check(name: str, values: Array, fits: Array, allowed: str) -> None:
         if not fits.all():
-            step = int(np.argmin(fits))
-            raise ValueError(f"{name}[{step}] of the episode is {values[step]}; {name} {allowed}")
+            h = int(np.argmin(fits))
+            raise ValueError(f"{name}[{h}] of the episode is {values[h]:.15g}; {name} {allowed}")
 
-    for name, values, size in (
-        ("states", states, task.n_states), ("actions", actions, task.n_actions),
-    ):  # fmt: skip
-        fits = np.isin(values, np.arange(size))
-        check(name, values, fits, f"are 0 to {size - 1}")
+    many = ("states", states, task.n_states), ("actions", actions, task.n_actions)
+    for name, values, size in many:
+        check(name, values, np.isin(values, np.arange(size)), f"are 0 to {size - 1}")
     states, actions = states.astype(np.int64), actions.astype(np.int64)
     check("actions", actions, task.available[states[:-1], actions], "must be those of the state")
     # only rewards that are learned from must be in range

@@ -21,12 +21,10 @@ class ReferencePolicy(GuardedAgent):
     GRID: ClassVar = {}
 
     def init(self) -> None:
-        """Return None: there is nothing to keep."""
-        return None
+        """There is nothing to keep."""
 
     def update(self, state: None, plan: Plan, episode: Episode) -> None:
-        """Return None: there is nothing to learn."""
-        return None
+        """There is nothing to learn."""
 
     def steps_until_replan(self, state: None, plan: Plan, episode: Episode) -> int:
         """Return all steps: the plan stays the same."""

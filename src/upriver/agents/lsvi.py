@@ -58,12 +58,12 @@ class LeastSquaresLearner(Learner):
         super().__post_init__()
         object.__setattr__(self, "phi", checked_table("phi", self.phi, len(self.task.sizes)))
 
-    def one_hot_bonus(self, norms: Array, rng: np.random.Generator) -> Array:
-        """Return the bonus (H, S*A) from the norms (H, S*A) of one-hot phi in Lambda_h^-1."""
-        raise NotImplementedError
+    def add(self, norms: Array, factor: Array | None, rng: np.random.Generator) -> Array:
+        """Return what is added to Q_h (H, S*A).
 
-    def bonus_in(self, factor: Array, rng: np.random.Generator) -> Array:
-        """Return the bonus (H, S*A) from the Cholesky factors (H, d, d) of Lambda_h."""
+        `norms` (H, S*A) are those of phi in Lambda_h^-1; `factor` (H, d, d) has the Cholesky
+        factors of Lambda_h, or is None for one-hot phi.
+        """
         raise NotImplementedError
 
     def start(self) -> Visits:
@@ -83,12 +83,14 @@ class LeastSquaresLearner(Learner):
         options = {"next_state_reward": known}  # a regressed reward contains it
         if phi is None:
             prob, weight = one_hot_ridge(task, counts, lam)
-            bonus = self.one_hot_bonus(np.sqrt(weight), rng)
+            bonus = self.add(np.sqrt(weight), None, rng)
             reward = task.reward_rows if known else paid * weight
             return self.induce(prob, reward, self.CLIP, rng, bonus, **options)
         factor = np.empty((task.horizon, phi.shape[1], phi.shape[1]))
         kernels.linear.factor_gram_matrices(task.indptr, counts, phi, lam, factor)
-        bonus = self.bonus_in(factor, rng)
+        norms = np.empty((task.horizon, len(task.sizes)))
+        kernels.linear.compute_norms(phi, factor, norms)
+        bonus = self.add(norms, factor, rng)
         if known:
             bonus, paid = bonus + task.reward_rows, np.zeros((1, len(task.sizes)))
         arguments = kernels.linear.RegressionData(counts, paid), factor, bonus, phi
@@ -129,15 +131,9 @@ class LSVIUCB(LeastSquaresLearner):
         "regularization": (1e-6, 1e-3, 1e-1, 1.0),
     }
 
-    def one_hot_bonus(self, norms: Array, rng: np.random.Generator) -> Array:
+    def add(self, norms: Array, factor: Array | None, rng: np.random.Generator) -> Array:
         """Return beta ||phi||."""
         return self.bonus * self.task.units.max_value * norms
-
-    def bonus_in(self, factor: Array, rng: np.random.Generator) -> Array:
-        """Return beta ||phi||."""
-        norms = np.empty((self.task.horizon, len(self.task.sizes)))
-        kernels.linear.compute_norms(self.phi, factor, norms)
-        return self.one_hot_bonus(norms, rng)
 
 
 @lru_cache(maxsize=64)
@@ -181,20 +177,13 @@ class LSVIPHE(LeastSquaresLearner):
         "regularization": (1e-6, 1e-3, 1e-1, 1.0),
     }
 
-    @property
-    def sigma(self) -> float:
-        """The standard deviation of the noise."""
-        return self.noise * self.task.units.max_value
-
-    def one_hot_bonus(self, norms: Array, rng: np.random.Generator) -> Array:
+    def add(self, norms: Array, factor: Array | None, rng: np.random.Generator) -> Array:
         """Return the largest of M perturbations."""
-        exponentials = rng.standard_exponential((self.task.horizon, len(self.task.sizes)))
-        return self.sigma * norms * largest_normal(exponentials, self.ensemble)
-
-    def bonus_in(self, factor: Array, rng: np.random.Generator) -> Array:
-        """Return the largest of M perturbations."""
-        horizon = self.task.horizon
-        normals = rng.standard_normal((horizon, self.ensemble, self.phi.shape[1]))
-        noise = np.empty((horizon, len(self.task.sizes)))
+        sigma = self.noise * self.task.units.max_value
+        if factor is None:
+            exponentials = rng.standard_exponential(norms.shape)
+            return sigma * norms * largest_normal(exponentials, self.ensemble)
+        normals = rng.standard_normal((len(norms), self.ensemble, self.phi.shape[1]))
+        noise = np.empty_like(norms)
         kernels.linear.maximize_projections(self.phi, factor, normals, noise)
-        return self.sigma * noise
+        return sigma * noise

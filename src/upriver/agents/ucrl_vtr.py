@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from upriver import kernels
-from upriver.agents.base import CHECKS, Episode, Learner, State, number_or_function
+from upriver.agents.base import CHECKS, Episode, Learner, State, number_or_function, optional
 from upriver.agents.rewards import OptimisticReward
 from upriver.checks import Array, as_float, nonnegative_number
 from upriver.display import add_repr
@@ -73,7 +73,7 @@ class UCRLVTR(OptimisticReward, Learner):
         "bonus": (0.0, 0.3, 1.0, 2.0, 3.0), "regularization": (0.1, 1.0, 3.0, 10.0, 30.0),
     }  # fmt: skip
     OWN_CHECKS: ClassVar = {
-        "features": lambda name, x: None if x is None else CHECKS["features"](name, x),
+        "features": optional(CHECKS["features"]),
         "bonus": number_or_function,
     }
 
