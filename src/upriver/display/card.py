@@ -40,13 +40,11 @@ class Card(NamedTuple):
     """The facts and the table that an object displays."""
 
     facts: Mapping[str, Any] = {}
-    """{label: value}, the most important first; a line that is too long leaves out the last."""
+    """{label: value}, the most important first; a line that is too long is cut off."""
     of: str = ""
     """The name of the object, or of what it belongs to."""
     rows: Callable[[], Sequence[Mapping[str, Any]]] | None = None
     """A function that makes the rows of the card's table; a line does not call it."""
-    n_rows: int | None = None
-    """The number of rows of the table, where `rows` does not make all of them."""
     most: int = MAX_ROWS
     """The number of rows that the card shows."""
     more: str = ""
@@ -79,16 +77,13 @@ def make_card(thing: Any) -> Card:
 def format_line(self: Any) -> str:
     """Return one line of at most 300 characters."""
     card = make_card(self)
-    text = f"{type(self).__name__}({f'{card.of}: ' if card.of else ''}"
-    phrases: list[str] = []
+    phrases = []
     for label, value in card.facts.items():
         word = format_brief(value)  # a number stands before what it counts: 6 states
         counts = word.isdigit() and label.endswith("s")
         phrases.append(f"{word} {label}" if counts else f"{label} {word}")
-        if len(text) + sum(len(x) + 2 for x in phrases) > MAX_LINE - 5:
-            phrases[-1] = "..."
-            break
-    text = text + ", ".join(phrases) + ")"
+    of = f"{card.of}: " if card.of else ""
+    text = f"{type(self).__name__}({of}{', '.join(phrases)})"
     return text if len(text) <= MAX_LINE else f"{text[: MAX_LINE - 4]}...)"
 
 
@@ -135,9 +130,8 @@ def format_html(self: Any) -> str:
     except ValueError as error:  # such as standard errors that do not exist
         every, notes = (), [str(error)]
     rows = every[: card.most]
-    n_left = (len(every) if card.n_rows is None else card.n_rows) - len(rows)
-    if rows and n_left > 0:
-        notes.insert(0, f"and {n_left} more rows")
+    if len(every) > len(rows):
+        notes.insert(0, f"and {len(every) - len(rows)} more rows")
     if rows:
         words = {c for c in rows[0] if any(isinstance(row[c], str | tuple) for row in rows)}
 

@@ -147,7 +147,6 @@ class Features:
         return Card(
             facts | {"task": self.task.card().brief},
             rows=lambda: self.to_pandas(MAX_ROWS).to_dict("records"),
-            n_rows=self.task.n_triples,
             more="to_pandas() has every triple",
             brief=f"{self.dimension} {facts['kind']} columns",
         )

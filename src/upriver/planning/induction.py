@@ -71,7 +71,6 @@ class Plan(NamedTuple):
         return Card(
             {"steps": steps, "states": n_states, "values at the start": f"{low:.4g} to {high:.4g}"},
             rows=lambda: self.to_pandas(n_steps=1).head(MAX_ROWS).to_dict("records"),
-            n_rows=n_states * steps,
             more="to_pandas() has every step and state, plot() draws them",
             brief=f"{steps} steps of {n_states} states",
         )

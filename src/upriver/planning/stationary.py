@@ -79,7 +79,6 @@ class StationaryPlan(NamedTuple):
         return Card(
             facts,
             rows=lambda: self.to_pandas().head(MAX_ROWS).to_dict("records"),
-            n_rows=len(self.v),
             more="to_pandas() has every state, plot() draws them",
         )
 

@@ -139,7 +139,6 @@ class Policy:
         return Card(
             facts,
             rows=lambda: self.to_pandas(n_steps=1).head(MAX_ROWS).to_dict("records"),
-            n_rows=self.actions.shape[0] * self.actions.shape[1],
             more="to_pandas() has every step and state, plot() draws them",
             brief="stationary" if self.stationary else f"{self.horizon} steps",
         )
