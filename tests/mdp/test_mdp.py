@@ -242,7 +242,7 @@ WRONG = {
     "support range": (lambda: declare([[0, 1]] * 3 + [[0, 1, 2]]),
                       r"successor 2 of \(s=1, a=1\) is out of range"),
     "support repeated": (lambda: declare([[0, 1, 1]] * 4),
-                         r"successor 1 of \(s=0, a=0\) is repeated"),
+                         r"successor 1 of \(s=0, a=0\) is out of range, repeated"),
     "support fraction": (lambda: declare([[0, 0.5, 1]] * 4),
                          "whole numbers"),
     "local too small": (
@@ -251,7 +251,7 @@ WRONG = {
         "local leaves out successor 1"),
     "task indptr": (lambda: Task(2, 1, 3, np.array([0, 1]), np.array([0])), "indptr must have 3"),
     "task order": (lambda: Task(2, 1, 3, np.array([0, 2, 3]), np.array([1, 0, 0])),
-                   r"successor 0 of \(s=0, a=0\) is repeated or out of order"),
+                   r"successor 0 of \(s=0, a=0\) is out of range, repeated or out of order"),
     "task names": (lambda: Task(1, 1, 3, np.array([0, 1]), np.array([0]), states=["a", "b"]),
                    "states has 2 names; there must be 1"),
     "rows of": (lambda: FiniteMDP.from_arrays(TWO, PAY, 3).true_task.rows(2, 0), r"\(s=2, a=0\)"),

@@ -62,8 +62,7 @@ class FiniteMDP:
         put("initial_states", states)
         put("initial_probability", weights)
         if self.local is not None:
-            sizes = task.n_states, task.n_actions
-            local = validation.check_support(self.local, *sizes, task.describe_pair)
+            local = validation.check_support(self.local, task)
             validation.check_covers(local, task, "local")
             put("local", local)
 

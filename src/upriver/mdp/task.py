@@ -90,9 +90,7 @@ class Task:
             )
         for name, size in (("states", self.n_states), ("actions", self.n_actions)):
             put(name, check_names(name, getattr(self, name), size))
-        indptr, successors = validation.check_support(
-            (self.indptr, self.successors), self.n_states, self.n_actions, self.describe_pair
-        )
+        indptr, successors = validation.check_support((self.indptr, self.successors), self)
         put("indptr", indptr)
         put("successors", successors)
         if self.reward is not None:

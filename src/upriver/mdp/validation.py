@@ -48,13 +48,10 @@ def support_of_triples(pair: Array, successors: Array, n_pairs: int) -> Support:
     return np.concatenate([[0], np.cumsum(np.bincount(pair, minlength=n_pairs))]), successors
 
 
-def check_support(
-    support: Support, n_states: int, n_actions: int, describe: Callable[[int], str]
-) -> Support:
+def check_support(support: Support, task: Task) -> Support:
     """Return the support as read-only arrays, or raise an error that names the first bad pair.
 
-    A pair without successors does not exist: the state does not have that action. `describe` turns
-    a pair number s * n_actions + a into text for the errors.
+    A pair without successors does not exist: the state does not have that action.
     """
     if not isinstance(support, tuple | list) or len(support) != 2:
         raise TypeError(f"support is {format_value(support)}; it must be (indptr, successors)")
@@ -63,7 +60,7 @@ def check_support(
         if values.ndim != 1 or (values.size and values.dtype.kind not in "iu"):
             raise ValueError(f"{name} must be a one-dimensional array of whole numbers")
     indptr, successors = read_only_copy(support[0], np.int64), np.asarray(support[1])
-    n_pairs = n_states * n_actions
+    n_pairs = task.n_states * task.n_actions
     if indptr.shape != (n_pairs + 1,) or indptr[0] != 0 or indptr[-1] != len(successors):
         raise ValueError(
             f"indptr must have {n_pairs + 1} entries from 0 to {len(successors)}, the number of "
@@ -71,30 +68,23 @@ def check_support(
         )
     sizes = np.diff(indptr)
     if (sizes < 0).any():
-        raise ValueError(
-            f"indptr decreases at {describe(int(np.argmax(sizes < 0)))}; it must not decrease"
-        )
-    idle = ~(sizes > 0).reshape(n_states, n_actions).any(axis=1)
+        pair = task.describe_pair(int(np.argmax(sizes < 0)))
+        raise ValueError(f"indptr decreases at {pair}; it must not decrease")
+    idle = ~(sizes > 0).reshape(task.n_states, task.n_actions).any(axis=1)
     if idle.any():
-        text = describe(int(np.argmax(idle)) * n_actions)
         raise ValueError(
-            f"state {text.removeprefix('(s=').rpartition(', a=')[0]} has no action; every state "
-            "needs one, if only to stay where it is"
+            f"state {task.state_names[int(np.argmax(idle))]!r} has no action; every state needs "
+            "one, if only to stay where it is"
         )
-
-    def refuse(row: int, reason: str) -> None:
-        pair = int(np.searchsorted(indptr, row, side="right")) - 1
-        raise ValueError(f"successor {successors[row]} of {describe(pair)} is {reason}")
-
-    outside = (successors < 0) | (successors >= n_states)
-    if outside.any():
-        refuse(int(np.argmax(outside)), f"out of range; states are 0 to {n_states - 1}")
-    ascending = np.diff(successors.astype(np.int64)) > 0
-    ascending[indptr[(indptr > 0) & (indptr < len(successors))] - 1] = True  # a new pair begins
-    if not ascending.all():
-        refuse(
-            int(np.argmin(ascending)) + 1,
-            "repeated or out of order; successors must be distinct and ascending",
+    ascending = np.diff(successors.astype(np.int64), prepend=-1) > 0
+    ascending[indptr[:-1][sizes > 0]] = True  # a new pair begins
+    wrong = ~ascending | (successors < 0) | (successors >= task.n_states)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        pair = task.describe_pair(int(np.searchsorted(indptr, row, side="right")) - 1)
+        raise ValueError(
+            f"successor {successors[row]} of {pair} is out of range, repeated or out of order; "
+            f"successors must be distinct, ascending and from 0 to {task.n_states - 1}"
         )
     return indptr, read_only_copy(successors, np.int32)
 

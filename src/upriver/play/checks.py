@@ -6,10 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from upriver.checks import Array
 from upriver.mdp import Task
-from upriver.planning import check_available
-from upriver.planning.tables import check_mixture
 
 
 def check_same_problem(task: Task, true_task: Task) -> None:
@@ -45,20 +42,3 @@ def check_table(policy: Any, task: Task) -> None:
             f"the agent's policy is {kind} of shape {np.shape(policy)}; "
             f"it must be whole numbers of shape {shape}"
         )
-
-
-def stationary_probabilities(policy: Any, task: Task) -> Array:
-    """Return the probability of each action (S*A,) of a policy (1, S) or (1, S, A)."""
-    shape = task.n_states, task.n_actions
-    kind = policy.dtype.kind if isinstance(policy, np.ndarray) else ""
-    if kind and kind in "iu" and policy.shape == (1, shape[0]):
-        check_available("the agent's policy", policy, task)
-        return np.eye(shape[1])[policy[0]].ravel()
-    if kind == "f" and policy.shape == (1, *shape) and (policy >= 0).all():
-        check_mixture(policy, task)
-        if np.allclose(policy.sum(axis=2), 1.0, atol=1e-8):
-            return policy[0].ravel()
-    raise ValueError(
-        f"the agent's policy has shape {np.shape(policy)}; with an infinite horizon it must be "
-        f"whole numbers of shape (1, {shape[0]}), or probabilities (1, {shape[0]}, {shape[1]})"
-    )

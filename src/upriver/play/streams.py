@@ -9,6 +9,7 @@ that it keeps.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from time import perf_counter
 from typing import Any
 
@@ -19,9 +20,8 @@ from upriver.agents.base import Episode, unguarded
 from upriver.agents.mnl_family import cut_episode
 from upriver.checks import Array, positive_integer
 from upriver.mdp import FiniteMDP
-from upriver.planning import environment_structure, evaluate, solve
+from upriver.planning import environment_structure, evaluate, mixture_or_actions, solve
 from upriver.play.checkpoints import Checkpoint, begin
-from upriver.play.checks import stationary_probabilities
 from upriver.play.run import Run
 from upriver.play.units import episode_converter, final_plan
 
@@ -59,9 +59,11 @@ def simulate_stream(
         began = perf_counter()
         plan = make_plan(state, randomness)
         planned = perf_counter()
-        policy = stationary_probabilities(getattr(plan, "policy", None), mdp.true_task)
+        policy = mixture_or_actions(mdp.true_task, getattr(plan, "policy", None))[0]
+        if policy.ndim == 1:
+            policy = np.eye(mdp.n_actions)[policy]
         keep = lambda part: agent.steps_until_replan(state, plan, part)  # noqa: B023, E731
-        episode, learned_from, asking = stream.play(policy, total - done, keep)
+        episode, learned_from, asking = stream.play(policy.ravel(), total - done, keep)
         now = slice(done, done + len(episode.actions))
         returns[now] = episode.rewards
         values[now], optimal_values[now] = figures_of(policy, episode)
@@ -126,23 +128,19 @@ class Stream:
 
 
 def stream_evaluator(mdp: FiniteMDP) -> Callable[[Array, Episode], tuple[Any, Any]]:
-    """Return the function from policy (S*A,) and episode to values and optimal values (T,): the
+    """Return the function from policy (S, A) and episode to values and optimal values (T,): the
     optimal gain minus the `gaps` of actions, or with a discount the values of the states."""
     best: Any = solve(mdp)
     if mdp.discount == 1.0:
         worth = (best.gain - gaps(mdp, best)).reshape(mdp.n_states, mdp.n_actions)
         return lambda policy, e: (worth[e.states[:-1], e.actions], best.gain)
-    last: dict[bytes, Array] = {}
 
-    def figures_of(policy: Array, episode: Episode) -> tuple[Array, Array]:
-        if policy.tobytes() not in last:
-            valued: Any = evaluate(mdp, policy.reshape(mdp.n_states, -1))
-            last.clear()
-            last[policy.tobytes()] = valued.v
-        states = episode.states[:-1]
-        return last[policy.tobytes()][states], best.v[states]
+    @lru_cache(maxsize=1)  # several plans in turn often have one policy
+    def values_of(policy: bytes) -> Array:
+        valued: Any = evaluate(mdp, np.frombuffer(policy).reshape(mdp.n_states, -1))
+        return valued.v
 
-    return figures_of
+    return lambda policy, e: (values_of(policy.tobytes())[e.states[:-1]], best.v[e.states[:-1]])
 
 
 def gaps(mdp: FiniteMDP, best: Any) -> Array:
