@@ -46,7 +46,7 @@ def test_one_screen_with_an_example_that_parses(name, capsys):
         (["diagnose", "riverswum-6"], "'riverswim'"),
         (["diagnose", "riverswim-6", "--features", "sharde"], "did you mean 'shared'"),
         (
-            ["diagnose", "gym:CliffWalking-v1", "--horizon", "9", "--features", "shared"],
+            ["diagnose", "gym:FrozenLake-v1", "--features", "shared"],
             "features 'shared' need an environment of the catalogue",
         ),
     ],

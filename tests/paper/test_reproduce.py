@@ -30,12 +30,12 @@ def test_the_printed_optimum_fits_the_numbers_of_episodes_that_were_inferred():
 
 
 def test_a_line_agrees_within_two_standard_errors_of_the_difference():
-    near = paper.compare([sample("riverswim-6", "UCRL-MNL", [480.0, 500.0, 520.0])], {})[0]
+    near = paper.compare([sample("riverswim-6", "UCRL-MNL", [480.0, 500.0, 520.0])])[0]
     assert near.agrees and near.ratio == pytest.approx(500.0 / 492.64)
-    far = paper.compare([sample("riverswim-6", "UC-MatrixRL", [470.0, 480.0, 490.0])], {})[0]
+    far = paper.compare([sample("riverswim-6", "UC-MatrixRL", [470.0, 480.0, 490.0])])[0]
     # standard error sqrt(10^2 / 3 + 18.04^2 / 10) = 8.1; the means are 107.5 apart
     assert far.agrees is False
-    greedy = paper.compare([sample("riverswim-6", "Greedy", [1.0, 2.0])], {})[0]
+    greedy = paper.compare([sample("riverswim-6", "Greedy", [1.0, 2.0])])[0]
     assert greedy.agrees is None and greedy.ratio is None
     text = paper.write_markdown([near, far, greedy])
     assert "agrees" in text and "**UC-MatrixRL** earns 1.29 times at S = 6: " in text

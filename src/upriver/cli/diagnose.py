@@ -13,7 +13,6 @@ def diagnose(
     *,
     features: str = "one-hot",
     support: str = "known",
-    horizon: int | None = None,
     episodes: int = 100,
     delta: float = 0.05,
     theta_bound: float | None = None,
@@ -32,8 +31,6 @@ def diagnose(
         pooled (shared features and an effect of every triple), or a .csv file.
     support
         The reachable sets that the learner is given: known, local or full.
-    horizon
-        The number of steps of an episode. The default is the environment's own.
     episodes
         The number of episodes K of the regret bound, and of the runs.
     delta
@@ -47,7 +44,7 @@ def diagnose(
     from upriver.experiments import registry
     from upriver.experiments.spec import split_name
 
-    mdp = find_mdp(environment, horizon)
+    mdp = find_mdp(environment)
     feature_map = registry.feature_function(features, split_name(environment)[0])
     varphi = feature_map(mdp.task(support))
     found = diagnostics.diagnose(mdp, varphi, episodes, delta, theta_bound)
@@ -69,15 +66,11 @@ def diagnose(
     return 0
 
 
-def find_mdp(name: str, horizon: int | None) -> FiniteMDP:
+def find_mdp(name: str) -> FiniteMDP:
     """Return the MDP of a saved file, of Gymnasium or of the catalogue."""
     from upriver import envs
     from upriver.mdp import FiniteMDP
 
     if name.endswith(".npz"):
-        if horizon is not None:
-            raise ValueError(f"--horizon is {horizon}, but the saved MDP {name} has its own")
         return FiniteMDP.load(name)
-    if name.startswith("gym:"):
-        return envs.from_gymnasium(name.removeprefix("gym:"), horizon)
-    return envs.make(name) if horizon is None else envs.make(name, horizon=horizon)
+    return envs.from_gymnasium(name[4:]) if name.startswith("gym:") else envs.make(name)

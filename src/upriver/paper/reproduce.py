@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from upriver.experiments import Experiment, Outcome, execute, load
+from upriver.experiments import Outcome, execute, load
 from upriver.experiments.progress import Reporter
 from upriver.mdp.writing import write_file
 from upriver.paper import table1 as paper
 from upriver.results import plots
 from upriver.results.runs import Sample, read_results
 from upriver.results.statistics import compute_curve
-from upriver.results.tables import format_setting, to_csv
-from upriver.tuning import grid_points, tune
+from upriver.results.tables import to_csv
+from upriver.tuning import tune
 
 EXPERIMENTS = ("paper", "paper-tuned")
 WINDOW = 10  # episodes over which Figure 2 is smoothed; the paper does not print its own
@@ -53,7 +53,7 @@ def reproduce(
     seeds = {run.seed for run in wanted}
     found = read_results(folder).samples
     samples = [s.select_seeds(seeds) for s in found if s.setting in settings]
-    lines = paper.compare(samples, describe_hyperparameters(experiments))
+    lines = paper.compare(samples)
     texts = {"csv": to_csv(paper.Line._fields, lines, digits=6), "md": paper.write_markdown(lines)}
     files = [write_file(folder / f"table1.{suffix}", text) for suffix, text in texts.items()]
     for name, window in (("figure2", WINDOW), ("figure3", 1)):
@@ -61,19 +61,6 @@ def reproduce(
             figure = draw_learning(samples, methods, window)
             files += plots.save_figure(figure, folder / f"{name}{suffix}")
     return Reproduced(lines, outcome, files)
-
-
-def describe_hyperparameters(experiments: Sequence[Experiment]) -> dict[tuple[str, str], str]:
-    """Return {(environment, label): the settings that were tuned or fixed, as text}."""
-    found = {}
-    for experiment in experiments:
-        for agent in experiment.agents:
-            for environment in experiment.environments:
-                numbers: dict[str, Any] = agent.numbers_at(environment.full_label)
-                shown = sorted({*agent.numbers, *grid_points(agent)[0]} & set(numbers))
-                text = ", ".join(f"{key} = {format_setting(numbers[key])}" for key in shown)
-                found[environment.full_label, agent.full_label] = text
-    return found
 
 
 def draw_learning(samples: Sequence[Sample], methods: Sequence[str], window: int) -> Any:

@@ -75,7 +75,6 @@ class Line(NamedTuple):
     ci_high: float
     paper_mean: float | None
     paper_sd: float | None
-    hyperparameters: str
 
     @property
     def ratio(self) -> float | None:
@@ -90,11 +89,8 @@ class Line(NamedTuple):
         return abs(self.mean - self.paper_mean) <= 2.0 * error
 
 
-def compare(samples: Sequence[Sample], hyperparameters: dict[tuple[str, str], str]) -> list[Line]:
-    """Return a line for each method and column that the samples hold, in the order of the table.
-
-    hyperparameters: {(environment, label): text}.
-    """
+def compare(samples: Sequence[Sample]) -> list[Line]:
+    """Return a line for each method and column that the samples hold, in the order of the table."""
     found = {(row.env, row.agent): row for row in summarize(samples)}
     lines = []
     for method in (*METHODS, *TUNED_METHODS):
@@ -105,8 +101,7 @@ def compare(samples: Sequence[Sample], hyperparameters: dict[tuple[str, str], st
             printed = PRINTED.get(method.removesuffix(TUNED))
             mean, sd = printed[column] if printed else (None, None)
             ours = row.episodes, row.runs, row.mean, row.sd, row.low, row.high
-            text = hyperparameters.get((env, method), "")
-            lines.append(Line(method, n_states, horizon, *ours, mean, sd, text))
+            lines.append(Line(method, n_states, horizon, *ours, mean, sd))
     return lines
 
 
