@@ -167,7 +167,7 @@ def decide(
     table, is_text = Table(frame), isinstance(reward, str)
     weighted = isinstance(reward, Mapping) and set(reward) <= set(table.names)
     model = fit_transitions(
-        formula, table, states=states, successors=successors, columns=columns, cluster=cluster,
+        formula, frame, states=states, successors=successors, columns=columns, cluster=cluster,
         weights=weights, regularization=regularization, missing=missing,
         reward=reward if is_text else {c: c for c in reward} if weighted else None,
     )  # fmt: skip
@@ -184,7 +184,7 @@ def decide(
     elif episode is not None:
         try:
             episodes = read_episodes(
-                model, table, columns, episode, step, None, weights, missing, ended, propensity,
+                model, frame, columns, episode, step, None, weights, missing, ended, propensity,
                 cluster,
             )  # fmt: skip
         except CannotCheck as error:

@@ -26,7 +26,7 @@ from upriver.logs.situations import (
     find_triples,
     task_numbers,
 )  # fmt: skip
-from upriver.logs.tables import COLUMNS, Rows, listed, open_table
+from upriver.logs.tables import COLUMNS, Rows, Table, listed
 from upriver.mdp import Task
 from upriver.mnl.choices import Choices
 from upriver.mnl.fit import fit_dense, fit_mnl
@@ -110,7 +110,7 @@ def fit_transitions(
         return model.at(horizon=horizon, discount=discount, reward=reward) if changed else model
     if frame is None:
         raise TypeError("fit_transitions needs a formula and a frame, or a frame and features=")
-    table = open_table(frame)
+    table = Table(frame)
     uses, outcomes = mentions(formula), parse_outcomes(reward, table.names)
 
     def wanted(name: str) -> bool:
@@ -185,7 +185,7 @@ def fit_features(
 ) -> TransitionModel:  # fmt: skip
     """Return the model of features of a task, fitted to the counts of its triples."""
     features.check_task(task := features.task if task is None else task)
-    rows = open_table(log, "the log").read(columns, weights, missing=missing)
+    rows = Table(log, "the log").read(columns, weights, missing=missing)
     s, a, s2 = task_numbers(rows, columns, task)
     states, actions = list(task.state_names), list(task.action_names)
     row = find_reachable(task, s * task.n_actions + a, s2, rows, columns, states, actions)

@@ -334,16 +334,12 @@ class TransitionModel(Estimates):
         needed = list(self.log.situations.covariates)
         sets = [{**self.values, **x} for x, _ in self.segments] or [self.values]
         values, horizon = sets[0], self.setting[0]
-        for name in values:
-            if name not in needed:
-                raise ValueError(
-                    f"at names {name!r}; the covariates of the model are {listed(needed)}"
-                )
-        for name in needed:
-            if name not in values:
-                raise ValueError(
-                    f"at lacks {name!r}; the model needs a value, or one for each step"
-                )
+        unknown, lacking = set(values) - set(needed), [c for c in needed if c not in values]
+        if unknown:
+            known = f"the covariates of the model are {listed(needed)}"
+            raise ValueError(f"at names {listed(unknown)}; {known}")
+        if lacking:
+            raise ValueError(f"at lacks {lacking[0]!r}; it needs a value, or one for each step")
         changing = {c: x for c, x in values.items() if isinstance(x, list | tuple | np.ndarray)}
         n = 1 if horizon is None else positive_integer("horizon", horizon)
         for name, given in changing.items():

@@ -20,7 +20,7 @@ from upriver.checks import Array, check_kinds
 from upriver.display import add_repr
 from upriver.logs.model import TransitionModel, check_model
 from upriver.logs.situations import find_triples, task_numbers
-from upriver.logs.tables import COLUMNS, Rows, array_of, open_table
+from upriver.logs.tables import COLUMNS, Rows, Table, array_of
 from upriver.logs.value import policy_value
 from upriver.logs.value_function import behaviour_policy, build_value_function, policy_table
 from upriver.mdp import Task
@@ -80,7 +80,7 @@ def read_episodes(
     numbers = [c for c in (reward, weights) if c is not None]
     named = [c for c in (ended, propensity, cluster) if c is not None]
     keys = [*columns, episode, step, *named, *model.values, *numbers]
-    rows = open_table(log, "the log").read(keys, weights, numbers, missing, group=False)
+    rows = Table(log, "the log").read(keys, weights, numbers, missing, group=False)
     of, labels = rows.codes(episode)
     order = np.lexsort((rows.values(step), of))
     of = of[order]

@@ -27,7 +27,7 @@ from upriver.logs.estimates import Estimates, wrap_lines
 from upriver.logs.formula import Columns, Recipe, mentions, parse_recipe
 from upriver.logs.model import TransitionModel
 from upriver.logs.situations import Situations, StateSpace
-from upriver.logs.tables import Rows, array_of, import_packages, listed, open_table
+from upriver.logs.tables import Rows, Table, array_of, import_packages, listed
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.building import from_model
 from upriver.mdp.validation import check_discount
@@ -200,7 +200,7 @@ def fit_rewards(
         if transitions.fitted.regularization > 0:
             raise ValueError("joint is True; transitions were fitted with regularization "
                              f"{transitions.fitted.regularization:g}, it must be 0")  # fmt: skip
-    table = open_table(frame)
+    table = Table(frame)
     uses, needed = mentions(formula), open_covariates(transitions)
     own = [*columns, *([] if horizon is None else [step])]
     names = [c for c in table.names if c not in own and (uses(c) or c in needed)]

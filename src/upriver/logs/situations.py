@@ -105,8 +105,7 @@ def build_space(
         names = sort_distinct([*names, *more])
     none = np.empty(0, np.int64)
     space = add_attributes(StateSpace(names, actions, columns, {}, none, none, ""), read)
-    words = zip(columns, (names, actions, names), WORDS, coded, strict=True)
-    s, a, s2 = (rows.numbers(*word) for word in words)
+    s, a, s2 = number_rows(rows, columns, names, actions, coded)
     key, rule = reachable_keys(space, s, a, s2, successors)
     indptr = np.searchsorted(key, np.arange(len(names) * len(actions) + 1) * len(names))
     successor = (key % len(names)).astype(np.int32)
@@ -191,8 +190,7 @@ def reachable_keys(
                 key.append(pair * n_states + number[following])
         return np.unique(key), "given by a function"
     table = Table(successors, "successors").read(space.columns, group=False)
-    words = zip(space.columns, (space.states, space.actions, space.states), WORDS, strict=True)
-    parts = [table.numbers(*word) for word in words]
+    parts = number_rows(table, space.columns, space.states, space.actions)
     return np.unique(space.number((0, 1, 2), parts)), "given by a table"
 
 
@@ -204,12 +202,19 @@ def find_triples(of: Any, pair: Array, s2: Array, n_states: int) -> Array:
     return np.where(key[row] == wanted, row, -1)
 
 
+def number_rows(
+    rows: Rows, columns: Sequence[str], states: Any, actions: Any, coded: Any = (None, None, None)
+) -> list[Array]:
+    """Return (m,) the numbers of s, a and s'; coded: the `codes` of the columns, where known."""
+    words = zip(columns, (states, actions, states), WORDS, coded, strict=True)
+    return [rows.numbers(*word) for word in words]
+
+
 def task_numbers(rows: Rows, columns: Sequence[str], task: Task) -> list[Array]:
     """Return (m,) the numbers of s, a and s', by the names of a task, or 0, 1, ... without."""
     states = range(task.n_states) if task.states is None else list(task.states)
     actions = range(task.n_actions) if task.actions is None else list(task.actions)
-    words = zip(columns, (states, actions, states), WORDS, strict=True)
-    return [rows.numbers(*word) for word in words]
+    return number_rows(rows, columns, states, actions)
 
 
 def build_situations(space: StateSpace, pair: Array, covariates: Mapping[str, Array]) -> Situations:

@@ -438,11 +438,6 @@ class Table:
             return self.title
 
 
-def open_table(source: Any, what: str = "the frame") -> Table:
-    """Return a table that is open, or open one."""
-    return source if isinstance(source, Table) else Table(source, what)
-
-
 def two_by_two(columns: Sequence[str]) -> list[tuple[str, str]]:
     """Return all pairs of columns, also of one with itself; the names of a pair are sorted."""
     return list(combinations_with_replacement(sorted(columns), 2))
