@@ -54,7 +54,7 @@ def test_samples_come_out_of_a_shuffled_table(rng):
         np.testing.assert_array_equal(s.returns, [[201, 202, 203], [401, 402, 403]])
         np.testing.assert_array_equal(s.regret, 501.0 - s.returns)
         assert s.uniform_value == 7.0
-    with pytest.raises(ValueError, match="is incomplete"):
+    with pytest.raises(ValueError, match="must have the same shape"):
         to_samples(table.slice(1))
 
 

@@ -256,10 +256,14 @@ def to_table(run: RunSpec, mdp: FiniteMDP, played: Run) -> pa.Table:
 
     setting, k = run.setting.encode(), len(played.returns)
     numbers = {
-        "seed": np.full(k, run.seed), "episode": np.arange(1, k + 1, dtype=np.int32),
-        "return": played.returns, "value": played.values, "optimal_value": played.optimal_values,
-        "seconds": played.seconds, "uniform_value": np.full(k, evaluate_uniform_play(mdp)),
-    }  # fmt: skip
+        "seed": np.full(k, run.seed),
+        "episode": np.arange(1, k + 1, dtype=np.int32),
+        "return": played.returns,
+        "value": played.values,
+        "optimal_value": played.optimal_values,
+        "seconds": played.seconds,
+        "uniform_value": np.full(k, evaluate_uniform_play(mdp)),
+    }
 
     def column(kind: Any, size: int, *buffers: Any) -> Any:
         return pa.Array.from_buffers(kind, size, [None, *map(pa.py_buffer, buffers)])

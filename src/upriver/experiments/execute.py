@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import queue
 from collections import deque
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from upriver.checks import check_instance, check_kinds, format_value
+from upriver.checks import check_kinds, format_value
 from upriver.display import add_repr
 from upriver.experiments.build import RunSpec
 from upriver.experiments.executor import InProcess, open_executor
@@ -43,7 +42,7 @@ class Outcome(NamedTuple):
 
 @check_kinds
 def execute(
-    experiment: Experiment | Sequence[RunSpec],
+    experiment: Experiment | list[RunSpec],
     out: str | Path,
     jobs: int | None = None,
     cluster: str | None = None,
@@ -74,11 +73,9 @@ def execute(
         raise ValueError(f"jobs is {jobs}; it must be at least 1")
     if run_timeout is not None and not run_timeout > 0.0:
         raise ValueError(f"run_timeout is {run_timeout!r}; it must be a positive number of seconds")
-    if not isinstance(experiment, Experiment | list | tuple):
+    if not isinstance(experiment, Experiment | list):
         raise TypeError(f"experiment is {format_value(experiment)}; it must be an Experiment")
-    runs = experiment.runs() if isinstance(experiment, Experiment) else list(experiment)
-    for run in runs:
-        check_instance("a run of the experiment", run, RunSpec)
+    runs = experiment.runs() if isinstance(experiment, Experiment) else experiment
     store = Store.create(out)
     with store.lock():
         existing = set(store.files())

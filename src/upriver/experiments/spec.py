@@ -116,11 +116,6 @@ class Entry(Strict):
     """Its name in tables and figures; settings in braces are filled in. Made if absent."""
 
     @property
-    def settings(self) -> dict[str, Any]: ...
-    @property
-    def full_label(self) -> str: ...
-
-    @property
     def numbers(self) -> dict[str, Any]:
         """The settings that the entry gives."""
         common = {*AgentEntry.model_fields, *EnvironmentEntry.model_fields, "path"}
@@ -197,10 +192,10 @@ class EnvironmentEntry(Entry):
     @property
     def run_data(self) -> dict[str, Any]:
         """The environment as runs have it, with all arguments."""
-        found: dict[str, Any] = {"name": self.name, "numbers": self.settings | self.numbers}
+        discount = {} if self.discount is None else {"discount": self.discount}
         if isinstance(self, FileEntry):
-            found = {"path": self.path}
-        return found | ({} if self.discount is None else {"discount": self.discount})
+            return {"path": self.path, **discount}
+        return {"name": self.name, "numbers": self.settings | self.numbers, **discount}
 
 
 class FileEntry(EnvironmentEntry):
@@ -209,10 +204,6 @@ class FileEntry(EnvironmentEntry):
     name: Literal[""] = ""
     path: Annotated[str, AfterValidator(make_absolute)]
     """A saved MDP, relative to the experiment file."""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {}
 
     @property
     def full_label(self) -> str:

@@ -190,10 +190,6 @@ def read_results(folder: str | Path) -> Results:
 def stack_runs(key: Key, runs: list[tuple[int, list[Array]]]) -> Sample:
     """Stack runs (seed, arrays of the columns NUMBERS) of one key, ordered by seed."""
     seeds, arrays = zip(*sorted(runs, key=lambda run: run[0]), strict=True)
-    lengths = [len(x[0]) for x in arrays]
-    if min(lengths) != max(lengths):
-        incomplete = seeds[int(np.argmin(lengths))]
-        raise ValueError(f"{key[1]} on {key[0]}: seed {incomplete} is incomplete")
     returns, values, optimal_values, uniform = (np.stack(x) for x in zip(*arrays, strict=True))
     columns = np.array(seeds), returns, values, optimal_values
     return Sample(*key, *columns, uniform_value=float(uniform[0, 0]))
