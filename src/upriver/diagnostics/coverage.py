@@ -43,7 +43,6 @@ class Coverage:
     """Whether the planned V_1(s_1) is at least V*_1(s_1)."""
 
     def card(self) -> Card:
-        """Return what the display shows."""
         n_runs, n_episodes = self.distance.shape
         facts = {"runs": n_runs, "episodes": n_episodes, "delta": self.delta}
         return Card(facts, rows=self.table)

@@ -39,7 +39,6 @@ class Diagnosis:
     successor, after the best recentring."""
 
     def card(self) -> Card:
-        """Return what the display shows."""
         facts = {"columns": self.shape.dimension, "realizable": bool(self.core.realizable)}
         return Card(facts, of=self.name, rows=self.table, most=50)
 

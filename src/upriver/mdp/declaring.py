@@ -236,10 +236,11 @@ def split_rewards(
 
 
 def takes_next_state(function: Callable[..., Any]) -> bool:
-    """Return whether a function is one of (s, a, s'): whether it needs more than two arguments."""
+    """Return whether a function is one of (s, a, s'): whether two arguments are too few."""
     try:
-        given = signature(function).parameters.values()
-    except (TypeError, ValueError):  # some builtins have no signature
-        return False
-    plain = [x for x in given if x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]
-    return len([x for x in plain if x.default is x.empty]) > 2
+        signature(function).bind("s", "a")
+    except TypeError:
+        return True
+    except ValueError:  # some builtins have no signature
+        pass
+    return False

@@ -67,7 +67,6 @@ class FiniteMDP:
             put("local", local)
 
     def card(self) -> Card:
-        """Return what `repr` and a notebook show."""
         return self.true_task.card()._replace(of=self.name, brief=self.name)
 
     @property

@@ -289,7 +289,6 @@ class Task:
         return repr(self).removeprefix("Task(").removesuffix(")")
 
     def card(self) -> Card:
-        """Return what `repr` and a notebook show."""
         facts = {
             "states": self.n_states, "actions": self.n_actions,
             **({"horizon": self.horizon} if self.discount is None else {"discount": self.discount}),

@@ -50,7 +50,6 @@ class LearningRun(NamedTuple):
         return Policy.from_plan(self.plan, self.task)
 
     def card(self) -> Card:
-        """Return what the display shows."""
         recent = self.returns[-100:]
         facts: dict[str, Any] = {
             "episodes": len(self.returns), "return": float(self.returns.sum()),

@@ -128,7 +128,6 @@ class Policy:
         return int(chosen) if self.action_names is None else self.action_names[int(chosen)]
 
     def card(self) -> Card:
-        """Return what the display shows."""
         steps = {"horizon": "infinite"} if self.stationary else {"steps": self.horizon}
         facts: dict[str, Any] = steps | {"states": self.actions.shape[1], "actions": self.n_actions}
         if self.actions.ndim == 3:

@@ -53,7 +53,6 @@ class Run(NamedTuple):
         return Policy.from_plan(self.plan, self.task)
 
     def card(self) -> Card:
-        """Return what the display shows."""
         discount = None if self.task is None else self.task.discount
         unit = "episodes" if discount is None else "steps"
         facts: dict[str, Any] = {
