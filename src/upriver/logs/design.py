@@ -74,7 +74,11 @@ def build_design(
     triples = expand(space, of_pairs, wanted)
     recipe, every = factorize(formula, space, of, of_pairs, triples, wanted, known)
     fixed = np.array([c.term.startswith("offset(") for c in recipe.columns], bool)
-    keep, dropped = find_identified(recipe, every, visits, fixed, strict)
+    data, sizes = Choices(every.indptr, every, np.zeros(len(every)), visits, 0.0), every.sizes()
+    # the information where all candidates are alike: the scatter of columns within situations
+    gram = data.hessian(np.zeros(len(sizes)))
+    varies = np.diag(gram) > 1e-18 * max(float(visits.sum()), 1.0) * sizes**2
+    keep, dropped = select_identified(recipe, gram, varies, fixed, strict)
     design = Design(formula, recipe, keep, np.flatnonzero(fixed), dropped)
     offset = every.columns(design.fixed)[:].sum(axis=1) if fixed.any() else None
     x = every.columns(keep)
@@ -135,28 +139,15 @@ def belongs(factor: Factor, covariates: Columns, triples: Columns) -> str:
     return "row" if of_situation else "triple"
 
 
-def find_identified(
-    recipe: Recipe, every: Products, visits: Array, fixed: Array, strict: bool
-) -> tuple[Array, list[str]]:
+def select_identified(
+    recipe: Recipe, gram: Array, varies: Array, fixed: Array, strict: bool,
+    reasons: tuple[str, str, str] = REASONS,
+) -> tuple[Array, list[str]]:  # fmt: skip
     """Return the columns to estimate, and the names of those that are combinations of others.
 
     Only differences within a situation count, so a column that is the same for all candidates has
     no effect, and one of the categories of a factor is the reference. A term of which nothing is
     left is a mistake, and the error names it.
-    """
-    data = Choices(every.indptr, every, np.zeros(len(every)), visits, 0.0)
-    sizes = every.sizes()
-    # the information where all candidates are alike: the scatter of columns within situations
-    gram = data.hessian(np.zeros(len(sizes)))
-    varies = np.diag(gram) > 1e-18 * max(float(visits.sum()), 1.0) * sizes**2
-    return select_identified(recipe, gram, varies, fixed, strict)
-
-
-def select_identified(
-    recipe: Recipe, gram: Array, varies: Array, fixed: Array, strict: bool,
-    reasons: tuple[str, str, str] = REASONS,
-) -> tuple[Array, list[str]]:  # fmt: skip
-    """Return the same as `find_identified`.
 
     gram: (d, d) the information about all columns; varies: (d,) whether each has any effect;
     reasons: what is said of a term without effect, of a combination of others, and of no term.

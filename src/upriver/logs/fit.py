@@ -104,8 +104,10 @@ def fit_transitions(
         for name, given in (("cluster", cluster), ("states", states), ("successors", successors)):
             if given is not None:
                 raise ValueError(f"{name} is {given!r}; it needs a formula instead of features")
+        features.check_task(task := features.task if task is None else task)
         log = formula if frame is None else frame
-        model = fit_features(features, task, log, columns, weights, lam, missing, tol, max_iter)
+        counts = count_triples(task, log, columns, weights, missing)
+        model = fit_counts(features, counts, lam, task, tol, max_iter)
         changed = horizon is not None or discount is not None or reward is not None
         return model.at(horizon=horizon, discount=discount, reward=reward) if changed else model
     if frame is None:
@@ -179,18 +181,15 @@ def find_reachable(
     return row
 
 
-def fit_features(
-    features: Features, task: Task | None, log: Any, columns: tuple[str, str, str], weights: Any,
-    lam: float, missing: str, tol: float, max_iter: int,
-) -> TransitionModel:  # fmt: skip
-    """Return the model of features of a task, fitted to the counts of its triples."""
-    features.check_task(task := features.task if task is None else task)
+def count_triples(
+    task: Task, log: Any, columns: tuple[str, str, str], weights: Any, missing: str
+) -> Array:
+    """Return (n,) how often each triple of a task is in a log."""
     rows = Table(log, "the log").read(columns, weights, missing=missing)
     s, a, s2 = task_numbers(rows, columns, task)
     states, actions = list(task.state_names), list(task.action_names)
     row = find_reachable(task, s * task.n_actions + a, s2, rows, columns, states, actions)
-    counts = np.bincount(row, rows.weight, task.n_triples)
-    return fit_counts(features, counts, lam, task, tol, max_iter)
+    return np.bincount(row, rows.weight, task.n_triples)
 
 
 def fit_counts(

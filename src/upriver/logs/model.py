@@ -26,7 +26,7 @@ from upriver.logs.rewards import (
     parse_reward,
     tabulate,
 )  # fmt: skip
-from upriver.logs.situations import Situations, StateSpace, build_situations, expand
+from upriver.logs.situations import Situations, StateSpace, build_situations, expand, find_distinct
 from upriver.logs.tables import array_of, listed, sort_distinct
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.building import from_model
@@ -74,14 +74,14 @@ class FittedLog(NamedTuple):
         if self.cluster is not None:
             weight = weight / np.bincount(self.cluster, weight)[self.cluster]
         at = np.searchsorted(of.indptr, self.chosen, side="right") - 1
-        share = np.bincount(at, weight, len(of.pair))
-        cells = [of.covariates[c].tolist() for c in names]
-        total: dict[tuple[Any, ...], float] = {}
-        for value, w in zip(zip(*cells, strict=True), share.tolist(), strict=True):
-            total[value] = total.get(value, 0.0) + w
-        total = {x: total[x] for x in sort_distinct(total)}
-        weights = np.array(list(total.values()))
-        return [dict(zip(names, x, strict=True)) for x in total], weights / weights.sum()
+        cells = [of.covariates[c] for c in names]
+        first, of_situation = find_distinct(cells)
+        share = np.bincount(of_situation[at], weight)
+        values = zip(*(x[first].tolist() for x in cells), strict=True)
+        total = dict(zip(values, share / share.sum(), strict=True))
+        order = sort_distinct(total)
+        shares = np.array([total[x] for x in order])
+        return [dict(zip(names, x, strict=True)) for x in order], shares
 
     def triple_counts(self) -> tuple[Array, Array]:
         """Return the numbers (s * A + a) * S + s' of all candidates, and their weights."""
