@@ -143,15 +143,13 @@ def plot_coefficients(rows: Sequence[Mapping[str, Any]], label: str = "log-odds"
 
 @figure_style()
 def plot_probabilities(rows: Sequence[Mapping[str, Any]], state: Any, action: Any) -> Figure:
-    """Plot next_state and probability of a pair, with low and high where they are estimates."""
+    """Plot next_state, probability, low and high of a pair (s, a)."""
     figure, axes = new_figure(min(WIDTHS["two"], 2.2 + 0.3 * len(rows)), 2.4)
     ax, x = axes[0, 0], np.arange(len(rows))
-    p = np.array([r["probability"] for r in rows])
+    p, low, high = (np.array([r[k] for r in rows]) for k in ("probability", "low", "high"))
     ax.bar(x, p, 0.7, color=SKY)
-    if rows and "low" in rows[0]:
-        low, high = (np.array([r[k] for r in rows]) for k in ("low", "high"))
-        error = [p - low, high - p]
-        ax.errorbar(x, p, yerr=error, fmt="o", color=BLUE, markersize=4.5, linewidth=1.3)
+    error = [p - low, high - p]
+    ax.errorbar(x, p, yerr=error, fmt="o", color=BLUE, markersize=4.5, linewidth=1.3)
     title = f"from {as_label(state)} with {as_label(action)}"
     ax.set(xlabel="next state", ylabel="probability", ylim=(0, 1.02), title=title)
     label_states(ax, [r["next_state"] for r in rows])
