@@ -26,7 +26,7 @@ def test_the_maximum_against_brute_force():
             p[rng.integers(3)] = 0.0
             p /= p.sum()
         size = 10.0 ** rng.uniform(-3, 0.5)
-        got = kernels.tabular.maximize_in_kl_ball(values, p, 3, size)
+        got = kernels.tabular.maximize_in_kl_ball(values, p, size)
         a, b = np.meshgrid(np.linspace(0, 1, 401), np.linspace(0, 1, 401))
         grid = np.stack([a, b, 1 - a - b], axis=-1)[a + b <= 1]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -40,14 +40,14 @@ def test_the_maximum_against_brute_force():
 def test_the_maximum_at_its_limits():
     largest = kernels.tabular.maximize_in_kl_ball
     values = np.array([0.2, 0.9])
-    assert largest(values, np.array([0.5, 0.5]), 2, 0.0) == pytest.approx(0.55)
-    assert largest(values, np.array([0.5, 0.5]), 2, np.inf) == 0.9
-    assert largest(values, np.array([0.0, 1.0]), 2, 0.1) == 0.9
+    assert largest(values, np.array([0.5, 0.5]), 0.0) == pytest.approx(0.55)
+    assert largest(values, np.array([0.5, 0.5]), np.inf) == 0.9
+    assert largest(values, np.array([0.0, 1.0]), 0.1) == 0.9
     # One successor seen only: -log q = size, and the other takes the rest.
     q = np.exp(-0.1)
-    assert largest(values, np.array([1.0, 0.0]), 2, 0.1) == pytest.approx(q * 0.2 + (1 - q) * 0.9)
+    assert largest(values, np.array([1.0, 0.0]), 0.1) == pytest.approx(q * 0.2 + (1 - q) * 0.9)
     # Two successors, both seen: p log(p/q) + (1-p) log((1-p)/(1-q)) = size at the answer.
-    q = (largest(values, np.array([0.7, 0.3]), 2, 0.05) - 0.2) / 0.7
+    q = (largest(values, np.array([0.7, 0.3]), 0.05) - 0.2) / 0.7
     assert divergence(np.array([0.7, 0.3]), np.array([1 - q, q])) == pytest.approx(0.05)
     assert q > 0.3
 

@@ -134,7 +134,7 @@ def test_backward_pass_over_kl_balls(rng):
 
     _, v = reference(task, extra, *free, backup)
     constant = constants(task, extra, *free)
-    made = run(kernels.tabular.backward_pass_kl, constant, task, prob, reward, radius)
+    made = run(kernels.tabular.backward_pass_ball, constant, task, prob, reward, radius, True)
     np.testing.assert_allclose(made[1], v, atol=1e-6)
 
 
@@ -148,8 +148,8 @@ def test_ties_are_broken_uniformly_by_the_shared_choice_of_actions(rng):
     counts, seeds = np.zeros((A, H * S)), rng.integers(0, 2**63, 3000)
     for seed in seeds:
         policy, _, _ = run(
-            kernels.tabular.backward_pass_l1, constant, task, mdp.probability, task.reward_rows,
-            zero, seed=seed,
+            kernels.tabular.backward_pass_ball, constant, task, mdp.probability, task.reward_rows,
+            zero, False, seed=seed,
         )  # fmt: skip
         counts[policy.ravel(), np.arange(H * S)] += 1
     chi2 = ((counts - len(seeds) / A) ** 2 / (len(seeds) / A)).sum()

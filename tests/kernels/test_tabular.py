@@ -30,17 +30,18 @@ def test_inner_maximum_is_the_linear_program(radius):
     for n in (1, 2, 3, 6):
         p = rng.dirichlet(np.full(n, 0.5))
         values = rng.random(n).round(1)  # with ties
-        order = np.empty(n, np.int64)
-        kernels.tabular.rank_values(values, n, order)
-        assert sorted(order) == list(range(n)) and (np.diff(values[order]) >= 0).all()
-        got = kernels.tabular.maximize_in_l1_ball(values, p, 0, order, n, radius)
+        chosen = np.empty(n)
+        got = kernels.tabular.maximize_in_l1_ball(values, p, radius, chosen)
         assert got == pytest.approx(l1_maximum(values, p, radius), abs=1e-8)
+        assert got == pytest.approx(chosen @ values, abs=1e-15)
+        assert chosen.sum() == pytest.approx(1.0, abs=1e-12)
+        assert np.abs(chosen - p).sum() <= radius + 1e-12
 
 
 def test_inner_maximum_by_hand():
     # 0.1 of mass moves from value 0 to value 2, as far as it is there; the rest from value 1.
-    values, p, order = np.array([0.0, 1.0, 2.0]), np.array([0.05, 0.5, 0.45]), np.arange(3)
-    got = kernels.tabular.maximize_in_l1_ball(values, p, 0, order, 3, 0.2)
+    values, p = np.array([0.0, 1.0, 2.0]), np.array([0.05, 0.5, 0.45])
+    got = kernels.tabular.maximize_in_l1_ball(values, p, 0.2, np.empty(3))
     assert got == pytest.approx(0.45 * 1.0 + 0.55 * 2.0)
 
 
@@ -56,8 +57,9 @@ def test_backward_pass_is_backward_induction_over_the_balls(support, per_step):
     policy, v, q = empty_plan(task)
     cap = np.array([1.6, 1.5, 1.0])
     problem = problem_structure(task, Clip(-np.inf, np.full(3, np.inf), cap), False)
-    kernels.tabular.backward_pass_l1(
-        problem, prob, task.reward_rows, radius, np.uint64(7), v, policy, q, np.array([0, 3, 0, 4])
+    span = np.array([0, 3, 0, 4])
+    kernels.tabular.backward_pass_ball(
+        problem, prob, task.reward_rows, radius, False, np.uint64(7), v, policy, q, span
     )
     expected = np.zeros(4)
     for h in (2, 1, 0):
@@ -85,5 +87,5 @@ def test_a_stream_plans_again_where_a_pair_has_doubled():
 
 def test_a_better_successor_that_was_not_seen_takes_the_mass_that_is_left():
     """p = (1, 0): the least q of the first successor has -log q = radius."""
-    found = kernels.tabular.maximize_in_kl_ball(np.array([0.0, 1.0]), np.array([1.0, 0.0]), 2, 0.3)
+    found = kernels.tabular.maximize_in_kl_ball(np.array([0.0, 1.0]), np.array([1.0, 0.0]), 0.3)
     assert found == pytest.approx(1.0 - np.exp(-0.3))

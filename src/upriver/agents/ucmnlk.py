@@ -131,5 +131,5 @@ class UCRLMNLL1(MirrorDescentLearner):
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the largest values over the L1 balls around P_theta."""
         size = np.minimum(self.beta(state) * state.model.max_norm, 2.0)
-        arrays = state.model.prob, self.reward(state), size
-        return self.run_pass(kernels.tabular.backward_pass_l1, arrays, clip_nothing, rng)
+        arrays = state.model.prob, self.reward(state), size, False
+        return self.run_pass(kernels.tabular.backward_pass_ball, arrays, clip_nothing, rng)

@@ -12,7 +12,7 @@ from upriver.kernels.compiled import njit_cached, njit_inline
 from upriver.kernels.optimism import tilt_pairs
 from upriver.kernels.planning import max_successors
 from upriver.kernels.stationary import KEEP
-from upriver.kernels.tabular import rank_values
+from upriver.kernels.tabular import maximize_in_l1_ball
 
 
 @njit_inline
@@ -60,8 +60,7 @@ def improve_l1(rows, next_state_reward, radius, discount, chosen, w, u, policy):
     """
     n_states, p = w.shape[0], chosen.prob
     n_actions = rows.reward.shape[0] // n_states
-    most = max_successors(rows.indptr)
-    values, order, q = np.empty(most), np.empty(most, np.int64), np.empty(n_actions)
+    values, q = np.empty(max_successors(rows.indptr)), np.empty(n_actions)
     low, high = np.inf, -np.inf
     for s in range(n_states):
         for a in range(n_actions):
@@ -71,16 +70,8 @@ def improve_l1(rows, next_state_reward, radius, discount, chosen, w, u, policy):
             if n == 0:
                 continue
             discounted_values(rows, next_state_reward, discount, w, first, n, values)
-            for i in range(first, first + n):
-                p[i] = rows.prob[i]
-            rank_values(values, n, order)
-            best = first + order[n - 1]
-            left = min(0.5 * radius[pair], 1.0 - p[best])
-            for i in range(n - 1):  # take mass from the worst first, and give it to the best
-                mass = min(left, p[first + order[i]])
-                p[first + order[i]] -= mass
-                p[best] += mass
-                left -= mass
+            end = first + n
+            maximize_in_l1_ball(values[:n], rows.prob[first:end], radius[pair], p[first:end])
             q[a] = value_of_choice(rows, next_state_reward, chosen, pair, first, n, values)
         change = update_state(q, s, w, u, policy)
         low, high = min(low, change), max(high, change)

@@ -17,7 +17,9 @@ import numpy as np
 from upriver.kernels.compiled import njit_inline, njit_inline_ir, njit_nogil
 from upriver.kernels.planning import (
     argmax_random_ties,
+    choose_action,
     max_successors,
+    read_next_values,
 )
 
 
@@ -34,79 +36,6 @@ class Ellipsoid(NamedTuple):
     """(S*A + 1,) where the products of each pair begin."""
 
 
-@njit_inline
-def gradient_steps(rows, ellipsoid, reward, beta, remainder, tie_seed, v, policy, q, span, x):
-    """See `backward_pass_gradient`; x is room for one pair. Without reference counts."""
-    # Unsigned counters, as in `planning.backward_pass`.
-    indptr, successors = rows.indptr, rows.successors
-    one, zero, n_states = np.uint64(1), np.uint64(0), policy.shape[1]
-    n_actions = q.shape[0] // n_states
-    has_extra = rows.next_state_reward.shape[1] > 0
-    start = span[2] * n_actions
-    for h in range(span[1] - 1, span[0] - 1, -1):
-        c = min(h, ellipsoid.prob.shape[0] - 1)
-        p, products, max_norm = ellipsoid.prob[c], ellipsoid.products[c], ellipsoid.max_norm[c]
-        extra = rows.next_state_reward[min(h, rows.next_state_reward.shape[0] - 1)]
-        r = reward[min(h, reward.shape[0] - 1)]
-        following = v[h + 1]
-        remainder_h, low, q_cap = remainder[h], rows.low, rows.q_cap[h]
-        pair = np.uint64(start)
-        at = np.uint64(ellipsoid.products_start[start])
-        first = np.uint64(indptr[start])
-        for s in range(span[2], span[3]):
-            best = -np.inf
-            arg = 0
-            tied = False
-            for a in range(n_actions):
-                stop = np.uint64(indptr[pair + one])
-                n = stop - first
-                mean = 0.0  # P V
-                i = first
-                while i < stop:
-                    y = following[np.uint32(successors[i])]
-                    if has_extra:
-                        y += extra[i]
-                    x[i - first] = y
-                    mean += p[i] * y
-                    i += one
-                norm2 = 0.0  # x^T G x
-                if n > one:  # a single successor is certain
-                    i = first
-                    while i < stop:
-                        x[i - first] = p[i] * (x[i - first] - mean)
-                        i += one
-                    u = zero
-                    while u < n:
-                        y = x[u]
-                        off_diagonal = 0.0
-                        t = zero
-                        while t < u:
-                            off_diagonal += x[t] * products[at + t]
-                            t += one
-                        norm2 += y * (2.0 * off_diagonal + y * products[at + u])
-                        at += n
-                        u += one
-                else:
-                    at += n
-                bonus = beta * np.sqrt(norm2) if norm2 > 0.0 else 0.0
-                if remainder_h != 0.0:
-                    bonus += remainder_h * (beta * max_norm[pair]) ** 2
-                y = -np.inf
-                if n > zero:
-                    y = min(max(r[pair] + mean + bonus, low), q_cap)
-                q[pair] = y
-                tied = (y == best) | (tied & (y < best))
-                arg = a if y > best else arg
-                best = y if y > best else best
-                first = stop
-                pair += one
-            if tied:
-                seed = tie_seed ^ np.uint64(h * n_states + s)
-                arg = argmax_random_ties(q, s * n_actions, n_actions, seed)
-            policy[h, s] = arg
-            v[h, s] = min(best, rows.v_cap[h])
-
-
 @njit_nogil
 def backward_pass_gradient(
     problem, ellipsoid, reward, beta, remainder, tie_seed, v, policy, q, span
@@ -117,8 +46,31 @@ def backward_pass_gradient(
     give a pessimistic plan.
     """
     rows = problem.values
-    x = np.empty(max_successors(rows.indptr))
-    gradient_steps(rows, ellipsoid, reward, beta, remainder, tie_seed, v, policy, q, span, x)
+    indptr, starts = rows.indptr, ellipsoid.products_start
+    n_actions = q.shape[0] // policy.shape[1]
+    x = np.empty(max_successors(indptr))
+    for h in range(span[1] - 1, span[0] - 1, -1):
+        c = min(h, ellipsoid.prob.shape[0] - 1)
+        p, products, max_norm = ellipsoid.prob[c], ellipsoid.products[c], ellipsoid.max_norm[c]
+        r = reward[min(h, reward.shape[0] - 1)]
+        for s in range(span[2], span[3]):
+            for pair in range(s * n_actions, (s + 1) * n_actions):
+                first, n, at = indptr[pair], indptr[pair + 1] - indptr[pair], starts[pair]
+                read_next_values(rows, h, v[h + 1], first, n, x)
+                mean = norm2 = 0.0  # P V and x^T G x
+                for u in range(n):
+                    mean += p[first + u] * x[u]
+                for u in range(n):
+                    x[u] = p[first + u] * (x[u] - mean)
+                    for t in range(u):
+                        norm2 += 2.0 * x[u] * x[t] * products[at + u * n + t]
+                    norm2 += x[u] * x[u] * products[at + u * n + u]
+                q[pair] = r[pair] + mean
+                if n > 1:  # a single successor is certain
+                    q[pair] += beta * np.sqrt(max(norm2, 0.0))
+                if remainder[h] != 0.0:  # a bonus that has no weight may be infinite
+                    q[pair] += remainder[h] * (beta * max_norm[pair]) ** 2
+            choose_action(rows, h, s, tie_seed, v, policy, q)
 
 
 @njit_inline

@@ -41,74 +41,30 @@ def normalize_pairs(indptr, weights, prob):
 
 
 @njit_cached
-def rank_values(values, n, order):
-    """order[:n] such that values[order] ascends; an insertion sort, since n is small."""
-    for i in range(n):
-        j = i
-        while j > 0 and values[order[j - 1]] > values[i]:
-            order[j] = order[j - 1]
-            j -= 1
-        order[j] = i
-
-
-@njit_cached
-def maximize_in_l1_ball(values, p, first, order, n, radius):
-    """Return the maximum of q . values over distributions q with ||q - p||_1 <= radius.
+def maximize_in_l1_ball(values, p, radius, chosen):
+    """Write the best distribution q, ||q - p||_1 <= radius, into chosen, and return q . values.
 
     Half the radius of mass goes to the best successor and is taken from the worst ones first.
-    values (n,); p sums to one over its n entries from `first` on; order (n,) ranks the successors,
-    worst first.
+    values, p and chosen (n,); p sums to one.
     """
-    best = order[n - 1]
-    expected = 0.0
-    for u in range(n):
-        expected += p[first + u] * values[u]
-    left = min(0.5 * radius, 1.0 - p[first + best])
-    for i in range(n - 1):
-        if left <= 0.0:
+    n, best, left = p.shape[0], values.argmax(), 0.5 * radius
+    if left >= 1.0 - p[best]:
+        chosen[:] = 0.0
+        chosen[best] = 1.0
+        return values[best]
+    chosen[:] = p
+    while left > 0.0:
+        worst = best
+        for u in range(n):
+            if chosen[u] > 0.0 and values[u] < values[worst]:
+                worst = u
+        if worst == best:  # the others are as good
             break
-        u = order[i]
-        mass = min(left, p[first + u])
-        expected += mass * (values[best] - values[u])
+        mass = min(left, chosen[worst])
+        chosen[worst] -= mass
+        chosen[best] += mass
         left -= mass
-    return expected
-
-
-@njit_nogil
-def backward_pass_l1(problem, prob, reward, radius, tie_seed, v, policy, q, span):
-    """Q_h = clip(r + max of p V_{h+1} over ||p - prob||_1 <= radius), V_h = clip(max_a Q_h).
-
-    p is a distribution over the successors of (s, a). prob (1|H, n) sums to one in each pair,
-    reward and radius (1|H, S*A); a radius of 2 or more allows every distribution.
-    """
-    rows = problem.values
-    indptr, n_states = rows.indptr, policy.shape[1]
-    n_actions = q.shape[0] // n_states
-    most = max_successors(indptr)
-    values, order = np.empty(most), np.empty(most, np.int64)
-    # where V_{h+1} is all that counts, one order of the states serves all pairs that reach each
-    plain = rows.next_state_reward.shape[1] == 0
-    overall = order
-    for h in range(span[1] - 1, span[0] - 1, -1):
-        p = prob[min(h, prob.shape[0] - 1)]
-        r = reward[min(h, reward.shape[0] - 1)]
-        radius_h = radius[min(h, radius.shape[0] - 1)]
-        following = v[h + 1]
-        if plain and most == n_states:
-            overall = np.argsort(following)
-        for s in range(span[2], span[3]):
-            for pair in range(s * n_actions, (s + 1) * n_actions):
-                first, n = indptr[pair], indptr[pair + 1] - indptr[pair]
-                if n == 0:
-                    continue
-                if plain and n == n_states:
-                    best = maximize_in_l1_ball(following, p, first, overall, n, radius_h[pair])
-                else:
-                    read_next_values(rows, h, following, first, n, values)
-                    rank_values(values, n, order)
-                    best = maximize_in_l1_ball(values, p, first, order, n, radius_h[pair])
-                q[pair] = r[pair] + best
-            choose_action(rows, h, s, tie_seed, v, policy, q)
+    return (chosen * values).sum()
 
 
 class CountBonus(NamedTuple):
@@ -197,23 +153,14 @@ def evaluate_dual(values, p, n, top, gap):
 
 
 @njit_cached
-def maximize_in_kl_ball(values, p, n, radius):
+def maximize_in_kl_ball(values, p, radius):
     """Return the maximum of q . values over distributions q with KL(p || q) <= radius.
 
     values and p (n,). On the boundary q_u is proportional to p_u / (nu - V_u), where f(nu) = radius
     (Filippi, Cappe and Garivier 2010), f the dual function above. Where the best successor has
     p = 0 and f(top) is below the radius, it takes the mass that is left over, `free`.
     """
-    top = -np.inf
-    seen = -np.inf
-    bottom = np.inf
-    mean = 0.0
-    for u in range(n):
-        top = max(top, values[u])
-        if p[u] > 0.0:
-            seen = max(seen, values[u])
-        bottom = min(bottom, values[u])
-        mean += p[u] * values[u]
+    n, top, bottom, mean = p.shape[0], values.max(), values.min(), (p * values).sum()
     if top == bottom or radius <= 0.0:
         return mean
     if radius == np.inf or mean >= top:
@@ -221,7 +168,7 @@ def maximize_in_kl_ball(values, p, n, radius):
     gap = 0.0
     free = 0.0
     f = np.inf
-    if seen < top:
+    if values[p > 0.0].max() < top:
         f, _ = evaluate_dual(values, p, n, top, 0.0)
         free = 1.0 - np.exp(f - radius)
     if f > radius:
@@ -254,15 +201,17 @@ def maximize_in_kl_ball(values, p, n, radius):
 
 
 @njit_nogil
-def backward_pass_kl(problem, prob, reward, radius, tie_seed, v, policy, q, span):
-    """Q_h = clip(r + max of q V_{h+1} over KL(prob || q) <= radius), V_h = clip(max_a Q_h).
+def backward_pass_ball(problem, prob, reward, radius, is_kl, tie_seed, v, policy, q, span):
+    """Q_h = clip(r + max of p V_{h+1} over a ball around prob), V_h = clip(max_a Q_h).
 
-    q is a distribution over the successors of (s, a). prob (1|H, n), reward and radius (1|H, S*A).
+    p is a distribution over the successors of (s, a) with KL(prob || p) <= radius, or
+    ||p - prob||_1 <= radius unless `is_kl`. prob (1|H, n) sums to one in each pair; reward and
+    radius (1|H, S*A).
     """
     rows = problem.values
     indptr = rows.indptr
     n_actions = q.shape[0] // policy.shape[1]
-    values = np.empty(max_successors(indptr))
+    room, chosen = np.empty(max_successors(indptr)), np.empty(max_successors(indptr))
     for h in range(span[1] - 1, span[0] - 1, -1):
         p = prob[min(h, prob.shape[0] - 1)]
         r = reward[min(h, reward.shape[0] - 1)]
@@ -270,8 +219,13 @@ def backward_pass_kl(problem, prob, reward, radius, tie_seed, v, policy, q, span
         for s in range(span[2], span[3]):
             for pair in range(s * n_actions, (s + 1) * n_actions):
                 first, n = indptr[pair], indptr[pair + 1] - indptr[pair]
-                if n > 0:
-                    read_next_values(rows, h, v[h + 1], first, n, values)
-                    best = maximize_in_kl_ball(values, p[first : first + n], n, radius_h[pair])
-                    q[pair] = r[pair] + best
+                if n == 0:
+                    continue
+                read_next_values(rows, h, v[h + 1], first, n, room)
+                values, centre = room[:n], p[first : first + n]
+                if is_kl:
+                    best = maximize_in_kl_ball(values, centre, radius_h[pair])
+                else:
+                    best = maximize_in_l1_ball(values, centre, radius_h[pair], chosen[:n])
+                q[pair] = r[pair] + best
             choose_action(rows, h, s, tie_seed, v, policy, q)
