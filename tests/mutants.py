@@ -177,8 +177,8 @@ KERNELS: list[Mutant] = [
     ("kernels/episodes.py", "if u < total:", "if u <= 0.5 * total:"),
     ("kernels/episodes.py", "if uniforms[t, 2] < restart", "if uniforms[t, 2] < 0.5 * restart"),
     ("kernels/newton.py", "DECREMENT = 1e-10", "DECREMENT = 1.0"),
-    ("kernels/linear.py", "root[start + i * m + j] = x / factor[i, i] if i >= j else 0.0",
-     "root[start + i * m + j] = x if i >= j else 0.0"),
+    ("kernels/linear.py", "total += beta * np.sqrt(solve_lower(factor, m, x))",
+     "total += beta * solve_lower(factor, m, x)"),
     ("kernels/ellipsoid.py", "ascend(p, root, target, beta, 1e-3, w)",
      "ascend(p, root, target, 0.5 * beta, 1e-3, w)"),
 ]  # fmt: skip

@@ -54,9 +54,8 @@ def frequencies(task: Task, weights: Array) -> Array:
 
 def one_hot_ridge(task: Task, counts: Array, lam: float) -> tuple[Array, Array]:
     """Return N(s,a,s') / (N(s,a) + lam) (C, n) and 1 / (N(s,a) + lam) (C, S*A)."""
-    prob, weight = np.empty_like(counts), np.empty((len(counts), len(task.sizes)))
-    kernels.linear.ridge_frequencies(task.indptr, counts, lam, prob, weight)
-    return prob, weight
+    weight = 1.0 / (task.by_pair(counts) + lam)
+    return counts * weight.repeat(task.sizes, axis=1), weight
 
 
 def checked_table(name: str, values: Any, rows: int) -> Array | None:

@@ -86,10 +86,10 @@ class LeastSquaresLearner(Learner):
             bonus = self.add(np.sqrt(weight), None, rng)
             reward = task.reward_rows if known else paid * weight
             return self.induce(prob, reward, self.CLIP, rng, bonus, **options)
-        factor = np.empty((task.horizon, phi.shape[1], phi.shape[1]))
-        kernels.linear.factor_gram_matrices(task.indptr, counts, phi, lam, factor)
-        norms = np.empty((task.horizon, len(task.sizes)))
-        kernels.linear.compute_norms(phi, factor, norms)
+        visits = task.by_pair(counts)[:, :, None]
+        gram = lam * np.eye(phi.shape[1]) + phi.T @ (visits * phi)
+        factor = kernels.linear.factor_matrices(gram, lam)
+        norms = np.linalg.norm(np.linalg.solve(factor, phi.T), axis=1)
         bonus = self.add(norms, factor, rng)
         if known:
             bonus, paid = bonus + task.reward_rows, np.zeros((1, len(task.sizes)))
@@ -183,7 +183,6 @@ class LSVIPHE(LeastSquaresLearner):
         if factor is None:
             exponentials = rng.standard_exponential(norms.shape)
             return sigma * norms * largest_normal(exponentials, self.ensemble)
-        normals = rng.standard_normal((len(norms), self.ensemble, self.phi.shape[1]))
-        noise = np.empty_like(norms)
-        kernels.linear.maximize_projections(self.phi, factor, normals, noise)
-        return sigma * noise
+        # phi^T L_h^-T z with z standard normal has the variance ||phi||^2
+        z = rng.standard_normal((len(norms), self.ensemble, self.phi.shape[1])).mT
+        return sigma * (self.phi @ np.linalg.solve(factor.mT, z)).max(axis=2)

@@ -10,136 +10,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_cached, njit_inline, njit_nogil, njit_without_refcounts
+from upriver.kernels.compiled import njit_cached, njit_inline, njit_nogil
 from upriver.kernels.gram import cholesky, solve_lower, solve_upper
 from upriver.kernels.planning import choose_action, max_successors, read_next_values
 
 
-@njit_inline
-def invert_lower(factor, m, root, start):
-    """Write the inverse of a lower factor into the flat m x m matrix at root[start:].
-
-    Zero above the diagonal. Many norms against one factor are quicker with the inverse, because
-    products have no divisions to wait for.
-    """
-    for j in range(m):
-        for i in range(m):
-            x = 1.0 if i == j else 0.0
-            for l in range(j, i):
-                x -= factor[i, l] * root[start + l * m + j]
-            root[start + i * m + j] = x / factor[i, i] if i >= j else 0.0
-
-
-@njit_inline
-def squared_norm(root, start, m, x):
-    """Return |R x|^2, R the inverse factor that `invert_lower` wrote at root[start:].
-
-    Four rows at a time: a sum waits for its last term, and while one waits the others go on.
-    """
-    one, four = np.uint64(1), np.uint64(4)
-    total = 0.0
-    i, row = np.uint64(0), start
-    while i + four <= m:
-        row_b, row_c, row_d = row + m, row + m + m, row + m + m + m
-        a = b = c = d = 0.0
-        for j in range(i + four):  # above the diagonal are zeros
-            a += root[row + j] * x[j]
-            b += root[row_b + j] * x[j]
-            c += root[row_c + j] * x[j]
-            d += root[row_d + j] * x[j]
-        total += a * a
-        total += b * b
-        total += c * c
-        total += d * d
-        row = row_d + m
-        i += four
-    while i < m:
-        a = 0.0
-        for j in range(i + one):
-            a += root[row + j] * x[j]
-        total += a * a
-        row += m
-        i += one
-    return total
-
-
-@njit_without_refcounts
-def ridge_frequencies(indptr, counts, lam, prob, weight):
-    """One-hot ridge regression: prob = N(s,a,s') / (N(s,a) + lam), weight = 1 / (N(s,a) + lam).
-
-    counts and prob (C, n), weight (C, S*A).
-    """
-    one = np.uint64(1)  # unsigned counters, as in `planning.backward_pass`
-    for c in range(counts.shape[0]):
-        seen, p, w = counts[c], prob[c], weight[c]
-        first = np.uint64(0)
-        for pair in range(np.uint64(indptr.shape[0]) - one):
-            stop = np.uint64(indptr[pair + one])
-            visits = 0.0
-            for i in range(first, stop):
-                visits += seen[i]
-            visits = 1.0 / (visits + lam)
-            w[pair] = visits
-            for i in range(first, stop):
-                p[i] = seen[i] * visits
-            first = stop
-
-
 @njit_cached
-def factor_gram_matrices(indptr, counts, phi, lam, factor):
-    """Write the factors (H, d, d) of Lambda_h = lam I + the sum of phi phi^T over visits at h.
-
-    counts (H, n), phi (S*A, d).
-    """
-    d = phi.shape[1]
-    for h in range(counts.shape[0]):
-        matrix = factor[h]
-        for i in range(d):
-            for j in range(i):
-                matrix[i, j] = 0.0
-            matrix[i, i] = lam
-        for pair in range(phi.shape[0]):
-            visits = 0.0
-            for i in range(indptr[pair], indptr[pair + 1]):
-                visits += counts[h, i]
-            if visits > 0.0:
-                for i in range(d):
-                    x = visits * phi[pair, i]
-                    if x != 0.0:
-                        for j in range(i + 1):
-                            matrix[i, j] += x * phi[pair, j]
-        cholesky(matrix, d, lam)
-
-
-@njit_cached
-def compute_norms(phi, factor, norm):
-    """norm (H, S*A) = ||phi(s, a)||_{Lambda_h^-1}, factor (H, d, d) of Lambda_h."""
-    d = phi.shape[1]
-    x = np.empty(d)
-    for h in range(factor.shape[0]):
-        for pair in range(phi.shape[0]):
-            for i in range(d):
-                x[i] = phi[pair, i]
-            norm[h, pair] = np.sqrt(solve_lower(factor[h], d, x))
-
-
-@njit_cached
-def maximize_projections(phi, factor, normals, largest):
-    """largest (H, S*A) = max over m of phi(s, a)^T L_h^-T z_{h,m}.
-
-    With z standard normal, L^-T z has covariance (L L^T)^-1. normals (H, M, d) is overwritten.
-    """
-    d = phi.shape[1]
-    largest[:] = -np.inf
-    for h in range(factor.shape[0]):
-        for m in range(normals.shape[1]):
-            z = normals[h, m]
-            solve_upper(factor[h], d, z)
-            for pair in range(phi.shape[0]):
-                x = 0.0
-                for i in range(d):
-                    x += phi[pair, i] * z[i]
-                largest[h, pair] = max(largest[h, pair], x)
+def factor_matrices(matrices, floor):
+    """Return the Cholesky factors of matrices (H, d, d) that are at least floor I, in place."""
+    for h in range(matrices.shape[0]):
+        cholesky(matrices[h], matrices.shape[1], floor)
+        for i in range(matrices.shape[1]):
+            matrices[h, i, i + 1 :] = 0.0
+    return matrices
 
 
 class RegressionData(NamedTuple):
@@ -189,42 +72,35 @@ def backward_pass_regression(problem, visits, factor, noise, phi, tie_seed, v, p
 class ValueRegression(NamedTuple):
     """The regression of UCRL-VTR, block by block of the layout of its features."""
 
-    one_hot: Any
-    """Whether the block of each pair is the pair itself, so that X_V is V on its successors."""
     matrix_start: Any
     """(B,) where the flat m x m matrix of each block begins."""
     gram: Any
     """Flat blocks of the sum of X X^T, without lambda I."""
     target: Any
     """(d,) sum of X V_{h+1}(s_{h+1})."""
-    root: Any
-    """Flat inverses of the Cholesky factors of the blocks of M = lambda I + gram."""
+    factor: Any
+    """Flat Cholesky factors of the blocks of M = lambda I + gram."""
     theta: Any
     """(d,) M^-1 target."""
 
 
 @njit_inline
-def mix_next_values(layout, one_hot, pair, m, successors, extra, following, x):
+def mix_next_values(layout, pair, m, successors, extra, following, x):
     """x[:m] = X_V = sum_s' V(s') x(s, a, s') in the coordinates of the block of the pair.
 
     extra (n|0): the next-state reward of each triple, which is added to V.
     """
-    # Unsigned counters, as in `planning.backward_pass`.
-    slots, values, record = layout.slots, layout.values, layout.pairs[pair]
-    first, w = np.uint64(record.first_row), np.uint64(record.n_columns)
-    column, row, has_extra = record.first_column, np.uint64(record.first_value), extra.shape[0] > 0
-    if not one_hot:
-        for j in range(m):
-            x[j] = 0.0
-    for i in range(first, np.uint64(layout.pairs[pair + 1].first_row)):
-        value = following[np.uint32(successors[i])]
-        if has_extra:
+    values, record = layout.values, layout.pairs[pair]
+    w, row = record.n_columns, record.first_value
+    slots = layout.slots[record.first_column : record.first_column + w]
+    for j in range(m):
+        x[j] = 0.0
+    for i in range(record.first_row, layout.pairs[pair + 1].first_row):
+        value = following[successors[i]]
+        if extra.shape[0] > 0:
             value += extra[i]
-        if one_hot:
-            x[i - first] = value
-        elif value != 0.0:
-            for j in range(w):
-                x[np.uint32(slots[np.uint64(column) + j])] += value * values[row + j]
+        for j in range(w):
+            x[slots[j]] += value * values[row + j]
         row += w
 
 
@@ -238,9 +114,8 @@ def update_value_regression(
     of `regression`, a `ValueRegression`, are updated in place.
     """
     pair_records, blocks, features = layout.pairs, layout.blocks, layout.features
-    gram, target, root = regression.gram, regression.target, regression.root
-    n_blocks, size = blocks.shape[0] - 1, layout.max_block_size
-    x, factor, changed = np.empty(size), np.empty((size, size)), np.zeros(n_blocks, np.bool_)
+    gram, target, n_blocks = regression.gram, regression.target, blocks.shape[0] - 1
+    x, changed = np.empty(layout.max_block_size), np.zeros(n_blocks, np.bool_)
     for h in range(pairs.shape[0]):
         pair = pairs[h]
         b = pair_records[pair].block
@@ -249,7 +124,7 @@ def update_value_regression(
         place, m = blocks[b].first_feature, blocks[b].size
         start = regression.matrix_start[b]
         extra, following = next_state_reward[min(h, next_state_reward.shape[0] - 1)], v[h + 1]
-        mix_next_values(layout, regression.one_hot, pair, m, successors, extra, following, x)
+        mix_next_values(layout, pair, m, successors, extra, following, x)
         y = following[states[h + 1]]
         for i in range(pair_records[pair].first_row, pair_records[pair + 1].first_row):
             if extra.shape[0] > 0 and successors[i] == states[h + 1]:
@@ -264,13 +139,13 @@ def update_value_regression(
         if changed[b]:
             place, m = blocks[b].first_feature, blocks[b].size
             start = regression.matrix_start[b]
+            factor = regression.factor[start : start + m * m].reshape(m, m)
             for i in range(m):
                 x[i] = target[features[place + i]]
                 for j in range(i + 1):
                     factor[i, j] = gram[start + i * m + j]
                 factor[i, i] += lam
             cholesky(factor, m, lam)
-            invert_lower(factor, m, root, start)
             solve_lower(factor, m, x)
             solve_upper(factor, m, x)
             for i in range(m):
@@ -299,12 +174,10 @@ def backward_pass_value_targets(
                 if b >= 0:
                     place, m = blocks[b].first_feature, blocks[b].size
                     start = regression.matrix_start[b]
-                    mix_next_values(
-                        layout, regression.one_hot, pair, m, rows.successors, extra_h, following, x
-                    )
+                    mix_next_values(layout, pair, m, rows.successors, extra_h, following, x)
                     for i in range(m):
                         total += x[i] * regression.theta[layout.features[place + i]]
-                    norm2 = squared_norm(regression.root, np.uint64(start), np.uint64(m), x)
-                    total += beta * np.sqrt(norm2)
+                    factor = regression.factor[start : start + m * m].reshape(m, m)
+                    total += beta * np.sqrt(solve_lower(factor, m, x))
                 q[pair] = total
             choose_action(rows, h, s, tie_seed, v, policy, q)

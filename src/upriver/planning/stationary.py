@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver import kernels
 from upriver.checks import Array, positive_number
 from upriver.display import Card, add_repr, to_frame
 from upriver.display.card import MAX_ROWS
@@ -222,22 +221,19 @@ def end_components(rows: Any) -> Array:
     from scipy.sparse.csgraph import connected_components
 
     n_states, n_pairs = rows.n_states, len(rows.reward)
-    n_actions = n_pairs // n_states
-    sizes = np.diff(rows.indptr)
-    origin = np.repeat(np.arange(n_pairs) // n_actions, sizes)
-    allowed, alive = sizes > 0, np.ones(n_states, bool)
+    pair = np.repeat(np.arange(n_pairs), np.diff(rows.indptr))
+    origin, successors = pair // (n_pairs // n_states), rows.successors
     while True:
-        kept = allowed.repeat(sizes)
-        graph = csr_array(
-            (np.ones(int(kept.sum()), np.int8), (origin[kept], rows.successors[kept])),
-            shape=(n_states, n_states),
-        )
+        ones = np.ones(len(pair), np.int8)
+        graph = csr_array((ones, (origin, successors)), shape=(n_states, n_states))
         label = connected_components(graph, connection="strong")[1]
-        label[~alive] = -1
-        if not kernels.stationary.prune_pairs(
-            rows.indptr, rows.successors, n_actions, label, allowed, alive
-        ):
-            return label
+        leaves = label[origin] != label[successors]
+        if not leaves.any():
+            return np.where(np.bincount(origin, minlength=n_states) > 0, label, -1)
+        allowed = np.ones(n_pairs, bool)
+        allowed[pair[leaves]] = False
+        kept = allowed[pair]
+        pair, origin, successors = pair[kept], origin[kept], successors[kept]
 
 
 class Visits(NamedTuple):
