@@ -91,21 +91,14 @@ def improve_policy(rows, discount, q, w, u, policy):
 
 
 @njit_without_refcounts
-def extract_chain(rows, policy, previous, chain):
-    """Write the `Chain` of a policy (S,), where `previous` (S,), the policy before it, differs.
-
-    previous is -1 where there is no chain yet, and becomes `policy`.
-    """
+def extract_chain(rows, policy, chain):
+    """Write the `Chain` of a policy (S,)."""
     indptr, start, one, n_states = rows.indptr, chain.start, np.uint64(1), policy.shape[0]
     n_actions = rows.reward.shape[0] // n_states
     place = np.uint64(0)
     for s in range(n_states):
         pair = np.uint64(s * n_actions + policy[s])
         i, stop = np.uint64(indptr[pair]), np.uint64(indptr[pair + one])
-        if policy[s] == previous[s] and np.uint64(start[s]) == place:
-            place += stop - i
-            continue
-        previous[s] = policy[s]
         start[s] = place
         chain.reward[s] = rows.reward[pair]
         while i < stop:
@@ -161,17 +154,18 @@ def max_reach(indptr, successors, n_actions, enough):
 
 
 @njit_cached
-def solve_chain(chain, discount, reach, c, x, band):
+def solve_chain(chain, discount, reach, c, x):
     """Solve x = c - gain + discount P x of a chain, by eliminating one state after the other.
 
     The elimination of Grassmann, Taksar and Heyman (1985): the probability of leaving a state is a
     sum, never 1 - (that of staying), so nothing cancels, however slowly the chain mixes. reach: the
-    largest |s' - s| of a step. c (S,) is overwritten, x (S,) is written, band (S, 2 reach + 1) is
-    scratch. With a discount the gain is 0. Without one x is 0 at one recurrent state; returns False
-    where there are two recurrent classes, which have no common gain.
+    largest |s' - s| of a step. c (S,) is overwritten, x (S,) is written. With a discount the gain
+    is 0. Without one x is 0 at one recurrent state; returns False where there are two recurrent
+    classes, which have no common gain.
     """
     start, to, weight = chain.start, chain.successors, chain.prob
     n_states = c.shape[0]
+    band = np.zeros((n_states, 2 * reach + 1))
     lowest = np.empty(n_states, np.int64)
     out = np.empty(n_states)
     lost = np.full(n_states, 1.0 - discount)
@@ -180,8 +174,6 @@ def solve_chain(chain, discount, reach, c, x, band):
     known = -1
     for s in range(n_states):
         low = s
-        for k in range(band.shape[1]):
-            band[s, k] = 0.0
         for i in range(start[s], start[s + 1]):
             band[s, to[i] - s + reach] += discount * weight[i]
             low = min(low, np.int64(to[i]))

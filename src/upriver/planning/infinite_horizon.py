@@ -16,7 +16,6 @@ from upriver.checks import Array
 from upriver.mdp import Task
 from upriver.planning.induction import Plan
 from upriver.planning.policy_iteration import Improve, iterate_policies
-from upriver.planning.stationary import DAMPING
 from upriver.planning.tables import policy_type
 
 LEVEL = 1e-7
@@ -72,8 +71,7 @@ def plan_stationary(
     rows = kernels.stationary.Rows(task.indptr, task.successors, prob, reward, task.n_states)
     draws = np.random.Generator(np.random.PCG64(int(tie_seed))).random(task.available.shape)
     policy = np.where(task.available, draws, -1.0).argmax(axis=1).astype(np.int32)
-    damping = DAMPING if discount == 1.0 else 0.0
-    found = iterate_policies(rows, discount, damping, LEVEL, policy=policy, improve=improve)
+    found = iterate_policies(rows, discount, LEVEL, policy=policy, improve=improve)
     # Actions whose values differ by less than the error of the values are ties; the first of them
     # in the random order is played.
     q = reward + discount * task.by_pair(prob * found.values[task.successors])

@@ -25,6 +25,9 @@ from upriver.checks import Array
 from upriver.mdp import Task
 from upriver.planning.tables import check_actions, check_mixture
 
+DAMPING = 0.1
+"""Share of the old value that a step of a chain keeps for the average reward: periodic chains then
+settle."""
 CHAIN_LEVEL = 0.1
 """A chain is iterated until its changes differ by this much of those of the improvement."""
 SHORT, LONG = 6, 200
@@ -53,19 +56,12 @@ class PolicyIteration(NamedTuple):
     """(S,) the last policy."""
     values: Array
     """(S,) relative values after a last backup."""
-    min_change: float
-    max_change: float
-    """The least and largest change of the last backup, with what rounding may add."""
+    mean_change: float
+    """The middle of the least and the largest change of the last backup."""
+    half_spread: float
+    """Half of what they differ by, with what rounding may add."""
     sweeps: int
     """Passes over the states, of all actions or of one."""
-
-    @property
-    def mean_change(self) -> float:
-        return 0.5 * (self.min_change + self.max_change)
-
-    @property
-    def half_spread(self) -> float:
-        return 0.5 * (self.max_change - self.min_change)
 
 
 def possible_rows(
@@ -107,13 +103,12 @@ def policy_rows(rows: Any, task: Task, policy: Array) -> Any:
 
 
 def iterate_policies(
-    rows: Any, discount: float, damping: float, tolerance: float, *, guess: Array | None = None,
+    rows: Any, discount: float, tolerance: float, *, guess: Array | None = None,
     policy: Array | None = None, improve: Improve | None = None, stop_at_two_classes: bool = False,
 ) -> PolicyIteration:  # fmt: skip
     """Improve a policy until the changes of a backup are within `tolerance` of each other.
 
-    rows: the model, a `kernels.stationary.Rows`; discount 1 is the average reward; damping: the
-    share of the old value that a step of a chain keeps, above 0 it cannot oscillate. guess (S,) and
+    rows: the model, a `kernels.stationary.Rows`; discount 1 is the average reward. guess (S,) and
     policy (S,), int32, are what to begin with; actions stay where they are as good as others.
     improve: another backup, such as one that also chooses the model and writes it into `rows`.
     Ends early where rounding keeps the changes further apart, and with `stop_at_two_classes`, with
@@ -125,14 +120,14 @@ def iterate_policies(
     w = np.zeros(n_states) if guess is None else guess - guess[0]
     u = np.empty(n_states)
     policy = np.zeros(n_states, np.int32) if policy is None else policy
-    previous = np.full(n_states, -1, np.int32)
+    damping = DAMPING if discount == 1.0 else 0.0
     choosing = improve is not None
     patience = MAX_HALF_STEPS if choosing else MAX_UNCHANGED
     if improve is None:
         improve = partial(k.improve_policy, rows, discount, np.empty_like(rows.reward))
-    reach, band = band_matrix(rows)
+    reach = band_reach(rows.indptr, rows.successors, n_states)
     # solving the equations of a chain takes as long as a few steps of it
-    most = LONG if band is None else min(LONG, SHORT + (reach + 1) ** 2 // widest)
+    most = LONG if reach is None else min(LONG, SHORT + (reach + 1) ** 2 // widest)
     sweeps, unchanged, without_gain, direct, cautious = 0, 0, 0, False, False
     while True:
         before = policy.copy()
@@ -153,21 +148,20 @@ def iterate_policies(
             or sweeps > MAX_SWEEPS
         )
         if spread <= max(tolerance, rounding) or hopeless:
-            return PolicyIteration(policy, u, float(low - rounding), float(high + rounding), sweeps)
-        if choosing:
-            previous.fill(-1)  # the probabilities changed
-        k.extract_chain(rows, policy, previous, chain)
+            middle, half = 0.5 * (low + high), 0.5 * (high - low) + rounding
+            return PolicyIteration(policy, u, float(middle), float(half), sweeps)
+        k.extract_chain(rows, policy, chain)
         if cautious or unchanged > MAX_CHOICES:  # or the chosen models go round in circles
             w = 0.5 * (w + u)
             w -= w[0]
             continue
-        if direct and band is not None:
-            exact = chain_values(chain, discount, reach, w, band)
+        if direct and reach is not None:
+            exact = chain_values(chain, discount, reach, w)
             if exact is None and stop_at_two_classes:
-                return PolicyIteration(policy, u, -np.inf, np.inf, sweeps)
+                return PolicyIteration(policy, u, np.nan, np.inf, sweeps)
             if exact is None:
                 without_gain += 1
-                exact = chain_values(chain, 1.0 - SUBSTITUTE, reach, w, band)
+                exact = chain_values(chain, 1.0 - SUBSTITUTE, reach, w)
             assert exact is not None
             w = exact
             continue
@@ -176,7 +170,7 @@ def iterate_policies(
         enough = 0.5 * tolerance if same and not choosing else CHAIN_LEVEL * spread
         done = k.iterate_chain(chain, discount, damping, enough, most, w, u)
         sweeps += done
-        direct = band is not None and done == most
+        direct = reach is not None and done == most
 
 
 def empty_chain(rows: Any) -> tuple[Any, int]:
@@ -190,24 +184,24 @@ def empty_chain(rows: Any) -> tuple[Any, int]:
 
 def relative_values(rows: Any, policy: Array, discount: float) -> Array:
     """Return the relative values (S,) of a policy, or zeros where they cannot be solved for."""
-    w, (reach, band) = np.zeros(rows.n_states), band_matrix(rows)
-    if band is None:
+    w, reach = np.zeros(rows.n_states), band_reach(rows.indptr, rows.successors, rows.n_states)
+    if reach is None:
         return w
     chain, _ = empty_chain(rows)
-    kernels.stationary.extract_chain(rows, policy, np.full(rows.n_states, -1, np.int32), chain)
-    found = chain_values(chain, discount, reach, w, band)
+    kernels.stationary.extract_chain(rows, policy, chain)
+    found = chain_values(chain, discount, reach, w)
     return w if found is None else found
 
 
-def band_matrix(rows: Any) -> tuple[int, Array | None]:
-    """Return the largest |s' - s| of a step and room for a band matrix, None if too large."""
-    most = int((MAX_BAND_OPERATIONS / rows.n_states) ** 0.5) - 1
-    n_actions = len(rows.reward) // rows.n_states
-    reach = kernels.stationary.max_reach(rows.indptr, rows.successors, n_actions, most)
-    return reach, np.empty((rows.n_states, 2 * reach + 1)) if reach <= most else None
+def band_reach(indptr: Array, successors: Array, n_states: int) -> int | None:
+    """Return the largest |s' - s| of a step; None where eliminating so wide a band takes long."""
+    most = int((MAX_BAND_OPERATIONS / n_states) ** 0.5) - 1
+    n_actions = (len(indptr) - 1) // n_states
+    reach = kernels.stationary.max_reach(indptr, successors, n_actions, most)
+    return reach if reach <= most else None
 
 
-def chain_values(chain: Any, discount: float, reach: int, w: Array, band: Array) -> Array | None:
+def chain_values(chain: Any, discount: float, reach: int, w: Array) -> Array | None:
     """Return w such that r + discount P w - w is the same at every state of a chain.
 
     The guess w is corrected, so that rounding concerns the correction only. None where there are
@@ -218,7 +212,7 @@ def chain_values(chain: Any, discount: float, reach: int, w: Array, band: Array)
     change = chain.reward + discount * expected - w
     change -= 0.5 * (change.max() + change.min())
     x = np.empty_like(w)
-    if not kernels.stationary.solve_chain(chain, discount, reach, change, x, band):
+    if not kernels.stationary.solve_chain(chain, discount, reach, change, x):
         return None
     w = w + x
     return w - w[0]

@@ -32,6 +32,7 @@ from upriver.checks import Array, kernel_view, positive_number
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.validation import check_discount
 from upriver.planning.induction import Plan
+from upriver.planning.policy_iteration import band_reach
 from upriver.planning.stationary import StationaryPlan
 
 MAX_ITERATIONS = 100_000
@@ -39,8 +40,6 @@ SLOW_CONTRACTION = 0.7
 """Where one step reduces the span of T V - V by less than this factor, Newton steps begin."""
 MAX_BAND = 60
 """The widest band that the banded solver is used for."""
-MAX_ELIMINATION = 2e9
-"""The most multiplications that a banded elimination may take; else the equations are iterated."""
 
 
 class SoftSolution(NamedTuple):
@@ -113,13 +112,6 @@ def factorize_discounted(
     return lambda b, transposed=False: lu.solve(b, "T" if transposed else "N")
 
 
-def is_cheap_to_eliminate(task: Task) -> bool:
-    """Return whether the triples form a band that is eliminated in reasonable time."""
-    pair = np.repeat(np.arange(len(task.sizes)), task.sizes)
-    reach = float(np.abs(pair // task.n_actions - task.successors).max(initial=0))
-    return task.n_states * (1.0 + reach) ** 2 <= MAX_ELIMINATION
-
-
 def solve_soft_discounted(
     task: Task,
     prob: Array,
@@ -179,7 +171,8 @@ def solve_soft_discounted(
             return SoftSolution(backup + horizon * middle, weights / total[:, None], error)
         slow = span > SLOW_CONTRACTION * previous
         if slow and use_newton is None:
-            use_newton = is_cheap_to_eliminate(task)
+            reach = band_reach(task.indptr, task.successors, task.n_states)
+            use_newton = reach is not None
         if slow and use_newton:
             solve = factorize_discounted(task, prob, weights / total[:, None], discount)
             w = w + solve(change - middle)

@@ -31,8 +31,6 @@ TOLERANCE = 1e-8
 MIN_DISCOUNT_GAP = 1e-10
 """The smallest 1 - discount: values are of the order of 1 / (1 - discount) rewards, and rounding
 errors of probabilities count as many times."""
-DAMPING = 0.1
-"""Share of the old value that a backup of the average reward keeps: periodic chains then settle."""
 FIRST_GAP = 1e-2
 """1 - discount of a problem that is quick to solve, where that of the average reward is not."""
 MAX_TRIES = 20
@@ -119,7 +117,7 @@ def solve_discounted(
     rows, table = rows_and_table(mdp, policy, "a discounted sum")
     ratio = discount / (1.0 - discount)
     # the bound below is 0.5 (ratio + 1) times the spread of the changes, at most `tolerance`
-    found = iterate_policies(rows, discount, 0.0, tolerance / max(ratio, 1.0))
+    found = iterate_policies(rows, discount, tolerance / max(ratio, 1.0))
     v = found.values + ratio * found.mean_change
     error = (ratio + 1.0) * found.half_spread
     played = found.policy if table is None else table
@@ -138,16 +136,14 @@ def solve_average_reward(
     tolerance = positive_number("tolerance", tolerance)
     rows, table = rows_and_table(mdp, policy, "an average")
     check_one_class(mdp.true_task, rows, mdp.name)
-    found = iterate_policies(rows, 1.0, DAMPING, tolerance, stop_at_two_classes=True)
+    found = iterate_policies(rows, 1.0, tolerance, stop_at_two_classes=True)
     sweeps, tries = found.sweeps, 0
     while not found.half_spread <= tolerance and sweeps < MAX_SWEEPS and tries < MAX_TRIES:
         if tries == 0:  # slow to mix: what is best with a discount is nearly best without
-            found = iterate_policies(rows, 1.0 - FIRST_GAP, 0.0, tolerance)
+            found = iterate_policies(rows, 1.0 - FIRST_GAP, tolerance)
             sweeps += found.sweeps
         guess = values_of_returning(rows, found.policy)
-        found = iterate_policies(
-            rows, 1.0, DAMPING, tolerance, guess=guess, stop_at_two_classes=True
-        )
+        found = iterate_policies(rows, 1.0, tolerance, guess=guess, stop_at_two_classes=True)
         sweeps, tries = sweeps + found.sweeps, tries + 1
     gain, error = found.mean_change, found.half_spread
     if not np.isfinite(gain):
