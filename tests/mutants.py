@@ -166,7 +166,7 @@ MNL: list[Mutant] = [
 KERNELS: list[Mutant] = [
     ("kernels/tabular.py", "free = 1.0 - np.exp(f - radius)", "free = 0.0"),
     ("kernels/tabular.py", "spread = 0.25 * bonus", "spread = 0.5 * bonus"),
-    ("kernels/tabular.py", "values.argmax(), 0.5 * radius", "values.argmax(), radius"),
+    ("kernels/tabular.py", "left = min(0.5 * radius", "left = min(radius"),
     ("kernels/tabular.py", "max(visits[pair], 1.0)", "max(2.0 * visits[pair], 1.0)"),
     ("kernels/online.py", "- 2.0 * image[u] + centre", "- image[u] + centre"),
     ("kernels/online.py", "ROOT_STEPS = 100", "ROOT_STEPS = 1"),

@@ -47,24 +47,17 @@ def maximize_in_l1_ball(values, p, radius, chosen):
     Half the radius of mass goes to the best successor and is taken from the worst ones first.
     values, p and chosen (n,); p sums to one.
     """
-    n, best, left = p.shape[0], values.argmax(), 0.5 * radius
-    if left >= 1.0 - p[best]:
-        chosen[:] = 0.0
-        chosen[best] = 1.0
-        return values[best]
+    order = np.argsort(values, kind="mergesort")
+    best, expected = order[-1], (p * values).sum()
+    left = min(0.5 * radius, 1.0 - p[best])
     chosen[:] = p
-    while left > 0.0:
-        worst = best
-        for u in range(n):
-            if chosen[u] > 0.0 and values[u] < values[worst]:
-                worst = u
-        if worst == best:  # the others are as good
-            break
-        mass = min(left, chosen[worst])
-        chosen[worst] -= mass
+    for u in order[:-1]:
+        mass = min(left, p[u])
+        chosen[u] -= mass
         chosen[best] += mass
+        expected += mass * (values[best] - values[u])
         left -= mass
-    return (chosen * values).sum()
+    return expected
 
 
 class CountBonus(NamedTuple):

@@ -23,7 +23,7 @@ import numpy as np
 from upriver import kernels
 from upriver.checks import Array
 from upriver.mdp import Task
-from upriver.planning.tables import check_actions, check_mixture
+from upriver.planning.tables import check_table
 
 DAMPING = 0.1
 """Share of the old value that a step of a chain keeps for the average reward: periodic chains then
@@ -82,23 +82,17 @@ def policy_rows(rows: Any, task: Task, policy: Array) -> Any:
     """
     from scipy import sparse
 
-    shape, mixture = (task.n_states, task.n_actions), policy
-    if mixture.shape not in {shape, shape[:1]}:
-        raise ValueError(f"policy has shape {mixture.shape}; it must be {shape[:1]} or {shape}")
+    mixture = check_table(task, policy)
     if mixture.ndim == 1:
-        if mixture.dtype.kind not in "iu":
-            raise ValueError(f"policy is {mixture.dtype}; it must be whole numbers")
-        check_actions("policy", mixture, task.n_actions)
         mixture = np.eye(task.n_actions)[mixture]
-    mixture = check_mixture(mixture, task)
     pairs = np.arange(mixture.size)
-    select = sparse.csr_array((mixture.ravel(), (pairs // shape[1], pairs)))
+    select = sparse.csr_array((mixture.ravel(), (pairs // task.n_actions, pairs)))
     select.eliminate_zeros()
     size = mixture.size, task.n_states
     chain: Any = select @ sparse.csr_array((rows.prob, rows.successors, rows.indptr), shape=size)
     return possible_rows(
         chain.indptr.astype(np.int64), chain.indices.astype(np.int32), chain.data,
-        select @ rows.reward, shape[0],
+        select @ rows.reward, task.n_states,
     )  # fmt: skip
 
 

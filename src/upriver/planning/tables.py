@@ -106,23 +106,24 @@ def named_action(task: Task, named: Mapping[Any, Any], state: Any) -> int:
 
 def mixture_or_actions(task: Task, policy: Any) -> Array:
     """Return actions (H, S), in the kernels' integer type, or probabilities (H, S, A), by name."""
-    table = policy_table(task, policy)
+    table = check_table(task, policy_table(task, policy), (task.horizon,))
     shape = task.horizon, task.n_states, task.n_actions
-    if table.dtype.kind in "iu":
-        shape = shape[:2]
-        check_shape(table, shape)
-        check_available("policy", table, task)
-        table = table.astype(policy_type(task))
-    else:
-        check_shape(table, shape)
-        table = check_mixture(as_float("policy", table), task)
+    shape = shape if table.dtype.kind == "f" else shape[:2]
     return np.ascontiguousarray(np.broadcast_to(table, shape))
 
 
-def check_shape(table: Array, shape: tuple[int, ...]) -> None:
-    """Refuse a policy that has this shape neither with nor without its first axis."""
-    if table.shape not in {shape, shape[1:]}:
-        raise ValueError(f"policy has shape {table.shape}; it must be {shape} or {shape[1:]}")
+def check_table(task: Task, table: Array, steps: tuple[int, ...] = ()) -> Array:
+    """Return actions (*steps, S) or probabilities (*steps, S, A); `steps` may be left out."""
+    is_mixture = table.dtype.kind not in "iu"
+    stationary = task.available.shape if is_mixture else (task.n_states,)
+    shapes = dict.fromkeys([(*steps, *stationary), stationary])
+    if table.shape not in shapes:
+        allowed = " or ".join(map(str, shapes))
+        raise ValueError(f"policy has shape {table.shape}; it must be {allowed}")
+    if is_mixture:
+        return check_mixture(as_float("policy", table), task)
+    check_available("policy", table, task)
+    return table.astype(policy_type(task))
 
 
 def check_actions(name: str, table: Array, n_actions: int) -> None:
