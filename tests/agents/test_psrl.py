@@ -5,7 +5,7 @@ import pytest
 
 import upriver as up
 from tests.agents.plain import check_plan, frequencies, play
-from upriver import kernels
+from upriver.agents import counts
 from upriver.agents.base import Episode
 
 
@@ -18,9 +18,7 @@ def draws_of(agent, state, n):
     for i in range(n):
         copy = np.random.Generator(np.random.PCG64())
         copy.bit_generator.state = rng.bit_generator.state
-        out = np.empty((1, task.n_triples))
-        draws = copy.standard_gamma(shape / agent.inflation)
-        kernels.tabular.normalize_pairs(task.indptr, draws, out)
+        out = counts.frequencies(task, copy.standard_gamma(shape / agent.inflation))
         plan = agent.plan(state, rng)
         if i < 10:
             dense = np.zeros((task.n_states, task.n_actions, task.n_states))
@@ -60,10 +58,9 @@ def test_inflation_spreads_the_draws():
 
 
 def test_a_draw_that_underflows_is_uniform():
-    prob = np.empty((1, 5))
-    weights = np.array([0.0, 0.0, 3.0, 1.0, 0.0])
-    kernels.tabular.normalize_pairs(np.array([0, 2, 4, 5]), weights, prob)
-    assert prob.tolist() == [[0.5, 0.5, 0.75, 0.25, 1.0]]
+    task = up.FiniteMDP.from_arrays(np.full((2, 1, 2), 0.5), np.zeros((2, 1)), 2).task()
+    prob = counts.frequencies(task, np.array([0.0, 0.0, 3.0, 1.0]))
+    assert prob.tolist() == [[0.5, 0.5, 0.75, 0.25]]
 
 
 def test_it_learns_the_river():

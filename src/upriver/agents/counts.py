@@ -47,9 +47,8 @@ class TabularLearner(CountLearner):
 
 def frequencies(task: Task, weights: Array) -> Array:
     """Return weights (n,) over their sum in each pair, (1, n); uniform where the sum is 0."""
-    prob = np.empty((1, task.n_triples))
-    kernels.tabular.normalize_pairs(task.indptr, weights, prob)
-    return prob
+    total, n = task.by_pair(weights).repeat(task.sizes), task.sizes.repeat(task.sizes)
+    return np.divide(weights, total, out=1.0 / n, where=total > 0.0)[None]
 
 
 def one_hot_ridge(task: Task, counts: Array, lam: float) -> tuple[Array, Array]:

@@ -87,8 +87,8 @@ class UCMNLK(MirrorDescentLearner):
         if self.task.infinite_horizon:
             tie_seed = draw_tie_seed(rng)
             return plan_l1(self.task, prob[0], reward[0], size[0], tie_seed, self.gamma)
-        arrays = prob, reward, size
-        return self.run_pass(kernels.tabular.backward_pass_l1, arrays, clip_nothing, rng)
+        arrays = prob, reward, size, False
+        return self.run_pass(kernels.tabular.backward_pass_ball, arrays, clip_nothing, rng)
 
     def next_k(self, state: State, episode: Episode) -> int:
         """Return the number of the next step, whatever the horizon."""

@@ -19,7 +19,7 @@ LARGE = 200_000
 """Number of triples from which on a problem is divided among threads, see `kernels.compiled`."""
 
 MODULES = (
-    "compiled", "covariance", "ellipsoid", "episodes", "extended", "gram", "likelihood", "linear",
+    "compiled", "covariance", "ellipsoid", "episodes", "gram", "likelihood", "linear",
     "model", "newton", "online", "optimism", "planning", "pooled", "soft", "stationary",
     "tabular", "value",
 )  # fmt: skip

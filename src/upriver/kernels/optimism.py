@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_inline, njit_inline_ir, njit_nogil
+from upriver.kernels.compiled import njit_cached, njit_inline, njit_inline_ir, njit_nogil
 from upriver.kernels.planning import (
     argmax_random_ties,
     choose_action,
@@ -176,6 +176,28 @@ def tilt_pairs(indptr, starts, first_pair, end_pair, p, products, values, tilts,
         pair += one
     for i in range(found):
         tilts[i] = exponential(tilts[i])
+
+
+@njit_cached
+def choose_tilted(indptr, prob, products, products_start, values, chosen):
+    """Write the tilted distribution of each pair into chosen (n,), see `tilt_pairs`.
+
+    prob and values (n,): the probabilities and the values of the next states, for each triple.
+    """
+    n_pairs, found = indptr.shape[0] - 1, 0
+    tilts, x = np.empty(prob.shape[0]), np.empty(2 * max_successors(indptr))
+    tilt_pairs(indptr, products_start, 0, n_pairs, prob, products, values, tilts, x)
+    for pair in range(n_pairs):
+        first, end = indptr[pair], indptr[pair + 1]
+        if first == end:
+            continue
+        chosen[first] = total = prob[first]
+        for i in range(first + 1, end):
+            chosen[i] = prob[i] * tilts[found]
+            total += chosen[i]
+            found += 1
+        for i in range(first, end):
+            chosen[i] /= total
 
 
 @njit_nogil

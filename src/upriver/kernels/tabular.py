@@ -30,17 +30,6 @@ def steps_until_doubled(pairs, visits):
 
 
 @njit_cached
-def normalize_pairs(indptr, weights, prob):
-    """prob (1, n) = weights (n,) over their sum in each pair; uniform where the sum is 0."""
-    for pair in range(indptr.shape[0] - 1):
-        total, n = 0.0, indptr[pair + 1] - indptr[pair]
-        for i in range(indptr[pair], indptr[pair + 1]):
-            total += weights[i]
-        for i in range(indptr[pair], indptr[pair + 1]):
-            prob[0, i] = weights[i] / total if total > 0.0 else 1.0 / n
-
-
-@njit_cached
 def maximize_in_l1_ball(values, p, radius, chosen):
     """Write the best distribution q, ||q - p||_1 <= radius, into chosen, and return q . values.
 
@@ -58,6 +47,18 @@ def maximize_in_l1_ball(values, p, radius, chosen):
         expected += mass * (values[best] - values[u])
         left -= mass
     return expected
+
+
+@njit_cached
+def choose_in_l1_balls(indptr, prob, radius, values, chosen):
+    """Write the best distributions within L1 distance `radius` (S*A,) of prob into chosen (n,).
+
+    values (n,): those of the next states, one for each triple.
+    """
+    for pair in range(indptr.shape[0] - 1):
+        first, end = indptr[pair], indptr[pair + 1]
+        if first < end:
+            maximize_in_l1_ball(values[first:end], prob[first:end], radius[pair], chosen[first:end])
 
 
 class CountBonus(NamedTuple):

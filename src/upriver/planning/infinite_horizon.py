@@ -7,7 +7,9 @@ Auer 2010, until it converges). Rewards are on the scale of [0, 1].
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +17,15 @@ from upriver import kernels
 from upriver.checks import Array
 from upriver.mdp import Task
 from upriver.planning.induction import Plan
-from upriver.planning.policy_iteration import Improve, iterate_policies
+from upriver.planning.policy_iteration import iterate_policies
 from upriver.planning.tables import policy_type
 
 LEVEL = 1e-7
 """Policy iteration ends where the changes of a backup differ by no more; rewards lie in [0, 1]."""
+
+
+Choose = Callable[[Array, Array], None]
+"""(values (n,) of the next states, out (n,)): writes the best distribution of each pair."""
 
 
 def plan_model(task: Task, prob: Array, reward: Array, tie_seed: np.uint64) -> Plan:
@@ -27,8 +33,6 @@ def plan_model(task: Task, prob: Array, reward: Array, tie_seed: np.uint64) -> P
 
     With a discount v (2, S) holds the values, otherwise the bias; its second row is 0.
     """
-    if task.next_state_reward_rows.size:
-        reward = reward + task.by_pair(prob * task.next_state_reward_rows[0])
     return plan_stationary(task, prob, reward, None, tie_seed, task.discount)
 
 
@@ -36,11 +40,8 @@ def plan_l1(
     task: Task, prob: Array, reward: Array, radius: Array, tie_seed: np.uint64, discount: float
 ) -> Plan:
     """Return the optimum over models within L1 distance `radius` (S*A,) of prob at each pair."""
-    rows, chosen = model_and_copy(task, prob, reward)
-    improve = partial(
-        kernels.extended.improve_l1, rows, task.next_state_reward_rows[0], radius, discount, chosen
-    )
-    return plan_stationary(task, chosen.prob, chosen.reward, improve, tie_seed, discount)
+    choose = partial(kernels.tabular.choose_in_l1_balls, task.indptr, prob, radius)
+    return plan_stationary(task, prob, reward, choose, tie_seed, discount)
 
 
 def plan_tilted(
@@ -48,33 +49,35 @@ def plan_tilted(
     tie_seed: np.uint64,
 ) -> Plan:  # fmt: skip
     """Return the plan whose values are those of the tilted distributions, see `optimism.tilted`."""
-    (rows, chosen), discount = model_and_copy(task, prob, reward), task.discount
-    improve = partial(
-        kernels.extended.improve_tilted, rows, task.next_state_reward_rows[0], products,
-        products_start, discount, chosen,
-    )  # fmt: skip
-    return plan_stationary(task, chosen.prob, chosen.reward, improve, tie_seed, discount)
-
-
-def model_and_copy(task: Task, prob: Array, reward: Array) -> tuple:
-    """Return the rows of a model, and those of the model that an improvement will choose."""
-    rows = kernels.stationary.Rows(task.indptr, task.successors, prob, reward, task.n_states)
-    return rows, rows._replace(prob=prob.copy(), reward=reward.copy())
+    choose = partial(kernels.optimism.choose_tilted, task.indptr, prob, products, products_start)
+    return plan_stationary(task, prob, reward, choose, tie_seed, task.discount)
 
 
 def plan_stationary(
-    task: Task, prob: Array, reward: Array, improve: Improve | None, tie_seed: np.uint64,
+    task: Task, prob: Array, reward: Array, choose: Choose | None, tie_seed: np.uint64,
     discount: float | None,
 ) -> Plan:  # fmt: skip
-    """Return the plan that policy iteration with `improve` finds, see `plan_model`."""
+    """Return the optimum over the models that `choose` chooses from, see `plan_model`."""
     assert discount is not None
-    rows = kernels.stationary.Rows(task.indptr, task.successors, prob, reward, task.n_states)
+    extra: Any = task.next_state_reward_rows[0] if task.next_state_reward_rows.size else 0.0
+    mean_reward = reward + task.by_pair(prob * extra)
+    rows = kernels.stationary.Rows(
+        task.indptr, task.successors, prob.copy(), mean_reward, task.n_states
+    )
+
+    def choose_model(w: Array) -> None:
+        assert choose is not None
+        choose(extra + discount * w[task.successors], rows.prob)
+        rows.reward[:] = reward + task.by_pair(rows.prob * extra)
+
     draws = np.random.Generator(np.random.PCG64(int(tie_seed))).random(task.available.shape)
     policy = np.where(task.available, draws, -1.0).argmax(axis=1).astype(np.int32)
-    found = iterate_policies(rows, discount, LEVEL, policy=policy, improve=improve)
+    found = iterate_policies(
+        rows, discount, LEVEL, policy=policy, choose_model=choose_model if choose else None
+    )
     # Actions whose values differ by less than the error of the values are ties; the first of them
     # in the random order is played.
-    q = reward + discount * task.by_pair(prob * found.values[task.successors])
+    q = rows.reward + discount * task.by_pair(rows.prob * found.values[task.successors])
     q = np.where(task.available, q.reshape(draws.shape), -np.inf)
     tied = q >= q.max(axis=1, keepdims=True) - min(found.half_spread, LEVEL)
     policy = np.where(tied, draws, -1.0).argmax(axis=1)

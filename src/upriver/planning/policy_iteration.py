@@ -15,7 +15,6 @@ its linear equations are solved instead, which is policy iteration.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,9 +43,6 @@ SUBSTITUTE = 1e-3
 MAX_BAND_OPERATIONS = 2e9
 """The most multiplications that solving the equations of a chain may take."""
 MAX_SWEEPS = 1_000_000
-
-Improve = Callable[[Array, Array, Array], tuple[float, float]]
-"""(w, u, policy) -> the least and largest u - w, writing u and policy."""
 
 
 class PolicyIteration(NamedTuple):
@@ -98,13 +94,14 @@ def policy_rows(rows: Any, task: Task, policy: Array) -> Any:
 
 def iterate_policies(
     rows: Any, discount: float, tolerance: float, *, guess: Array | None = None,
-    policy: Array | None = None, improve: Improve | None = None, stop_at_two_classes: bool = False,
+    policy: Array | None = None, choose_model: Callable[[Array], None] | None = None,
+    stop_at_two_classes: bool = False,
 ) -> PolicyIteration:  # fmt: skip
     """Improve a policy until the changes of a backup are within `tolerance` of each other.
 
     rows: the model, a `kernels.stationary.Rows`; discount 1 is the average reward. guess (S,) and
     policy (S,), int32, are what to begin with; actions stay where they are as good as others.
-    improve: another backup, such as one that also chooses the model and writes it into `rows`.
+    choose_model: writes the best model of a set for the values w (S,) into `rows`.
     Ends early where rounding keeps the changes further apart, and with `stop_at_two_classes`, with
     infinite changes, where a policy without a discount has two recurrent classes; otherwise that
     policy is taken to have a discount.
@@ -115,17 +112,17 @@ def iterate_policies(
     u = np.empty(n_states)
     policy = np.zeros(n_states, np.int32) if policy is None else policy
     damping = DAMPING if discount == 1.0 else 0.0
-    choosing = improve is not None
+    choosing, q = choose_model is not None, np.empty_like(rows.reward)
     patience = MAX_HALF_STEPS if choosing else MAX_UNCHANGED
-    if improve is None:
-        improve = partial(k.improve_policy, rows, discount, np.empty_like(rows.reward))
     reach = band_reach(rows.indptr, rows.successors, n_states)
     # solving the equations of a chain takes as long as a few steps of it
     most = LONG if reach is None else min(LONG, SHORT + (reach + 1) ** 2 // widest)
     sweeps, unchanged, without_gain, direct, cautious = 0, 0, 0, False, False
     while True:
         before = policy.copy()
-        low, high = improve(w, u, policy)
+        if choose_model is not None:
+            choose_model(w)
+        low, high = k.improve_policy(rows, discount, q, w, u, policy)
         sweeps, spread = sweeps + 1, high - low
         rounding = 8.0 * np.finfo(float).eps * max(float(np.abs(u).max()), 1.0)
         same = np.array_equal(before, policy)
