@@ -99,6 +99,15 @@ def test_an_index_may_have_the_name_of_a_column(frame):
     np.testing.assert_array_equal(fit(named).theta, fit(frame).theta)
 
 
+@pytest.mark.parametrize("name", ["fault", "number", "met", "key_0"])
+def test_a_column_may_have_a_name_that_queries_use(frame, name):
+    formula, renamed = f"worse + {name}:worse", frame.rename(columns={"age": name})
+    expected = fit(frame, "worse + age:worse")
+    np.testing.assert_allclose(fit(renamed, formula).theta, expected.theta, rtol=1e-9)
+    with pytest.raises(ValueError, match=f"rows 3, 8 of the frame has no '{name}'"):
+        fit(holed(renamed, name), formula)
+
+
 def test_missing_is_one_of_two_words(frame):
     with pytest.raises(ValueError, match="missing is 'skip'"):
         fit(frame, missing="skip")
@@ -141,6 +150,10 @@ MISTAKES = {
     ),
     "a misspelt name in a formula": (
         lambda frame, folder: frame, {"formula": "worse + agee:better"}, "agee.*'patient'.*'age'",
+    ),
+    "states of several types": (
+        lambda frame, folder: frame.assign(state=[0, *frame["state"][1:]]), {},
+        "entries of column 'state' of the frame must be all numbers, all words",
     ),
     "no rows": (lambda frame, folder: frame.head(0), {}, "has no rows"),
     "a number": (lambda frame, folder: 3, {}, "the frame is a int; it must be a pandas"),
