@@ -135,6 +135,12 @@ class PolicyValueFunction:
         return ValueGradient(value, np.concatenate([slope, by_action, paid]), occupancy, v)
 
     @cached_property
+    def action_variance(self) -> Array:
+        """(S*A,) 1 / rows of each pair, the scale of errors of log-odds; 0 without rows."""
+        each = self.rows * self.behaviour
+        return np.divide(1.0, each, out=np.zeros_like(each), where=each > 0)
+
+    @cached_property
     def influence(self) -> Any:
         """(C, d + S*A + R) what each cluster adds to the errors of all estimates; None without.
 
@@ -152,13 +158,11 @@ class PolicyValueFunction:
         counts = sparse.csr_array(entries, (fitted.n_clusters, n_pairs))
         states = np.arange(n_pairs) // self.task.n_actions
         of_state = sparse.csr_array((np.ones(n_pairs), states, np.arange(n_pairs + 1)))
-        each = self.rows * self.behaviour
-        scale = np.divide(1.0, each, out=np.zeros_like(each), where=each > 0)
         in_state = counts @ of_state @ of_state.T
         by_action = (counts - in_state @ sparse.diags_array(self.behaviour)).tocsr()
         share = (in_state @ sparse.diags_array(1.0 / np.maximum(self.rows, 1e-300))).tocsr()
         share.data = adjust_means(share.data)
-        by_action = (by_action @ sparse.diags_array(scale)).multiply(share)
+        by_action = (by_action @ sparse.diags_array(self.action_variance)).multiply(share)
         parts = [sparse.csr_array(fitted.cluster_influence), by_action]
         if self.rewards is not None:
             parts.append(self.rewards.cluster_influence)
@@ -191,8 +195,7 @@ class PolicyValueFunction:
             if fitted.regularization > 0:
                 found[: len(theta)] += fitted.ridge_part @ theta
             return found
-        each = self.rows * self.behaviour
-        by_action = np.divide(log_odds, each, out=np.zeros_like(each), where=each > 0)
+        by_action = self.action_variance * log_odds
         if self.rewards is None:
             return np.concatenate([fitted.covariance @ theta, by_action])
         variance, onto, cross = self.reward_errors
@@ -210,9 +213,7 @@ class PolicyValueFunction:
         directions without rows do not move, since there the ridge holds the estimate.
         """
         model, fitted, normal = self.model, self.model.fitted, rng.standard_normal
-        d = len(model.theta)
-        each = self.rows * self.behaviour
-        scale = np.sqrt(np.divide(1.0, each, out=np.zeros_like(each), where=each > 0))
+        d, scale = len(model.theta), np.sqrt(self.action_variance)
         if model.log is None:
             task, p = model.features.task, model.prob[0]
             rows = np.repeat(task.by_pair(model.counts), task.sizes)
