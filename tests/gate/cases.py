@@ -530,13 +530,7 @@ def fit_pooled_estimate() -> Outputs:
     task = logged_problem().task()
     phi = up.features.pooled(make_features("smooth", task), "estimate")
     model = up.fit_transitions(transition_log(), features=phi, task=task, regularization=1.0)
-    effects = sorted(
-        model.fitted.triple_effects(), key=lambda r: (r["state"], r["action"], r["next_state"])
-    )
-    return describe_fit(model.fitted) | {
-        "deviation": model.fitted.triple_effect_sd,
-        "effects": columns_of(effects, "effect", "standard_error", "visits"),
-    }
+    return describe_fit(model.fitted) | {"spread": model.fitted.features.spread}
 
 
 def fit_counts(features: str, regularization: float) -> Outputs:

@@ -183,10 +183,10 @@ def test_products_variances_and_draws_are_those_of_the_dense_inverse(case, rng):
     product = vector.copy()
     covariance.solve(*args, product)
     np.testing.assert_allclose(product, inverse @ vector, atol=1e-10)
-    variance = np.full(d, 1.0 / LAM)
-    logdet = covariance.variances(*args, variance)
-    np.testing.assert_allclose(variance, np.diag(inverse), atol=1e-10)
-    assert logdet == pytest.approx(np.linalg.slogdet(whole)[1], rel=1e-12)
+    variance = np.full(features.n_shared, 1.0 / LAM)
+    covariance.shared_variances(*args, variance)
+    np.testing.assert_allclose(variance, np.diag(inverse)[: len(variance)], atol=1e-10)
+    logdet = np.linalg.slogdet(whole)[1]
     assert model.information(*args) == pytest.approx(logdet, rel=1e-12)
     # A draw is theta + root z with a fixed root, and root root^T is the inverse.
     root = np.empty((d, d))

@@ -9,7 +9,7 @@ over all triple effects is made. Each function takes a `compiled.Constants` that
 import numpy as np
 
 from upriver.kernels.compiled import njit_inline, njit_without_refcounts
-from upriver.kernels.gram import add_logdet, cholesky, solve_lower, solve_rows, solve_upper
+from upriver.kernels.gram import cholesky, solve_lower, solve_upper
 from upriver.kernels.likelihood import (
     count_visits,
     evaluate_block,
@@ -17,7 +17,7 @@ from upriver.kernels.likelihood import (
     shrink_weights,
     softmax,
 )
-from upriver.kernels.pooled import effect_logdet, eliminate_effects, project_rows, solve_effects
+from upriver.kernels.pooled import eliminate_effects, project_rows, solve_effects
 
 
 @njit_inline
@@ -60,44 +60,17 @@ def solve(problem, counts, theta, lam, scale, vector):
 
 
 @njit_without_refcounts
-def variances(problem, counts, theta, lam, scale, variance):
-    """variance (d,) <- the diagonal of H^-1; return log det H."""
+def shared_variances(problem, counts, theta, lam, scale, variance):
+    """variance (m,) <- the part of the diagonal of H^-1 that belongs to the shared features."""
     layout, work = problem.layout, problem.work
-    pairs, factor, rows, prob = layout.pairs, work.factor, work.rows, work.prob
-    mean, unit = work.mean, work.step
-    c = scale * scale / lam
-    logdet = 0.0
+    unit = work.step
     for b in range(layout.blocks.shape[0] - 1):
         place, size = layout.blocks[b].first_feature, layout.blocks[b].size
         factor_hessian(layout, work, b, counts, theta, lam, scale)
         for i in range(size):  # e_i^T (L L^T)^-1 e_i = ||L^-1 e_i||^2
             unit[:size] = 0.0
             unit[i] = 1.0
-            variance[layout.features[place + i]] = solve_lower(factor, size, unit)
-        logdet = add_logdet(factor, size, logdet)
-        for i in range(layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair):
-            pair = layout.block_pairs[i]
-            first = pairs[pair].first_row
-            n = pairs[pair + 1].first_row - first
-            visits = count_visits(layout, pair, counts)
-            softmax(layout, pair, theta, prob, scale)
-            logdet += effect_logdet(layout, pair, visits, lam, scale, True, prob)
-            total = shrink_weights(layout, pair, visits, c, True, prob, work.shrinkage)
-            total = max(total, 1e-300)
-            solve_rows(layout, pair, factor, size, rows, work.squares)
-            for j in range(size):
-                mean[j] = 0.0
-                for u in range(n):
-                    mean[j] += prob[u] * rows[u, j] / total
-            # c / (1 + c A_u) + k_u^2 (1 / sum a + ||x_u - m||^2), see `kernels.pooled`
-            for u in range(1, n):
-                spread = 1.0 / total
-                for j in range(size):
-                    spread += (rows[u, j] - mean[j]) ** 2
-                pull = c * prob[u]
-                effect = pairs[pair].effect_offset + first + u
-                variance[effect] = (c * work.shrinkage[u] + pull * pull * spread) / (scale * scale)
-    return logdet
+            variance[layout.features[place + i]] = solve_lower(work.factor, size, unit)
 
 
 @njit_without_refcounts

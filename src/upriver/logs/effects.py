@@ -13,6 +13,7 @@ from upriver.display import add_repr
 from upriver.logs.situations import Situations, build_situations, expand
 from upriver.logs.tables import Table, import_packages, listed
 from upriver.mnl.choices import softmax
+from upriver.mnl.fitted import log_odds_interval
 
 if TYPE_CHECKING:
     from upriver.logs.model import TransitionModel
@@ -39,16 +40,6 @@ def predicted_probabilities(model: TransitionModel, of: Situations) -> tuple[Arr
     mean = sparse.csr_array((p, np.arange(len(p)), of.indptr), (n, len(p))) @ x  # of a situation
     x -= np.repeat(mean, np.diff(of.indptr), axis=0)
     return p, x * p[:, None]
-
-
-def log_odds_interval(p: Array, error: Array, z: float, single: Array) -> list[Array]:
-    """Return (n,) lower and upper limits of probabilities, made on the scale of log-odds.
-
-    error: their standard errors; single (n,): which are 1 because there is no alternative.
-    """
-    spread = z * error / np.maximum(p * (1.0 - p), 1e-300)
-    logit = special.logit(p)
-    return [np.where(single, 1.0, special.expit(logit + x)) for x in (-spread, spread)]
 
 
 @check_kinds
@@ -120,8 +111,10 @@ def wald(model: Any, names: str | Sequence[str]) -> TestResult:
             raise ValueError(f"the model has no coefficient or term {name!r}; it has "
                              f"{listed(dict.fromkeys([*terms, *columns]))}")  # fmt: skip
         chosen += [i for i in found if i not in chosen]
-    theta, covariance = model.theta[chosen], model.fitted.covariance
-    statistic = float(theta @ np.linalg.solve(covariance[np.ix_(chosen, chosen)], theta))
+    theta, unit = model.theta[chosen], np.zeros((len(model.theta), len(chosen)))
+    unit[chosen, np.arange(len(chosen))] = 1.0
+    covariance = (model.fitted.covariance @ unit)[chosen]
+    statistic = float(theta @ np.linalg.solve(covariance, theta))
     return TestResult(statistic, len(chosen), float(special.chdtrc(len(chosen), statistic)))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,6 @@ from upriver.display.card import format_brief
 from upriver.features import Features
 from upriver.logs import effects
 from upriver.logs.design import Design
-from upriver.logs.estimates import WIDTH, Estimates, wrap_lines
 from upriver.logs.goodness import Cells, GoodnessOfFit, goodness_of_fit
 from upriver.logs.rewards import (
     RewardEstimates,
@@ -32,7 +30,7 @@ from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.building import from_model
 from upriver.mdp.validation import check_discount, check_size
 from upriver.mnl.choices import Choices, softmax
-from upriver.mnl.fitted import FittedMNL, pair_table
+from upriver.mnl.fitted import Estimates, FittedMNL, pair_table, wrap_lines
 
 MAX_NUMBERS = 200_000_000  # of the features of all segments
 
@@ -125,6 +123,11 @@ class TransitionModel(Estimates):
     # What was estimated.
 
     @property
+    def theta(self) -> Array:
+        """(d,) the estimate (3), without names."""
+        return self.fitted.theta
+
+    @property
     def terms(self) -> list[str]:
         """The term of the formula that each coefficient belongs to."""
         return self.coefficient_names if self.log is None else self.log.design.terms
@@ -146,7 +149,7 @@ class TransitionModel(Estimates):
     @check_kinds
     def summary(self, limit: int = 40) -> str:
         """Return what was fitted to which log, and the first `limit` coefficients, as text."""
-        fitted, log, lines = self.fitted, self.log, []
+        log, lines = self.log, []
         if log is not None:
             single = int((np.diff(log.data.indptr) == 1).sum())
             lines = [
@@ -162,18 +165,7 @@ class TransitionModel(Estimates):
             if log.design.dropped:
                 lines.append(f"reference (no coefficient): {listed(log.design.dropped, 6)}")
             lines += [] if log.rewards is None else log.rewards.summary()
-        lines += [
-            f"multinomial logit: {fitted.n_observations:g} observations, {len(fitted.theta)} "
-            f"coefficients, ridge {fitted.regularization:g}",
-            f"log-likelihood {fitted.log_likelihood:.4f} ({fitted.null_log_likelihood:.4f} with "
-            f"theta = 0), AIC {fitted.aic:.1f}, BIC {fitted.bic:.1f}, McFadden's R2 "
-            f"{fitted.pseudo_r2:.3f}",
-            f"standard errors: {fitted.errors_text}",
-        ]
-        text = [*wrap_lines(lines), *self.coefficient_lines(limit)]
-        if fitted.is_pooled:
-            text += [fill(x, WIDTH, drop_whitespace=len(x) > WIDTH) for x in fitted.effect_lines()]
-        return "\n".join([*text, *(fill(line, WIDTH) for line in fitted.warnings)])
+        return "\n".join([*wrap_lines(lines), self.fitted.summary(limit)])
 
     # Tests of the model.
 
@@ -223,6 +215,7 @@ class TransitionModel(Estimates):
         return (list(space.states), list(space.actions)), *self.log.triple_counts()
 
     likelihood_ratio = effects.likelihood_ratio
+    wald = effects.wald
     predict = effects.predict
 
     @check_kinds

@@ -23,7 +23,6 @@ from upriver.display import Card, add_repr
 from upriver.logs import dynamic_choice, effects, situations
 from upriver.logs.design import select_identified
 from upriver.logs.dynamic_choice import DynamicLogit, Evaluation, Objective, sum_parts
-from upriver.logs.estimates import Estimates, wrap_lines
 from upriver.logs.formula import Columns, Recipe, mentions, parse_recipe
 from upriver.logs.model import TransitionModel
 from upriver.logs.situations import Situations, StateSpace
@@ -31,7 +30,13 @@ from upriver.logs.tables import Rows, Table, array_of, import_packages, listed
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.building import from_model
 from upriver.mdp.validation import check_discount
-from upriver.mnl.fitted import ERRORS, FittedMNL
+from upriver.mnl.fitted import (
+    ERRORS,
+    Estimates,
+    FittedMNL,
+    log_odds_interval,
+    wrap_lines,
+)
 from upriver.planning.induction import Plan
 from upriver.planning.stationary import StationaryPlan
 from upriver.play.policy import Policy
@@ -388,6 +393,11 @@ class RewardModel(Estimates):
         )  # fmt: skip
 
     @property
+    def theta(self) -> Array:
+        """The estimates without names."""
+        return self.fitted.theta
+
+    @property
     def terms(self) -> list[str]:
         """The term of the formula that each coefficient belongs to."""
         terms = [self.log.recipe.columns[j].term for j in self.log.keep]
@@ -437,6 +447,7 @@ class RewardModel(Estimates):
         return (*names, *setting), log.task.indptr, np.asarray(counts)
 
     likelihood_ratio = effects.likelihood_ratio
+    wald = effects.wald
 
     # What follows from it.
 
@@ -559,7 +570,7 @@ class RewardModel(Estimates):
         half = np.einsum("ij,jk,ik->i", scores, self.covariance, scores)
         error = np.sqrt(np.maximum(half, 0.0)) * p
         single = task.available.sum(axis=1)[s] == 1
-        low, high = effects.log_odds_interval(p, error, z, single)
+        low, high = log_odds_interval(p, error, z, single)
         return pd.DataFrame({
             column: array_of(log.space.states)[s], **({log.step: h} if log.horizon else {}),
             chosen: array_of(log.space.actions)[a],

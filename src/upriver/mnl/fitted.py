@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,137 @@ ERRORS = {
     "cluster": "cluster ({} clusters)",
 }
 FEW_CLUSTERS = 40  # below which the summary says that they are few
+WIDTH = 80  # characters of a line of a summary
 VAGUE = 3.0  # standard error, in log-odds over the span of a column, of which the summary warns
+
+
+def wrap_lines(lines: Sequence[str]) -> list[str]:
+    """Return the lines of a summary, the long ones broken."""
+    return [fill(line, WIDTH, subsequent_indent="  ") for line in lines]
+
+
+class Estimates:
+    """The coefficients of a fit, under the names of statsmodels.
+
+    Vectors are pandas series by the names of the coefficients, or arrays where pandas is missing.
+    Triple effects of pooled features are not among them.
+    """
+
+    fitted: Any
+    """The `FittedMNL` that has the numbers."""
+
+    def _labelled(self, values: Array, columns: Any = None) -> Any:
+        """Return a pandas series or frame by the names of coefficients, or an array without it."""
+        try:
+            import pandas as pd
+        except ImportError:
+            return values
+        names = self.coefficient_names
+        return (
+            pd.Series(values, names) if values.ndim == 1 else pd.DataFrame(values, names, columns)
+        )
+
+    @property
+    def coefficient_names(self) -> list[str]:
+        names, m = self.fitted.names, self.fitted.n_listed
+        return [f"theta[{i}]" for i in range(m)] if names is None else list(names[:m])
+
+    @property
+    def params(self) -> Any:
+        """(d,) the coefficients, in log-odds."""
+        return self._labelled(self.fitted.listed)
+
+    @property
+    def bse(self) -> Any:
+        """(d,) standard errors of the coefficients."""
+        return self._labelled(self.fitted.standard_errors)
+
+    @property
+    def tvalues(self) -> Any:
+        """(d,) coefficients divided by their standard errors."""
+        return self._labelled(self.fitted.listed / self.fitted.standard_errors)
+
+    @property
+    def pvalues(self) -> Any:
+        """(d,) two-sided p-values of the hypotheses that single coefficients are 0."""
+        z = self.fitted.listed / self.fitted.standard_errors
+        return self._labelled(self.fitted.p_values(z))
+
+    @check_kinds
+    def conf_int(self, alpha: float = 0.05) -> Any:
+        """Return (d, 2) intervals that hold each coefficient with probability 1 - alpha."""
+        fitted, level = self.fitted, 1.0 - open_fraction("alpha", alpha)
+        reach = fitted.quantile(level) * fitted.standard_errors
+        return self._labelled(np.stack([fitted.listed - reach, fitted.listed + reach], axis=1))
+
+    def cov_params(self) -> Any:
+        """Return (d, d) the covariance of the coefficients."""
+        fitted, m = self.fitted, self.fitted.n_listed
+        covariance = fitted.covariance @ np.eye(len(fitted.theta), m)
+        return self._labelled(covariance[:m], self.coefficient_names)
+
+    @property
+    def llf(self) -> float:
+        """The log-likelihood at the estimate, without the penalty."""
+        return self.fitted.log_likelihood
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion, 2 d - 2 llf with d coefficients; smaller is better."""
+        return 2.0 * (len(self.fitted.theta) - self.llf)
+
+    @property
+    def bic(self) -> float:
+        """Schwarz's criterion, d log(nobs) - 2 llf."""
+        return len(self.fitted.theta) * float(np.log(self.nobs)) - 2.0 * self.llf
+
+    @property
+    def nobs(self) -> float:
+        """The number of transitions or choices, or the sum of their weights."""
+        return self.fitted.n_observations
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return a row per coefficient, with its 95% interval.
+
+        A row has name, estimate, standard_error, z, p_value, low and high.
+        """
+        x, error = self.fitted.listed, self.fitted.standard_errors
+        z, reach = x / error, self.fitted.quantile(0.95) * error
+        p = self.fitted.p_values(z)
+        numbers = np.stack([x, error, z, p, x - reach, x + reach], axis=1).tolist()
+        columns = ("name", "estimate", "standard_error", "z", "p_value", "low", "high")
+        return [
+            dict(zip(columns, (name, *row), strict=True))
+            for name, row in zip(self.coefficient_names, numbers, strict=True)
+        ]
+
+    def to_pandas(self) -> Any:
+        """Return `table` as a data frame whose index is the name."""
+        return to_frame(self.table()).set_index("name")
+
+    def coefficient_lines(self, limit: int) -> list[str]:
+        """Return the first `limit` coefficients as lines of a summary."""
+        rows = self.table()
+        width = min(max([len(r["name"]) for r in rows[:limit]] + [11]), 24)
+        text = ["", f"{'coefficient':<{width}} {'estimate':>9} {'std.err.':>9} {'z':>7} {'p':>8}  "
+                     f"{'95% interval':>17}"]  # fmt: skip
+        for r in rows[:limit]:
+            name = r["name"]
+            if len(name) > width:  # a long name has a line of its own
+                text += wrap_lines([name])
+                name = ""
+            text.append(
+                f"{name:<{width}} {r['estimate']:9.4g} {r['standard_error']:9.4g} {r['z']:7.2f} "
+                f"{r['p_value']:8.2g}  {r['low']:8.4g} {r['high']:8.4g}"
+            )
+        if len(rows) > limit:
+            text.append(f"... and {len(rows) - limit} more")
+        return text
 
 
 @add_repr
 @dataclass(frozen=True, eq=False, repr=False)
-class FittedMNL:
+class FittedMNL(Estimates):
     """A fitted MNL transition model, or the coefficients of a conditional logit.
 
     `fit_mnl`, `fit_choices` and `fit_transitions` make it. Names of statsmodels work too: `params`,
@@ -67,6 +193,10 @@ class FittedMNL:
     """Whether the estimate is the maximum; a fit that stopped before has given a warning."""
 
     @property
+    def fitted(self) -> FittedMNL:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self
+
+    @property
     def is_pooled(self) -> bool:
         """Whether the features are pooled; triple effects are then the last coefficients."""
         return self.features is not None and bool(self.features.spread)
@@ -75,6 +205,11 @@ class FittedMNL:
     def n_listed(self) -> int:
         """The number of coefficients that are not triple effects."""
         return self.features.n_shared if self.features is not None else len(self.theta)
+
+    @property
+    def listed(self) -> Array:
+        """The coefficients that are not triple effects."""
+        return self.theta[: self.n_listed]
 
     @cached_property
     def information(self) -> Any:
@@ -152,7 +287,7 @@ class FittedMNL:
     def bread(self) -> Any:
         """(d, d) inverse of the observed information (with its ridge), dense or sparse."""
         if self.is_pooled:
-            return pooled.covariance(*self.fit)
+            return pooled.covariance(*self.data)
         if self.features is not None and sparse.issparse(self.information):
             flat = likelihood.to_blocks(self.features, self.information)
             layout = self.features.layout
@@ -165,89 +300,20 @@ class FittedMNL:
 
     @cached_property
     def standard_errors(self) -> Array:
-        """(d,) square roots of the diagonal of the covariance."""
+        """Square roots of the diagonal of the covariance, for all but the triple effects."""
         if self.is_pooled:
-            return np.sqrt(pooled.variances(*self.fit)[0])
+            return np.sqrt(pooled.shared_variances(*self.data))
         return np.sqrt(self.covariance.diagonal())
-
-    @property
-    def aic(self) -> float:
-        """Akaike's criterion, 2 d - 2 log-likelihood; smaller is better."""
-        return 2.0 * (len(self.theta) - self.log_likelihood)
-
-    @property
-    def bic(self) -> float:
-        """Schwarz's criterion, d log(observations) - 2 log-likelihood."""
-        return len(self.theta) * float(np.log(self.n_observations)) - 2.0 * self.log_likelihood
 
     @property
     def pseudo_r2(self) -> float:
         """McFadden's, 1 - log-likelihood / that of all alternatives alike."""
         return 1.0 - self.log_likelihood / self.null_log_likelihood
 
-    # The names of statsmodels.
-    params = property(lambda self: self.theta, doc="(d,) statsmodels' name of `theta`.")
-    bse = property(lambda self: self.standard_errors, doc="That of `standard_errors`.")
-    llf = property(lambda self: self.log_likelihood, doc="That of `log_likelihood`.")
-    nobs = property(lambda self: self.n_observations, doc="That of `n_observations`.")
-
-    def cov_params(self) -> Any:
-        """Return `covariance`, under statsmodels' name."""
-        return self.covariance
-
-    @check_kinds
-    def conf_int(self, alpha: float = 0.05) -> Array:
-        """Return (d, 2) the ends of the intervals of level 1 - alpha."""
-        reach = self.quantile(1.0 - open_fraction("alpha", alpha)) * self.standard_errors
-        return np.stack([self.theta - reach, self.theta + reach], axis=1)
-
     @property
-    def fit(self) -> Any:
+    def data(self) -> Any:
         """(features, theta, counts, ridge) of a transition model."""
         return self.features, self.theta, self.counts, self.regularization
-
-    def triple_effects(self) -> list[dict[str, Any]]:
-        """Return how each triple differs from the shared model, the largest |z| first.
-
-        A row has state, action, next_state, effect (log-odds), standard_error, z, and the visits
-        of the pair. Only fits of pooled features have them.
-        """
-        if not self.is_pooled:
-            raise ValueError("there are no triple effects; fit features.pooled(...) for them")
-        features, _, counts, _ = self.fit
-        task, m = features.task, self.n_listed
-        rows = np.delete(np.arange(task.n_triples), task.first_rows)  # those that have effects
-        s, a, following = (x[rows].tolist() for x in task.triples)
-        effects, errors = (features.spread * x[m:] for x in (self.theta, self.standard_errors))
-        z, visits = effects / errors, likelihood.visits(features, counts)[rows]
-        order = np.argsort(-np.abs(z), kind="stable")
-        return [
-            {
-                "state": task.state_names[s[i]], "action": task.action_names[a[i]],
-                "next_state": task.state_names[following[i]], "effect": float(effects[i]),
-                "standard_error": float(errors[i]), "z": float(z[i]), "visits": float(visits[i]),
-            }
-            for i in order[visits[order] > 0].tolist()
-        ]  # fmt: skip
-
-    @cached_property
-    def triple_effect_sd(self) -> float:
-        """The standard deviation of triple effects that maximises the marginal likelihood."""
-        features, _, counts, lam = self.fit
-        return pooled.estimate_spread(features, counts, lam) / np.sqrt(lam)
-
-    def table(self) -> list[dict[str, Any]]:
-        """Return a row per coefficient without triple effects, with its 95% interval."""
-        m = self.n_listed
-        names = (self.names or [f"theta[{i}]" for i in range(m)])[:m]
-        x, e = self.theta[:m], self.standard_errors[:m]
-        z, reach = x / e, self.quantile(0.95) * e
-        columns = {
-            "name": np.array(names, object), "estimate": x, "standard_error": e, "z": z,
-            "p_value": self.p_values(z), "low": x - reach, "high": x + reach,
-        }  # fmt: skip
-        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-        return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def card(self) -> Card:
         facts: dict[str, Any] = {
@@ -276,10 +342,6 @@ class FittedMNL:
             )
         return self.features
 
-    def to_pandas(self) -> Any:
-        """Return `table` as a data frame whose index is the name."""
-        return to_frame(self.table()).set_index("name")
-
     @check_kinds
     def transitions(self, state: Any, action: Any, confidence: float = 0.95) -> list[Any]:
         """Return the probability of each next state of (state, action), given by name.
@@ -304,10 +366,8 @@ class FittedMNL:
         """A sentence about each kind of coefficient that the data do not determine."""
         if self.spans is None:
             return []
-        m = self.n_listed
-        span, names = self.spans()[:m], self.names or [f"theta[{i}]" for i in range(m)]
-        vague = self.standard_errors[:m] * span > VAGUE
-        far = np.abs(self.theta[:m]) * span > VAGUE
+        span, names = self.spans(), self.coefficient_names
+        vague, far = self.standard_errors * span > VAGUE, np.abs(self.listed) * span > VAGUE
         held = "only the ridge holds" if self.regularization > 0 else "hardly anything holds"
         advice = "drop or merge such columns, or take a larger regularization"
         found = []
@@ -332,47 +392,32 @@ class FittedMNL:
     @check_kinds
     def summary(self, limit: int = 40) -> str:
         """Return a text with the first `limit` coefficients (log-odds) and with warnings."""
-        rows = self.table()
-        width = max([len(r["name"]) for r in rows[:limit]] + [7])
         lines = [
-            f"multinomial logit: {self.n_observations:g} observations, {len(rows)} coefficients, "
+            f"multinomial logit: {self.nobs:g} observations, {len(self.theta)} coefficients, "
             f"ridge {self.regularization:g}",
-            f"log-likelihood {self.log_likelihood:.4f} (all alternatives alike: "
-            f"{self.null_log_likelihood:.4f}), AIC {self.aic:.1f}, BIC {self.bic:.1f}, McFadden's "
-            f"R2 {self.pseudo_r2:.3f}",
+            f"log-likelihood {self.llf:.4f} ({self.null_log_likelihood:.4f} with theta = 0), "
+            f"AIC {self.aic:.1f}, BIC {self.bic:.1f}, McFadden's R2 {self.pseudo_r2:.3f}",
             f"standard errors: {self.errors_text}",
-            "",
-            f"{'feature':<{width}}  log-odds  std.err.        z        p   95% interval",
         ]
-        for r in rows[:limit]:
-            lines.append(
-                f"{r['name']:<{width}}  {r['estimate']:8.4f}  {r['standard_error']:8.4f} "
-                f"{r['z']:8.2f} {r['p_value']:8.2g}   [{r['low']:.4f}, {r['high']:.4f}]"
-            )
-        if len(rows) > limit:
-            lines.append(f"... and {len(rows) - limit} more")
         if self.is_pooled:
-            lines += self.effect_lines()
-        return "\n".join([*lines, *self.warnings])
-
-    def effect_lines(self, limit: int = 10) -> list[str]:
-        """Return the lines of the summary about the `limit` triple effects of the largest |z|."""
-        rows, (features, *_) = self.triple_effects(), self.fit
-        size = float(np.sqrt(np.mean([r["effect"] ** 2 for r in rows]))) if rows else 0.0
-        taken = features.spread / np.sqrt(self.regularization)
-        lines = [
-            "",
-            f"triple effects of {len(rows)} triples, in log-odds: standard deviation {size:.3g} as "
-            f"estimated, {self.triple_effect_sd:.3g} by marginal likelihood (taken as {taken:.3g})",
-            f"{'state, action, next state':<28}    effect  std.err.        z   visits",
-        ]
-        for r in rows[:limit]:
-            name = f"{r['state']}, {r['action']}, {r['next_state']}"
+            features, theta, _, lam = self.data
             lines.append(
-                f"{name:<28}  {r['effect']:8.4f}  {r['standard_error']:8.4f} {r['z']:8.2f} "
-                f"{r['visits']:8g}"
+                f"triple effects (not listed): {len(theta) - self.n_listed}, with the standard "
+                f"deviation {features.spread / np.sqrt(lam):.3g}"
             )
-        return lines
+        return "\n".join(
+            [*wrap_lines(lines), *self.coefficient_lines(limit), *wrap_lines(self.warnings)]
+        )
+
+
+def log_odds_interval(p: Array, error: Array, z: float, single: Any) -> list[Array]:
+    """Return (n,) lower and upper limits of probabilities, made on the scale of log-odds.
+
+    error: their standard errors; single (n,): which are 1 because there is no alternative.
+    """
+    spread = z * error / np.maximum(p * (1.0 - p), 1e-300)
+    logit = special.logit(p)
+    return [np.where(single, 1.0, special.expit(logit + x)) for x in (-spread, spread)]
 
 
 def pair_table(
@@ -386,8 +431,7 @@ def pair_table(
     gradient = p[:, None] * (x - p @ x)
     image = np.asarray(fitted.covariance @ gradient.T)
     error = np.sqrt(np.maximum(np.einsum("ij,ji->i", gradient, image), 0.0))
-    reach = z * error / np.maximum(p * (1 - p), 1e-300)
-    low, high = special.expit(special.logit(p) - reach), special.expit(special.logit(p) + reach)
+    low, high = log_odds_interval(p, error, z, len(p) == 1)
     columns = ("next_state", "probability", "standard_error", "low", "high")
     numbers = np.stack([p, error, low, high], axis=1).tolist()
     return [

@@ -1,4 +1,4 @@
-"""Triple effects of a fit: their covariance, their sizes, and the spread that data suggest.
+"""Triple effects of a fit: the covariance, and the spread that data suggest.
 
 The Hessian of (2) is block diagonal in the triple effects and bordered by the shared features, so
 everything goes by the Schur complement on the shared features (`kernels.pooled`); no matrix over
@@ -40,13 +40,13 @@ def covariance(features: Features, theta: Array, counts: Array, lam: float) -> A
     return LinearOperator(shape, matvec=product, rmatvec=product, dtype=np.float64)  # pyright: ignore[reportCallIssue]
 
 
-def variances(features: Features, theta: Array, counts: Array, lam: float) -> tuple[Array, float]:
-    """Return (d,) the diagonal of the inverse Hessian, and the log-determinant of the Hessian."""
-    diagonal = np.full(features.dimension, 1.0 / lam)
-    logdet = kernels.covariance.variances(
-        features.problem, counts, theta, lam, features.triple_scale, diagonal
+def shared_variances(features: Features, theta: Array, counts: Array, lam: float) -> Array:
+    """Return the diagonal of the inverse Hessian, for the shared features."""
+    variance = np.full(features.n_shared, 1.0 / lam)
+    kernels.covariance.shared_variances(
+        features.problem, counts, theta, lam, features.triple_scale, variance
     )
-    return diagonal, float(logdet)
+    return variance
 
 
 def log_evidence(
