@@ -26,7 +26,7 @@ import upriver as up
 from studies import environments
 from upriver.agents.ucbvi import theory_bernstein, theory_hoeffding
 from upriver.agents.ucrl2 import original_l1
-from upriver.mnl.online import additive_radius, mirror_radius, newton_radius
+from upriver.mnl.online import mirror_radius, newton_radius
 from upriver.mnl.radii import Evidence
 
 Outputs = dict[str, Any]
@@ -50,7 +50,6 @@ NOT_POOLED = ("ORRLMNL", "RRLMNL", "UCRLMNLL1", "UCRLMNLOL", "UCRLMNLPlus", "UCR
 """The agents that refuse pooled features; they get the shared part of them."""
 
 RULES: dict[str, Callable[..., Any]] = {
-    "additive": additive_radius,
     "constant": up.radii.constant_radius,
     "corrected": up.radii.corrected_radius,
     "lemma1": up.radii.lemma1_radius,
@@ -779,7 +778,6 @@ def evaluate_radii() -> Outputs:
         "corrected": up.radii.corrected_radius(0.05, 2.0),
         "newton": newton_radius(0.05, 2.0),
         "mirror": mirror_radius(2.0),
-        "additive": additive_radius(2.0, 0.1),
     }.items():
         found[name] = np.array(
             [float(rule(Evidence(k, 12, 8, 3, 6, 1.5, 2.0, np.log(k)))) for k in (1, 7, 300)]

@@ -273,34 +273,37 @@ def test_the_largest_normal_is_drawn_as_one_number(n_samples, rng):
 
 
 @pytest.mark.parametrize("centred", [False, True])
-def test_blocks_drawn_apart_have_the_same_noise(centred, rng, monkeypatch):
-    """One number for a group of its own, and few blocks at a time: the moments stay."""
+def test_a_pair_of_its_own_needs_one_number(centred, rng):
+    """The moments are those of as many normals as the block has features."""
     features = settings()["one-hot"]
     model = online.start(features, 0.5, 1)
     for episode in draw_episodes(features, np.zeros(features.dimension), 3, rng):
         model = online.mirror_descent(features, model, episode, 1.0, np.inf)
     layout, n_samples, n = features.layout, 5, 3000
     normals = rng.standard_normal((n, int(layout.size.sum()), n_samples))
-    expected = np.zeros((n, len(features.task.sizes)))
-    kernels.online.random_bonus(
-        features.problem, model, 0, len(layout.size), normals, centred, expected
-    )
-    monkeypatch.setattr(online, "AT_ONCE", 7 * features.task.horizon * n_samples)
-    online.normals_of.cache_clear()
-    alone, portions = online.normals_of(features, n_samples, centred)
-    assert len(alone) == (0 if centred else len(layout.size))
-    blocks = [b for first, last in portions for b in range(first, last)]
-    assert blocks == (list(range(len(layout.size))) if centred else [])
-    assert all(layout.size[a:b].sum() <= 7 for a, b in portions)
+    expected, none = np.zeros((n, len(features.task.sizes))), np.zeros(len(layout.size), bool)
+    kernels.online.random_bonus(features.problem, model, 0, normals, none, centred, expected)
     draws = np.concatenate(
         [online.noise(features, model, n_samples, rng, centred) for _ in range(n // 6)]
     )
-    online.normals_of.cache_clear()
     for f in (lambda x: x, lambda x: x**2):
         a, b = f(draws), f(expected)
         error = 5 * np.sqrt((a.var(axis=0) + b.var(axis=0)).max() / n)
         assert a.mean(axis=0) == pytest.approx(b.mean(axis=0), abs=error)
     assert (b.mean(axis=0) > 0).any()
+
+
+@pytest.mark.parametrize("per_step", [1, 6])
+def test_steps_drawn_apart_have_the_same_noise(per_step, rng, monkeypatch):
+    """Few steps at a time need less memory and draw the same numbers."""
+    features = settings()["one-hot"]
+    model = online.start(features, 0.5, per_step)
+    for episode in draw_episodes(features, np.zeros(features.dimension), 3, rng):
+        model = online.mirror_descent(features, model, episode, 1.0, np.inf)
+    together = online.noise(features, model, 5, np.random.default_rng(2), True)
+    monkeypatch.setattr(online, "AT_ONCE", 4 * int(features.layout.size.sum()) * 5)
+    apart = online.noise(features, model, 5, np.random.default_rng(2), True)
+    np.testing.assert_array_equal(apart, together)
 
 
 def test_local_bonus_agrees_with_plain_numpy(rng):
@@ -410,13 +413,3 @@ def test_nothing_to_learn_needs_no_radius():
         assert radius(told(5, norm_bound=0.0)) == 0.0
     agent = up.agents.RRLMNL(mdp.true_task, features, radius=online.newton_radius(0.1, 2.0))
     assert up.simulate(mdp, agent, 3).regret.sum() == pytest.approx(0.0)
-
-
-@pytest.mark.parametrize("k, rounds", [(1, 1), (50, 12)])
-def test_the_additive_radius_has_the_norm_as_a_term(k, rounds):
-    """0.3 (sqrt(d log(1 + t)) + L_theta): a norm larger by 5 adds 1.5, whatever k."""
-    first, second = (online.additive_radius(x, 0.3, rounds)(told(k)) for x in (2.0, 7.0))
-    assert first == pytest.approx(0.3 * (np.sqrt(32 * np.log(1 + k * rounds)) + 2.0))
-    assert second - first == pytest.approx(1.5)
-    with pytest.raises(ValueError, match="scale"):
-        online.additive_radius(2.0, -1.0)

@@ -37,7 +37,6 @@ RULES: dict[str, Mapping[str, Any]] = {
         "corrected": radii.corrected_radius,
         "newton": online.newton_radius,
         "mirror": online.mirror_radius,
-        "additive": online.additive_radius,
         "original": original_l1,
     },
     "regularization": {"theory": radii.theory_regularization},

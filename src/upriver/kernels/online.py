@@ -261,31 +261,33 @@ def project_noise(layout, pair, u, xi, x):
 
 
 @njit_cached
-def random_bonus(problem, model, first, last, normals, centred, bonus):
-    """Write perturbations xi ~ N(0, matrix^-1) of blocks [first, last) as bonuses into (H, S*A).
+def random_bonus(problem, model, first_step, normals, is_alone, centred, bonus):
+    """Write perturbations xi ~ N(0, matrix^-1) as bonuses into (H, S*A), from first_step on.
 
     Centred: sum_u p_u max_l (phi_u - mean)^T xi_l, a maximum for each successor. Otherwise
     max_l phi_u^T xi_l for the successor with the largest norm. The samples of a step are shared by
-    all pairs. normals (H, rows, samples) has a row for each feature of these blocks, in turn.
-    Pairs of other blocks keep the bonus they have.
+    all pairs. normals (steps, rows, samples) has a row for each feature of the blocks in turn,
+    except for those that are alone (B,), whose pairs keep the bonus they have.
     """
     values = problem.values
     layout, factor, square_start = values.layout, values.work.factor, values.square_start
-    horizon, _, n_samples = normals.shape
+    n_steps, _, n_samples = normals.shape
     xi = np.empty((layout.max_block_size, n_samples))
     x = np.empty((layout.max_successors, n_samples))
     mean = np.empty(n_samples)
     normal_row = 0
-    for b in range(first, last):
+    for b in range(layout.blocks.shape[0] - 1):
+        if is_alone[b]:
+            continue
         size = layout.blocks[b].size
         factored = -1  # the parameter whose matrix is in `factor`
-        for h in range(horizon):
+        for h in range(first_step, first_step + n_steps):
             c = min(h, model.matrix.shape[0] - 1)
             if c != factored:
                 block = view_block(layout, model.matrix[c], values.matrix_start, b)
                 factor_shifted(block, size, 0.0, factor)
                 factored = c
-            perturb(factor, size, normals[h], normal_row, xi)
+            perturb(factor, size, normals[h - first_step], normal_row, xi)
             for i in range(layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair):
                 pair = layout.block_pairs[i]
                 row = layout.pairs[pair].first_row

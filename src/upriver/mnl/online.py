@@ -18,14 +18,14 @@ needs no kappa. Neither couples two feature blocks; only the ball does.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from math import ceil, erf, inf, log, log2, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import ndtri
 
 from upriver import kernels
-from upriver.checks import Array, nonnegative_number, positive_number
+from upriver.checks import Array, positive_number
 from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import Task
@@ -143,41 +143,21 @@ def noise(
     """
     task, layout = features.task, features.layout
     bonus = np.zeros((task.horizon, model.max_norm.shape[1]))
-    alone, portions = normals_of(features, n_samples, centred)
-    if len(alone):  # varphi_hat^T xi is the largest norm times a standard normal
-        exponentials = -np.log1p(-rng.random((task.horizon, len(alone))))
-        bonus[:, alone] = model.max_norm[:, alone] * largest_normal(exponentials, n_samples)
-    for first, last in portions:
-        rows = int(layout.size[first:last].sum())
-        normals = rng.standard_normal((task.horizon, rows, n_samples))
-        kernels.online.random_bonus(features.problem, model, first, last, normals, centred, bonus)
-    return bonus
-
-
-AT_ONCE = 2_000_000
-"""Normals that are held in memory, unless one block alone needs more."""
-
-
-@lru_cache(maxsize=64)
-def normals_of(features: Features, n_samples: int, centred: bool) -> tuple[Array, list[Any]]:
-    """Return the pairs that need one number a step, and the ranges of blocks that need normals.
-
-    Where a pair shares its features with no other pair, as one-hot features do, varphi_hat^T xi is
-    one number; centred features need as many normals as the block has features.
-    """
-    layout, most = features.layout, max(AT_ONCE // (features.task.horizon * n_samples), 1)
     first_pair = layout.blocks["first_pair"]
     is_alone = (np.diff(first_pair) == 1) & (not centred)
-    portions: list[tuple[int, int]] = []
-    rows = 0
-    for b in np.flatnonzero(~is_alone):
-        rows += int(layout.size[b])
-        if portions and portions[-1][1] == b and rows <= most:
-            portions[-1] = portions[-1][0], int(b) + 1
-        else:
-            portions.append((int(b), int(b) + 1))
-            rows = int(layout.size[b])
-    return layout.block_pairs[first_pair[:-1][is_alone]], portions
+    alone = layout.block_pairs[first_pair[:-1][is_alone]]
+    if len(alone):  # no other pair shares its features: the largest norm times a standard normal
+        exponentials = -np.log1p(-rng.random((task.horizon, len(alone))))
+        bonus[:, alone] = model.max_norm[:, alone] * largest_normal(exponentials, n_samples)
+    if not is_alone.all():
+        n_rows = int(layout.size[~is_alone].sum())
+        n_steps = max(AT_ONCE // (n_rows * n_samples), 1)
+        for h in range(0, task.horizon, n_steps):
+            normals = rng.standard_normal((min(n_steps, task.horizon - h), n_rows, n_samples))
+            kernels.online.random_bonus(
+                features.problem, model, h, normals, is_alone, centred, bonus
+            )
+    return bonus
 
 
 def largest_normal(exponentials: Array, size: int) -> Array:
@@ -185,11 +165,10 @@ def largest_normal(exponentials: Array, size: int) -> Array:
 
     It is Phi^-1(U^(1/size)) with -log U exponential; 1 - U^(1/size) keeps its digits near 0.
     """
-    from scipy.special import ndtri
-
     return -ndtri(-np.expm1(exponentials / -size))
 
 
+AT_ONCE = 2_000_000  # normals that are held in memory, unless one step alone needs more
 PHI_1 = 0.5 * (1.0 + erf(sqrt(0.5)))  # the standard normal distribution function at 1
 
 
@@ -261,31 +240,6 @@ class mirror_radius(TheoryRadius):
             1.0 + 2.0 * k * e.norm_bound**2 / (d * lam)
         )  # fmt: skip
         return sqrt(alpha * (first + second) + lam * self.theta_bound**2)
-
-
-@dataclass(frozen=True)
-class additive_radius(TheoryRadius):
-    """beta_k = scale (sqrt(d log(1 + k)) + L_theta): the form that Lee and Oh announce for online
-    mirror descent, where L_theta is added and `mirror_radius` has it as a factor.
-
-    "Improved Online Confidence Bounds for Multinomial Logistic Bandits" (2025). Its abstract gives
-    the order and no constants, and we have not seen more; so `scale` has no default and nothing is
-    claimed about coverage.
-    """
-
-    theta_bound: float
-    """L_theta."""
-    scale: float
-    rounds: int = 1
-    """Transitions per parameter and episode: 1 with one parameter per step, otherwise H."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        nonnegative_number("scale", self.scale)
-
-    def beta(self, e: Evidence) -> float:
-        gathered = log(1.0 + e.k * self.rounds)
-        return self.scale * (sqrt(e.dimension * gathered) + self.theta_bound)
 
 
 def theory_step(features: Features, theta_bound: float) -> float:
