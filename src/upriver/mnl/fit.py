@@ -114,7 +114,7 @@ def fit_choices(
     ----------
     X : (n, d) array
         One row per available alternative. Situations may have any number of alternatives; X is
-        not copied when the rows of each situation are contiguous.
+        not copied when `groups` is in ascending order.
     chosen : (n,) array of bool
         Whether the alternative was chosen: exactly once per situation.
     groups : (n,) array
@@ -148,15 +148,12 @@ def fit_choices(
         i = int(np.argmin(np.isin(taken, (0, 1))))
         raise ValueError(f"chosen[{i}] is {taken[i]!r}; it must be true or false")
     of_row = None if cluster is None else cluster_numbers(cluster, len(x))
-    starts = first_rows(situation)
-    labels = situation[starts]
-    ascending = (labels[1:] > labels[:-1]).all()
-    if not ascending and len(np.unique(labels)) != len(labels):  # not contiguous
+    if (situation[1:] < situation[:-1]).any():
         order = np.argsort(situation, kind="stable")
         x, taken, situation = x[order], taken[order], situation[order]
         of_row = None if of_row is None else of_row[order]
-        starts = first_rows(situation)
-        labels = situation[starts]
+    starts = np.append(0, np.flatnonzero(situation[1:] != situation[:-1]) + 1)
+    labels = situation[starts]
     indptr = np.append(starts, len(x)).astype(np.int64)
     check_one_chosen(taken, indptr, labels)
     data = Choices(indptr, x, taken.astype(np.float64), np.ones(len(starts)), lam)
@@ -241,20 +238,12 @@ def spans(x: Any, indptr: Array) -> Array:
     return abs(from_first).max(axis=0).toarray().ravel()
 
 
-def first_rows(situation: Array) -> Array:
-    """Return the rows whose label differs from that of the row before."""
-    return np.append(0, np.flatnonzero(situation[1:] != situation[:-1]) + 1)
-
-
 def check_one_chosen(taken: Array, indptr: Array, labels: Array) -> None:
     """Raise a ValueError for a situation in which not exactly one alternative is chosen."""
-    rows = np.flatnonzero(taken)
-    starts, stops = indptr[:-1], indptr[1:]
-    if len(rows) == len(starts) and ((rows >= starts) & (rows < stops)).all():
-        return
-    chosen = np.add.reduceat(taken.astype(np.int64), starts)
-    g = int(np.argmax(chosen != 1))
-    raise ValueError(
-        f"choice situation {labels[g]!r} has {chosen[g]} chosen alternatives; it must have "
-        "exactly one"
-    )
+    chosen = np.add.reduceat(taken.astype(np.int64), indptr[:-1])
+    if (chosen != 1).any():
+        g = int(np.argmax(chosen != 1))
+        raise ValueError(
+            f"choice situation {labels[g]!r} has {chosen[g]} chosen alternatives; it must have "
+            "exactly one"
+        )
