@@ -269,3 +269,19 @@ def test_uniform_play_takes_every_available_action_alike(rng):
         found = np.bincount(played[:, s], minlength=4) / n
         assert np.abs(found - shares).max() < 4.5 * np.sqrt(2 / 9 / n)
         assert found[1] == 0.0 or s == 1
+
+
+@pytest.mark.parametrize("kind", ["sparse", "pooled"])
+def test_the_wald_test_takes_any_features(kind, rng):
+    task = up.envs.riverswim(4).task("local")
+    phi = up.features.one_hot(task)
+    if kind == "pooled":
+        phi = up.features.pooled(up.features.shared(task), 0.5)
+    s, a, following = task.triples
+    some = rng.integers(0, task.n_triples, 300)
+    log = (s[some], np.array(list(task.action_names))[a[some]], following[some])
+    model = up.fit_transitions(log, features=phi, regularization=1.0)
+    matrix = phi.matrix.toarray()
+    dense = up.fit_transitions(log, features=up.Features(task, matrix), regularization=1.0)
+    names, others = model.coefficient_names[1:3], dense.coefficient_names[1:3]
+    assert model.wald(names).statistic == pytest.approx(dense.wald(others).statistic, rel=1e-6)
