@@ -221,7 +221,8 @@ class PolicyValueFunction:
             score -= p * np.repeat(task.by_pair(score), task.sizes)
             theta = fitted.covariance @ (model.features.matrix.T @ score)
             return np.concatenate([theta, scale * normal(len(scale))])
-        held = fitted.bread @ (np.sqrt(fitted.ridge) * normal(d)) if fitted.ridge.any() else 0.0
+        lam = fitted.regularization
+        held = fitted.bread @ (np.sqrt(lam) * normal(d)) if lam > 0 else 0.0
         if self.influence is not None:
             found = self.influence.T @ normal(self.influence.shape[0])
             found[:d] += held

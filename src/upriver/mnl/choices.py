@@ -32,11 +32,11 @@ class Choices:
 
     indptr (G + 1,): where the rows of each situation begin; x: rows (n, d), or Products; counts
     (n,): how often each alternative was chosen; visits (G,): the sum of the counts of each
-    situation; lam: the ridge, a number or (d,); offset (n,): what the logits have besides x theta.
+    situation; lam: the ridge; offset (n,): what the logits have besides x theta.
     """
 
     def __init__(
-        self, indptr: Array, x: Any, counts: Array, visits: Array, lam: Any, offset: Any = None
+        self, indptr: Array, x: Any, counts: Array, visits: Array, lam: float, offset: Any = None
     ) -> None:
         self.indptr, self.x, self.counts, self.visits, self.lam = indptr, x, counts, visits, lam
         self.offset = offset
@@ -67,14 +67,14 @@ class Choices:
         def part(first: int, last: int) -> tuple[float, Array, Any]:
             return self.evaluate_chunks(theta, self.chunks[first:last], with_hessian)
 
-        n, parts = len(self.chunks), []
+        n = len(self.chunks)
         if len(self.counts) < kernels.LARGE:
             parts = [part(0, n)]
         else:
             parts = kernels.compiled.parallel_ranges(part, n, PARTS)
         gradient = self.lam * theta
         loss = 0.5 * float(gradient @ theta)
-        hessian: Any = np.diag(np.broadcast_to(self.lam, len(theta))) if with_hessian else None
+        hessian: Any = self.lam * np.eye(len(theta)) if with_hessian else None
         for more, slope, bend in parts:
             loss += more
             gradient += slope

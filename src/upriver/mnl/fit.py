@@ -175,10 +175,10 @@ def fit_dense(
     theta, loss, _, n_iter, converged = maximise(data, names, tol, max_iter)
     return FittedMNL(
         theta=theta,
-        log_likelihood=-(loss - 0.5 * float((data.lam * theta) @ theta)),
+        log_likelihood=-(loss - 0.5 * data.lam * float(theta @ theta)),
         null_log_likelihood=-float(data.visits @ np.log(np.diff(data.indptr))),
         n_observations=float(data.visits.sum()),
-        regularization=float(np.min(data.lam)),
+        regularization=data.lam,
         hessian=lambda: data.hessian(theta),
         names=names,
         n_iter=n_iter,

@@ -235,17 +235,12 @@ class FittedMNL(Estimates):
         return self.cluster_scores(self.bread) @ self.bread
 
     @property
-    def ridge(self) -> Array:
-        """(d,) the penalty of each coefficient."""
-        return np.full(len(self.theta), self.regularization)
-
-    @property
     def ridge_part(self) -> Any:
         """(d, d) what a sandwich needs besides scores: the ridge is information without scores.
 
         Without it an effect that the ridge shrinks would have a standard error near 0.
         """
-        return (self.bread * self.ridge) @ self.bread
+        return self.regularization * self.bread @ self.bread
 
     @property
     def degrees(self) -> float:

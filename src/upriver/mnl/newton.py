@@ -77,7 +77,7 @@ def newton(
     a ValueError if there is no ridge and a coefficient is not identified or goes to infinity.
     """
     given = hessian is not None
-    evaluate, ridge = data.evaluate, float(np.min(data.lam))
+    evaluate, ridge = data.evaluate, data.lam
     loss, gradient, computed = evaluate(theta, not given)
     last: Any = hessian if given else computed
     hessian = last
@@ -179,11 +179,9 @@ def singular(names: Sequence[str] | None, i: int) -> ValueError:
 
 def separated(data: Choices, names: Sequence[str] | None, theta: Array) -> ValueError:
     """Return the error about columns whose coefficients go to infinity."""
-    free = np.broadcast_to(data.lam, len(theta)) == 0.0
     columns = data.separating()
-    columns = columns[free[columns]]
     if not len(columns):  # several columns together; the largest coefficient is among them
-        columns = np.argmax(np.abs(theta) * free, keepdims=True)
+        columns = np.argmax(np.abs(theta), keepdims=True)
     found = [repr(str(names[i])) if names else f"number {i}" for i in columns[:3].tolist()]
     more = f" and {len(columns) - 3} more" if len(columns) > 3 else ""
     return ValueError(
