@@ -106,13 +106,14 @@ def njit_cached(function: Callable[..., Any], **options: Any) -> Callable[..., A
         config.CACHE_DIR = before
 
 
-def njit_without_refcounts(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def njit_without_refcounts(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function that makes no array and returns none, without counting references.
 
     Numba counts a reference at every slice and at every array taken out of a tuple. That is atomic,
-    and costs more than the short loops in between: 1 to 3 microseconds in `model.refresh`.
+    and costs more than the short loops in between: 1 to 3 microseconds in `model.refresh`. The
+    function may run in several threads at once, see `parallel_ranges`.
     """
-    return njit_cached(function, _nrt=False, **options)
+    return njit_cached(function, _nrt=False, nogil=True)
 
 
 def njit_nogil(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_cached, njit_inline, njit_without_refcounts
+from upriver.kernels.compiled import njit_inline, njit_without_refcounts
 from upriver.kernels.planning import evaluate_steps, last_difference
 
 
@@ -75,7 +75,7 @@ def draw_episode(env, policy, uniforms, states, actions, rewards):
     return total
 
 
-@njit_cached
+@njit_without_refcounts
 def play_episode(
     environment, optimum, policy, previous, v, uniforms, states, actions, rewards, outcome
 ):
@@ -86,7 +86,7 @@ def play_episode(
     of its first state the value of the policy and the optimum. Returns False, and draws nothing,
     where the policy plays an action that does not exist.
     """
-    env = environment.values
+    env = environment
     end = last_difference(policy, previous) + 1  # later steps have the same policy and value
     if not evaluate_steps(env, policy, previous, v, 0, end, 0, policy.shape[1]):
         return False
@@ -97,15 +97,15 @@ def play_episode(
     return True
 
 
-@njit_cached
+@njit_without_refcounts
 def play_episodes(environment, policy, uniforms, states, actions, rewards):
     """Draw one episode per row of uniforms (n, H+1); states (n, H+1), actions, rewards (n, H)."""
-    env = environment.values
+    env = environment
     for i in range(uniforms.shape[0]):
         draw_episode(env, policy, uniforms[i], states[i], actions[i], rewards[i])
 
 
-@njit_cached
+@njit_without_refcounts
 def play_stream(environment, mixture, restart, uniforms, state, states, actions, rewards):
     """Play a stationary policy from `state` until a restart or the end of uniforms (T, 3).
 
@@ -113,7 +113,7 @@ def play_stream(environment, mixture, restart, uniforms, state, states, actions,
     probability `restart` a new first state. Writes states (T+1,), actions and rewards (T,). Returns
     the number of steps and the state after them.
     """
-    env = environment.values
+    env = environment
     indptr, prob, extra = env.indptr, env.prob[0], env.next_state_reward[0]
     n_actions = mixture.shape[0] // env.terminal.shape[0]
     s = state

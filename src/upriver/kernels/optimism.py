@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_cached, njit_inline, njit_inline_ir, njit_nogil
+from upriver.kernels.compiled import (
+    njit_cached,
+    njit_inline,
+    njit_inline_ir,
+    njit_nogil,
+    njit_without_refcounts,
+)
 from upriver.kernels.planning import (
     argmax_random_ties,
     choose_action,
@@ -104,21 +110,22 @@ def exponential(x):
 
 
 @njit_inline_ir
-def tilt_pairs(indptr, starts, first_pair, end_pair, p, products, values, tilts, x):
+def tilt_pairs(indptr, starts, first_pair, end_pair, p, products, scratch):
     """Write how the tilt changes the odds of the successors of the pairs [first_pair, end_pair).
 
-    tilts = exp((z_u - z_0) / sqrt(x^T z)), z = G x, x_u = p_u (V_u - P V), with values (n,) the
-    V_u. The first successor of a pair has 1, which is left out; tilts has the others, pair after
-    pair. p_u tilt_u, divided by their sum in a pair, are (1) at theta_hat + A^-1 g / ||g||_{A^-1},
-    g = grad P V: the point of the ellipsoid where the linear bonus ||g||_{A^-1} has its maximum.
+    tilts = exp((z_u - z_0) / sqrt(x^T z)), z = G x, x_u = p_u (V_u - P V). scratch (4, n) has the
+    V_u in its first row and gets the tilts in its second. The first successor of a pair has 1,
+    which is left out; the tilts have the others, pair after pair, from the first row of the first
+    pair on. p_u tilt_u, divided by their sum in a pair, are (1) at theta_hat + A^-1 g /
+    ||g||_{A^-1}, g = grad P V: where the linear bonus ||g||_{A^-1} has its maximum.
     G of a pair begins at starts[pair]: itself, (U, U); or, where there is less room, (U, m + 1),
-    rows B of a factor and in the last column the roots of a diagonal D, G = B B^T + D^2. x (2 U,)
-    is scratch.
+    rows B of a factor and in the last column the roots of a diagonal D, G = B B^T + D^2.
     """
-    # Unsigned counters, as in `planning.backward_steps`.
-    zero, one, two, three = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3)
+    # Unsigned counters, as in `planning.backward_pass`.
+    one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
     pair, end = np.uint64(first_pair), np.uint64(end_pair)
-    first, at, found = np.uint64(indptr[pair]), np.uint64(starts[pair]), zero
+    first, at, found = np.uint64(indptr[pair]), np.uint64(starts[pair]), np.uint64(indptr[pair])
+    start, values, tilts = found, scratch[0], scratch[1]
     while pair < end:
         stop, after = np.uint64(indptr[pair + one]), np.uint64(starts[pair + one])
         n, size = stop - first, after - at
@@ -143,7 +150,7 @@ def tilt_pairs(indptr, starts, first_pair, end_pair, p, products, values, tilts,
             found += two
         elif n > one:
             # values are taken relative to the first: equal ones give x = 0, without rounding
-            mean, norm2, z = 0.0, 0.0, x[n:]
+            mean, norm2, x, z = 0.0, 0.0, scratch[2, first:], scratch[3, first:]
             for u in range(n):
                 mean += p[first + u] * (values[first + u] - values[first])
             for u in range(n):
@@ -174,7 +181,7 @@ def tilt_pairs(indptr, starts, first_pair, end_pair, p, products, values, tilts,
                 found += one
         first, at = stop, after
         pair += one
-    for i in range(found):
+    for i in range(start, found):
         tilts[i] = exponential(tilts[i])
 
 
@@ -184,9 +191,11 @@ def choose_tilted(indptr, prob, products, products_start, values, chosen):
 
     prob and values (n,): the probabilities and the values of the next states, for each triple.
     """
-    n_pairs, found = indptr.shape[0] - 1, 0
-    tilts, x = np.empty(prob.shape[0]), np.empty(2 * max_successors(indptr))
-    tilt_pairs(indptr, products_start, 0, n_pairs, prob, products, values, tilts, x)
+    n_pairs, found, scratch = indptr.shape[0] - 1, 0, np.empty((4, prob.shape[0]))
+    for i in range(values.shape[0]):
+        scratch[0, i] = values[i]
+    tilt_pairs(indptr, products_start, 0, n_pairs, prob, products, scratch)
+    tilts = scratch[1]
     for pair in range(n_pairs):
         first, end = indptr[pair], indptr[pair + 1]
         if first == end:
@@ -200,34 +209,27 @@ def choose_tilted(indptr, prob, products, products_start, values, chosen):
             chosen[i] /= total
 
 
-@njit_nogil
-def backward_pass_tilted(problem, ellipsoid, reward, tie_seed, v, policy, q, span):
-    """Q_h = r + sum_u q_u V_u with the tilted distribution q of each pair, see `tilt_pairs`."""
-    n = problem.values.successors.shape[0]
-    values, tilts, x = np.empty(n), np.empty(n), np.empty(2 * max_successors(problem.values.indptr))
-    tilted_steps(problem.values, ellipsoid, reward, tie_seed, v, policy, q, span, values, tilts, x)
+@njit_without_refcounts
+def backward_pass_tilted(problem, ellipsoid, reward, scratch, tie_seed, v, policy, q, span):
+    """Q_h = r + sum_u q_u V_u with the tilted distribution q of each pair, see `tilt_pairs`.
 
-
-@njit_inline
-def tilted_steps(rows, ellipsoid, reward, tie_seed, v, policy, q, span, values, tilts, x):
-    """See `backward_pass_tilted`. Without reference counts; nothing is clipped."""
-    indptr, successors, one, n_states = rows.indptr, rows.successors, np.uint64(1), policy.shape[1]
-    n_actions, has_extra = q.shape[0] // n_states, rows.next_state_reward.shape[1] > 0
+    Nothing is clipped. scratch (4, n) is written to.
+    """
+    indptr, successors, values, tilts = problem.indptr, problem.successors, scratch[0], scratch[1]
+    one, n_states, rewards = np.uint64(1), policy.shape[1], problem.next_state_reward
+    n_actions, has_extra = q.shape[0] // n_states, rewards.shape[1] > 0
     start, end = span[2] * n_actions, span[3] * n_actions
     for h in range(span[1] - 1, span[0] - 1, -1):
         c = min(h, ellipsoid.prob.shape[0] - 1)
         p, r = ellipsoid.prob[c], reward[min(h, reward.shape[0] - 1)]
-        extra = rows.next_state_reward[min(h, rows.next_state_reward.shape[0] - 1)]
-        following = v[h + 1]
+        extra, following = rewards[min(h, rewards.shape[0] - 1)], v[h + 1]
         for i in range(np.uint64(indptr[start]), np.uint64(indptr[end])):
             values[i] = following[np.uint32(successors[i])]
             if has_extra:
                 values[i] += extra[i]
-        tilt_pairs(
-            indptr, ellipsoid.products_start, start, end, p, ellipsoid.products[c], values, tilts, x
-        )
-        pair, found = np.uint64(start), np.uint64(0)
-        i = np.uint64(indptr[start])
+        products = ellipsoid.products[c]
+        tilt_pairs(indptr, ellipsoid.products_start, start, end, p, products, scratch)
+        pair, i, found = np.uint64(start), np.uint64(indptr[start]), np.uint64(indptr[start])
         for s in range(span[2], span[3]):
             best, arg, tied = -np.inf, 0, False
             for a in range(n_actions):

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_inline, njit_nogil, njit_without_refcounts
+from upriver.kernels.compiled import njit_inline, njit_without_refcounts
 
 
 class Problem(NamedTuple):
@@ -114,10 +114,10 @@ def read_next_values(problem, h, following, first, n, values):
 
 
 @njit_without_refcounts
-def backward_steps(problem, prob, reward, bonus, scale, tie_seed, v, policy, q, span):
-    """See `backward_pass`; without reference counts, which would cost more than the loops.
+def backward_pass(problem, prob, reward, bonus, scale, tie_seed, v, policy, q, span):
+    """Q_h = clip(r + P V_{h+1} + scale_h bonus), V_h = clip(max_a Q_h); eq. (6) is one of these.
 
-    Not inlined: as a part of its caller, which counts references, it is a tenth slower.
+    prob (1|H, n) need not sum to one; reward and bonus (1|H, S*A); scale (H,).
     """
     # Rows are read with unsigned counters: a signed index is tested for wrap-around every time,
     # which costs a third of the whole loop. The largest action is found without branches: which
@@ -173,15 +173,6 @@ def backward_steps(problem, prob, reward, bonus, scale, tie_seed, v, policy, q, 
             values[s] = min(best, v_cap)
 
 
-@njit_nogil
-def backward_pass(problem, prob, reward, bonus, scale, tie_seed, v, policy, q, span):
-    """Q_h = clip(r + P V_{h+1} + scale_h bonus), V_h = clip(max_a Q_h); eq. (6) is one of these.
-
-    prob (1|H, n) need not sum to one; reward and bonus (1|H, S*A); scale (H,).
-    """
-    backward_steps(problem.values, prob, reward, bonus, scale, tie_seed, v, policy, q, span)
-
-
 @njit_without_refcounts
 def last_difference(policy, previous):
     """Return the last step at which two policies (H, S) differ, or -1."""
@@ -218,16 +209,14 @@ def evaluate_steps(rows, policy, previous, v, first_step, end_step, first_state,
     return True
 
 
-@njit_nogil
+@njit_without_refcounts
 def evaluate(environment, policy, previous, v, span):
     """Write V^pi = r + P V^pi of a policy (H, S) into the part `span` of v (H+1, S).
 
     environment: a `Constants` of an `episodes.Environment`. There `previous` becomes `policy`.
     Returns False where an action does not exist; then v is void.
     """
-    return evaluate_steps(
-        environment.values, policy, previous, v, span[0], span[1], span[2], span[3]
-    )
+    return evaluate_steps(environment, policy, previous, v, span[0], span[1], span[2], span[3])
 
 
 @njit_without_refcounts

@@ -123,7 +123,7 @@ def refuse_step(task: Task, states: Array, actions: Array, h: int) -> None:
 
 def bring_up_to_date(
     features: Features, model: Model, states: Array, actions: Array, everything: bool, local: bool,
-    weights: Any,
+    weights: Any = None,
 ) -> None:  # fmt: skip
     """Count an episode and compute again the blocks that it touched, or all; in place."""
     large = features.task.n_triples >= kernels.LARGE and model.logdet.size == 1

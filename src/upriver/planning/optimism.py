@@ -102,8 +102,8 @@ def tilted(
         model.prob, model.max_norm, model.inverse_products, products_start
     )
     return run_backward_pass(
-        task, kernels.optimism.backward_pass_tilted, (ellipsoid, reward), clip_nothing(task),
-        tie_seed,
+        task, kernels.optimism.backward_pass_tilted,
+        (ellipsoid, reward, np.empty((4, task.n_triples))), clip_nothing(task), tie_seed,
     )  # fmt: skip
 
 
