@@ -32,8 +32,6 @@ from upriver.kernels import Problem, Work
 from upriver.mdp import Task
 from upriver.mdp.names import abbreviate
 
-PART = 2**22  # numbers of a matrix that are squared at a time, so that memory stays small
-
 
 def triple_columns(task: Task, spread: float | str) -> Any:
     """(n, n - S*A) one column per triple but the first of each pair; an open spread counts as 1."""
@@ -176,10 +174,10 @@ class Features:
     @cached_property
     def norm_bound(self) -> float:
         """L_varphi, the largest Euclidean norm of a row."""
-        if sparse.issparse(self.matrix):
-            return float(np.sqrt(self.matrix.multiply(self.matrix).sum(axis=1).max()))
-        parts = np.array_split(self.matrix, 1 + self.matrix.size // PART)
-        return float(np.sqrt(max(np.square(x, dtype=np.float64).sum(axis=1).max() for x in parts)))
+        x = self.matrix
+        if sparse.issparse(x):
+            return float(np.sqrt(x.multiply(x).sum(axis=1).max()))
+        return float(np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64).max()))  # no large copy
 
     @property
     def n_shared(self) -> int:

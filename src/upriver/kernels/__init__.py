@@ -80,13 +80,6 @@ class Layout(NamedTuple):
         """(B + 1,) where the features of each block begin in `features`."""
         return self.blocks["first_feature"]
 
-    @property
-    def slot(self) -> Array:
-        """(d,) position of each feature within its block."""
-        slot = np.empty(len(self.features), np.int64)
-        slot[self.features] = np.arange(len(slot)) - np.repeat(self.feature_start[:-1], self.size)
-        return slot
-
 
 class Work(NamedTuple):
     """Arrays that the kernels of the running model write to, so that no call allocates memory.

@@ -188,6 +188,8 @@ def add_words(values: Any, words: list[int]) -> ConstantsType:
                 words.append(int(np.float64(value).view(np.int64)))
             elif isinstance(kind, types.Integer):
                 words.append(int(value))
+            elif value is not None:
+                raise TypeError(f"{name} is {value!r}; it must be an array, a number or None")
         fields.append((name, kind, place))
     return ConstantsType(type(values).__name__, tuple(fields))
 

@@ -155,7 +155,8 @@ def log_probabilities(problem, theta, scale, log_prob):
     for pair in range(pairs.shape[0] - 1):
         first = pairs[pair].first_row
         n = pairs[pair + 1].first_row - first
-        log_total = softmax(layout, pair, theta, prob, scale)
+        # int32, as in the other kernels: another type would be compiled again
+        log_total = softmax(layout, np.int32(pair), theta, prob, scale)
         for u in range(n):
             log_prob[first + u] = prob[n + u] - log_total
 

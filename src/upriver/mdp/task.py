@@ -230,8 +230,9 @@ class Task:
         """Return the rows of the triples of (state, action), which are names."""
         return self.rows(self.state_names.number(state), self.action_names.number(action))
 
-    def refuse_step(self, h: int, s: int, a: int, s2: int) -> None:
+    def refuse_step(self, h: int, states: Array, actions: Array) -> None:
         """Raise the error for step h of an episode that left the declared support."""
+        s, a, s2 = int(states[h]), int(actions[h]), int(states[h + 1])
         listed = [self.state_names[i] for i in self.successors[self.rows(s, a)]]
         raise ValueError(
             f"step {h} of the episode went from {self.describe_pair(s * self.n_actions + a)} to "

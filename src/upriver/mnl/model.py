@@ -112,13 +112,8 @@ def add_counts(task: Task, counts: Array, episode: Any) -> Array:
         task.indptr, task.successors, task.n_actions, episode.states, episode.actions, counts, pairs
     )
     if bad >= 0:
-        refuse_step(task, episode.states, episode.actions, bad)
+        task.refuse_step(bad, episode.states, episode.actions)
     return pairs
-
-
-def refuse_step(task: Task, states: Array, actions: Array, h: int) -> None:
-    """Raise the error about step h of an episode, which is not in the support."""
-    task.refuse_step(h, int(states[h]), int(actions[h]), int(states[h + 1]))
 
 
 def bring_up_to_date(
@@ -132,7 +127,7 @@ def bring_up_to_date(
         problem, model, scale, states, actions, everything, local, large, weights
     )
     if bad >= 0:
-        refuse_step(features.task, states, actions, bad)
+        features.task.refuse_step(bad, states, actions)
     if failed >= 0:
         raise RuntimeError(
             f"the maximum-likelihood fit of feature block {failed} did not converge; "
