@@ -184,9 +184,9 @@ def add_words(values: Any, words: list[int]) -> ConstantsType:
             kind = numba.typeof(value)
             if isinstance(kind, types.Array):
                 words += [value.ctypes.data, *value.shape, *value.strides]
-            elif isinstance(kind, types.Float):
+            elif kind == types.float64:
                 words.append(int(np.float64(value).view(np.int64)))
-            elif isinstance(kind, types.Integer):
+            elif kind == types.int64:
                 words.append(int(value))
             elif value is not None:
                 raise TypeError(f"{name} is {value!r}; it must be an array, a number or None")
@@ -215,7 +215,7 @@ class ConstantsFields(AttributeTemplate):
     def generic_resolve(self, typ: ConstantsType, attr: str) -> Any:
         if attr in typ.fields:
             return typ.fields[attr][0]
-        return typ if attr == "values" else None
+        return typ if attr == "values" else None  # constants.values.x is constants.x
 
 
 @lower_getattr_generic(ConstantsType)
@@ -243,9 +243,9 @@ def read_field(context: Any, builder: Any, constants: ConstantsType, words: Any,
             meminfo=None,
         )
         return array._getvalue()
-    if isinstance(kind, types.Float):
+    if kind == types.float64:
         return builder.bitcast(load(0), context.get_value_type(kind))
-    return load(0) if isinstance(kind, types.Integer) else context.get_dummy_value()
+    return load(0) if kind == types.int64 else context.get_dummy_value()
 
 
 def thread_count() -> int:
