@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from inspect import Parameter, signature
-from numbers import Real
 from operator import index
 from os import PathLike
 from typing import Any, TypeVar
@@ -27,7 +26,8 @@ for the tuples that are made in every episode."""
 
 TINY = 5e-324
 """The smallest floating-point number above 0."""
-
+NUMBER = int | float | np.integer | np.floating
+"""What NumPy and SciPy compute with; a Fraction they would refuse without a sentence."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -65,7 +65,7 @@ def is_whole(value: Any) -> bool:
 
 KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "int": ("a whole number", is_whole),
-    "float": ("a number", lambda x: isinstance(x, Real)),
+    "float": ("a number", lambda x: isinstance(x, NUMBER)),
     "str": ("text", lambda x: isinstance(x, str)),
     "bool": ("True or False", lambda x: isinstance(x, bool | np.bool_)),
     "Path": ("a path", lambda x: isinstance(x, str | PathLike)),
@@ -226,7 +226,7 @@ def nonnegative_number(name: str, value: Any) -> float:
 
 def open_fraction(name: str, value: Any) -> float:
     """Return a number strictly between 0 and 1."""
-    if not isinstance(value, Real) or not 0.0 < float(value) < 1.0:
+    if not isinstance(value, NUMBER) or not 0.0 < float(value) < 1.0:
         raise ValueError(f"{name} is {format_value(value)}; it must lie strictly between 0 and 1")
     return float(value)
 
