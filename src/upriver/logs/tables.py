@@ -8,6 +8,7 @@ ever executed.
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from glob import escape
@@ -55,9 +56,11 @@ def database() -> Any:
 
 
 def connect() -> Any:
-    """Return a connection of its own to the database, which shows no progress bar."""
+    """Return a connection of its own to the database; a long read shows its progress."""
     connection = database().cursor()
-    connection.execute("SET enable_progress_bar = false")
+    if "ipykernel" not in sys.modules:  # in a notebook DuckDB would ask for a package of widgets
+        shown = "true" if sys.stdout.isatty() else "false"  # a pipe gets results only
+        connection.execute(f"SET enable_progress_bar = {shown}")
     return connection
 
 
