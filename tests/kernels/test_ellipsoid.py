@@ -90,9 +90,7 @@ def slsqp_maximum(p, features, values, beta, rng, starts=10):
 
 
 def search(p, features, values, beta):
-    return kernels.ellipsoid.maximize_expectation(
-        p, features @ features.T, values, beta, np.zeros(len(p) - 1)
-    )
+    return kernels.ellipsoid.maximize_expectation(p, features @ features.T, values, beta)
 
 
 @pytest.mark.parametrize("beta", RADII)
@@ -156,7 +154,6 @@ def test_a_plan_has_the_maximum_of_every_pair_and_step(rng, per_step):
                 square,
                 plan.v[h + 1][task.successors[rows]],
                 beta,
-                np.zeros(n - 1),
             )
         q = best.reshape(task.n_states, task.n_actions)
         np.testing.assert_allclose(plan.v[h], q.max(axis=1), rtol=0, atol=1e-9)

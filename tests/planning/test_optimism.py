@@ -142,7 +142,7 @@ def cases(rng, n, count):
 def largest(logits, geometry, values, beta):
     p = np.exp(logits - np.logaddexp.reduce(logits))
     geometry = np.ascontiguousarray(geometry)
-    return kernels.ellipsoid.maximize_expectation(p, geometry, values, beta, np.zeros(len(p) - 1))
+    return kernels.ellipsoid.maximize_expectation(p, geometry, values, beta)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6])

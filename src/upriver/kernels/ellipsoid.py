@@ -18,9 +18,8 @@ one successor is above t there is no other part.
 
 The expectation is not concave, but the log-probability of one successor is. So there is a start for
 every local maximum that a better successor dominates: where that successor is likeliest.
-`maximize_expectation` climbs from a given w, which is the maximiser at the next step of the plan.
-Where that is not certainly the maximum of the whole ball, see `is_global`, it climbs again from
-where each better successor is likeliest.
+`maximize_expectation` climbs from the estimate. Where that does not certainly lead to the maximum
+of the whole ball, see `is_global`, it climbs again from where each better successor is likeliest.
 """
 
 import numpy as np
@@ -168,10 +167,10 @@ def is_global(p, root, gap, beta, w):
 
 
 @njit_cached
-def maximize_expectation(p, products, values, beta, start):
+def maximize_expectation(p, products, values, beta):
     """Return (4) of one pair: the maximum of E_q[V] over the ellipsoid of radius beta >= 0.
 
-    p and values (n,); products (n, n); start (n - 1,) is the first w to climb from, and changes.
+    p and values (n,); products (n, n).
     """
     n, top, bottom = p.shape[0], values.max(), values.min()
     if top == bottom:
@@ -183,10 +182,10 @@ def maximize_expectation(p, products, values, beta, start):
         better = values.argmax()
         odds = p[1 - better] * np.exp(-beta * np.sqrt(max(gap2, 0.0)))
         return top - odds / (odds + p[better]) * (top - bottom)
-    root, gain = factor_differences(products), TOLERANCE * (top - bottom)
-    best = ascend(p, root, values, beta, gain, start)
+    root, gain, w = factor_differences(products), TOLERANCE * (top - bottom), np.zeros(n - 1)
+    best = ascend(p, root, values, beta, gain, w)
     gap = values - best + gain
-    if is_global(p, root, gap, beta, start):
+    if is_global(p, root, gap, beta, w):
         return best
     for u in range(n):
         if gap[u] > 0.0:
@@ -207,7 +206,7 @@ def backward_pass_ellipsoid(problem, ellipsoid, reward, beta, tie_seed, v, polic
     rows = problem.values
     indptr = rows.indptr
     n_actions = q.shape[0] // policy.shape[1]
-    room, starts = np.empty(max_successors(indptr)), np.zeros(rows.successors.shape[0])
+    room = np.empty(max_successors(indptr))
     for h in range(span[1] - 1, span[0] - 1, -1):
         c = min(h, ellipsoid.prob.shape[0] - 1)
         p, products = ellipsoid.prob[c], ellipsoid.products[c]
@@ -222,10 +221,7 @@ def backward_pass_ellipsoid(problem, ellipsoid, reward, beta, tie_seed, v, polic
                 read_next_values(rows, h, v[h + 1], first, n, room)
                 values, square = room[:n], products[at : at + n * n].reshape(n, n)
                 margin = max(margin, TIE * (values.max() - values.min()))
-                start = starts[first : first + n - 1]  # the maximiser at step h + 1
-                q[pair] = r[pair] + maximize_expectation(
-                    p[first : first + n], square, values, beta, start
-                )
+                q[pair] = r[pair] + maximize_expectation(p[first : first + n], square, values, beta)
                 best = max(best, q[pair])
             for pair in range(s * n_actions, (s + 1) * n_actions):
                 if q[pair] >= best - margin:
