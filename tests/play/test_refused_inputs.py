@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,6 +111,17 @@ def test_arrays_inside_frozen_objects_are_read_only_copies():
     features = up.Features(task, matrix)
     matrix[:] = np.nan
     assert np.isfinite(features.matrix).all()
+
+
+def test_a_small_archive_that_would_fill_the_memory_is_not_read(tmp_path, monkeypatch):
+    path = tmp_path / "bomb.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        with archive.open("a0.npy", "w", force_zip64=True) as member:
+            for _ in range(320):
+                member.write(bytes(2**20))
+    monkeypatch.setattr(np, "load", lambda *given, **options: pytest.fail("it was read"))
+    with pytest.raises(ValueError, match=r"bomb\.npz is damaged, or was not written by Upriver"):
+        up.load_policy(path)
 
 
 @pytest.mark.parametrize("depth", [2000, 200_000])
