@@ -177,8 +177,8 @@ KERNELS: list[Mutant] = [
     ("kernels/newton.py", "DECREMENT = 1e-10", "DECREMENT = 1.0"),
     ("kernels/linear.py", "total += beta * np.sqrt(solve_lower(factor, m, x))",
      "total += beta * solve_lower(factor, m, x)"),
-    ("kernels/ellipsoid.py", "ascend(p, root, target, beta, 1e-3, w)",
-     "ascend(p, root, target, 0.5 * beta, 1e-3, w)"),
+    ("kernels/ellipsoid.py", "ascend(p, first, n, target, beta, 1.0, 1e-3, search)",
+     "ascend(p, first, n, target, beta, 0.5, 1e-3, search)"),
 ]  # fmt: skip
 LOGS: list[Mutant] = [
     # Importance sampling, doubly robust, censoring

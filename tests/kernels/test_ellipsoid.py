@@ -135,6 +135,8 @@ def test_a_second_maximum_is_found_where_the_best_successor_is_likely_already(or
 
 @pytest.mark.parametrize("per_step", [False, True])
 def test_a_plan_has_the_maximum_of_every_pair_and_step(rng, per_step):
+    """The pass starts each search at the maximiser of the next step; the values are those of
+    searches that start at the estimate."""
     mdp = up.envs.random_mnl(6, 2, 5, max_successors=5, horizon=7, seed=3)
     task = mdp.task("known")
     phi = random_mnl_features(task)

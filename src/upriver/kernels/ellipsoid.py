@@ -18,13 +18,16 @@ one successor is above t there is no other part.
 
 The expectation is not concave, but the log-probability of one successor is. So there is a start for
 every local maximum that a better successor dominates: where that successor is likeliest.
-`maximize_expectation` climbs from the estimate. Where that does not certainly lead to the maximum
-of the whole ball, see `is_global`, it climbs again from where each better successor is likeliest.
+`maximize_in_ellipsoid` climbs from a given w, which is the maximiser at the next step of the plan.
+Where that is not certainly the maximum of the whole ball, see `is_global`, it climbs again from
+where each better successor is likeliest.
 """
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_cached, njit_nogil
+from upriver.kernels.compiled import njit_cached, njit_inline, njit_inline_ir, njit_nogil
 from upriver.kernels.gram import cholesky, solve_lower, solve_upper
 from upriver.kernels.planning import choose_action, max_successors, read_next_values
 
@@ -38,80 +41,198 @@ TIE = 1e-10
 """Maxima of (4) that differ by less, in parts of the largest range of next values, are ties."""
 
 
-@njit_cached
-def factor_differences(products):
-    """Return L (n, n - 1) of the products of the features minus those of the first successor.
+class Search(NamedTuple):
+    """The work arrays of a search, (n,) each unless stated, for the largest n."""
 
-    products: G. A column is zero where the features before it span the next.
+    values: Any
+    """V."""
+    target: Any
+    """1 for one successor, 0 for the others."""
+    w: Any
+    """The point of the ball."""
+    old: Any
+    """w before the step."""
+    q: Any
+    """The probabilities at w."""
+    gap: Any
+    """V - E_q[V]."""
+    weight: Any
+    """q gap; divided by the sum of its positive entries it is a - b."""
+    gradient: Any
+    """L^T (a - b)."""
+    step: Any
+    outward: Any
+    """(multiplier I + C)^-1 w, C as in `concave_step`."""
+    mean: Any
+    """L^T b."""
+    root: Any
+    """(n, n) L in its first n - 1 columns."""
+    matrix: Any
+    """(n, n) multiplier I + C, then its Cholesky factor."""
+
+
+@njit_inline_ir
+def new_search(n):
+    """Return a `Search` for pairs of at most n successors."""
+    x, root, matrix = np.empty((11, n)), np.empty((n, n)), np.empty((n, n))
+    return Search(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], x[10], root, matrix)
+
+
+@njit_inline
+def factor_differences(products, at, n, root):
+    """root (n, n - 1): L of the products of the features minus those of the first successor.
+
+    products: G, flat, from `at` on. A column is zero where the features before it span the next.
     """
-    n = products.shape[0]
-    differences = products - products[0] - products[:, :1] + products[0, 0]
-    root = np.zeros((n, n - 1))
+    corner = products[at]
+    for u in range(n):
+        for t in range(n - 1):
+            root[u, t] = 0.0
     for j in range(1, n):
-        pivot = differences[j, j] - (root[j] ** 2).sum()
-        if pivot > 1e-13 * differences[j, j]:
-            for u in range(j, n):
-                y = differences[u, j] - (root[u] * root[j]).sum()
-                root[u, j - 1] = y / np.sqrt(pivot)
-    return root
+        pivot = own = products[at + j * n + j] - 2.0 * products[at + j * n] + corner
+        for k in range(j - 1):
+            pivot -= root[j, k] * root[j, k]
+        if not pivot > 1e-13 * own:
+            continue
+        pivot = np.sqrt(pivot)
+        root[j, j - 1] = pivot
+        for u in range(j + 1, n):
+            y = products[at + u * n + j] - products[at + u * n] - products[at + j * n] + corner
+            for k in range(j - 1):
+                y -= root[u, k] * root[j, k]
+            root[u, j - 1] = y / pivot
 
 
-@njit_cached
-def tilt(p, root, w):
-    """Return q = p exp(L w), normalised: the probabilities (1) at w."""
-    logits = np.zeros(p.shape[0])
-    for u in range(1, p.shape[0]):
+@njit_inline
+def tilt(p, first, n, search):
+    """q = p exp(L w), normalised: the probabilities (1) at w."""
+    root, w, q = search.root, search.w, search.q
+    top = 0.0  # the first logit does not move
+    for u in range(n):
+        z = 0.0
         for k in range(u):
-            logits[u] += root[u, k] * w[k]
-    q = p * np.exp(logits - logits.max())
-    return q / q.sum()
+            z += root[u, k] * w[k]
+        q[u] = z
+        top = max(top, z)
+    total = 0.0
+    for u in range(n):
+        q[u] = p[first + u] * np.exp(q[u] - top)
+        total += q[u]
+    for u in range(n):
+        q[u] /= total
 
 
-@njit_cached
-def concave_step(root, weight, gradient, w, multiplier, tangent):
-    """Return the step (multiplier I + C)^-1 (gradient - multiplier w), C = L^T Cov_b L.
+@njit_inline
+def set_level(n, values, search):
+    """gap = V - t with t = E_q[V], and weight = q gap; returns t and the sum of weight above 0.
 
-    -C is the concave part of the Hessian of F; weight is a - b. With `tangent` the step is kept in
-    the plane that touches the sphere at w.
+    Values are counted from that of the likeliest successor, so that no gap is lost to rounding.
     """
-    m = w.shape[0]
-    below = np.maximum(-weight, 0.0).reshape(-1, 1)
-    centred = root - (below * root).sum(axis=0)
-    matrix = centred.T @ (below * centred) + multiplier * np.eye(m)
+    q, gap, weight = search.q, search.gap, search.weight
+    likely = 0
+    for u in range(n):
+        likely = u if q[u] > q[likely] else likely
+    offset = 0.0
+    for u in range(n):
+        offset += q[u] * (values[u] - values[likely])
+    above = 0.0
+    for u in range(n):
+        gap[u] = values[u] - values[likely] - offset
+        weight[u] = q[u] * gap[u]
+        above += max(weight[u], 0.0)
+    return values[likely] + offset, above
+
+
+@njit_inline
+def rise_over(n, q, gap):
+    """Return F at q for the level of `gap`: positive where the expectation is above the level."""
+    above = below = 0.0
+    for u in range(n):
+        above += q[u] * max(gap[u], 0.0)
+        below -= q[u] * min(gap[u], 0.0)
+    return np.log(above / below) if below > 0.0 else np.inf
+
+
+@njit_inline
+def concave_step(n, multiplier, tangent, search):
+    """Write the step (multiplier I + C)^-1 (gradient - multiplier w), C = L^T Cov_b L.
+
+    -C is the concave part of the Hessian of F. With `tangent` the step is kept in the plane that
+    touches the sphere at w. Returns step . gradient, at least 0.
+    """
+    root, weight, w, m = search.root, search.weight, search.old, n - 1
+    mean, matrix, step, outward = search.mean, search.matrix, search.step, search.outward
+    for k in range(m):
+        mean[k] = 0.0
+        for u in range(k + 1, n):
+            mean[k] -= min(weight[u], 0.0) * root[u, k]
+        for j in range(k + 1):
+            y = -mean[k] * mean[j]
+            for u in range(k + 1, n):
+                y -= min(weight[u], 0.0) * root[u, k] * root[u, j]
+            matrix[k, j] = y
+        matrix[k, k] += multiplier
+        step[k] = search.gradient[k] - multiplier * w[k]
+        outward[k] = w[k]
     cholesky(matrix, m, multiplier)
-    step = gradient - multiplier * w
     solve_lower(matrix, m, step)
     solve_upper(matrix, m, step)
     if tangent:
-        outward = w.copy()
         solve_lower(matrix, m, outward)
         solve_upper(matrix, m, outward)
-        step -= (step @ w) / (outward @ w) * outward
-    return step
+        along = across = 0.0
+        for k in range(m):
+            along += step[k] * w[k]
+            across += outward[k] * w[k]
+        for k in range(m):
+            step[k] -= along / across * outward[k]
+    rise = 0.0
+    for k in range(m):
+        rise += step[k] * search.gradient[k]
+    return rise
 
 
-@njit_cached
-def ascend(p, root, values, beta, gain, w):
-    """Climb from w to a local maximum of E_q[values] over |w| <= beta, and return it.
+@njit_inline
+def move(p, first, n, beta, size, tangent, search):
+    """w = old + size step, back on the ball where it is outside; returns F there."""
+    w, length2 = search.w, 0.0
+    for k in range(n - 1):
+        w[k] = search.old[k] + size * search.step[k]
+        length2 += w[k] * w[k]
+    if tangent or length2 > beta * beta:
+        scale = beta / np.sqrt(length2)
+        for k in range(n - 1):
+            w[k] *= scale
+    tilt(p, first, n, search)
+    return rise_over(n, search.q, search.gap)
 
-    Ends where a step gains no more than `gain`; w becomes the maximiser.
+
+@njit_inline
+def ascend(p, first, n, values, beta, enough, gain, search):
+    """Climb from search.w to a local maximum of E_q[values] over |w| <= beta, and return it.
+
+    Ends where it is at least `enough` or a step gains no more than `gain`, and leaves q and the
+    gaps of the last w in `search`.
     """
-    value, square, reach = 0.0, beta * beta, REACH
-    q = tilt(p, root, w)
+    root, w, weight, gradient = search.root, search.w, search.weight, search.gradient
+    m, square, reach = n - 1, beta * beta, REACH
+    tilt(p, first, n, search)
+    value, above = set_level(n, values, search)
     for _ in range(ASCENT_STEPS):
-        # Values are counted from that of the likeliest successor: no gap is lost to rounding.
-        likely = q.argmax()
-        gap = values - values[likely]
-        mean = q @ gap
-        value = values[likely] + mean
-        gap -= mean
-        weight = q * gap
-        above = np.maximum(weight, 0.0).sum()
-        if not above > 0.0:
+        if value >= enough or not above > 0.0:
             break
-        weight /= above
-        gradient = weight @ root
-        slope2, outward, length2 = gradient @ gradient, gradient @ w, w @ w
+        slope2 = outward = length2 = 0.0
+        for u in range(n):
+            weight[u] /= above
+        for k in range(m):
+            y = 0.0
+            for u in range(k + 1, n):
+                y += weight[u] * root[u, k]
+            gradient[k] = y
+            slope2 += y * y
+            outward += y * w[k]
+            length2 += w[k] * w[k]
+            search.old[k] = w[k]
         if not slope2 > 0.0:
             break
         # On the boundary the multiplier of |w|^2 / 2 <= beta^2 / 2 at a maximum is its outward
@@ -121,92 +242,141 @@ def ascend(p, root, values, beta, gain, w):
         multiplier = np.sqrt(slope2) / beta * (0.1 if length2 > 0.0 else 1.0)
         if tangent:
             multiplier = outward / square
-        step = concave_step(root, weight, gradient, w, multiplier, tangent)
-        most = step @ gradient + multiplier * max(square - length2, 0.0)  # about what it gains
+        slope = concave_step(n, multiplier, tangent, search)
+        most = slope + multiplier * max(square - length2, 0.0)  # about what it would gain
         if most * above <= gain and most < 1e-3:
             break
-        widest = np.abs(root @ step).max()
+        rise, widest = 0.0, 0.0
+        for u in range(n):
+            y = 0.0
+            for k in range(u):
+                y += root[u, k] * search.step[k]
+            widest = max(widest, abs(y))
         size = reach / widest if widest > reach else 1.0
-        old, risen = w.copy(), False
         for _ in range(HALVINGS):
-            w[:] = old + size * step
-            length = np.sqrt(w @ w)
-            if tangent or length > beta:
-                w *= beta / length
-            q = tilt(p, root, w)
-            risen = q @ gap > 0.0
-            if risen:
+            rise = move(p, first, n, beta, size, tangent, search)
+            if rise > 0.0:
                 break
             size *= 0.3
-        if not risen:
-            w[:] = old
+        if not rise > 0.0:
+            move(p, first, n, beta, 0.0, False, search)
             break
         reach *= 2.0
+        old_above = above
+        new, above = set_level(n, values, search)
+        value = max(value, new)
+        if rise * max(old_above, above) <= gain and rise < 1e-3:
+            break
     return value
 
 
-@njit_cached
-def is_global(p, root, gap, beta, w):
-    """Return whether w, a local maximum, is certainly that of the whole ball; gap is V - E_q[V].
+@njit_inline
+def is_global(n, beta, search):
+    """Return whether the maximum w where `ascend` ended is certainly that of the whole ball.
 
     It is where at most one value is above the level, for then F is concave; and where the gradient
     of F is mu w with mu >= D^2 / 4, D the largest distance between two rows of L above the level:
     Cov_a <= D^2 / 4 everywhere, so F - mu |w|^2 / 2 is concave.
     """
-    weight = tilt(p, root, w) * gap
-    gradient = weight @ root / np.maximum(weight, 0.0).sum()
-    outward, limit = gradient @ w, 0.0
-    if outward > 0.999999 * beta * np.sqrt(gradient @ gradient):
-        limit = 4.0 * outward / (beta * beta)
-    rows = root[gap > 0.0]
-    for u in range(rows.shape[0]):
+    root, w, q, gap = search.root, search.w, search.q, search.gap
+    above = outward = slope2 = 0.0
+    for u in range(n):
+        above += q[u] * max(gap[u], 0.0)
+    for k in range(n - 1):
+        y = 0.0
+        for u in range(k + 1, n):
+            y += q[u] * gap[u] * root[u, k]
+        outward += y * w[k]
+        slope2 += y * y
+    limit = 4.0 * outward / (above * beta * beta)
+    if not outward > 0.999999 * beta * np.sqrt(slope2):
+        limit = 0.0
+    for u in range(n):
         for t in range(u):
-            if not ((rows[u] - rows[t]) ** 2).sum() <= limit:
-                return False
+            if gap[u] > 0.0 and gap[t] > 0.0:
+                distance2 = 0.0
+                for k in range(u):
+                    distance2 += (root[u, k] - root[t, k]) ** 2
+                if not distance2 <= limit:
+                    return False
     return True
+
+
+@njit_inline
+def copy(source, i, target, j, size):
+    """target[j : j + size] = source[i : i + size]; as slices it would count references."""
+    for k in range(size):
+        target[j + k] = source[i + k]
+
+
+@njit_inline
+def maximize_in_ellipsoid(p, first, n, products, at, beta, starts, search):
+    """Return (4) of one pair: the maximum of E_q[V] over the ellipsoid of radius beta >= 0.
+
+    p: probabilities, those of the pair from `first` on; products: G, flat, from `at` on;
+    search.values: V. starts, from `at` on: n + 1 points w of n - 1 numbers
+    each to begin with, which become the maximiser, then where each successor is likeliest.
+    """
+    values, target, w, m = search.values, search.target, search.w, n - 1
+    mean, top, bottom = 0.0, -np.inf, np.inf
+    for u in range(n):
+        mean += p[first + u] * values[u]
+        top = max(top, values[u])
+        bottom = min(bottom, values[u])
+    if top == bottom:
+        return top
+    if beta == 0.0:
+        return mean
+    if n == 2:  # only the difference of the two logits counts: push it all the way
+        gap2 = products[at] - 2.0 * products[at + 1] + products[at + 3]
+        better = 0 if values[0] > values[1] else 1
+        odds = p[first + 1 - better] * np.exp(-beta * np.sqrt(max(gap2, 0.0)))
+        return top - odds / (odds + p[first + better]) * (top - bottom)
+    factor_differences(products, at, n, search.root)
+    gain = TOLERANCE * (top - bottom)
+    enough = top - gain
+    copy(starts, at, w, 0, m)
+    best = ascend(p, first, n, values, beta, enough, gain, search)
+    copy(w, 0, starts, at, m)
+    if is_global(n, beta, search):
+        return best
+    level = best
+    for u in range(n):
+        if values[u] > level:
+            for t in range(n):
+                target[t] = 1.0 if t == u else 0.0
+            copy(starts, at + (u + 1) * m, w, 0, m)
+            ascend(p, first, n, target, beta, 1.0, 1e-3, search)
+            copy(w, 0, starts, at + (u + 1) * m, m)
+            value = ascend(p, first, n, values, beta, enough, gain, search)
+            if value > best:
+                best = value
+                copy(w, 0, starts, at, m)
+    return best
 
 
 @njit_cached
 def maximize_expectation(p, products, values, beta):
-    """Return (4) of one pair: the maximum of E_q[V] over the ellipsoid of radius beta >= 0.
-
-    p and values (n,); products (n, n).
-    """
-    n, top, bottom = p.shape[0], values.max(), values.min()
-    if top == bottom:
-        return top
-    if beta == 0.0:
-        return p @ values
-    if n == 2:  # only the difference of the two logits counts: push it all the way
-        gap2 = products[0, 0] - 2.0 * products[0, 1] + products[1, 1]
-        better = values.argmax()
-        odds = p[1 - better] * np.exp(-beta * np.sqrt(max(gap2, 0.0)))
-        return top - odds / (odds + p[better]) * (top - bottom)
-    root, gain, w = factor_differences(products), TOLERANCE * (top - bottom), np.zeros(n - 1)
-    best = ascend(p, root, values, beta, gain, w)
-    gap = values - best + gain
-    if is_global(p, root, gap, beta, w):
-        return best
-    for u in range(n):
-        if gap[u] > 0.0:
-            w, target = np.zeros(n - 1), np.zeros(n)
-            target[u] = 1.0
-            ascend(p, root, target, beta, 1e-3, w)
-            best = max(best, ascend(p, root, values, beta, gain, w))
-    return best
+    """Return `maximize_in_ellipsoid` of one pair: p and values (n,), products (n, n)."""
+    n = p.shape[0]
+    search = new_search(n)
+    search.values[:] = values
+    return maximize_in_ellipsoid(p, 0, n, products.ravel(), 0, beta, np.zeros(n * n), search)
 
 
 @njit_nogil
-def backward_pass_ellipsoid(problem, ellipsoid, reward, beta, tie_seed, v, policy, q, span):
+def backward_pass_ellipsoid(problem, ellipsoid, reward, beta, starts, tie_seed, v, policy, q, span):
     """Eq. (4): Q_h = clip(r + max over the ellipsoid of P_theta V_{h+1}), each (s, a, h) by itself.
 
-    ellipsoid: an `optimism.Ellipsoid`; reward (1|H, S*A). Actions whose Q differs by rounding alone
-    are made equal, so that ties are broken at random.
+    ellipsoid: an `optimism.Ellipsoid`; reward (1|H, S*A). The search of a pair starts from its
+    maximiser at step h + 1; `starts`, as long as the products, keeps it, also between calls that
+    run one step each. Actions whose Q differs by rounding alone are made equal, so that ties are
+    broken at random.
     """
-    rows = problem.values
-    indptr = rows.indptr
+    indptr = problem.indptr
     n_actions = q.shape[0] // policy.shape[1]
-    room = np.empty(max_successors(indptr))
+    search = new_search(max_successors(indptr))
+    values = search.values
     for h in range(span[1] - 1, span[0] - 1, -1):
         c = min(h, ellipsoid.prob.shape[0] - 1)
         p, products = ellipsoid.prob[c], ellipsoid.products[c]
@@ -218,12 +388,16 @@ def backward_pass_ellipsoid(problem, ellipsoid, reward, beta, tie_seed, v, polic
                 n = indptr[pair + 1] - first
                 if n == 0:
                     continue
-                read_next_values(rows, h, v[h + 1], first, n, room)
-                values, square = room[:n], products[at : at + n * n].reshape(n, n)
-                margin = max(margin, TIE * (values.max() - values.min()))
-                q[pair] = r[pair] + maximize_expectation(p[first : first + n], square, values, beta)
+                read_next_values(problem, h, v[h + 1], first, n, values)
+                low = high = values[0]
+                for u in range(1, n):
+                    low, high = min(low, values[u]), max(high, values[u])
+                margin = max(margin, TIE * (high - low))
+                q[pair] = r[pair] + maximize_in_ellipsoid(
+                    p, first, n, products, at, beta, starts, search
+                )
                 best = max(best, q[pair])
             for pair in range(s * n_actions, (s + 1) * n_actions):
                 if q[pair] >= best - margin:
                     q[pair] = best
-            choose_action(rows, h, s, tie_seed, v, policy, q)
+            choose_action(problem, h, s, tie_seed, v, policy, q)

@@ -200,19 +200,22 @@ def whole_span(horizon: int, n_states: int) -> Array:
 def run_backward_pass(
     task: Task, kernel: Callable[..., None], arguments: tuple[Any, ...], clip: Clip,
     tie_seed: np.uint64, *, next_state_reward: bool = True, terminal: Array | None = None,
+    memory: int = 0,
 ) -> Plan:  # fmt: skip
     """Return the plan of a compiled backward pass; problems that are large use all cores.
 
     The pass is called as kernel(problem, *arguments, tie_seed, v, policy, q, span), see
     `kernels.planning`. The reward of next states is added to V_{h+1} unless `next_state_reward` is
     False, because `arguments` contain it; `terminal` (S,) takes the place of the task's terminal
-    values. q(h) of the plan runs the pass over that step alone.
+    values. A pass that keeps numbers from one step to the next gets so many zeros, `memory`, after
+    its arguments; those of a pair must be its own, or results would depend on the number of
+    threads. q(h) of the plan runs the pass over that step alone, with a new memory.
     """
     policy, v, q = empty_plan(task)
     if terminal is not None:
         v[-1] = terminal
     problem = problem_structure(task, clip, next_state_reward)
-    given = (problem, *arguments, tie_seed, v, policy, q)
+    given = (problem, *arguments, *zeros(memory), tie_seed, v, policy, q)
     if task.n_triples < kernels.LARGE:
         kernel(*given, whole_span(task.horizon, task.n_states))
     else:
@@ -220,19 +223,24 @@ def run_backward_pass(
             kernels.compiled.parallel_ranges(
                 lambda s, t, h=h: kernel(*given, np.array([h, h + 1, s, t])), task.n_states
             )
-    backup = partial(action_values, task, kernel, (problem, *arguments), v)
+    backup = partial(action_values, task, kernel, (problem, *arguments), memory, v)
     return new_tuple(Plan, (policy, v, backup, task, False))
 
 
+def zeros(memory: int) -> tuple[Array, ...]:
+    """Return an array of so many zeros in a tuple, which is empty for none."""
+    return (np.zeros(memory),) if memory else ()
+
+
 def action_values(
-    task: Task, kernel: Callable[..., None], given: tuple[Any, ...], v: Array, h: int
+    task: Task, kernel: Callable[..., None], given: tuple[Any, ...], memory: int, v: Array, h: int
 ) -> Array:
     """Return Q_h (S, A) of a plan: its backward pass over step h alone, into arrays of its own."""
     scratch, q = np.empty_like(v), np.empty(len(task.sizes))  # rows that are not used cost none
     scratch[h + 1] = v[h + 1]
     policy = np.empty((task.horizon, task.n_states), policy_type(task))
     span = np.array([h, h + 1, 0, task.n_states])
-    kernel(*given, np.uint64(0), scratch, policy, q, span)
+    kernel(*given, *zeros(memory), np.uint64(0), scratch, policy, q, span)
     return q.reshape(task.n_states, task.n_actions)
 
 

@@ -116,9 +116,10 @@ def exact_maximum(
     than 1e-10 of the range of the next values are ties. Q lies between greedy and (6), and never
     above the steps left, so the clip never acts.
     """
+    ellipsoid = ellipsoid_of(task, model)
     return run_backward_pass(
-        task, kernels.ellipsoid.backward_pass_ellipsoid, (ellipsoid_of(task, model), reward, beta),
-        clip_v(task), tie_seed,
+        task, kernels.ellipsoid.backward_pass_ellipsoid, (ellipsoid, reward, beta), clip_v(task),
+        tie_seed, memory=ellipsoid.products.shape[1],
     )  # fmt: skip
 
 
