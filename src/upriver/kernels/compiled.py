@@ -213,16 +213,12 @@ class ConstantsFields(AttributeTemplate):
     key = ConstantsType
 
     def generic_resolve(self, typ: ConstantsType, attr: str) -> Any:
-        if attr in typ.fields:
-            return typ.fields[attr][0]
-        return typ if attr == "values" else None  # constants.values.x is constants.x
+        return typ.fields[attr][0] if attr in typ.fields else None
 
 
 @lower_getattr_generic(ConstantsType)
 def read_field(context: Any, builder: Any, constants: ConstantsType, words: Any, name: str) -> Any:
     """Write the code that reads a field of a `Constants`."""
-    if name not in constants.fields:
-        return words
     kind, place = constants.fields[name]
 
     def load(i: int) -> Any:

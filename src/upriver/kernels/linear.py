@@ -41,8 +41,7 @@ def backward_pass_regression(problem, visits, factor, noise, phi, tie_seed, v, p
     The sum runs over the visits at step h; visits: `RegressionData`. factor (H, d, d) of Lambda_h,
     noise (H, S*A), phi (S*A, d).
     """
-    rows = problem.values
-    indptr = rows.indptr
+    indptr = problem.indptr
     n_actions = q.shape[0] // policy.shape[1]
     d = phi.shape[1]
     w, values = np.empty(d), np.empty(max_successors(indptr))
@@ -51,7 +50,7 @@ def backward_pass_regression(problem, visits, factor, noise, phi, tie_seed, v, p
         w[:] = 0.0
         for pair in range(q.shape[0]):
             first, n = indptr[pair], indptr[pair + 1] - indptr[pair]
-            read_next_values(rows, h, v[h + 1], first, n, values)
+            read_next_values(problem, h, v[h + 1], first, n, values)
             target = rewards[pair]
             for u in range(n):
                 target += visits.counts[h, first + u] * values[u]
@@ -66,7 +65,7 @@ def backward_pass_regression(problem, visits, factor, noise, phi, tie_seed, v, p
                 for i in range(d):
                     x += phi[pair, i] * w[i]
                 q[pair] = x
-            choose_action(rows, h, s, tie_seed, v, policy, q)
+            choose_action(problem, h, s, tie_seed, v, policy, q)
 
 
 class ValueRegression(NamedTuple):
@@ -160,8 +159,7 @@ def backward_pass_value_targets(
 
     reward (1|H, S*A); regression: a `ValueRegression`.
     """
-    rows = problem.values
-    pair_records, blocks, extra = layout.pairs, layout.blocks, rows.next_state_reward
+    pair_records, blocks, extra = layout.pairs, layout.blocks, problem.next_state_reward
     n_actions = q.shape[0] // policy.shape[1]
     x = np.empty(layout.max_block_size)
     for h in range(span[1] - 1, span[0] - 1, -1):
@@ -174,10 +172,10 @@ def backward_pass_value_targets(
                 if b >= 0:
                     place, m = blocks[b].first_feature, blocks[b].size
                     start = regression.matrix_start[b]
-                    mix_next_values(layout, pair, m, rows.successors, extra_h, following, x)
+                    mix_next_values(layout, pair, m, problem.successors, extra_h, following, x)
                     for i in range(m):
                         total += x[i] * regression.theta[layout.features[place + i]]
                     factor = regression.factor[start : start + m * m].reshape(m, m)
                     total += beta * np.sqrt(solve_lower(factor, m, x))
                 q[pair] = total
-            choose_action(rows, h, s, tie_seed, v, policy, q)
+            choose_action(problem, h, s, tie_seed, v, policy, q)

@@ -128,9 +128,8 @@ def learn(problem, model, pairs, states, rate, bound, moved, mirror):
     The episode is pairs (T,) and states (T + 1,). moved (C,) becomes True where a projection moved
     all blocks. Returns the step that failed, or -1.
     """
-    values = problem.values
-    layout, matrix_start, work = values.layout, values.matrix_start, values.work
-    count = np.zeros(values.successors.shape[0])
+    layout, matrix_start, work = problem.layout, problem.matrix_start, problem.work
+    count = np.zeros(problem.successors.shape[0])
     before = np.empty((layout.max_block_size, layout.max_block_size))
     for t in range(pairs.shape[0]):
         b = layout.pairs[pairs[t]].block
@@ -139,7 +138,7 @@ def learn(problem, model, pairs, states, rate, bound, moved, mirror):
         c, size = min(t, model.theta.shape[0] - 1), layout.blocks[b].size
         theta, matrix = model.theta[c], model.matrix[c]
         block = view_block(layout, matrix, matrix_start, b)
-        evaluate_transition(values, pairs[t], states[t + 1], theta, b, count)
+        evaluate_transition(problem, pairs[t], states[t + 1], theta, b, count)
         if mirror:
             for i in range(size):
                 for j in range(i + 1):
@@ -152,7 +151,7 @@ def learn(problem, model, pairs, states, rate, bound, moved, mirror):
             return t
         moved[c] |= project(layout, matrix, matrix_start, bound, theta, work.factor)
         if mirror:
-            evaluate_transition(values, pairs[t], states[t + 1], theta, b, count)
+            evaluate_transition(problem, pairs[t], states[t + 1], theta, b, count)
             for i in range(size):
                 for j in range(i + 1):
                     block[i, j] = before[i, j] + work.hessian[i, j]
@@ -167,8 +166,7 @@ def refresh(problem, model, pairs, moved, everything):
     parameters. In place in `model`, as in `model.refresh`; the upper triangle of its matrix is
     completed. Returns the first block that is not positive definite, or -1.
     """
-    values = problem.values
-    layout, work = values.layout, values.work
+    layout, work = problem.layout, problem.work
     n_blocks, n_parameters = layout.blocks.shape[0] - 1, model.theta.shape[0]
     stale = np.zeros((n_parameters, n_blocks), np.bool_)
     if everything:
@@ -182,7 +180,7 @@ def refresh(problem, model, pairs, moved, everything):
                 continue
             size = layout.blocks[b].size
             if stale[c, b]:
-                block = view_block(layout, model.matrix[c], values.matrix_start, b)
+                block = view_block(layout, model.matrix[c], problem.matrix_start, b)
                 if not factor_shifted(block, size, 0.0, work.factor):
                     return b
                 for i in range(size):
@@ -198,7 +196,7 @@ def refresh(problem, model, pairs, moved, everything):
                 if stale[c, b]:
                     solve_rows(layout, pair, work.factor, size, work.rows, work.squares)
                     model.max_norm[c, pair] = store_inner_products(
-                        layout, pair, size, model.inverse_products[c], values.square_start,
+                        layout, pair, size, model.inverse_products[c], problem.square_start,
                         work.rows, work.squares,
                     )  # fmt: skip
     return -1
@@ -269,8 +267,7 @@ def random_bonus(problem, model, first_step, normals, is_alone, centred, bonus):
     all pairs. normals (steps, rows, samples) has a row for each feature of the blocks in turn,
     except for those that are alone (B,), whose pairs keep the bonus they have.
     """
-    values = problem.values
-    layout, factor, square_start = values.layout, values.work.factor, values.square_start
+    layout, factor, square_start = problem.layout, problem.work.factor, problem.square_start
     n_steps, _, n_samples = normals.shape
     xi = np.empty((layout.max_block_size, n_samples))
     x = np.empty((layout.max_successors, n_samples))
@@ -284,7 +281,7 @@ def random_bonus(problem, model, first_step, normals, is_alone, centred, bonus):
         for h in range(first_step, first_step + n_steps):
             c = min(h, model.matrix.shape[0] - 1)
             if c != factored:
-                block = view_block(layout, model.matrix[c], values.matrix_start, b)
+                block = view_block(layout, model.matrix[c], problem.matrix_start, b)
                 factor_shifted(block, size, 0.0, factor)
                 factored = c
             perturb(factor, size, normals[h - first_step], normal_row, xi)

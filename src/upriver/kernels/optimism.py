@@ -51,8 +51,7 @@ def backward_pass_gradient(
     ellipsoid: an `Ellipsoid`; reward (1|H, S*A); remainder (H,). A negative beta and remainder
     give a pessimistic plan.
     """
-    rows = problem.values
-    indptr, starts = rows.indptr, ellipsoid.products_start
+    indptr, starts = problem.indptr, ellipsoid.products_start
     n_actions = q.shape[0] // policy.shape[1]
     x = np.empty(max_successors(indptr))
     for h in range(span[1] - 1, span[0] - 1, -1):
@@ -62,7 +61,7 @@ def backward_pass_gradient(
         for s in range(span[2], span[3]):
             for pair in range(s * n_actions, (s + 1) * n_actions):
                 first, n, at = indptr[pair], indptr[pair + 1] - indptr[pair], starts[pair]
-                read_next_values(rows, h, v[h + 1], first, n, x)
+                read_next_values(problem, h, v[h + 1], first, n, x)
                 mean = norm2 = 0.0  # P V and x^T G x
                 for u in range(n):
                     mean += p[first + u] * x[u]
@@ -76,7 +75,7 @@ def backward_pass_gradient(
                     q[pair] += beta * np.sqrt(max(norm2, 0.0))
                 if remainder[h] != 0.0:  # a bonus that has no weight may be infinite
                     q[pair] += remainder[h] * (beta * max_norm[pair]) ** 2
-            choose_action(rows, h, s, tie_seed, v, policy, q)
+            choose_action(problem, h, s, tie_seed, v, policy, q)
 
 
 @njit_inline

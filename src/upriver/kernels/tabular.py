@@ -89,8 +89,7 @@ def backward_pass_counts(problem, prob, reward, bonus, tie_seed, v, policy, q, s
     N = 0 and the bonus is optimistic, the largest next value stands for P V, and the bonus is that
     of one visit with the largest variance, range^2 / 4; otherwise N = 0 has no bonus.
     """
-    rows = problem.values
-    indptr, successors = rows.indptr, rows.successors
+    indptr, successors = problem.indptr, problem.successors
     n_actions = q.shape[0] // policy.shape[1]
     values = np.empty(max_successors(indptr))
     for h in range(span[1] - 1, span[0] - 1, -1):
@@ -100,7 +99,7 @@ def backward_pass_counts(problem, prob, reward, bonus, tie_seed, v, policy, q, s
         for s in range(span[2], span[3]):
             for pair in range(s * n_actions, (s + 1) * n_actions):
                 first, n = indptr[pair], indptr[pair + 1] - indptr[pair]
-                read_next_values(rows, h, v[h + 1], first, n, values)
+                read_next_values(problem, h, v[h + 1], first, n, values)
                 mean = square = mean_doubt = max_value = max_doubt = 0.0
                 for u in range(n):
                     d = doubt[successors[first + u]]
@@ -125,7 +124,7 @@ def backward_pass_counts(problem, prob, reward, bonus, tie_seed, v, policy, q, s
                         + np.sqrt(mean_doubt / visits)
                     )
                 q[pair] = x
-            choose_action(rows, h, s, tie_seed, v, policy, q)
+            choose_action(problem, h, s, tie_seed, v, policy, q)
 
 
 @njit_inline
@@ -202,8 +201,7 @@ def backward_pass_ball(problem, prob, reward, radius, is_kl, tie_seed, v, policy
     ||p - prob||_1 <= radius unless `is_kl`. prob (1|H, n) sums to one in each pair; reward and
     radius (1|H, S*A).
     """
-    rows = problem.values
-    indptr = rows.indptr
+    indptr = problem.indptr
     n_actions = q.shape[0] // policy.shape[1]
     room, chosen = np.empty(max_successors(indptr)), np.empty(max_successors(indptr))
     for h in range(span[1] - 1, span[0] - 1, -1):
@@ -215,11 +213,11 @@ def backward_pass_ball(problem, prob, reward, radius, is_kl, tie_seed, v, policy
                 first, n = indptr[pair], indptr[pair + 1] - indptr[pair]
                 if n == 0:
                     continue
-                read_next_values(rows, h, v[h + 1], first, n, room)
+                read_next_values(problem, h, v[h + 1], first, n, room)
                 values, centre = room[:n], p[first : first + n]
                 if is_kl:
                     best = maximize_in_kl_ball(values, centre, radius_h[pair])
                 else:
                     best = maximize_in_l1_ball(values, centre, radius_h[pair], chosen[:n])
                 q[pair] = r[pair] + best
-            choose_action(rows, h, s, tie_seed, v, policy, q)
+            choose_action(problem, h, s, tie_seed, v, policy, q)
