@@ -169,7 +169,9 @@ function tuningChart(entry, agent) {
 function secondsChart(rows, agents, unit) {
   const shown = agents.map((agent) => ({ agent, seconds: rows.find((r) => r.agent === agent.name)?.seconds })).filter((s) => s.seconds > 0).reverse();
   const seconds = shown.map((s) => s.seconds), logs = seconds.map(Math.log10), span = [Math.min(...logs) - 0.25, Math.max(...logs) + 0.5];
-  const layout = makeLayout(`seconds per 1,000 ${unit}s`, "", { type: "log", ...(shown.length ? { range: span, dtick: span[1] - span[0] > 1.5 ? 1 : "D2" } : {}) },
+  // Plotly would write 0.02 and 0.05 as a bare 2 and 5.
+  const steps = span[1] - span[0] > 1.5 ? [1] : [1, 2, 5], tickvals = range(12).flatMap((k) => steps.map((m) => m * 10 ** (k - 6)));
+  const layout = makeLayout(`seconds per 1,000 ${unit}s`, "", { type: "log", tickvals, ticktext: tickvals.map(short), ...(shown.length ? { range: span } : {}) },
     { ticks: "", tickfont: { size: 12, color: css("--ink") }, showgrid: false }, { margin: { l: 20, r: 12, t: 10, b: 42 } });
   const data = [{
     type: "scatter", mode: "markers+text", x: seconds, y: shown.map((s) => escaped(s.agent.name)), cliponaxis: false,
