@@ -171,7 +171,7 @@ KERNELS: list[Mutant] = [
     ("kernels/online.py", "- 2.0 * image[u] + centre", "- image[u] + centre"),
     ("kernels/online.py", "ROOT_STEPS = 100", "ROOT_STEPS = 1"),
     ("kernels/planning.py", "if seed % ties ==", "if seed % np.uint64(2) =="),
-    ("kernels/planning.py", "total += m[pair] * expected", "total += expected"),
+    ("kernels/planning.py", "total += chance * expected", "total += expected"),
     ("kernels/episodes.py", "if u < total:", "if u <= 0.5 * total:"),
     ("kernels/episodes.py", "if uniforms[t, 2] < restart", "if uniforms[t, 2] < 0.5 * restart"),
     ("kernels/newton.py", "DECREMENT = 1e-10", "DECREMENT = 1.0"),

@@ -207,13 +207,14 @@ def test_the_derivatives_of_a_value_are_finite_differences(rng, mixed, n_rows):
     available = task.available / task.available.sum(axis=1, keepdims=True)
     policy = np.tile(available.ravel(), (H, 1))
     if not mixed:
-        policy = np.tile(np.eye(A)[np.where(task.available[:, 1], 1, 0)].ravel(), (H, 1))
+        policy = np.tile(np.where(task.available[:, 1], 1, 0), (H, 1))
     k = kernels.value
 
-    def value(p, mixture=policy):
+    def value(p, policy=policy):
         shapes = (H + 1, S), (n_rows, task.n_triples), (n_rows, S * A), S * A * mixed
         out = k.ValueGradient(*map(np.zeros, shapes))
-        k.differentiate(task.indptr, task.successors, p, reward, extra, mixture, start, out)
+        rows = task.indptr, task.successors, p, reward, extra
+        k.differentiate(*rows, policy, mixed, start, out)
         return start @ out.v[0], out
 
     _, out = value(prob)

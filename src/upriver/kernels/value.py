@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached
-from upriver.kernels.planning import evaluate_random_policy
+from upriver.kernels.planning import evaluate_policy, find_pairs
 
 
 class ValueGradient(NamedTuple):
@@ -29,42 +29,48 @@ class ValueGradient(NamedTuple):
 
 
 @njit_cached
-def differentiate(indptr, successors, prob, reward, extra, mixture, start, out):
+def differentiate(indptr, successors, prob, reward, extra, policy, mixed, start, out):
     """Write the value of a policy and its derivatives, see `ValueGradient`.
 
-    prob (1|H, n), reward (1|H, S*A), extra (1|H, n|0) the next-state reward, mixture (1|H, S*A) the
-    probabilities of actions, start (S,) the probabilities of the first state.
+    prob (1|H, n), reward (1|H, S*A), extra (1|H, n|0) the next-state reward, policy (H, S) actions,
+    or if it is mixed (1|H, S*A) probabilities, start (S,) the probabilities of the first state.
     """
     v, horizon, n_states = out.v, out.v.shape[0] - 1, out.v.shape[1]
     n_actions = (indptr.shape[0] - 1) // n_states
     has_extra, by_action = extra.shape[1] > 0, out.action_value.shape[0] > 0
-    evaluate_random_policy(indptr, successors, prob, reward, extra, mixture, v)
+    evaluate_policy(indptr, successors, prob, reward, extra, policy, mixed, v)
+    one = np.uint64(1)
     here = start.copy()  # the distribution of the state, step by step
     for h in range(horizon):
         p, r = prob[min(h, prob.shape[0] - 1)], reward[min(h, reward.shape[0] - 1)]
         y = extra[min(h, extra.shape[0] - 1)]
-        m = mixture[min(h, mixture.shape[0] - 1)]
+        m = policy[min(h, policy.shape[0] - 1)]
         w = out.weight[min(h, out.weight.shape[0] - 1)]
         steps = out.occupancy[min(h, out.occupancy.shape[0] - 1)]
-        after = np.zeros(n_states)
+        following, after = v[h + 1], np.zeros(n_states)
         for s in range(n_states):
             if here[s] == 0.0:
                 continue
-            for pair in range(s * n_actions, (s + 1) * n_actions):
-                d = here[s] * m[pair]
+            first, last = find_pairs(s, n_actions, m, mixed)
+            for pair in range(first, last):
+                d = here[s] * m[pair] if mixed else here[s]
                 if d == 0.0 and not by_action:
                     continue
-                following = 0.0
-                for i in range(indptr[pair], indptr[pair + 1]):
-                    following += p[i] * (v[h + 1, successors[i]] + (y[i] if has_extra else 0.0))
+                begin, end = np.uint64(indptr[pair]), np.uint64(indptr[pair + one])
+                mean = v[h, s] - r[pair]
+                if mixed:  # then v is not the value of this pair alone
+                    mean = 0.0
+                    for i in range(begin, end):
+                        ahead = following[np.uint32(successors[i])]
+                        mean += p[i] * (ahead + (y[i] if has_extra else 0.0))
                 if by_action:
-                    out.action_value[pair] += here[s] * (r[pair] + following)
+                    out.action_value[pair] += here[s] * (r[pair] + mean)
                 if d > 0.0:
                     steps[pair] += d
-                    for i in range(indptr[pair], indptr[pair + 1]):
-                        ahead = v[h + 1, successors[i]] + (y[i] if has_extra else 0.0)
-                        w[i] += d * p[i] * (ahead - following)
-                        after[successors[i]] += d * p[i]
+                    for i in range(begin, end):
+                        j, x = np.uint32(successors[i]), d * p[i]
+                        w[i] += x * (following[j] + (y[i] if has_extra else 0.0) - mean)
+                        after[j] += x
         here = after
 
 

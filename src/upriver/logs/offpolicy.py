@@ -22,7 +22,12 @@ from upriver.logs.model import TransitionModel, check_model
 from upriver.logs.situations import find_triples, task_numbers
 from upriver.logs.tables import COLUMNS, Rows, Table, array_of
 from upriver.logs.value import policy_value
-from upriver.logs.value_function import behaviour_policy, build_value_function, policy_table
+from upriver.logs.value_function import (
+    as_probabilities,
+    behaviour_policy,
+    build_value_function,
+    policy_table,
+)
 from upriver.mdp import Task
 from upriver.planning import steps_of
 
@@ -298,7 +303,8 @@ def check_episodes(
     real = data.real
     weight = np.broadcast_to(weights[:, None], real.shape)[real]
     behaviour = behaviour_policy(task, np.bincount(data.pairs[real], weight, len(task.sizes)))
-    chance = np.broadcast_to(behaviour if table is None else table, (task.horizon, len(behaviour)))
+    chance = as_probabilities(task, behaviour if table is None else table)
+    chance = np.broadcast_to(chance.reshape(-1, len(behaviour)), (task.horizon, len(behaviour)))
     if table is None:
         data = data._replace(propensity=None)  # what was done needs no weights
     ratio = importance_ratios(task, data, chance, behaviour)

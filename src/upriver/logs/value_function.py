@@ -65,7 +65,7 @@ class PolicyValueFunction:
 
     model: TransitionModel
     terms: list[tuple[Array | None, float]]
-    """Policies, probabilities of actions (1 | H, S*A), and signs; None: the behaviour."""
+    """Policies, actions (H, S) or probabilities (1 | H, S*A), and signs; None: the behaviour."""
     start: Array  # (S,) probabilities of the first state
     behaviour: Array  # (S*A,) the log's frequencies of the actions in each state
     rows: Array  # (S*A,) the number of rows of the log of each pair's state
@@ -310,15 +310,20 @@ def segment_table(model: TransitionModel, policy: Any) -> Array | None:
 
 
 def policy_table(task: Task, policy: Any) -> Array | None:
-    """Return the probabilities of actions (1 | H, S*A); None for the behaviour."""
+    """Return actions (H, S) or probabilities (1 | H, S*A); None for the behaviour."""
     if isinstance(policy, str) and policy == "behaviour":
         return None
     if task.infinite_horizon:
         policy = stationary_table(task, policy)
     table = mixture_or_actions(task, policy)
-    if table.ndim == 2:
-        table = np.eye(task.n_actions)[table]
-    return table.reshape(-1, len(task.sizes))
+    return table if table.ndim == 2 else table.reshape(-1, len(task.sizes))
+
+
+def as_probabilities(task: Task, table: Array) -> Array:
+    """Return (1 | H, S, A) the probabilities of the actions of a table."""
+    if table.dtype.kind != "f":
+        return np.eye(task.n_actions)[table]
+    return table.reshape(-1, task.n_states, task.n_actions)
 
 
 def behaviour_policy(task: Task, visits: Array) -> Array:
@@ -333,7 +338,7 @@ def evaluate_policy(
     task: Task, prob: Array, policy: Array, start: Array,
     rewards: tuple[Array, Array] | None = None, by_step: bool = False, by_action: bool = False,
 ) -> Evaluation:  # fmt: skip
-    """Return the value of a policy (1 | H, S*A) and its derivatives, in the user's units.
+    """Return the value of a `policy_table` and its derivatives, in the user's units.
 
     rewards: instead of `task.user_rewards`; by_step: whether the occupancy is that of each step;
     by_action: whether derivatives in the probabilities of actions are needed.
@@ -349,8 +354,8 @@ def evaluate_policy(
     )  # fmt: skip
     if task.terminal is not None:
         found.v[-1] = task.terminal
-    rows = task.indptr, task.successors, prob, *rewards
-    kernels.value.differentiate(*rows, policy, start, kernels.value.ValueGradient(*found[:4]))
+    rows, out = (task.indptr, task.successors, prob, *rewards), kernels.value.ValueGradient
+    kernels.value.differentiate(*rows, policy, policy.dtype.kind == "f", start, out(*found[:4]))
     return found._replace(value=float(start @ found.v[0]))
 
 
@@ -359,7 +364,7 @@ def evaluate_stationary(
 ) -> Evaluation:
     """Return the same for an infinite horizon: the visits are the adjoint of the values."""
     reward, pay = rewards
-    mixture = policy.reshape(task.n_states, -1)
+    (mixture,) = as_probabilities(task, policy)
     paid = reward[0] + task.by_pair(prob[0] * pay[0]) if pay.size else reward[0]
     value, v, visits = stationary_visits(task, prob[0], paid, mixture, start)
     assert task.discount is not None

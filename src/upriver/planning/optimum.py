@@ -143,9 +143,9 @@ def evaluate(
     if table.ndim == 2:
         reevaluate(mdp, table, np.full_like(table, -1), v)
     else:
-        kernels.planning.evaluate_random_policy(
+        kernels.planning.evaluate_policy(
             task.indptr, task.successors, mdp.probability, mdp.reward_rows, np.empty((1, 0)),
-            table.reshape(-1, len(task.sizes)), v,
+            table.reshape(-1, len(task.sizes)), True, v,
         )  # fmt: skip
     return v
 
