@@ -371,6 +371,9 @@ def test_joint_and_two_step_estimates_and_their_errors(log, transitions):
     middle = cross @ transitions.with_errors("classical").cov_params().to_numpy() @ cross.T
     wanted = bread + bread @ middle @ bread
     np.testing.assert_allclose(two.with_errors("classical").cov_params(), wanted, rtol=1e-6)
+    known = two.with_errors("classical", transitions=False)
+    np.testing.assert_allclose(known.cov_params(), bread, rtol=1e-8)
+    assert ", without their error" in known.summary()
     assert two.transitions.theta == pytest.approx(transitions.theta)
     assert joint.transitions.theta == pytest.approx(best[2:])
     # the same errors where the transitions come with features instead of a formula
@@ -402,6 +405,12 @@ def test_sandwiches_are_those_of_sums_over_rows_and_clusters(log, transitions):
     middle[:2, 2:] = middle[2:, :2] = 0.0  # choices and moves are independent
     wanted = inverse @ middle @ inverse.T
     np.testing.assert_allclose(two.with_errors("robust").covariance, wanted, rtol=1e-6)
+    # without the error of the transitions: the sandwich of the choices alone
+    bread, grown = np.linalg.inv(jacobian[:2, :2]), 30 / 29
+    for kind, rows in (("cluster", sums * np.sqrt(grown)), ("robust", score)):
+        alone = two.with_errors(kind, transitions=False)
+        wanted = bread @ rows[:, :2].T @ rows[:, :2] @ bread.T
+        np.testing.assert_allclose(alone.cov_params(), wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

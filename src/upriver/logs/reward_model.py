@@ -362,6 +362,8 @@ class RewardModel(Estimates):
     estimate: Array  #: (k,) the estimates: rewards, then the coefficients of the transitions.
     beta: Array  #: (k,) the coefficients; those of `what_if` differ from the estimates.
     errors: str = "classical"  #: Which standard errors it has.
+    with_transitions: bool = True
+    """Whether the errors contain the error of the estimated transitions."""
     values: Mapping[str, Any] = field(default_factory=dict)  #: The values of the covariates.
 
     # What was estimated.
@@ -375,7 +377,7 @@ class RewardModel(Estimates):
     def covariance(self) -> Array:
         """(k, k) of `beta`; 0 for coefficients that `what_if` has fixed."""
         free = self.beta == self.estimate
-        covariance = estimate_covariance(self.log, self.found, self.errors)
+        covariance = estimate_covariance(self.log, self.found, self.errors, self.with_transitions)
         return covariance * np.outer(free, free)
 
     @cached_property
@@ -403,13 +405,16 @@ class RewardModel(Estimates):
         terms = [self.log.recipe.columns[j].term for j in self.log.keep]
         return terms + self.coefficient_names[len(terms) :]
 
-    def with_errors(self, kind: str) -> RewardModel:
-        """Return the model with "classical", "robust" or "cluster" standard errors."""
+    def with_errors(self, kind: str, transitions: bool = True) -> RewardModel:
+        """Return the model with "classical", "robust" or "cluster" standard errors.
+
+        transitions: whether the error of the estimated transitions is added.
+        """
         if kind not in ERRORS:
             raise ValueError(f"errors is {kind!r}; it must be 'classical', 'robust' or 'cluster'")
         if kind == "cluster" and self.log.members is None:
             raise ValueError("errors is 'cluster'; the model was fitted without cluster=")
-        return replace(self, errors=kind)
+        return replace(self, errors=kind, with_transitions=bool(transitions))
 
     def card(self) -> Card:
         card, log = self.fitted.card(), self.log
@@ -424,7 +429,8 @@ class RewardModel(Estimates):
         sets = f", {len(log.problems)} sets of covariates" if log.covariates else ""
         kind = "known"
         if not isinstance(log.transitions, FiniteMDP):
-            kind = f"estimated {'jointly' if log.joint else 'before'}, with their error"
+            error = "with" if self.with_transitions else "without"
+            kind = f"estimated {'jointly' if log.joint else 'before'}, {error} their error"
         lines = [
             f"reward ~ {log.formula}",
             f"{log.n_rows} rows{sets}; {log.task.n_states} states, {log.task.n_actions} actions, "
@@ -591,13 +597,16 @@ class RewardModel(Estimates):
         )  # fmt: skip
 
 
-def estimate_covariance(log: ChoiceLog, found: Objective, kind: str) -> Array:
+def estimate_covariance(
+    log: ChoiceLog, found: Objective, kind: str, with_transitions: bool
+) -> Array:
     """Return (k, k) the covariance of the estimates of rewards and transitions.
 
     Both solve equations: the score of the choices in w is 0, and that of the transitions in theta,
     to which the choices contribute only in a joint fit. J, the derivative of these equations, and
     the covariance B of their left-hand sides give J^-1 B J^-T. The scores of choices and of
-    transitions are uncorrelated, except within clusters.
+    transitions are uncorrelated, except within clusters. Without the error of the transitions,
+    theta is known and has no equation.
     """
     m, k = len(log.keep), len(found.gradient)
     own = slice(k if log.joint else m)  # the equations that the choices enter
@@ -609,7 +618,7 @@ def estimate_covariance(log: ChoiceLog, found: Objective, kind: str) -> Array:
         sums[:, own.stop :] = 0.0
     else:
         middle[own, own] = (found.outer if kind == "robust" else -found.hessian)[own, own]
-    if k > m:
+    if k > m and with_transitions:
         model = log.transitions
         information = np.linalg.inv(model.fitted.bread @ np.eye(k - m))
         jacobian[m:, m:] += information
@@ -624,5 +633,6 @@ def estimate_covariance(log: ChoiceLog, found: Objective, kind: str) -> Array:
             middle[m:, m:] += model.fitted.scatter()
     if sums is not None:
         middle += sums.T @ sums * (len(sums) / (len(sums) - 1.0))
-    inverse = np.linalg.inv(jacobian)
+    solved, inverse = slice(k if with_transitions else m), np.zeros((k, k))
+    inverse[solved, solved] = np.linalg.inv(jacobian[solved, solved])
     return inverse @ middle @ inverse.T
