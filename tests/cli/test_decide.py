@@ -171,6 +171,8 @@ def test_what_the_page_says(tmp_path, capsys):
                  "cost ~ action + ward", "--horizon", "3", "--at", "ward=west"],
         "average": ["--formula", "next_state:action:state + next_state:ward", "--reward", "cost",
                     "--horizon", "3", "--at", "average", "--start", "ill"],
+        "by": ["--formula", "next_state:action:state + next_state:ward", "--reward", "well=1",
+               "--horizon", "3", "--by", "ward", "--start", "ill"],
     }  # fmt: skip
     said = {}
     for name, words in commands.items():
@@ -190,10 +192,11 @@ def test_what_the_page_says(tmp_path, capsys):
     assert "Averages over ward of the individuals of the log" in said["average"]
     assert "does not fit" not in said["ward"] and "Reward: the mean of cost" in said["average"]
     assert "prefers-color-scheme: dark" in said["ward"]
+    assert "ward east" in said["by"] and "ward west" in said["by"]  # the gain of each
 
 
 def test_checks_of_censored_episodes_and_given_propensities(tmp_path, capsys):
-    """Columns that say which episodes ended, and the probabilities of the logged actions."""
+    """Column or states that say which episodes ended, column or formula of the propensities."""
     file, page, lines = write_log(tmp_path), tmp_path / "page.html", []
     for i, line in enumerate(file.read_text().splitlines()):
         step = line.split(",")[1]
@@ -203,7 +206,10 @@ def test_checks_of_censored_episodes_and_given_propensities(tmp_path, capsys):
     file.write_text("\n".join(kept))
     words = [*WORDS, "well=10,ill=-2", "--episode", "patient", "--out", str(page)]
     pages = []
-    for more in (["--ended", "done"], ["--ended", "done", "--propensity", "chance"]):
+    for more in (
+        ["--ended", "done"], ["--ended", "done", "--propensity", "chance"],
+        ["--ended", "ill, well", "--propensity", "action:C(state)"],
+    ):  # fmt: skip
         assert main(["decide", str(file), *words, *more]) == 0
         pages.append(page.read_text())
         footer = re.search(r"Made by <code>(.*)</code></p></footer>", pages[-1])[1]

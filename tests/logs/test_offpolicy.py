@@ -126,6 +126,7 @@ def test_bad_logs_are_named(model, log):
     for options, message in (
         ({"episode": "visit"}, "the log has no column 'visit'"),
         ({}, "no episode of the log is followed beyond step 3; the horizon is 12"),
+        ({"ended": ["gone"]}, "ended names the state 'gone'; it must be one of"),
         ({"ended": "reward"}, "column 'reward' of the log must hold true and false"),
         ({"propensity": "step"}, "propensity 'step' is 0 somewhere; it must be above 0"),
     ):
@@ -327,8 +328,9 @@ def test_a_state_that_is_never_left_goes_on_paying():
     rows = up.check_policy_value(model, "behaviour", log).rows
     assert rows[1]["value"] == pytest.approx((2.5 + 1.5) / 2)
     log["over"] = [x == "end" for x in log["next_state"]]
-    short = up.check_policy_value(model, "behaviour", log, ended="over").rows
-    assert short[1]["value"] == pytest.approx(rows[1]["value"])
+    for ended in ("over", ["end"]):
+        short = up.check_policy_value(model, "behaviour", log, ended=ended).rows
+        assert short[1]["value"] == pytest.approx(rows[1]["value"])
 
 
 def test_only_episodes_with_the_same_covariates_are_compared(rng):
@@ -349,6 +351,30 @@ def test_only_episodes_with_the_same_covariates_are_compared(rng):
         assert found.rows[0]["effective"] == 200 and "agree with it" in found.verdict
     with pytest.raises(ValueError, match="no episode of the log has old = 5"):
         up.check_policy_value(model.at(old=5, **options), "behaviour", log)
+
+
+def test_propensities_by_a_formula(rng):
+    """Actions depend on a covariate that also pays: shares by state are wrong, a formula right."""
+    n = 4000
+    ill = rng.integers(2, size=n)
+    action = (rng.random(n) < np.where(ill, 0.8, 0.2)).astype(int)
+    paid = 1.0 - ill + 0.0 * action  # the action does nothing, and who is ill earns nothing
+    log = {"state": ["here"] * n, "action": action, "next_state": ["here"] * n, "ill": ill,
+           "episode": np.arange(n), "step": [0] * n, "paid": paid}  # fmt: skip
+    task = up.Task(1, 2, 1, [0, 1, 2], [0, 0], np.zeros((1, 2)), states=["here"], actions=[0, 1])
+    phi = up.features.one_hot(task)
+    model = up.fit_transitions(log, features=phi, task=task, regularization=1.0)
+    act = np.array([1])
+    plain = up.check_policy_value(model, act, log, reward="paid").rows[1]
+    assert plain["value"] == pytest.approx(0.2, abs=0.03)
+    formula = up.check_policy_value(
+        model, act, log, reward="paid", propensity="action + action:ill"
+    ).rows[1]
+    assert formula["value"] == pytest.approx(0.5, abs=0.05)
+    # one situation for each value of `ill`: the probabilities are the shares there
+    share = np.array([action[ill == x].mean() for x in (0, 1)])[ill]
+    w = action / share
+    assert formula["value"] == pytest.approx((w @ paid) / w.sum(), rel=1e-3)
 
 
 def panel(rng, seed, n, censored, by_state=False):

@@ -11,7 +11,7 @@ from typing import Any
 def decide(
     log: Path, *, formula: str, reward: str, horizon: int | None = None,
     discount: float | None = None, start: str | None = None, states: Path | None = None,
-    at: str = "", cluster: str | None = None, weights: str | None = None,
+    at: str = "", by: str | None = None, cluster: str | None = None, weights: str | None = None,
     columns: str = "state,action,next_state", successors: str | None = None,
     episode: str | None = None, step: str = "step", ended: str | None = None,
     propensity: str | None = None, regularization: float = 0.0, missing: str = "refuse",
@@ -43,6 +43,8 @@ def decide(
         A table of attributes of states for the formula.
     at
         Covariates, as age=60; "average" for the others.
+    by
+        A covariate; the gain is shown for each value.
     cluster
         The column of individuals, for clustered errors.
     weights
@@ -56,9 +58,9 @@ def decide(
     step
         The column of the step of a row.
     ended
-        The column that is true where an episode ended.
+        How episodes end: a column, or states as a,b.
     propensity
-        The column of the probability of the logged action.
+        The column of action probabilities, or a formula.
     regularization
         The ridge of the fit.
     missing

@@ -6,6 +6,7 @@ import html
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from upriver.logs.offpolicy import (
 )  # fmt: skip
 from upriver.logs.planning import plan_from_model
 from upriver.logs.tables import COLUMNS, Table
-from upriver.logs.value import PolicyValue, compare_policies, policy_value
+from upriver.logs.value import PolicyValue, PolicyValues, compare_policies, policy_value
 from upriver.logs.value_function import build_value_function
 from upriver.mdp import Task
 from upriver.mdp.writing import write_file
@@ -57,6 +58,8 @@ class Decision:
     source: str  #: The name of the log.
     reward: str  #: What was maximised, in words.
     command: str = ""  #: The command that makes the page again; empty where none does.
+    by: tuple[str, PolicyValues] | None = None
+    """A covariate, and the gain for each of its values, where they were asked for."""
 
     @property
     def task(self) -> Task:
@@ -119,11 +122,12 @@ class Decision:
 def decide(
     frame: Any, formula: str, *, reward: Any, horizon: int | None = None,
     discount: float | None = None, start: Hashable | Mapping[Any, float] | None = None,
-    at: Mapping[str, Any] | None = None, average: bool = False, states: Any = None,
-    successors: Any = None, columns: Sequence[str] = COLUMNS, cluster: str | None = None,
-    weights: str | None = None, regularization: float = 0.0, missing: str = "refuse",
-    episode: str | None = None, step: str = "step", ended: str | None = None,
-    propensity: str | None = None, confidence: float = 0.95,
+    at: Mapping[str, Any] | None = None, average: bool = False, by: str | None = None,
+    states: Any = None, successors: Any = None, columns: Sequence[str] = COLUMNS,
+    cluster: str | None = None, weights: str | None = None, regularization: float = 0.0,
+    missing: str = "refuse", episode: str | None = None, step: str = "step",
+    ended: str | Iterable[Any] | None = None, propensity: str | None = None,
+    confidence: float = 0.95,
 ) -> Decision:  # fmt: skip
     """Fit a log, plan with the model and value the plan against what was done.
 
@@ -143,11 +147,14 @@ def decide(
         start, or without `episode` the shares of the states among all rows.
     at, average
         The values of the covariates; whether others are averaged over the individuals of the log.
+    by
+        A covariate that is averaged over: the page has the gain for each of its values.
     episode, step
         The columns of the episode and of the step: with an episode, estimates that do not rely on
         the model are made.
     ended, propensity
-        As in `check_policy_value`.
+        As in `check_policy_value`. Where `ended` is text and not a column, it names states,
+        separated by commas.
     confidence
         Of the intervals.
 
@@ -174,8 +181,10 @@ def decide(
     assert model.log is not None
     if isinstance(reward, Mapping) and not weighted:
         reward = {by_text("reward", model.log.space.states, s): x for s, x in reward.items()}
+    if isinstance(ended, str) and ended not in table.names:
+        ended = [by_text("ended", model.log.space.states, x.strip()) for x in ended.split(",")]
     model = model.at(
-        at, horizon=horizon, discount=discount, average=average,
+        at, horizon=horizon, discount=discount, average=average or by is not None,
         reward=None if is_text else reward,
     )  # fmt: skip
     task, episodes, checks = check_model(model).task, None, None
@@ -198,11 +207,12 @@ def decide(
         bound = float(function.start @ (plan.v if task.infinite_horizon else plan.v[0]))
     if episodes is not None:
         checks = check_episodes(model, plan, episodes, confidence)
+    compare = partial(compare_policies, model, plan, "behaviour", confidence, first)
     return Decision(
         model=model, plan=plan, bound=bound, start=first,
         value=policy_value(model, plan, confidence, first),
         behaviour=policy_value(model, "behaviour", confidence, first),
-        gain=compare_policies(model, plan, "behaviour", confidence, first),
+        gain=compare(), by=None if by is None else (by, compare(by=by)),
         occupancy=function.at(function.origin).occupancy, goodness_of_fit=model.goodness_of_fit(),
         checks=checks, source=Path(table.file).name if table.file else "a frame",
         reward=reward_text(reward, weighted),
@@ -248,6 +258,8 @@ def decision_page(decision: Decision) -> str:
     visits, occupancy = task.by_pair(decision.model.counts), decision.occupancy
     actions = decision.plan.policy[None] if task.infinite_horizon else decision.plan.policy
     named = {"the plan": value, "what was done": decision.behaviour, "the gain": decision.gain}
+    if decision.by is not None:
+        named |= {f"{decision.by[0]} {x}": gain for x, gain in decision.by[1].each.items()}
     worth = [{"name": name} | {k: getattr(x, k) for k in ESTIMATE} for name, x in named.items()]
     moving = ~is_absorbing(task)  # what is done in other states does not matter
     # pairs that the plan needs and of which the log has few rows, those met most first

@@ -9,7 +9,7 @@ as they go, and assume that this depended on the step and the state alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,9 +18,12 @@ from scipy import sparse
 
 from upriver.checks import Array, check_kinds
 from upriver.display import add_repr
+from upriver.logs.effects import predicted_probabilities
+from upriver.logs.fit import fit_transitions
+from upriver.logs.formula import mentions
 from upriver.logs.model import TransitionModel, check_model
-from upriver.logs.situations import find_triples, task_numbers
-from upriver.logs.tables import COLUMNS, Rows, Table, array_of
+from upriver.logs.situations import build_situations, find_triples, task_numbers
+from upriver.logs.tables import COLUMNS, Rows, Table, array_of, listed
 from upriver.logs.value import policy_value
 from upriver.logs.value_function import (
     as_probabilities,
@@ -33,6 +36,7 @@ from upriver.planning import steps_of
 
 REPLICATES = 200  # resampled logs for the error of fitted-Q evaluation
 PRIOR = 5.0  # episodes
+PROPENSITY_RIDGE = 0.01  # some states have one action
 UNSEEN = 0.001  # share of the steps of the policy in pairs without rows that tables may ignore
 FEW = 20  # effective episodes below which a reweighed log says nothing
 
@@ -78,14 +82,19 @@ class Episodes(NamedTuple):
 def read_episodes(
     model: TransitionModel, log: Any, columns: Sequence[str], episode: str, step: str,
     reward: str | None = None, weights: str | None = None, missing: str = "refuse",
-    ended: str | None = None, propensity: str | None = None, cluster: str | None = None,
+    ended: str | Iterable[Any] | None = None, propensity: str | None = None,
+    cluster: str | None = None,
 ) -> Episodes:  # fmt: skip
     """Read the episodes of a log; the parameters are those of `check_policy_value`."""
-    task = check_model(model).task
+    task, table = check_model(model).task, Table(log, "the log")
     numbers = [c for c in (reward, weights) if c is not None]
-    named = [c for c in (ended, propensity, cluster) if c is not None]
-    keys = [*columns, episode, step, *named, *model.values, *numbers]
-    rows = Table(log, "the log").read(keys, weights, numbers, missing, group=False)
+    named = [c for c in (ended, cluster) if isinstance(c, str)]
+    # a column of propensities, or the covariates of a formula
+    propensity_uses, logged = mentions(propensity or ""), propensity in table.names
+    factors = [c for c in table.names if propensity_uses(c) and c not in columns]
+    factors = [c for c in table.names if c == propensity] or factors
+    keys = [*columns, episode, step, *named, *factors, *model.values, *numbers]
+    rows = table.read(keys, weights, numbers, missing, group=False)
     of, labels = rows.codes(episode)
     order = np.lexsort((rows.values(step), of))
     of = of[order]
@@ -118,7 +127,11 @@ def read_episodes(
     member = np.arange(len(labels)) if cluster is None else spread(rows.codes(cluster)[0])[:, 0]
     chance = None
     if propensity is not None:
-        chance = spread(np.asarray(rows.values(propensity), np.float64), 1.0)
+        if logged:
+            found = rows.values(propensity)
+        else:
+            found = fit_propensities(rows, propensity, columns, factors)
+        chance = spread(np.asarray(found, np.float64), 1.0)
         bad = ~((chance > 0) & (chance <= 1))
         if bad.any():
             raise ValueError(f"propensity {propensity!r} is {chance[bad][0]:g} somewhere; it must "
@@ -128,12 +141,19 @@ def read_episodes(
         np.zeros(shape, bool), chance, member,
     )  # fmt: skip
     over = None
-    if ended is not None:
+    if isinstance(ended, str):
         over = rows.values(ended)
         if not np.isin(over, (0, 1)).all():
             raise ValueError(f"column {ended!r} of {rows.table.title} must hold true and false, or "
                              "1 and 0")  # fmt: skip
         over = spread(over.astype(bool))
+    elif ended is not None:
+        names, final = list(task.state_names), list(ended)
+        for name in final:
+            if name not in names:
+                raise ValueError(f"ended names the state {name!r}; it must be one of "
+                                 f"{listed(names)}")  # fmt: skip
+        over = np.isin(following, [names.index(x) for x in final])
     mark_ends(task, data, over, reward is None)
     alike = find_alike(model, rows, at, order, len(labels))
     data = Episodes(*(
@@ -177,6 +197,28 @@ def mark_ends(task: Task, data: Episodes, over: Array | None, known_reward: bool
     data.pairs[i, h] = s * task.n_actions + np.argmax(task.available, axis=1)[s]
     if known_reward:
         data.rewards[i, h] = task_rewards(task, h, data.pairs[i, h], s)
+
+
+def fit_propensities(
+    rows: Rows, formula: str, columns: Sequence[str], covariates: Sequence[str]
+) -> Array:
+    """Return (m,) the probability of each logged action, by an MNL model of the actions.
+
+    It is the model of `fit_transitions` with actions in the place of next states.
+    """
+    (state, action, _), none = columns, "no action yet"
+    table = {c: rows.values(c) for c in (state, action, *covariates)}
+    table[none] = np.zeros(len(rows.weight), np.int64)
+    model = fit_transitions(
+        formula, table, columns=(state, none, action), weights=rows.weight,
+        regularization=PROPENSITY_RIDGE,
+    )  # fmt: skip
+    assert model.log is not None
+    space = model.log.space
+    s, a = (rows.numbers(c, space.states, c) for c in (state, action))
+    of = build_situations(space, s, {c: table[c] for c in model.log.situations.covariates})
+    probability, _ = predicted_probabilities(model, of)
+    return probability[of.successor == np.repeat(a, np.diff(of.indptr))]
 
 
 def find_alike(
@@ -237,7 +279,8 @@ def check_policy_value(
     model: TransitionModel, policy: Any, log: Any, columns: Sequence[str] = COLUMNS,
     episode: str = "episode", step: str = "step", reward: str | None = None,
     confidence: float = 0.95, weights: str | None = None, missing: str = "refuse", *,
-    ended: str | None = None, propensity: str | None = None, cluster: str | None = None,
+    ended: str | Iterable[Any] | None = None, propensity: str | None = None,
+    cluster: str | None = None,
 ) -> ValueChecks:  # fmt: skip
     """Estimate a policy's value from the log's episodes, beside the value under the model.
 
@@ -263,12 +306,12 @@ def check_policy_value(
     missing
         "refuse" or "drop", as in `fit_transitions`.
     ended
-        A column that is true on the last row of episodes that ended before the horizon. The others
-        are censored, they went on without being followed. Unless given, an episode has ended in a
-        state that no action leaves.
+        Which episodes shorter than the horizon have ended; the others are censored, they went on
+        without being followed. A column that is true on the last row of episodes that ended, or a
+        list of the states in which episodes end. Unless given, those that no action leaves.
     propensity
-        A column of the probability of the logged action. Unless given, the shares of the actions in
-        each state.
+        The probability of the logged action: a column, or a formula of an MNL model of the actions
+        such as "action:C(state) + action:age". Unless given, shares of the actions in each state.
     cluster
         A column of individuals whose episodes may depend on each other.
 
