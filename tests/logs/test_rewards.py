@@ -161,6 +161,26 @@ def test_rewards_of_transitions_by_function_and_column(rng):
         model.at(age=0.5, horizon=1, reward="fee")
 
 
+def test_given_rewards_that_depend_on_covariates(rng):
+    """Of pairs and of triples, with ages that change with the step, and averaged over ages."""
+    frame = visits(rng)
+    model = up.fit_transitions(FORMULA, frame)
+    at = model.at(age=[0.5, 1.0], horizon=2, reward=lambda s, a, age: age + a)
+    assert up.policy_value(at, np.array([1, 1]), start=0).value == pytest.approx(1.5 + 1.0 + 1.0)
+    moved = model.at(horizon=1, average=True, reward=lambda s, a, t, age: 10.0 * age + t)
+    found = up.policy_value(moved, POLICY, start=0, by="age")
+    for age, value in found.each.items():
+        (row,) = (
+            x
+            for x in model.at(age=age, horizon=1).transitions(0, POLICY[0])
+            if x["next_state"] == 1
+        )
+        assert value.value == pytest.approx(10.0 * age + row["probability"])
+    shares = frame["age"].value_counts(normalize=True)
+    whole = up.policy_value(moved, POLICY, start=0).value
+    assert whole == pytest.approx(sum(shares[age] * x.value for age, x in found.each.items()))
+
+
 def test_a_reward_that_the_log_does_not_identify_is_refused(rng):
     frame = visits(rng)
     few = frame[~((frame["state"] == 0) & (frame["action"] == 1) & (frame["next_state"] == 0))]
@@ -185,7 +205,7 @@ def test_noise_of_rewards_widens_intervals(rng):
 
 
 def test_several_outcomes(rng):
-    """Each is what it is alone, and they have one joint covariance."""
+    """Difference, ratio, acceptability and draws follow from one joint covariance."""
     frame = visits(rng, 2000)
     outcomes = {"cost": "cost", "gain": "gain ~ C(state)*C(action)", "years": {0: 1.0, 1: 0.5}}
     model = up.fit_transitions(FORMULA, frame, reward=outcomes)
@@ -206,6 +226,15 @@ def test_several_outcomes(rng):
     total = up.compare_policies(both, POLICY, np.array([0, 0]), start=0)
     assert total.standard_error**2 == pytest.approx(plain.covariance.sum())
     assert total.value == pytest.approx(plain.values.sum())
+    drawn = plain.draws(1500)
+    np.testing.assert_allclose(np.cov(drawn.T), plain.covariance, rtol=0.15, atol=1e-3)
+    np.testing.assert_array_equal(plain.draws(3, seed=0), drawn[:3])
+    gap = plain.difference("cost", "gain")
+    assert gap.value == pytest.approx(plain["cost"].value - plain["gain"].value)
+    assert gap.standard_error == pytest.approx(
+        np.sqrt(plain.covariance[0, 0] + plain.covariance[1, 1] - 2 * plain.covariance[0, 1])
+    )
+    assert gap.high - gap.value == pytest.approx(plain.quantile * gap.standard_error)
     with pytest.raises(ValueError, match="there is no 'fee'; there are cost, gain, years"):
         found.ratio("fee", "gain")
 

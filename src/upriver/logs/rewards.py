@@ -7,9 +7,10 @@ its coefficients, so that they enter the intervals of values together with the e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
+from inspect import signature
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -283,13 +284,14 @@ class RewardRows(NamedTuple):
 
 
 def tabulate(
-    task: Task, reward: Any, states: Sequence[Any], n_segments: int
+    task: Task, reward: Any, sets: Sequence[Sequence[Mapping[str, Any]]], states: Sequence[Any]
 ) -> tuple[Array, Array | None]:
-    """Return rewards that were given: (1 | H, S, A), and (1, n) of triples or None.
+    """Return rewards that were given: (1 | H, S, A), and (1 | H, n) of triples or None.
 
-    states: the names of the states of one segment; all segments have the same rewards.
+    sets: the values of the covariates, of all steps or of each, in every segment; states: the names
+    of the states of one segment.
     """
-    actions = list(task.action_names)
+    actions, n_segments = list(task.action_names), len(sets[0])
     shape = len(states), len(actions)
     if isinstance(reward, Mapping):
         reward = function_of(reward, list(states), actions)
@@ -299,16 +301,38 @@ def tabulate(
             wanted = f"{shape} or (H, {shape[0]}, {shape[1]})"
             raise ValueError(f"reward has shape {table.shape}; it must be {wanted}")
         return np.tile(table[None] if table.ndim == 2 else table, (n_segments, 1)), None
-    table, exists = np.zeros(shape), task.available[: len(states)]
     function: Any = reward
-    if takes_next_state(function):
+    more = named_covariates(function, sets[0][0])
+    of_triples = takes_next_state(partial(function, **dict.fromkeys(more)))
+    if of_triples:
         triples = np.stack(task.triples, axis=1)[: task.n_triples // n_segments]
-        names = ((states[s], actions[a], states[t]) for s, a, t in triples.tolist())
-        pay = np.tile(declaring.tabulate("reward", function, names), n_segments)
-        return np.tile(table, (n_segments, 1))[None], pay[None]
-    names = ((states[s], actions[a]) for s, a in np.argwhere(exists))
-    table[exists] = declaring.tabulate("reward", function, names)
-    return np.tile(table, (n_segments, 1))[None], None
+        names = [(states[s], actions[a], states[t]) for s, a, t in triples.tolist()]
+    else:
+        names = [(states[s], actions[a]) for s, a in np.argwhere(task.available[: len(states)])]
+
+    @cache  # segments and steps often have the same values
+    def paid(*values: Any) -> Array:
+        with_values = partial(function, **dict(zip(more, values, strict=True)))
+        return declaring.tabulate("reward", with_values, names)
+
+    found = np.array([
+        np.concatenate([paid(*(x[c] for c in more)) for x in of_step])
+        for of_step in (sets if more else sets[:1])
+    ])  # fmt: skip
+    table = np.zeros((len(found), *task.available.shape))
+    if of_triples:
+        return table, found
+    table[:, task.available] = found
+    return table, None
+
+
+def named_covariates(function: Any, covariates: Iterable[str]) -> list[str]:
+    """Return the covariates that a function of a state and an action takes by name."""
+    try:
+        names = list(signature(function).parameters)[2:]
+    except (TypeError, ValueError):  # some builtins have no signature
+        return []
+    return [c for c in covariates if c in names]
 
 
 def function_of(reward: Mapping[Any, float], states: list[Any], actions: list[Any]) -> Any:

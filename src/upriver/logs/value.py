@@ -86,6 +86,8 @@ class PolicyValues:
     covariance: Array  #: (k, k) the covariance of the values.
     quantile: float  #: How many standard errors an interval reaches to each side.
     degrees: float  #: Degrees of freedom of t quantiles; infinite without clusters.
+    functions: tuple[PolicyValueFunction, ...] = ()
+    """The values as functions of what was estimated."""
 
     def __getitem__(self, name: Any) -> PolicyValue:
         if name not in self.each:
@@ -99,7 +101,7 @@ class PolicyValues:
 
     def card(self) -> Card:
         facts = {str(k): f"{x.value:.4g} [{x.low:.4g}, {x.high:.4g}]" for k, x in self.each.items()}
-        return Card(facts, more="ratio(), acceptability(), plot()")
+        return Card(facts, more="difference(), ratio(), acceptability(), draws(), plot()")
 
     def summary(self) -> str:
         """Return each value with its interval, as text."""
@@ -116,6 +118,14 @@ class PolicyValues:
         values = np.array([self[name].value for name in names])
         at = [list(self.each).index(name) for name in names]
         return values, self.covariance[np.ix_(at, at)]
+
+    def difference(self, first: Any, second: Any) -> Estimate:
+        """Return the value of the first minus that of the second."""
+        values, covariance = self._moments(first, second)
+        sign = np.array([1.0, -1.0])
+        value, error = float(sign @ values), float(np.sqrt(max(sign @ covariance @ sign, 0.0)))
+        reach = self.quantile * error
+        return Estimate(value, error, value - reach, value + reach)
 
     def ratio(self, first: Any, second: Any) -> Estimate:
         """Return the first divided by the second, such as the cost of a year of life.
@@ -146,6 +156,12 @@ class PolicyValues:
         mean = weight @ values
         error = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", weight, covariance, weight), 1e-300))
         return special.stdtr(self.degrees, mean / error)
+
+    def draws(self, n: int = 1000, seed: int = 0) -> Array:
+        """Return (n, k) the values of models that are drawn from the errors of the estimates."""
+        rng, longest = np.random.default_rng(seed), max(self.functions, key=lambda f: len(f.origin))
+        points = (longest.draw(rng) for _ in range(n))
+        return np.array([[f.at(x[: len(f.origin)]).value for f in self.functions] for x in points])
 
     def plot(self, thresholds: Any, effect: Any = "qaly", cost: Any = "cost") -> Any:
         """Return a figure of the acceptability curve."""
@@ -261,7 +277,8 @@ def value_policies(
         row[: len(f.origin)] = f.at(f.origin).slope
     covariance = slopes @ np.stack([longest.image(row) for row in slopes]).T
     covariance, fitted = 0.5 * (covariance + covariance.T), model.fitted
-    return PolicyValues(each, covariance, fitted.quantile(confidence), fitted.degrees)
+    return PolicyValues(each, covariance, fitted.quantile(confidence), fitted.degrees,
+                        tuple(functions.values()))  # fmt: skip
 
 
 def segment_starts(function: PolicyValueFunction, by: str | None) -> dict[Any, PolicyValueFunction]:
