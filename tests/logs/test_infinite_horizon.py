@@ -167,6 +167,8 @@ BY_STEP = replace(TASK, reward=np.zeros((8, 5, 2)))
     [
         (lambda m: m.at(discount=1.5), r"discount is 1\.5; it must be at least 0"),
         (lambda m: m.at(discount=-1.0), "discount is -1"),
+        (lambda m: m.at(discount=True), "discount is True"),
+        (lambda m: m.at(horizon=3, discount=True, reward={}), "discount is True"),
         (lambda m: up.plan_from_model(m, "pessimistic"), "how is 'pessimistic'; it must be one of"),
         (lambda m: up.policy_value(m.at(discount=0.9), [[0] * 5, [1] * 5]), r"shape \(2, 5\)"),
         (lambda m: up.policy_value(apart().at(discount=1.0), [0, 0]), "has 2 sets of stat"),

@@ -40,7 +40,8 @@ def test_files_folders_and_frames_give_one_fit(frame, tmp_path):
     expected = fit(weighted, **options)
     shuffled = weighted.sample(frac=1.0, random_state=0)
     columns = {c: weighted[c].tolist() for c in weighted}
-    frames = [shuffled, pl.from_pandas(weighted), pa.Table.from_pandas(weighted), columns]
+    polars = pl.from_pandas(weighted)
+    frames = [shuffled, polars, polars.lazy(), pa.Table.from_pandas(weighted), columns]
     for given in (tmp_path / "log [1].csv", folder, *frames):
         again = fit(given, **options)
         np.testing.assert_allclose(again.theta, expected.theta, rtol=1e-9)
@@ -154,6 +155,10 @@ MISTAKES = {
     "states of several types": (
         lambda frame, folder: frame.assign(state=[0, *frame["state"][1:]]), {},
         "entries of column 'state' of the frame must be all numbers, all words",
+    ),
+    "states that are records": (
+        lambda frame, folder: frame.assign(state=[{"ward": x} for x in frame["state"]]), {},
+        "column 'state' of the frame holds records",
     ),
     "no rows": (lambda frame, folder: frame.head(0), {}, "has no rows"),
     "a number": (lambda frame, folder: 3, {}, "the frame is a int; it must be a pandas"),

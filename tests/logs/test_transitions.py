@@ -334,8 +334,18 @@ def test_gaps_and_unknown_words_are_named(frame, model, tmp_path):
         up.fit_transitions(clinic.FORMULA, tmp_path / "gaps.csv", states=MOVES)
     wards = frame.assign(ward=np.where(frame["patient"] % 2, "east", "west"))
     by_ward = up.fit_transitions("worse + better + death + ward:worse", wards, states=MOVES)
-    with pytest.raises(ValueError, match="ward holds 'north', which the log does not"):
+    with pytest.raises(ValueError, match=r"column 'ward' holds 'north'.* 'east', 'west'"):
         by_ward.predict(wards.head(2).assign(ward="north"))
+    by_east = up.fit_transitions("worse + better + I(ward == 'east'):worse", wards, states=MOVES)
+    for unknown in ("north", 1):
+        with pytest.raises(ValueError, match=f"column 'ward' holds {unknown!r}.* 'east', 'west'"):
+            by_east.at(ward=unknown, horizon=3)
+    for call in (
+        lambda: model.predict(frame.head(1).assign(age="old")),
+        lambda: model.at(age="old"),
+    ):
+        with pytest.raises(ValueError, match="column 'age' holds 'old'.* must be a number"):
+            call()
     with pytest.raises(ValueError, match="the state 'gone'"):
         model.predict(frame.head(1).assign(state="gone"))
     with pytest.raises(ValueError, match="at lacks 'age'"):

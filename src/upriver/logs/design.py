@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -45,6 +45,7 @@ class Design:
     fixed: Array  # The columns of offset(...), whose coefficient is 1
     dropped: list[str]
     """Columns that are combinations of others of their situation: reference categories."""
+    words: Mapping[str, frozenset[Any]]  # Of each column in the log; none of a column of numbers
 
     @property
     def names(self) -> list[str]:
@@ -56,6 +57,13 @@ class Design:
 
     def rows(self, table: Columns) -> tuple[Array, Array]:
         """Return (n, d) features and (n,) offset of an expanded table."""
+        for name, known in self.words.items():
+            is_text = table[name].dtype.kind in "OUS"
+            for cell in dict.fromkeys(table[name].tolist()) if known or is_text else ():
+                if cell not in known:
+                    allowed = f"one of {listed(sorted(known, key=str))}" if known else "a number"
+                    raise ValueError(f"column {name!r} holds {cell!r}, which the log does not; it "
+                                     f"must be {allowed}")  # fmt: skip
         x, offset = (self.recipe.rows(table, columns) for columns in (self.keep, self.fixed))
         return x, offset.sum(axis=1)
 
@@ -79,7 +87,11 @@ def build_design(
     gram = data.hessian(np.zeros(len(sizes)))
     varies = np.diag(gram) > 1e-18 * max(float(visits.sum()), 1.0) * sizes**2
     keep, dropped = select_identified(recipe, gram, varies, fixed, strict)
-    design = Design(formula, recipe, keep, np.flatnonzero(fixed), dropped)
+    words = {
+        name: frozenset(cells.tolist() if cells.dtype.kind in "OUS" else ())
+        for name, cells in {**triples, **of.covariates}.items()
+    }
+    design = Design(formula, recipe, keep, np.flatnonzero(fixed), dropped, words)
     offset = every.columns(design.fixed)[:].sum(axis=1) if fixed.any() else None
     x = every.columns(keep)
     return design, x[:] if len(x) * x.shape[1] <= DENSE else x, offset

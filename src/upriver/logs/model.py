@@ -413,7 +413,7 @@ def task_discount(horizon: int | None, discount: float | None) -> float | None:
     """Return the discount of a task: None with a horizon, 1 for the average reward."""
     if horizon is not None:
         return None
-    return 1.0 if discount == 1.0 else check_discount(None, discount)
+    return 1.0 if discount == 1.0 and discount is not True else check_discount(None, discount)
 
 
 def pay_rewards(model: TransitionModel, reward: Any) -> tuple[Task, RewardRows | None]:
@@ -447,10 +447,12 @@ def pay_rewards(model: TransitionModel, reward: Any) -> tuple[Task, RewardRows |
 
 def discount_factors(horizon: int | None, discount: float | None) -> Array:
     """Return (1 | H,) what a reward of each step counts; an infinite horizon discounts itself."""
-    if horizon is None or discount is None or discount == 1.0:
+    if horizon is None or discount is None:
         return np.ones(1)
     if isinstance(discount, bool) or not 0.0 <= discount <= 1.0:
         raise ValueError(f"discount is {discount!r}; it must be at least 0 and at most 1")
+    if discount == 1.0:
+        return np.ones(1)
     return float(discount) ** np.arange(horizon)
 
 

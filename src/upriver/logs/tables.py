@@ -179,6 +179,8 @@ class Table:
             self.file = str(source)
             self.names = self.open_file(Path(source))
             return
+        if hasattr(source, "collect"):  # a polars LazyFrame
+            source = source.collect()
         if isinstance(source, tuple | list) and len(source) == 3:
             source = dict(zip(COLUMNS, source, strict=True))
         # the `columns` of pyarrow are the columns themselves
@@ -249,7 +251,12 @@ class Table:
                                  "have one length")  # fmt: skip
             self.connection.register("source", pa.table(arrays))
         found = self.connection.table("source")
-        return dict(zip(found.columns, map(str, found.types), strict=True))
+        types = dict(zip(found.columns, map(str, found.types), strict=True))
+        for name in columns:
+            if types[name].startswith(("STRUCT", "MAP")):
+                raise ValueError(f"column {name!r} of {self.title} holds records; it must hold "
+                                 "numbers, words or tuples")  # fmt: skip
+        return types
 
     def arrow_column(self, name: str) -> Any:
         """Return a column of a frame as Arrow has it; gaps of pandas become nulls."""
