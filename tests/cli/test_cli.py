@@ -125,7 +125,7 @@ def test_a_number_that_an_agent_refuses_is_found_before_anything_runs(capsys, sp
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["run"], "--experiment requires an argument"),
+        (["run"], "`upriver run quick` plays a demonstration"),
         (["run", "quik"], "experiment 'quik' is unknown; did you mean 'quick'?"),
         (["run", "no/such.toml"], "No such file"),
         (["run", "quick", "--jobs", "0"], "jobs is 0; it must be at least 1"),

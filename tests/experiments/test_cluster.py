@@ -104,6 +104,30 @@ def test_an_address_where_nobody_answers_is_one_sentence(tmp_path, monkeypatch):
         execute(sweep([{"agent": "random"}], 1), tmp_path, cluster="tcp://127.0.0.1:9")
 
 
+def test_a_port_that_says_nothing_is_one_sentence_in_good_time(tmp_path, monkeypatch):
+    import socket
+
+    from upriver.experiments import executor
+
+    monkeypatch.setattr(executor, "CONNECT_TIMEOUT", 1)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(ConnectionError, match="no Dask scheduler answers at"):
+            execute(sweep([{"agent": "random"}], 1), tmp_path, cluster=address)
+        assert time.monotonic() - began < 30
+
+
+def test_a_cluster_without_workers_is_told(tmp_path, cluster, monkeypatch):
+    address, workers, _ = cluster
+    for worker in workers:
+        worker.kill()
+        worker.wait()
+    monkeypatch.setattr("upriver.experiments.executor.NO_WORKERS_TIMEOUT", 2)
+    with pytest.raises(ConnectionError, match="has had no workers for 2 s"):
+        execute(sweep([{"agent": "random"}], 1), tmp_path, cluster=address)
+
+
 def test_the_missing_extra_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ValueError, match="a cluster needs Dask: pip install distributed"):

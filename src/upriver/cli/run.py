@@ -52,7 +52,9 @@ class Options:
 DEFAULTS = Options()
 
 
-def run(experiment: str, *, out: Path | None = None, options: Options = DEFAULTS) -> int:
+def run(
+    experiment: str | None = None, *, out: Path | None = None, options: Options = DEFAULTS
+) -> int:
     """Play the runs of an experiment that are not stored yet.
 
     **Example:** `upriver run quick --out results/quick --jobs 2`
@@ -67,6 +69,11 @@ def run(experiment: str, *, out: Path | None = None, options: Options = DEFAULTS
     """
     from upriver.experiments import execute
 
+    if experiment is None:
+        raise ValueError(
+            "run needs an experiment: `upriver run quick` plays a demonstration, `upriver list` "
+            "names the others, and `upriver new NAME` writes a file to start from"
+        )
     spec = options.load(experiment)
     folder = out or Path("results") / spec.name
     outcome = keep_on_interrupt(lambda: execute(spec, folder, **options.for_execute()), folder)

@@ -12,7 +12,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from upriver.checks import check_kinds, format_value
+from upriver.checks import check_instance, check_kinds, format_value
 from upriver.display import add_repr
 from upriver.experiments.build import RunSpec
 from upriver.experiments.executor import InProcess, open_executor
@@ -76,6 +76,8 @@ def execute(
     if not isinstance(experiment, Experiment | list):
         raise TypeError(f"experiment is {format_value(experiment)}; it must be an Experiment")
     runs = experiment.runs() if isinstance(experiment, Experiment) else experiment
+    for run in runs:
+        check_instance("a run of the experiment", run, RunSpec)
     store = Store.create(out)
     with store.lock():
         existing = set(store.files())
@@ -120,6 +122,7 @@ def play_all(
             future = inbox.get(timeout=0.5)
         except queue.Empty:
             reporter.tick()
+            executor.check_workers()
             continue
         run, _ = under_way.pop(id(future))
         result = executor.collect(future)

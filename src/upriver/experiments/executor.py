@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext, suppress
-from threading import Timer, get_ident
+from threading import Thread, Timer, get_ident
 from typing import Any, NamedTuple
 
 from upriver.experiments.build import RunSpec, describe_error, run_one
@@ -31,6 +31,8 @@ ATTEMPTS = 3
 """How many worker processes may die at a run before it counts as failed."""
 CONNECT_TIMEOUT = 10
 """Seconds that a Dask scheduler has to answer."""
+NO_WORKERS_TIMEOUT = 30
+"""Seconds that a cluster may be without workers."""
 LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "NUMBA_NUM", "VECLIB_MAXIMUM")
 ONE_THREAD = [f"{library}_THREADS" for library in LIBRARIES]
 """Environment variables that are 1 in every worker process."""
@@ -69,6 +71,9 @@ class InProcess:
 
     def collect(self, future: Any) -> Result:
         return future.result()
+
+    def check_workers(self) -> None:
+        """Raise an error if nobody is left to play the runs that were submitted."""
 
     def close(self) -> None: ...
 
@@ -250,6 +255,17 @@ class Cluster(InProcess):
         except KilledWorker:
             return Result(None, "the workers of the cluster that played this run were lost")
 
+    def check_workers(self) -> None:
+        try:
+            self.client.wait_for_workers(1, timeout=NO_WORKERS_TIMEOUT)
+        except TimeoutError as error:
+            raise ConnectionError(
+                f"the scheduler at {self.address} has had no workers for {NO_WORKERS_TIMEOUT:g} s; "
+                "finished runs are kept, and the same command continues once there are some"
+            ) from error
+        except OSError:  # the scheduler was lost: `collect` reports it
+            pass
+
     def close(self) -> None:
         with suppress(Exception):  # they end with their workers in any case
             self.client.run(end_processes)
@@ -283,10 +299,21 @@ def connect(address: str, jobs: int) -> Iterator[Any]:
         options |= {"dashboard_address": None, "silence_logs": logging.CRITICAL}
         local = address == "local"
         with LocalCluster(n_workers=jobs, **options) if local else nullcontext(address) as there:
+            answer: Future[Any] = Future()
+
+            def ask() -> None:
+                try:
+                    answer.set_result(Client(there, timeout=CONNECT_TIMEOUT))
+                except Exception as error:
+                    answer.set_exception(error)
+
+            # in a thread, because Dask waits for ever at a port that accepts and says nothing
+            Thread(target=ask, daemon=True).start()
             try:
-                client = Client(there, timeout=CONNECT_TIMEOUT)
+                client = answer.result(timeout=1.5 * CONNECT_TIMEOUT)
             except (OSError, ValueError) as error:
-                raise ConnectionError(f"no Dask scheduler answers at {address}: {error}") from error
+                why = str(error) or f"no answer within {1.5 * CONNECT_TIMEOUT:g} s"
+                raise ConnectionError(f"no Dask scheduler answers at {address}: {why}") from error
             with client:
                 yield client
     finally:
