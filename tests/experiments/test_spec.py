@@ -539,3 +539,9 @@ def test_another_mdp_in_the_place_of_a_file_is_played_and_not_taken_for_stored(t
     for n_states, ran in ((4, 1), (4, 0), (5, 1)):
         runs = saved(tmp_path, up.envs.riverswim(n_states))
         assert execute(runs, tmp_path / "r", jobs=1).ran == ran
+
+
+def test_a_label_is_filled_in_with_settings_and_nothing_else():
+    """Formats and attributes in braces, which could fill the memory, are plain text."""
+    for label in ("{radius:999999999999}", "{radius.real}", "{radius"):
+        assert only_run(agents=agent(label=label, radius=0.1)).label == label

@@ -1,9 +1,9 @@
 """The names that an experiment file may use, and the objects that they stand for.
 
-A name belongs to one of the tables of this package, or has the form `file:name`: an object that is
-defined in a Python file which the caller imported with `import_code` (on the command line:
-`--import FILE`). Nothing else is ever imported, so that an experiment file or a results folder of a
-stranger runs no code.
+A name belongs to one of the tables of this package, or to an entry point of an installed package,
+or has the form `file:name`: an object that is defined in a Python file which the caller imported
+with `import_code` (on the command line: `--import FILE`). Nothing else is ever imported, so that an
+experiment file or a results folder of a stranger runs no code.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
-from functools import partial
+from functools import cache, partial
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -98,6 +99,13 @@ def module_name(stem: str) -> str:
     return f"imported_file_{stem}"
 
 
+@cache
+def find_entry_points(kind: str) -> dict[str, EntryPoint]:
+    """Return what installed packages offer, by the name that an experiment file gives it."""
+    group = "upriver.features" if kind == "features" else f"upriver.{kind}s"
+    return {point.name: point for point in entry_points(group=group)}
+
+
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> ValueError:
     """Return the error about a name that is not allowed, with the nearest one that is."""
     known = sorted(allowed)
@@ -107,12 +115,15 @@ def unknown(kind: str, name: str, allowed: Iterable[str]) -> ValueError:
 
 
 def find(kind: str, name: str, own: Mapping[str, Any]) -> Any:
-    """Return the object of a name: of the package or of an imported file."""
+    """Return the object of a name: of the package, of an imported file or of an entry point."""
     if name in own:
         return own[name]
     stem, colon, attribute = name.partition(":")
     if not colon:
-        raise unknown(kind, name, own)
+        offered = find_entry_points(kind)
+        if name not in offered:
+            raise unknown(kind, name, [*own, *offered])
+        return offered[name].load()
     if stem not in IMPORTED:
         raise ValueError(
             f"{kind} {name!r} is defined in a file that was not imported; if you trust it, import "
@@ -136,7 +147,8 @@ def agent_class(name: str) -> type[Any]:
 
 def environment_function(name: str) -> Callable[..., FiniteMDP]:
     """Return the function that makes an environment."""
-    return find("environment", name, {key: entry.make for key, entry in ENVIRONMENTS.items()})
+    own = {key: entry.make for key, entry in ENVIRONMENTS.items()}
+    return check_annotation(find("environment", name, own), FiniteMDP, "environment", name)
 
 
 def feature_function(name: str, environment: str | None) -> Callable[[Task], Features]:
@@ -149,7 +161,16 @@ def feature_function(name: str, environment: str | None) -> Callable[[Task], Fea
         if environment not in ENVIRONMENTS:
             raise ValueError(f"features {name!r} need an environment of the catalogue")
         return lambda task: own(ENVIRONMENTS[environment].shared(task))
-    return find("features", name, {**FEATURES, **dict.fromkeys(OWN)})
+    found = find("features", name, {**FEATURES, **dict.fromkeys(OWN)})
+    return check_annotation(found, Features, "features", name)
+
+
+def check_annotation(found: Any, result: type[Any], kind: str, name: str) -> Any:
+    """Refuse, before it is called, a function that is annotated to return another type."""
+    says = getattr(found, "__annotations__", {}).get("return", result)
+    if result.__name__ not in str(says):
+        raise ValueError(f"{kind} {name!r} must be a function that returns {result.__name__}")
+    return found
 
 
 def is_file(features: str) -> bool:

@@ -142,10 +142,11 @@ def expand_lists(
         one = {**entry, **chosen}
         if isinstance(label, str) and "{" in label:
             values = {key: to_label(x) for key, x in {**defaults, **one}.items() if x is not None}
-            try:
-                one["label"] = label.format_map(values)
-            except KeyError as error:
-                raise unknown("label: setting", error.args[0], values) from error
+            one["label"] = label
+            for word in re.findall(r"{(\w+)}", label):
+                if word not in values:
+                    raise unknown("label: setting", word, values)
+                one["label"] = one["label"].replace(f"{{{word}}}", values[word])
         elif isinstance(label, str):
             one["label"] = "-".join([label, *map(to_label, chosen.values())])
         found.append(one)
@@ -482,9 +483,11 @@ def describe_mistake(error: pd.ValidationError) -> str:
 
 def schema() -> dict[str, Any]:
     """Return the JSON schema of experiment files, with which editors complete and check them."""
-    agent_models = [agent_model(name, cls) for name, cls in sorted(registry.AGENTS.items())]
-    places = sorted(registry.ENVIRONMENTS.items())
-    place_models = [environment_model(name, entry.make) for name, entry in places]
+    offered = registry.find_entry_points
+    agents = sorted({*registry.AGENTS, *offered("agent")})
+    agent_models = [agent_model(name, registry.agent_class(name)) for name in agents]
+    places = sorted({*registry.ENVIRONMENTS, *offered("environment")})
+    place_models = [environment_model(name, registry.environment_function(name)) for name in places]
     made = Experiment.model_json_schema()
     own = {"type": "string", "pattern": r"^\w+:\w+$", "description": "Your own, as file:name."}
     for kind, key, models in (
