@@ -6,9 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -18,7 +20,13 @@ import upriver as up
 from tests.experiments.sweeping import environment, stored, sweep
 from upriver.cli import main
 from upriver.experiments import Store, check, execute
-from upriver.experiments.store import make_folder_name, read_run
+from upriver.experiments.store import (
+    StorageFailed,
+    make_folder_name,
+    read_run,
+    short_digest,
+    to_bytes,
+)
 
 SMALL = sweep([{"agent": "ucrl-mnl"}, {"agent": "random"}], seeds=2)
 
@@ -169,6 +177,22 @@ def test_the_store_stays_inside_its_root_whatever_the_labels(tmp_path_factory, e
     assert (make_folder_name(label) == make_folder_name(other)) == (label == other)
 
 
+def test_hostile_arguments_and_links_write_nothing_outside(tmp_path):
+    store = Store.create(tmp_path / "root")
+    with pytest.raises(StorageFailed, match="lies outside"):
+        store.write(tmp_path / "root" / ".." / "evil", b"x")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("_lock", "env=riverswim-3-horizon-5", "_tmp", "_specs"):
+        link = tmp_path / "root" / name
+        shutil.rmtree(link, ignore_errors=True)
+        link.symlink_to(elsewhere / "new" if name == "_lock" else elsewhere)
+        with pytest.raises((StorageFailed, ValueError), match=r"lies outside|is a link"):
+            execute(SMALL, tmp_path / "root", jobs=1)
+        assert not any(elsewhere.iterdir())
+        link.unlink()
+
+
 def test_plain_labels_are_the_names_of_their_folders():
     for label in ("UCRL-MNL (tuned)", "riverswim-6", "c 0.001", "UCRL-MNL+", "a@b,c"):
         assert make_folder_name(label) == label
@@ -181,15 +205,76 @@ def test_a_file_is_read_back_as_it_was_written(whole):
 
 
 def test_a_changed_bit_beside_the_runs_is_found_too(folder, rng):
-    """In the lists of runs and the experiments."""
-    for path in (*folder.glob("_runs/*"), *folder.glob("_specs/*")):
+    """In the marker, the lists of runs and the experiments."""
+    beside = [folder / "_upriver.json", *folder.glob("_runs/*"), *folder.glob("_specs/*")]
+    assert len(beside) == 3
+    for path in beside:
         before = path.read_bytes()
         for _ in range(20):
             path.write_bytes(flipped(path, rng))
             (problem,) = check(folder).problems
             assert "damaged" in problem and str(path) in problem
+            assert main(["check", str(folder)]) == 1
         path.write_bytes(before)
     assert main(["check", str(folder)]) == 0
+
+
+def test_a_damaged_marker_is_a_failure_and_no_wrong_call(folder, capsys):
+    (folder / "_upriver.json").write_bytes(b"[" * 100_000)
+    for command in ("check", "table", "report", "plot"):
+        assert main([command, str(folder)]) == 1
+        assert "_upriver.json is damaged" in "".join(capsys.readouterr())
+    assert main(["check", str(folder.parent / "nowhere")]) == 2
+
+
+def test_a_list_of_runs_that_is_none_is_a_problem(folder):
+    for data in (b"[1, 2]", b'"text"', b"[" * 100_000):
+        path = folder / "_runs" / f"{short_digest(data)}.json"
+        path.write_bytes(data)
+        assert check(folder).problems == [f"{path} is no list of runs"]
+        path.unlink()
+
+
+def rewrite(path: Path, change) -> None:
+    """Write a run file anew, with a right digest, after a change of its rows."""
+    record = read_run(path)
+    path.write_bytes(to_bytes(record.run, change(record.table)))
+
+
+def replaced(name: str, value: object):
+    def change(table):
+        kind = None if isinstance(value, str) else table[name].type
+        column = pa.array([value] * len(table), kind)
+        return table.set_column(table.column_names.index(name), name, column)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (replaced("value", float("nan")), "column 'value' holds a number that is not finite"),
+        (replaced("return", float("inf")), "column 'return' holds a number that is not finite"),
+        (replaced("optimal_value", "much"), "its columns are not setting"),
+        (replaced("value", None), "column 'value' holds a number that is not finite"),
+        (replaced("seed", 77), "seed 77; the run has seed"),
+        (replaced("episode", 1), "episodes are not numbered"),
+        (replaced("setting", "other"), "its rows have setting other"),
+        (replaced("seed", None), "its rows have seed None"),
+        (lambda table: table.append_column("more", table["value"]), "its columns are not setting"),
+        (lambda table: table.slice(0, 2), "2 rows; the run has 3 episodes"),
+        (lambda table: table.drop(["value"]), "its columns are not setting"),
+    ],
+)
+def test_rows_that_contradict_the_run_are_a_problem(folder, capsys, change, named):
+    path = stored(folder)[0]
+    rewrite(path, change)
+    for command in ("check", "table", "report", "plot"):
+        assert main([command, str(folder)]) == 1
+        out, err = capsys.readouterr()
+        assert str(path) in out + err and named in out + err, command
+    with pytest.raises(ValueError, match=named):
+        up.load_runs(folder)
 
 
 def test_a_folder_has_one_writer_at_a_time(folder):
@@ -204,3 +289,54 @@ def test_a_folder_has_one_writer_at_a_time(folder):
         assert part.exists()
     assert execute(SMALL.with_seeds(3), folder, jobs=1).ran == 2
     assert not part.exists()
+
+
+@pytest.mark.parametrize("target", ["/dev/zero", os.devnull, "outside"])
+def test_devices_and_links_that_lead_out_are_not_read(folder, capsys, target):
+    """A device such as /dev/zero has no end; a link may lead to the secrets of the reader."""
+    outside = folder.parent / "outside"
+    for kind in ("env=*/*/*.parquet", "_runs/*", "_specs/*"):
+        path = next(folder.glob(kind))
+        shutil.copy(path, outside)
+        path.unlink()
+        path.symlink_to(outside if target == "outside" else target)
+        (problem,) = check(folder).problems
+        assert problem == f"{path} is a link that leads out of {folder}"
+        assert main(["report", str(folder)]) == (0 if kind == "_runs/*" else 1)
+        if kind.startswith("env="):
+            assert main(["table", str(folder)]) == main(["plot", str(folder)]) == 1
+            assert "is a link that leads out of" in capsys.readouterr().err
+            with pytest.raises(ValueError, match="is a link that leads out of"):
+                up.load_runs(folder)
+            assert len(execute(SMALL, folder, jobs=1).broken) == 1
+        path.unlink()
+        shutil.copy(outside, path)
+    assert check(folder).problems == []
+
+
+def test_pipes_and_links_to_folders_are_not_followed(folder):
+    path = stored(folder)[0]
+    path.unlink()
+    os.mkfifo(path)
+    assert check(folder).problems == [f"{path} is no regular file"]
+    assert len(execute(SMALL, folder, jobs=1).broken) == 1
+    path.unlink()
+    (folder / "env=x").mkdir()
+    for link in (folder / "env=root", folder / "env=x" / "agent=x"):
+        link.symlink_to("/")
+        assert check(folder).problems == [f"{link} is a link; links to folders are not followed"]
+        link.unlink()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seed": [0]}, {"label": 7}, {"episodes": 0}, {"numbers": None}, {"environment": "x"}],
+)
+def test_a_run_that_is_none_is_a_problem(folder, capsys, change):
+    """Every file is sealed anew by whoever made it, so that its digest is right."""
+    path = stored(folder)[0]
+    record = read_run(path)
+    path.write_bytes(to_bytes(replace(record.run, **change), record.table))
+    for command in ("check", "table", "report", "plot"):
+        assert main([command, str(folder)]) == 1
+        assert f"{path} does not hold a run of this version" in "".join(capsys.readouterr())

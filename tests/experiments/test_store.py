@@ -25,7 +25,7 @@ from tests.experiments.sweeping import (
 )
 from upriver.cli import main
 from upriver.experiments import Store, execute, import_code, parse, run_one
-from upriver.experiments.store import StorageFailed, to_bytes
+from upriver.experiments.store import StorageFailed, make_marker, to_bytes
 
 SMALL = sweep([{"agent": "ucrl-mnl"}, {"agent": "random"}], seeds=3)
 
@@ -158,7 +158,7 @@ def test_a_folder_of_another_version_is_refused_and_untouched(tmp_path, spec, ca
     execute(SMALL, folder, jobs=1)
     marker = folder / "_upriver.json"
     before = {p: p.read_bytes() for p in stored(folder)}
-    marker.write_text(json.dumps({"format": 5, "upriver": "0.0.1"}))
+    marker.write_text(make_marker(5, "0.0.1"))
     assert main(["run", str(spec), "--out", str(folder)]) == 2
     assert "holds runs of upriver 0.0.1, and this is" in capsys.readouterr().err
     assert main(["table", str(folder)]) == 0  # the format is the same: it can be read
@@ -167,7 +167,7 @@ def test_a_folder_of_another_version_is_refused_and_untouched(tmp_path, spec, ca
         assert main(words) == 2
         assert "was written by upriver 9.0 in format 99" in capsys.readouterr().err
     marker.write_text("{")
-    assert main(["table", str(folder)]) == 2
+    assert main(["table", str(folder)]) == 1
     assert "_upriver.json is damaged" in capsys.readouterr().err
     assert {p: p.read_bytes() for p in stored(folder)} == before
 
@@ -226,3 +226,8 @@ def test_a_read_only_folder_is_one_sentence(tmp_path, spec, capsys):
     assert main(["run", str(spec), "--out", str(folder), "--jobs", "1"]) == 1
     err = capsys.readouterr().err
     assert err.startswith(f"upriver: cannot write {folder}") and err.count("\n") == 1
+
+
+def test_a_list_of_something_else_than_runs_is_one_sentence(tmp_path):
+    with pytest.raises(TypeError, match="a run of the experiment is"):
+        execute(["quick"], tmp_path, jobs=1)

@@ -54,7 +54,7 @@ def test_samples_come_out_of_a_shuffled_table(rng):
         np.testing.assert_array_equal(s.returns, [[201, 202, 203], [401, 402, 403]])
         np.testing.assert_array_equal(s.regret, 501.0 - s.returns)
         assert s.uniform_value == 7.0
-    with pytest.raises(ValueError, match="must have the same shape"):
+    with pytest.raises(ValueError, match="is incomplete"):
         to_samples(table.slice(1))
 
 
@@ -155,7 +155,7 @@ def test_time_leaves_out_the_first_episode_and_interruptions():
     compiling, interrupted = steady.copy(), steady.copy()
     compiling[0] = 5000.0
     interrupted[40] = 900.0
-    assert typical_seconds([compiling, interrupted, steady]) == 2.0
+    assert typical_seconds([compiling, interrupted]) == 2.0
     # a plan every tenth episode that takes 50 costs 5 an episode
     lazy = np.where(np.arange(101) % 10 == 1, 50.0, 0.0)
     assert typical_seconds([lazy]) == pytest.approx(5.0)

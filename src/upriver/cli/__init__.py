@@ -52,7 +52,7 @@ def run_command(words: list[str]) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except (CycloptsError, ValueError, TypeError, FileNotFoundError, NotADirectoryError) as error:
-        return print_error(errors, error, debug, 2)
+        return print_error(errors, error, debug, getattr(error, "exit_code", 2))
     except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

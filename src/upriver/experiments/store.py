@@ -8,11 +8,12 @@
     DIR/_lock                            held by the process that writes into the folder
 
 A file is written under another name, synced and renamed, so that it is complete or absent; the file
-of a run is never written again. The digest of a run file covers all its bytes, those of experiments
-and lists of runs are part of their names. Readers of data sets skip names that begin with an
-underscore, so pandas, polars and DuckDB read the folder as it is.
+of a run is never written again. The digest of a run file covers all its bytes, the marker holds its
+own, those of experiments and lists of runs are part of their names. Readers of data sets skip names
+that begin with an underscore, so pandas, polars and DuckDB read the folder as it is.
 
-`read_records` is the one reader: every table, figure, report and check goes through it.
+`read_records` is the one reader: every table, figure, report and check goes through it. A folder
+may come from a stranger: devices and links that lead out of it are neither read nor written.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from upriver.checks import check_kinds
 from upriver.display import add_repr
@@ -48,6 +51,11 @@ SEAL = re.compile(rb'"seal": "([0-9a-f]{64})"')
 MAX_TRACEBACK = 20_000
 MAX_NAME = 80
 """Characters of the name of a folder, but for its `env=` or `agent=`."""
+NUMBERS = ("return", "value", "optimal_value", "seconds", "uniform_value")
+COLUMNS = {"setting": "string", "seed": "int64", "episode": "int32"} | dict.fromkeys(
+    NUMBERS, "double"
+)
+"""The columns of a run file and their types."""
 
 
 class StorageFailed(OSError):
@@ -60,6 +68,8 @@ class StorageFailed(OSError):
 
 class BadFile(ValueError):
     """A file of a results folder cannot be used; the sentence begins with its name."""
+
+    exit_code = 1  # of a command: the call was right, the folder is not
 
 
 def make_folder_name(label: str) -> str:
@@ -106,6 +116,10 @@ def to_bytes(run: RunSpec, table: pa.Table) -> bytes:
     return data[: place.start(1)] + seal + data[place.end(1) :]
 
 
+RUN = TypeAdapter(RunSpec)
+NAMES = TypeAdapter(list[str])
+
+
 class Record(NamedTuple):
     """One run file."""
 
@@ -126,27 +140,47 @@ def read_run(path: Path) -> Record:
     import pyarrow.parquet as pq
 
     data = read_sealed(path)
-    try:  # the digest is right, so what fails here was written so, by another version
+    try:  # the digest is right, so what fails here was written so, by another version or program
         file = pq.ParquetFile(pa.BufferReader(data))
         metadata, table = file.schema_arrow.metadata, file.read()
         about = json.loads(metadata[b"upriver"])
-        run = RunSpec(**about["run"])
-    except (pa.ArrowException, OSError, ValueError, TypeError, LookupError) as error:
-        raise BadFile(f"{path} does not hold a run of this version: {error}") from error
-    own = run_path(run.env, run.label, run.key)
+        if about["format"] != FORMAT:
+            raise ValueError(f"it has format {about['format']!r}, not {FORMAT}")
+        run = RUN.validate_python(about["run"])
+        own = run_path(run.env, run.label, run.key)
+        unit = metadata.get(b"unit", b"episode").decode()
+        detail = metadata[b"detail"].decode() if b"detail" in metadata else None
+        json.loads(detail or "{}")
+        if unit not in ("episode", "step"):
+            raise ValueError(f"its rows are of unit {unit!r}")
+        check_rows(run, table)
+    except (pa.ArrowException, OSError, ValueError, TypeError, LookupError, RecursionError) as bad:
+        raise BadFile(f"{path} does not hold a run of this version: {bad}") from bad
     if Path(*path.parts[-3:]) != own:
         raise BadFile(f"{path} holds the run that belongs at {own}; it was moved or copied")
-    unit = metadata.get(b"unit", b"episode").decode()
-    detail = metadata[b"detail"].decode() if b"detail" in metadata else None
     return Record(run, about, table.replace_schema_metadata(None), unit, detail)
+
+
+def check_rows(run: RunSpec, table: pa.Table) -> None:
+    """Refuse rows that contradict their run."""
+    if [(field.name, str(field.type)) for field in table.schema] != list(COLUMNS.items()):
+        raise ValueError(f"its columns are not {', '.join(COLUMNS)}, or have other types")
+    if not 0 < len(table) == run.episodes:
+        raise ValueError(f"it has {len(table)} rows; the run has {run.episodes} episodes")
+    for name in ("setting", "seed"):
+        found, wanted = table[name].unique().to_pylist(), getattr(run, name)
+        if found != [wanted]:
+            raise ValueError(f"its rows have {name} {found[0]}; the run has {name} {wanted}")
+    if (table["episode"].to_numpy() != np.arange(1, run.episodes + 1)).any():
+        raise ValueError("its episodes are not numbered 1, 2, 3, ...")
+    for name in NUMBERS:
+        if not np.isfinite(table[name].to_numpy()).all():  # a missing number is read as nan
+            raise ValueError(f"column {name!r} holds a number that is not finite")
 
 
 def read_sealed(path: Path) -> bytes:
     """Return the bytes of a run file whose digest is right; raise BadFile otherwise."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise BadFile(f"{path} cannot be read: {error.strerror}") from error
+    data = read_file(path, path.parents[2])
     found = SEAL.search(data)
     if found is None:
         raise BadFile(f"{path} is damaged, or was not written by upriver: it has no digest")
@@ -154,6 +188,37 @@ def read_sealed(path: Path) -> bytes:
     if hashlib.sha256(data[:first] + BLANK + data[last:]).hexdigest().encode() != found[1]:
         raise BadFile(f"{path} is damaged: its bytes are not those that were written")
     return data
+
+
+def read_file(path: Path, root: Path) -> bytes:
+    """Return the bytes of a regular file that lies in a results folder, or raise BadFile."""
+    if leads_out(path, root):
+        raise BadFile(f"{path} is a link that leads out of {root}")
+    if path.exists() and not path.is_file():  # such as a device, which may have no end
+        raise BadFile(f"{path} is no regular file")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadFile(f"{path} cannot be read: {error.strerror}") from error
+
+
+def read_named(path: Path, root: Path) -> bytes:
+    """Return the bytes of a file whose name ends with their digest, or raise BadFile."""
+    data = read_file(path, root)
+    if short_digest(data) != path.stem[-16:]:
+        raise BadFile(f"{path} is damaged: its contents are not those that were written")
+    return data
+
+
+def leads_out(path: Path, root: Path) -> bool:
+    """Whether links lead from a path in a folder to a place outside of the folder."""
+    return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
+
+
+def make_marker(number: Any, version: str) -> str:
+    """Return the text of the marker, with a digest of the rest of it."""
+    digest = short_digest(f"{number} {version}".encode())
+    return json.dumps({"format": number, "upriver": version, "digest": digest})
 
 
 @dataclass(frozen=True)
@@ -172,8 +237,7 @@ class Store:
         if not (store.root / MARKER).exists():
             if store.files():
                 raise ValueError(f"{root} holds run files but no {MARKER}; choose another folder")
-            marker = json.dumps({"format": FORMAT, "upriver": __version__})
-            store.write(store.root / MARKER, marker.encode())
+            store.write(store.root / MARKER, make_marker(FORMAT, __version__).encode())
         if (version := store.read_version()) != __version__:
             raise ValueError(
                 f"{root} holds runs of upriver {version}, and this is {__version__}; "
@@ -193,11 +257,15 @@ class Store:
     def read_version(self) -> str:
         """Return the version that wrote the folder; refuse an unknown format."""
         path = self.root / MARKER
+        text = read_file(path, self.root).decode(errors="replace")
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = json.loads(text)
             number, version = found["format"], str(found["upriver"])
-        except (OSError, ValueError, KeyError, TypeError):
-            raise ValueError(f"{path} is damaged; it must name a format and a version") from None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise BadFile(f"{path} is damaged; it must name a format and a version") from None
+        # early formats had no digest
+        if (number == FORMAT or "digest" in found) and text != make_marker(number, version):
+            raise BadFile(f"{path} is damaged: its contents are not those that were written")
         if number != FORMAT:
             theirs = f"{self.root} was written by upriver {version} in format {number!r}"
             raise ValueError(f"{theirs}; this version reads format {FORMAT}")
@@ -207,6 +275,7 @@ class Store:
     def lock(self) -> Iterator[None]:
         """Hold the folder for one writer; the system releases it when the process ends."""
         path = self.root / "_lock"
+        self.check_inside(path)
         try:
             file = open(path, "a+b")  # noqa: SIM115
         except OSError as error:
@@ -236,13 +305,19 @@ class Store:
         """
         if path.name != MARKER and not (self.root / MARKER).exists():
             raise StorageFailed(path, f"{self.root} was removed or emptied while it was in use")
-        part = self.root / "_tmp" / path.name
+        part = self.root / "_tmp" / uuid4().hex
+        self.check_inside(part)
+        self.check_inside(path)
         try:
             for file in (part, path):
                 file.parent.mkdir(parents=True, exist_ok=True)
             os.replace(write_file(part, data), path)
         except OSError as error:
             raise StorageFailed(path, error.strerror or str(error)) from error
+
+    def check_inside(self, path: Path) -> None:
+        if leads_out(path, self.root):
+            raise StorageFailed(path, f"it lies outside {self.root}")
 
     def record_experiment(self, experiment: Experiment) -> None:
         """Keep an experiment, to repeat it."""
@@ -267,18 +342,29 @@ class Store:
     def files(self, problems: list[str] | None = None) -> list[Path]:
         """Return the run files, in one order on all file systems.
 
-        A folder that cannot be read is an error, or one more sentence of `problems`.
+        A folder that cannot be read, or that is a link, is an error, or one more sentence of
+        `problems`.
         """
 
-        def report(error: OSError) -> None:
-            sentence = f"{error.filename} cannot be read: {error.strerror}"
+        def report(sentence: str) -> None:
             if problems is None:
-                raise BadFile(sentence) from error
+                raise BadFile(sentence)
             problems.append(sentence)
 
-        walks = (os.walk(folder, onerror=report) for folder in self.root.glob("env=*"))
-        found = (Path(at, name) for walk in walks for at, _, names in walk for name in names)
-        return sorted(path for path in found if path.suffix == ".parquet")
+        def report_error(error: OSError) -> None:
+            report(f"{error.filename} cannot be read: {error.strerror}")
+
+        found: list[Path] = []
+        folders = list(self.root.glob("env=*"))
+        while folders:
+            folder = folders.pop()
+            if folder.is_symlink():
+                report(f"{folder} is a link; links to folders are not followed")
+                continue
+            _, inner, names = next(os.walk(folder, onerror=report_error), ("", [], []))
+            folders += [folder / name for name in inner]
+            found += [folder / name for name in names if name.endswith(".parquet")]
+        return sorted(found)
 
 
 def read_records(folder: str | Path, problems: list[str] | None = None) -> Iterator[Record]:
@@ -313,14 +399,19 @@ def check(folder: str | Path) -> Checked:
     """Verify every file of a results folder; nothing is changed."""
     root = Path(folder)
     problems: list[str] = []
-    whole = sum(1 for _ in read_records(root, problems))
     requested: set[str] = set()
-    for path in sorted([*root.glob("_specs/*.toml"), *root.glob("_runs/*.json")]):
-        data = path.read_bytes()
-        if short_digest(data) != path.stem[-16:]:
-            problems.append(f"{path} is damaged: its contents are not those that were written")
-        elif path.parent.name == "_runs":
-            requested |= set(json.loads(data))
+    try:
+        whole = sum(1 for _ in read_records(root, problems))
+    except BadFile as error:  # the marker
+        return Checked(0, 0, [str(error)])
+    for path in sorted([*root.glob("_specs/*"), *root.glob("_runs/*")]):
+        try:
+            data = read_named(path, root)
+            requested |= set(NAMES.validate_json(data)) if path.parent.name == "_runs" else set()
+        except BadFile as error:
+            problems.append(str(error))
+        except ValueError:
+            problems.append(f"{path} is no list of runs")
     return Checked(whole, sum(not (root / name).exists() for name in requested), problems)
 
 

@@ -19,6 +19,9 @@ NUMBERS = ["return", "value", "optimal_value", "uniform_value"]
 MAX_SETTINGS = 6
 """The largest number of settings of one agent on one environment that a page shows."""
 
+BLOCKS = 10
+"""Blocks of episodes of a run whose times are averaged."""
+
 Key = tuple[str, str, str]
 """(environment, agent, setting)."""
 
@@ -165,7 +168,7 @@ def read_results(folder: str | Path) -> Results:
 
     A folder that holds no readable run, or that is no results folder, is a ValueError.
     """
-    from upriver.experiments.store import Record, read_records
+    from upriver.experiments.store import BadFile, Record, read_records
 
     groups: dict[Key, list[Record]] = {}
     problems: list[str] = []
@@ -173,7 +176,8 @@ def read_results(folder: str | Path) -> Results:
         key = record.run.env, record.run.label, record.run.setting
         groups.setdefault(key, []).append(record)
     if not groups:
-        raise ValueError("; ".join([f"{folder} holds no runs", *problems[:1]]))
+        kind = BadFile if problems else ValueError
+        raise kind("; ".join([f"{folder} holds no runs", *problems[:1]]))
     samples = []
     for key, records in sorted(groups.items()):
         columns = [[r.table[name].to_numpy() for name in NUMBERS] for r in records]
@@ -190,17 +194,25 @@ def read_results(folder: str | Path) -> Results:
 def stack_runs(key: Key, runs: list[tuple[int, list[Array]]]) -> Sample:
     """Stack runs (seed, arrays of the columns NUMBERS) of one key, ordered by seed."""
     seeds, arrays = zip(*sorted(runs, key=lambda run: run[0]), strict=True)
+    lengths = [len(x[0]) for x in arrays]
+    if min(lengths) != max(lengths):
+        incomplete = seeds[int(np.argmin(lengths))]
+        raise ValueError(f"{key[1]} on {key[0]}: seed {incomplete} is incomplete")
     returns, values, optimal_values, uniform = (np.stack(x) for x in zip(*arrays, strict=True))
     columns = np.array(seeds), returns, values, optimal_values
     return Sample(*key, *columns, uniform_value=float(uniform[0, 0]))
 
 
 def typical_seconds(runs: Sequence[Array]) -> float:
-    """Return the time of an episode: the median over runs of the mean over their episodes.
+    """Return the time of an episode: the median of the means of blocks of episodes, over all runs.
 
-    The first episode of a run is left out: it compiles, or loads what was compiled.
+    The first episode of a run is left out: it compiles, or loads what was compiled. Medians of
+    block means also ignore single interruptions, and count plans that are made only now and then,
+    which a median of single episodes would not.
     """
-    return float(np.median([x[1:].mean() if len(x) > 1 else x[0] for x in runs]))
+    blocks = [block for seconds in runs for block in np.array_split(seconds[1:], BLOCKS)]
+    means = [block.mean() for block in blocks if len(block)]
+    return float(np.median(means or [x[0] for x in runs]))
 
 
 def find_store(folder: str | Path) -> Path:
@@ -212,12 +224,14 @@ def find_store(folder: str | Path) -> Path:
 
 def read_failures(root: Path) -> list[dict[str, Any]]:
     """Return the runs that raised and have not succeeded since: env, agent, seed and error."""
+    from upriver.experiments.store import read_file
+
     failures = []
     for path in sorted((root / "_failed").rglob("*.json")):
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
+            record = json.loads(read_file(path, root))
             row = *(record["run"][key] for key in ("env", "label", "seed")), record["error"]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             row = "", "", "", f"{path} is damaged"
         failures.append(dict(zip(("env", "agent", "seed", "error"), row, strict=True)))
     return failures

@@ -13,6 +13,7 @@ import numpy as np
 
 from upriver.checks import Array
 from upriver.experiments.detail import round_digits
+from upriver.experiments.store import BadFile, read_named
 from upriver.results import runs as reader
 from upriver.results.runs import Sample, natural_key, read_results
 from upriver.results.statistics import mean_and_band, summarize, trailing_mean
@@ -37,21 +38,26 @@ def collect(folder: str | Path) -> dict[str, Any]:
     labels = reader.label_samples(kept)
     order = reader.order_agents(kept, labels)
     root, store = Path(folder), reader.find_store(folder)
-    specs = sorted((store / "_specs").glob("*.toml"))
-    commands = [["upriver", "run", str(spec), "--out", str(store)] for spec in specs]
+    specs = {}
+    for path in sorted((store / "_specs").glob("*.toml")):
+        try:
+            specs[path] = read_named(path, store).decode(errors="replace")
+        except BadFile as error:
+            results.problems.append(str(error))
+    commands = [["upriver", "run", str(path), "--out", str(store)] for path in specs]
     commands += [["upriver", "table", str(folder)], ["upriver", "report", str(folder)]]
     return {
         "title": root.resolve().name,
         "version": __version__,
         "runs": sum(len(s.seeds) for s in kept),
-        "platforms": sorted({s.about["platform"] for s in kept}),
+        "platforms": sorted({str(s.about.get("platform")) for s in kept}),
         "agents": [{"name": n, **style._asdict()} for n, style in assign_styles(order).items()],
         "environments": list_environments(kept),
         "curves": make_curves(kept, labels),
         "table": make_rows(kept, labels, order),
         "detail": read_details(kept, labels),
         "tuning": read_tuning(root),
-        "specs": [{"file": f.name, "text": f.read_text(encoding="utf-8")} for f in specs],
+        "specs": [{"file": path.name, "text": text} for path, text in specs.items()],
         "commands": [shlex.join(words) for words in commands],
         "failures": reader.read_failures(store),
         "problems": results.problems,
@@ -153,7 +159,7 @@ def read_tuning(root: Path) -> dict[str, Any]:
     """
     above = [root.resolve().parent / "grid.csv"] if root.resolve().name == "runs" else []
     candidates = [root / "grid.csv", root / "tuning" / "grid.csv", *above]
-    path = next((p for p in candidates if p.exists()), None)
+    path = next((p for p in candidates if p.is_file() and not p.is_symlink()), None)
     if path is None:
         return {}
     groups: dict[str, dict[str, list[dict[str, Any]]]] = {}
