@@ -68,6 +68,12 @@ def test_files_and_other_names(tmp_path):
     same(turned, mdp)
 
 
+def test_a_table_by_step_is_refused_and_not_read_without_its_steps():
+    for frame in (environments.make("tidal-river-4").to_frame(), {**WALK, "step": [0, 0, 1, 1]}):
+        with pytest.raises(ValueError, match=r"the frame has a column 'step'.* from_arrays takes"):
+            up.FiniteMDP.from_frame(frame, 4)
+
+
 @pytest.mark.parametrize("name", ["riverswim-5", "windy-grid-5", "deep-sea-4"])
 def test_to_frame_and_from_frame_are_inverse(name):
     mdp = environments.make(name)

@@ -39,7 +39,7 @@ def from_frame(
         As in `from_arrays`; `states` and `actions` set another order.
     """
     horizon = None if horizon is None else positive_integer("horizon", horizon)
-    cells = read_columns(frame, COLUMNS)
+    cells = read_columns(frame, COLUMNS, refused="step")
     s, a, s2 = (cells[c] for c in COLUMNS[:3])
     p, r = (as_float(c, cells[c]) for c in COLUMNS[3:])
     states = order_names("state", [*s, *s2] if names.get("states") is None else names["states"])
@@ -75,8 +75,11 @@ def number_cells(names: Names, cells: list[Any], called: str) -> Array:
         return np.array([names.number(x, called) for x in cells])
 
 
-def read_columns(frame: Any, required: Sequence[str]) -> dict[str, list[Any]]:
-    """Return columns of a table (see `from_frame`) as lists of equal length."""
+def read_columns(frame: Any, required: Sequence[str], refused: str = "") -> dict[str, list[Any]]:
+    """Return columns of a table (see `from_frame`) as lists of equal length.
+
+    A table with the column `refused` would lose it.
+    """
     source = "the frame"
     if isinstance(frame, str | Path):
         source, frame = str(frame), read_file(Path(frame))
@@ -94,6 +97,11 @@ def read_columns(frame: Any, required: Sequence[str]) -> dict[str, list[Any]]:
         if present.count(name) != 1:
             problem = f"two columns {name!r}" if name in present else f"no column {name!r}"
             raise ValueError(f"{source} has {problem}; it has {present}")
+    if refused in present:
+        raise ValueError(
+            f"{source} has a column {refused!r}, and its rows must hold at every step; from_arrays "
+            "takes probabilities and rewards of each step"
+        )
     cells = {name: list_cells(frame[name]) for name in required}
     lengths = {name: len(x) for name, x in cells.items()}
     if len(set(lengths.values())) != 1:
@@ -154,7 +162,7 @@ def mdp_frame(mdp: FiniteMDP) -> Any:
     """Return a pandas data frame of every transition.
 
     Its columns are state, action, next_state, probability and reward, as `from_frame` reads them,
-    and "step" where the probabilities or rewards depend on it.
+    and "step" where the probabilities or rewards depend on it, which `from_frame` refuses.
     """
     task = mdp.true_task
     s, a, s2 = task.triples
