@@ -4,6 +4,7 @@ import pytest
 import upriver as up
 from tests.diagnostics.problems import random_features, random_problem
 from upriver.diagnostics import certify_kappa, kappa_at
+from upriver.diagnostics.kappa import CERTIFY_UP_TO
 from upriver.mnl import likelihood
 
 
@@ -76,12 +77,20 @@ def wide_features(rng, n_states):
     return up.Features(task, matrix)
 
 
-def test_the_certificate_of_many_successors(rng):
-    """The bound of the worst two successors, which is attained where all rows are equal."""
-    features = wide_features(rng, 40)
-    x = features.matrix[:40]
-    middle = 0.5 * (x[:, None] + x)[:, :, None]
-    total = np.exp(0.7 * np.linalg.norm(x - middle, axis=3)).sum(axis=2)
-    off = ~np.eye(40, dtype=bool)
-    assert certify_kappa(features, 0.7) == pytest.approx((total[off] ** -2.0).min())
-    assert certify_kappa(features, 0.0) == pytest.approx(40**-2.0)
+@pytest.mark.parametrize("n_states", [CERTIFY_UP_TO, CERTIFY_UP_TO + 1])
+def test_the_certificate_of_very_many_successors(rng, n_states):
+    """By pairs up to a size, and one successor at a time beyond; both are bounds, and attained
+    where all rows are equal."""
+    features = wide_features(rng, n_states)
+    x = features.matrix[:n_states]
+    apart = np.linalg.norm(x[:, None] - x, axis=2)
+    single = np.sort(1.0 / np.exp(0.7 * apart).sum(axis=1))
+    certified = certify_kappa(features, 0.7)
+    if n_states > CERTIFY_UP_TO:
+        assert certified == pytest.approx(single[0] * single[1])
+    else:
+        middle = 0.5 * (x[:, None] + x)[:, :, None]
+        total = np.exp(0.7 * np.linalg.norm(x - middle, axis=3)).sum(axis=2)
+        off = ~np.eye(n_states, dtype=bool)
+        assert certified == pytest.approx((total[off] ** -2.0).min())
+    assert certify_kappa(features, 0.0) == pytest.approx(n_states**-2.0)

@@ -18,6 +18,9 @@ from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import Task
 
+CERTIFY_UP_TO = 128
+"""Successors up to which the bound looks at pairs, in time U^3 for each (s, a)."""
+
 
 @add_repr
 class Kappa(NamedTuple):
@@ -75,6 +78,10 @@ def bound_products(gram: Array, radius: float) -> float:
     """Return a lower bound of every product over the ball, from inner products (m, U, U)."""
     u = gram.shape[1]
     square = np.einsum("gii->gi", gram)
+    if u > CERTIFY_UP_TO:  # one successor at a time: P_i >= 1 / sum_u exp(radius ||u - i||)
+        distance = square[:, :, None] + square[:, None, :] - 2.0 * gram
+        total = np.logaddexp.reduce(radius * np.sqrt(np.maximum(distance, 0.0)), axis=2)
+        return float(np.exp(-np.sort(total, axis=1)[:, -2:].sum(axis=1)).min())
     smallest = np.inf
     for i in range(u - 1):
         j = np.arange(i + 1, u)
