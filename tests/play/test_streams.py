@@ -255,5 +255,6 @@ def test_a_stationary_policy_has_no_steps(name, tmp_path):
     policy.save(tmp_path / "p.npz")
     again = up.load_policy(tmp_path / "p.npz")
     assert again.stationary and again.to_pandas().equals(policy.to_pandas())
+    assert "step" not in policy.to_pandas() and len(policy.to_pandas()) == AVERAGE.n_states
     with pytest.raises(ValueError, match="actions have 2 steps; a stationary policy has 1"):
         up.Policy(np.zeros((2, 3), int), 2, stationary=True)

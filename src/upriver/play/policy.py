@@ -146,10 +146,12 @@ class Policy:
         """Return a data frame with a row per step, of the first `n_steps`, and state.
 
         Its columns are step, state and action, or P(action) of each action of a randomised policy.
+        A stationary policy has no column step.
         """
         table, names = self.actions[:n_steps], self.action_names
         h, s = np.divmod(np.arange(table.shape[0] * table.shape[1]), table.shape[1])
-        columns = {"step": h, "state": name_column(self.state_names, s)}
+        columns = {} if self.stationary else {"step": h}
+        columns["state"] = name_column(self.state_names, s)
         if table.ndim == 2:
             return to_frame({**columns, "action": name_column(names, table.ravel())})
         labels = range(self.n_actions) if names is None else names
