@@ -56,7 +56,7 @@ def test_a_state_of_another_task_is_refused():
         agent.plan(strange, np.random.default_rng(0))
 
 
-def test_a_state_with_a_nan_and_a_plan_of_another_task_are_refused():
+def test_a_state_with_a_nan_and_a_plan_of_another_task_are_refused(tmp_path):
     agent = build_agent("ucrl-mnl", RIVER)
     checkpoint = up.simulate(RIVER, agent, 2).checkpoint
     model = checkpoint.state.model
@@ -65,11 +65,16 @@ def test_a_state_with_a_nan_and_a_plan_of_another_task_are_refused():
     )
     with pytest.raises(ValueError, match="UCRLMNL holds numbers that are not finite"):
         up.simulate(RIVER, agent, 2, resume=checkpoint._replace(state=spoiled))
+    up.save_agent(tmp_path / "a.npz", checkpoint._replace(state=spoiled))
+    with pytest.raises(ValueError, match="UCRLMNL holds numbers that are not finite"):
+        up.load_agent(tmp_path / "a.npz", agent)
     reader = build_agent("ucrl-vtr", RIVER)
     run = up.simulate(RIVER, reader, 1)
     good = Episode(np.zeros(11, np.int64), np.zeros(10, np.int64), np.zeros(10))
-    with pytest.raises(ValueError, match="plan is not one of this task"):
-        reader.update(run.state, up.solve(up.envs.riverswim(6, 10)), good)
+    without_values = run.plan._replace(v=np.full_like(run.plan.v, np.nan))
+    for plan in (None, up.solve(up.envs.riverswim(6, 10)), without_values):
+        with pytest.raises(ValueError, match="plan is not one of this task"):
+            reader.update(run.state, plan, good)
 
 
 def test_a_run_goes_on_only_with_its_agent_and_its_mdp(tmp_path):
@@ -115,10 +120,12 @@ def test_arrays_inside_frozen_objects_are_read_only_copies():
 
 def test_a_small_archive_that_would_fill_the_memory_is_not_read(tmp_path, monkeypatch):
     path = tmp_path / "bomb.npz"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        with archive.open("a0.npy", "w", force_zip64=True) as member:
-            for _ in range(320):
-                member.write(bytes(2**20))
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("a0.npy", "w", force_zip64=True) as member,
+    ):
+        for _ in range(320):
+            member.write(bytes(2**20))
     monkeypatch.setattr(np, "load", lambda *given, **options: pytest.fail("it was read"))
     with pytest.raises(ValueError, match=r"bomb\.npz is damaged, or was not written by Upriver"):
         up.load_policy(path)
@@ -153,10 +160,30 @@ def test_huge_sizes_are_refused(make, sentence):
         make()
 
 
-def test_a_state_without_a_model_is_refused():
+@pytest.mark.parametrize(
+    ("field", "value"), [("k", 0), ("k", -3), ("k", np.nan), ("k", True), ("model", None)]
+)
+def test_a_counter_below_one_and_no_model_are_refused(field, value, tmp_path):
     agent = build_agent("epsilon-greedy", RIVER)
-    with pytest.raises(ValueError, match="the state is not one of this EpsilonGreedy"):
-        agent.plan(agent.init()._replace(model=None), np.random.default_rng(0))
+    sentence = "the state is not one of this EpsilonGreedy"
+    with pytest.raises(ValueError, match=sentence):
+        agent.plan(agent.init()._replace(**{field: value}), np.random.default_rng(0))
+    checkpoint = up.simulate(RIVER, agent, 2).checkpoint
+    spoiled = checkpoint._replace(state=checkpoint.state._replace(**{field: value}))
+    with pytest.raises(ValueError, match=sentence):
+        up.simulate(RIVER, agent, 1, resume=spoiled)
+    up.save_agent(tmp_path / "a.npz", spoiled)
+    with pytest.raises(ValueError, match=sentence):
+        up.load_agent(tmp_path / "a.npz", agent)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.nan])
+def test_a_ridge_that_is_not_above_zero_is_refused(value):
+    agent = build_agent("ucrl-mnl", RIVER)
+    state = agent.init()
+    spoiled = state._replace(model=state.model._replace(regularization=value))
+    with pytest.raises(ValueError, match="the state is not one of this UCRLMNL"):
+        agent.plan(spoiled, np.random.default_rng(0))
 
 
 def test_flags_and_counters_from_zero_in_a_state_may_change():

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import wraps
 from math import inf
-from numbers import Real
 from types import MethodType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -23,6 +22,7 @@ import numpy as np
 
 from upriver.agents import rewards
 from upriver.checks import (
+    NUMBER,
     Array,
     as_float,
     check_instance,
@@ -271,23 +271,35 @@ def check_agent(agent: Any) -> None:
 
 
 def check_state(agent: Any, state: Any, finite: bool = False) -> None:
-    """Refuse a state that is not laid out as the agent's first one."""
+    """Refuse a state that is not laid out as the agent's first one.
+
+    What is a number above 0 there, such as k and lambda, must be one; what is 0 may grow.
+    """
     known, name = vars(agent), type(agent).__name__
     if "first_layout" not in known:
         object.__setattr__(agent, "first_layout", layout(agent.init()))
-    if layout(state) != known["first_layout"]:
+    if not same_layout(layout(state), known["first_layout"]):
         raise ValueError(f"the state is not one of this {name} and its task")
     if finite and not is_finite(state):
         raise ValueError(f"the state of the {name} holds numbers that are not finite")
 
 
 def layout(value: Any) -> Any:
-    """Return the types and shapes of a tree of arrays: what two states of an agent share."""
+    """Return the types and shapes of a tree of arrays, and whether its numbers are above 0."""
     if isinstance(value, tuple):
         return type(value), *map(layout, value)
     if isinstance(value, np.ndarray):
         return value.dtype, value.shape, value.flags.c_contiguous
-    return Real if isinstance(value, Real) else type(value)
+    if isinstance(value, NUMBER) and not isinstance(value, bool):
+        return bool(0 < value < inf)
+    return type(value)
+
+
+def same_layout(found: Any, first: Any) -> bool:
+    """Return whether layouts agree, apart from numbers that were 0 at first."""
+    if isinstance(found, tuple) and isinstance(first, tuple):
+        return len(found) == len(first) and all(map(same_layout, found, first))
+    return found == first or (found is True and first is False)
 
 
 def is_finite(value: Any) -> bool:

@@ -105,9 +105,12 @@ class UCRLVTR(OptimisticReward, Learner):
     def learn(self, state: State, plan: Plan, episode: Episode) -> Regression:
         """Regress V_{h+1}(s_{h+1}) on X_h, with the values that the episode was planned with."""
         task, v = self.task, as_float("v of the plan", getattr(plan, "v", None))
-        if v.shape != (task.horizon + 1, task.n_states):
-            raise ValueError(f"plan is not one of this task: its v has the shape {v.shape}")
-        if plan.in_user_units and not task.units.is_identity:
+        shape = task.horizon + 1, task.n_states
+        if v.shape != shape or not np.isfinite(v).all():
+            raise ValueError(
+                f"plan is not one of this task: its v must be finite, of shape {shape}"
+            )
+        if getattr(plan, "in_user_units", False) and not task.units.is_identity:
             raise ValueError("plan is in the user's units; update needs it as the agent made it")
         pairs = add_counts(task, np.zeros((1, task.n_triples)), episode)
         new = Regression._make(x.copy() for x in state.model)

@@ -172,4 +172,6 @@ def load_agent(path: str | Path, agent: Any) -> Checkpoint:
     MDP than those of the file is refused.
     """
     check_agent(agent)
-    return load_object(path, "agent", Checkpoint, type(agent).__module__)
+    checkpoint = load_object(path, "agent", Checkpoint, type(agent).__module__)
+    check_state(agent, checkpoint.state, finite=True)
+    return checkpoint
