@@ -162,6 +162,20 @@ def test_a_plan_has_the_maximum_of_every_pair_and_step(rng, per_step):
         np.testing.assert_allclose(plan.q(h), q, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("beta", [10.0, 1e3, 1e5])
+def test_a_plan_sees_successors_that_the_maximum_of_the_next_step_makes_impossible(rng, beta):
+    """plan.q(h) starts its searches at the estimate."""
+    mdp = up.envs.random_mnl(15, 2, 5, max_successors=4, horizon=12, seed=0)
+    task = mdp.task("known")
+    agent = up.agents.UCRLMNL(
+        task, up.features.one_hot(task), radius=0.01, optimism=up.optimism.exact_maximum
+    )
+    model, reward = up.simulate(mdp, agent, 40, seed=0).state.model, rng.random((12, 30))
+    plan = up.optimism.exact_maximum(task, model, reward, beta, np.uint64(0))
+    for h in range(task.horizon):
+        np.testing.assert_allclose(plan.v[h], plan.q(h).max(axis=1), rtol=0, atol=1e-9)
+
+
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_the_search_lies_between_the_estimate_and_the_closed_form(rng, n):
     """P V <= (4) <= P V + 2 max|V| beta m, (6), and (4) grows with the radius."""

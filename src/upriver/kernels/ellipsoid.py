@@ -37,6 +37,9 @@ TOLERANCE = 1e-13
 REACH = 2.0
 """The first step changes no log-odds by more, so that it stays near the maximum that it climbs; the
 limit doubles with every step."""
+FAR = 300.0
+"""Where the ellipsoid changes log-odds by more, searches start at the estimate: probabilities that
+are 0 at the maximiser of the next step would hide successors that have become better."""
 TIE = 1e-10
 """Maxima of (4) that differ by less, in parts of the largest range of next values, are ties."""
 
@@ -333,6 +336,11 @@ def maximize_in_ellipsoid(p, first, n, products, at, beta, starts, search):
         odds = p[first + 1 - better] * np.exp(-beta * np.sqrt(max(gap2, 0.0)))
         return top - odds / (odds + p[first + better]) * (top - bottom)
     factor_differences(products, at, n, search.root)
+    for u in range(1, n):
+        gap2 = products[at] - 2.0 * products[at + u] + products[at + u * n + u]
+        if beta * beta * gap2 > FAR * FAR:
+            for k in range(n * n - 1):
+                starts[at + k] = 0.0
     gain = TOLERANCE * (top - bottom)
     enough = top - gain
     copy(starts, at, w, 0, m)
