@@ -344,7 +344,7 @@ def test_gaps_and_unknown_words_are_named(frame, model, tmp_path):
         lambda: model.predict(frame.head(1).assign(age="old")),
         lambda: model.at(age="old"),
     ):
-        with pytest.raises(ValueError, match="column 'age' holds 'old'.* must be a number"):
+        with pytest.raises(ValueError, match=r"column 'age' holds 'old'.* must be a number"):
             call()
     with pytest.raises(ValueError, match="the state 'gone'"):
         model.predict(frame.head(1).assign(state="gone"))
