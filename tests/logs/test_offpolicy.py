@@ -120,6 +120,20 @@ def test_short_episodes_have_ended_where_the_log_says_so(model, log):
     assert REPLICATES >= 100 and a_log(PROBLEM, 3, 0).sum() == 36
 
 
+def test_states_may_say_which_short_episodes_have_ended(model, log):
+    """Actions leave these states, so without `ended` all short episodes are censored."""
+    frame = pd.DataFrame(log)
+    frame = frame[(frame["step"] < 3) | (frame["episode"] % 2 == 0)]
+    ends = list(TASK.state_names)[:4]
+    frame = frame.assign(over=[s in ends for s in frame["next_state"]])
+    column, states, censored = (
+        up.check_policy_value(model, "behaviour", frame, ended=x).rows for x in ("over", ends, None)
+    )
+    for a, b in zip(column, states, strict=True):
+        assert a == pytest.approx(b)
+    assert states[1]["value"] != pytest.approx(censored[1]["value"], rel=1e-3)
+
+
 def test_bad_logs_are_named(model, log):
     some = np.asarray(log["step"]) < 3
     short = {k: list(compress(v, some)) for k, v in log.items()}
