@@ -145,6 +145,9 @@ def test_a_table_may_lack_actions():
     mdp = from_table(table, [0.25, 0.75], 2, "two")
     assert mdp.true_task.available.tolist() == [[False, True], [True, False]]
     assert up.solve(mdp).v[0].tolist() == [3.0, 3.0]
+    for empty in ({}, [{}, {}], [{0: []}]):
+        with pytest.raises(ValueError, match="P of two has no outcomes"):
+            from_table(empty, 0, 2, "two")
 
 
 class Table:

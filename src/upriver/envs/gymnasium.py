@@ -90,6 +90,8 @@ def list_outcomes(table: Any, name: str) -> tuple[Array, ...]:
                         "actions must count from 0"
                     )
                 found.append((s, a, *outcome))
+    if not found:
+        raise ValueError(f"P of {name} has no outcomes; every state needs an action")
     s, a, p, s2, reward, end = np.array(found, np.float64).T
     return s.astype(int), a.astype(int), p, s2.astype(int), reward, end.astype(bool)
 
