@@ -254,7 +254,7 @@ def start_of(names: Names, start: Any) -> tuple[Array, Array]:
     weight = as_float("the probabilities of start", list(chances.values()))
     if not ((weight >= 0).all() and abs(weight.sum() - 1.0) <= 1e-8):
         raise ValueError(
-            f"the probabilities of start are {weight.tolist()}, which sum to {weight.sum():g}; they "
-            "must be at least 0 and sum to 1"
+            f"the probabilities of start are {weight.tolist()}, which sum to {weight.sum():g}; "
+            "they must be at least 0 and sum to 1"
         )
     return np.array([names.number(state, "start") for state in chances]), weight
