@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import upriver as up
+from upriver.logs.decision import estimates_table
 from upriver.logs.offpolicy import (
     REPLICATES,
     doubly_robust,
@@ -63,6 +64,22 @@ def test_by_hand():
         == 0.625
     )
     assert "can hardly check" in found.verdict
+
+
+def test_importance_sampling_has_no_value_where_no_episode_follows_the_policy():
+    """The policy goes right twice, and no episode of the log does: the second step is unknown."""
+    task = up.Task(2, 2, 2, [0, 1, 2, 3, 4], [0, 1, 0, 1], np.array([[0.0, 1.0], [0.0, 1.0]]))
+    log = {"state": [0, 1, 0, 0], "action": [1, 0, 0, 1], "next_state": [1, 0, 0, 1],
+           "episode": [1, 1, 2, 2], "step": [0, 1, 0, 1]}  # fmt: skip
+    phi = up.features.one_hot(task)
+    model = up.fit_transitions(log, features=phi, task=task, regularization=1.0)
+    found = up.check_policy_value(model, np.ones((2, 2), int), log)
+    rows = {r["name"]: r for r in found.rows}
+    assert np.isnan(rows["weighted importance sampling"]["value"])
+    assert rows["weighted importance sampling"]["effective"] == 0.0
+    assert rows["doubly robust"]["value"] == pytest.approx(2.0)  # the model says what comes
+    assert "can hardly check" in found.verdict
+    assert "<td>–</td>" in estimates_table(found.rows) and "NaN" not in estimates_table(found.rows)
 
 
 def test_they_find_the_truth_and_agree(model, log):

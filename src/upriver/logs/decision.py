@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -300,7 +301,9 @@ def decision_page(decision: Decision) -> str:
 
 
 def show(number: float) -> str:
-    """Return a number with four digits, or in full where it has five or more."""
+    """Return a number with four digits, in full where it has five or more, or a dash for nan."""
+    if not isfinite(number):
+        return "–"
     return f"{number:,.0f}" if 1e4 <= abs(number) < 1e15 else f"{number:.4g}"
 
 
@@ -357,7 +360,8 @@ def checks_section(decision: Decision) -> str:
 
 def estimates_table(rows: Sequence[Mapping[str, Any]], zero: bool = False) -> str:
     """Return a table of estimates with a drawing of each interval; zero: with a mark at 0."""
-    ends = [r[k] for r in rows for k in ("low", "high")] + [0.0] * zero
+    known = [r for r in rows if isfinite(r["value"])]  # importance sampling may have no value
+    ends = [r[k] for r in known for k in ("low", "high")] + [0.0] * zero
     low, span = min(ends), (max(ends) - min(ends)) or 1.0
     head = ["", "interval", "value", "std. error", "low", "high"]
     cells = [[r["name"], *(show(r[k]) for k in ESTIMATE)] for r in rows]
@@ -368,6 +372,9 @@ def estimates_table(rows: Sequence[Mapping[str, Any]], zero: bool = False) -> st
     mark = f"{mark}stroke='currentColor' stroke-dasharray='2 2' opacity='.6'/>" * zero
     drawn = []
     for r in rows:
+        if r not in known:
+            drawn.append("")
+            continue
         left, at, right = (100 * (r[k] - low) / span for k in ("low", "value", "high"))
         drawn.append(
             f"<svg viewBox='-4 0 108 12' width='162' role='img'>{mark}<line x1='{left:.1f}' "

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -449,7 +450,13 @@ def mean_and_error(each: Array, data: Episodes) -> tuple[float, float]:
 
 
 def importance_value(data: Episodes, ratio: Array) -> tuple[float, float]:
-    """Return value and standard error of per-decision weighted importance sampling."""
+    """Return value and standard error of per-decision weighted importance sampling.
+
+    Both are nan where no episode follows the policy to the last step: nothing says what is earned
+    there, and leaving these steps out would be a wrong number.
+    """
+    if not ratio.any(axis=0).all():
+        return nan, nan
     means = data.weights @ (ratio * data.earned) / data.weights.sum()
     deviation = (ratio * (data.earned - means)).sum(axis=1)
     return float(means.sum()), mean_and_error(deviation, data)[1]
