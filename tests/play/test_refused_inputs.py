@@ -118,6 +118,36 @@ def test_arrays_inside_frozen_objects_are_read_only_copies():
     assert np.isfinite(features.matrix).all()
 
 
+def test_a_spread_in_the_state_of_features_without_triple_effects_is_not_used():
+    """With it the loops would read triple effects that are not there, past the end of arrays."""
+    task = RIVER.task()
+    agent = up.agents.UCRLMNLLL(task, up.features.one_hot(task))
+    run = up.simulate(RIVER, agent, 3)
+    played = up.rollouts(RIVER, run.plan, 1)
+    episode = Episode(played.states[0], played.actions[0], played.rewards[0])
+    forged = run.state._replace(model=run.state.model._replace(spread=-1.0))
+    after, right = (agent.update(s, run.plan, episode).model for s in (forged, run.state))
+    np.testing.assert_array_equal(after.theta, right.theta)
+    np.testing.assert_array_equal(after.max_norm, right.max_norm)
+
+
+def test_counts_below_0_are_one_sentence_of_psrl():
+    agent = up.agents.PSRL(RIVER.task())
+    state = up.simulate(RIVER, agent, 2).state
+    with pytest.raises(ValueError, match="PSRL holds counts below 0"):
+        agent.plan(state._replace(model=state.model - 100.0), np.random.default_rng(0))
+
+
+def test_a_truth_value_is_no_step_and_a_class_is_no_agent():
+    run = up.simulate(RIVER, up.agents.UCRLMNL(RIVER.task(), up.features.one_hot(RIVER.task())), 2)
+    with pytest.raises(ValueError, match="h is True; steps are"):
+        run.policy.act(0, True)
+    forged = run.checkpoint._replace(fingerprint=(up.agents.UCRLMNL, RIVER))
+    agent = up.agents.UCRLMNL(RIVER.task(), up.features.one_hot(RIVER.task()))
+    with pytest.raises(ValueError, match="another agent"):
+        up.simulate(RIVER, agent, 2, resume=forged)
+
+
 def test_a_small_archive_that_would_fill_the_memory_is_not_read(tmp_path, monkeypatch):
     path = tmp_path / "bomb.npz"
     with (
@@ -161,7 +191,8 @@ def test_huge_sizes_are_refused(make, sentence):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("k", 0), ("k", -3), ("k", np.nan), ("k", True), ("model", None)]
+    ("field", "value"),
+    [("k", 0), ("k", -3), ("k", np.nan), ("k", True), ("k", 10**30), ("model", None)],
 )
 def test_a_counter_below_one_and_no_model_are_refused(field, value, tmp_path):
     agent = build_agent("epsilon-greedy", RIVER)

@@ -291,7 +291,8 @@ def layout(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.dtype, value.shape, value.flags.c_contiguous
     if isinstance(value, NUMBER) and not isinstance(value, bool):
-        return bool(0 < value < inf)
+        # a whole number beyond 64 bits is no number for a compiled loop
+        return bool(0 < value < (2**63 if isinstance(value, int) else inf))
     return type(value)
 
 

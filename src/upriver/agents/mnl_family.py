@@ -59,6 +59,7 @@ class MaximumLikelihoodLearner(MNLLearner):
         longest = int(state.model.counts.sum()) // 2 + 1
         episode = cut_episode(episode, 0, min(len(episode.actions), longest))
         features, model = self.model_features, state.model
+        scale = mnl.effect_scale(features, model)
 
         def add(counts: Array, part: Episode) -> Array:
             more = counts[None].copy()
@@ -67,7 +68,7 @@ class MaximumLikelihoodLearner(MNLLearner):
 
         def logdet(counts: Array) -> float:
             return kernels.model.information(
-                features.problem, counts, model.theta[0], model.regularization, model.spread or None
+                features.problem, counts, model.theta[0], model.regularization, scale
             )
 
         return steps_until_doubled(state.model.counts[0], add, logdet, episode)

@@ -20,7 +20,7 @@ from scipy import sparse
 from upriver.checks import Array, check_kinds
 from upriver.display import add_repr
 from upriver.logs.effects import predicted_probabilities
-from upriver.logs.fit import fit_transitions
+from upriver.logs.fit import check_columns, fit_transitions
 from upriver.logs.formula import mentions
 from upriver.logs.model import TransitionModel, check_model
 from upriver.logs.situations import build_situations, find_triples, task_numbers
@@ -87,6 +87,7 @@ def read_episodes(
     cluster: str | None = None,
 ) -> Episodes:  # fmt: skip
     """Read the episodes of a log; the parameters are those of `check_policy_value`."""
+    columns = check_columns(columns)
     task, table = check_model(model).task, Table(log, "the log")
     numbers = [c for c in (reward, weights) if c is not None]
     named = [c for c in (ended, cluster) if isinstance(c, str)]

@@ -62,7 +62,7 @@ def parse_outcomes(reward: Any, columns: Sequence[str]) -> dict[str, RewardFormu
 def is_outcomes(reward: Any) -> bool:
     """Whether a mapping names outcomes, {name: reward}, and not states, {state: number}."""
     return isinstance(reward, Mapping) and any(
-        isinstance(x, str | Mapping) or callable(x) or np.ndim(x) > 0 for x in reward.values()
+        isinstance(x, str | Mapping | list | np.ndarray) or callable(x) for x in reward.values()
     )
 
 

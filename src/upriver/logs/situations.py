@@ -18,6 +18,7 @@ from upriver.checks import Array, check_function
 from upriver.display import add_repr
 from upriver.logs.tables import Rows, Table, array_of, import_packages, listed, sort_distinct
 from upriver.mdp import Task
+from upriver.mdp.declaring import as_names
 
 Wanted = Callable[[str], bool]
 """Whether a column of that name is used."""
@@ -181,10 +182,10 @@ def reachable_keys(
         number = {x: i for i, x in enumerate(space.states)}
         key = []
         for pair in range(n_states * n_actions):
-            given: Any = successors(*space.names(pair))
-            for following in given or ():
+            state, action = space.names(pair)
+            given: Any = successors(state, action)
+            for following in as_names(f"successors({state!r}, {action!r})", given or ()):
                 if following not in number:
-                    state, action = space.names(pair)
                     raise ValueError(f"successors({state!r}, {action!r}) names {following!r}, "
                                      "which is not among the states")  # fmt: skip
                 key.append(pair * n_states + number[following])

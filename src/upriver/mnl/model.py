@@ -122,7 +122,7 @@ def bring_up_to_date(
 ) -> None:  # fmt: skip
     """Count an episode and compute again the blocks that it touched, or all; in place."""
     large = features.task.n_triples >= kernels.LARGE and model.logdet.size == 1
-    problem, scale = features.problem, model.spread or None
+    problem, scale = features.problem, effect_scale(features, model)
     bad, failed = kernels.model.refresh(
         problem, model, scale, states, actions, everything, local, large, weights
     )
@@ -145,6 +145,11 @@ def bring_up_to_date(
         model.logdet[0, 0] += sum(kernels.compiled.parallel_ranges(measure, n_pairs, PARTS))
 
 
+def effect_scale(features: Features, model: Model) -> float | None:
+    """Return the scale of triple effects for a kernel, None for features that have none."""
+    return model.spread if features.spread else None
+
+
 def logdet_ratio(features: Features, model: Model) -> float:
     """Return log(det A / lambda^d), the largest over the parameters."""
     total = model.logdet.sum() if len(model.logdet) == 1 else model.logdet.sum(axis=1).max()
@@ -161,7 +166,7 @@ def sample(features: Features, model: Model, rng: np.random.Generator) -> Array:
     for c, draw in enumerate(draws):
         failed = kernels.covariance.draw(
             features.problem, model.counts[c], model.theta[c], model.regularization,
-            model.spread or None, draw,
+            effect_scale(features, model), draw,
         )  # fmt: skip
         if failed >= 0:
             raise RuntimeError(

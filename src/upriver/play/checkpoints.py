@@ -105,7 +105,8 @@ def fingerprint_agent(agent: Any) -> str:
     Of a field with code of the user the name of the function or class counts.
     """
     parts = {"class": name_of(type(agent))}
-    for field in fields(agent) if is_dataclass(agent) else ():
+    is_agent = is_dataclass(agent) and not isinstance(agent, type)
+    for field in fields(agent) if is_agent else ():
         value, arrays = getattr(agent, field.name), {}
         try:
             parts[field.name] = digest(encode(value, arrays), arrays)

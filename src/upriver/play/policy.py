@@ -117,7 +117,8 @@ class Policy:
             Needed by a randomised policy.
         """
         last = None if self.stationary else self.horizon - 1
-        if not isinstance(h, int | np.integer) or h < 0 or (last is not None and h > last):
+        whole = isinstance(h, int | np.integer) and not isinstance(h, bool)
+        if not whole or h < 0 or (last is not None and h > last):
             allowed = "0 or more" if last is None else f"0 to {last}"
             raise ValueError(f"h is {format_value(h)}; steps are {allowed}")
         chosen = self.actions[0 if self.stationary else h, self.states.number(state)]
