@@ -76,7 +76,7 @@ KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "Sequence[str]": (
         "a list of text",
         lambda x: isinstance(x, Iterable) and hasattr(x, "__len__") and not isinstance(x, str)
-        and getattr(x, "ndim", 1) and all(isinstance(each, str) for each in x),
+        and getattr(x, "ndim", 1) > 0 and all(isinstance(each, str) for each in x),
     ),
 }  # fmt: skip
 """The words for a kind of argument, and its test, by what annotations call it."""
