@@ -91,14 +91,20 @@ def improve_policy(rows, discount, q, w, u, policy):
 
 
 @njit_without_refcounts
-def extract_chain(rows, policy, chain):
-    """Write the `Chain` of a policy (S,)."""
+def extract_chain(rows, policy, before, chain):
+    """Write the `Chain` of a policy (S,), where it differs from that of the policy `before` (S,).
+
+    A start of -1 says that there are no steps yet.
+    """
     indptr, start, one, n_states = rows.indptr, chain.start, np.uint64(1), policy.shape[0]
     n_actions = rows.reward.shape[0] // n_states
     place = np.uint64(0)
     for s in range(n_states):
         pair = np.uint64(s * n_actions + policy[s])
         i, stop = np.uint64(indptr[pair]), np.uint64(indptr[pair + one])
+        if policy[s] == before[s] and start[s] == np.int64(place):
+            place += stop - i
+            continue
         start[s] = place
         chain.reward[s] = rows.reward[pair]
         while i < stop:

@@ -141,7 +141,9 @@ def iterate_policies(
         if spread <= max(tolerance, rounding) or hopeless:
             middle, half = 0.5 * (low + high), 0.5 * (high - low) + rounding
             return PolicyIteration(policy, u, float(middle), float(half), sweeps)
-        k.extract_chain(rows, policy, chain)
+        if choosing:
+            chain.start.fill(-1)  # the probabilities changed
+        k.extract_chain(rows, policy, before, chain)
         if cautious or unchanged > MAX_CHOICES:  # or the chosen models go round in circles
             w = 0.5 * (w + u)
             w -= w[0]
@@ -168,7 +170,7 @@ def empty_chain(rows: Any) -> tuple[Any, int]:
     """Return room for the chain of any policy, and the largest number of successors of a pair."""
     n_states, widest = rows.n_states, int(np.diff(rows.indptr).max())
     return kernels.stationary.Chain(
-        np.empty(n_states + 1, np.int64), np.empty(n_states * widest, np.int32),
+        np.full(n_states + 1, -1, np.int64), np.empty(n_states * widest, np.int32),
         np.empty(n_states * widest), np.empty(n_states),
     ), widest  # fmt: skip
 
@@ -179,7 +181,7 @@ def relative_values(rows: Any, policy: Array, discount: float) -> Array:
     if reach is None:
         return w
     chain, _ = empty_chain(rows)
-    kernels.stationary.extract_chain(rows, policy, chain)
+    kernels.stationary.extract_chain(rows, policy, policy, chain)
     found = chain_values(chain, discount, reach, w)
     return w if found is None else found
 
