@@ -279,7 +279,7 @@ def find_sets(rows: Rows, names: Sequence[str]) -> tuple[dict[str, Array], Array
     """Return the distinct sets of covariates, and (m,) the set of each row."""
     codes = [np.zeros(len(rows.weight), np.int64), *(rows.codes(c)[0] for c in names)]
     _, first, of_row = np.unique(codes, axis=1, return_index=True, return_inverse=True)
-    return {c: rows.values(c)[first] for c in names}, of_row
+    return {c: rows.values(c)[first] for c in names}, of_row.ravel()  # NumPy 2.0.0 has (1, m)
 
 
 def number_choices(rows: Rows, columns: Sequence[str], task: Task) -> tuple[StateSpace, Array]:
