@@ -217,8 +217,9 @@ def end_components(rows: Any) -> Array:
     from scipy.sparse.csgraph import connected_components
 
     n_states, n_pairs = rows.n_states, len(rows.reward)
-    pair = np.repeat(np.arange(n_pairs), np.diff(rows.indptr))
-    origin, successors = pair // (n_pairs // n_states), rows.successors
+    pairs, sizes = np.arange(n_pairs, dtype=np.int32), np.diff(rows.indptr)
+    pair, origin = pairs.repeat(sizes), (pairs // (n_pairs // n_states)).repeat(sizes)
+    successors = rows.successors
     while True:
         ones = np.ones(len(pair), np.int8)
         graph = csr_array((ones, (origin, successors)), shape=(n_states, n_states))
