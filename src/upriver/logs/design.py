@@ -82,11 +82,7 @@ def build_design(
     triples = expand(space, of_pairs, wanted)
     recipe, every = factorize(formula, space, of, of_pairs, triples, wanted, known)
     fixed = np.array([c.term.startswith("offset(") for c in recipe.columns], bool)
-    data, sizes = Choices(every.indptr, every, np.zeros(len(every)), visits, 0.0), every.sizes()
-    # the information where all candidates are alike: the scatter of columns within situations
-    gram = data.hessian(np.zeros(len(sizes)))
-    varies = np.diag(gram) > 1e-18 * max(float(visits.sum()), 1.0) * sizes**2
-    keep, dropped = select_identified(recipe, gram, varies, fixed, strict)
+    keep, dropped = identify(recipe, every, visits, fixed, strict)
     words = {
         name: frozenset(cells.tolist() if cells.dtype.kind in "OUS" else ())
         for name, cells in {**triples, **of.covariates}.items()
@@ -131,9 +127,11 @@ def factorize(
             whole.append(reduce(np.multiply, [cells[f][:, c] for f, c in rows]))
             whole_at.append(j)
     left = np.ones((len(of.pair), len(number)))
-    for parts, k in number.items():
-        for f, c in parts:
-            left[:, k] *= cells[f][:, c]
+    for at in range(0, len(left), 4096):  # rows that stay in the cache while columns are written
+        some = slice(at, at + 4096)
+        for parts, k in number.items():
+            for f, c in parts:
+                left[some, k] *= cells[f][some, c]
     first = np.zeros(len(space.sizes), np.int64)  # of the triples of each pair
     first[of_pairs.pair] = of_pairs.indptr[:-1]
     return recipe, Products(
@@ -149,6 +147,29 @@ def belongs(factor: Factor, covariates: Columns, triples: Columns) -> str:
     if of_situation and not of_triple:
         return "situation"
     return "row" if of_situation else "triple"
+
+
+def identify(
+    recipe: Recipe, every: Products, visits: Array, fixed: Array, strict: bool
+) -> tuple[Array, list[str]]:
+    """Return what `select_identified` does; a sample suffices where it identifies all columns."""
+    data, sizes = Choices(every.indptr, every, np.zeros(len(every)), visits, 0.0), every.sizes()
+
+    def select(data: Choices, strict: bool) -> tuple[Array, list[str]]:
+        # the information where all candidates are alike: the scatter of columns within situations
+        gram = data.hessian(np.zeros(len(sizes)))
+        varies = np.diag(gram) > 1e-18 * max(float(visits.sum()), 1.0) * sizes**2
+        return select_identified(recipe, gram, varies, fixed, strict)
+
+    sampled = data.sample()
+    if sampled is not None:
+        try:
+            keep, dropped = select(sampled[0], True)
+            if not dropped:
+                return keep, dropped
+        except ValueError:  # the sample identifies less than the whole
+            pass
+    return select(data, strict)
 
 
 def select_identified(

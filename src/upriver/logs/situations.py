@@ -234,9 +234,11 @@ def find_distinct(columns: Sequence[Array]) -> tuple[Any, Array]:
     (pd,) = import_packages("a log", "pandas")
     whole = [pd.factorize(x)[0] if x.dtype == object else x for x in columns]
     table = pd.DataFrame(dict(enumerate(whole)))
-    mixed = np.sort(pd.util.hash_pandas_object(table, index=False).to_numpy())
-    if (mixed[1:] != mixed[:-1]).all():
-        return slice(None), np.arange(len(mixed))
+    for n in sorted({min(3, len(whole)), len(whole)}):  # a few columns often tell rows apart
+        mixed = pd.util.hash_pandas_object(table.iloc[:, :n], index=False).to_numpy()
+        mixed = np.sort(mixed)
+        if (mixed[1:] != mixed[:-1]).all():
+            return slice(None), np.arange(len(mixed))
     at = table.groupby(list(table), sort=False).ngroup().to_numpy()
     return np.unique(at, return_index=True)[1], at
 

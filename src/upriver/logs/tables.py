@@ -147,7 +147,8 @@ class Rows(NamedTuple):
             return object_array(levels)[index]
         if pa.types.is_decimal(column.type):
             column = column.cast(pa.float64())
-        return column.to_numpy()
+        cells = column.to_numpy()
+        return cells if cells.flags.writeable else cells.copy()  # of a frame, which may change
 
     def numbers(self, name: str, known: Sequence[Any], what: str, coded: Any = None) -> Array:
         """Return (m,) the number of each entry among `known`; another entry is refused by row.
@@ -172,6 +173,7 @@ class Table:
         (duckdb,) = import_packages("reading a table", "duckdb")
         self.what, self.file, self.weights = what, None, None
         self.frame: Any = None
+        self.arrow: Any = None  # the columns of a frame that were opened
         # what reading a damaged file raises
         self.errors = (duckdb.Error, OSError, RuntimeError, UnicodeError)
         self.connection = connect()
@@ -249,7 +251,8 @@ class Table:
             if len(set(lengths.values())) > 1:
                 raise ValueError(f"the columns of {self.title} have lengths {lengths}; they must "
                                  "have one length")  # fmt: skip
-            self.connection.register("source", pa.table(arrays))
+            self.arrow = pa.table(arrays)
+            self.connection.register("source", self.arrow)
         found = self.connection.table("source")
         types = dict(zip(found.columns, map(str, found.types), strict=True))
         for name in columns:
@@ -306,10 +309,13 @@ class Table:
         try:
             # grouping rows that differ would take longer
             if group and (self.file is None or cluster is not None):
-                cells = ", ".join(map(quote, keys))
-                question = f"SELECT count(*), approx_count_distinct(hash({cells})) FROM source"
-                n, n_distinct = self.connection.execute(question).fetchall()[0]
-                group = n_distinct <= n / 2
+                for some in (keys[-1:], keys):  # one column may tell rows apart
+                    cells = ", ".join(map(quote, some))
+                    question = f"SELECT count(*), approx_count_distinct(hash({cells})) FROM source"
+                    n, n_distinct = self.connection.execute(question).fetchall()[0]
+                    group = group and n_distinct <= n / 2
+                    if not group:
+                        break
             keys = keys if group else list(dict.fromkeys([*keys, *also]))
             found = self.query(keys, fault, weights, sums, group)
         except self.errors as error:
@@ -345,15 +351,22 @@ class Table:
         """Return an Arrow table: the columns, and the fault, weight, number and sums of rows.
 
         With `group` these are sets of equal rows, in an order that does not depend on threads.
+        Without it the numbers of a frame are not copied.
         """
+        held = {} if group or self.arrow is None else {
+            c: self.arrow.column(c) for c in keys if self.arrow.column(c).type == "double"
+        }  # fmt: skip
         times = as_double(weights)
         terms = [*((c,) for c in sums), *two_by_two(sums)]
         totals = [times, as_double(None)]
         totals += [" * ".join([times, *map(as_double, term)]) for term in terms]
         totals = [f"sum({x})" for x in totals] if group else totals
-        made = ", ".join([*map(quote, keys), fault, *totals])
+        made = ", ".join([*(quote(c) for c in keys if c not in held), fault, *totals])
         order = "GROUP BY ALL ORDER BY ALL" if group else ""
-        return self.connection.sql(f"SELECT {made} FROM source {order}").to_arrow_table()
+        found = self.connection.sql(f"SELECT {made} FROM source {order}").to_arrow_table()
+        for i, name in enumerate(keys):
+            found = found.add_column(i, name, held[name]) if name in held else found
+        return found
 
     def read_members(self, rows: Rows, cluster: str, fault: str, weights: str | None) -> Members:
         """Return the cluster of each row of the table, where equal rows were counted together.

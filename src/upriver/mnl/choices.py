@@ -41,6 +41,9 @@ class Choices:
         self.indptr, self.x, self.counts, self.visits, self.lam = indptr, x, counts, visits, lam
         self.offset = offset
         self.chunks = list(in_chunks(indptr, max(CHUNK_NUMBERS // x.shape[1], 1)))
+        self.blocks = self.chunks  # the chunks of a gradient, larger where it needs no rows
+        if isinstance(x, Products) and not len(x.whole_at):
+            self.blocks = list(in_chunks(indptr, CHUNK_NUMBERS))
 
     def sample(self) -> tuple[Choices, float] | None:
         """Return a share of the situations of many chunks, and that share's inverse.
@@ -57,17 +60,19 @@ class Choices:
             (first, first + ceil((last - first) * every * share))
             for first, last in self.chunks[::every]
         ]
+        part.blocks = part.chunks
         times = n_groups / sum(last - first for first, last in part.chunks)
         part.lam = self.lam / times
         return part, times
 
     def evaluate(self, theta: Array, with_hessian: bool) -> tuple[float, Array, Any]:
         """Return the loss (2), its gradient (d,) and its Hessian (d, d), or None."""
+        chunks = self.chunks if with_hessian else self.blocks
 
         def part(first: int, last: int) -> tuple[float, Array, Any]:
-            return self.evaluate_chunks(theta, self.chunks[first:last], with_hessian)
+            return self.evaluate_chunks(theta, chunks[first:last], with_hessian)
 
-        n = len(self.chunks)
+        n = len(chunks)
         if len(self.counts) < kernels.LARGE:
             parts = [part(0, n)]
         else:
@@ -85,6 +90,8 @@ class Choices:
         self, theta: Array, chunks: list[tuple[int, int]], with_hessian: bool
     ) -> tuple[float, Array, Any]:
         """Return the same for some chunks, without the ridge."""
+        if not with_hessian and isinstance(self.x, Products) and not len(self.x.whole_at):
+            return *self.evaluate_products(theta, chunks, self.x), None
         loss, gradient = 0.0, np.zeros(len(theta))
         hessian = np.zeros((len(theta), len(theta))) if with_hessian else None
         for first, last in chunks:
@@ -103,13 +110,36 @@ class Choices:
                 hessian += centred.T @ centred
         return loss, gradient, hessian
 
+    def evaluate_products(
+        self, theta: Array, chunks: list[tuple[int, int]], x: Products
+    ) -> tuple[float, Array]:
+        """Return the loss of some chunks and its gradient, without making their rows."""
+        loss, gradient = 0.0, np.zeros(len(theta))
+        for first, last in chunks:
+            rows, where = self.rows_of(first, last), (self.indptr, first, last)
+            residual, totals = np.empty(rows.stop - rows.start), np.empty(last - first)
+            kernels.likelihood.product_logits(*where, *x.factors, theta, residual)
+            if self.offset is not None:
+                residual += self.offset[rows]
+            kernels.likelihood.shift_chunk(*where, residual)
+            loss -= float(self.counts[rows] @ residual)
+            np.exp(residual, out=residual)
+            kernels.likelihood.product_gradient(
+                *where, *x.factors, self.counts, self.visits, residual, totals, gradient
+            )
+            loss += float(self.visits[first:last] @ np.log(totals))
+        return loss, gradient
+
     def rows_of(self, first: int, last: int) -> slice:
         """Return where the rows of situations [first, last) are."""
         return slice(self.indptr[first], self.indptr[last])
 
     def rows(self, first: int, last: int) -> Array:
         """Return the rows of situations [first, last), read-only so that kernels compile once."""
-        rows = np.asarray(self.x[self.rows_of(first, last)], np.float64)
+        if isinstance(self.x, Products):
+            rows = self.x.rows(first, last)
+        else:
+            rows = np.asarray(self.x[self.rows_of(first, last)], np.float64)
         rows.flags.writeable = False
         return rows
 
@@ -196,6 +226,7 @@ class Products:
         self.indptr, self.start, self.left = indptr, start, left
         self.left_of = left_of.astype(np.uint64)  # unsigned: no index is tested for its sign
         self.right, self.whole, self.whole_at = right, whole, whole_at
+        self.factors = start, left, self.left_of, right
         self.shape = int(indptr[-1]), right.shape[1]
 
     def __len__(self) -> int:
@@ -203,12 +234,14 @@ class Products:
 
     def __getitem__(self, rows: slice) -> Array:
         """Return the rows of whole situations as an array."""
-        low, high, _ = rows.indices(len(self))
-        first, last = np.searchsorted(self.indptr, (low, high))
+        first, last = np.searchsorted(self.indptr, rows.indices(len(self))[:2]).tolist()
+        return self.rows(first, last)
+
+    def rows(self, first: int, last: int) -> Array:
+        """Return the rows of situations [first, last)."""
+        low, high = self.indptr[first], self.indptr[last]
         made = np.empty((high - low, self.shape[1]))
-        kernels.likelihood.multiply(
-            self.indptr, first, last, self.start, self.left, self.left_of, self.right, made
-        )
+        kernels.likelihood.multiply(self.indptr, first, last, *self.factors, made)
         if len(self.whole_at):
             made[:, self.whole_at] *= self.whole[low:high]
         return made
