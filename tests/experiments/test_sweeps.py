@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from subprocess import Popen
 
 import numpy as np
 import psutil
@@ -22,6 +23,7 @@ from tests.experiments.sweeping import (
     table_bytes,
 )
 from upriver.experiments import Store, check, execute
+from upriver.experiments.executor import WorkerProcess
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +98,25 @@ def test_a_sweep_killed_three_times_loses_nothing(tmp_path, spec_file, undisturb
 def test_a_sweep_killed_thirty_times_loses_nothing(tmp_path, spec_file, undisturbed, i):
     kill_and_go_on(tmp_path / "r", spec_file, np.random.default_rng(i), whole=i % 3 < 2)
     assert table_bytes(tmp_path / "r") == undisturbed
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_started_again():
+    """Only one that ends by itself, such as with a broken installation, ends the sweep."""
+    worker = WorkerProcess(None, {})
+    killed = []
+
+    def kill_the_first(*given, **options):
+        process = Popen(*given, **options)
+        if not killed:
+            process.kill()
+            killed.append(process.pid)
+        return process
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("upriver.experiments.executor.subprocess.Popen", kill_the_first)
+        worker.process = worker.start()
+    assert killed and worker.process.pid != killed[0]
+    worker.close()
 
 
 def test_a_killed_worker_costs_only_its_run(tmp_path, spec_file, undisturbed):

@@ -267,10 +267,10 @@ def test_choice_data_in_chunks(rng):
         part = slice(indptr[first], indptr[last])
         size = part.stop - part.start
         made, logits = np.empty((size, 5)), x[part] @ theta
-        likelihood.multiply(indptr, first, last, *products, made)
+        likelihood.multiply(indptr, first, last, products, made)
         np.testing.assert_allclose(made, x[part], rtol=1e-14)
         without_rows, gradient = np.empty(size), np.zeros(5)
-        likelihood.product_logits(indptr, first, last, *products, theta, without_rows)
+        likelihood.product_logits(indptr, first, last, products, theta, without_rows)
         np.testing.assert_allclose(without_rows, logits, atol=1e-12)
         likelihood.shift_chunk(indptr, first, last, logits)
         assert [logits[pair[part] == g].max() for g in range(first, last)] == [0.0, 0.0]
@@ -278,7 +278,7 @@ def test_choice_data_in_chunks(rng):
         args = indptr, first, last
         likelihood.centre_chunk(*args, made, counts, visits, residual, totals, rows)
         weights = counts, visits, np.exp(logits), np.empty(last - first)
-        likelihood.product_gradient(*args, *products, *weights, gradient)
+        likelihood.product_gradient(*args, products, *weights, gradient)
         np.testing.assert_allclose(gradient, residual @ made, atol=1e-12)
         for g in range(first, last):
             of = np.flatnonzero(pair == g)

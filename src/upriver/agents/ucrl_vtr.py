@@ -29,8 +29,8 @@ class Regression(NamedTuple):
     """Flat blocks of the sum of X X^T, without lambda I."""
     target: Array
     """(d,) sum of X V_{h+1}(s_{h+1})."""
-    factor: Array
-    """Flat Cholesky factors of the blocks of M = lambda I + gram."""
+    root: Array
+    """Flat inverses of the Cholesky factors of the blocks of M = lambda I + gram."""
     theta: Array
     """(d,) M^-1 target."""
 
@@ -92,9 +92,9 @@ class UCRLVTR(OptimisticReward, Learner):
 
     def start(self) -> Regression:
         eyes = [np.eye(m).ravel() for m in self.mixture.layout.size]
-        factor, zeros = np.concatenate(eyes) * sqrt(self.regularization), np.zeros
+        root, zeros = np.concatenate(eyes) / sqrt(self.regularization), np.zeros
         d = self.mixture.dimension
-        return Regression(np.zeros_like(factor), zeros(d), factor, zeros(d))
+        return Regression(np.zeros_like(root), zeros(d), root, zeros(d))
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the optimistic values."""

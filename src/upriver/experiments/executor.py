@@ -140,8 +140,11 @@ class WorkerProcess:
         end = f"signal {-code}" if code < 0 else f"exit code {code}"
         return Result(None, f"the worker process died {ATTEMPTS} times at this run ({end})")
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """Start the process, and wait until it has imported what it needs."""
+    def start(self, attempt: int = 1) -> subprocess.Popen[bytes]:
+        """Start the process, and wait until it has imported what it needs.
+
+        One that is killed meanwhile is started again; one that ends by itself cannot work.
+        """
         path = [os.path.abspath(folder) for folder in sys.path]
         code = f"import sys; sys.path[:] = {path!r}; from {__name__} import work; work()"
         # Ctrl-C is for the caller, which then ends this process
@@ -156,9 +159,11 @@ class WorkerProcess:
         with suppress(BrokenPipeError):
             process.stdin.write(json.dumps(self.imported).encode() + b"\n")
             process.stdin.flush()
-        if not process.stdout.readline():
-            raise WorkersFailed(f"worker processes end before their first run: {process.wait()}")
-        return process
+        if process.stdout.readline():
+            return process
+        if process.wait() < 0 and attempt < ATTEMPTS and not self.closed:
+            return self.start(attempt + 1)
+        raise WorkersFailed(f"worker processes end before their first run: {process.returncode}")
 
     def close(self) -> None:
         """End the process, also one that is just being started."""

@@ -214,8 +214,9 @@ def centre_chunk(indptr, first, last, x, counts, visits, residual, totals, rows)
 
 
 @njit_nogil
-def multiply(indptr, first, last, start, left, left_of, right, rows):
-    """Write the rows of a chunk of `mnl.choices.Products` into rows (rows, d)."""
+def multiply(indptr, first, last, factors, rows):
+    """Write the rows of a chunk of `mnl.choices.Products`, which has `factors`, into rows."""
+    start, left, left_of, right = factors
     offset = indptr[first]
     d = right.shape[1]
     factor = np.empty(d)
@@ -229,8 +230,9 @@ def multiply(indptr, first, last, start, left, left_of, right, rows):
 
 
 @njit_nogil
-def product_logits(indptr, first, last, start, left, left_of, right, theta, logits):
+def product_logits(indptr, first, last, factors, theta, logits):
     """Compute the logits x^T theta of a chunk of `Products` without making its rows."""
+    start, left, left_of, right = factors
     offset = indptr[first]
     d = len(theta)
     whole = d - d % 4
@@ -252,14 +254,13 @@ def product_logits(indptr, first, last, start, left, left_of, right, theta, logi
 
 
 @njit_nogil
-def product_gradient(
-    indptr, first, last, start, left, left_of, right, counts, visits, residual, totals, gradient
-):
+def product_gradient(indptr, first, last, factors, counts, visits, residual, totals, gradient):
     """Add the gradient of (2) of a chunk of `Products` to gradient (d,).
 
     residual comes as the exponentials of the shifted logits; totals gets the sum of each
     situation's exponentials.
     """
+    start, left, left_of, right = factors
     offset = indptr[first]
     d = len(gradient)
     total_row = np.empty(d)

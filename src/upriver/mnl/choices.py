@@ -118,14 +118,14 @@ class Choices:
         for first, last in chunks:
             rows, where = self.rows_of(first, last), (self.indptr, first, last)
             residual, totals = np.empty(rows.stop - rows.start), np.empty(last - first)
-            kernels.likelihood.product_logits(*where, *x.factors, theta, residual)
+            kernels.likelihood.product_logits(*where, x.factors, theta, residual)
             if self.offset is not None:
                 residual += self.offset[rows]
             kernels.likelihood.shift_chunk(*where, residual)
             loss -= float(self.counts[rows] @ residual)
             np.exp(residual, out=residual)
             kernels.likelihood.product_gradient(
-                *where, *x.factors, self.counts, self.visits, residual, totals, gradient
+                *where, x.factors, self.counts, self.visits, residual, totals, gradient
             )
             loss += float(self.visits[first:last] @ np.log(totals))
         return loss, gradient
@@ -241,7 +241,7 @@ class Products:
         """Return the rows of situations [first, last)."""
         low, high = self.indptr[first], self.indptr[last]
         made = np.empty((high - low, self.shape[1]))
-        kernels.likelihood.multiply(self.indptr, first, last, *self.factors, made)
+        kernels.likelihood.multiply(self.indptr, first, last, self.factors, made)
         if len(self.whole_at):
             made[:, self.whole_at] *= self.whole[low:high]
         return made
