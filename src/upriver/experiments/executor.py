@@ -312,7 +312,7 @@ def connect(address: str, jobs: int) -> Iterator[Any]:
                 except Exception as error:
                     answer.set_exception(error)
 
-            # in a thread, because Dask waits for ever at a port that accepts and says nothing
+            # in a thread: at a port that accepts and says nothing Dask waits without end
             Thread(target=ask, daemon=True).start()
             try:
                 client = answer.result(timeout=1.5 * CONNECT_TIMEOUT)
