@@ -12,6 +12,7 @@ import pytest
 
 import upriver as up
 from tests.building import from_rows
+from upriver.agents.ucbvi import Bernstein
 
 MDP = up.envs.riverswim(4, 6)
 TASK = MDP.task("known")
@@ -206,3 +207,44 @@ def test_one_sentence_that_names_the_argument(name, tmp_path, monkeypatch):
     raised = str(caught.traceback[-1].path)
     assert "upriver" in Path(raised).parts, f"raised inside {raised}"
     assert not list(tmp_path.iterdir())  # and nothing was written
+
+
+RULES = {
+    "noise": lambda bad: up.agents.RLSVI(TASK, noise=lambda task, k: bad),
+    "bonus": lambda bad: up.agents.UCBVI(TASK, bonus=lambda task: bad),
+    "variance": lambda bad: up.agents.UCBVIBF(
+        TASK, bonus=lambda task, n: Bernstein(bad, np.ones(6), np.ones((1, 4)))
+    ),
+    "linear": lambda bad: up.agents.UCBVIBF(
+        TASK, bonus=lambda task, n: Bernstein(1.0, bad, np.ones((1, 4)))
+    ),
+    "doubt": lambda bad: up.agents.UCBVIBF(
+        TASK, bonus=lambda task, n: Bernstein(1.0, np.ones(6), bad)
+    ),
+    "radius": lambda bad: up.agents.UCRLMNL(TASK, PHI, radius=lambda evidence: bad),
+    "L1 radius": lambda bad: up.agents.UCRL2(TASK, radius=lambda task, n, k: bad),
+    "Bernstein": lambda bad: up.agents.UCBVIBF(TASK, bonus=lambda task, n: bad),
+}
+
+
+@pytest.mark.parametrize(
+    "bad", ["x", None, np.nan, -1.0, np.full(6, -1.0), np.full(8, np.nan), [1.0, 2.0]], ids=str
+)
+@pytest.mark.parametrize("name", RULES)
+def test_what_a_function_of_an_agent_returns_is_checked(name, bad):
+    """A bonus of nan would be played with."""
+    with pytest.raises((TypeError, ValueError), match=name.split()[-1]):
+        up.simulate(MDP, RULES[name](bad), n_episodes=2, seed=0)
+
+
+def test_transitions_may_be_lists():
+    wanted = TASK.with_transitions([(0, "left", 3)]).successors
+    assert TASK.with_transitions([[0, "left", 3]]).successors.tolist() == wanted.tolist()
+
+
+def test_the_name_of_a_radius_and_a_number_of_steps_are_checked():
+    found = up.coverage(MDP, PHI, n_episodes=2, n_runs=1)
+    with pytest.raises(ValueError, match="name is 'x'; it must be one of"):
+        found.share("x")
+    with pytest.raises(ValueError, match="n_steps is 'x'"):
+        up.simulate(MDP, AGENT, n_episodes=1, seed=0).policy.to_pandas("x")

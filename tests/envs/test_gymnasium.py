@@ -166,6 +166,16 @@ def test_a_next_state_that_is_not_a_state_is_refused(following):
         up.envs.from_gymnasium(Table(following), horizon=3)
 
 
+@pytest.mark.parametrize(
+    "table",
+    [5, {0: None}, {0: {0: None}}, {0: {0: [None]}}, {0: {0: [(1.0, 0, "x", False)]}},
+     {0: {0: [(None, 0, 1.0, False)]}}],
+)  # fmt: skip
+def test_a_table_of_other_things_than_outcomes_is_refused(table):
+    with pytest.raises(ValueError, match=r"P.* of two holds .*outcomes|P.* of two holds .*reward"):
+        from_table(table, 0, 2, "two")
+
+
 @pytest.mark.parametrize("following", [1, 1.0, np.int64(1)])
 def test_next_states_are_whole_numbers_of_any_type(following):
     with pytest.warns(UserWarning, match="one successor"):

@@ -96,6 +96,17 @@ def number_or_function(name: str, value: Any) -> Any:
     return value if callable(value) else nonnegative_number(name, value)
 
 
+def check_rule(name: str, values: Any, size: int) -> Array:
+    """Return (size,) what the function of a field gave: finite numbers of at least 0."""
+    found = as_float(f"what {name} returns", values)
+    if found.shape != (size,) or not (np.isfinite(found) & (found >= 0.0)).all():
+        raise ValueError(
+            f"{name} returns {format_value(values)}; it must return {size} finite numbers of at "
+            "least 0"
+        )
+    return found
+
+
 def radius_rule(name: str, value: Any) -> Any:
     """Replace a number c by scaled_radius(c)."""
     return value if callable(value) else scaled_radius(nonnegative_number(name, value))

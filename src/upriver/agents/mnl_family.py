@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from math import log, nan
+from math import inf, log, nan
 from typing import Any, ClassVar
 
 from upriver import kernels
 from upriver.agents.base import Episode, Learner, State
 from upriver.agents.rewards import OptimisticReward
-from upriver.checks import Array, new_tuple
+from upriver.checks import Array, new_tuple, nonnegative_number
 from upriver.features import Features
 from upriver.mnl import model as mnl
 from upriver.mnl import online
@@ -86,7 +86,10 @@ class ConfidenceSetLearner(MNLLearner):
     def beta(self, state: State) -> float:
         """Return beta_k, the radius used to plan from `state`."""
         radius: Any = self.radius
-        return radius(evidence(self.features, state.k, state.model, radius))
+        beta = radius(evidence(self.features, state.k, state.model, radius))
+        if type(beta) is float and 0.0 <= beta < inf:  # quick: this is a part of every episode
+            return beta
+        return nonnegative_number("what radius returns", beta)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from upriver.agents.base import State, number_or_function
+from upriver.agents.base import State, check_rule, number_or_function
 from upriver.agents.counts import CountLearner, frequencies
 from upriver.agents.rewards import OptimisticReward
 from upriver.checks import Array
@@ -80,5 +80,5 @@ class RLSVI(OptimisticReward, CountLearner):
     def sigma(self, k: int) -> Array:
         """Return sigma_h (H,) in episode k."""
         if callable(self.noise):
-            return self.noise(self.task, k)
+            return check_rule("noise", self.noise(self.task, k), self.task.horizon)
         return self.noise * self.task.units.next_value_range

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from upriver import kernels
-from upriver.agents.base import Episode, State, Validated, number_or_function
+from upriver.agents.base import Episode, State, Validated, check_rule, number_or_function
 from upriver.agents.counts import CountLearner, frequencies
 from upriver.agents.rewards import OptimisticReward
-from upriver.checks import Array
+from upriver.checks import Array, as_float, check_instance, nonnegative_number
 from upriver.display import add_repr
 from upriver.mdp import Task
 from upriver.planning import Plan, clip_v_remaining
@@ -111,8 +111,9 @@ class UCBVI(OptimisticReward, CountLearner):
     def terms(self, state: State, steps_left: Array) -> tuple[Array, Bernstein]:
         """Return b_h (H,) and the terms of a Bernstein bonus, which are 0."""
         none = Bernstein(0.0, np.zeros(self.task.horizon), np.zeros((1, self.task.n_states)))
-        flat = self.bonus(self.task) if callable(self.bonus) else self.bonus * steps_left
-        return flat, none
+        if callable(self.bonus):
+            return check_rule("bonus", self.bonus(self.task), self.task.horizon), none
+        return self.bonus * steps_left, none
 
 
 @add_repr
@@ -157,5 +158,16 @@ class UCBVIBF(UCBVI):
         """Return a flat bonus of 0, and the Bernstein terms."""
         none, c = np.zeros(self.task.horizon), self.bonus
         if callable(c):
-            return none, c(self.task, state.model.states)
+            return none, self.check_terms(c(self.task, state.model.states))
         return none, Bernstein(c**2, c * steps_left, np.zeros((1, self.task.n_states)))
+
+    def check_terms(self, terms: Any) -> Bernstein:
+        """Return the terms that a function gave, or refuse what the compiled loop cannot read."""
+        task, (variance, linear, doubt) = self.task, check_instance("bonus", terms, Bernstein)
+        table = as_float("doubt of the bonus", doubt)
+        if table.shape not in {(1, task.n_states), (task.horizon, task.n_states)}:
+            allowed = f"(1, {task.n_states}) or ({task.horizon}, {task.n_states})"
+            raise ValueError(f"doubt of the bonus has shape {table.shape}; it must be {allowed}")
+        check_rule("doubt of the bonus", table.ravel(), table.size)
+        linear = check_rule("linear of the bonus", linear, task.horizon)
+        return Bernstein(nonnegative_number("variance of the bonus", variance), linear, table)

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from upriver import kernels
-from upriver.agents.base import State, Validated, number_or_function
+from upriver.agents.base import State, Validated, check_rule, number_or_function
 from upriver.agents.counts import TabularLearner, frequencies
 from upriver.agents.rewards import OptimisticReward
 from upriver.checks import Array
@@ -77,7 +77,7 @@ class UCRL2(OptimisticReward, TabularLearner):
         """Return the radius of each pair (S*A,)."""
         visits, c = self.task.by_pair(state.model[0]), self.radius
         if callable(c):
-            return c(self.task, visits, state.k)
+            return check_rule("radius", c(self.task, visits, state.k), len(visits))
         unseen = WHOLE_SIMPLEX if c > 0.0 else 0.0
         radius = np.sqrt(c**2 * self.task.sizes / np.maximum(visits, 1.0))
         return np.where(visits > 0.0, radius, unseen)

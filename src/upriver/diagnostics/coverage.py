@@ -17,7 +17,14 @@ import numpy as np
 from upriver.agents.base import Episode, State
 from upriver.agents.mnl_family import evidence
 from upriver.agents.ucrl_mnl import UCRLMNL
-from upriver.checks import Array, check_function, check_kinds, open_fraction, positive_integer
+from upriver.checks import (
+    Array,
+    check_choice,
+    check_function,
+    check_kinds,
+    open_fraction,
+    positive_integer,
+)
 from upriver.diagnostics.bounds import clip_kappa
 from upriver.diagnostics.kappa import certify_kappa
 from upriver.diagnostics.realizability import theta_star
@@ -59,7 +66,8 @@ class Coverage:
 
     def share(self, name: str) -> float:
         """Return the share of runs with theta* in C_k for all k; Lemma 1: at least 1 - delta."""
-        return float((self.distance <= self.radii[name]).all(axis=1).mean())
+        radius = self.radii[check_choice("name", name, self.radii)]
+        return float((self.distance <= radius).all(axis=1).mean())
 
 
 @dataclass(frozen=True)

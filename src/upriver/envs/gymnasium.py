@@ -13,10 +13,12 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from upriver.checks import Array, check_kinds, format_value, is_whole
+from upriver.checks import NUMBER, Array, check_kinds, format_value, is_whole
 from upriver.mdp import FiniteMDP
 from upriver.mdp.building import from_triples
 from upriver.mdp.validation import initial_distribution
+
+NUMBERS = NUMBER | np.bool_
 
 
 def make_environment(name: str, **arguments: Any) -> Any:
@@ -75,15 +77,20 @@ def from_gymnasium(
 def list_outcomes(table: Any, name: str) -> tuple[Array, ...]:
     """Return s, a, probability, next state, reward and terminated of every outcome of P[s][a]."""
 
-    def numbered(x: Any) -> Iterable[tuple[Any, Any]]:
-        return x.items() if isinstance(x, Mapping) else enumerate(x)
+    def numbered(x: Any) -> list[tuple[Any, Any]]:
+        if not isinstance(x, Iterable):
+            wanted = "P[state][action] must be a list of outcomes"
+            raise ValueError(f"P of {name} holds {x!r}; {wanted}")
+        return list(x.items() if isinstance(x, Mapping) else enumerate(x))
 
-    found, states = [], range(len(table))
+    found, states = [], range(len(numbered(table)))
     for s, actions in numbered(table):
         for a, outcomes in numbered(actions):
-            for outcome in outcomes:
+            for _, outcome in numbered(outcomes):
                 counted = s in states and is_whole(a) and a >= 0
-                if not counted or len(outcome) != 4 or outcome[1] not in states:
+                fits = isinstance(outcome, tuple | list) and len(outcome) == 4
+                if not (counted and fits and all(isinstance(x, NUMBERS) for x in outcome)
+                        and outcome[1] in states):  # fmt: skip
                     raise ValueError(
                         f"P[{s}][{a}] of {name} holds {outcome!r}; it must be (probability, next "
                         f"state from 0 to {len(states) - 1}, reward, terminated), and states and "

@@ -244,6 +244,8 @@ class Task:
         """Return the same task in which further transitions, (state, action, next state) by name,
         are possible, such as those of an episode that left the support."""
         number, new = self.state_names.number, []
+        if isinstance(transitions, list):
+            transitions = [tuple(row) if isinstance(row, list) else row for row in transitions]
         for row in declaring.as_names("transitions", transitions):
             if not isinstance(row, tuple) or len(row) != 3:
                 raise ValueError(f"transition {format_value(row)} must be (s, a, s')")

@@ -143,6 +143,7 @@ class Policy:
             brief="stationary" if self.stationary else f"{self.horizon} steps",
         )
 
+    @check_kinds
     def to_pandas(self, n_steps: int | None = None) -> Any:
         """Return a data frame with a row per step, of the first `n_steps`, and state.
 
