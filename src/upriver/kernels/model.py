@@ -2,7 +2,8 @@
 
 Counts n(s, a, s') are sufficient for the estimate and for the Gram matrix, so the cost of an
 episode does not grow with the number of episodes. Only the blocks of features that an episode
-touched are computed again. `model` is a `mnl.model.Model`: arrays with a leading axis of C
+touched are computed again. `model` has the fields of a `mnl.model.Model` in their order, as a plain
+tuple because numba takes three times as long over a named one: arrays with a leading axis of C
 parameters, one for all steps or one for each step. `problem` is a `compiled.Constants` that holds
 a `Problem`, and `scale` is None where there are no triple effects, see `likelihood.softmax`.
 """
@@ -98,23 +99,24 @@ def weigh_own_products(layout, work, pair, visits, lam, scale, weights, is_own, 
 def measure_pairs(problem, work, b, members, model, c, scale, local, weights, logdet):
     """Compute what planning reads of the pairs `members` of block b, for parameter c.
 
-    model.prob gets eq. (1), model.max_norm gets max_u ||phi_u|| in the inverse of the factored
-    matrix of the block, problem.work.factor, and model.inverse_products gets the inner products,
-    both with the `ErrorWeights`. Returns logdet + the log-determinant of the triple effects of
-    these pairs.
+    Of the model, prob gets eq. (1), max_norm gets max_u ||phi_u|| in the inverse of the factored
+    matrix of the block, problem.work.factor, and inverse_products gets the inner products, both
+    with the `ErrorWeights`. Returns logdet + the log-determinant of the triple effects of these
+    pairs.
     """
-    layout, factor, lam = problem.layout, problem.work.factor, model.regularization
+    counts, theta, model_prob, max_norm, inverse_products, _, lam, _ = model
+    layout, factor = problem.layout, problem.work.factor
     pairs, size, prob = layout.pairs, layout.blocks[b].size, work.prob
-    columns, products = size, model.inverse_products[c]
+    columns, products = size, inverse_products[c]
     product_start = problem.product_start  # see `Features.product_start`
     if products.shape[0] == problem.square_start[-1]:
         product_start = problem.square_start
     for pair in members:
         first = pairs[pair].first_row
         n = pairs[pair + 1].first_row - first
-        softmax(layout, pair, model.theta[c], prob, scale)
+        softmax(layout, pair, theta[c], prob, scale)
         for u in range(n):
-            model.prob[c, first + u] = prob[u]
+            model_prob[c, first + u] = prob[u]
         solve_rows(layout, pair, factor, size, work.rows, work.squares)
         shared, own, is_mixed = 1.0, 1.0, False
         if weights is not None:
@@ -122,7 +124,7 @@ def measure_pairs(problem, work, b, members, model, c, scale, local, weights, lo
             if not is_mixed:
                 own = weights.own
                 shared = own if weights.kinds[pair] == 1 else weights.shared
-        visits = count_visits(layout, pair, model.counts[c])
+        visits = count_visits(layout, pair, counts[c])
         if scale is not None:
             logdet += effect_logdet(layout, pair, visits, lam, scale, local, prob)
             variance = scale * scale / lam
@@ -133,12 +135,12 @@ def measure_pairs(problem, work, b, members, model, c, scale, local, weights, lo
                 work.squares[u] *= shared * shared
                 for i in range(size):
                     work.rows[u, i] *= shared
-        model.max_norm[c, pair] = store_inner_products(
+        max_norm[c, pair] = store_inner_products(
             layout, pair, columns, products, product_start, work.rows, work.squares
         )
         if weights is not None and is_mixed:
             for u in range(n):
-                prob[u] = model.prob[c, first + u]
+                prob[u] = model_prob[c, first + u]
             weigh_own_products(
                 layout, work, pair, visits, lam, scale, weights, weights.is_own, products,
                 product_start[pair],
@@ -160,7 +162,7 @@ def refresh(problem, model, scale, states, actions, everything, local, postpone,
     failed); each is -1 if there is none.
     """
     layout, work = problem.layout, problem.work
-    counts, theta, lam = model.counts, model.theta, model.regularization
+    counts, theta, _, _, _, logdets, lam, _ = model
     n_actions, n_parameters, horizon = problem.n_actions, counts.shape[0], actions.shape[0]
     for h in range(horizon):
         pair = states[h] * n_actions + actions[h]
@@ -200,7 +202,7 @@ def refresh(problem, model, scale, states, actions, everything, local, postpone,
             logdet = measure_pairs(
                 problem, work, b, members, model, c, scale, local, weights, logdet
             )
-        model.logdet[c, b] = logdet
+        logdets[c, b] = logdet
     return -1, -1
 
 

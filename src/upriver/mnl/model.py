@@ -122,9 +122,9 @@ def bring_up_to_date(
 ) -> None:  # fmt: skip
     """Count an episode and compute again the blocks that it touched, or all; in place."""
     large = features.task.n_triples >= kernels.LARGE and model.logdet.size == 1
-    problem, scale = features.problem, effect_scale(features, model)
+    problem, scale, arrays = features.problem, effect_scale(features, model), tuple(model)
     bad, failed = kernels.model.refresh(
-        problem, model, scale, states, actions, everything, local, large, weights
+        problem, arrays, scale, states, actions, everything, local, large, weights
     )
     if bad >= 0:
         features.task.refuse_step(bad, states, actions)
@@ -133,12 +133,14 @@ def bring_up_to_date(
             f"the maximum-likelihood fit of feature block {failed} did not converge; "
             "a larger regularization makes it better conditioned"
         )
+    if not large:
+        return
     stamps = features.work.stamps
-    if large and stamps[0] == stamps[1]:  # the one block changed: measure its pairs in threads
+    if stamps[0] == stamps[1]:  # the one block changed: measure its pairs in threads
 
         def measure(first: int, last: int) -> float:
             work = kernels.compiled.Constants(features.new_work())
-            part = problem, work, model, scale, local, weights, first, last
+            part = problem, work, arrays, scale, local, weights, first, last
             return kernels.model.measure_part(*part)
 
         n_pairs = len(features.layout.block_pairs)

@@ -98,12 +98,10 @@ def tilted(
         return plan_tilted(
             task, model.prob[0], reward[0], model.inverse_products[0], products_start, tie_seed
         )
-    ellipsoid = kernels.optimism.Ellipsoid(
-        model.prob, model.max_norm, model.inverse_products, products_start
-    )
+    estimate = model.prob, model.inverse_products, products_start
     return run_backward_pass(
         task, kernels.optimism.backward_pass_tilted,
-        (ellipsoid, reward, np.empty((4, task.n_triples))), clip_nothing(task), tie_seed,
+        (estimate, reward, np.empty((4, task.n_triples))), clip_nothing(task), tie_seed,
     )  # fmt: skip
 
 
