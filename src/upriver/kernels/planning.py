@@ -117,7 +117,7 @@ def read_next_values(problem, h, following, first, n, values):
 def backward_pass(problem, prob, reward, bonus, scale, tie_seed, v, policy, q, span):
     """Q_h = clip(r + P V_{h+1} + scale_h bonus), V_h = clip(max_a Q_h); eq. (6) is one of these.
 
-    prob (1|H, n) need not sum to one; reward and bonus (1|H, S*A); scale (H,).
+    prob (1|H, n) need not sum to one; reward and bonus (1|H, S*A); scale (1|H,).
     """
     # Rows are read with unsigned counters: a signed index is tested for wrap-around every time,
     # which costs a third of the whole loop. The largest action is found without branches: which
@@ -133,7 +133,8 @@ def backward_pass(problem, prob, reward, bonus, scale, tie_seed, v, policy, q, s
         r = reward[min(h, reward.shape[0] - 1)]
         b = bonus[min(h, bonus.shape[0] - 1)]
         following, values, actions = v[h + 1], v[h], policy[h]
-        scale_h, low, q_cap, v_cap = scale[h], problem.low, problem.q_cap[h], problem.v_cap[h]
+        scale_h = scale[min(h, scale.shape[0] - 1)]
+        low, q_cap, v_cap = problem.low, problem.q_cap[h], problem.v_cap[h]
         i = np.uint64(indptr[start])
         pair = np.uint64(start)
         while pair < end:

@@ -214,8 +214,8 @@ def run_backward_pass(
     policy, v, q = empty_plan(task)
     if terminal is not None:
         v[-1] = terminal
-    problem = problem_structure(task, clip, next_state_reward)
-    given = (problem, *arguments, *zeros(memory), tie_seed, v, policy, q)
+    inputs = (problem_structure(task, clip, next_state_reward), *arguments)
+    given = (*inputs, *zeros(memory), tie_seed, v, policy, q)
     if task.n_triples < kernels.LARGE:
         kernel(*given, whole_span(task.horizon, task.n_states))
     else:
@@ -223,7 +223,7 @@ def run_backward_pass(
             kernels.compiled.parallel_ranges(
                 lambda s, t, h=h: kernel(*given, np.array([h, h + 1, s, t])), task.n_states
             )
-    backup = partial(action_values, task, kernel, (problem, *arguments), memory, v)
+    backup = partial(action_values, task, kernel, inputs, memory, v)
     return new_tuple(Plan, (policy, v, backup, task, False))
 
 

@@ -29,12 +29,6 @@ Optimism = Callable[[Task, Model, Array, float, np.uint64], Plan]
 
 
 @lru_cache(maxsize=64)
-def ones(task: Task) -> Array:
-    """Return ones (H,)."""
-    return np.ones(task.horizon)
-
-
-@lru_cache(maxsize=64)
 def half_remaining(task: Task) -> Array:
     """Return (H,), half the range of V_{h+1}: of the steps left after h and next-state rewards."""
     return 0.5 * task.units.next_value_range
@@ -52,7 +46,7 @@ def closed_form(task: Task, model: Model, reward: Array, beta: float, tie_seed: 
 
     Optimistic with a factor 2 to 4 to spare; the bonus is added at the last step too.
     """
-    scale = (2.0 * task.units.max_value * beta) * ones(task)
+    scale = np.array([2.0 * task.units.max_value * beta])  # the same at every step
     return run_backward_pass(
         task, kernels.planning.backward_pass, (model.prob, reward, model.max_norm, scale),
         clip_v(task), tie_seed,
