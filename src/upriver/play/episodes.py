@@ -40,8 +40,9 @@ class EpisodePlayer:
         self.best = solve(mdp).v[0].copy()  # a view would keep all H + 1 rows in memory
         self.in_parallel = task.n_triples >= kernels.LARGE
         self.chunk: tuple[Array, ...] = ()
-        """Uniforms, states, actions and rewards of a chunk of episodes."""
-        self.episodes: Iterator[Episode] = iter(())
+        """States and actions of a chunk of episodes."""
+        self.rows: Iterator[tuple[Array, Array, Episode]] = iter(())
+        """Uniforms (H + 1,), figures (3,) and memory of each episode to come of the chunk."""
 
     def start_chunk(self, k: int) -> None:
         """Allocate the episodes from k on, and count the visits of those before."""
@@ -49,13 +50,13 @@ class EpisodePlayer:
         size, horizon = min(CHUNK, self.n_episodes - k), self.mdp.true_task.horizon
         states = np.empty((size, horizon + 1), np.int64)
         actions, rewards = np.empty((size, horizon), np.int64), np.empty((size, horizon))
-        self.chunk = self.environment.random(states.shape), states, actions, rewards
-        self.episodes = map(Episode, states, actions, rewards)
+        self.chunk = states, actions
+        uniforms, figures = self.environment.random(states.shape), self.figures.T[k : k + size]
+        self.rows = zip(uniforms, figures, map(Episode, states, actions, rewards), strict=True)
 
     def evaluate_and_play(self, k: int, plan: Any) -> Episode:
         """Evaluate the policy of a plan exactly, and play it in episode k."""
-        row = k % CHUNK
-        if row == 0:
+        if k % CHUNK == 0:
             self.start_chunk(k)
         policy: Any = getattr(plan, "policy", None)
         evaluated = self.evaluated
@@ -67,17 +68,16 @@ class EpisodePlayer:
             check_table(policy, self.mdp.true_task)
         # A large problem is evaluated on all cores first; the kernel then finds nothing to do.
         exists = not self.in_parallel or reevaluate(self.mdp, policy, evaluated, self.v)
-        uniforms, states, actions, rewards = self.chunk
+        uniforms, figures, episode = next(self.rows)
         if not exists or not kernels.episodes.play_episode(
-            self.truth, self.best, policy, evaluated, self.v, uniforms[row], states[row],
-            actions[row], rewards[row], self.figures[:, k],
-        ):  # fmt: skip
+            self.truth, self.best, policy, evaluated, self.v, uniforms, *episode, figures
+        ):
             check_available("the agent's policy", policy, self.mdp.true_task)
-        return next(self.episodes)
+        return episode
 
     def count_visits(self) -> None:
         if self.chunk:
-            _, states, actions, _ = self.chunk
+            states, actions = self.chunk
             np.add.at(self.visits, (states[:, :-1], actions), 1)
 
     finish = count_visits
