@@ -175,8 +175,8 @@ KERNELS: list[Mutant] = [
     ("kernels/episodes.py", "if u < total:", "if u <= 0.5 * total:"),
     ("kernels/episodes.py", "if uniforms[t, 2] < restart", "if uniforms[t, 2] < 0.5 * restart"),
     ("kernels/newton.py", "DECREMENT = 1e-10", "DECREMENT = 1.0"),
-    ("kernels/linear.py", "total += beta * np.sqrt(solve_lower(factor, m, x))",
-     "total += beta * solve_lower(factor, m, x)"),
+    ("kernels/linear.py", "beta * np.sqrt(squared_norm(regression.root, start, m, x))",
+     "beta * squared_norm(regression.root, start, m, x)"),
     ("kernels/ellipsoid.py", "ascend(p, first, n, target, beta, 1.0, 1e-3, search)",
      "ascend(p, first, n, target, beta, 0.5, 1e-3, search)"),
 ]  # fmt: skip

@@ -93,3 +93,16 @@ def test_the_version_has_its_section_in_the_changelog():
     assert f"\n## {version.removesuffix('.dev0')}" in changes
     if not version.endswith(".dev0"):
         assert f"\nversion: {version}\n" in read("CITATION.cff")
+
+
+def test_every_change_of_the_mutation_run_can_be_made():
+    """Otherwise a change of the source would take a check of the tests with it, unnoticed."""
+    lists = [x for x in ast.walk(ast.parse(read("tests/mutants.py"))) if isinstance(x, ast.Tuple)]
+    changes = [x for x in map(ast.literal_eval, filter(is_literal, lists)) if len(x) == 3]
+    assert len(changes) > 150
+    for file, old, _ in changes:
+        assert (PACKAGE / file).read_text(encoding="utf-8").count(old) == 1, (file, old)
+
+
+def is_literal(node: ast.Tuple) -> bool:
+    return all(isinstance(x, ast.Constant) and isinstance(x.value, str) for x in node.elts)
