@@ -95,6 +95,21 @@ def test_gaps_are_refused_by_row_or_dropped(frame, tmp_path, column, form):
     assert f"2 without '{column}'" in dropped.summary() and dropped.log.n_rows == len(frame) - 2
 
 
+@pytest.mark.parametrize("as_table", [pd.DataFrame, pl.DataFrame, pa.table, dict])
+def test_nan_is_a_gap_in_rows_that_all_differ(frame, as_table):
+    """Columns without gaps are not searched for them, and are taken as they are."""
+    dose = np.random.default_rng(0).normal(size=len(frame))
+    whole = {c: frame[c].to_numpy() for c in ("state", "action", "next_state")} | {"dose": dose}
+    holes = whole | {"dose": np.where(np.isin(np.arange(len(dose)), (3, 8)), np.nan, dose)}
+    with pytest.raises(ValueError, match="rows 3, 8 of the frame has no 'dose'"):
+        fit(as_table(holes), "worse + dose:worse")
+    dropped = fit(as_table(holes), "worse + dose:worse", missing="drop")
+    kept = {c: np.delete(x, (3, 8)) for c, x in whole.items()}
+    expected = fit(as_table(kept), "worse + dose:worse")
+    np.testing.assert_array_equal(dropped.theta, expected.theta)
+    assert dropped.log.dropped == {"dose": 2}
+
+
 def test_an_index_may_have_the_name_of_a_column(frame):
     named = frame.set_index(frame["state"].rename("age"))
     np.testing.assert_array_equal(fit(named).theta, fit(frame).theta)

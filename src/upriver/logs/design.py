@@ -78,7 +78,7 @@ def build_design(
     the weight of each situation. strict: whether terms that are combinations of others are refused;
     a ridge keeps them.
     """
-    of_pairs = build_situations(space, np.unique(of.pair), {})
+    of_pairs = build_situations(space, np.flatnonzero(np.bincount(of.pair)), {})
     triples = expand(space, of_pairs, wanted)
     recipe, every = factorize(formula, space, of, of_pairs, triples, wanted, known)
     fixed = np.array([c.term.startswith("offset(") for c in recipe.columns], bool)

@@ -169,10 +169,10 @@ def reachable_keys(
             raise ValueError(f"successors is {rule!r}; it must be one of {listed(RULES)}")
         if rule == "all":
             return np.arange(n_states * n_actions * n_states), RULES[rule]
-        if rule == "pair":
-            return np.unique(space.number((0, 1, 2), (s, a, s2))), RULES[rule]
-        # an action that was never taken does not exist
         (pd,) = import_packages("a log", "pandas")
+        if rule == "pair":
+            return np.sort(pd.unique(space.number((0, 1, 2), (s, a, s2)))), RULES[rule]
+        # an action that was never taken does not exist
         pairs, moves = pd.DataFrame({"s": s, "a": a}), pd.DataFrame({"s": s, "s2": s2})
         both = pairs.drop_duplicates().merge(moves.drop_duplicates())
         parts = [both[c].to_numpy() for c in ("s", "a", "s2")]
@@ -197,10 +197,9 @@ def reachable_keys(
 
 def find_triples(of: Any, pair: Array, s2: Array, n_states: int) -> Array:
     """Return (m,) the row of each (pair, s') in a space or task; -1 where it is not reachable."""
+    (pd,) = import_packages("a log", "pandas")
     key = np.repeat(np.arange(len(of.sizes)), of.sizes) * n_states + of.successors
-    wanted = pair * n_states + s2
-    row = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
-    return np.where(key[row] == wanted, row, -1)
+    return pd.Index(key).get_indexer(pair * n_states + s2)  # by hashing, faster than a search
 
 
 def number_rows(
@@ -233,10 +232,9 @@ def find_distinct(columns: Sequence[Array]) -> tuple[Any, Array]:
     """
     (pd,) = import_packages("a log", "pandas")
     whole = [pd.factorize(x)[0] if x.dtype == object else x for x in columns]
-    table = pd.DataFrame(dict(enumerate(whole)))
-    for n in sorted({min(3, len(whole)), len(whole)}):  # a few columns often tell rows apart
-        mixed = pd.util.hash_pandas_object(table.iloc[:, :n], index=False).to_numpy()
-        mixed = np.sort(mixed)
+    for some in (whole[-1:], whole):  # one column may tell rows apart
+        table = pd.DataFrame(dict(enumerate(some)))
+        mixed = np.sort(pd.util.hash_pandas_object(table, index=False).to_numpy())
         if (mixed[1:] != mixed[:-1]).all():
             return slice(None), np.arange(len(mixed))
     at = table.groupby(list(table), sort=False).ngroup().to_numpy()

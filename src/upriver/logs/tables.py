@@ -33,6 +33,7 @@ NUMBERS = (  # DuckDB's types
     "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER",
     "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN",
 )  # fmt: skip
+UNCHANGED = ("double", "int64", "string", "large_string")  # Arrow's types that need no conversion
 MEMORY = "800MB"  # of a database, beside the rows that a query returns
 BATCH = 1_000_000  # rows that are taken from DuckDB at once, where there may be many
 LARGEST_WEIGHT = 2.0**53  # a larger sum of weights does not notice a row of weight 1
@@ -142,7 +143,7 @@ class Rows(NamedTuple):
         import pyarrow as pa
 
         column = self.columns[name]
-        if pa.types.is_string(column.type) or pa.types.is_nested(column.type):
+        if column.type in ("string", "large_string") or pa.types.is_nested(column.type):
             index, levels = self.codes(name)  # every word is held once
             return object_array(levels)[index]
         if pa.types.is_decimal(column.type):
@@ -262,14 +263,16 @@ class Table:
         return types
 
     def arrow_column(self, name: str) -> Any:
-        """Return a column of a frame as Arrow has it; gaps of pandas become nulls."""
+        """Return a column of a frame as Arrow has it; NaN and gaps of pandas become nulls."""
         import pyarrow as pa
 
         values: Any = self.weights if name == GIVEN_WEIGHTS else self.frame[name]
         if hasattr(values, "to_arrow"):  # polars
             values = values.to_arrow()
         if isinstance(values, pa.ChunkedArray | pa.Array):
-            return values
+            if not pa.types.is_floating(values.type):
+                return values
+            values = values.to_numpy(zero_copy_only=False)
         if not isinstance(values, list | tuple) and np.ndim(values) != 1:
             raise ValueError(f"column {name!r} of {self.title} has shape {np.shape(values)}; it "
                              "must have one entry per row")  # fmt: skip
@@ -305,7 +308,8 @@ class Table:
             if not types[name].startswith(NUMBERS):
                 raise ValueError(f"column {name!r} of {self.title} holds words; it must hold "
                                  "numbers")  # fmt: skip
-        fault = fault_number(every, types, weights)
+        whole = [c for c in every if self.arrow is not None and not self.arrow[c].null_count]
+        fault = fault_number(every, types, weights, whole)
         try:
             # grouping rows that differ would take longer
             if group and (self.file is None or cluster is not None):
@@ -351,10 +355,10 @@ class Table:
         """Return an Arrow table: the columns, and the fault, weight, number and sums of rows.
 
         With `group` these are sets of equal rows, in an order that does not depend on threads.
-        Without it the numbers of a frame are not copied.
+        Without it the numbers and words of a frame are not copied.
         """
         held = {} if group or self.arrow is None else {
-            c: self.arrow.column(c) for c in keys if self.arrow.column(c).type == "double"
+            c: self.arrow[c] for c in keys if self.arrow[c].type in UNCHANGED
         }  # fmt: skip
         times = as_double(weights)
         terms = [*((c,) for c in sums), *two_by_two(sums)]
@@ -471,16 +475,21 @@ def as_double(name: str | None) -> str:
     return "CAST(1 AS DOUBLE)" if name is None else f"CAST({quote(name)} AS DOUBLE)"
 
 
-def fault_number(columns: Sequence[str], types: Mapping[str, str], weights: str | None) -> str:
+def fault_number(
+    columns: Sequence[str], types: Mapping[str, str], weights: str | None, whole: Sequence[str]
+) -> str:
     """Return an expression of SQL: the number of the first column without an entry, from 1.
 
     It is 0 for a row without a fault, and one more than the number of columns for a bad weight.
+    whole: the columns that are known to have all entries.
     """
     cases = []
     for i, name in enumerate(columns, start=1):
+        if name in whole:
+            continue
         nan = f" OR isnan({quote(name)})" if types[name] in ("FLOAT", "DOUBLE") else ""
         cases.append(f"WHEN {quote(name)} IS NULL{nan} THEN {i}")
     if weights is not None:
         cell = as_double(weights)
         cases.append(f"WHEN {cell} < 0 OR isinf({cell}) THEN {len(columns) + 1}")
-    return f"(CASE {' '.join(cases)} ELSE 0 END)"
+    return f"(CASE {' '.join(cases)} ELSE 0 END)" if cases else "0"
