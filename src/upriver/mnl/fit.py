@@ -114,7 +114,7 @@ def fit_choices(
     ----------
     X : (n, d) array
         One row per available alternative. Situations may have any number of alternatives; X is
-        not copied when `groups` is in ascending order.
+        not copied when the rows of each situation are contiguous.
     chosen : (n,) array of bool
         Whether the alternative was chosen: exactly once per situation.
     groups : (n,) array
@@ -148,12 +148,15 @@ def fit_choices(
         i = int(np.argmin(np.isin(taken, (0, 1))))
         raise ValueError(f"chosen[{i}] is {taken[i]!r}; it must be true or false")
     of_row = None if cluster is None else cluster_numbers(cluster, len(x))
-    if (situation[1:] < situation[:-1]).any():
+    starts = first_rows(situation)
+    labels = situation[starts]
+    ordered = np.sort(labels)
+    if (ordered[1:] == ordered[:-1]).any():  # rows of a situation are not contiguous
         order = np.argsort(situation, kind="stable")
         x, taken, situation = x[order], taken[order], situation[order]
         of_row = None if of_row is None else of_row[order]
-    starts = np.append(0, np.flatnonzero(situation[1:] != situation[:-1]) + 1)
-    labels = situation[starts]
+        starts = first_rows(situation)
+        labels = situation[starts]
     indptr = np.append(starts, len(x)).astype(np.int64)
     check_one_chosen(taken, indptr, labels)
     data = Choices(indptr, x, taken.astype(np.float64), np.ones(len(starts)), lam)
@@ -236,6 +239,11 @@ def spans(x: Any, indptr: Array) -> Array:
         return most
     from_first = x - x[np.repeat(indptr[:-1], np.diff(indptr))]  # within a factor of two
     return abs(from_first).max(axis=0).toarray().ravel()
+
+
+def first_rows(situation: Array) -> Array:
+    """Return the rows whose label differs from that of the row before."""
+    return np.append(0, np.flatnonzero(situation[1:] != situation[:-1]) + 1)
 
 
 def check_one_chosen(taken: Array, indptr: Array, labels: Array) -> None:
