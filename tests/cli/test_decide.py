@@ -9,6 +9,7 @@ import pytest
 
 import upriver as up
 from upriver.cli import main
+from upriver.logs import decision
 
 from ..browser import Browser, needs_browser
 
@@ -148,6 +149,23 @@ def test_the_library_makes_what_the_command_makes(tmp_path, capsys):
     assert made.gain.value == pytest.approx(made.value.value - made.behaviour.value)
     assert made.bound < made.value.value and made.model.fitted.n_clusters == 300
     assert "upriver.decide" in made.save(tmp_path / "other.html").read_text()
+
+
+@pytest.mark.parametrize("reward", ["cost", "cost ~ state + action", {"cost": -1.0}, {"well": 1}])
+def test_a_file_is_read_once(tmp_path, monkeypatch, reward):
+    """The file is gone when the fit begins, and the checks of its episodes are the same."""
+    file, fit = write_log(tmp_path), decision.fit_transitions
+    options = {"reward": reward, "horizon": 6, "cluster": "patient", "episode": "patient",
+               "propensity": "action:C(state)", "ended": "well"}  # fmt: skip
+    expected = up.decide(file, "next_state:action", **options)
+
+    def fit_without_file(*given, **named):
+        file.unlink()
+        return fit(*given, **named)
+
+    monkeypatch.setattr(decision, "fit_transitions", fit_without_file)
+    made = up.decide(file, "next_state:action", **options)
+    assert made.summary() == expected.summary() and made.checks.rows == expected.checks.rows
 
 
 def test_what_the_page_says(tmp_path, capsys):

@@ -17,6 +17,7 @@ import numpy as np
 from upriver.checks import Array, check_kinds
 from upriver.display import Card, add_repr
 from upriver.logs.fit import fit_transitions
+from upriver.logs.formula import mentions
 from upriver.logs.goodness import GoodnessOfFit
 from upriver.logs.model import TransitionModel, check_model
 from upriver.logs.offpolicy import (
@@ -174,8 +175,12 @@ def decide(
             raise ValueError(f"{name} is {given!r}; it is for the checks, which need episode=")
     table, is_text = Table(frame), isinstance(reward, str)
     weighted = isinstance(reward, Mapping) and set(reward) <= set(table.names)
+    if episode is not None:  # the fit and the checks use the same rows
+        named = formula, propensity, episode, step, ended, cluster, weights, *columns
+        rewards = reward if isinstance(reward, Mapping) else [reward]
+        table.keep(mentions(" ".join(map(str, [*named, *rewards]))))
     model = fit_transitions(
-        formula, frame, states=states, successors=successors, columns=columns, cluster=cluster,
+        formula, table, states=states, successors=successors, columns=columns, cluster=cluster,
         weights=weights, regularization=regularization, missing=missing,
         reward=reward if is_text else {c: c for c in reward} if weighted else None,
     )  # fmt: skip
@@ -194,7 +199,7 @@ def decide(
     elif episode is not None:
         try:
             episodes = read_episodes(
-                model, frame, columns, episode, step, None, weights, missing, ended, propensity,
+                model, table, columns, episode, step, None, weights, missing, ended, propensity,
                 cluster,
             )  # fmt: skip
         except CannotCheck as error:

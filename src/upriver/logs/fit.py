@@ -112,7 +112,7 @@ def fit_transitions(
         return model.at(horizon=horizon, discount=discount, reward=reward) if changed else model
     if frame is None:
         raise TypeError("fit_transitions needs a formula and a frame, or a frame and features=")
-    table = Table(frame)
+    table = frame if isinstance(frame, Table) else Table(frame)
     uses, outcomes = mentions(formula), parse_outcomes(reward, table.names)
 
     def wanted(name: str) -> bool:

@@ -88,7 +88,7 @@ def read_episodes(
 ) -> Episodes:  # fmt: skip
     """Read the episodes of a log; the parameters are those of `check_policy_value`."""
     columns = check_columns(columns)
-    task, table = check_model(model).task, Table(log, "the log")
+    task, table = check_model(model).task, log if isinstance(log, Table) else Table(log, "the log")
     numbers = [c for c in (reward, weights) if c is not None]
     named = [c for c in (ended, cluster) if isinstance(c, str)]
     # a column of propensities, or the covariates of a formula

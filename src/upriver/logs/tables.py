@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from glob import escape
 from importlib import import_module
@@ -230,6 +230,17 @@ class Table:
             return list(found.columns)
         except self.errors as error:
             raise self.unreadable(error) from None
+
+    def keep(self, wanted: Callable[[str], bool]) -> None:
+        """Read columns of a file into the database, so that queries do not read the file again."""
+        columns = ", ".join(quote(c) for c in self.names if wanted(c))
+        if self.file is None or not columns:
+            return
+        try:
+            self.connection.execute(f"CREATE TEMP TABLE kept AS SELECT {columns} FROM source")
+        except self.errors as error:
+            raise self.unreadable(error) from None
+        self.connection.register("source", self.connection.table("kept"))
 
     def unreadable(self, error: Exception) -> ValueError:
         """Return one sentence for an error of DuckDB or of the file system."""
