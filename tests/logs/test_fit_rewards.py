@@ -162,6 +162,9 @@ def test_a_counterfactual_solves_again_with_another_coefficient(model):
     assert cheap.params["replaced"] == -2.0 and cheap.bse["replaced"] == 0.0
     assert cheap.bse["mileage"] == model.bse["mileage"]
     assert (cheap.predict()["standard_error"] < model.predict()["standard_error"]).any()
+    for value in (np.nan, -np.inf, None, "dear"):
+        with pytest.raises(ValueError, match=r"replaced is .*; it must be a finite number"):
+            model.what_if(replaced=value)
     with pytest.raises(ValueError, match="what_if names 'price'; the coefficients are 'replaced'"):
         model.what_if(price=1.0)
 
@@ -320,6 +323,16 @@ def test_covariates_make_a_decision_problem_for_each_of_their_values():
         ValueError, match="at names 'colour'; the covariates of the model are 'dear'"
     ):
         model.at(colour="red")
+    for given in ("2", "dear", None, (1.0, 2.0)):
+        with pytest.raises(ValueError, match=r"column 'dear' holds .*; it must be a number"):
+            model.at(dear=given)
+    for given in ([1.0, 2.0], [[1.0], 2.0], np.ones(2), pd.Series([1.0]), range(2), {0: 1.0}):
+        with pytest.raises(ValueError, match=r"at\['dear'\] is .*; it must be one value"):
+            model.at(dear=given)
+    assert model.at(dear=np.array(2.0)).predict().equals(model.at(dear=2).predict())
+    by_make = up.fit_rewards("0 + replaced + mileage:make", log, mdp, 0.95, states=bus_table())
+    with pytest.raises(ValueError, match=r"column 'make' holds 1, .* must be one of 'new', 'old'"):
+        by_make.at(make=1)
     moves = bus_moves()
     fitted = up.fit_transitions("one + two + one:C(make)", log, states=moves,
                                 successors=moves[["state", "action", "next_state"]])  # fmt: skip

@@ -15,9 +15,11 @@ from upriver.logs.formula import (
     Columns,
     Factor,
     Recipe,
+    check_words,
     evaluate_factor,
     multiply_factors,
     parse_terms,
+    words_of,
 )  # fmt: skip
 from upriver.logs.situations import Situations, StateSpace, Wanted, build_situations, expand
 from upriver.logs.tables import listed
@@ -58,12 +60,7 @@ class Design:
     def rows(self, table: Columns) -> tuple[Array, Array]:
         """Return (n, d) features and (n,) offset of an expanded table."""
         for name, known in self.words.items():
-            is_text = table[name].dtype.kind in "OUS"
-            for cell in dict.fromkeys(table[name].tolist()) if known or is_text else ():
-                if cell not in known:
-                    allowed = f"one of {listed(sorted(known, key=str))}" if known else "a number"
-                    raise ValueError(f"column {name!r} holds {cell!r}, which the log does not; it "
-                                     f"must be {allowed}")  # fmt: skip
+            check_words(name, table[name], known)
         x, offset = (self.recipe.rows(table, columns) for columns in (self.keep, self.fixed))
         return x, offset.sum(axis=1)
 
@@ -83,10 +80,7 @@ def build_design(
     recipe, every = factorize(formula, space, of, of_pairs, triples, wanted, known)
     fixed = np.array([c.term.startswith("offset(") for c in recipe.columns], bool)
     keep, dropped = identify(recipe, every, visits, fixed, strict)
-    words = {
-        name: frozenset(cells.tolist() if cells.dtype.kind in "OUS" else ())
-        for name, cells in {**triples, **of.covariates}.items()
-    }
+    words = {name: words_of(cells) for name, cells in {**triples, **of.covariates}.items()}
     design = Design(formula, recipe, keep, np.flatnonzero(fixed), dropped, words)
     offset = every.columns(design.fixed)[:].sum(axis=1) if fixed.any() else None
     x = every.columns(keep)

@@ -76,6 +76,21 @@ def mentions(formula: str) -> Callable[[str], bool]:
     return lambda name: bool(re.search(rf"(?<![\w.]){re.escape(str(name))}(?!\w)", formula))
 
 
+def words_of(cells: Array) -> frozenset[Any]:
+    """Return the distinct words of a column; none of a column of numbers."""
+    return frozenset(cells.tolist() if cells.dtype.kind in "OUS" else ())
+
+
+def check_words(name: str, cells: Array, known: frozenset[Any]) -> None:
+    """Refuse cells that are not among the known words of a column, or text in one of numbers."""
+    is_text = cells.dtype.kind in "OUS"
+    for cell in dict.fromkeys(cells.tolist()) if known or is_text else ():
+        if cell not in known:
+            allowed = f"one of {listed(sorted(known, key=str))}" if known else "a number"
+            raise ValueError(f"column {name!r} holds {cell!r}, which the log does not; it must be "
+                             f"{allowed}")  # fmt: skip
+
+
 def parse_terms(
     formula: str, sample: Columns, known: Sequence[str]
 ) -> tuple[list[Factor], list[Product]]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import Array, check_kinds, positive_integer
+from upriver.checks import Array, check_kinds, format_value, is_hashable, positive_integer
 from upriver.display import Card, add_repr
 from upriver.display.card import format_brief
 from upriver.features import Features
@@ -25,7 +25,7 @@ from upriver.logs.rewards import (
     tabulate,
 )  # fmt: skip
 from upriver.logs.situations import Situations, StateSpace, build_situations, expand, find_distinct
-from upriver.logs.tables import array_of, listed, sort_distinct
+from upriver.logs.tables import array_of, listed, sort_distinct, value_or_list
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.building import from_model
 from upriver.mdp.validation import check_discount, check_size
@@ -327,6 +327,7 @@ class TransitionModel(Estimates):
             return [({},)]
         needed = list(self.log.situations.covariates)
         sets = [{**self.values, **x} for x, _ in self.segments] or [self.values]
+        sets = [{c: value_or_list(x) for c, x in given.items()} for given in sets]
         values, horizon = sets[0], self.setting[0]
         unknown, lacking = set(values) - set(needed), [c for c in needed if c not in values]
         if unknown:
@@ -334,7 +335,11 @@ class TransitionModel(Estimates):
             raise ValueError(f"at names {listed(unknown)}; {known}")
         if lacking:
             raise ValueError(f"at lacks {lacking[0]!r}; it needs a value, or one for each step")
-        changing = {c: x for c, x in values.items() if isinstance(x, list | tuple | np.ndarray)}
+        changing = {c: x for c, x in values.items() if isinstance(x, list)}
+        for name, given in values.items():
+            if not all(is_hashable(x) for x in changing.get(name, [given])):
+                raise ValueError(f"at[{name!r}] is {format_value(given)}; it must be one value, or "
+                                 "one for each step")  # fmt: skip
         n = 1 if horizon is None else positive_integer("horizon", horizon)
         for name, given in changing.items():
             if len(given) != n:

@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import Array, check_kinds, positive_integer
+from upriver.checks import Array, check_kinds, finite_number, format_value, positive_integer
 from upriver.display import Card, add_repr
 from upriver.logs import dynamic_choice, effects, situations
 from upriver.logs.design import select_identified
 from upriver.logs.dynamic_choice import DynamicLogit, Evaluation, Objective, sum_parts
-from upriver.logs.formula import Columns, Recipe, mentions, parse_recipe
+from upriver.logs.formula import Columns, Recipe, check_words, mentions, parse_recipe, words_of
 from upriver.logs.model import TransitionModel
 from upriver.logs.situations import Situations, StateSpace
-from upriver.logs.tables import Rows, Table, array_of, import_packages, listed
+from upriver.logs.tables import Rows, Table, array_of, import_packages, listed, value_or_list
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.building import from_model
 from upriver.mdp.validation import check_discount
@@ -458,12 +458,15 @@ class RewardModel(Estimates):
     # What follows from it.
 
     def at(self, values: Mapping[str, Any] | None = None, /, **covariates: Any) -> RewardModel:
-        """Return the model at fixed covariates, given by name or in a mapping."""
+        """Return the model at fixed covariates, one value each, by name or in a mapping."""
         given = {**self.values, **(values or {}), **covariates}
-        for name in given:
+        for name, value in given.items():
             if name not in self.log.covariates:
                 raise ValueError(f"at names {name!r}; the covariates of the model are "
                                  f"{listed(self.log.covariates)}")  # fmt: skip
+            if not isinstance(value, tuple) and isinstance(value_or_list(value), list | Mapping):
+                raise ValueError(f"at[{name!r}] is {format_value(value)}; it must be one value")
+            check_words(name, array_of([value]), words_of(self.log.covariates[name]))
         return replace(self, values=given)
 
     def what_if(
@@ -478,7 +481,7 @@ class RewardModel(Estimates):
             if name not in self.coefficient_names[: self.n_rewards]:
                 raise ValueError(f"what_if names {name!r}; the coefficients are "
                                  f"{listed(self.coefficient_names[: self.n_rewards])}")  # fmt: skip
-            beta[self.coefficient_names.index(name)] = value
+            beta[self.coefficient_names.index(name)] = finite_number(name, value, -np.inf)
         return replace(self, beta=beta)
 
     def draws(self, n: int, seed: int = 0) -> list[RewardModel]:

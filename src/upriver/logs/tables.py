@@ -90,6 +90,13 @@ def array_of(values: Sequence[Any]) -> Array:
     return object_array(values) if has_tuples else np.asarray(values)
 
 
+def value_or_list(given: Any) -> Any:
+    """Return the entries of a sequence as a list, and anything else as it is."""
+    if isinstance(given, str | bytes | Mapping) or not hasattr(given, "__iter__"):
+        return given
+    return given[()] if getattr(given, "ndim", 1) == 0 else list(given)
+
+
 def sort_distinct(values: Iterable[Any]) -> list[Any]:
     """Return the distinct values, sorted where they can be."""
     distinct = list(dict.fromkeys(values))
