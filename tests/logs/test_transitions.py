@@ -356,6 +356,31 @@ def test_gaps_and_unknown_words_are_named(frame, model, tmp_path):
         model.at({"age": 1.0, "weight": 2.0}, horizon=3)
     with pytest.raises(ValueError, match=r"at\['age'\] has 2 values.* or 3, one for each step"):
         model.at({"age": [1.0, 2.0]}, horizon=3)
+    for given in ({0: 1.0}, [[1.0], [2.0, 3.0], [4.0]], np.ones((3, 2)), [{}, {}, {}]):
+        with pytest.raises(ValueError, match=r"at\['age'\] is .* one value, or one for each step"):
+            model.at(age=given, horizon=3)
+
+
+def test_any_sequence_may_hold_the_values_of_the_steps(model):
+    """A range, an array or a series with any index; an array of no dimension is one value."""
+    expected = model.at(age=[60, 61, 62], horizon=3).prob
+    series = pd.Series([60, 61, 62], index=[7, 8, 9])
+    for given in (range(60, 63), series, np.arange(60, 63), (60, 61, 62)):
+        np.testing.assert_array_equal(model.at(age=given, horizon=3).prob, expected)
+    one = model.at(age=np.array(60), horizon=3)
+    np.testing.assert_array_equal(one.prob, model.at(age=60, horizon=3).prob)
+
+
+def test_a_function_may_return_any_sequence_of_successors(frame):
+    states = sorted({*frame["state"], *frame["next_state"]})
+    fits = [
+        up.fit_transitions("next_state", frame, successors=successors).params
+        for successors in ("all", lambda s, a: np.array(states), lambda s, a: pd.Series(states))
+    ]
+    assert fits[0].equals(fits[1]) and fits[0].equals(fits[2])
+    for nothing in ([], None, np.empty(0)):
+        with pytest.raises(ValueError, match=r"not among the declared successors \(none\)"):
+            up.fit_transitions("next_state", frame, successors=lambda s, a, x=nothing: x)
 
 
 def test_nothing_of_it_is_imported_before_it_is_used():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from itertools import product
 
 import numpy as np
@@ -199,3 +200,14 @@ def test_a_policy_may_name_actions():
         evaluate(mdp, {0: "left"})
     with pytest.raises(ValueError, match="policy names 7"):
         evaluate(mdp, dict.fromkeys(range(4), 7))
+
+
+@pytest.mark.parametrize("names", [[1, 0], [False, True], [0.5, 1.5], [date(2026, 1, 1), "later"]])
+def test_the_name_of_an_action_may_be_any_value(names):
+    """One that is no text stands for that action in every state too, and not for its number."""
+    p = np.ones((2, 2, 2)) / 2
+    mdp = FiniteMDP.from_arrays(p, np.array([[1.0, 0.0], [3.0, 0.0]]), 3, actions=names)
+    for number, name in enumerate(names):
+        np.testing.assert_array_equal(evaluate(mdp, name), evaluate(mdp, np.full(2, number)))
+    with pytest.raises(ValueError, match="policy names 7; the actions are "):
+        evaluate(mdp, 7)

@@ -177,7 +177,7 @@ def find_reachable(
         known = [states[int(j)] for j in of.successors[slice(*of.indptr[pair[i] :][:2])]]
         at = rows.table.place(dict(zip(columns, given, strict=True)))
         raise ValueError(f"{at} goes from {given[:2]!r} to {given[2]!r}, which is not among the "
-                         f"declared successors {listed(known)}")  # fmt: skip
+                         f"declared successors {listed(known) or '(none)'}")  # fmt: skip
     return row
 
 

@@ -184,12 +184,13 @@ def reachable_keys(
         for pair in range(n_states * n_actions):
             state, action = space.names(pair)
             given: Any = successors(state, action)
-            for following in as_names(f"successors({state!r}, {action!r})", given or ()):
+            given = () if given is None else given
+            for following in as_names(f"successors({state!r}, {action!r})", given):
                 if following not in number:
                     raise ValueError(f"successors({state!r}, {action!r}) names {following!r}, "
                                      "which is not among the states")  # fmt: skip
                 key.append(pair * n_states + number[following])
-        return np.unique(key), "given by a function"
+        return np.unique(np.array(key, np.int64)), "given by a function"
     table = Table(successors, "successors").read(space.columns, group=False)
     parts = number_rows(table, space.columns, space.states, space.actions)
     return np.unique(space.number((0, 1, 2), parts)), "given by a table"

@@ -82,9 +82,11 @@ def policy_table(task: Task, policy: Any) -> Array:
 
     The name of an action stands for that action in every state; {state: action} names one for each.
     """
-    if isinstance(policy, str | Mapping):
-        named = policy if isinstance(policy, Mapping) else dict.fromkeys(task.state_names, policy)
-        return np.array([named_action(task, named, s) for s in task.state_names])
+    table_like = policy is None or hasattr(policy, "__iter__") or hasattr(policy, "on")
+    if isinstance(policy, str) or not table_like:
+        policy = dict.fromkeys(task.state_names, policy)
+    if isinstance(policy, Mapping):
+        return np.array([named_action(task, policy, s) for s in task.state_names])
     table = policy.on(task) if hasattr(policy, "on") else policy
     try:
         return np.asarray(table)
