@@ -9,7 +9,7 @@ from numpy.random import default_rng
 from scipy import sparse
 
 import upriver as up
-from tests.building import from_rows
+from tests.building import build_agent, from_rows
 from upriver.agents.table import AGENTS
 from upriver.checks import Array
 from upriver.mdp import FiniteMDP, Task
@@ -17,6 +17,7 @@ from upriver.planning import start_value
 
 S, A, H = 4, 2, 5
 RNG = default_rng(7)
+RNG_REWARDS = default_rng(3).integers(0, 65, (4, 2, 4)) / 64.0
 P = RNG.dirichlet(np.ones(S), (S, A)) * (RNG.random((S, A, S)) < 0.8)
 P /= P.sum(axis=2, keepdims=True)
 R = RNG.normal(-50.0, 200.0, (S, A, S))
@@ -241,3 +242,23 @@ def test_wrong_rewards_are_refused(case: str) -> None:
     call, message = REFUSED[case]
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("name", sorted(set(AGENTS) - {"optimal", "always", "random"}))
+def test_a_constant_in_rewards_of_the_next_state_changes_no_play(name) -> None:
+    """It would be regressed on: a ridge draws it towards 0, and a bonus grows with it."""
+
+    def regret(constant: float) -> Array:
+        rewards = RNG_REWARDS + constant
+        problem = FiniteMDP.from_arrays(P, rewards, H, reward_range=(constant, constant + 1.0))
+        return up.simulate(problem, build_agent(AGENTS[name], problem, "known"), 30, seed=1).regret
+
+    # powers of two, so that adding them to multiples of 1 / 64 does not round
+    for constant in (16.0, -128.0):
+        np.testing.assert_allclose(regret(constant), regret(0.0), rtol=1e-9, atol=1e-9)
+
+
+def test_a_constant_reward_of_any_size_has_a_unit() -> None:
+    for reward in (1e17, -1e17, 5.0):
+        units = FiniteMDP.from_arrays(np.ones((1, 1, 1)), [[reward]], 3).task().units
+        assert units.low == reward and units.unit >= 1.0

@@ -157,6 +157,8 @@ def coverage(
     n_runs = positive_integer("n_runs", n_runs)
     open_fraction("delta", delta)
     agent = UCRLMNL(features.task, features) if agent is None else agent
+    if digest_features(agent.features) != digest_features(features):
+        raise ValueError("the agent has other features than those that are given; use the same")
     theta = theta_star(mdp, features)
     if len(theta) > 1 and not agent.per_step:
         raise ValueError(

@@ -138,11 +138,16 @@ class FiniteMDPEnv(gymnasium.Env):
     """A FiniteMDP as a Gymnasium environment, in the user's units of reward.
 
     An episode is truncated after the horizon. It terminates before in a state that no action leaves
-    and whose rewards are 0. The last reward includes the terminal value. `info["action_mask"]` has
-    a 1 for each action that the state has, as `action_space.sample(mask)` takes it.
+    and whose rewards are 0. The last reward includes the terminal value, which is also
+    `info["terminal_value"]`. `info["action_mask"]` has a 1 for each action that the state has, as
+    `action_space.sample(mask)` takes it.
     """
 
     def __init__(self, mdp: FiniteMDP) -> None:
+        if mdp.true_task.infinite_horizon:
+            raise ValueError(
+                f"{mdp.name} has an infinite horizon; an environment of Gymnasium needs a finite one"
+            )
         self.mdp = mdp
         self.observation_space = spaces.Discrete(mdp.n_states)
         self.action_space = spaces.Discrete(mdp.n_actions)
@@ -152,7 +157,8 @@ class FiniteMDPEnv(gymnasium.Env):
         """(1 or H, n) the reward of each triple."""
         s, _, s2 = task.triples
         leaves = np.bincount(s[s != s2], minlength=mdp.n_states) > 0
-        paid = (np.abs(mdp.reward) > 1e-12).reshape(-1, *task.available.shape).any((0, 2))
+        paid = np.abs(mdp.reward) > 1e-12 * np.abs(mdp.reward).max()
+        paid = paid.reshape(-1, *task.available.shape).any((0, 2))
         self.ends = np.asarray(~(leaves | paid | (mdp.terminal != 0.0)))
         """(S,) whether an episode terminates in the state."""
         self.state, self.step_number = 0, 0
@@ -182,10 +188,11 @@ class FiniteMDPEnv(gymnasium.Env):
         reward = float(self.rewards[min(h, len(self.rewards) - 1), row])
         self.state = int(task.successors[row])
         self.step_number = h + 1
-        if self.step_number == mdp.horizon:
-            reward += float(mdp.terminal[self.state])
-        ended = bool(self.ends[self.state])
-        return self.state, reward, ended, self.step_number == mdp.horizon, self.info()
+        is_last, info, ended = h + 1 == mdp.horizon, self.info(), bool(self.ends[self.state])
+        if is_last:
+            info["terminal_value"] = float(mdp.terminal[self.state])
+            reward += info["terminal_value"]
+        return self.state, reward, ended, is_last, info
 
     def info(self) -> dict[str, Any]:
         """Return the number of the step and the mask of available actions."""

@@ -66,8 +66,7 @@ def from_arrays(
     pair, successors = np.nonzero(flat.any(axis=0))
     table, next_state_reward = as_float("reward", reward), None
     shape = n_states, n_actions
-    by_step = dense.ndim == 4 and table.shape == (horizon, *shape)
-    if table.shape in {(*shape, n_states), (horizon, *shape, n_states)} and not by_step:
+    if table.shape in {(*shape, n_states), (horizon, *shape, n_states)}:
         if table.shape == (horizon, *shape):
             raise ValueError(
                 f"reward has shape {table.shape}, which may be (H, S, A) or (S, A, S); give it as "

@@ -229,7 +229,8 @@ def split_rewards(
     table = np.zeros(shape)
     first = np.flatnonzero(np.r_[True, np.diff(pair) > 0])
     low, high = np.minimum.reduceat(rewards, first), np.maximum.reduceat(rewards, first)
-    if np.allclose(low, high, rtol=1e-12, atol=1e-12 * np.abs(rewards).max()):
+    # one huge reward must not hide the differences of others
+    if np.allclose(low, high, rtol=1e-12, atol=1e-12 * min(np.abs(rewards).max(), 1.0)):
         table.flat[pair[first]] = low
         return table, None
     return table, rewards[None]

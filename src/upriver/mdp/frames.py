@@ -11,6 +11,7 @@ import numpy as np
 from upriver.checks import Array, as_float, check_kinds, positive_integer
 from upriver.display import name_column, to_frame
 from upriver.mdp.building import from_triples, start_of
+from upriver.mdp.declaring import as_names
 from upriver.mdp.names import Names, check_names, to_tuples
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def from_frame(
     cells = read_columns(frame, COLUMNS, refused="step")
     s, a, s2 = (cells[c] for c in COLUMNS[:3])
     p, r = (as_float(c, cells[c]) for c in COLUMNS[3:])
-    states = order_names("state", [*s, *s2] if names.get("states") is None else names["states"])
-    actions = order_names("action", a if names.get("actions") is None else names["actions"])
+    states = order_names("state", [*s, *s2], names.get("states"))
+    actions = order_names("action", a, names.get("actions"))
     shape = states.size, actions.size
     pair = number_cells(states, s, "state") * shape[1] + number_cells(actions, a, "action")
     following = number_cells(states, s2, "next state")
@@ -58,9 +59,12 @@ def from_frame(
     return from_triples(pair, following, p, r, shape, horizon, initial, names)
 
 
-def order_names(what: str, given: Any) -> Names:
-    """Return names in the order of their first appearance; 0, 1, 2, ... in their own order."""
-    found = list(dict.fromkeys(given))
+def order_names(what: str, given: Any, listed: Any) -> Names:
+    """Return the names that are listed, or those given in the order of their first appearance.
+
+    The numbers 0, 1, 2, ... have their own order.
+    """
+    found = list(dict.fromkeys(given)) if listed is None else as_names(f"{what}s", listed)
     if all(isinstance(x, int) for x in found) and sorted(found) == list(range(len(found))):
         return Names(what, len(found), None)
     return Names(what, len(found), check_names(f"{what}s", found, len(found)))

@@ -187,16 +187,30 @@ class Task:
         return reward, kernel_view(self.next_state_reward)
 
     @cached_property
+    def least_addition(self) -> Array:
+        """(1 or H, S*A) the least of `next_state_reward` in each pair.
+
+        Agents have it in `reward_rows`: what is left for the triples is then the same whatever
+        constant the rewards contain, and so is the play of learners that regress on it.
+        """
+        assert self.next_state_reward is not None
+        return self.by_pair(self.next_state_reward, np.minimum)
+
+    @cached_property
     def reward_rows(self) -> Array:
         """(1 or H, S*A) the known reward as agents plan with it, on the unit scale."""
-        return self.units.to_unit_scale(self.user_rewards[0])
+        reward = self.user_rewards[0]
+        if self.next_state_reward is not None:
+            reward = reward + self.least_addition
+        return self.units.to_unit_scale(reward)
 
     @cached_property
     def next_state_reward_rows(self) -> Array:
-        """(1 or H, n or 0) the additional reward of each triple, on the unit scale."""
+        """(1 or H, n or 0) what each triple adds to `reward_rows`, at least 0."""
         if self.reward is None or self.next_state_reward is None:
             return np.empty((1, 0))
-        return self.next_state_reward / self.units.unit
+        least = np.repeat(self.least_addition, self.sizes, axis=1)
+        return (self.next_state_reward - least) / self.units.unit
 
     @cached_property
     def terminal_row(self) -> Array:

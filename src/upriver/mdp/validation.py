@@ -193,21 +193,26 @@ def check_finite(name: str, values: Array, describe: Callable[..., str]) -> Arra
     return read_only_copy(values)
 
 
+def reward_bounds(task: Task) -> tuple[float, float]:
+    """Return the smallest and the largest reward of a task; (0, 1) where they are unknown."""
+    if task.reward is None:
+        return 0.0, 1.0
+    rewards = task.reward.reshape(-1, task.available.size)
+    if task.next_state_reward is None:
+        rewards = rewards[:, task.available.ravel()]
+    else:
+        rewards = rewards.repeat(task.sizes, axis=1) + task.next_state_reward
+    return float(rewards.min()), float(rewards.max())
+
+
 def check_reward_range(task: Task, given: Any) -> tuple[float, float]:
     """Return the bounds of one reward: as given, or [0, 1] where all known rewards lie in it, else
     the smallest and the largest reward."""
-    low, high = 0.0, 1.0
-    if task.reward is not None:
-        rewards = task.reward.reshape(-1, task.available.size)
-        if task.next_state_reward is None:
-            rewards = rewards[:, task.available.ravel()]
-        else:
-            rewards = rewards.repeat(task.sizes, axis=1) + task.next_state_reward
-        low, high = float(rewards.min()), float(rewards.max())
+    low, high = reward_bounds(task)
     if given is None:
         if low >= 0.0 and high <= 1.0:
             return 0.0, 1.0
-        return low, high if low < high else low + 1.0
+        return low, high if low < high else low + max(1.0, 1e-9 * abs(low))
     try:
         lower, upper = map(float, given)
     except (TypeError, ValueError):

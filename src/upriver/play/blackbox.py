@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver.agents.base import Agent, Episode, check_agent, unguarded
-from upriver.checks import Array, check_function, check_kinds, format_value, positive_integer
+from upriver.checks import (
+    Array,
+    check_function,
+    check_kinds,
+    finite_number,
+    format_value,
+    positive_integer,
+)
 from upriver.display import Card, add_repr, to_frame
 from upriver.mdp import Task
 from upriver.planning import Plan, check_available
@@ -173,8 +180,11 @@ class Adapter:
             )
         return self.read(found[0])
 
-    def step(self, action: int) -> tuple[Any, float, bool, bool]:
-        """Take one step and return observation, reward, terminated and truncated."""
+    def step(self, action: int) -> tuple[Any, float, float, bool, bool]:
+        """Take one step; return observation, reward, terminal value, terminated and truncated.
+
+        The terminal value is a part of the reward that the task knows: `info["terminal_value"]`.
+        """
         found = self.env.step(self.actions[action])
         if not (isinstance(found, tuple) and len(found) == 5):
             count = f"{len(found)} values" if isinstance(found, tuple) else format_value(found)
@@ -182,8 +192,12 @@ class Adapter:
                 f"env.step returned {count}; it must return 5, (observation, reward, terminated, "
                 "truncated, info), as Gymnasium's environments do"
             )
-        observation, reward, terminated, truncated, _ = found
-        return observation, float(reward), bool(terminated), bool(truncated)
+        observation, reward, terminated, truncated, info = found
+        known = 0.0
+        if self.task.terminal is not None and isinstance(info, Mapping):
+            known = info.get("terminal_value", 0.0)
+        paid, known = (finite_number("a reward of env.step", x, -np.inf) for x in (reward, known))
+        return observation, paid, known, bool(terminated), bool(truncated)
 
     def read(self, observation: Any) -> int:
         """Return the state of an observation."""
@@ -204,20 +218,24 @@ class Adapter:
         total, h, ended, stopped = 0.0, 0, False, False
         while h < horizon and not stopped:
             actions[h] = policy[h, states[h]]
-            observation, reward, ended, truncated = self.step(actions[h])
+            observation, reward, known, ended, truncated = self.step(actions[h])
             stopped = ended or truncated
             total += reward
-            rewards[h] = reward
-            if not self.least - self.slack <= reward <= self.most + self.slack:
-                raise ValueError(
-                    f"step {h} paid {reward}, outside reward_range ({self.least:g}, {self.most:g});"
-                    " give the Task the bounds of rewards"
-                )
+            rewards[h] = reward - known
+            self.check_range(rewards[h], f"step {h} paid {rewards[h]}")
             h += 1
             states[h] = self.end if ended and self.end is not None else self.read(observation)
         if ended and h < horizon:
             self.check_end(int(states[h]))
         return Episode(states[: h + 1], actions[:h], rewards[:h]), total, ended
+
+    def check_range(self, reward: float, what: str) -> None:
+        """Refuse a reward outside the range on which an agent that learns rewards relies."""
+        if not self.least - self.slack <= reward <= self.most + self.slack:
+            raise ValueError(
+                f"{what}, outside reward_range ({self.least:g}, {self.most:g}); give the Task the "
+                "bounds of rewards"
+            )
 
     def check_end(self, s: int) -> None:
         """Refuse an end where the task goes on or pays: plans would be wrong."""
@@ -245,6 +263,8 @@ class Adapter:
         """Return the episode filled up to H steps in which every action pays 0, so that an agent
         that learns rewards expects none after the end."""
         missing, last = self.task.horizon - len(episode.actions), episode.states[-1]
+        if missing:
+            self.check_range(0.0, "steps after the end of an episode pay 0")
         actions = np.flatnonzero(self.task.available[last])
         return Episode(
             np.append(episode.states, np.full(missing, last)),

@@ -111,7 +111,8 @@ def fingerprint_agent(agent: Any) -> str:
         try:
             parts[field.name] = digest(encode(value, arrays), arrays)
         except Unwritable:
-            parts[field.name] = getattr(value, "__qualname__", type(value).__qualname__)
+            name = getattr(value, "__qualname__", type(value).__qualname__)
+            parts[field.name] = fingerprint_agent(value) if is_dataclass(value) else name
     return digest(parts, {})
 
 

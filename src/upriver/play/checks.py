@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from upriver.mdp import Task
+from upriver.mdp.validation import reward_bounds
 
 
 def check_same_problem(task: Task, true_task: Task) -> None:
@@ -25,6 +26,14 @@ def check_same_problem(task: Task, true_task: Task) -> None:
                 f"{mine.what} {i} is {mine[i]!r} in the agent's task and {true[i]!r} in the MDP; "
                 "build the agent from a task of this MDP, with the same order of names"
             )
+    if task.reward is None and true_task.reward is not None and task.reward_range is not None:
+        (least, most), (low, high) = task.reward_range, reward_bounds(true_task)
+        slack = 1e-9 * (most - least)
+        if low < least - slack or high > most + slack:
+            raise ValueError(
+                f"the agent's task has unknown rewards in reward_range ({least:g}, {most:g}), and "
+                f"those of the MDP lie between {low:g} and {high:g}; give the task their bounds"
+            )
     extra = task.available & ~true_task.available
     if extra.any():
         raise ValueError(
@@ -36,7 +45,8 @@ def check_same_problem(task: Task, true_task: Task) -> None:
 def check_table(policy: Any, task: Task) -> None:
     """Refuse a table of another shape or kind: the kernels would read past its end."""
     shape = task.horizon, task.n_states
-    if not isinstance(policy, np.ndarray) or policy.shape != shape or policy.dtype.kind not in "iu":
+    is_table = isinstance(policy, np.ndarray) and policy.shape == shape
+    if not is_table or policy.dtype.kind not in "iu" or not policy.dtype.isnative:
         kind = policy.dtype if isinstance(policy, np.ndarray) else type(policy).__name__
         raise ValueError(
             f"the agent's policy is {kind} of shape {np.shape(policy)}; "

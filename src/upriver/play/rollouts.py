@@ -70,6 +70,11 @@ def rollouts(
     """
     n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
     task = mdp.true_task
+    if task.infinite_horizon:
+        raise ValueError(
+            f"{mdp.name} has an infinite horizon; rollouts needs a finite one, simulate plays "
+            "streams of steps"
+        )
     actions = mixture_or_actions(task, policy)
     if actions.ndim == 3:
         return play_randomised(mdp, actions, n_episodes, seed)
