@@ -130,3 +130,13 @@ def replace_reward(mdp, reward, reward_range):
     """Return the MDP with other rewards."""
     task = replace(mdp.true_task, reward=reward, reward_range=reward_range)
     return replace(mdp, true_task=task)
+
+
+def test_the_agent_has_the_features_whose_theta_is_compared():
+    mdp = up.envs.riverswim(3)
+    phi = up.features.one_hot(mdp.task())
+    for other in (up.Features(phi.task, phi.matrix * 10), up.features.one_hot_indicator(phi.task)):
+        with pytest.raises(ValueError, match="agent has other features"):
+            up.coverage(mdp, phi, up.agents.UCRLMNL(phi.task, other), n_runs=1, n_episodes=2)
+    same = up.agents.UCRLMNL(phi.task, up.features.one_hot(mdp.task()))
+    assert up.coverage(mdp, phi, same, n_runs=1, n_episodes=2).distance.shape == (1, 2)

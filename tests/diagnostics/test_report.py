@@ -129,3 +129,8 @@ def test_invalid_probabilities_are_refused():
         up.diagnose(up.FiniteMDP.from_arrays([[[0.9]]], [[0.0]], 1))
     with pytest.raises(ValueError, match="holds nan"):
         up.diagnose(up.FiniteMDP.from_arrays([[[np.nan]]], [[0.0]], 1))
+
+
+def test_an_infinite_horizon_has_no_regret_bound_of_episodes():
+    with pytest.raises(ValueError, match="infinite horizon"):
+        up.diagnose(up.envs.riverswim(3).infinite_horizon(0.9))

@@ -195,3 +195,16 @@ def test_an_episode_that_is_over_must_be_reset():
     env.step(0)
     with pytest.raises(ValueError, match="call reset first"):
         env.step(0), env.step(0)
+
+
+def test_an_infinite_horizon_is_no_environment():
+    with pytest.raises(ValueError, match="infinite horizon"):
+        up.envs.to_gymnasium(up.envs.riverswim(3).infinite_horizon(0.9))
+
+
+def test_small_units_do_not_end_an_episode():
+    stays = [[[0.0, 1.0]], [[0.0, 1.0]]]
+    mdp = up.FiniteMDP.from_arrays(stays, [[0.0], [1e-13]], 4)
+    env = up.envs.to_gymnasium(mdp)
+    env.reset(seed=0)
+    assert [env.step(0)[2:4] for _ in range(4)] == [(False, False)] * 3 + [(False, True)]

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from tests.building import from_rows
 from tests.reference import dense, random_mdp
-from upriver import FiniteMDP, Task, envs
+from upriver import FiniteMDP, Task, envs, evaluate, solve
 
 TWO = np.array([[[0.5, 0.5], [1.0, 0.0]], [[0.0, 1.0], [0.25, 0.75]]])
 PAY = np.array([[0.0, 0.5], [1.0, 0.0]])
@@ -83,10 +83,10 @@ def test_every_way_of_building_gives_the_same_mdp(rng, random_start):
 def test_per_step_probabilities_share_the_union_of_their_supports():
     later = TWO.copy()
     later[0, 1] = [0.0, 1.0]
-    mdp = FiniteMDP.from_arrays(np.stack([TWO, later]), np.stack([PAY, 1 - PAY]), 2)
-    p, r = dense(mdp)
-    np.testing.assert_array_equal(p, np.stack([TWO, later]))
-    np.testing.assert_array_equal(r, np.stack([PAY, 1 - PAY]))
+    prob, reward = np.stack([TWO, later, TWO]), np.stack([PAY, 1 - PAY, PAY])
+    p, r = dense(mdp := FiniteMDP.from_arrays(prob, reward, 3))
+    np.testing.assert_array_equal(p, prob)
+    np.testing.assert_array_equal(r, reward)
     assert mdp.true_task.sizes.tolist() == [2, 2, 1, 2]
 
 
@@ -315,3 +315,47 @@ def test_kernels_read_the_reward_without_a_copy_and_users_cannot_write_to_it():
     assert np.shares_memory(rows, task.reward)
     assert rows.flags.writeable
     assert not task.reward.flags.writeable
+
+
+def test_one_huge_penalty_does_not_hide_the_rewards_of_next_states():
+    frame = {
+        "state": list("aaabb"), "action": ["x", "x", "bad", "x", "bad"],
+        "next_state": list("ababa"),
+        "probability": [0.5, 0.5, 1.0, 1.0, 1.0], "reward": [0.0, 100.0, -1e15, 0.0, 0.0],
+    }  # fmt: skip
+    assert solve(FiniteMDP.from_frame(frame, 1)).v[0].tolist() == [50.0, 0.0]
+
+
+def test_states_listed_for_some_steps_have_no_infinite_horizon():
+    """The state that the last step reaches stays where it is: that is right for 3 steps alone."""
+
+    def walk(horizon):
+        return FiniteMDP.from_functions(
+            0, ["go"], lambda s, a: [s + 1] if s < 10 else [0], lambda s, a, s2: 1.0,
+            lambda s, a: 1.0, horizon,
+        )  # fmt: skip
+
+    short, long = walk(3), walk(50)
+    assert solve(short).v[0, 0] == 3.0
+    calls = (
+        lambda: short.infinite_horizon(0.9),
+        lambda: solve(short, discount=0.9),
+        lambda: solve(short, discount=0.9, temperature=1.0),
+        lambda: evaluate(short, np.zeros(short.n_states, int), average=True),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match="listed for 3 steps"):
+            call()
+    assert solve(long, discount=0.9).v[0] == pytest.approx(10.0)
+    assert solve(walk(None), discount=0.9).v[0] == pytest.approx(10.0)
+
+
+def test_rewards_of_steps_that_may_be_those_of_next_states_are_refused():
+    with pytest.raises(ValueError, match=r"may be \(H, S, A\) or \(S, A, S\)"):
+        FiniteMDP.from_arrays(np.stack([TWO, TWO]), np.stack([PAY, PAY]), 2)
+
+
+def test_a_frame_refuses_states_that_are_listed_twice():
+    frame = FiniteMDP.from_arrays(TWO, PAY, 2).to_frame()
+    with pytest.raises(ValueError, match="states has the name 0 twice"):
+        FiniteMDP.from_frame(frame, 2, states=[0, 1, 0])

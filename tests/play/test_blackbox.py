@@ -165,3 +165,50 @@ def test_an_infinite_horizon_is_refused():
     task = up.envs.riverswim(4).infinite_horizon(0.9).true_task
     with pytest.raises(ValueError, match=r"agent\.task has an infinite horizon"):
         up.learn(Walk(), up.agents.Random(task), 1)
+
+
+def cliff(reward_range):
+    """A cliff of two states: a step costs 1, and the second state ends the episode."""
+    mdp = up.FiniteMDP.from_arrays([[[0.5, 0.5]], [[0.0, 1.0]]], [[-1.0], [0.0]], 4)
+    task = up.Task.from_successors(
+        range(2), range(1), lambda s, a: [0, 1] if s == 0 else [1], 4, reward_range=reward_range
+    )
+    return up.envs.to_gymnasium(mdp), up.agents.UCRL2(task)
+
+
+def test_steps_after_the_end_pay_0_which_must_be_a_possible_reward():
+    """With a range of -2 to -1 the end would be taken to pay -1."""
+    env, agent = cliff((-2.0, -1.0))
+    with pytest.raises(ValueError, match=r"after the end .* pay 0, outside .* \(-2, -1\)"):
+        up.learn(env, agent, 20, seed=0)
+    env, agent = cliff((-2.0, 0.0))
+    assert up.learn(env, agent, 20, seed=0).ended.any()
+
+
+def test_a_terminal_value_that_the_task_knows_is_not_learned_as_a_reward():
+    prob = np.zeros((3, 2, 3))
+    prob[0, 0], prob[0, 1] = [0.2, 0.8, 0.0], [0.2, 0.0, 0.8]
+    prob[1, :], prob[2, :] = [0.5, 0.5, 0.0], [0.5, 0.0, 0.5]
+    reward = np.array([[0.1, 0.1], [0.5, 0.5], [0.0, 0.0]])
+    ends = {"terminal": [0.0, 0.0, 0.6], "reward_range": (0.0, 2.0)}
+    mdp = up.FiniteMDP.from_arrays(prob, reward, 3, **ends)
+    task = mdp.task().with_unknown_reward()
+    run = up.learn(up.envs.to_gymnasium(mdp), up.agents.UCRL2(task), 200, seed=0)
+    seen = run.state.rewards.visits > 0
+    learned = 2.0 * run.state.rewards.total[seen] / run.state.rewards.visits[seen]
+    np.testing.assert_allclose(learned, reward.ravel()[seen], atol=1e-12)
+    assert run.returns.max() > 1.1  # the return has it all the same
+
+
+@pytest.mark.parametrize("reward", [np.inf, np.nan, None, "x"])
+def test_a_reward_that_is_no_finite_number_is_refused(reward):
+    class Paying:
+        def reset(self, seed=None):
+            return 0, {}
+
+        def step(self, action):
+            return 0, reward, False, False, {}
+
+    task = up.Task.from_successors([0], [0], lambda s, a: [0], 2, lambda s, a: 0.0)
+    with pytest.raises(ValueError, match=r"a reward of env\.step is .*finite number"):
+        up.learn(Paying(), up.agents.UCRL2(task), 2, seed=0)

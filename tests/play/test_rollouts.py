@@ -111,3 +111,9 @@ def test_wrong_numbers():
         up.rollouts(mdp, np.zeros(4, int), 0)
     with pytest.raises(ValueError, match="seed is -1"):
         up.rollouts(mdp, np.zeros(4, int), 3, seed=-1)
+
+
+def test_an_infinite_horizon_has_no_rollouts():
+    mdp = up.envs.riverswim(3).infinite_horizon(0.9)
+    with pytest.raises(ValueError, match="infinite horizon"):
+        up.rollouts(mdp, np.ones(3, int), 3)

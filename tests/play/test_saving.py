@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 import upriver as up
-from tests.building import build_agent
+from tests.building import Wrapper, build_agent
 from upriver.agents.fixed import Random
 from upriver.agents.table import AGENTS
 from upriver.features.maps import read_features
@@ -300,3 +300,14 @@ def test_a_table_of_features_is_matched_by_name(tmp_path, rename):
     path = tmp_path / "features.csv"
     phi.to_pandas().to_csv(path, index=False)
     np.testing.assert_array_equal(read_features(task, path).matrix, phi.matrix)
+
+
+def test_a_run_does_not_go_on_with_another_agent_inside_a_wrapper():
+    mdp = up.envs.riverswim(3)
+    phi = up.features.one_hot(mdp.task())
+    one, other = (Wrapper(up.agents.UCRLMNL(mdp.task(), phi, radius=r)) for r in (0.1, 0.5))
+    run = up.simulate(mdp, one, 5, seed=0)
+    again = Wrapper(up.agents.UCRLMNL(mdp.task(), phi, radius=0.1))
+    assert len(up.simulate(mdp, again, 2, resume=run.checkpoint).returns) == 2
+    with pytest.raises(ValueError, match="another agent"):
+        up.simulate(mdp, other, 2, resume=run.checkpoint)

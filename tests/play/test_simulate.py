@@ -11,7 +11,7 @@ import pytest
 from tests.reference import as_mixture, dense, optimal_q, policy_value, random_mdp
 from upriver import FiniteMDP, Plan, envs, evaluate, features, simulate
 from upriver import simulate as public
-from upriver.agents import UCRLMNL, Always, Optimal, Random
+from upriver.agents import UCRL2, UCRLMNL, Always, Optimal, Random
 from upriver.mdp import Task
 from upriver.planning import start_value
 from upriver.play import episodes
@@ -339,3 +339,23 @@ def test_the_fingerprint_covers_the_whole_problem_and_the_agent():
     agents += [UCRLMNL(task, phi, per_step=True), Random(task), Always(task), Always(task, 1)]
     assert len({fingerprint_agent(agent) for agent in agents}) == len(agents)
     assert fingerprint_agent(agents[0]) == fingerprint_agent(UCRLMNL(task, phi))
+
+
+def test_unknown_rewards_must_lie_in_the_range_that_the_agent_relies_on():
+    """Both actions would be clipped to 1, and tie for ever."""
+    mdp = FiniteMDP.from_arrays(np.ones((1, 2, 1)), [[2.0, 10.0]], 5)
+    task = Task.from_successors([0], [0, 1], lambda s, a: [0], 5)
+    with pytest.raises(ValueError, match=r"reward_range \(0, 1\).* between 2 and 10"):
+        simulate(mdp, UCRL2(task), 3)
+    assert simulate(mdp, UCRL2(mdp.task().with_unknown_reward()), 50).regret[-1] == 0.0
+
+
+def test_a_policy_in_another_byte_order_is_refused():
+    class Swapped(Random):
+        def plan(self, state, rng):
+            plan = super().plan(state, rng)
+            return plan._replace(policy=plan.policy.astype(">i4"))
+
+    mdp = envs.riverswim(3)
+    with pytest.raises(ValueError, match="the agent's policy is >i4"):
+        simulate(mdp, Swapped(mdp.task()), 2)

@@ -258,3 +258,15 @@ def test_a_stationary_policy_has_no_steps(name, tmp_path):
     assert "step" not in policy.to_pandas() and len(policy.to_pandas()) == AVERAGE.n_states
     with pytest.raises(ValueError, match="actions have 2 steps; a stationary policy has 1"):
         up.Policy(np.zeros((2, 3), int), 2, stationary=True)
+
+
+def test_a_stream_goes_on_with_its_own_restarts(tmp_path):
+    agent = up.agents.UCRL2(DISCOUNTED.task())
+    whole = up.simulate(DISCOUNTED, agent, n_steps=400, seed=3, restart=0.1)
+    first = up.simulate(DISCOUNTED, agent, n_steps=200, seed=3, restart=0.1)
+    up.save_agent(tmp_path / "run.npz", first)
+    for checkpoint in (first.checkpoint, up.load_agent(tmp_path / "run.npz", agent)):
+        rest = up.simulate(DISCOUNTED, agent, n_steps=200, resume=checkpoint)
+        assert np.array_equal(np.append(first.returns, rest.returns), whole.returns)
+    with pytest.raises(ValueError, match=r"restart is 0\.2; the run to resume has 0\.1"):
+        up.simulate(DISCOUNTED, agent, n_steps=200, resume=first.checkpoint, restart=0.2)

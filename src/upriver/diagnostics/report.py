@@ -117,6 +117,8 @@ def diagnose(
     theta_bound
         L_theta; ||theta*|| unless given.
     """
+    if mdp.true_task.infinite_horizon:
+        raise ValueError(f"{mdp.name} has an infinite horizon; diagnose needs a finite one")
     features = one_hot(mdp.task()) if features is None else features
     n_episodes = positive_integer("n_episodes", n_episodes)
     open_fraction("delta", delta)

@@ -145,9 +145,7 @@ class FiniteMDPEnv(gymnasium.Env):
 
     def __init__(self, mdp: FiniteMDP) -> None:
         if mdp.true_task.infinite_horizon:
-            raise ValueError(
-                f"{mdp.name} has an infinite horizon; an environment of Gymnasium needs a finite one"
-            )
+            raise ValueError(f"{mdp.name} has an infinite horizon; to_gymnasium needs a finite one")
         self.mdp = mdp
         self.observation_space = spaces.Discrete(mdp.n_states)
         self.action_space = spaces.Discrete(mdp.n_actions)

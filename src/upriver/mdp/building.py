@@ -134,7 +134,7 @@ def from_functions(
 
     Only the states that can be reached from the start within `horizon` steps are listed, so the
     state space itself may be far too large to list. A state that is first reached by the last
-    action never acts: it stays where it is with a reward of 0.
+    action never acts: it stays where it is with a reward of 0, and an infinite horizon is refused.
 
     Parameters
     ----------
@@ -167,8 +167,9 @@ def from_functions(
         states = zip(found.states, strict=True)
         names["terminal"] = declaring.tabulate("terminal", terminal, states)
     names = {"states": found.states, "actions": found.actions, **names}
-    pair, following = found.pair, found.following
-    return from_triples(pair, following, chances, rewards, found.shape, horizon, initial, names)
+    triples = found.pair, found.following, chances, rewards
+    mdp = from_triples(*triples, found.shape, horizon, initial, names)
+    return replace(mdp, listed_steps=horizon) if found.n_listed < len(found.pair) else mdp
 
 
 def from_triples(

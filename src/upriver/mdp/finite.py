@@ -37,6 +37,9 @@ class FiniteMDP:
     local: Support | None = None
     """Reachable sets that a person would write down, a superset of the true ones."""
     name: str = "mdp"
+    listed_steps: int | None = None
+    """Steps for which `from_functions` listed the states; None where they hold for any number. A
+    state that is first reached after them stays where it is."""
 
     from_arrays = staticmethod(building.from_arrays)
     from_sparse = staticmethod(building.from_sparse)
@@ -93,6 +96,7 @@ class FiniteMDP:
     def infinite_horizon(self, discount: float | None = None) -> FiniteMDP:
         """Return the same MDP with an infinite horizon: a discount in [0, 1), or None for the
         average reward. Probabilities and rewards must not depend on the step."""
+        self.check_any_number_of_steps()
         if len(self.probability) > 1 or self.reward.ndim > 2:
             raise ValueError(
                 f"{self.name} changes with the step; an infinite horizon needs one transition and "
@@ -100,6 +104,14 @@ class FiniteMDP:
             )
         discount = validation.check_discount(None, discount)
         return replace(self, true_task=replace(self.true_task, horizon=1, discount=discount))
+
+    def check_any_number_of_steps(self) -> None:
+        """Refuse an infinite horizon where states were listed for some steps only."""
+        if self.listed_steps is not None:
+            raise ValueError(
+                f"the states of {self.name} were listed for {self.listed_steps} steps, and an "
+                "infinite horizon may reach others; list them with horizon=None"
+            )
 
     @cached_property
     def reward_rows(self) -> Array:

@@ -195,6 +195,7 @@ def solve_soft(
     discount = mdp.discount if discount is None else check_discount(None, discount)
     if discount is None:
         return solve_soft_horizon(mdp, temperature)
+    mdp.check_any_number_of_steps()
     if discount == 1.0:
         raise ValueError(f"temperature is {temperature:g}; the average reward has no soft optimum")
     if len(mdp.probability) > 1 or len(mdp.reward_rows) > 1:

@@ -33,6 +33,8 @@ class Checkpoint(NamedTuple):
     """With an infinite horizon: the state of the MDP where the last plan began; else -1."""
     steps_played: int = 0
     """With an infinite horizon: how many steps of the last plan have been played."""
+    restart: float = 0.0
+    """With an infinite horizon: the probability that the stream starts again after a step."""
 
     def without_closures(self) -> Checkpoint:
         """Return what a file holds: digests in place of the agent and the MDP."""

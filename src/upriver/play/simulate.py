@@ -25,7 +25,7 @@ from upriver.play.units import episode_converter, final_plan
 def simulate(
     mdp: FiniteMDP, agent: Agent | Policy | Plan, n_episodes: int | None = None,
     seed: int | None = None, resume: Checkpoint | None = None, *, n_steps: int | None = None,
-    restart: float = 0.0,
+    restart: float | None = None,
 ) -> Run:  # fmt: skip
     """Play `n_episodes` episodes; every policy is evaluated exactly on the true MDP.
 
@@ -41,7 +41,8 @@ def simulate(
         uninterrupted run.
     n_steps, restart : int, float
         For an infinite horizon, in place of n_episodes: the length of the stream, and the
-        probability that after a step it starts again.
+        probability that after a step it starts again: 0, or that of the run to resume, unless
+        given.
     """
     task = mdp.true_task
     learner: Any = Fixed(task, agent) if hasattr(agent, "on") else agent

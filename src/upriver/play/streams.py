@@ -18,7 +18,7 @@ import numpy as np
 from upriver import kernels
 from upriver.agents.base import Episode, unguarded
 from upriver.agents.mnl_family import cut_episode
-from upriver.checks import Array, positive_integer
+from upriver.checks import Array, nonnegative_number, positive_integer
 from upriver.mdp import FiniteMDP
 from upriver.planning import environment_structure, evaluate, mixture_or_actions, solve
 from upriver.play.checkpoints import Checkpoint, begin
@@ -31,19 +31,21 @@ FIRST_STRETCH = 64
 
 def simulate_stream(
     mdp: FiniteMDP, agent: Any, n_episodes: int | None, seed: int | None,
-    resume: Checkpoint | None, n_steps: int | None, restart: float,
+    resume: Checkpoint | None, n_steps: int | None, restart: float | None,
 ) -> Run:  # fmt: skip
     """Play `n_steps` steps; see `simulate`. A checkpoint is of where the last plan began; a resumed
     run plays the steps of that plan again and leaves them out of its result."""
     if n_episodes is not None:
         raise ValueError(f"{mdp.name} has an infinite horizon; give n_steps, not n_episodes")
     n_steps = positive_integer("n_steps", n_steps, most=10**9)
-    if not 0.0 <= restart < 1.0:
-        raise ValueError(f"restart is {restart!r}; it must be at least 0 and less than 1")
-
     start = begin(agent, mdp, seed, resume, draws=3)
     make_plan, update = unguarded(agent)
     before, randomness = start.checkpoint, start.randomness
+    if resume is not None and restart not in (None, before.restart):
+        raise ValueError(f"restart is {restart!r}; the run to resume has {before.restart!r}")
+    restart = before.restart if restart is None else restart
+    if not 0.0 <= nonnegative_number("restart", restart) < 1.0:
+        raise ValueError(f"restart is {restart!r}; it must be at least 0 and less than 1")
     stream = Stream(mdp, restart, start.environment, before.stream_state, agent.task)
     figures_of = stream_evaluator(mdp)
     replayed = before.steps_played
@@ -54,7 +56,7 @@ def simulate_stream(
     while done < total:
         stopped = Checkpoint(
             state, before.episodes + done, before.seed, randomness.bit_generator.state,
-            (agent, mdp), stream.state, total - done,
+            (agent, mdp), stream.state, total - done, restart,
         )  # fmt: skip
         began = perf_counter()
         plan = make_plan(state, randomness)
