@@ -189,6 +189,37 @@ def test_a_reward_that_the_log_does_not_identify_is_refused(rng):
         up.fit_transitions("C(next_state):C(action)", few, successors="all", reward=reward)
 
 
+@pytest.mark.parametrize("successors", ["all", lambda s, a: [0, 1], "table"])
+def test_the_mean_of_a_pair_that_was_never_taken_is_refused(rng, successors):
+    """It was 0 without an error, so that plans took the action that was never tried."""
+    frame = visits(rng).assign(benefit=lambda x: -x["cost"])
+    few, formula = frame[(frame["state"] == 1) | (frame["action"] == 0)], "C(next_state)"
+    if successors == "table":
+        every = [(s, a, t) for s in (0, 1) for a in (0, 1) for t in (0, 1)]
+        successors = pd.DataFrame(every, columns=["state", "action", "next_state"])
+    with pytest.raises(ValueError, match=r"'benefit' is for \(0, 1\).*benefit ~ state \+ action"):
+        up.fit_transitions(formula, few, successors=successors, reward="benefit", horizon=3)
+    reward = "benefit ~ state + action"
+    model = up.fit_transitions(formula, few, successors=successors, reward=reward, horizon=3)
+    assert np.all(model.task.reward != 0.0)
+    outcomes = {"benefit": "benefit", "years": {0: 1.0, 1: 0.5}}
+    model = up.fit_transitions(formula, few, successors=successors, reward=outcomes)
+    years = model.at(horizon=3, reward="years")  # other outcomes do not need the mean
+    np.testing.assert_array_equal(years.task.reward, [[1.0, 1.0], [0.5, 0.5]])
+    with pytest.raises(ValueError, match=r"does not say what 'benefit' is for \(0, 1\)"):
+        up.policy_value(years, POLICY, rewards=["years", "benefit"])
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_a_state_that_the_log_never_left_pays_nothing(rng, declared):
+    frame = visits(rng)
+    over = pd.DataFrame({"state": 1, "action": 0, "next_state": 2, "cost": 4.0}, index=range(20))
+    successors = (lambda s, a: [2] if s == 2 else [0, 1, 2]) if declared else None
+    model = up.fit_transitions("C(next_state)", pd.concat([frame, over]), successors=successors,
+                               reward="cost", horizon=3)  # fmt: skip
+    assert np.all(model.task.reward[:2] != 0.0) and np.all(model.task.reward[2] == 0.0)
+
+
 def test_noise_of_rewards_widens_intervals(rng):
     """The case that was wrong: 400 rows, and noise of standard deviation 50."""
     frame = visits(rng, 400)

@@ -86,7 +86,8 @@ def fit_transitions(
         What the task of the model has, see `TransitionModel.at`. A reward may come from a column:
         "cost" is its mean for each (state, action), "cost ~ state + action:age" a linear model,
         which may use the next state. {"cost": "cost", "qaly": {"well": 0.9}} names several
-        outcomes. Values allow for the errors of what was estimated.
+        outcomes. Values allow for the errors of what was estimated. A pair without a row has no
+        mean and is refused; a state that the log never left, and that only leads to itself, pays 0.
     tol, max_iter
         The squared Newton decrement at which the step is the last, and the largest number of steps;
         a `ConvergenceWarning` says that they were too few. One-hot and pooled features are fitted

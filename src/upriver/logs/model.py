@@ -18,6 +18,7 @@ from upriver.logs import effects
 from upriver.logs.design import Design
 from upriver.logs.goodness import Cells, GoodnessOfFit, goodness_of_fit
 from upriver.logs.rewards import (
+    Outcome,
     RewardEstimates,
     RewardRows,
     is_outcomes,
@@ -370,13 +371,18 @@ class TransitionModel(Estimates):
         real = np.flatnonzero(np.repeat(exists, task.sizes))
         entries = np.ones(len(real)), (real, np.arange(len(real)))
         place = sparse.csr_array(entries, (task.n_triples, len(real)))
+
+        def columns(name: str, outcome: Outcome, of: Situations) -> Any:
+            weight = weights.get(name, 0.0)
+            if weight == 0.0:  # the log need not say what other outcomes are
+                return sparse.csr_array((len(real), len(outcome.coefficients)))
+            return sparse.csr_array(weight * outcome.columns(log.space, of))
+
+        each = log.rewards.outcomes.items()
         return tuple(
-            place @ sparse.hstack([
-                sparse.csr_array(weights.get(name, 0.0) * outcome.columns(log.space, of))
-                for name, outcome in log.rewards.outcomes.items()
-            ])
+            place @ sparse.hstack([columns(name, x, of) for name, x in each])
             for of in self.step_situations()
-        )  # fmt: skip
+        )
 
     @check_kinds
     def to_mdp(self, start: Any = None) -> FiniteMDP:

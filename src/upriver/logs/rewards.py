@@ -83,8 +83,9 @@ class Outcome(NamedTuple):
         pair = np.repeat(of.pair, np.diff(of.indptr))
         if self.recipe is None:
             at = np.minimum(np.searchsorted(self.pairs, pair), len(self.pairs) - 1)
-            has = np.flatnonzero(self.pairs[at] == pair)
-            entries = np.ones(len(has)), (has, at[has])
+            has = self.pairs[at] == pair
+            self.refuse_unknown(space, of, has[of.indptr[:-1]])
+            entries = np.ones(int(has.sum())), (np.flatnonzero(has), at[has])
             return sparse.csr_array(entries, (len(pair), len(self.pairs)))
         table = expand(space, of, self.source.uses) or {"": pair}  # an intercept uses no column
         x = self.recipe.rows(table, np.arange(len(self.recipe.columns)))
@@ -97,6 +98,23 @@ class Outcome(NamedTuple):
                              f"with the formula {self.source.formula!r}; use fewer "
                              "terms")  # fmt: skip
         return found
+
+    def refuse_unknown(self, space: StateSpace, of: Situations, has: Array) -> None:
+        """Refuse situations without a mean; has: (G,) whether the pair of each was seen.
+
+        A state that the log never left and that only leads to itself pays 0, as if it had not been
+        declared.
+        """
+        state = of.pair // len(space.actions)
+        only = (np.diff(of.indptr) == 1) & (of.successor[of.indptr[:-1]] == state)
+        ended = only & ~np.isin(state, self.pairs // len(space.actions))
+        unknown = np.flatnonzero(~has & ~ended)
+        if len(unknown):
+            where = space.names(int(of.pair[unknown[0]]))
+            raise ValueError(f"the log does not say what {self.source.column!r} is for {where!r}: "
+                             "it has no row of that pair; use a formula, such as "
+                             f"\"{self.source.column} ~ {space.columns[0]} + {space.columns[1]}\", "
+                             "or successors that leave the pair out")  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
