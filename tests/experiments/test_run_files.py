@@ -135,6 +135,29 @@ def test_what_is_foreign_moved_or_copied_is_named(whole, folder, capsys):
     assert str(other) in capsys.readouterr().err
 
 
+def test_a_copied_run_is_no_stored_run(folder, capsys):
+    """The file is whole, but it is that of another seed."""
+    first, second = stored(folder)[:2]
+    shutil.copy(first, second)
+    (problem,) = check(folder).problems
+    outcome = execute(SMALL, folder, jobs=1)
+    assert outcome.broken == [problem] and "moved or copied" in problem
+    assert not outcome.complete
+    second.unlink()
+    assert execute(SMALL, folder, jobs=1).ran == 1 and check(folder).problems == []
+
+
+def test_a_folder_in_the_place_of_a_run_is_no_run(folder, capsys):
+    path = stored(folder)[0]
+    path.unlink()
+    path.mkdir()
+    assert check(folder).missing == 1
+    with pytest.raises(StorageFailed, match=f"cannot write {path}: Is a directory; finished"):
+        execute(SMALL, folder, jobs=1)
+    path.rmdir()
+    assert execute(SMALL, folder, jobs=1).ran == 1 and check(folder).missing == 0
+
+
 def test_a_folder_that_cannot_be_read_does_not_vanish(folder, monkeypatch, capsys):
     scandir = os.scandir
 

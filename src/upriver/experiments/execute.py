@@ -18,7 +18,7 @@ from upriver.experiments.build import RunSpec
 from upriver.experiments.executor import InProcess, open_executor
 from upriver.experiments.progress import Reporter
 from upriver.experiments.spec import Experiment
-from upriver.experiments.store import BadFile, Store, read_sealed
+from upriver.experiments.store import BadFile, Store, read_run
 
 
 @add_repr
@@ -98,7 +98,7 @@ def execute(
             reporter.end()
     # a folder that was removed in the meantime is no success
     known = {id(run) for run, _ in failed}
-    gone = [r for r in pending if id(r) not in known and not store.path(r).exists()]
+    gone = [r for r in pending if id(r) not in known and not store.path(r).is_file()]
     failed += [(run, f"it was played, and {store.path(run)} is missing") for run in gone]
     stored = len(runs) - len(pending)
     return Outcome(len(runs), stored, len(pending) - len(failed), failed, broken)
@@ -140,7 +140,7 @@ def find_broken(store: Store, runs: list[RunSpec]) -> list[str]:
     found = []
     for run in runs:
         try:  # the digest covers all bytes; to read every table would make resuming slow
-            read_sealed(store.path(run))
+            read_run(store.path(run), rows=False)
         except BadFile as error:
             found.append(str(error))
     return found

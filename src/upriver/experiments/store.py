@@ -134,15 +134,19 @@ class Record(NamedTuple):
     """JSON, see `experiments.detail`."""
 
 
-def read_run(path: Path) -> Record:
-    """Read and verify a run file; raise BadFile with one sentence that names it."""
+def read_run(path: Path, rows: bool = True) -> Record:
+    """Read and verify a run file; raise BadFile with one sentence that names it.
+
+    Without `rows` the table is left empty. What is read then is quick to read, and enough to know
+    that the file is as it was written and holds the run that belongs at its place.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     data = read_sealed(path)
     try:  # the digest is right, so what fails here was written so, by another version or program
         file = pq.ParquetFile(pa.BufferReader(data))
-        metadata, table = file.schema_arrow.metadata, file.read()
+        metadata = file.schema_arrow.metadata
         about = json.loads(metadata[b"upriver"])
         if about["format"] != FORMAT:
             raise ValueError(f"it has format {about['format']!r}, not {FORMAT}")
@@ -153,7 +157,9 @@ def read_run(path: Path) -> Record:
         json.loads(detail or "{}")
         if unit not in ("episode", "step"):
             raise ValueError(f"its rows are of unit {unit!r}")
-        check_rows(run, table)
+        table = file.read() if rows else file.schema_arrow.empty_table()
+        if rows:
+            check_rows(run, table)
     except (pa.ArrowException, OSError, ValueError, TypeError, LookupError, RecursionError) as bad:
         raise BadFile(f"{path} does not hold a run of this version: {bad}") from bad
     if Path(*path.parts[-3:]) != own:
@@ -294,7 +300,7 @@ class Store:
 
     def save(self, run: RunSpec, data: bytes) -> None:
         """Write the file of a run; one that exists is left as it was."""
-        if not self.path(run).exists():
+        if not self.path(run).is_file():
             self.write(self.path(run), data)
         self.failure_path(run).unlink(missing_ok=True)
 
@@ -412,7 +418,7 @@ def check(folder: str | Path) -> Checked:
             problems.append(str(error))
         except ValueError:
             problems.append(f"{path} is no list of runs")
-    return Checked(whole, sum(not (root / name).exists() for name in requested), problems)
+    return Checked(whole, sum(not (root / name).is_file() for name in requested), problems)
 
 
 def short_digest(data: bytes) -> str:
