@@ -1,13 +1,18 @@
 """The numbers of the page are those of the runs."""
 
+import csv
+import io
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from upriver.cli import main
 from upriver.experiments.detail import round_digits
+from upriver.experiments.store import read_run, run_path, to_bytes
 from upriver.results.report import data as report_data
 from upriver.results.report import embed_json, fill_template, page
 from upriver.results.report.data import collect
@@ -91,6 +96,42 @@ def test_thinning_keeps_both_ends_and_the_beginning():
     assert len(at) <= 300 and at[0] == 0 and at[-1] == 9999
     assert set(range(6)) <= set(at.tolist())
     assert np.array_equal(report_data.choose_positions(50, 300), np.arange(50))
+
+
+def test_settings_that_no_agent_has_are_shown_as_text(sweep, tmp_path):
+    """A file that somebody sealed anew may hold any numbers."""
+    folder = shutil.copytree(sweep, tmp_path / "copy")
+    record = read_run(min(folder.glob("env=river-4/agent=random/*.parquet")))
+    numbers = {"two": {"x": 1, "y": 2}, "text": {"rule": "z"}, "list": [1, [2]], "none": None}
+    run = replace(record.run, numbers=numbers)
+    path = folder / run_path(run.env, run.label, run.key)
+    table = record.table.drop(["setting"])
+    setting = pa.array([run.setting] * len(table))
+    path.write_bytes(to_bytes(run, table.add_column(0, "setting", setting)))
+    assert main(["report", str(folder)]) == 0
+    shown = [row["settings"] for row in collect(folder)["table"]]
+    line = "support known · list [1, [2]] · none None · text {'rule': 'z'} · two {'x': 1, 'y': 2}"
+    assert line in shown
+
+
+@pytest.mark.parametrize("numbers", ["[]", "5", '"ab"', "null"])
+def test_a_grid_that_was_not_written_by_tune_is_one_sentence(sweep, tmp_path, numbers):
+    folder = shutil.copytree(sweep, tmp_path / "copy")
+    sink = io.StringIO()
+    head = ["env", "agent", "numbers", "runs", "mean", "ci_low", "ci_high", "chosen", "tied"]
+    csv.writer(sink).writerows([head, ["river-4", "x", numbers, 3, 1, 1, 1, 1, 0]])
+    (folder / "grid.csv").write_text(sink.getvalue())
+    with pytest.raises(ValueError, match="is not a table that upriver wrote"):
+        collect(folder)
+
+
+def test_a_score_that_is_no_number_is_no_point(sweep, tmp_path):
+    folder = shutil.copytree(sweep, tmp_path / "copy")
+    text = (folder / "grid.csv").read_text()
+    (folder / "grid.csv").write_text(text.replace(",3,100,", ",3,nan,"))
+    found = collect(folder)
+    json.dumps(found, allow_nan=False)
+    assert None in found["tuning"]["river-4"]["ucrl-mnl"]["lines"][0]["mean"]
 
 
 def test_two_settings_of_one_agent_have_different_labels(sweep, tmp_path):

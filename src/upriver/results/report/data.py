@@ -129,14 +129,15 @@ def make_rows(samples: Sequence[Sample], labels: Sequence[str], order: Sequence[
 
 
 def describe_settings(run: dict[str, Any]) -> str:
-    """Write the settings of an agent on one line."""
+    """Write the settings of an agent on one line; what no agent has is shown as it is."""
     given = {key: run.get(key) for key in ("support", "features", "reward")}
     shown = [f"{k} {v}" for k, v in given.items() if v and (k, v) != ("reward", "known")]
     for key, value in run["numbers"].items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and len(value) == 1:
             ((rule, constants),) = value.items()
-            inside = ", ".join(f"{k} {format_setting(v)}" for k, v in constants.items())
-            value = f"{rule}({inside})"
+            if isinstance(constants, dict):
+                inside = ", ".join(f"{k} {format_setting(v)}" for k, v in constants.items())
+                value = f"{rule}({inside})"
         shown.append(f"{key} {format_setting(value)}")
     return " · ".join(shown)
 
@@ -170,12 +171,12 @@ def read_tuning(root: Path) -> dict[str, Any]:
             point |= {"numbers": json.loads(row["numbers"]), "chosen": row["chosen"] == "1"}
             point |= {"runs": int(row["runs"])}
             groups.setdefault(row["env"], {}).setdefault(row["agent"], []).append(point)
-    except (KeyError, TypeError, ValueError) as error:
+        return {
+            env: {agent: arrange_grid(points) for agent, points in agents.items()}
+            for env, agents in groups.items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a table that upriver wrote: {error!r}") from error
-    return {
-        env: {agent: arrange_grid(points) for agent, points in agents.items()}
-        for env, agents in groups.items()
-    }
 
 
 def arrange_grid(points: list[dict[str, Any]]) -> dict[str, Any]:
@@ -193,7 +194,7 @@ def arrange_grid(points: list[dict[str, Any]]) -> dict[str, Any]:
         {
             "name": name,
             "x": [p["numbers"].get(axis) for p in line],
-            **{k: [float(f"{p[k]:.5g}") for p in line] for k in ("mean", "low", "high")},
+            **{k: [round_number(p[k], 5) for p in line] for k in ("mean", "low", "high")},
             "chosen": [i for i, p in enumerate(line) if p["chosen"]],
         }
         for name, line in lines.items()
