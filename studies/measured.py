@@ -147,8 +147,7 @@ def seconds_of(table: pa.Table) -> dict[tuple[str, str, str], float]:
 
 
 def cell_of(run: RunSpec, sample: Sample, given: Iterable[str]) -> Cell:
-    # the optimum may be negative: what is lost then is counted in episodes of its size
-    share, lost = sample.value_shares(), abs(sample.totals("episodes lost"))
+    share, lost = sample.value_shares(), sample.totals("episodes lost")
     numbers = ", ".join(f"{k} = {format_setting(run.numbers[k])}" for k in sorted(given))
     runs, episodes = sample.values.shape
     ends = *share_and_interval(sample.locked_in()), *share_and_interval(sample.stuck())

@@ -1,8 +1,8 @@
 """Tuning: every agent over its declared grid, on seeds that no evaluation uses.
 
 The score of a grid point is its mean cumulative exact value, sum_k V^{pi_k}: the value of the
-policies, without the noise of the sampled rewards. For one choice on all environments, values are
-first divided by the optimal ones. A choice on the edge of its grid is reported, with
+policies, without the noise of the sampled rewards. For one choice on all environments it is the
+mean share of the optimum, `Sample.value_shares`. A choice on the edge of its grid is reported, with
 whether it is better than the point beside it.
 """
 
@@ -137,11 +137,14 @@ def choose(
     """
     groups: dict[tuple[str, str], list[tuple[dict[str, Any], list[Array]]]] = {}
     for c in candidates:
-        sample = samples[c.env, c.agent, c.runs[0].setting]
-        used = np.isin(sample.seeds, [r.seed for r in c.runs])
-        scores = sample.totals("value")[used]
-        if shared:
-            scores = scores / sample.optimal_values[used].sum(axis=1)
+        stored = samples[c.env, c.agent, c.runs[0].setting]
+        sample = stored.select_seeds(r.seed for r in c.runs)
+        scores = sample.value_shares() if shared else sample.totals("value")
+        if np.isnan(scores).any():
+            raise ValueError(
+                f"{c.env} cannot be compared with other environments: its optimal value is 0, and "
+                "uniform play is optimal; leave it out, or make a choice for each environment"
+            )
         group = groups.setdefault((ALL if shared else c.env, c.agent), [])
         same = [scored for numbers, scored in group if numbers == c.numbers]
         if same:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import upriver as up
 from upriver.cli import main
+from upriver.results.report.data import collect
 
 SPEC = """
 name = "small"
@@ -78,6 +81,91 @@ def test_tune_writes_what_run_accepts(capsys, spec, tmp_path):
     tuned = tmp_path / "t" / "tuned.toml"
     code, out, _ = call(capsys, "run", tuned, "--out", tmp_path / "r", "--jobs", 1)
     assert code == 0 and "4 ran" in out
+
+
+@pytest.fixture
+def costs(tmp_path) -> Path:
+    """An experiment on three problems whose optimal values are negative, 0, and 0 for all."""
+    river = up.envs.riverswim(5)
+    frame = river.to_frame()
+    best = up.solve(river).v[0, 0] / 20
+    for name, reward in {
+        "cost": frame["reward"] - 1.0,
+        "zero": frame["reward"] - best,
+        "idle": 0.0 * frame["reward"],
+    }.items():
+        up.FiniteMDP.from_frame(frame.assign(reward=reward), 20).save(tmp_path / f"{name}.npz")
+    assert river.horizon == 20
+    environments = "".join(
+        f'[[environments]]\npath = "{tmp_path / name}.npz"\nlabel = "{name}"\n'
+        for name in ("cost", "zero", "idle")
+    )
+    path = tmp_path / "costs.toml"
+    path.write_text(
+        f'name = "costs"\nepisodes = 50\nseeds = {{ count = 3 }}\n{environments}'
+        '[[agents]]\nagent = "epsilon-greedy"\ndecay = 0.0\n'
+        "regularization = 1.0\ngrid = { epsilon = [0.0, 0.5, 1.0] }\n"
+        '[[agents]]\nagent = "random"\n[[agents]]\nagent = "optimal"\n'
+    )
+    return path
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_costs_are_lost_like_rewards(capsys, costs, tmp_path):
+    """A positive loss, the best agent first, and a dash where there is nothing to lose."""
+    folder = tmp_path / "r"
+    assert call(capsys, "run", costs, "--out", folder, "--jobs", 1)[0] == 0
+    _, out, _ = call(capsys, "table", folder, "--format", "csv")
+    lost = {(r["env"], r["agent"]): r["episodes_lost"] for r in csv.DictReader(io.StringIO(out))}
+    for env in ("cost", "zero"):
+        assert abs(float(lost[env, "optimal"])) < 1e-9
+        assert 0.0 < float(lost[env, "epsilon-greedy"]) < float(lost[env, "random"])
+    # uniform play is 0 on the scale on which the optimum is 1
+    assert float(lost["zero", "random"]) == pytest.approx(50.0, rel=0.05)
+    assert {lost["idle", agent] for agent in ("optimal", "random", "epsilon-greedy")} == {""}
+    code, out, err = call(capsys, "table", folder)
+    idle = out.split("idle: ")[1].split("\n\n")[1].splitlines()
+    assert code == 0 and err == "" and "nan" not in out
+    assert all("]  " in line and "   –  " in line for line in idle[1:])
+    found = collect(folder)
+    json.dumps(found, allow_nan=False)
+    assert [a["name"] for a in found["agents"]] == ["optimal", "epsilon-greedy", "random"]
+    shares = {(r["env"], r["agent"]): r["share"] for r in found["table"]}
+    assert shares["cost", "random"] < shares["cost", "epsilon-greedy"] < 1.0
+    assert shares["cost", "optimal"] == 1.0 and shares["idle", "random"] is None
+    for command in ("report", "plot"):
+        code, _, err = call(capsys, command, folder)
+        assert (code, err) == (0, "")
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_shared_choice_is_the_best_one_also_for_costs(capsys, costs, tmp_path):
+    folder, text = tmp_path / "t", costs.read_text()
+    words = ["tune", costs, "--out", folder, "--runs", 3, "--jobs", 1]
+    code, _, err = call(capsys, *words, "--shared")
+    assert code == 2 and err.splitlines()[-1].startswith("upriver: idle cannot be compared with")
+    idle = f'[[environments]]\npath = "{tmp_path / "idle"}.npz"\nlabel = "idle"\n'
+    assert idle in text
+    costs.write_text(text.replace(idle, ""))
+    code, out, _ = call(capsys, *words, "--shared")
+    assert code == 0 and "epsilon-greedy: epsilon = 1.0" not in out
+    with open(folder / "grid.csv", newline="") as file:
+        shared = list(csv.DictReader(file))
+    call(capsys, *words)
+    with open(folder / "grid.csv", newline="") as file:
+        apart = [row for row in csv.DictReader(file) if row["env"] == "cost"]
+    by_score = [sorted(rows, key=lambda r: float(r["mean"])) for rows in (shared, apart)]
+    assert [r["numbers"] for r in by_score[0]] == [r["numbers"] for r in by_score[1]]
+    assert by_score[0][0]["numbers"] == '{"epsilon": 1.0}'
+
+
+def test_streams_are_counted_in_steps(capsys, spec, tmp_path):
+    text = spec.read_text().replace('agent = "ucrl-mnl"', 'agent = "ucrl-mnl-se"')
+    text = text.replace("grid = { radius = [0.0, 0.01], regularization = [1.0] }", "")
+    spec.write_text(text.replace("[[agents]]", "discount = 0.9\n[[agents]]", 1))
+    call(capsys, "run", spec, "--out", tmp_path / "r", "--jobs", 1)
+    _, out, _ = call(capsys, "table", tmp_path / "r")
+    assert out.splitlines()[0].endswith(": 2 runs of 3 steps")
 
 
 def test_list_names_everything_a_spec_can_name(capsys):

@@ -170,6 +170,7 @@ def test_tables_are_written_in_three_ways():
         "a,b\nx,0.30000000000000004\n,7\n"
     )
     assert tables.to_csv(["a"], [(2 / 3,)], digits=3) == "a\n0.667\n"
+    assert tables.to_csv(["a", "b"], [(float("nan"), 1.0)]) == "a,b\n,1.0\n"
     assert [tables.format_setting(x) for x in (0.5, 1e-7, 3, "x")] == ["0.5", "1e-07", "3", "x"]
 
 

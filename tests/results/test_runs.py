@@ -79,6 +79,36 @@ def test_episodes_lost_are_counted_in_mean_optimal_values():
         one.totals("gain")
 
 
+def test_more_regret_is_more_loss_also_where_values_are_negative():
+    good, bad = make_sample([[-12.0] * 4], best=-10.0), make_sample([[-40.0] * 4], best=-10.0)
+    assert good.totals("episodes lost") == pytest.approx([0.8])  # in episodes of size 10
+    assert bad.totals("episodes lost") == pytest.approx([12.0])
+    assert (good.value_shares(), bad.value_shares()) == (pytest.approx([0.8]), pytest.approx([-2]))
+    assert make_sample([[-10.0]], best=-10.0).value_shares() == [1.0]
+    assert order_agents([bad, good], ["bad", "good"]) == ["good", "bad"]
+
+
+@pytest.mark.parametrize("best", [[[0.0, 0.0]] * 2, [[3.0, 1.0], [-3.0, -1.0]], [[5e-16] * 2] * 2])
+def test_where_the_optimum_is_zero_regret_is_measured_by_the_way_from_uniform_play(best):
+    """Also where it is zero but for rounding, and positive in one run and negative in another."""
+    best = np.array(best)
+    runs = Sample("river", "a", "s", np.arange(2), best, best - [[1.0], [4.0]], best)
+    runs = runs._replace(uniform_value=-2.0)
+    assert runs.totals("episodes lost") == pytest.approx([1.0, 4.0])
+    assert runs.value_shares() == pytest.approx([0.5, -1.0])
+
+
+def test_regret_has_no_scale_where_uniform_play_attains_an_optimum_of_zero():
+    """All policies are worth the same there, so that the order is that of the other problems."""
+    idle = make_sample([[0.0, 0.0]], best=0.0)
+    with np.errstate(all="raise"):
+        assert np.isnan(idle.totals("episodes lost")).all() and np.isnan(idle.value_shares()).all()
+    assert not idle.stuck().any()
+    others = [make_sample([[v]], agent=a) for a, v in (("x", 3.0), ("y", 9.0))]
+    samples = [idle._replace(agent="x"), idle._replace(agent="y"), *others]
+    assert order_agents(samples, [s.agent for s in samples]) == ["y", "x"]
+
+
 def test_a_run_is_locked_in_when_its_last_tenth_is_worth_less_than_half():
     values = np.full((4, 20), 10.0)
     values[1, :18] = 0.0  # a late start
@@ -108,6 +138,23 @@ def test_a_stuck_run_ends_below_its_fellows():
     # with uniform play worth nothing, 9.6 is above 95% of the optimum
     assert not make_sample([[10.0], [10.0], [9.6]]).stuck().any()
     assert make_sample([[10.0], [10.0], [9.6]])._replace(uniform_value=4.0).stuck()[2]
+
+
+def test_a_discounted_stream_is_measured_at_its_start():
+    """The states that it reaches may all be worth less than uniform play is at the start."""
+    best = np.full((3, 20), 1.0)
+    best[:, 0] = 5.0
+    values = best - 0.01
+    values[2] -= 0.2  # more than 0.05 of the way from 3 to 5
+    runs = Sample("river", "a", "s", np.arange(3), values, values, best, "step", 3.0)
+    assert runs.stuck().tolist() == [False, False, True]
+    runs.values[2] += 0.15
+    assert not runs.stuck().any()
+
+
+def test_rounding_is_no_way_from_uniform_play_to_the_optimum():
+    runs = make_sample([[0.3], [0.3], [0.3 - 5e-17]], best=0.1 + 0.2)
+    assert not runs._replace(uniform_value=0.3).stuck().any()
 
 
 def test_stuck_runs_do_not_depend_on_the_units_of_rewards(rng):

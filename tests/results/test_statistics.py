@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics as standard
+import warnings
 
 import numpy as np
 import pytest
@@ -211,6 +212,17 @@ def test_a_summary_row_is_what_its_columns_say(rng):
     assert row.episodes_lost == pytest.approx((70.0 - values.sum(axis=1)).mean() / 10.0)
     (regret,) = statistics.summarize([runs], "regret")
     assert regret.mean == pytest.approx((70.0 - values.sum(axis=1)).mean())
+
+
+def test_a_loss_without_a_scale_has_no_interval():
+    """The optimum is 0, and so is uniform play."""
+    runs = make_sample(np.zeros((5, 3)), best=0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (row,) = statistics.summarize([runs], "episodes lost")
+        found = statistics.paired_difference(runs, runs, "episodes lost")
+    assert np.isnan([row.mean, row.low, row.high, row.episodes_lost, found.low]).all()
+    assert row.stuck == 0.0
 
 
 def test_curves_are_means_with_bootstrap_bands(rng):

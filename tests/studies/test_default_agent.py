@@ -89,7 +89,7 @@ def play(which, features, n_runs, n_episodes, agent=up.agents.UCRLMNLSE, **field
 
 
 def lost(sample):
-    return float(np.abs(sample.totals("episodes lost")).mean())
+    return float(sample.totals("episodes lost").mean())
 
 
 FAST = ("desk", "other desk", "machine", "inventory", "queue-10", "windy-grid-5", "deep-sea-10",

@@ -28,10 +28,11 @@ def table(
 ) -> int:
     """Print the total over all episodes of each agent: mean, standard deviation, 95% interval.
 
-    The column *lost* is the regret in episodes of optimal play. The column *locked in* is the
-    share of runs whose last tenth is worth less than half of the optimum, with its exact 95%
-    interval. The column *stuck* is the share of runs that end below 95% of the way from uniform
-    play to the optimum, and more than 2% of that way below the median run.
+    The column *lost* is the regret in episodes of optimal play, with a dash where the optimum is 0
+    and uniform play is optimal. The column *locked in* is the share of runs whose last tenth is
+    worth less than half of the optimum, with its exact 95% interval. The column *stuck* is the
+    share of runs that end below 95% of the way from uniform play to the optimum, and more than 2%
+    of that way below the median run.
 
     **Example:** `upriver table results/quick --of regret --format markdown`
 
@@ -65,7 +66,8 @@ def table(
         text = to_csv(head, summarize(samples, of))
     else:
         groups = groupby(summarize(samples, of), key=lambda row: row.env)
-        blocks = (make_block(list(rows)) for _, rows in groups)
+        units = {sample.env: sample.unit for sample in samples}
+        blocks = (make_block(list(rows), units[env]) for env, rows in groups)
         text = "\n".join(f"{title}\n\n{write(cells)}" for title, cells in blocks)
     if out is None:
         print(text, end="")
@@ -85,11 +87,14 @@ def report_omissions(problems: list[str], failures: list[dict[str, Any]]) -> int
     return 1 if sentences else 0
 
 
-def make_block(rows: list[Row]) -> tuple[str, list[list[str]]]:
-    """Return a title and the rounded rows of one environment, which fit 80 columns."""
+def make_block(rows: list[Row], unit: str) -> tuple[str, list[list[str]]]:
+    """Return a title and the rounded rows of one environment, which fit 80 columns.
+
+    unit: what an entry of a run is, "episode" or "step".
+    """
     runs, episodes = (sorted({row[i] for row in rows}) for i in (3, 4))
     many = " to ".join(map(str, dict.fromkeys([runs[0], runs[-1]])))
-    title = f"{rows[0].env}: {many} runs of {' or '.join(map(str, episodes))} episodes"
+    title = f"{rows[0].env}: {many} runs of {' or '.join(map(str, episodes))} {unit}s"
     agents = [row.agent for row in rows]
     cells = [["agent", "mean ± sd [95% interval]", "lost", "locked in", "stuck"]]
     for r in rows:
@@ -99,7 +104,8 @@ def make_block(rows: list[Row]) -> tuple[str, list[list[str]]]:
         mean, sd, low, high = (f"{x:.{max(digits, 0)}f}" for x in numbers)
         shares = (r.locked_in, r.locked_low, r.locked_high), (r.stuck, r.stuck_low, r.stuck_high)
         ends = [f"{p:.0%} [{100 * low:.0f}, {100 * high:.0f}]" for p, low, high in shares]
-        cells.append([label, f"{mean} ± {sd} [{low}, {high}]", f"{r.episodes_lost:.1f}", *ends])
+        lost = "–" if np.isnan(r.episodes_lost) else f"{r.episodes_lost:.1f}"
+        cells.append([label, f"{mean} ± {sd} [{low}, {high}]", lost, *ends])
     return title, cells
 
 

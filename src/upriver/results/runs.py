@@ -22,6 +22,9 @@ MAX_SETTINGS = 6
 BLOCKS = 10
 """Blocks of episodes of a run whose times are averaged."""
 
+ROUNDING = 1e-9
+"""Values that differ by less than this share of their size are equal but for rounding errors."""
+
 Key = tuple[str, str, str]
 """(environment, agent, setting)."""
 
@@ -58,6 +61,30 @@ class Sample(NamedTuple):
         """(R, K) exact regret of each episode."""
         return self.optimal_values - self.values
 
+    @property
+    def gap(self) -> float:
+        """How much the optimum exceeds uniform play; nan where it does not.
+
+        In a stream both values are those at its start, where uniform play is evaluated: the optimal
+        values of later steps belong to other states.
+        """
+        best = self.optimal_values[:, 0] if self.unit == "step" else self.optimal_values
+        gap = float(best.mean()) - self.uniform_value
+        return gap if gap > ROUNDING * abs(self.uniform_value) else float("nan")
+
+    @property
+    def scale(self) -> Array:
+        """(R,) the value of one episode of optimal play, in which regret is counted.
+
+        It is the absolute value of the mean optimal value of the run. Where that is 0, or positive
+        in some runs and negative in others, it is `gap` for all runs, which may be nan.
+        """
+        best = self.optimal_values.mean(axis=1)
+        least = ROUNDING * abs(self.uniform_value)
+        if (best > least).all() or (best < -least).all():
+            return abs(best)
+        return np.full(len(best), self.gap)
+
     def per_episode(self, quantity: str) -> Array:
         """Return "return", "value" or "regret" of each episode, an array (R, K)."""
         by_name = {"return": self.returns, "value": self.values, "regret": self.regret}
@@ -69,15 +96,19 @@ class Sample(NamedTuple):
         """Return the sum over the episodes of a quantity, an array (R,).
 
         The quantity is "return", "value", "regret" or "episodes lost". Episodes lost is regret
-        divided by the mean optimal value: the number of episodes of optimal play that were forgone.
+        divided by `scale`: the number of episodes of optimal play that were forgone.
         """
         if quantity == "episodes lost":
-            return self.regret.sum(axis=1) / self.optimal_values.mean(axis=1)
+            return self.regret.sum(axis=1) / self.scale
         return self.per_episode(quantity).sum(axis=1)
 
     def value_shares(self) -> Array:
-        """Return the value of the policies played divided by the optimal value, an array (R,)."""
-        return self.values.sum(axis=1) / self.optimal_values.sum(axis=1)
+        """Return the share of the optimum that the policies played are worth, an array (R,).
+
+        It is 1 minus the mean regret divided by `scale`: value divided by optimal value where the
+        latter is positive. More is better, and 1 is optimal, whatever the sign of the values.
+        """
+        return 1.0 - self.regret.mean(axis=1) / self.scale
 
     def locked_in(self) -> Array:
         """Return for each run whether its last tenth is worth less than half of the optimum.
@@ -97,10 +128,8 @@ class Sample(NamedTuple):
         bad in most of its runs is therefore not stuck: its regret shows that. No run counts if
         uniform play is optimal.
         """
-        scale = self.optimal_values.mean() - self.uniform_value
-        shortfall = self.last_tenth(self.regret)
-        far = (shortfall > 0.05 * scale) & (shortfall > np.median(shortfall) + 0.02 * scale)
-        return far & (scale > 0.0)
+        shortfall, gap = self.last_tenth(self.regret), self.gap
+        return (shortfall > 0.05 * gap) & (shortfall > np.median(shortfall) + 0.02 * gap)
 
     def last_tenth(self, x: Array) -> Array:
         """Return the mean of (R, K) over the last tenth of the episodes, an array (R,)."""
@@ -272,9 +301,13 @@ def label_samples(samples: Sequence[Sample]) -> list[str]:
 
 
 def order_agents(samples: Sequence[Sample], labels: Sequence[str]) -> list[str]:
-    """Order labels by mean regret over environments, least first; the optimum precedes all."""
+    """Order labels by mean regret over environments, least first; the optimum precedes all.
+
+    Environments on which regret has no scale do not count.
+    """
     lost: dict[str, list[float]] = {}
     for sample, label in zip(samples, labels, strict=True):
-        lost.setdefault(label, []).append(float(1.0 - sample.value_shares().mean()))
+        share = np.nan_to_num(sample.value_shares().mean(), nan=1.0)
+        lost.setdefault(label, []).append(float(1.0 - share))
     mean_lost = {name: round(float(np.mean(shares)), 9) for name, shares in lost.items()}
     return sorted(lost, key=lambda name: (name.lower() != "optimal", mean_lost[name], name))

@@ -96,9 +96,12 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Compute the BCa interval of the mean of R numbers, or of the mean of the means of strata.
 
-    strata: (R,) one number for each run, or a list of such arrays, each resampled by itself.
+    strata: (R,) one number for each run, or a list of such arrays, each resampled by itself. With
+    a number that is nan, both limits are.
     """
     parts = [strata] if isinstance(strata, np.ndarray) else [np.asarray(x) for x in strata]
+    if any(np.isnan(x).any() for x in parts):
+        return float("nan"), float("nan")
     draws = [resample_positions(len(x), resamples, i) for i, x in enumerate(parts)]
     resampled = [x[at].mean(axis=1) for x, at in zip(parts, draws, strict=True)]
     estimate = np.mean([x.mean() for x in parts])
@@ -137,7 +140,7 @@ class Row(NamedTuple):
     high: float
     """95% interval of the mean."""
     episodes_lost: float
-    """Mean regret in episodes of optimal play."""
+    """Mean regret in episodes of optimal play; nan where `Sample.scale` is."""
     locked_in: float
     """Share of the runs whose last tenth is worth less than half of the optimum."""
     locked_low: float

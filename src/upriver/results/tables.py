@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
+from math import isnan
 from typing import Any
 
 NUMBERS = re.compile(r"[-+\d.e to]+")
@@ -13,18 +14,19 @@ NUMBERS = re.compile(r"[-+\d.e to]+")
 
 
 def to_csv(head: Sequence[str], rows: Iterable[Iterable[Any]], digits: int | None = None) -> str:
-    """Write rows as CSV: numbers with all digits, or `digits` significant ones; None is empty.
+    """Write rows as CSV: numbers with all digits, or `digits` significant ones.
 
+    None and nan are empty cells.
     A text that a spreadsheet would execute as a formula gets a leading apostrophe.
     """
 
     def cell(x: Any) -> Any:
+        if x is None or (isinstance(x, float) and isnan(x)):
+            return ""
         if isinstance(x, float):
             return repr(x) if digits is None else f"{x:.{digits}g}"
         risky = isinstance(x, str) and x.startswith(("=", "+", "-", "@", "\t", "\r"))
-        if risky and not NUMBERS.fullmatch(x):
-            return f"'{x}"
-        return "" if x is None else x
+        return f"'{x}" if risky and not NUMBERS.fullmatch(x) else x
 
     sink = io.StringIO()
     writer = csv.writer(sink, lineterminator="\n")

@@ -115,8 +115,7 @@ def make_rows(samples: Sequence[Sample], labels: Sequence[str], order: Sequence[
     """Compute the table: totals over all episodes, share of the optimum, time and settings."""
     rows = []
     for sample, label, row in zip(samples, labels, summarize(samples), strict=True):
-        best = sample.optimal_values.sum(axis=1).mean()
-        share = sample.values.sum(axis=1).mean() / best if best else float("nan")
+        share = 1.0 - sample.regret.mean() / sample.scale.mean()
         names = ("mean", "sd", "low", "high")
         entry = {"env": sample.env, "agent": label, "runs": row.runs, "episodes": row.episodes}
         entry |= {name: round_number(getattr(row, name), 6) for name in names}
