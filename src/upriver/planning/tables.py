@@ -82,8 +82,8 @@ def policy_table(task: Task, policy: Any) -> Array:
 
     The name of an action stands for that action in every state; {state: action} names one for each.
     """
-    table_like = policy is None or hasattr(policy, "__iter__") or hasattr(policy, "on")
-    if isinstance(policy, str) or not table_like:
+    is_table = hasattr(policy, "__iter__") or hasattr(policy, "on")
+    if isinstance(policy, str) or not is_table:
         policy = dict.fromkeys(task.state_names, policy)
     if isinstance(policy, Mapping):
         return np.array([named_action(task, policy, s) for s in task.state_names])
