@@ -237,6 +237,19 @@ def test_formulas_files_weights_and_gaps_give_the_same_fit(log, model, tmp_path)
     assert known.params["mileage"] == pytest.approx(model.params["mileage"], abs=1e-7)
 
 
+def test_choices_of_weight_0_are_as_if_absent(log):
+    """Nor do their clusters count."""
+    times = (log["bus"] % 3).to_numpy()
+    only = log[times > 0].assign(times=times[times > 0])
+    options = {"states": bus_table(), "cluster": "bus", "weights": "times"}
+    one, other = (
+        up.fit_rewards(FORMULA, x, bus_mdp(), 0.95, **options)
+        for x in (log.assign(times=times), only)
+    )
+    assert one.fitted.n_clusters == other.fitted.n_clusters == only["bus"].nunique()
+    np.testing.assert_allclose(one.bse, other.bse, rtol=1e-9)
+
+
 def test_with_a_finite_horizon_each_step_has_its_own_choices():
     """Expected counts have their maximum at the truth; the last step is a plain logit."""
     mdp, horizon, w = bus_mdp(), 6, np.array([-2.0, -0.5])

@@ -185,6 +185,10 @@ def test_weights_count_episodes(model, log):
     torn[5] = 7
     with pytest.raises(ValueError, match="in episode 0; all rows of an episode"):
         up.check_policy_value(model, policy, {**log, "times": torn}, weights="times")
+    # a state that only an episode of weight 0 has need not be one of the model
+    states = [s if n > 0 else (9, 9, 9) for s, n in zip(log["state"], by_row, strict=True)]
+    odd = {**log, "state": states, "times": by_row}
+    assert up.check_policy_value(model, policy, odd, weights="times").rows == one.rows
 
 
 def test_fitted_q_evaluation_by_step_where_the_world_changes():

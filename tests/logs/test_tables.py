@@ -124,6 +124,43 @@ def test_a_column_may_have_a_name_that_queries_use(frame, name):
         fit(holed(renamed, name), formula)
 
 
+@pytest.mark.parametrize("as_file", [False, True])
+@pytest.mark.parametrize("options", [{}, {"cluster": "patient"}, {"reward": "cost"},
+                                     {"reward": "cost", "cluster": "patient"}])  # fmt: skip
+def test_rows_of_weight_0_are_as_if_absent(frame, tmp_path, options, as_file):
+    """Their clusters, states and gaps do not count either."""
+    some = frame.assign(times=frame["patient"] % 3 * 1.0, cost=np.arange(len(frame)) % 7)
+    only = some[some["times"] > 0]
+    odd = pd.DataFrame({"state": ["gone", "ill"], "action": "rest", "next_state": "well",
+                        "age": [np.nan, 9.0], "times": 0.0, "patient": 10**6})  # fmt: skip
+    given = pd.concat([odd, some], ignore_index=True)
+    if as_file:
+        given.to_csv(tmp_path / "log.csv", index=False)
+        given = tmp_path / "log.csv"
+    one, other = (fit(x, weights="times", **options) for x in (given, only))
+    assert one.log.n_rows == len(only) and one.log.dropped == {}
+    assert one.fitted.degrees == other.fitted.degrees
+    assert list(one.log.space.states) == list(other.log.space.states)
+    np.testing.assert_allclose(one.bse, other.bse, rtol=1e-9)
+    reward = options.get("reward", {"well": 1.0})
+    values = [
+        up.policy_value(x.at(horizon=3, average=True, reward=reward), "behaviour", start="ill")
+        for x in (one, other)
+    ]
+    assert values[0].standard_error == pytest.approx(values[1].standard_error, rel=1e-9)
+    assert values[0].value == pytest.approx(values[1].value, rel=1e-9)
+    with pytest.raises(ValueError, match=r"the weights .* are all 0; one must be above 0"):
+        fit(frame, weights=np.zeros(len(frame)))
+
+
+@pytest.mark.parametrize("cost", [np.inf, -np.inf, 1e200])
+def test_an_infinite_reward_is_refused_by_row(frame, cost):
+    costs = np.ones(len(frame))
+    costs[[7, 9]] = cost
+    with pytest.raises(ValueError, match="row 7 of the frame has an infinite or too large 'cost'"):
+        fit(frame.assign(cost=costs), reward="cost")
+
+
 def test_missing_is_one_of_two_words(frame):
     with pytest.raises(ValueError, match="missing is 'skip'"):
         fit(frame, missing="skip")

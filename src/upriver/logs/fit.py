@@ -73,7 +73,7 @@ def fit_transitions(
         The column of the individual, whose rows may depend on each other: standard errors are then
         those of the sandwich by cluster.
     weights
-        How often each row counts: a column, or an array.
+        How often each row counts: a column, or an array. A row of weight 0 is left out.
     regularization
         The ridge lambda of (2).
     missing

@@ -19,13 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver.checks import Array, format_value
-from upriver.logs.tables import import_packages, listed
+from upriver.logs.tables import LARGEST, import_packages, listed
 
 Columns = Mapping[str, Array]
 Product = tuple[str, float, tuple[int, ...]]
 """The term, the scale and the numbers of the factors of a product."""
 SAFE = "quoted_column"  # the name under which formulaic sees a column that it codes
-LARGEST = 1e100  # larger numbers overflow when they are multiplied
 
 
 class Factor(NamedTuple):

@@ -24,7 +24,7 @@ from upriver.logs.fit import check_columns, fit_transitions
 from upriver.logs.formula import mentions
 from upriver.logs.model import TransitionModel, check_model
 from upriver.logs.situations import build_situations, find_triples, task_numbers
-from upriver.logs.tables import COLUMNS, Rows, Table, array_of, listed
+from upriver.logs.tables import COLUMNS, Rows, Table, array_of, listed, value_or_list
 from upriver.logs.value import policy_value
 from upriver.logs.value_function import (
     as_probabilities,
@@ -97,6 +97,8 @@ def read_episodes(
     factors = [c for c in table.names if c == propensity] or factors
     keys = [*columns, episode, step, *named, *factors, *model.values, *numbers]
     rows = table.read(keys, weights, numbers, missing, group=False)
+    if weights is not None:
+        table.check_one_weight(episode, weights)
     of, labels = rows.codes(episode)
     order = np.lexsort((rows.values(step), of))
     of = of[order]
@@ -120,12 +122,7 @@ def read_episodes(
     else:
         rewards[at] = task_rewards(task, at[1], pairs[at], following[at])
         last = last if task.terminal is None else task.terminal
-    weight, times = spread(rows.weight), spread(rows.weight)[:, 0]
-    torn = there & (weight != times[:, None])
-    if torn.any():
-        i, h = np.argwhere(torn)[0]
-        raise ValueError(f"weights {weights!r} are {times[i]:g} and {weight[i, h]:g} in episode "
-                         f"{labels[i]!r}; all rows of an episode must have one weight")  # fmt: skip
+    times = spread(rows.weight)[:, 0]
     member = np.arange(len(labels)) if cluster is None else spread(rows.codes(cluster)[0])[:, 0]
     chance = None
     if propensity is not None:
@@ -232,7 +229,8 @@ def find_alike(
     """
     alike = np.ones(n, bool)
     for name, value in model.values.items():
-        values = list(value) if isinstance(value, list | tuple | np.ndarray) else [value]
+        given = value_or_list(value)
+        values = given if isinstance(given, list) else [given]
         wanted = np.resize(array_of(values), model.task.horizon)
         alike[at[0][rows.values(name)[order] != wanted[at[1]]]] = False
     if not alike.any():

@@ -36,6 +36,7 @@ NUMBERS = (  # DuckDB's types
 UNCHANGED = ("double", "int64", "string", "large_string")  # Arrow's types that need no conversion
 MEMORY = "800MB"  # of a database, beside the rows that a query returns
 BATCH = 1_000_000  # rows that are taken from DuckDB at once, where there may be many
+LARGEST = 1e100  # larger numbers overflow when they are multiplied
 LARGEST_WEIGHT = 2.0**53  # a larger sum of weights does not notice a row of weight 1
 
 
@@ -307,7 +308,8 @@ class Table:
         """Read some columns; rows that are equal in them are counted together.
 
         weights: the column of the weight of each row, or (m,) weights of the rows of a frame; sums:
-        columns of numbers of which weighted sums, and those of their products two by two, are made;
+        columns of numbers of which weighted sums, and those of their products two by two, are made.
+        A row of weight 0 is as if it were not there;
         missing: whether rows with gaps raise an error that names them ("refuse") or are left out
         ("drop"); group: False keeps every row, in order; cluster: the column of the cluster of each
         row, by which equal rows are distinguished only where sums are made.
@@ -317,7 +319,7 @@ class Table:
             if self.file is not None:
                 raise ValueError("weights of a file must be the name of a column")
             self.weights, weights = weights, GIVEN_WEIGHTS
-        numeric = [c for c in (weights, *sums) if c is not None]
+        numeric = list(dict.fromkeys(c for c in (weights, *sums) if c is not None))
         also: list[str] = [] if cluster is None else [cluster]
         keys: list[str] = list(dict.fromkeys([*columns, *(also if sums else ())]))
         every = list(dict.fromkeys([*keys, *numeric, *also]))
@@ -327,7 +329,7 @@ class Table:
                 raise ValueError(f"column {name!r} of {self.title} holds words; it must hold "
                                  "numbers")  # fmt: skip
         whole = [c for c in every if self.arrow is not None and not self.arrow[c].null_count]
-        fault = fault_number(every, types, weights, whole)
+        fault = fault_number(every, types, numeric, weights, whole)
         try:
             # grouping rows that differ would take longer
             if group and (self.file is None or cluster is not None):
@@ -346,9 +348,13 @@ class Table:
             raise ValueError(f"{self.title} has no rows; it must have at least one")
         faults, _, counts = (found.column(len(keys) + i).to_numpy() for i in range(3))
         dropped: dict[str, int] = {}
+        if (faults > 0).any():
+            names = every, numeric
+            dropped = self.count_faults(faults, counts, names, fault, weights, missing)
         if faults.any():
-            dropped = self.count_faults(faults, counts, every, fault, weights, missing)
             found = found.filter(faults == 0)
+            if not found.num_rows and not dropped:
+                raise ValueError(f"the weights {weights!r} are all 0; one must be above 0")
             if not found.num_rows:
                 raise ValueError(f"{self.title} has no row without a gap in {listed(every)}")
         weight, n_rows, *totals = (x.to_numpy() for x in found.columns[len(keys) + 1 :])
@@ -439,15 +445,23 @@ class Table:
         return Members(row, of, np.broadcast_to(times, len(key)), names)
 
     def count_faults(
-        self, faults: Array, n_rows: Array, every: Sequence[str], fault: str, weights: str | None,
-        missing: str,
+        self, faults: Array, n_rows: Array, names: tuple[list[str], list[str]], fault: str,
+        weights: str | None, missing: str,
     ) -> dict[str, int]:  # fmt: skip
-        """Return {column: number of rows without an entry}, or refuse the first fault."""
-        count = np.bincount(faults, n_rows, len(every) + 2).astype(int)[1:]
-        if count[-1]:
-            at = self.name_rows(self.find_rows(f"{fault} = {len(every) + 1}"))
-            raise ValueError(f"{at} has a weight {weights!r} below 0 or infinite; weights must be "
-                             "finite and at least 0")  # fmt: skip
+        """Return {column: number of rows without an entry}, or refuse the first fault.
+
+        names: all columns, and those of numbers, as in `fault_number`.
+        """
+        every, numeric = names
+        count = np.bincount(np.maximum(faults, 0), n_rows).astype(int)[1:]
+        if len(count) > len(every):
+            at = self.name_rows(self.find_rows(f"{fault} = {len(count)}"))
+            name = numeric[len(count) - len(every) - 1]
+            if name == weights:
+                raise ValueError(f"{at} has a weight {weights!r} below 0 or infinite; weights must "
+                                 "be finite and at least 0")  # fmt: skip
+            raise ValueError(f"{at} has an infinite or too large {name!r}; it must be less than "
+                             f"{LARGEST:g} in size")  # fmt: skip
         if missing == "refuse":
             i = int(np.argmax(count > 0))
             at = self.find_rows(f"{fault} = {i + 1}", limit=5)
@@ -455,6 +469,17 @@ class Table:
             raise ValueError(f"{self.name_rows(at)}{more} has no {every[i]!r}; fill it in, or "
                              "leave such rows out with missing='drop'")  # fmt: skip
         return {c: int(n) for c, n in zip(every, count, strict=False) if n}
+
+    def check_one_weight(self, episode: str, weights: str) -> None:
+        """Refuse an episode whose rows have several weights; also 0, whose rows are not read."""
+        names = quote(episode), as_double(weights)
+        question = (
+            "SELECT {0}, min({1}), max({1}) FROM source GROUP BY {0} HAVING min({1}) < max({1}) "
+            "ORDER BY {0} LIMIT 1"
+        ).format(*names)
+        for label, low, high in self.connection.execute(question).fetchall():
+            raise ValueError(f"weights {weights!r} are {low:g} and {high:g} in episode {label!r}; "
+                             "all rows of an episode must have one weight")  # fmt: skip
 
     def find_rows(self, condition: str, values: Sequence[Any] = (), limit: int = 1) -> list[int]:
         """Return the numbers of the first rows that meet a condition, counted from 0."""
@@ -494,20 +519,23 @@ def as_double(name: str | None) -> str:
 
 
 def fault_number(
-    columns: Sequence[str], types: Mapping[str, str], weights: str | None, whole: Sequence[str]
-) -> str:
+    columns: Sequence[str], types: Mapping[str, str], numeric: Sequence[str], weights: str | None,
+    whole: Sequence[str],
+) -> str:  # fmt: skip
     """Return an expression of SQL: the number of the first column without an entry, from 1.
 
-    It is 0 for a row without a fault, and one more than the number of columns for a bad weight.
-    whole: the columns that are known to have all entries.
+    It is 0 for a row without a fault, -1 for a row of weight 0, and more than the number of columns
+    for a bad weight, or another of the `numeric` columns whose square would not be finite. whole:
+    the columns that are known to have all entries.
     """
-    cases = []
+    cases = [] if weights is None else [f"WHEN {as_double(weights)} = 0 THEN -1"]
     for i, name in enumerate(columns, start=1):
         if name in whole:
             continue
         nan = f" OR isnan({quote(name)})" if types[name] in ("FLOAT", "DOUBLE") else ""
         cases.append(f"WHEN {quote(name)} IS NULL{nan} THEN {i}")
-    if weights is not None:
-        cell = as_double(weights)
-        cases.append(f"WHEN {cell} < 0 OR isinf({cell}) THEN {len(columns) + 1}")
+    for i, name in enumerate(numeric, start=len(columns) + 1):
+        cell = as_double(name)
+        bad = f"{cell} < 0 OR isinf({cell})" if name == weights else f"abs({cell}) >= {LARGEST}"
+        cases.append(f"WHEN {bad} THEN {i}")
     return f"(CASE {' '.join(cases)} ELSE 0 END)" if cases else "0"
