@@ -104,6 +104,16 @@ def test_the_behaviour_is_what_was_earned(model, log):
     assert sampled["effective"] == pytest.approx(600)
 
 
+def test_a_column_of_rewards_is_discounted_as_the_model_is(model, log):
+    """All that was earned, as a column, gives what the rewards of the task give."""
+    at = model.at(horizon=TASK.horizon, discount=0.5)
+    policy = np.full((TASK.n_states, TASK.n_actions), 1 / TASK.n_actions)
+    found, again = (up.check_policy_value(at, policy, log, reward=x) for x in (None, "reward"))
+    for row, other in zip(found.rows, again.rows, strict=True):
+        assert other["value"] == pytest.approx(row["value"]), row["name"]
+        assert other["standard_error"] == pytest.approx(row["standard_error"]), row["name"]
+
+
 def test_doubly_robust_needs_only_one_to_be_right(model, log):
     """With values from nowhere it is right on average, with good ones it is sharper."""
     data = read_episodes(

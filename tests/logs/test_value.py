@@ -49,6 +49,41 @@ def test_value_and_gradient(model, rng, kind):
         assert slope[j] == pytest.approx(rise / 2e-5, rel=1e-6, abs=1e-8)
 
 
+@pytest.mark.parametrize("horizon", [1, 2, 8])
+def test_terminal_values_are_discounted_once(rng, horizon):
+    """They were discounted at every change of the reward, and not at all with one step."""
+    last = np.arange(5.0)
+    task = replace(TASK, terminal=last)
+    model = fit(task, PHI, logged(MDP, rng, 200))
+    reward, policy = {MDP.true_task.state_names[0]: 1.0}, np.ones(5, int)
+    p = model.probability
+    v = 0.9**horizon * last
+    for h in reversed(range(horizon)):
+        ahead = TASK.by_pair(p * v[TASK.successors]).reshape(5, 2)[:, 1]
+        v = ahead + 0.9**h * (np.arange(5) == 0)
+    at = model.at(horizon=horizon, discount=0.9, reward=reward)
+    other = model.at(horizon=3, discount=0.0, reward=reward)
+    plain = model.at(horizon=horizon, reward=reward)
+    for same in (at, at.at(reward=reward),
+                 other.at(horizon=horizon, discount=0.9, reward=reward)):  # fmt: skip
+        assert up.policy_value(same, policy).value == pytest.approx(v[0])
+    named = up.policy_value(at, policy, rewards={"days": reward})
+    assert named["days"].value == pytest.approx(v[0])
+    named = up.policy_value(plain, policy, rewards={"days": reward}, discount={"days": 0.9})
+    assert named["days"].value == pytest.approx(v[0])
+    with pytest.raises(ValueError, match=r"terminal values.* not to each of 'days', 'cost'"):
+        up.policy_value(at, policy, rewards={"days": reward, "cost": reward})
+
+
+def test_a_discount_needs_no_reward_yet(model, rng):
+    unpaid = fit(replace(TASK, reward=None), PHI, logged(MDP, rng, 200))
+    unpaid = unpaid.at(horizon=4, discount=0.5)
+    reward = {MDP.true_task.state_names[0]: 1.0}
+    paid = model.at(horizon=4, discount=0.5, reward=reward)
+    found = unpaid.at(reward=reward).task
+    np.testing.assert_array_equal(found.reward, paid.task.reward)
+
+
 def test_the_standard_error_is_the_delta_method(model, rng):
     policy = policies(rng)["mixed"]
     result = up.policy_value(model, policy, start=2)

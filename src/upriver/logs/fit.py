@@ -202,4 +202,4 @@ def fit_counts(
     features = fitted.features or features  # with the spread that was estimated
     counts = np.asarray(counts, np.float64)
     task = features.task if task is None else task
-    return TransitionModel(fitted, None, task, (features,), (0.0,), counts)
+    return TransitionModel(fitted, None, task, (features,), (0.0,), counts, terminal=task.terminal)

@@ -34,6 +34,7 @@ from upriver.mnl.choices import Choices, softmax
 from upriver.mnl.fitted import Estimates, FittedMNL, pair_table, wrap_lines
 
 MAX_NUMBERS = 200_000_000  # of the features of all segments
+NO_REWARDS = {"reward": None, "next_state_reward": None, "reward_range": None}  # of a task
 
 
 @add_repr
@@ -120,6 +121,8 @@ class TransitionModel(Estimates):
 
     The states of the task are then (values, state), segment by segment.
     """
+    terminal: Array | None = None
+    """(S,) the terminal values of the task that features were made for, without a discount."""
 
     # What was estimated.
 
@@ -282,7 +285,7 @@ class TransitionModel(Estimates):
             covariates by name; {state: number} or {(state, action): number} with 0 for others; an
             array (S, A) or (H, S, A); an outcome of `fit_transitions` by name, or a weighted sum of
             outcomes, {"qaly": 30_000, "cost": -1}. What `fit_transitions` was given unless another
-            is given.
+            is given. A task's terminal values stay, and are discounted from after the last step.
         average
             Whether covariates without a value are averaged over the individuals of the log: values
             of policies are then averages, and a plan depends on the covariates.
@@ -297,10 +300,10 @@ class TransitionModel(Estimates):
                 if self.setting[1] is not None and reward is None:
                     raise ValueError("the rewards of the model are discounted; at needs a reward")
                 rule = task_discount(horizon, discount)
-                task = replace(self.task, horizon=horizon or 1, discount=rule)
+                unpaid = NO_REWARDS if reward is not None else {}
+                task = replace(self.task, horizon=horizon or 1, discount=rule, **unpaid)
                 setting = horizon, None if horizon is None else discount, None
-                if reward is None and setting[1] is not None:
-                    task = discount_rewards(task, discount_factors(*setting[:2]))
+                task = discount_rewards(task, self.terminal, *setting[:2])
                 model = replace(self, task=task, setting=setting)
             return model if reward is None else with_reward(model, reward)
         if horizon is None and discount is None:
@@ -318,8 +321,8 @@ class TransitionModel(Estimates):
         n_pairs, n_triples = len(whole.sizes) // n, whole.n_triples // n
         return replace(
             whole, n_states=whole.n_states // n, indptr=whole.indptr[: n_pairs + 1],
-            successors=whole.successors[:n_triples], reward=None, next_state_reward=None,
-            reward_range=None, states=list(self.log.space.states),
+            successors=whole.successors[:n_triples], **NO_REWARDS,
+            states=list(self.log.space.states),
         )  # fmt: skip
 
     def values_by_step(self) -> list[tuple[dict[str, Any], ...]]:
@@ -432,7 +435,7 @@ def pay_rewards(model: TransitionModel, reward: Any) -> tuple[Task, RewardRows |
     task, log = model.task, model.log
     horizon, discount, _ = model.setting
     if reward is None:
-        return replace(task, reward=None, next_state_reward=None, reward_range=None), None
+        return replace(task, **NO_REWARDS), None
     weights, given = combine_outcomes(log, reward)
     discounts = discount_factors(horizon, discount)
     states = list(task.state_names) if log is None else log.space.states
@@ -453,7 +456,7 @@ def pay_rewards(model: TransitionModel, reward: Any) -> tuple[Task, RewardRows |
     table = table[0] if len(table) == 1 else table
     more = pay if pay.any() else None
     task = replace(task, reward=table, next_state_reward=more, reward_range=None)
-    return discount_rewards(task, discounts), rows
+    return discount_rewards(task, model.terminal, horizon, discount), rows
 
 
 def discount_factors(horizon: int | None, discount: float | None) -> Array:
@@ -467,16 +470,24 @@ def discount_factors(horizon: int | None, discount: float | None) -> Array:
     return float(discount) ** np.arange(horizon)
 
 
-def discount_rewards(task: Task, discounts: Array) -> Task:
-    """Return a task whose rewards count what `discounts` (1 | H,) say, seen from the first step."""
-    if len(discounts) == 1:
+def discount_rewards(
+    task: Task, terminal: Array | None, horizon: int | None, discount: float | None
+) -> Task:
+    """Return a task whose rewards count what they are worth, seen from the first step.
+
+    terminal: (S,) the terminal values without a discount, or None. They are earned after the last
+    step, so they count discount**horizon, once, whatever the task had before.
+    """
+    discounts = discount_factors(horizon, discount)
+    if terminal is not None and horizon is not None:
+        factor = 1.0 if discount is None else float(discount) ** horizon
+        task = replace(task, terminal=factor * terminal)
+    if len(discounts) == 1 or task.reward is None:
         return task
-    assert task.reward is not None
-    pay, last = task.next_state_reward, task.terminal
+    pay = task.next_state_reward
     return replace(
         task, reward=task.reward * discounts[:, None, None], reward_range=None,
         next_state_reward=None if pay is None else pay * discounts[:, None],
-        terminal=None if last is None else last * discounts[-1] * discounts[1],
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from upriver.display import add_repr
 from upriver.logs.effects import predicted_probabilities
 from upriver.logs.fit import check_columns, fit_transitions
 from upriver.logs.formula import mentions
-from upriver.logs.model import TransitionModel, check_model
+from upriver.logs.model import TransitionModel, check_model, discount_factors
 from upriver.logs.situations import build_situations, find_triples, task_numbers
 from upriver.logs.tables import COLUMNS, Rows, Table, array_of, listed, value_or_list
 from upriver.logs.value import policy_value
@@ -118,7 +118,8 @@ def read_episodes(
     pairs = states * task.n_actions + actions
     rewards, last = np.zeros(shape), np.zeros(task.n_states)
     if reward is not None:
-        rewards = spread(np.asarray(rows.values(reward), np.float64))
+        discounts = discount_factors(*model.setting[:2])  # the task's own rewards have them
+        rewards = spread(np.asarray(rows.values(reward), np.float64)) * discounts
     else:
         rewards[at] = task_rewards(task, at[1], pairs[at], following[at])
         last = last if task.terminal is None else task.terminal
@@ -298,7 +299,8 @@ def check_policy_value(
     columns, episode, step
         The names of the columns.
     reward
-        A column of all that was earned; the rewards of the task unless given.
+        A column of all that was earned, which is discounted as the model is; the rewards of the
+        task unless given.
     confidence
         Of the intervals.
     weights

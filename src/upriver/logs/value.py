@@ -19,7 +19,7 @@ from scipy import special
 from upriver.checks import Array, check_kinds
 from upriver.display import Card, add_repr, to_frame
 from upriver.logs.model import TransitionModel, check_model, with_discount, with_reward
-from upriver.logs.tables import import_packages
+from upriver.logs.tables import import_packages, listed
 from upriver.logs.value_function import (
     PolicyValueFunction,
     build_value_function,
@@ -219,7 +219,8 @@ def policy_value(
         The first state, or {state: probability}; the first state of the task unless given.
     rewards
         Several outcomes: a list of names of outcomes of the model, or {name: reward} with rewards
-        as `TransitionModel.at` takes them.
+        as `TransitionModel.at` takes them. Terminal values of the task belong to one reward, and
+        are refused where there are several.
     by
         A covariate over which `model.at(average=True)` averages: a value for each of its values.
     discount
@@ -260,6 +261,10 @@ def value_policies(
     for name in discounts:
         if name not in outcomes:
             raise ValueError(f"discount names {name!r}; the outcomes are {', '.join(outcomes)}")
+    terminal = check_model(model).task.terminal
+    if len(outcomes) > 1 and terminal is not None and terminal.any():
+        raise ValueError("the task has terminal values, which belong to one reward and not to each "
+                         f"of {listed(outcomes)}; use a task without them")  # fmt: skip
     functions: dict[Any, PolicyValueFunction] = {}
     for name, reward in outcomes.items():
         paid = model
