@@ -175,6 +175,78 @@ def test_bad_logs_are_named(model, log):
             up.check_policy_value(model, "behaviour", short, **options)
 
 
+class TestTheOrderOfAnEpisode:
+    """Rows of an episode are a chain: each starts in the state to which the one before it goes."""
+
+    policy = PROBLEM.policies["randomised"]
+
+    def check(self, model, rows, **options):
+        return up.check_policy_value(model, self.policy, rows, **options).rows
+
+    def test_only_the_order_of_the_steps_counts(self, model, log):
+        rows = pd.DataFrame(log)
+        found = self.check(model, rows)
+        dates = pd.Timestamp("2026-01-01") + pd.to_timedelta(rows["step"] ** 2, "D")
+        for steps in (10 * rows["step"] - 3, rows["step"] / 7, dates):
+            again = rows.assign(step=steps).sample(frac=1.0, random_state=0)
+            for row, other in zip(found, self.check(model, again), strict=True):
+                assert other["value"] == pytest.approx(row["value"]), row["name"]
+
+    def test_what_is_no_chain_is_refused(self, model, log):
+        rows = pd.DataFrame(log)
+        at = (rows["episode"] == 17) & (rows["step"] == 4)
+        broken = np.flatnonzero((rows["state"] != rows["next_state"]) & (rows["step"] == 4))[0]
+        episode = rows["episode"][broken]
+        for frame, message in (
+            (rows.assign(step=rows["step"].astype(str)), "column 'step' of the log holds words"),
+            (rows.assign(step=rows["step"].where(~at, 3)), "episode 17 .* more than one row of step"
+                                                           " 3;"),
+            (rows.drop(index=broken), f"episode {episode} of the log goes to another state at step "
+                                      "3 than it is in at step 5"),
+        ):  # fmt: skip
+            with pytest.raises(ValueError, match=message):
+                self.check(model, frame)
+        late = up.fit_transitions(log, features=PROBLEM.phi, task=TASK).at(horizon=4)
+        # beyond the horizon nothing is used
+        up.check_policy_value(late, "behaviour", rows.drop(index=broken))
+        with pytest.raises(ValueError, match=r"holds 1 and 2 in episode 17; .* one cluster"):
+            self.check(model, rows.assign(who=1 + at), cluster="who")
+        for first, second, weight in ((1, 2, 1 + at), (1, 0, 1 - at)):
+            with pytest.raises(ValueError, match=f"holds ({first} and {second}|{second} and "
+                               f"{first}) in episode 17; .* one weight"):  # fmt: skip
+                self.check(model, rows.assign(times=weight), weights="times")
+
+    @pytest.mark.parametrize("column", ["action", "reward"])
+    def test_an_episode_is_followed_up_to_its_first_gap(self, model, log, column):
+        """Later rows moved one step earlier, also where the chain goes on without the row."""
+        rows = pd.DataFrame(log)
+        gap = np.zeros(len(rows), bool)
+        stays = rows["state"] == rows["next_state"]
+        for e, step in ((3, 0), (5, 4), (8, 11)):
+            gap |= (rows["episode"] == e) & (rows["step"] == step)
+        gap |= stays & (rows["step"] == 6)
+        first = rows["step"].where(gap).groupby(rows["episode"]).transform("min")
+        cut = rows[~(rows["step"] >= first)]
+        wanted = self.check(model, cut, reward="reward")
+        dropped = rows.assign(**{column: rows[column].where(~gap)})
+        found = self.check(model, dropped, reward="reward", missing="drop")
+        assert found == wanted
+
+    def test_rows_without_an_episode_may_have_any_weight(self, model, log):
+        rows = pd.DataFrame(log).assign(times=2)
+        last = rows["episode"] == 599
+        wanted = self.check(model, rows[~last], weights="times")
+        rows["times"] = rows["times"].where(~last, rows["step"])
+        rows["episode"] = rows["episode"].where(~last)
+        assert self.check(model, rows, weights="times", missing="drop") == wanted
+
+    def test_no_episode_has_a_first_row(self, model, log):
+        rows = pd.DataFrame(log)
+        rows["reward"] = rows["reward"].where(rows["step"] > 0)
+        with pytest.raises(ValueError, match="the first row of every episode"):
+            self.check(model, rows, reward="reward", missing="drop")
+
+
 def test_weights_count_episodes(model, log):
     """An episode of weight 3 is that episode three times, of weight 0 none."""
     policy = PROBLEM.policies["randomised"]

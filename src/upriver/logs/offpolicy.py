@@ -97,14 +97,13 @@ def read_episodes(
     factors = [c for c in table.names if c == propensity] or factors
     keys = [*columns, episode, step, *named, *factors, *model.values, *numbers]
     rows = table.read(keys, weights, numbers, missing, group=False)
-    if weights is not None:
-        table.check_one_weight(episode, weights)
+    for what, column in (("weight", weights), ("cluster", cluster)):
+        if column is not None:
+            table.check_constant(column, episode, what)
+    numbered = task_numbers(rows, columns, task)
     of, labels = rows.codes(episode)
-    order = np.lexsort((rows.values(step), of))
-    of = of[order]
-    place = np.arange(len(of)) - np.searchsorted(of, of)
-    keep = place < task.horizon
-    at, order = (of[keep], place[keep]), order[keep]
+    order, place = order_rows(rows, numbered, episode, step, task.horizon)
+    at = of[order], place
     shape = len(labels), task.horizon
 
     def spread(values: Array, fill: Any = 0) -> Array:
@@ -113,7 +112,7 @@ def read_episodes(
         table[at] = values[order]
         return table
 
-    states, actions, following = map(spread, task_numbers(rows, columns, task))
+    states, actions, following = map(spread, numbered)
     there = spread(np.ones(len(rows.weight), bool))
     pairs = states * task.n_actions + actions
     rewards, last = np.zeros(shape), np.zeros(task.n_states)
@@ -155,7 +154,9 @@ def read_episodes(
                                  f"{listed(names)}")  # fmt: skip
         over = np.isin(following, [names.index(x) for x in final])
     mark_ends(task, data, over, reward is None)
-    alike = find_alike(model, rows, at, order, len(labels))
+    alike = find_alike(model, rows, at, order, len(labels)) & there[:, 0]
+    if not alike.any():
+        raise CannotCheck("the first row of every episode of the log has a gap; fill them in")
     data = Episodes(*(
         x[alike] if isinstance(x, np.ndarray) and name != "last" else x
         for name, x in data._asdict().items()
@@ -166,6 +167,56 @@ def read_episodes(
                          f"is {task.horizon}, and it must be at most that, or `ended` must say "
                          "that episodes ended")  # fmt: skip
     return data
+
+
+def order_rows(
+    rows: Rows, numbered: Sequence[Array], episode: str, step: str, horizon: int
+) -> tuple[Array, Array]:
+    """Return the rows to use, by episode and step, and the place of each in its episode.
+
+    Every row must start in the state to which the row before it goes. Where rows with gaps were
+    left out, an episode is followed up to the first of them, as if it had been censored there.
+    numbered: (m,) the numbers of s, a and s' of the rows.
+    """
+    (of, labels), steps, title = rows.codes(episode), rows.values(step), rows.table.title
+    if steps.dtype.kind == "O":
+        raise ValueError(f"column {step!r} of {title} holds words; it must hold numbers or dates, "
+                         "which say in which order the rows of an episode follow")  # fmt: skip
+    order = np.lexsort((steps, of))
+    (s, _, s2), of, steps = (x[order] for x in numbered), of[order], steps[order]
+    place = np.arange(len(of)) - np.searchsorted(of, of)
+    later = np.flatnonzero(place > 0)
+    twice = later[steps[later] == steps[later - 1]]
+    if len(twice):
+        i = twice[0]
+        raise ValueError(f"episode {labels[of[i]]!r} of {title} has more than one row of step "
+                         f"{steps[i]}; every row must have a step of its own")  # fmt: skip
+    last = np.full(len(labels), horizon)  # the place at which each episode is cut
+    if rows.dropped:
+        lost = count_earlier(rows.table, episode, step, labels, of, steps) != place
+        np.minimum.at(last, of[lost], place[lost])
+    torn = later[(s[later] != s2[later - 1]) & (place[later] < horizon)]
+    if len(torn) and not rows.dropped:
+        i = torn[0]
+        raise ValueError(f"episode {labels[of[i]]!r} of {title} goes to another state at step "
+                         f"{steps[i - 1]} than it is in at step {steps[i]}; add the rows between "
+                         "them, or give the parts episodes of their own")  # fmt: skip
+    np.minimum.at(last, of[torn], place[torn])
+    keep = place < last[of]
+    return order[keep], place[keep]
+
+
+def count_earlier(
+    table: Table, episode: str, step: str, labels: Sequence[Any], of: Array, steps: Array
+) -> Array:
+    """Return (m,) how many rows of its episode come before each row, those with gaps included."""
+    every = table.read([episode, step], missing="drop", group=False)
+    index, names = every.codes(episode)
+    levels, at = np.unique(every.values(step), return_inverse=True)
+    key, number = np.sort(index * len(levels) + at), {x: i for i, x in enumerate(names)}
+    first = np.array([number[x] for x in labels])[of] * len(levels)
+    mine = first + np.searchsorted(levels, steps)
+    return np.searchsorted(key, mine) - np.searchsorted(key, first)
 
 
 def is_absorbing(task: Task) -> Array:
@@ -293,8 +344,9 @@ def check_policy_value(
     policy
         As in `policy_value`.
     log
-        A table as in `fit_transitions`, with columns of the episode and of the step; only the order
-        of the steps counts. Episodes start where the log's do, and longer ones are cut at the
+        A table as in `fit_transitions`, with columns of the episode and of the step. Steps are
+        numbers or dates, of which only the order counts: each row must start in the state to which
+        the row before it goes. Episodes start where the log's do, and longer ones are cut at the
         horizon.
     columns, episode, step
         The names of the columns.
@@ -306,7 +358,8 @@ def check_policy_value(
     weights
         A column of how often each episode counts.
     missing
-        "refuse" or "drop", as in `fit_transitions`.
+        "refuse" or "drop", as in `fit_transitions`. An episode is then followed up to its first
+        row with a gap, as if it had been censored there, and left out where that is its first row.
     ended
         Which episodes shorter than the horizon have ended; the others are censored, they went on
         without being followed. A column that is true on the last row of episodes that ended, or a

@@ -470,16 +470,15 @@ class Table:
                              "leave such rows out with missing='drop'")  # fmt: skip
         return {c: int(n) for c, n in zip(every, count, strict=False) if n}
 
-    def check_one_weight(self, episode: str, weights: str) -> None:
-        """Refuse an episode whose rows have several weights; also 0, whose rows are not read."""
-        names = quote(episode), as_double(weights)
+    def check_constant(self, column: str, episode: str, what: str) -> None:
+        """Refuse a column that changes within an episode; rows of weight 0 count, too."""
         question = (
-            "SELECT {0}, min({1}), max({1}) FROM source GROUP BY {0} HAVING min({1}) < max({1}) "
-            "ORDER BY {0} LIMIT 1"
-        ).format(*names)
+            "SELECT {0}, min({1}), max({1}) FROM source WHERE {0} IS NOT NULL GROUP BY {0} "
+            "HAVING min({1}) < max({1}) ORDER BY {0} LIMIT 1"
+        ).format(quote(episode), quote(column))
         for label, low, high in self.connection.execute(question).fetchall():
-            raise ValueError(f"weights {weights!r} are {low:g} and {high:g} in episode {label!r}; "
-                             "all rows of an episode must have one weight")  # fmt: skip
+            raise ValueError(f"column {column!r} holds {low} and {high} in episode {label!r}; all "
+                             f"rows of an episode must have one {what}")  # fmt: skip
 
     def find_rows(self, condition: str, values: Sequence[Any] = (), limit: int = 1) -> list[int]:
         """Return the numbers of the first rows that meet a condition, counted from 0."""
