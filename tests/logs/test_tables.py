@@ -49,6 +49,23 @@ def test_files_folders_and_frames_give_one_fit(frame, tmp_path):
         assert again.log.n_rows == len(frame) and again.nobs == weighted["times"].sum()
 
 
+def test_yes_and_no_in_a_file_are_words_as_in_a_frame(tmp_path):
+    """Only a column that holds nothing but true and false has truth values."""
+    given = {
+        "smoker": ["yes", "no", "yes"], "short": ["t", None, "f"], "mixed": ["true", "no", "yes"],
+        "action": ["True", "FALSE", "true"], "gap": ["false", None, "true"],
+    }  # fmt: skip
+    pd.DataFrame(given).to_csv(tmp_path / "log.csv", index=False)
+    table = Table(tmp_path / "log.csv")
+    types = table.open_columns(list(given))
+    assert [types[c] for c in given] == ["VARCHAR"] * 3 + ["BOOLEAN"] * 2
+    rows = table.read(list(given), missing="drop", group=False)
+    assert {c: rows.values(c).tolist() for c in given} == {
+        "smoker": ["yes", "yes"], "short": ["t", "f"], "mixed": ["true", "yes"],
+        "action": [True, True], "gap": [False, True],
+    }  # fmt: skip
+
+
 def test_equal_rows_are_counted_before_python_sees_them(frame):
     rows = Table(frame).read(["state", "action", "next_state", "age"], sums=["age"])
     assert len(rows.weight) < len(frame) / 5 and rows.n_rows == len(frame)

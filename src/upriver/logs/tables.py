@@ -228,16 +228,31 @@ class Table:
                 if not names:
                     raise ValueError(f"{self.title} is empty; its first line must name the columns")
                 self.check_distinct(names)
-                # DuckDB reads a cell with nothing in it as a gap, in columns of words too
-                found = self.connection.read_csv(
-                    escape(files[0]), header=True, sep=",", quotechar='"', escapechar='"'
-                )
+                found = self.read_csv(escape(files[0]))
             else:
                 found = self.connection.read_parquet([escape(x) for x in files])
             self.connection.register("source", found)
             return list(found.columns)
         except self.errors as error:
             raise self.unreadable(error) from None
+
+    def read_csv(self, file: str) -> Any:
+        """Return the relation of a .csv file; a cell with nothing in it is a gap, also of words.
+
+        DuckDB takes yes and no, t and f for truth values too. They are words, as in a frame; only
+        columns that hold nothing but true and false are truth values.
+        """
+        form: Any = {"header": True, "sep": ",", "quotechar": '"', "escapechar": '"'}
+        found = self.connection.read_csv(file, **form)
+        kinds = zip(found.columns, map(str, found.types), strict=True)
+        as_text = {name: "VARCHAR" for name, kind in kinds if kind == "BOOLEAN"}
+        if not as_text:
+            return found
+        texts = self.connection.read_csv(file, dtype=as_text, **form)
+        others = [f"bool_or(lower({quote(c)}) NOT IN ('true', 'false'))" for c in as_text]
+        (has_others,) = texts.aggregate(", ".join(others)).fetchall()
+        words = [c for c, has in zip(as_text, has_others, strict=True) if has]
+        return self.connection.read_csv(file, dtype=dict.fromkeys(words, "VARCHAR"), **form)
 
     def keep(self, wanted: Callable[[str], bool]) -> None:
         """Read columns of a file into the database, so that queries do not read the file again."""
