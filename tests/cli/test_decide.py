@@ -259,6 +259,69 @@ def test_covariates_may_be_words_and_gaps_are_refused_or_dropped(tmp_path, capsy
     assert "1 without &#x27;ward&#x27;" in page.read_text()
 
 
+def test_covariates_are_what_the_columns_of_the_log_hold(tmp_path, capsys):
+    """A word "1" is no number, and a truth value is no word; a column of numbers takes a number."""
+    file, page = write_log(tmp_path), tmp_path / "page.html"
+    lines = file.read_text().splitlines()
+    more = ["ward,flag,smoker,dose"]
+    more += [f"{(1, 'east')[i % 2]},{i % 3 == 0},{('no', 'yes')[i % 5 == 0]},{i % 7}"
+             for i in range(len(lines) - 1)]  # fmt: skip
+    file.write_text("\n".join(f"{a},{b}" for a, b in zip(lines, more, strict=True)))
+    words = [*WORDS, "well=1", "--out", str(page)]
+    words = [*words[2:], "--formula"]
+    for name, value, valid in (
+        ("ward", "1", "1"), ("flag", "true", "True"), ("flag", "False", "False"),
+        ("smoker", "yes", "yes"), ("dose", "2", "2.0"),
+    ):  # fmt: skip
+        formula = f"next_state:action + next_state:{name}"
+        assert main(["decide", str(file), *words, formula, "--at", f"{name}={value}"]) == 0
+        assert f"Valid for {name} = {valid}." in page.read_text()
+    capsys.readouterr()
+    for name, value in (("ward", "west"), ("flag", "yes"), ("dose", "much")):
+        formula = f"next_state:action + next_state:{name}"
+        assert main(["decide", str(file), *words, formula, "--at", f"{name}={value}"]) == 2
+        assert f"column {name!r} holds {value!r}, which the log does not" in capsys.readouterr().err
+
+
+def test_a_linear_model_of_a_reward_may_compare(tmp_path, capsys):
+    """The signs = of a formula do not make numbers of states of it.
+
+    The costs have no error, so the worst of them are the estimates.
+    """
+    file, page = write_log(tmp_path), tmp_path / "page.html"
+    said = []
+    for reward in ("cost ~ state + action", "cost ~ I(state == 'ill') + I(action == 'rest')"):
+        assert main(["decide", str(file), *WORDS, reward, "--out", str(page)]) == 0
+        said.append(float(capsys.readouterr().out.split("worth ")[1].split()[0]))
+    assert said[0] == pytest.approx(said[1])
+
+
+def test_rewards_of_pairs_and_names_that_are_ambiguous(tmp_path):
+    import pandas as pd
+
+    frame = pd.read_csv(write_log(tmp_path))
+    options = {"horizon": 6, "start": "ill"}
+    made = up.decide(frame, "next_state:action", reward={("ill", "drug"): 2, "well": 1}, **options)
+    reward = made.task.reward
+    pairs = {s: dict(zip(made.task.action_names, reward[i].tolist(), strict=True))
+             for i, s in enumerate(made.task.state_names)}  # fmt: skip
+    assert pairs == {"ill": {"drug": 2.0, "rest": 0.0}, "well": {"drug": 1.0, "rest": 1.0}}
+    for pair, message in (
+        (("ill", "surgery"), "reward names 'surgery'; the actions are drug, rest"),
+        (("dead", "rest"), "reward names 'dead'; the states are ill, well"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            up.decide(frame, "next_state:action", reward={pair: 1.0}, **options)
+    ambiguous = frame.assign(well=frame["cost"])
+    message = "reward names 'well', which is a state and an outcome of a column; rename one"
+    with pytest.raises(ValueError, match=message):
+        up.decide(ambiguous, "next_state:action", reward={"well": 1.0}, **options)
+    model = up.fit_transitions("next_state:action", frame, reward={"well": "cost"}, horizon=6)
+    with pytest.raises(ValueError, match=message):
+        model.at(horizon=6, reward={"well": 1.0})
+    assert model.at(horizon=6, reward="well").task.reward.min() == -5.0
+
+
 @needs_browser
 def test_in_a_browser(tmp_path):
     file, page = write_log(tmp_path), tmp_path / "page.html"

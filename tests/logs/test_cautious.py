@@ -77,6 +77,18 @@ def test_an_arm_that_is_little_known_is_not_chosen(rng):
     assert up.plan_from_model(model, "cautious").policy[0, 0] == 1
 
 
+def test_a_bound_is_not_above_the_estimate():
+    """Of equal arms the half that chooses may be worse than the half that judges."""
+    start = dict.fromkeys(range(3), 1 / 3)
+    above = 0
+    for seed in range(60):
+        _, model = arms(np.full((3, 4), 0.5), 30, np.random.default_rng(seed))
+        plan = up.plan_from_model(model, "cautious", 0.55, start=start)
+        estimate = up.policy_value(model, plan, start=start).value
+        above += plan.v[0, :3].mean() > estimate + 1e-12
+    assert above == 0
+
+
 def test_draws_are_errors_of_the_estimate(rng):
     """For dense, one-hot and pooled features: their variance is that of estimates from logs that
     the model writes, C I C = C - ridge C C; a model with covariates draws from its covariance."""

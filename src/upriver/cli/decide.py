@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from shlex import join
@@ -75,9 +76,10 @@ def decide(
 
     options: dict[str, Any] = {k: x for k, x in given.items() if k not in ("log", "out", "formula")}
     given_values = [x for x in at.split(",") if x.strip() != "average"]
+    is_mapping = "=" in reward and "~" not in reward
     options |= {
-        "reward": parse_values("--reward", reward, number=True) if "=" in reward else reward,
-        "at": parse_values("--at", ",".join(given_values)),
+        "reward": parse_numbers("--reward", reward) if is_mapping else reward,
+        "at": parse_covariates(log, "--at", ",".join(given_values)),
         "average": len(given_values) < len(at.split(",")),
         "columns": tuple(columns.split(",")),
     }
@@ -99,20 +101,41 @@ def command_line(given: dict[str, Any]) -> str:
     return join(words)
 
 
-def parse_values(option: str, text: str, number: bool = False) -> dict[str, Any]:
-    """Return {name: value} from a=1,b=word; number: only numbers are allowed."""
-    found: dict[str, Any] = {}
+def parse_numbers(option: str, text: str) -> dict[str, float]:
+    """Return {name: number} from a=1,b=2.5."""
+    found = {}
+    for name, value in parse_values(option, text, "number").items():
+        try:
+            found[name] = float(value)
+        except ValueError:
+            part = f"{name}={value}"
+            raise ValueError(f"{option} has {part!r}; it must be name=number") from None
+    return found
+
+
+def parse_covariates(log: Path, option: str, text: str) -> dict[str, Any]:
+    """Return {name: value} from a=1,b=word: words, truth values or numbers, as the log has them."""
+    from upriver.logs.tables import Table
+
+    found: dict[str, Any] = dict(parse_values(option, text, "value"))
+    kinds = Table(log).open_columns([]) if found else {}
+    for name, value in found.items():
+        if kinds.get(name) == "BOOLEAN" and value.lower() in ("true", "false"):
+            found[name] = value.lower() == "true"
+        elif kinds.get(name) != "VARCHAR":
+            with suppress(ValueError):  # the model says what it must be
+                found[name] = float(value)
+    return found
+
+
+def parse_values(option: str, text: str, kind: str) -> dict[str, str]:
+    """Return {name: text of its value} from a=1,b=word; kind: what errors call a value."""
+    found: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         name, equals, value = (x.strip() for x in part.partition("="))
-        kind = "number" if number else "value"
         if not (name and equals and value):
             raise ValueError(f"{option} has {part!r}; it must be name={kind}")
         if name in found:
             raise ValueError(f"{option} names {name!r} more than once")
-        try:
-            found[name] = float(value)
-        except ValueError:
-            if number:
-                raise ValueError(f"{option} has {part!r}; it must be name={kind}") from None
-            found[name] = value
+        found[name] = value
     return found

@@ -138,9 +138,10 @@ def decide(
     frame, formula, states, successors, columns, cluster, weights, regularization, missing
         As in `fit_transitions`.
     reward
-        What to maximise: {state: number} with 0 for other states, a column such as "benefit" or a
-        linear model such as "benefit ~ state + action" as in `fit_transitions`, columns with their
-        weights such as {"cost": -1}, or as in `TransitionModel.at`.
+        What to maximise: {state: number} or {(state, action): number} with 0 for others, a column
+        such as "benefit" or a linear model such as "benefit ~ state + action" as in
+        `fit_transitions`, columns with their weights such as {"cost": -1}, or as in
+        `TransitionModel.at`.
     horizon, discount
         Steps of an episode, what a reward of the next step counts, or both; with an infinite
         horizon a discount of 1 stands for the average reward.
@@ -186,7 +187,8 @@ def decide(
     )  # fmt: skip
     assert model.log is not None
     if isinstance(reward, Mapping) and not weighted:
-        reward = {by_text("reward", model.log.space.states, s): x for s, x in reward.items()}
+        reward = {by_text("reward", model.log.space.states, s, model.log.space.actions): x
+                  for s, x in reward.items()}  # fmt: skip
     if isinstance(ended, str) and ended not in table.names:
         ended = [by_text("ended", model.log.space.states, x.strip()) for x in ended.split(",")]
     model = model.at(
@@ -236,13 +238,21 @@ def reward_text(reward: Any, weighted: bool) -> str:
     return "as given"
 
 
-def by_text(what: str, names: Iterable[Any], given: Any) -> Any:
-    """Return the name that is equal to what was given, or that reads like it."""
+def by_text(
+    what: str, names: Iterable[Any], given: Any, actions: Sequence[Any] = (), kind: str = "states"
+) -> Any:
+    """Return the name that is equal to what was given, or that reads like it.
+
+    actions: of (state, action), where what was given may be such a pair.
+    """
     listed = list(names)
     for name in listed:
         if name == given or str(name) == str(given):
             return name
-    raise ValueError(f"{what} names {given!r}; the states are {', '.join(map(str, listed))}")
+    if actions and isinstance(given, tuple) and len(given) == 2:
+        state, action = given
+        return by_text(what, names, state), by_text(what, actions, action, kind="actions")
+    raise ValueError(f"{what} names {given!r}; the {kind} are {', '.join(map(str, listed))}")
 
 
 def first_states(model: TransitionModel, start: Any, episodes: Episodes | None) -> dict[Any, float]:

@@ -507,6 +507,10 @@ def combine_outcomes(
                          "weight, or value them with policy_value(..., rewards=...)")  # fmt: skip
     elif isinstance(reward, Mapping) and outcomes and set(reward) <= set(outcomes):
         parts = dict(reward)
+        for name in parts:
+            if log is not None and name in log.space.states:
+                raise ValueError(f"reward names {name!r}, which is a state and an outcome of a "
+                                 "column; rename one of them")  # fmt: skip
     else:
         return {}, [(reward, 1.0)]
     weights, given = {}, []

@@ -13,6 +13,10 @@ theta_hat + w and theta_hat - w have independent errors, each with twice the var
 the rows had made each (data fission; Leiner, Duan, Wasserman and Ramdas 2023). So it does not
 matter how many plans were tried; it is the same for dense and pooled features, for covariates and
 clustered errors.
+
+The draw of w is fixed by the counts of the log, and also depends on the order of the names and
+terms and on the units of the covariates: where the pre-test finds a choice, the same log written in
+another way may give another plan and another bound, which differ within their errors.
 """
 
 from __future__ import annotations
@@ -58,7 +62,8 @@ class Candidate(NamedTuple):
 
     def worst_shift(self, radius: float) -> Array:
         """Return the worst shift of the estimates, `radius` standard errors from them."""
-        return self.image * (-radius / max(self.error, 1e-300))
+        # where the value has no error, rounding may leave an image
+        return self.image * (-radius / self.error if self.error > 0.0 else 0.0)
 
 
 @check_kinds
@@ -108,8 +113,9 @@ def cautious_plan(model: TransitionModel, start: Any, confidence: float) -> Any:
         best = choose_candidate(w, function, z, rng)
         # theta_hat - w gives the value minus change(w), with a standard error of its own
         below = best.change(w) + z * np.hypot(best.error, best.noise)
-        radius = below / max(best.error, 1e-300)
-    worst = best.function.optimize_in_ellipsoid(best.centre, abs(radius), -np.sign(radius))
+        # the halves may disagree so much that this is above the estimate, which no bound should be
+        radius = max(below, 0.0) / max(best.error, 1e-300)
+    worst = best.function.optimize_in_ellipsoid(best.centre, radius, -1.0)
     task = function.task
     if not task.infinite_horizon:
         return Plan(best.plan.policy, worst.v, None, task)
