@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -176,6 +177,41 @@ def test_an_infinite_reward_is_refused_by_row(frame, cost):
     costs[[7, 9]] = cost
     with pytest.raises(ValueError, match="row 7 of the frame has an infinite or too large 'cost'"):
         fit(frame.assign(cost=costs), reward="cost")
+
+
+def test_drop_is_not_advised_where_it_cannot_be_asked_for(frame):
+    model, new = fit(frame), frame.head(3).assign(age=[1.0, np.nan, 2.0])
+    gaps = {"state": ["well", None], "frail": [1.0, 2.0]}
+    for call in (
+        lambda: model.predict(new),
+        lambda: up.fit_transitions("frail_next", frame, states=gaps),
+    ):
+        with pytest.raises(ValueError, match=r"row 1 of .* has no .*; fill it in$"):
+            call()
+
+
+@pytest.mark.parametrize("part", ["I(ward == 'age'):worse", 'I(ward == "age"):worse',
+                                  "`ward of age`:worse", "Q('ward of age'):worse"])  # fmt: skip
+def test_a_name_within_quotes_is_not_that_column(frame, part):
+    """Of age within a text or within another name; the covariates need values."""
+    wards = {"ward": frame["patient"] % 2, "ward of age": frame["patient"] % 3, "it's": 1.0}
+    named = frame.assign(**wards)
+    named["ward"] = np.where(named["ward"], "age", "it's")
+    model = fit(named, f"worse + better + {part}", reward=f"patient ~ {part.split(':')[0]}")
+    assert list(model.log.situations.covariates) == ["ward" if "==" in part else "ward of age"]
+
+
+@pytest.mark.parametrize("name", [Decimal("0.1"), pd.Timestamp(2026, 1, 1, tz="UTC")])
+def test_states_of_any_kind_may_have_attributes(name):
+    step = pd.Timedelta(days=1) if isinstance(name, pd.Timestamp) else 1
+    names = [name + i * step for i in range(3)]
+    here, following = np.divmod(np.arange(90) % 9, 3)
+    log = pd.DataFrame({"state": [names[i] for i in here], "action": "go",
+                        "next_state": [names[i] for i in following]})  # fmt: skip
+    levels = pd.DataFrame({"state": names[::-1], "level": [3.0, 2.0, 1.0]})
+    model = up.fit_transitions("level_next", log, states=levels, horizon=2, reward={name: 1.0})
+    assert list(model.task.state_names) == names[::-1]
+    assert model.params["level_next"] == pytest.approx(0.0, abs=1e-9)
 
 
 def test_missing_is_one_of_two_words(frame):

@@ -177,9 +177,11 @@ def decide(
     table, is_text = Table(frame), isinstance(reward, str)
     weighted = isinstance(reward, Mapping) and set(reward) <= set(table.names)
     if episode is not None:  # the fit and the checks use the same rows
-        named = formula, propensity, episode, step, ended, cluster, weights, *columns
-        rewards = reward if isinstance(reward, Mapping) else [reward]
-        table.keep(mentions(" ".join(map(str, [*named, *rewards]))))
+        named = [episode, step, ended, cluster, weights, propensity, *columns]
+        named += reward if isinstance(reward, Mapping) else [reward]
+        names = {x for x in named if isinstance(x, str)}
+        formulas = [mentions(x) for x in (formula, propensity, reward) if isinstance(x, str)]
+        table.keep(lambda name: name in names or any(uses(name) for uses in formulas))
     model = fit_transitions(
         formula, table, states=states, successors=successors, columns=columns, cluster=cluster,
         weights=weights, regularization=regularization, missing=missing,

@@ -24,6 +24,14 @@ from upriver.logs.tables import LARGEST, import_packages, listed
 Columns = Mapping[str, Array]
 Product = tuple[str, float, tuple[int, ...]]
 """The term, the scale and the numbers of the factors of a product."""
+QUOTED = re.compile(
+    r"""`([^`]*)`                                    # the name of a column
+    | \bQ\(\s* (?: '([^']*)' | "([^"]*)" )          # as well
+    | '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*"          # a text
+    """,
+    re.VERBOSE,
+)
+"""Names of columns in backticks or in Q(...), and texts, which are no names."""
 SAFE = "quoted_column"  # the name under which formulaic sees a column that it codes
 
 
@@ -72,7 +80,14 @@ def mentions(formula: str) -> Callable[[str], bool]:
     """Return a function that says whether a formula uses a column of a name."""
     if not isinstance(formula, str):
         raise TypeError(f"formula is {format_value(formula)}; it must be text")
-    return lambda name: bool(re.search(rf"(?<![\w.]){re.escape(str(name))}(?!\w)", formula))
+    quoted = {name for found in QUOTED.findall(formula) for name in found}
+    bare = QUOTED.sub(" ", formula)
+
+    def uses(name: str) -> bool:
+        found = re.search(rf"(?<![\w.]){re.escape(str(name))}(?!\w)", bare)
+        return name in quoted or found is not None
+
+    return uses
 
 
 def words_of(cells: Array) -> frozenset[Any]:

@@ -100,7 +100,8 @@ def build_space(
     names = sort_distinct([*seen, *following])
     for dims, _, table in read:
         if dims == (0,):  # a table of states says which states there are, and their order
-            names = list(dict.fromkeys(table.values(columns[0]).tolist()))
+            number, levels = table.codes(columns[0])
+            names = [levels[i] for i in dict.fromkeys(number.tolist())]
             break
         more = [x for i in dims if i != 1 for x in table.codes(columns[i])[1]]
         names = sort_distinct([*names, *more])

@@ -318,18 +318,19 @@ class Table:
 
     def read(
         self, columns: Sequence[str], weights: Any = None, sums: Sequence[str] = (),
-        missing: str = "refuse", group: bool = True, cluster: str | None = None,
+        missing: str | None = None, group: bool = True, cluster: str | None = None,
     ) -> Rows:  # fmt: skip
         """Read some columns; rows that are equal in them are counted together.
 
         weights: the column of the weight of each row, or (m,) weights of the rows of a frame; sums:
-        columns of numbers of which weighted sums, and those of their products two by two, are made.
-        A row of weight 0 is as if it were not there;
+        columns of numbers of which weighted sums, and those of their products two by two, are made;
         missing: whether rows with gaps raise an error that names them ("refuse") or are left out
-        ("drop"); group: False keeps every row, in order; cluster: the column of the cluster of each
-        row, by which equal rows are distinguished only where sums are made.
+        ("drop"), None where the user has no choice; group: False keeps every row, in order;
+        cluster: the column of the cluster of each row, by which equal rows are distinguished only
+        where sums are made. A row of weight 0 is as if it were not there.
         """
-        check_choice("missing", missing, ("refuse", "drop"))
+        if missing is not None:
+            check_choice("missing", missing, ("refuse", "drop"))
         if weights is not None and not isinstance(weights, str):
             if self.file is not None:
                 raise ValueError("weights of a file must be the name of a column")
@@ -461,7 +462,7 @@ class Table:
 
     def count_faults(
         self, faults: Array, n_rows: Array, names: tuple[list[str], list[str]], fault: str,
-        weights: str | None, missing: str,
+        weights: str | None, missing: str | None,
     ) -> dict[str, int]:  # fmt: skip
         """Return {column: number of rows without an entry}, or refuse the first fault.
 
@@ -477,12 +478,12 @@ class Table:
                                  "be finite and at least 0")  # fmt: skip
             raise ValueError(f"{at} has an infinite or too large {name!r}; it must be less than "
                              f"{LARGEST:g} in size")  # fmt: skip
-        if missing == "refuse":
+        if missing != "drop":
             i = int(np.argmax(count > 0))
             at = self.find_rows(f"{fault} = {i + 1}", limit=5)
             more = f" (and {count[i] - len(at)} more rows)" if count[i] > len(at) else ""
-            raise ValueError(f"{self.name_rows(at)}{more} has no {every[i]!r}; fill it in, or "
-                             "leave such rows out with missing='drop'")  # fmt: skip
+            advice = "" if missing is None else ", or leave such rows out with missing='drop'"
+            raise ValueError(f"{self.name_rows(at)}{more} has no {every[i]!r}; fill it in{advice}")
         return {c: int(n) for c, n in zip(every, count, strict=False) if n}
 
     def check_constant(self, column: str, episode: str, what: str) -> None:
