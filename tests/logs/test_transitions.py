@@ -1,5 +1,7 @@
 """Models of a frame: against independent estimators, hand-made expansions and the truth."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -119,7 +121,7 @@ def test_rows_need_not_be_held(frame, monkeypatch):
     )
     formula = (
         "worse + better + action:better + bs(mood, df=4):ward:worse + C(age):better + 2:death"
-        " + I(mood > age * worse) + offset(0.1 * mood):worse"
+        " + I(mood > age * worse) + offset(0.1 * mood * worse)"
     )
     given = {"states": clinic.moves(), "cluster": "patient"}
     held = up.fit_transitions(formula, wards, **given)
@@ -138,7 +140,7 @@ def test_rows_need_not_be_held(frame, monkeypatch):
         np.testing.assert_allclose(b.fitted.covariance, a.fitted.covariance, rtol=1e-6)
     assert made.goodness_of_fit(49).rows == held.goodness_of_fit(49).rows
     smaller = up.fit_transitions("worse + better", wards, states=clinic.moves())
-    plain = formula.replace(" + offset(0.1 * mood):worse", "")
+    plain = formula.replace(" + offset(0.1 * mood * worse)", "")
     larger = up.fit_transitions(plain, wards, states=clinic.moves())
     assert larger.likelihood_ratio(smaller).degrees == len(larger.fitted.theta) - 2
 
@@ -214,6 +216,29 @@ def test_an_offset_has_the_coefficient_one(frame, model):
     pd.testing.assert_frame_equal(
         fixed.predict(one)[["probability"]], model.predict(one)[["probability"]], rtol=1e-5
     )
+
+
+@pytest.mark.parametrize("term, message", [
+    ("offset(age):worse", "'offset(age):worse' has an offset in it; an offset must be a term"),
+    ("age:offset(worse)", "'age:offset(worse)' has an offset in it; an offset must be a term"),
+    ("worse*offset(age)", "'worse:offset(age)' has an offset in it"),
+    ("2:offset(age * worse)", "'2:offset(age * worse)' has an offset in it"),
+    ("I(offset(age) * worse)", "'I(offset(age) * worse)' has an offset in it"),
+    ("offset(next_state)", "'offset(next_state)' is not one number in each row; an offset must be"),
+    ("offset(bs(age, df=4))", "is not one number in each row; an offset must be"),
+])  # fmt: skip
+def test_an_offset_is_a_number_and_a_term_of_its_own(frame, term, message):
+    """Whether its coefficient was 1 depended on the order of the factors."""
+    with pytest.raises(ValueError, match=re.escape(message)):
+        up.fit_transitions(f"worse + better + {term}", frame, states=clinic.moves())
+
+
+def test_a_column_may_be_named_like_an_offset(frame, model):
+    """A column that is quoted by name is estimated."""
+    again = frame.rename(columns={"age": "offset(age)"})
+    formula = model.log.design.formula.replace("age", "`offset(age)`")
+    found = up.fit_transitions(formula, again, states=clinic.moves())
+    np.testing.assert_allclose(found.fitted.theta, model.fitted.theta)
 
 
 def test_predictions_and_their_intervals(frame, model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -27,6 +28,7 @@ from upriver.mnl.choices import Choices, Products
 
 ALIASED = 1e-9  # share of a column's variation that the columns before it must leave
 DENSE = 4_000_000  # numbers of the expanded rows up to which they are held as a table
+OFFSET = re.compile(r"(?<![\w.])offset\(")
 SAMPLE = 2_000  # situations that show how a formula codes its categories
 REASONS = (
     "is the same for every next state of a situation, so it has no effect; interact it with "
@@ -78,13 +80,33 @@ def build_design(
     of_pairs = build_situations(space, np.flatnonzero(np.bincount(of.pair)), {})
     triples = expand(space, of_pairs, wanted)
     recipe, every = factorize(formula, space, of, of_pairs, triples, wanted, known)
-    fixed = np.array([c.term.startswith("offset(") for c in recipe.columns], bool)
+    fixed = find_offsets(recipe)
     keep, dropped = identify(recipe, every, visits, fixed, strict)
     words = {name: words_of(cells) for name, cells in {**triples, **of.covariates}.items()}
     design = Design(formula, recipe, keep, np.flatnonzero(fixed), dropped, words)
     offset = every.columns(design.fixed)[:].sum(axis=1) if fixed.any() else None
     x = every.columns(keep)
     return design, x[:] if len(x) * x.shape[1] <= DENSE else x, offset
+
+
+def find_offsets(recipe: Recipe) -> Array:
+    """Return (d,) whether each column is a term offset(...), whose coefficient is 1.
+
+    What an offset would mean in an interaction or inside of another function, and what it would be
+    of categories, is not clear; so they are refused.
+    """
+    found = np.zeros(len(recipe.columns), bool)
+    for j, column in enumerate(recipe.columns):
+        factors = [recipe.factors[f] for f, _ in column.parts]
+        offsets = [x for x in factors if not x.is_column and OFFSET.search(x.text)]
+        found[j] = len(offsets) > 0
+        alone = len(factors) == 1 and column.scale == 1.0
+        if offsets and not (alone and OFFSET.match(factors[0].text)):
+            raise ValueError(f"{column.term!r} has an offset in it; an offset must be a term of "
+                             "its own, such as offset(x * y)")  # fmt: skip
+        if offsets and factors[0].names != (factors[0].text,):
+            raise ValueError(f"{column.term!r} is not one number in each row; an offset must be")
+    return found
 
 
 def factorize(

@@ -52,8 +52,8 @@ def fit_transitions(
     Parameters
     ----------
     formula
-        In the language of formulaic, with offset(...) for a fixed coefficient of 1. What is the
-        same for every candidate has no effect and must be interacted with something of the next
+        In the language of formulaic, with a term offset(...) for a fixed coefficient of 1. What is
+        the same for every candidate has no effect and must be interacted with something of the next
         state. Formulas are executed; use only formulas you trust.
     frame
         One row per transition: a pandas, polars or pyarrow frame, a mapping of columns, three

@@ -21,7 +21,7 @@ from scipy import sparse
 from upriver.checks import Array, check_kinds, finite_number, format_value, positive_integer
 from upriver.display import Card, add_repr
 from upriver.logs import dynamic_choice, effects, situations
-from upriver.logs.design import select_identified
+from upriver.logs.design import find_offsets, select_identified
 from upriver.logs.dynamic_choice import DynamicLogit, Evaluation, Objective, sum_parts
 from upriver.logs.formula import Columns, Recipe, check_words, mentions, parse_recipe, words_of
 from upriver.logs.model import TransitionModel
@@ -232,7 +232,7 @@ def fit_rewards(
     counts = counts.reshape(n_sets, steps, -1)
     choices, arrange = expand_choices(space, task, used, covariates, step, horizon)
     recipe = parse_recipe(formula, choices, [*table.names, *space.attributes])
-    fixed = np.array([c.term.startswith("offset(") for c in recipe.columns], bool)
+    fixed = find_offsets(recipe)
     psi = arrange(recipe.rows(choices, np.arange(len(fixed))))
     offset = psi[..., fixed].sum(axis=-1)
     problems = [
