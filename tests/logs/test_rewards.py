@@ -277,6 +277,21 @@ def test_several_outcomes(rng):
         found.ratio("fee", "gain")
 
 
+def test_names_of_states_that_are_outcomes_too_are_refused(rng):
+    words = {"state": {0: "well", 1: "ill"}, "next_state": {0: "well", 1: "ill"}}
+    frame = visits(rng).replace(words).rename(columns={"gain": "ill"})
+    outcomes = {"ill": "ill", "cost": "cost"}
+    model = up.fit_transitions("C(next_state)", frame, reward=outcomes)
+    with pytest.raises(ValueError, match="reward names 'ill', states and outcomes alike"):
+        model.at(horizon=3, reward={"ill": 1.0})
+    # one name that is not both says which they are
+    mean = frame.groupby(["state", "action"])[["ill", "cost"]].mean().loc["well"].to_numpy()
+    both = model.at(horizon=3, reward={"ill": 1.0, "cost": 2.0}).task
+    np.testing.assert_allclose(both.reward[both.states.index("well")], mean @ [1.0, 2.0])
+    states = model.at(horizon=3, reward={"ill": 1.0, "well": 2.0}).task
+    np.testing.assert_array_equal(states.reward[states.states.index("well")], 2.0)
+
+
 def test_fieller_and_acceptability_by_hand():
     """A mean of 2 and of 4, standard errors 0.5 and 1, covariance 0.2."""
     from upriver.logs.value import PolicyValue, PolicyValues
