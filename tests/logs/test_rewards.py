@@ -292,6 +292,26 @@ def test_names_of_states_that_are_outcomes_too_are_refused(rng):
     np.testing.assert_array_equal(states.reward[states.states.index("well")], 2.0)
 
 
+@pytest.mark.parametrize("kind", ["frame", "every row differs", "file"])
+@pytest.mark.parametrize("cluster", [None, "who"])
+def test_errors_do_not_depend_on_the_size_of_the_mean(rng, kind, cluster, tmp_path):
+    """Sums of squares lost the digits of a spread that is small beside the mean."""
+    frame = visits(rng).assign(times=lambda x: x["who"] % 3 + 1)
+    frame["age"] += rng.normal(size=len(frame)) if kind == "every row differs" else 0.0
+    outcomes = {"cost": "cost", "gain": "gain ~ C(state)*C(action) + age"}
+    found = []
+    for shift in (0.0, 1e8):
+        log = frame.assign(cost=frame["cost"] + shift, gain=frame["gain"] - 3 * shift)
+        if kind == "file":
+            log.to_csv(tmp_path / "log.csv", index=False)
+            log = tmp_path / "log.csv"
+        model = up.fit_transitions(
+            FORMULA, log, reward=outcomes, cluster=cluster, weights="times"
+        ).at(age=0.5, horizon=4)
+        found.append(up.policy_value(model, POLICY, rewards=["cost", "gain"]).covariance)
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
+
+
 def test_fieller_and_acceptability_by_hand():
     """A mean of 2 and of 4, standard errors 0.5 and 1, covariance 0.2."""
     from upriver.logs.value import PolicyValue, PolicyValues

@@ -507,8 +507,8 @@ def combine_outcomes(
                          "weight, or value them with policy_value(..., rewards=...)")  # fmt: skip
     elif isinstance(reward, Mapping) and outcomes and set(reward) <= set(outcomes):
         if log is not None and reward and set(reward) <= set(log.space.states):
-            raise ValueError(f"reward names {listed(reward)}, states and outcomes alike; rename the "
-                             "outcomes in fit_transitions, or give a function")  # fmt: skip
+            raise ValueError(f"reward names {listed(reward)}, states and outcomes alike; rename "
+                             "the outcomes in fit_transitions, or give a function")  # fmt: skip
         parts = dict(reward)
         for name in parts:
             if log is not None and name in log.space.states:

@@ -249,11 +249,15 @@ def estimate_rewards(
         [rows.sums[c] - rows.weight * f[place] for c, f in zip(columns, fitted, strict=True)], 1
     )
     products = np.empty((len(at), len(columns), len(columns)))
+    # of what columns and fitted values exceed the centres by, as the sums of products are
+    centres = [rows.centres[c] for c in columns]
+    totals = [np.bincount(place, rows.sums[c]) for c in columns]
+    sums = [x - c * weight for x, c in zip(totals, centres, strict=True)]
+    above = [f - c for f, c in zip(fitted, centres, strict=True)]
     for (i, a), (j, b) in product(enumerate(columns), repeat=2):
-        sums = [np.bincount(place, rows.sums[c]) for c in (a, b)]
         square = np.bincount(place, rows.sums[tuple(sorted((a, b)))])
-        products[:, i, j] = square - fitted[i] * sums[1] - fitted[j] * sums[0]
-        products[:, i, j] += weight * fitted[i] * fitted[j]
+        products[:, i, j] = square - above[i] * sums[j] - above[j] * sums[i]
+        products[:, i, j] += weight * above[i] * above[j]
     return RewardEstimates(outcomes, at, place, weight, residual, products, rows.weight, cluster)
 
 

@@ -14,6 +14,7 @@ from functools import cache
 from glob import escape
 from importlib import import_module
 from itertools import combinations_with_replacement
+from math import isfinite
 from pathlib import Path
 from secrets import token_hex
 from tempfile import gettempdir
@@ -36,6 +37,7 @@ NUMBERS = (  # DuckDB's types
 UNCHANGED = ("double", "int64", "string", "large_string")  # Arrow's types that need no conversion
 MEMORY = "800MB"  # of a database, beside the rows that a query returns
 BATCH = 1_000_000  # rows that are taken from DuckDB at once, where there may be many
+FIRST = 1_000  # rows that show the size of the entries of a column
 LARGEST = 1e100  # larger numbers overflow when they are multiplied
 LARGEST_WEIGHT = 2.0**53  # a larger sum of weights does not notice a row of weight 1
 
@@ -124,7 +126,9 @@ class Rows(NamedTuple):
     weight: Array
     """(m,) the sum of the weights of equal rows; without weights the number of equal rows."""
     sums: dict[Any, Array]
-    """(m,) each: sums of weight times a column, or times two columns, over equal rows."""
+    """(m,) each: sums of weight times a column, or times two columns minus their centres, over
+    equal rows."""
+    centres: dict[str, float]  # A typical entry of each column of which there are sums
     n_rows: int  # The number of rows of the table that were used
     dropped: dict[str, int]  # The number of rows that were left out, by the column that has the gap
     members: Members | None = None  # Which cluster each row of the table belongs to
@@ -357,7 +361,8 @@ class Table:
                     if not group:
                         break
             keys = keys if group else list(dict.fromkeys([*keys, *also]))
-            found = self.query(keys, fault, weights, sums, group)
+            centres = self.typical_entries(sums)
+            found = self.query(keys, fault, weights, centres, group)
         except self.errors as error:
             raise self.unreadable(error) from None
         if not found.num_rows:
@@ -378,9 +383,9 @@ class Table:
             raise ValueError(f"the weights {weights!r} sum to {weight.sum():.3g}; they must sum to "
                              f"at most {LARGEST_WEIGHT:.3g}, or rows of small weight are "
                              "lost")  # fmt: skip
-        by_name = dict(zip((*sums, *two_by_two(sums)), totals, strict=True))
+        by_name = dict(zip((*centres, *two_by_two(centres)), totals, strict=True))
         cells = dict(zip(keys, found.columns, strict=False))
-        rows = Rows(self, cells, weight, by_name, int(n_rows.sum()), dropped)
+        rows = Rows(self, cells, weight, by_name, centres, int(n_rows.sum()), dropped)
         if cluster is None:
             return rows
         if cluster not in keys:
@@ -389,11 +394,27 @@ class Table:
         order = np.argsort(number, kind="stable")
         return rows._replace(members=Members(order, number[order], weight[order], names))
 
+    def typical_entries(self, columns: Sequence[str]) -> dict[str, float]:
+        """Return the median of each column among the first rows.
+
+        Squares of entries would lose the digits of a spread that is small beside the entries.
+        """
+        if not columns:
+            return {}
+        cells = ", ".join(f"{as_double(c)} AS c{i}" for i, c in enumerate(columns))
+        medians = ", ".join(f"median(c{i})" for i in range(len(columns)))
+        question = f"SELECT {medians} FROM (SELECT {cells} FROM source LIMIT {FIRST})"
+        (found,) = self.connection.execute(question).fetchall()
+        known = [x if x is not None and isfinite(x) else 0.0 for x in found]
+        return dict(zip(columns, known, strict=True))
+
     def query(
-        self, keys: Sequence[str], fault: str, weights: str | None, sums: Sequence[str], group: bool
-    ) -> Any:
+        self, keys: Sequence[str], fault: str, weights: str | None, centres: Mapping[str, float],
+        group: bool,
+    ) -> Any:  # fmt: skip
         """Return an Arrow table: the columns, and the fault, weight, number and sums of rows.
 
+        centres: the columns of which sums are made, and what is subtracted in their products.
         With `group` these are sets of equal rows, in an order that does not depend on threads.
         Without it the numbers and words of a frame are not copied.
         """
@@ -401,9 +422,9 @@ class Table:
             c: self.arrow[c] for c in keys if self.arrow[c].type in UNCHANGED
         }  # fmt: skip
         times = as_double(weights)
-        terms = [*((c,) for c in sums), *two_by_two(sums)]
-        totals = [times, as_double(None)]
-        totals += [" * ".join([times, *map(as_double, term)]) for term in terms]
+        less = {c: f"({as_double(c)} - CAST({x!r} AS DOUBLE))" for c, x in centres.items()}
+        totals = [times, as_double(None), *(f"{times} * {as_double(c)}" for c in centres)]
+        totals += [f"{times} * {less[a]} * {less[b]}" for a, b in two_by_two(centres)]
         totals = [f"sum({x})" for x in totals] if group else totals
         made = ", ".join([*(quote(c) for c in keys if c not in held), fault, *totals])
         order = "GROUP BY ALL ORDER BY ALL" if group else ""
@@ -523,7 +544,7 @@ class Table:
             return self.title
 
 
-def two_by_two(columns: Sequence[str]) -> list[tuple[str, str]]:
+def two_by_two(columns: Iterable[str]) -> list[tuple[str, str]]:
     """Return all pairs of columns, also of one with itself; the names of a pair are sorted."""
     return list(combinations_with_replacement(sorted(columns), 2))
 
