@@ -295,7 +295,7 @@ LOGS: list[Mutant] = [
      "share.data = np.ones_like(share.data)"),
     ("logs/rewards.py", "adjusted = adjust_scores(scores, outcome.bread, information)",
      "adjusted = scores"),
-    ("logs/rewards.py", "products[:, i, j] += weight * fitted[i] * fitted[j]", "pass"),
+    ("logs/rewards.py", "products[:, i, j] += weight * above[i] * above[j]", "pass"),
     # Triple effects
     # Rewards from choices
     ("logs/dynamic_choice.py", "scores = direct + gamma * (matrix @ dv) - self.spread(dv)",

@@ -282,7 +282,7 @@ def test_names_of_states_that_are_outcomes_too_are_refused(rng):
     frame = visits(rng).replace(words).rename(columns={"gain": "ill"})
     outcomes = {"ill": "ill", "cost": "cost"}
     model = up.fit_transitions("C(next_state)", frame, reward=outcomes)
-    with pytest.raises(ValueError, match="reward names 'ill', states and outcomes alike"):
+    with pytest.raises(ValueError, match="reward names 'ill', which is a state and an outcome"):
         model.at(horizon=3, reward={"ill": 1.0})
     # one name that is not both says which they are
     mean = frame.groupby(["state", "action"])[["ill", "cost"]].mean().loc["well"].to_numpy()

@@ -506,14 +506,11 @@ def combine_outcomes(
         raise ValueError(f"reward names the outcomes {listed(reward)}; name one, or give each a "
                          "weight, or value them with policy_value(..., rewards=...)")  # fmt: skip
     elif isinstance(reward, Mapping) and outcomes and set(reward) <= set(outcomes):
+        # one name that is not a state says that all are outcomes
         if log is not None and reward and set(reward) <= set(log.space.states):
-            raise ValueError(f"reward names {listed(reward)}, states and outcomes alike; rename "
-                             "the outcomes in fit_transitions, or give a function")  # fmt: skip
+            raise ValueError(f"reward names {next(iter(reward))!r}, which is a state and an "
+                             "outcome of a column; rename one of them")  # fmt: skip
         parts = dict(reward)
-        for name in parts:
-            if log is not None and name in log.space.states:
-                raise ValueError(f"reward names {name!r}, which is a state and an outcome of a "
-                                 "column; rename one of them")  # fmt: skip
     else:
         return {}, [(reward, 1.0)]
     weights, given = {}, []
