@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from shlex import join
@@ -78,8 +77,8 @@ def decide(
     given_values = [x for x in at.split(",") if x.strip() != "average"]
     is_mapping = "=" in reward and "~" not in reward
     options |= {
-        "reward": parse_numbers("--reward", reward) if is_mapping else reward,
-        "at": parse_covariates(log, "--at", ",".join(given_values)),
+        "reward": parse_values("--reward", reward) if is_mapping else reward,
+        "at": parse_values("--at", ",".join(given_values), log),
         "average": len(given_values) < len(at.split(",")),
         "columns": tuple(columns.split(",")),
     }
@@ -101,41 +100,26 @@ def command_line(given: dict[str, Any]) -> str:
     return join(words)
 
 
-def parse_numbers(option: str, text: str) -> dict[str, float]:
-    """Return {name: number} from a=1,b=2.5."""
-    found = {}
-    for name, value in parse_values(option, text, "number").items():
-        try:
-            found[name] = float(value)
-        except ValueError:
-            part = f"{name}={value}"
-            raise ValueError(f"{option} has {part!r}; it must be name=number") from None
-    return found
-
-
-def parse_covariates(log: Path, option: str, text: str) -> dict[str, Any]:
-    """Return {name: value} from a=1,b=word: words, truth values or numbers, as the log has them."""
+def parse_values(option: str, text: str, log: Path | None = None) -> dict[str, Any]:
+    """Return {name: value} from a=1,b=word: numbers, or with a log what its columns hold."""
     from upriver.logs.tables import Table
 
-    found: dict[str, Any] = dict(parse_values(option, text, "value"))
-    kinds = Table(log).open_columns([]) if found else {}
-    for name, value in found.items():
-        if kinds.get(name) == "BOOLEAN" and value.lower() in ("true", "false"):
-            found[name] = value.lower() == "true"
-        elif kinds.get(name) != "VARCHAR":
-            with suppress(ValueError):  # the model says what it must be
-                found[name] = float(value)
-    return found
-
-
-def parse_values(option: str, text: str, kind: str) -> dict[str, str]:
-    """Return {name: text of its value} from a=1,b=word; kind: what errors call a value."""
-    found: dict[str, str] = {}
+    kinds = Table(log).open_columns([]) if log is not None and text else {}
+    found: dict[str, Any] = {}
     for part in filter(None, text.split(",")):
         name, equals, value = (x.strip() for x in part.partition("="))
+        kind = "number" if log is None else "value"
         if not (name and equals and value):
             raise ValueError(f"{option} has {part!r}; it must be name={kind}")
         if name in found:
             raise ValueError(f"{option} names {name!r} more than once")
         found[name] = value
+        if kinds.get(name) == "BOOLEAN" and value.lower() in ("true", "false"):
+            found[name] = value.lower() == "true"
+        elif kinds.get(name) != "VARCHAR":
+            try:
+                found[name] = float(value)
+            except ValueError:  # of a covariate the model says what it must be
+                if log is None:
+                    raise ValueError(f"{option} has {part!r}; it must be name={kind}") from None
     return found
