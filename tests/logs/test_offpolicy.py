@@ -232,6 +232,20 @@ class TestTheOrderOfAnEpisode:
         found = self.check(model, dropped, reward="reward", missing="drop")
         assert found == wanted
 
+    def test_a_hole_beside_gaps_is_refused_unless_a_row_has_no_step(self, model, log):
+        rows = pd.DataFrame(log)
+        moves = rows["state"] != rows["next_state"]
+        hole, other = np.flatnonzero(moves & (rows["step"] == 4))[:2]
+        rows["reward"] = rows["reward"].where(rows.index != other)
+        options = {"reward": "reward", "missing": "drop"}
+        with pytest.raises(ValueError, match=f"episode {rows['episode'][hole]} .* another state"):
+            self.check(model, rows.drop(index=hole), **options)
+        first = rows.index[[hole, other]]
+        after = [(rows["episode"] == rows["episode"][i]) & (rows["step"] >= 4) for i in first]
+        wanted = self.check(model, rows[~(after[0] | after[1])], **options)
+        rows["step"] = rows["step"].where(rows.index != hole)
+        assert self.check(model, rows, **options) == wanted
+
     def test_rows_without_an_episode_may_have_any_weight(self, model, log):
         rows = pd.DataFrame(log).assign(times=2)
         last = rows["episode"] == 599

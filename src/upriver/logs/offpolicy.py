@@ -192,11 +192,13 @@ def order_rows(
         raise ValueError(f"episode {labels[of[i]]!r} of {title} has more than one row of step "
                          f"{steps[i]}; every row must have a step of its own")  # fmt: skip
     last = np.full(len(labels), horizon)  # the place at which each episode is cut
+    unplaced = False
     if rows.dropped:
-        lost = count_earlier(rows.table, episode, step, labels, of, steps) != place
+        earlier, unplaced = count_earlier(rows.table, episode, step, labels, of, steps)
+        lost = earlier != place
         np.minimum.at(last, of[lost], place[lost])
-    torn = later[(s[later] != s2[later - 1]) & (place[later] < horizon)]
-    if len(torn) and not rows.dropped:
+    torn = later[(s[later] != s2[later - 1]) & (place[later] < last[of[later]])]
+    if len(torn) and not unplaced:
         i = torn[0]
         raise ValueError(f"episode {labels[of[i]]!r} of {title} goes to another state at step "
                          f"{steps[i - 1]} than it is in at step {steps[i]}; add the rows between "
@@ -208,15 +210,18 @@ def order_rows(
 
 def count_earlier(
     table: Table, episode: str, step: str, labels: Sequence[Any], of: Array, steps: Array
-) -> Array:
-    """Return (m,) how many rows of its episode come before each row, those with gaps included."""
+) -> tuple[Array, bool]:
+    """Return (m,) how many rows of its episode come before each row, those with gaps included.
+
+    The second result says whether there are rows without an episode or step, which have no place.
+    """
     every = table.read([episode, step], missing="drop", group=False)
     index, names = every.codes(episode)
     levels, at = np.unique(every.values(step), return_inverse=True)
     key, number = np.sort(index * len(levels) + at), {x: i for i, x in enumerate(names)}
     first = np.array([number[x] for x in labels])[of] * len(levels)
     mine = first + np.searchsorted(levels, steps)
-    return np.searchsorted(key, mine) - np.searchsorted(key, first)
+    return np.searchsorted(key, mine) - np.searchsorted(key, first), bool(every.dropped)
 
 
 def is_absorbing(task: Task) -> Array:
