@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from benchmarks.planning import draw_mdp as sparse_mdp
 from scipy.optimize import linprog
+from scipy.sparse.csgraph import connected_components
 
 import upriver as up
 from studies import environments
@@ -234,8 +235,11 @@ def test_elimination_tells_two_recurrent_classes(rng):
         chain = kernels.stationary.Chain(
             np.arange(4), np.array(successors, np.int32), np.ones(3), np.empty(3)
         )
-        solved = kernels.stationary.solve_chain(chain, 1.0, 1, np.ones(3), np.empty(3))
+        x = np.empty(3)
+        solved = kernels.stationary.solve_chain(chain, 1.0, 1, np.array([1.0, 5.0, 2.0]), x)
         assert solved == one_class
+        if not solved:  # the gain of each class
+            assert x.tolist() == [1.0, -np.inf, 2.0]
 
 
 def test_an_mdp_without_a_last_step_knows_its_discount(tmp_path):
@@ -374,3 +378,175 @@ def test_ties_of_stationary_plans_are_uniform_and_independent():
         plan_model(task, prob, task.reward_rows[0], np.uint64(7)).policy,
         plan_model(task, prob, task.reward_rows[0], np.uint64(7)).policy,
     )
+
+
+STAY_OR_GO = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]])
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [
+        [[1.0, 0.0], [1.005, 0.0]],
+        [[1.0, 0.0], [1.01, 0.0]],
+        [[1.0, 0.0], [1.001, 1.0]],
+        [[100.0, 0.0], [100.5, 0.0]],
+        [[1e-9, 0.0], [1.005e-9, 0.0]],
+    ],
+)
+def test_two_states_that_earn_nearly_the_same_have_a_gain(reward):
+    """With a discount it pays to stay in both; the best gain is that of the second."""
+    plan = up.solve(up.FiniteMDP.from_arrays(STAY_OR_GO, reward, None))
+    assert plan.gain == pytest.approx(reward[1][0], rel=1e-12)
+    assert plan.policy.tolist() == [1, 0]
+
+
+def chain_gains(p, r):
+    """The gain of each recurrent class of a chain."""
+    n_classes, label = connected_components(p > 0.0, connection="strong")
+    gains = []
+    for members in (np.flatnonzero(label == c) for c in range(n_classes)):
+        inside = p[np.ix_(members, members)]
+        if inside.sum() > len(members) - 1e-9:
+            equations = np.vstack([np.eye(len(members)) - inside.T, np.ones(len(members))])
+            shares = np.linalg.lstsq(equations, np.eye(len(members) + 1)[-1], rcond=None)[0]
+            gains.append(shares @ r[members])
+    return gains
+
+
+def draw_sparse_problem(rng):
+    """Return p and r of 2 to 4 states, with few successors and rewards that are nearly equal."""
+    n_states, n_actions = int(rng.integers(2, 5)), int(rng.integers(2, 4))
+    p = np.zeros((n_states, n_actions, n_states))
+    most = int(rng.integers(1, 4))
+    for s, a in product(range(n_states), range(n_actions)):
+        n_successors = min(int(rng.integers(1, most + 1)), n_states)
+        successors = rng.choice(n_states, n_successors, replace=False)
+        p[s, a, successors] = rng.dirichlet(np.ones(n_successors))
+    size, step = (n_states, n_actions), 10.0 ** -rng.integers(0, 7)
+    differences = rng.integers(-2, 3, size) if rng.random() < 0.5 else rng.normal(size=size)
+    return p, rng.choice([0.0, 1.0, 100.0]) + step * differences
+
+
+def test_the_gain_of_small_sparse_problems_is_the_best_of_all_policies():
+    solved = 0
+    for seed in range(400):
+        p, r = draw_sparse_problem(np.random.default_rng(seed))
+        at, n_actions = np.arange(len(p)), p.shape[1]
+        try:
+            plan = up.solve(up.FiniteMDP.from_arrays(p, r, None))
+        except ValueError as problem:
+            assert "sets of states that some policy never leaves" in str(problem)
+            continue
+        policies = (np.array(x) for x in product(range(n_actions), repeat=len(p)))
+        best = max(max(chain_gains(p[at, x], r[at, x])) for x in policies)
+        rounding = 1e-13 * (1.0 + np.abs(r).max())
+        assert plan.gain == pytest.approx(best, abs=1e-8 * min(1.0, np.ptp(r)) + rounding)
+        assert min(chain_gains(p[at, plan.policy], r[at, plan.policy])) > best - 1e-8
+        solved += 1
+    assert solved > 250
+
+
+def test_long_cycles_that_earn_nearly_the_same_have_a_gain(rng):
+    """The best class is many steps long, and each of the others keeps the states it has."""
+    for _ in range(20):
+        lengths = rng.integers(35, 90, 4)
+        cycle, first = np.repeat(np.arange(4), lengths), np.cumsum(lengths) - lengths
+        n, place = int(lengths.sum()), np.arange(lengths.sum()) - np.repeat(first, lengths)
+        p = np.zeros((n, 2, n))
+        p[np.arange(n), 0, first[cycle] + (place + 1) % lengths[cycle]] = 1.0
+        p[np.arange(n), 1, rng.integers(n, size=n)] = 1.0
+        earned = 1.0 + 1e-4 * rng.random(4)
+        plan = up.solve(
+            up.FiniteMDP.from_arrays(p, np.stack([earned[cycle], np.zeros(n)], 1), None)
+        )
+        assert plan.gain == pytest.approx(earned.max(), abs=1e-8)
+
+
+SCALES = [1e-300, 1e-12, 1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9, 1e12, 1e100]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("low", [0.0, -0.7])
+def test_values_are_in_proportion_to_the_rewards(scale, low):
+    p, r = plain(up.envs.riverswim(6))
+    reward = (r + low) * scale
+    mdp, mixed = up.FiniteMDP.from_arrays(p, reward, 20), np.full((6, 2), 0.5)
+    right, start = np.ones(6, int), np.eye(6)[0]
+    for discount in (0.9, 0.999):
+        exact = chain_value(p, r + low, right, discount)
+        uniform = np.linalg.solve(np.eye(6) - discount * p.mean(axis=1), (r + low).mean(axis=1))
+        plan = up.solve(mdp, discount=discount)
+        assert plan.policy.tolist() == right.tolist() and plan.error / scale < 1e-8
+        np.testing.assert_allclose(plan.v / scale, exact, atol=1e-8)
+        valued = up.evaluate(mdp, mixed, discount=discount)
+        np.testing.assert_allclose(valued.v / scale, uniform, atol=1e-8)
+        assert valued.error / scale < 1e-8
+    gain, uniform = (
+        chain_gains(x, y + low)[0]
+        for x, y in ((p[:, 1], r[:, 1]), (p.mean(axis=1), r.mean(axis=1)))
+    )
+    plan, valued = up.solve(mdp, average=True), up.evaluate(mdp, mixed, average=True)
+    assert plan.policy.tolist() == right.tolist() and plan.error / scale < 1e-8
+    assert plan.gain / scale == pytest.approx(gain, abs=1e-8)
+    assert valued.gain / scale == pytest.approx(uniform, abs=1e-8)
+    bias = (plan.v - start @ plan.v) / scale
+    level = r[:, 1] + low + p[:, 1] @ bias - bias
+    np.testing.assert_allclose(level, gain, atol=5e-8)
+
+
+def test_rewards_of_zero_are_worth_nothing():
+    mdp = up.FiniteMDP.from_arrays(STAY_OR_GO, np.zeros((2, 2)), 5)
+    assert up.solve(mdp, discount=0.9).v.tolist() == [0.0, 0.0]
+    assert up.solve(mdp, average=True).gain == 0.0
+    assert (up.solve(mdp, discount=0.9, temperature=1e-12).v > 0.0).all()
+
+
+def test_a_tolerance_is_in_the_users_units_and_its_default_in_proportion():
+    ordinary, setting = sparse_mdp(200, 3, near=True, seed=3), {"discount": 0.99}
+    p, r = plain(ordinary)
+    tiny = up.FiniteMDP.from_arrays(p, 1e-9 * r, 20)
+    assert up.solve(tiny, **setting).error <= 1e-17
+    assert up.solve(tiny, **setting, tolerance=1e-8).sweeps < up.solve(tiny, **setting).sweeps
+    assert 1e-10 < up.solve(tiny, **setting, tolerance=1e-8).error <= 1e-8
+    for given in (None, 1e-8 * np.ptp(r)):
+        again = up.solve(ordinary, **setting, tolerance=given)
+        np.testing.assert_array_equal(again.v, up.solve(ordinary, **setting).v)
+    constant = up.FiniteMDP.from_arrays(p, np.full_like(r, 3e-12), 20)
+    assert up.solve(constant, average=True).gain == pytest.approx(3e-12, rel=1e-12)
+
+
+@pytest.mark.parametrize("reward", [1.0, 500.0, 1e6])
+def test_discounts_as_near_to_one_as_is_allowed(reward):
+    """The first policies differ by 10^7 rewards and more, of which rounding takes some."""
+    p, r = plain(up.envs.riverswim(10))
+    mdp = up.FiniteMDP.from_arrays(p, reward * r, 20)
+    gain = up.solve(mdp, average=True).gain
+    for gap in (1e-8, 1e-9, 3e-10, 1e-10):
+        plan = up.solve(mdp, discount=1.0 - gap)
+        assert plan.policy.tolist() == [1] * 10 and plan.sweeps < 100
+        assert plan.v[0] * gap == pytest.approx(gain, rel=1e-6)
+
+
+def test_two_classes_that_earn_exactly_the_same_have_a_gain():
+    """The best policies go to state 1 or stay in state 2; ties keep what a policy does."""
+    p = [
+        [[0.0, 0.3110685584676266, 0.6889314415323734], [0.8, 0.2, 0.0], [0.5, 0.0, 0.5]],
+        [[0.0, 1.0, 0.0], [0.01, 0.83, 0.16], [0.2, 0.4, 0.4]],
+        [[0.0, 0.0, 1.0], [0.0, 0.54, 0.46], [0.56, 0.06, 0.38]],
+    ]
+    reward = [[0.0, 0.0, 1.02], [0.98, 0.0, 0.0], [0.98, 0.0, 0.0]]
+    plan = up.solve(up.FiniteMDP.from_arrays(np.array(p), reward, None))
+    assert plan.gain == pytest.approx(0.98, abs=1e-8)
+
+
+@pytest.mark.parametrize("setting", [{"discount": 0.99}, {"average": True}])
+def test_a_tolerance_below_rounding_ends_where_no_equations_are_solved(monkeypatch, setting):
+    monkeypatch.setattr(policy_iteration, "MAX_BAND_OPERATIONS", 0.0)
+    mdp = up.envs.random_mnl(60, max_successors=20, seed=2)
+    p, r = plain(mdp)
+    ordinary = up.solve(mdp, **setting)
+    for low, scale in ((1.0, 1e-7), (1e6, 1.0), (0.0, 1e9)):
+        plan = up.solve(up.FiniteMDP.from_arrays(p, low + scale * r, 20), **setting)
+        assert plan.sweeps < 20_000
+        assert plan.error <= 1e-9 * (low + scale)
+        np.testing.assert_allclose(np.ptp(plan.v), scale * np.ptp(ordinary.v), rtol=1e-5)

@@ -92,9 +92,44 @@ def test_the_policy_is_evaluated_saved_and_played(tmp_path):
         ({"temperature": 1.0, "discount": 1.0}, "discount is 1.0"),
         ({"temperature": 1.0, "discount": -0.5}, "discount is -0.5"),
         ({"temperature": 1.0, "average": True}, "average is True"),
+        ({"temperature": 1.0, "discount": 1.0 - 1e-15}, "discount is 0.99.*at most 1 - 1e-10"),
+        ({"temperature": 1.0, "discount": 0.5, "tolerance": -1.0}, "tolerance is -1.0"),
+        ({"temperature": 1e-307, "discount": 0.5}, "largest reward / temperature is inf"),
     ],
 )
 def test_bad_settings_are_one_sentence(setting, names):
     mdp, *_ = draw_mdp(np.random.default_rng(0))
     with pytest.raises(ValueError, match=names):
         up.solve(mdp, **setting)
+
+
+def test_terminal_values_and_a_discount_are_refused_as_without_a_temperature():
+    _, p, r = draw_mdp(np.random.default_rng(0), missing=False)
+    ending = up.FiniteMDP.from_arrays(p, r, 4, terminal=np.arange(5.0))
+    for setting in ({}, {"temperature": 0.1}):
+        with pytest.raises(ValueError, match="no terminal value"):
+            up.solve(ending, discount=0.5, **setting)
+    assert up.solve(ending, temperature=0.1).v[-1].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-12, 1e-9, 1e-4, 1e4, 1e9, 1e100])
+@pytest.mark.parametrize("discount", [0.9, 0.9999])
+def test_values_are_in_proportion_to_rewards_and_temperature(scale, discount):
+    _, p, r = draw_mdp(np.random.default_rng(5), scale=1.0)
+    v, chances = iterate_softly(p, r, 0.9, 0.3, 500)
+    mdp = up.FiniteMDP.from_arrays(p, scale * r, 4)
+    plan = up.solve(mdp, discount=discount, temperature=0.3 * scale)
+    assert plan.error / scale <= 1e-8 * np.ptp(r)
+    if discount == 0.9:
+        np.testing.assert_allclose(plan.v / scale, v, atol=2e-8)
+        np.testing.assert_allclose(plan.policy, chances, atol=1e-7)
+    q = np.where(p.sum(axis=2) > 0, r + discount * p @ (plan.v / scale), -np.inf) / 0.3
+    top = 0.3 * (np.log(np.exp(q - q.max()).sum(axis=1)) + q.max())
+    np.testing.assert_allclose(top, plan.v / scale, atol=4e-8)
+
+
+def test_shocks_that_are_larger_than_tiny_rewards_set_the_tolerance():
+    mdp, *_ = draw_mdp(np.random.default_rng(2), scale=1e-12)
+    for temperature in (1.0, 1e-3):
+        plan = up.solve(mdp, discount=0.9999, temperature=temperature)
+        assert plan.error <= 1e-8 * temperature

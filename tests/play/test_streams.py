@@ -270,3 +270,24 @@ def test_a_stream_goes_on_with_its_own_restarts(tmp_path):
         assert np.array_equal(np.append(first.returns, rest.returns), whole.returns)
     with pytest.raises(ValueError, match=r"restart is 0\.2; the run to resume has 0\.1"):
         up.simulate(DISCOUNTED, agent, n_steps=200, resume=first.checkpoint, restart=0.2)
+
+
+@pytest.mark.parametrize("discount", [None, 0.95])
+@pytest.mark.parametrize("scale", [1e-12, 1e-9, 1e-6, 1e9, 1e100])
+def test_plans_and_regret_are_in_proportion_to_the_rewards(scale, discount):
+    """Tiny rewards are a tiny part of the range [0, 1] that is taken for granted."""
+    frame = up.envs.riverswim(5).to_frame()
+
+    def made(unit):
+        rewards = frame.assign(reward=frame["reward"] * unit)
+        return up.FiniteMDP.from_frame(rewards, None, discount=discount)
+
+    def regret(mdp, name):
+        task, named = mdp.task(), getattr(up.agents, name)
+        agent = named(task, up.features.shared(task)) if "MNL" in name else named(task)
+        return up.simulate(mdp, agent, n_steps=600, seed=0).regret
+
+    for name in ("UCRL2", "UCRLMNLSE", "PSRLMNL", "PSRL", "Random"):
+        np.testing.assert_allclose(
+            regret(made(scale), name) / scale, regret(made(1.0), name), atol=2e-7
+        )

@@ -167,7 +167,8 @@ def solve_chain(chain, discount, reach, c, x):
     sum, never 1 - (that of staying), so nothing cancels, however slowly the chain mixes. reach: the
     largest |s' - s| of a step. c (S,) is overwritten, x (S,) is written. With a discount the gain
     is 0. Without one x is 0 at one recurrent state; returns False where there are two recurrent
-    classes, which have no common gain.
+    classes, which have no common gain: x is then the gain of each class at one of its states, and
+    -inf at all others.
     """
     start, to, weight = chain.start, chain.successors, chain.prob
     n_states = c.shape[0]
@@ -177,7 +178,8 @@ def solve_chain(chain, discount, reach, c, x):
     lost = np.full(n_states, 1.0 - discount)
     time = np.ones(n_states)
     gain = 0.0
-    known = -1
+    known, n_classes = -1, 0
+    x[:] = -np.inf
     for s in range(n_states):
         low = s
         for i in range(start[s], start[s + 1]):
@@ -192,10 +194,9 @@ def solve_chain(chain, discount, reach, c, x):
         out[s] = total
         above = max(0, s - reach)
         if total < CLOSED * time[s]:  # nothing leaves the states from here on, and x is 0 here
-            if known >= 0:
-                return False
             known = s
-            gain = c[s] / time[s]
+            gain = x[s] = c[s] / time[s]
+            n_classes += 1
             for i in range(above, s):
                 lost[i] += band[i, s - i + reach]
             continue
@@ -212,6 +213,8 @@ def solve_chain(chain, discount, reach, c, x):
             for j in range(low, s):
                 band[i, j + at] += p * band[s, j + shift]
             lowest[i] = min(lowest[i], low)
+    if n_classes > 1:
+        return False
     for s in range(n_states):
         if s == known:
             x[s] = 0.0

@@ -2,7 +2,7 @@
 
 A model, or a set of models around one, is solved by `policy_iteration`: policy iteration where an
 improvement also chooses the best model of the set (extended value iteration, Jaksch, Ortner and
-Auer 2010, until it converges). Rewards are on the scale of [0, 1].
+Auer 2010, until it converges). Rewards are on the scale of [0, 1] and may be a tiny part of it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from upriver import kernels
 from upriver.checks import Array
 from upriver.mdp import Task
 from upriver.planning.induction import Plan
-from upriver.planning.policy_iteration import iterate_policies
+from upriver.planning.policy_iteration import iterate_policies, scale_exponent
 from upriver.planning.tables import policy_type
 
 LEVEL = 1e-7
-"""Policy iteration ends where the changes of a backup differ by no more; rewards lie in [0, 1]."""
+"""Policy iteration ends where the changes of a backup differ by no more; rewards lie in [0, 1], and
+those that are a tiny part of it are scaled, see `scale_exponent`."""
 
 
 Choose = Callable[[Array, Array], None]
@@ -60,6 +61,8 @@ def plan_stationary(
     """Return the optimum over the models that `choose` chooses from, see `plan_model`."""
     assert discount is not None
     extra: Any = task.next_state_reward_rows[0] if task.next_state_reward_rows.size else 0.0
+    k = scale_exponent(max(np.abs(reward).max(), np.abs(extra).max()))
+    reward, extra = np.ldexp(reward, -k), np.ldexp(extra, -k)
     mean_reward = reward + task.by_pair(prob * extra)
     rows = kernels.stationary.Rows(
         task.indptr, task.successors, prob.copy(), mean_reward, task.n_states
@@ -67,7 +70,7 @@ def plan_stationary(
 
     def choose_model(w: Array) -> None:
         assert choose is not None
-        choose(extra + discount * w[task.successors], rows.prob)
+        choose(np.ldexp(extra + discount * w[task.successors], k), rows.prob)
         rows.reward[:] = reward + task.by_pair(rows.prob * extra)
 
     draws = np.random.Generator(np.random.PCG64(int(tie_seed))).random(task.available.shape)
@@ -84,5 +87,5 @@ def plan_stationary(
     values = found.values - found.values.min()
     if discount < 1.0:
         values = found.values + discount / (1.0 - discount) * found.mean_change
-    v = np.stack([values, np.zeros(task.n_states)])
+    v = np.stack([np.ldexp(values, k), np.zeros(task.n_states)])
     return Plan(policy.astype(policy_type(task))[None], v, None, task)

@@ -17,13 +17,16 @@ from upriver.planning.tables import mixture_or_actions
 @overload
 def solve(mdp: FiniteMDP) -> Plan: ...
 @overload
-def solve(mdp: FiniteMDP, *, discount: float, tolerance: float = ...) -> StationaryPlan: ...
-@overload
-def solve(mdp: FiniteMDP, *, average: Literal[True], tolerance: float = ...) -> StationaryPlan: ...
+def solve(mdp: FiniteMDP, *, discount: float, tolerance: float | None = ...) -> StationaryPlan: ...
 @overload
 def solve(
-    mdp: FiniteMDP, *, temperature: float, discount: float | None = ..., tolerance: float = ...
-) -> Any: ...
+    mdp: FiniteMDP, *, average: Literal[True], tolerance: float | None = ...
+) -> StationaryPlan: ...
+@overload
+def solve(
+    mdp: FiniteMDP, *, temperature: float, discount: float | None = ...,
+    tolerance: float | None = ...,
+) -> Any: ...  # fmt: skip
 @check_kinds
 def solve(
     mdp: FiniteMDP,
@@ -31,7 +34,7 @@ def solve(
     discount: float | None = None,
     average: bool = False,
     temperature: float | None = None,
-    tolerance: float = 1e-8,
+    tolerance: float | None = None,
 ) -> Any:
     """Return the exact optimum; among equally good actions the choice is fixed but arbitrary.
 
@@ -47,8 +50,10 @@ def solve(
         Solve the soft Bellman equation of a decision maker whose rewards have extreme-value shocks
         of this scale, see `planning.soft`. The policy of the plan is then action probabilities,
         and the plain optimum is its limit as the temperature goes to 0.
-    tolerance : float
-        The largest error with an infinite horizon, in the user's units.
+    tolerance : float, optional
+        The largest error with an infinite horizon, in the user's units. The default is 1e-8, times
+        the range of the expected rewards of the pairs (s, a), max - min, where that is below 1 and
+        not 0; with a temperature times the larger of both, where that is below 1.
 
     Returns
     -------
@@ -79,8 +84,9 @@ def solve(
 
 
 def solve_stationary(
-    mdp: FiniteMDP, discount: float | None, average: bool, tolerance: float, policy: Any = None
-) -> StationaryPlan:
+    mdp: FiniteMDP, discount: float | None, average: bool, tolerance: float | None,
+    policy: Any = None,
+) -> StationaryPlan:  # fmt: skip
     """Return the optimum, or the value of `policy`, in the setting that is asked for."""
     mdp.check_any_number_of_steps()
     if discount is not None and average:
@@ -96,11 +102,11 @@ def solve_stationary(
 def evaluate(mdp: FiniteMDP, policy: Any) -> Array: ...
 @overload
 def evaluate(
-    mdp: FiniteMDP, policy: Any, *, discount: float, tolerance: float = ...
+    mdp: FiniteMDP, policy: Any, *, discount: float, tolerance: float | None = ...
 ) -> StationaryPlan: ...
 @overload
 def evaluate(
-    mdp: FiniteMDP, policy: Any, *, average: Literal[True], tolerance: float = ...
+    mdp: FiniteMDP, policy: Any, *, average: Literal[True], tolerance: float | None = ...
 ) -> StationaryPlan: ...
 @check_kinds
 def evaluate(
@@ -109,7 +115,7 @@ def evaluate(
     *,
     discount: float | None = None,
     average: bool = False,
-    tolerance: float = 1e-8,
+    tolerance: float | None = None,
 ) -> Any:
     """Return the exact value of a policy on the true MDP, in the user's units.
 

@@ -7,9 +7,10 @@ alike, so only differences count, and the optimal value v* obeys
     min(u - w) <= the optimal gain <= max(u - w)                                  (gamma = 1)
 
 (MacQueen 1966; Odoni 1969), and so does the value of the policy that is greedy in w. Rows of
-probabilities are taken to sum to 1 exactly. Between two improvements the chain of the policy is
-iterated until its changes are nearly equal; where that takes long and the chain has a band matrix,
-its linear equations are solved instead, which is policy iteration.
+probabilities are taken to sum to 1 exactly, and rewards to be of the order of 1. Between two
+improvements the chain of the policy is iterated until its changes are nearly equal; where that
+takes long and the chain has a band matrix, its linear equations are solved instead, which is policy
+iteration.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ CHAIN_LEVEL = 0.1
 SHORT, LONG = 6, 200
 """The most steps of a chain between improvements, where its equations can be solved and not."""
 DIVERGED = 1e9
-"""Changes so far apart that rounding alone decides the equations of a chain."""
+"""Changes so far apart that rounding alone decides the equations of a chain without a discount.
+With one they may differ by twice the largest value, and nothing diverges."""
+POOR = 1e4
+"""A guess is poor where its changes differ by so many times as much as the rewards: rounding errors
+of the correction would lead to another policy, again and again, where the discount is near 1."""
 MAX_UNCHANGED = 3
 """Solutions in a row that may leave the policy as it is."""
 MAX_CHOICES, MAX_HALF_STEPS = 30, 3_000
@@ -43,6 +48,8 @@ SUBSTITUTE = 1e-3
 MAX_BAND_OPERATIONS = 2e9
 """The most multiplications that solving the equations of a chain may take."""
 MAX_SWEEPS = 1_000_000
+ORDINARY_EXPONENT = 10
+"""Rewards are of the order of 1 where the largest is between 2^-11 and 2^10."""
 
 
 class PolicyIteration(NamedTuple):
@@ -56,6 +63,8 @@ class PolicyIteration(NamedTuple):
     """The middle of the least and the largest change of the last backup."""
     half_spread: float
     """Half of what they differ by, with what rounding may add."""
+    level: bool
+    """Whether they differ by no more than the tolerance, or than rounding."""
     sweeps: int
     """Passes over the states, of all actions or of one."""
 
@@ -69,6 +78,16 @@ def possible_rows(
         before = np.concatenate([[0], np.cumsum(possible)])
         indptr, successors, prob = before[indptr], successors[possible], prob[possible]
     return kernels.stationary.Rows(indptr, successors, prob, reward, n_states)
+
+
+def scale_exponent(largest: float) -> int:
+    """Return k such that rewards divided by 2^k are of the order of 1; `largest` is the largest.
+
+    The iterations compare with numbers that are meant for such rewards. A power of 2 changes no
+    digit, and k is 0 where rewards are of that order already.
+    """
+    k = int(np.frexp(largest)[1])
+    return 0 if abs(k) <= ORDINARY_EXPONENT else k
 
 
 def policy_rows(rows: Any, task: Task, policy: Array) -> Any:
@@ -117,7 +136,8 @@ def iterate_policies(
     reach = band_reach(rows.indptr, rows.successors, n_states)
     # solving the equations of a chain takes as long as a few steps of it
     most = LONG if reach is None else min(LONG, SHORT + (reach + 1) ** 2 // widest)
-    sweeps, unchanged, without_gain, direct, cautious = 0, 0, 0, False, False
+    diverged = DIVERGED if discount == 1.0 else np.inf
+    sweeps, unchanged, without_gain, direct, cautious, last = 0, 0, 0, False, False, np.inf
     while True:
         before = policy.copy()
         if choose_model is not None:
@@ -127,20 +147,23 @@ def iterate_policies(
         rounding = 8.0 * np.finfo(float).eps * max(float(np.abs(u).max()), 1.0)
         same = np.array_equal(before, policy)
         unchanged = unchanged + 1 if direct and (choosing or same) else 0
-        if choosing and not cautious and not spread < DIVERGED:
+        if choosing and not cautious and not spread < diverged:
             # A poor first policy takes ages to return in the model that it was given, so rounding
             # decides its equations. Value iteration from zero needs no policy.
             w, cautious = np.zeros(n_states), True
             continue
         hopeless = (
-            not spread < DIVERGED
+            not spread < diverged
             or unchanged > patience
             or without_gain > MAX_CHOICES
             or sweeps > MAX_SWEEPS
         )
-        if spread <= max(tolerance, rounding) or hopeless:
+        # Where equations are not solved, the rounding errors of so many steps of a chain remain.
+        stalled = reach is None and same and last <= spread <= most * rounding
+        level, last = bool(spread <= max(tolerance, rounding) or stalled), spread
+        if level or hopeless:
             middle, half = 0.5 * (low + high), 0.5 * (high - low) + rounding
-            return PolicyIteration(policy, u, float(middle), float(half), sweeps)
+            return PolicyIteration(policy, u, float(middle), float(half), level, sweeps)
         if choosing:
             chain.start.fill(-1)  # the probabilities changed
         k.extract_chain(rows, policy, before, chain)
@@ -151,7 +174,7 @@ def iterate_policies(
         if direct and reach is not None:
             exact = chain_values(chain, discount, reach, w)
             if exact is None and stop_at_two_classes:
-                return PolicyIteration(policy, u, np.nan, np.inf, sweeps)
+                return PolicyIteration(policy, u, np.nan, np.inf, False, sweeps)
             if exact is None:
                 without_gain += 1
                 exact = chain_values(chain, 1.0 - SUBSTITUTE, reach, w)
@@ -175,15 +198,18 @@ def empty_chain(rows: Any) -> tuple[Any, int]:
     ), widest  # fmt: skip
 
 
-def relative_values(rows: Any, policy: Array, discount: float) -> Array:
-    """Return the relative values (S,) of a policy, or zeros where they cannot be solved for."""
-    w, reach = np.zeros(rows.n_states), band_reach(rows.indptr, rows.successors, rows.n_states)
+def solve_policy(rows: Any, policy: Array, discount: float) -> tuple[bool, Array]:
+    """Return whether a policy has relative values, and those (S,), see `solve_chain`.
+
+    They are not solved for, and zeros, where that takes long.
+    """
+    x, reach = np.zeros(rows.n_states), band_reach(rows.indptr, rows.successors, rows.n_states)
     if reach is None:
-        return w
+        return False, x
     chain, _ = empty_chain(rows)
     kernels.stationary.extract_chain(rows, policy, policy, chain)
-    found = chain_values(chain, discount, reach, w)
-    return w if found is None else found
+    relative = chain.reward - 0.5 * (chain.reward.max() + chain.reward.min())
+    return kernels.stationary.solve_chain(chain, discount, reach, relative, x), x
 
 
 def band_reach(indptr: Array, successors: Array, n_states: int) -> int | None:
@@ -197,12 +223,14 @@ def band_reach(indptr: Array, successors: Array, n_states: int) -> int | None:
 def chain_values(chain: Any, discount: float, reach: int, w: Array) -> Array | None:
     """Return w such that r + discount P w - w is the same at every state of a chain.
 
-    The guess w is corrected, so that rounding concerns the correction only. None where there are
-    two recurrent classes and no discount.
+    The guess w is corrected, so that rounding concerns the correction only; one that is `POOR` is
+    replaced by 0. None where there are two recurrent classes and no discount.
     """
     steps = slice(chain.start[-1])
     expected = np.add.reduceat(chain.prob[steps] * w[chain.successors[steps]], chain.start[:-1])
     change = chain.reward + discount * expected - w
+    if np.ptp(change) > POOR * np.ptp(chain.reward):
+        w, change = np.zeros_like(w), chain.reward.copy()
     change -= 0.5 * (change.max() + change.min())
     x = np.empty_like(w)
     if not kernels.stationary.solve_chain(chain, discount, reach, change, x):

@@ -30,10 +30,16 @@ from scipy.sparse import linalg
 from upriver import kernels
 from upriver.checks import Array, kernel_view, positive_number
 from upriver.mdp import FiniteMDP, Task
-from upriver.mdp.validation import check_discount
 from upriver.planning.induction import Plan
 from upriver.planning.policy_iteration import band_reach
-from upriver.planning.stationary import StationaryPlan
+from upriver.planning.stationary import (
+    StationaryPlan,
+    check_one_step,
+    check_stationary_discount,
+    choose_tolerance,
+    reward_bounds,
+    scale_rewards,
+)
 
 MAX_ITERATIONS = 100_000
 SLOW_CONTRACTION = 0.7
@@ -187,25 +193,27 @@ def solve_soft_discounted(
 
 
 def solve_soft(
-    mdp: FiniteMDP, discount: float | None, temperature: float, tolerance: float
+    mdp: FiniteMDP, discount: float | None, temperature: float, tolerance: float | None
 ) -> Plan | StationaryPlan:
     """Return the soft optimum as a plan with action probabilities; see `solve`."""
     temperature, task = positive_number("temperature", temperature), mdp.task()
     positive_number("1 / temperature", 1.0 / temperature)
-    discount = mdp.discount if discount is None else check_discount(None, discount)
+    discount = mdp.discount if discount is None else check_stationary_discount(discount)
     if discount is None:
         return solve_soft_horizon(mdp, temperature)
     mdp.check_any_number_of_steps()
     if discount == 1.0:
         raise ValueError(f"temperature is {temperature:g}; the average reward has no soft optimum")
-    if len(mdp.probability) > 1 or len(mdp.reward_rows) > 1:
-        raise ValueError(
-            f"{mdp.name} changes with the step; a discount needs one transition and one reward for "
-            "all steps"
-        )
-    prob, reward = mdp.probability[0], mdp.reward_rows[0]
-    found = solve_soft_discounted(task, prob, reward, discount, temperature, tolerance)
-    return StationaryPlan(found.probability, found.v, discount, None, found.error, 0, task)
+    check_stationary_discount(discount)
+    check_one_step(mdp, "a discounted sum")
+    low, high = reward_bounds(mdp)
+    positive_number("the largest reward / temperature", max(-low, high, temperature) / temperature)
+    tolerance = choose_tolerance(mdp, tolerance, temperature)
+    reward, k = scale_rewards(mdp, temperature)
+    scaled = float(np.ldexp(temperature, -k)), float(np.ldexp(tolerance, -k))
+    found = solve_soft_discounted(task, mdp.probability[0], reward, discount, *scaled)
+    v, error = np.ldexp(found.v, k), float(np.ldexp(found.error, k))
+    return StationaryPlan(found.probability, v, discount, None, error, 0, task)
 
 
 def solve_soft_horizon(mdp: FiniteMDP, temperature: float) -> Plan:

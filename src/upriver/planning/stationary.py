@@ -24,10 +24,12 @@ from upriver.planning.policy_iteration import (
     iterate_policies,
     policy_rows,
     possible_rows,
-    relative_values,
+    scale_exponent,
+    solve_policy,
 )
 
 TOLERANCE = 1e-8
+"""The default tolerance, times the range of the rewards where that is below 1."""
 MIN_DISCOUNT_GAP = 1e-10
 """The smallest 1 - discount: values are of the order of 1 / (1 - discount) rewards, and rounding
 errors of probabilities count as many times."""
@@ -101,101 +103,161 @@ class StationaryPlan(NamedTuple):
 
 
 def solve_discounted(
-    mdp: FiniteMDP, discount: float, tolerance: float = TOLERANCE, policy: Any = None
+    mdp: FiniteMDP, discount: float, tolerance: float | None = None, policy: Any = None
 ) -> StationaryPlan:
     """Return the discounted optimum, or the value of `policy`, (S,) or (S, A), within `tolerance`.
 
     Where values are so large that rounding is more than `tolerance`, `error` says what is left.
     """
-    discount = check_discount(None, discount) or 0.0
-    if 1.0 - discount < MIN_DISCOUNT_GAP:
+    discount = check_stationary_discount(discount)
+    check_one_step(mdp, "a discounted sum")
+    tolerance = choose_tolerance(mdp, tolerance)
+    rows, table, k = rows_and_table(mdp, policy)
+    ratio = discount / (1.0 - discount)
+    # the bound below is 0.5 (ratio + 1) times the spread of the changes, at most `tolerance`
+    found = iterate_policies(rows, discount, np.ldexp(tolerance, -k) / max(ratio, 1.0))
+    v = np.ldexp(found.values + ratio * found.mean_change, k)
+    error = float(np.ldexp((ratio + 1.0) * found.half_spread, k))
+    played = found.policy if table is None else table
+    return StationaryPlan(played, v, discount, None, error, found.sweeps, mdp.true_task)
+
+
+def check_stationary_discount(discount: Any) -> float:
+    """Return a discount that is not so near to 1 that rounding decides the values."""
+    checked = check_discount(None, discount)
+    assert checked is not None
+    if 1.0 - checked < MIN_DISCOUNT_GAP:
         raise ValueError(
             f"discount is {discount!r}; it must be at most 1 - {MIN_DISCOUNT_GAP:g}, nearer to 1 "
             "rounding decides the values: use average=True"
         )
-    tolerance = positive_number("tolerance", tolerance)
-    rows, table = rows_and_table(mdp, policy, "a discounted sum")
-    ratio = discount / (1.0 - discount)
-    # the bound below is 0.5 (ratio + 1) times the spread of the changes, at most `tolerance`
-    found = iterate_policies(rows, discount, tolerance / max(ratio, 1.0))
-    v = found.values + ratio * found.mean_change
-    error = (ratio + 1.0) * found.half_spread
-    played = found.policy if table is None else table
-    return StationaryPlan(
-        played, v, float(discount), None, float(error), found.sweeps, mdp.true_task
-    )
+    return checked
+
+
+def choose_tolerance(mdp: FiniteMDP, tolerance: Any, temperature: float = 0.0) -> float:
+    """Return the tolerance, by default in proportion to what small rewards or shocks differ by."""
+    if tolerance is not None:
+        return positive_number("tolerance", tolerance)
+    low, high = reward_bounds(mdp)
+    return TOLERANCE * min(1.0, max(high - low, temperature) or 1.0)
+
+
+def reward_bounds(mdp: FiniteMDP) -> tuple[float, float]:
+    """Return the least and the largest expected reward of the pairs (s, a) that exist."""
+    reward, exists = mdp.reward_rows[0], mdp.true_task.available.ravel()
+    reward = reward if exists.all() else reward[exists]
+    return float(reward.min()), float(reward.max())
+
+
+def scale_rewards(mdp: FiniteMDP, temperature: float = 0.0) -> tuple[Array, int]:
+    """Return (rewards (S*A,) divided by 2^k, k), see `scale_exponent`."""
+    low, high = reward_bounds(mdp)
+    k = scale_exponent(max(-low, high, temperature))
+    reward = mdp.reward_rows[0]
+    return np.ldexp(reward, -k) if k else reward, k
 
 
 def solve_average_reward(
-    mdp: FiniteMDP, tolerance: float = TOLERANCE, policy: Any = None
+    mdp: FiniteMDP, tolerance: float | None = None, policy: Any = None
 ) -> StationaryPlan:
     """Return the best gain, or that of `policy`, (S,) or (S, A), within `tolerance`.
 
     Refused where there are two sets of states that some policy never leaves.
     """
-    tolerance = positive_number("tolerance", tolerance)
-    rows, table = rows_and_table(mdp, policy, "an average")
-    check_one_class(mdp.true_task, rows, mdp.name)
+    check_one_step(mdp, "an average")
+    tolerance = choose_tolerance(mdp, tolerance)
+    rows, table, k = rows_and_table(mdp, policy)
+    tolerance = float(np.ldexp(tolerance, -k))
+    inside = check_one_class(mdp.true_task, rows, mdp.name)
     found = iterate_policies(rows, 1.0, tolerance, stop_at_two_classes=True)
     sweeps, tries = found.sweeps, 0
-    while not found.half_spread <= tolerance and sweeps < MAX_SWEEPS and tries < MAX_TRIES:
+    while not found.level and sweeps < MAX_SWEEPS and tries < MAX_TRIES:
+        start = None
         if tries == 0:  # slow to mix: what is best with a discount is nearly best without
             found = iterate_policies(rows, 1.0 - FIRST_GAP, tolerance)
             sweeps += found.sweeps
-        guess = values_of_returning(rows, found.policy)
-        found = iterate_policies(rows, 1.0, tolerance, guess=guess, stop_at_two_classes=True)
+        elif tries > 1:  # the class that earns most, as a whole: the gain rises with every try
+            one_class, gains = solve_policy(rows, found.policy, 1.0)
+            if not one_class:
+                start = policy_of_returning(rows, found.policy, int(np.argmax(gains)), np.inf)
+        if start is None:
+            v = solve_policy(rows, found.policy, 1.0 - 1e-7)[1]
+            best = int(np.argmax(np.where(inside, v, -np.inf)))
+            start = policy_of_returning(rows, found.policy, best, NEARBY)
+        policy, guess = start or (None, None)
+        found = iterate_policies(
+            rows, 1.0, tolerance, guess=guess, policy=policy, stop_at_two_classes=True
+        )
         sweeps, tries = sweeps + found.sweeps, tries + 1
-    gain, error = found.mean_change, found.half_spread
-    if not np.isfinite(gain):
+    if not np.isfinite(found.mean_change):
         raise ValueError(
             f"the average reward of {mdp.name} was not found in {sweeps} sweeps; use a discount"
         )
-    bias = found.values - found.values.mean()
+    bias = np.ldexp(found.values - found.values.mean(), k)
+    gain, error = float(np.ldexp(found.mean_change, k)), float(np.ldexp(found.half_spread, k))
     played = found.policy if table is None else table
     return StationaryPlan(played, bias, 1.0, gain, error, sweeps, mdp.true_task)
 
 
-def rows_and_table(mdp: FiniteMDP, policy: Any, setting: str) -> tuple[Any, Array | None]:
-    """Return the rows of an MDP, or those of a policy on it, and the policy as a table."""
-    task = mdp.true_task
-    table = None if policy is None else tables.stationary_table(task, policy)
+def check_one_step(mdp: FiniteMDP, setting: str) -> None:
+    """Refuse an MDP that changes with the step, or ends with terminal values."""
     if len(mdp.probability) > 1 or len(mdp.reward_rows) > 1 or mdp.terminal.any():
         raise ValueError(
             f"{mdp.name} changes with the step, and {setting} has an infinite horizon: it needs "
             "one transition and one reward for all steps, and no terminal value"
         )
-    rows = possible_rows(
-        task.indptr, task.successors, mdp.probability[0], mdp.reward_rows[0], task.n_states
-    )
-    return rows if table is None else policy_rows(rows, task, table), table
 
 
-def values_of_returning(rows: Any, policy: Array) -> Array:
-    """Return the bias (S,) of going to where the policy earns most, and following it there.
+def rows_and_table(mdp: FiniteMDP, policy: Any) -> tuple[Any, Array | None, int]:
+    """Return the rows of an MDP, or those of a policy on it, the policy as a table, and k.
+
+    The rewards of the rows are those of the MDP divided by 2^k, see `scale_rewards`.
+    """
+    task = mdp.true_task
+    table = None if policy is None else tables.stationary_table(task, policy)
+    reward, k = scale_rewards(mdp)
+    rows = possible_rows(task.indptr, task.successors, mdp.probability[0], reward, task.n_states)
+    return rows if table is None else policy_rows(rows, task, table), table, k
+
+
+def policy_of_returning(
+    rows: Any, policy: Array, best: int, near: float
+) -> tuple[Array, Array] | None:
+    """Return a policy (S,) that goes to the state `best`, and follows `policy` near it; its bias.
 
     A policy may keep many states where they are, and policy iteration would lead them away one
-    after the other.
+    after the other. It is followed where it reaches `best` by states that are at most `near` steps
+    away. Every state then reaches `best`, so there is one recurrent class. None where the bias (S,)
+    cannot be solved for.
     """
     from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import dijkstra
+    from scipy.sparse.csgraph import breadth_first_order, dijkstra
 
     n_states, sizes = rows.n_states, np.diff(rows.indptr)
     n_actions = len(sizes) // n_states
     pair = np.repeat(np.arange(len(sizes)), sizes)
-    backwards = csr_array(
-        (np.ones(len(pair)), (rows.successors, pair // n_actions)), shape=(n_states, n_states)
-    )
-    best = int(np.argmax(relative_values(rows, policy, 1.0 - 1e-7)))
-    steps = dijkstra(backwards, indices=best, unweighted=True)
-    closer = steps[rows.successors] < steps[pair // n_actions]
+    origin, successors = pair // n_actions, rows.successors
+
+    def reverse(triples: Any) -> Any:
+        edges = successors[triples], origin[triples]
+        return csr_array((np.ones(len(edges[0])), edges), shape=(n_states, n_states))
+
+    steps = dijkstra(reverse(slice(None)), indices=best, unweighted=True)
+    closer = steps[successors] < steps[origin]
     chance = np.bincount(pair, rows.prob * closer, len(sizes)) - (sizes == 0)
-    towards = chance.reshape(n_states, n_actions).argmax(axis=1)
-    policy = np.where(steps <= NEARBY, policy, towards).astype(np.int32)
-    return relative_values(rows, policy, 1.0)
+    towards = chance.reshape(n_states, n_actions).argmax(axis=1).astype(np.int32)
+    played = np.zeros(len(sizes), bool)
+    played[(np.arange(n_states) * n_actions + policy)[steps <= near]] = True
+    triples = np.flatnonzero(played[pair])
+    triples = triples[steps[successors[triples]] <= near]
+    kept = breadth_first_order(reverse(triples), best, return_predecessors=False)
+    towards[kept] = policy[kept]
+    solved, bias = solve_policy(rows, towards, 1.0)
+    return (towards, bias) if solved else None
 
 
-def check_one_class(task: Task, rows: Any, name: str) -> None:
-    """Refuse rows with two sets of states that some policy never leaves."""
+def check_one_class(task: Task, rows: Any, name: str) -> Array:
+    """Return whether some policy stays near each state (S,); refuse two sets of such states."""
     label = end_components(rows)
     classes = np.unique(label[label >= 0])
     if len(classes) > 1:
@@ -205,6 +267,7 @@ def check_one_class(task: Task, rows: Any, name: str) -> None:
             f"average reward depends on the start (one holds {one!r}, another {other!r}); use a "
             "discount, or one set at a time"
         )
+    return label >= 0
 
 
 def end_components(rows: Any) -> Array:
