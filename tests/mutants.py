@@ -90,7 +90,7 @@ PLANNING: list[Mutant] = [
      "return Visits(float(first @ v), v, solve(first))"),
     ("planning/stationary.py", "solve(np.append(np.zeros(n), 1.0), \"T\")[:n]",
      "solve(np.append(np.ones(n) / n, 1.0), \"T\")[:n]"),
-    ("planning/stationary.py", "if 1.0 - discount < MIN_DISCOUNT_GAP", "if 1.0 - discount < 0.0"),
+    ("planning/stationary.py", "if 1.0 - checked < MIN_DISCOUNT_GAP", "if 1.0 - checked < 0.0"),
     ("planning/infinite_horizon.py", "discount / (1.0 - discount) * found.mean_change",
      "1.0 / (1.0 - discount) * found.mean_change"),
     ("planning/tables.py", "(table >= n_actions)", "(table > n_actions)"),

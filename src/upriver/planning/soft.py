@@ -198,13 +198,12 @@ def solve_soft(
     """Return the soft optimum as a plan with action probabilities; see `solve`."""
     temperature, task = positive_number("temperature", temperature), mdp.task()
     positive_number("1 / temperature", 1.0 / temperature)
-    discount = mdp.discount if discount is None else check_stationary_discount(discount)
-    if discount is None:
+    if discount is None and mdp.discount is None:
         return solve_soft_horizon(mdp, temperature)
     mdp.check_any_number_of_steps()
-    if discount == 1.0:
+    if discount is None and mdp.discount == 1.0:
         raise ValueError(f"temperature is {temperature:g}; the average reward has no soft optimum")
-    check_stationary_discount(discount)
+    discount = check_stationary_discount(mdp.discount if discount is None else discount)
     check_one_step(mdp, "a discounted sum")
     low, high = reward_bounds(mdp)
     positive_number("the largest reward / temperature", max(-low, high, temperature) / temperature)
