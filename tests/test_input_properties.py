@@ -28,7 +28,8 @@ def problems(draw):
     n_states = draw(st.integers(1, 4))
     n_actions = draw(st.integers(1, 3))
     horizon = draw(st.integers(1, 4))
-    steps = draw(st.sampled_from([0, horizon]))
+    # rewards (H, S, A) that may be (S, A, S) are refused
+    steps = 0 if n_states == n_actions == horizon else draw(st.sampled_from([0, horizon]))
     weight = st.sampled_from([0.0, 0.0, 1e-6, 0.5, 1.0, 3.0])
     shape = (max(steps, 1), n_states, n_actions, n_states)
     raw = np.array(
