@@ -151,7 +151,10 @@ def test_replacement_by_renewal_reward(monkeypatch):
     assert int(np.argmax(plan.policy)) == 1 + int(np.argmax(gains))
 
 
-def test_a_periodic_chain_has_a_gain():
+@pytest.mark.parametrize("band", [policy_iteration.MAX_BAND_OPERATIONS, 0.0])
+def test_a_periodic_chain_has_a_gain(monkeypatch, band):
+    """Also where its equations are not solved: steps that keep a part of the old value settle."""
+    monkeypatch.setattr(policy_iteration, "MAX_BAND_OPERATIONS", band)
     mdp = up.FiniteMDP.from_arrays(np.array([[[0, 1.0]], [[1.0, 0]]]), [[0.0], [1.0]], 5)
     plan = up.solve(mdp, average=True)
     assert plan.gain == pytest.approx(0.5, abs=1e-8)
