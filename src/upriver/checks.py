@@ -167,6 +167,8 @@ def as_labels(name: str, values: Any) -> Array:
         array = np.empty(0, object)
     if array.dtype.kind not in "biufUSM":
         raise ValueError(f"{name} must hold numbers, or text, and nothing else")
+    if array.dtype.kind in "fM" and np.isnan(array).any():
+        raise ValueError(f"{name}[{int(np.argmax(np.isnan(array)))}] is missing; fill it in")
     return array
 
 

@@ -73,3 +73,13 @@ def test_it_learns_the_river():
 def test_bad_inputs_are_named(name):
     with pytest.raises(ValueError, match=f"{name} is 0; it must be a finite number above 0"):
         up.agents.PSRL(up.envs.riverswim(3).true_task, **{name: 0})
+
+
+def test_a_dirichlet_of_tiny_shapes_draws_vertices():
+    """All gamma variables of a pair underflow in half of the draws, which were uniform then."""
+    mdp = up.FiniteMDP.from_arrays(
+        np.full((3, 1, 3), 1 / 3), np.zeros((3, 1)), 1, terminal=[0.0, 0.0, 1.0]
+    )
+    agent, rng = up.agents.PSRL(mdp.task(), prior=1e-3), np.random.default_rng(0)
+    values = [agent.plan(agent.init(), rng).v[0, 0] for _ in range(2000)]
+    assert np.var(values) == pytest.approx(2 / 9, abs=0.02)  # the limit: a vertex each time

@@ -249,3 +249,19 @@ def test_importing_upriver_imports_nothing_heavy():
     heavy = {"numba", "pyarrow", "pydantic", "matplotlib", "plotly", "pandas", "distributed",
              "gymnasium", "upriver.experiments"}  # fmt: skip
     assert not heavy & set(found.stdout.split())
+
+
+def test_only_runs_of_one_length_are_compared(tmp_path, capsys):
+    """Runs of 20 episodes would be far better than the optimum of 10."""
+    spec, folder = tmp_path / "s.toml", tmp_path / "out"
+    for episodes in (10, 20):
+        spec.write_text(
+            f'name = "s"\nepisodes = {episodes}\nseeds = {{count = 2}}\n'
+            'environments = [{name = "riverswim-4"}]\n'
+            'agents = [{agent = "optimal"}, {agent = "random"}]\n'
+        )
+        assert call(capsys, "run", spec, "--out", folder, "--jobs", "1")[0] == 0
+    code, out, _ = call(capsys, "table", folder, "--against", "optimal", "--of", "value")
+    rows = [line for line in out.splitlines() if "random" in line]
+    assert code == 0 and len(rows) == 2
+    assert all("-" in row and "minus optimal [" in row for row in rows)

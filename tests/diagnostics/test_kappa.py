@@ -94,3 +94,12 @@ def test_the_certificate_of_very_many_successors(rng, n_states):
         off = ~np.eye(n_states, dtype=bool)
         assert certified == pytest.approx((total[off] ** -2.0).min())
     assert certify_kappa(features, 0.0) == pytest.approx(n_states**-2.0)
+
+
+def test_the_certificate_does_not_depend_on_the_units_of_features():
+    """Small inner products are different ones, too."""
+    task = up.envs.riverswim(5).task()
+    x = np.random.default_rng(1).normal(size=(task.n_triples, 3))
+    for unit in (1e-7, 1e5):
+        scaled = certify_kappa(up.Features(task, x * unit), 2.0 / unit)
+        assert scaled == pytest.approx(certify_kappa(up.Features(task, x), 2.0), rel=1e-9)

@@ -141,6 +141,21 @@ def test_features_of_another_task():
     six, eight = up.envs.riverswim(6), up.envs.riverswim(8)
     with pytest.raises(ValueError, match=r"8 states.*the MDP has 6 states"):
         find_core(six, up.features.one_hot(eight.task()))
-    narrow = up.FiniteMDP.from_arrays(np.eye(6)[:, None].repeat(2, 1), np.zeros((6, 2)), 24)
+    names = {"actions": six.true_task.actions}
+    narrow = up.FiniteMDP.from_arrays(
+        np.eye(6)[:, None].repeat(2, 1), np.zeros((6, 2)), 24, **names
+    )
     with pytest.raises(ValueError, match="leaves out successor"):
         find_core(six, up.features.one_hot(narrow.task()))
+
+
+def test_features_belong_to_names_in_one_order():
+    prob, reward = np.array([[[0.8, 0.2]] * 2] * 2), np.zeros((2, 2))
+    here, there = (
+        up.FiniteMDP.from_arrays(prob, reward, 3, states=list(names)) for names in ("ab", "ba")
+    )
+    phi = up.features.from_function(there.task(), lambda s, a, s2: [float(s2 == "a")])
+    assert theta_star(there, phi)[0, 0] == pytest.approx(np.log(0.2 / 0.8))
+    for call in (lambda: theta_star(here, phi), lambda: up.agents.UCRLMNLSE(here.task(), phi)):
+        with pytest.raises(ValueError, match="states named b / a, and here they are a / b"):
+            call()

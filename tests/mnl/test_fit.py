@@ -328,3 +328,28 @@ def test_a_fit_that_stops_early_warns_and_says_so():
     assert short.llf < rough.llf < full.llf
     with pytest.raises(ValueError, match="max_iter is 0"):
         up.fit_choices(X, chosen, groups, max_iter=0)
+
+
+def test_a_fit_without_a_choice_can_be_shown():
+    fitted = up.fit_choices(np.ones((3, 1)), [1, 1, 1], [0, 1, 2], 1.0)
+    assert np.isnan(fitted.pseudo_r2) and "nan" in fitted.summary() and "nan" in repr(fitted)
+
+
+def test_sparse_features_refuse_an_infinite_estimate_as_dense_ones_do():
+    task = up.envs.riverswim(4).task(support="local")
+    phi, counts = up.features.one_hot_indicator(task), np.full(task.n_triples, 3.0)
+    assert np.isfinite(up.fit_mnl(phi, counts, 0.0).theta).all()
+    counts[3] = 0.0
+    for matrix in (phi.matrix, phi.matrix.toarray()):
+        with pytest.raises(ValueError, match=r"predicted perfectly by .*no finite estimate"):
+            up.fit_mnl(up.Features(task, matrix, phi.names), counts, 0.0)
+    assert np.isfinite(up.fit_mnl(phi, counts, 0.1).theta).all()
+
+
+@pytest.mark.parametrize("what", ["groups", "cluster"])
+def test_missing_labels_of_choices_are_refused(what):
+    x = np.random.default_rng(0).normal(size=(8, 1))
+    given = {"groups": np.repeat(np.arange(4.0), 2), "cluster": np.repeat(np.arange(2.0), 4)}
+    given[what][2] = np.nan
+    with pytest.raises(ValueError, match=rf"{what}\[2\] is missing"):
+        up.fit_choices(x, np.tile([1, 0], 4), **given)

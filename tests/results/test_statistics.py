@@ -91,9 +91,9 @@ def test_the_bootstrap_is_scipys_bca_at_a_wider_level(rng, n):
     np.testing.assert_allclose(ours, theirs, atol=0.03)
 
 
-def test_equal_runs_and_single_runs_have_an_interval_of_length_zero():
-    assert statistics.bootstrap_interval(np.full(7, 3.0)) == (3.0, 3.0)
-    assert statistics.bootstrap_interval(np.array([3.0])) == (3.0, 3.0)
+@pytest.mark.parametrize("n", [2, 7])
+def test_equal_runs_have_an_interval_of_length_zero(n):
+    assert statistics.bootstrap_interval(np.full(n, 3.0)) == (3.0, 3.0)
 
 
 def test_strata_are_resampled_by_themselves():
@@ -179,7 +179,7 @@ def test_paired_differences_by_hand():
     assert statistics.paired_difference(b, a).mean == pytest.approx(-4 / 3)
     with pytest.raises(ValueError, match="no seed in common"):
         statistics.paired_difference(a, b._replace(seeds=b.seeds + 100))
-    with pytest.raises(ValueError, match="river and on elsewhere are not pairs"):
+    with pytest.raises(ValueError, match="river and of 2 on elsewhere are no pairs"):
         statistics.paired_difference(a, b._replace(env="elsewhere"))
 
 
@@ -281,3 +281,11 @@ def test_intervals_cover_as_the_page_says(capsys):
     # with 20 runs a third of the samples hold no such run at all, and no method can know of it
     assert found["one run in twenty locks in"][1] <= 1 - 0.95**20 + 0.03
     assert found["one run in twenty locks in"][3] >= 0.93
+
+
+def test_intervals_of_few_runs_are_students_and_one_run_has_none():
+    rng = np.random.default_rng(0)
+    for n in (2, 3, 4):
+        found = [statistics.bootstrap_interval(rng.normal(size=n)) for _ in range(1000)]
+        assert 0.93 < np.mean([low <= 0.0 <= high for low, high in found]) < 0.97
+    assert np.isnan(statistics.bootstrap_interval(np.ones(1))).all()

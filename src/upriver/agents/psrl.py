@@ -10,6 +10,8 @@ import numpy as np
 from upriver.agents import rewards
 from upriver.agents.base import State
 from upriver.agents.counts import TabularLearner, frequencies
+from upriver.checks import Array
+from upriver.mdp import Task
 from upriver.planning import Plan, clip_nothing
 
 
@@ -49,6 +51,19 @@ class PSRL(TabularLearner):
         shape = self.prior * (1.0 / np.repeat(sizes, sizes)) + state.model[0]
         if not shape.min() > 0.0:
             raise ValueError("the state of PSRL holds counts below 0, which no run has")
-        prob = frequencies(self.task, rng.standard_gamma(shape / self.inflation))
+        prob = frequencies(self.task, draw_weights(self.task, shape / self.inflation, rng))
         reward = rewards.posterior_reward(self.task, state.rewards, rng)
         return self.induce(prob, reward, clip_nothing, rng)
+
+
+def draw_weights(task: Task, shape: Array, rng: np.random.Generator) -> Array:
+    """Return (n,) weights that are Dirichlet distributed in each pair, up to their sum.
+
+    All gamma variables of a pair may underflow where its shapes are tiny. Such a Dirichlet draw has
+    nearly all of its mass on one successor, which is chosen in proportion to its shape.
+    """
+    weights = rng.standard_gamma(shape)
+    for pair in np.flatnonzero((task.by_pair(weights) == 0.0) & (task.sizes > 0)):
+        rows = slice(task.indptr[pair], task.indptr[pair + 1])
+        weights[rows] = rng.multinomial(1, shape[rows] / shape[rows].sum())
+    return weights

@@ -100,28 +100,33 @@ def make_block(rows: list[Row], unit: str) -> tuple[str, list[list[str]]]:
     for r in rows:
         label = r.agent if agents.count(r.agent) == 1 else f"{r.agent} [{r.setting[:6]}]"
         numbers = (r.mean, r.sd, r.low, r.high)
-        digits = 2 - int(np.log10(max(1.0, *np.abs(numbers))))
+        digits = 2 - int(np.log10(max(1.0, float(np.nanmax(np.abs(numbers))))))
         mean, sd, low, high = (f"{x:.{max(digits, 0)}f}" for x in numbers)
+        interval = "–" if np.isnan(r.low) else f"[{low}, {high}]"  # of one run there is none
         shares = (r.locked_in, r.locked_low, r.locked_high), (r.stuck, r.stuck_low, r.stuck_high)
         ends = [f"{p:.0%} [{100 * low:.0f}, {100 * high:.0f}]" for p, low, high in shares]
         lost = "–" if np.isnan(r.episodes_lost) else f"{r.episodes_lost:.1f}"
-        cells.append([label, f"{mean} ± {sd} [{low}, {high}]", lost, *ends])
+        cells.append([label, f"{mean} ± {sd} {interval}", lost, *ends])
     return title, cells
 
 
 def compare_with(samples: list[Sample], agent: str, of: str) -> list[list[str]]:
     """Return every sample minus that of one agent on the same environment and seeds."""
     from upriver.experiments.registry import unknown
+    from upriver.results.runs import label_samples
     from upriver.results.statistics import paired_difference
 
     names = sorted({s.agent for s in samples})
     if agent not in names:
         raise unknown("agent", agent, names)
     rows = [["environment", "agent", "pairs", f"minus {agent}", "95% interval"]]
-    for base in (s for s in samples if s.agent == agent):
-        for s in samples:
-            if s.env == base.env and s.agent != agent:
+    labelled = list(zip(label_samples(samples), samples, strict=True))
+    for name, base in labelled:
+        for label, s in labelled if base.agent == agent else ():
+            same = s.env == base.env and s.returns.shape[1] == base.returns.shape[1]
+            if same and s.agent != agent:
                 d = paired_difference(s, base, of)
-                interval = f"{d.low:.2f} to {d.high:.2f}"
-                rows.append([s.env, s.agent, str(d.pairs), f"{d.mean:+.2f}", interval])
+                interval = "–" if np.isnan(d.low) else f"{d.low:.2f} to {d.high:.2f}"
+                label = label if name == agent else f"{label}, minus {name}"
+                rows.append([s.env, label, str(d.pairs), f"{d.mean:+.2f}", interval])
     return rows

@@ -70,7 +70,9 @@ def distinct_grams(features: Features) -> Iterator[Array]:
             continue
         centred = rows - rows[:, :1]
         gram = centred @ centred.transpose(0, 2, 1)
-        _, first = np.unique(np.round(gram.reshape(len(gram), -1), 12), axis=0, return_index=True)
+        scale = max(float(np.abs(gram).max()), 1e-300)
+        flat = np.round(gram.reshape(len(gram), -1) / scale, 12)
+        _, first = np.unique(flat, axis=0, return_index=True)
         yield gram[first]
 
 

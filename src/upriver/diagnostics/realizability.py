@@ -16,6 +16,7 @@ from upriver.checks import Array
 from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
+from upriver.mdp.names import check_same_names
 from upriver.mdp.validation import check_covers
 from upriver.mnl.fit import fit_mnl
 
@@ -54,6 +55,7 @@ def true_probabilities(mdp: FiniteMDP, task: Task) -> Array:
             f"features were made for a task with {task.describe()}, the MDP has "
             f"{known.describe()}; build the features from a task of this MDP"
         )
+    check_same_names(task, known)
     check_covers((task.indptr, task.successors), known, "the task of the features")
     prob = np.zeros((len(mdp.probability), task.n_triples))
     prob[:, np.searchsorted(task.triple_keys, known.triple_keys)] = mdp.probability

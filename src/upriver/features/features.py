@@ -30,7 +30,7 @@ from upriver.display.frames import name_column
 from upriver.features.layout import BOTH, Columns, Layout, describe_columns, pack, start_of
 from upriver.kernels import Problem, Work
 from upriver.mdp import Task
-from upriver.mdp.names import abbreviate
+from upriver.mdp.names import abbreviate, check_same_names
 
 
 def triple_columns(task: Task, spread: float | str) -> Any:
@@ -265,9 +265,10 @@ class Features:
         )  # fmt: skip
 
     def check_task(self, task: Task) -> None:
-        """Raise a ValueError if the rows of `task` are other triples."""
+        """Raise a ValueError if the rows of `task` are other triples, or have other names."""
         if not self.task.same_support(task):
             raise ValueError(
                 f"features were made for a task with {self.task.describe()}, this task has "
                 f"{task.describe()}; build the features from the task that the agent gets"
             )
+        check_same_names(self.task, task)

@@ -259,8 +259,9 @@ def value_policies(
         return value_function(build_value_function(model, policies, start), confidence)
     outcomes = rewards if isinstance(rewards, Mapping) else {k: k for k in rewards or [None]}
     for name in discounts:
-        if name not in outcomes:
-            raise ValueError(f"discount names {name!r}; the outcomes are {', '.join(outcomes)}")
+        if outcomes.get(name) is None:
+            known = listed(k for k, reward in outcomes.items() if reward is not None)
+            raise ValueError(f"discount names {name!r}; the outcomes with a reward are {known}")
     terminal = check_model(model).task.terminal
     if len(outcomes) > 1 and terminal is not None and terminal.any():
         raise ValueError("the task has terminal values, which belong to one reward and not to each "

@@ -67,7 +67,7 @@ def from_arrays(
     table, next_state_reward = as_float("reward", reward), None
     shape = n_states, n_actions
     if table.shape in {(*shape, n_states), (horizon, *shape, n_states)}:
-        if table.shape == (horizon, *shape) and horizon > 1:
+        if table.shape == (horizon, *shape) and table.size > 1:
             raise ValueError(
                 f"reward has shape {table.shape}, which may be (H, S, A) or (S, A, S); give it as "
                 f"{(horizon, *table.shape)}, (H, S, A, S)"

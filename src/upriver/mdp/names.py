@@ -107,3 +107,14 @@ def same_names(x: Sequence[Hashable] | None, y: Sequence[Hashable] | None) -> bo
         given = y if x is None else x
         return given is None or all(i == name for i, name in enumerate(given))
     return x is y or (len(x) == len(y) and all(map(eq, x, y)))
+
+
+def check_same_names(mine: Any, other: Any) -> None:
+    """Refuse features of one task for another, whose names differ or have another order."""
+    named = ((x.state_names, x.action_names) for x in (mine, other))
+    for own, names in zip(*named, strict=True):
+        if not same_names(own.given, names.given):
+            raise ValueError(
+                f"features were made for {own.what}s named {abbreviate(list(own))}, and here they "
+                f"are {abbreviate(list(names))}; build the features from a task of this problem"
+            )

@@ -29,7 +29,7 @@ from upriver.mnl import likelihood
 from upriver.mnl.choices import Choices, in_chunks
 from upriver.mnl.clusters import cluster_scores
 from upriver.mnl.fitted import FittedMNL, fit_blocks
-from upriver.mnl.newton import DECREMENT, ITERATIONS, maximise
+from upriver.mnl.newton import DECREMENT, ITERATIONS, VANISHED, infinite, maximise
 from upriver.mnl.pooled import estimate_spread
 
 
@@ -77,6 +77,7 @@ def fit_mnl(
     task, n_iter, converged = features.task, 0, True
     if sparse.issparse(features.matrix):
         theta = fit_blocks(features, n, lam, np.zeros(features.dimension))
+        check_finite(features, theta, n, lam)
     else:
         tol, max_iter = positive_number("tol", tol), positive_integer("max_iter", max_iter)
         found = maximise(visited(features, n, lam), features.names, tol, max_iter)
@@ -95,6 +96,21 @@ def fit_mnl(
         spans=lambda: spans(features.matrix[:, : features.n_shared], features.task.indptr),
         counts=n,
     )
+
+
+def check_finite(features: Features, theta: Array, counts: Array, lam: float) -> None:
+    """Refuse an estimate without a ridge that is on its way to infinity.
+
+    Newton's method stops on the way, where the likelihood is flat to rounding.
+    """
+    if lam > 0.0:
+        return
+    first, last = (
+        likelihood.hessian(features, x, counts, lam).diagonal() for x in (0.0 * theta, theta)
+    )
+    vanished = np.flatnonzero(last < VANISHED * first)
+    if len(vanished):
+        raise infinite(features.names, vanished)
 
 
 @check_kinds

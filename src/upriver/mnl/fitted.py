@@ -302,8 +302,9 @@ class FittedMNL(Estimates):
 
     @property
     def pseudo_r2(self) -> float:
-        """McFadden's, 1 - log-likelihood / that of all alternatives alike."""
-        return 1.0 - self.log_likelihood / self.null_log_likelihood
+        """McFadden's, 1 - log-likelihood / that of all alternatives alike; nan without a choice."""
+        null = self.null_log_likelihood
+        return 1.0 - self.log_likelihood / null if null else float("nan")
 
     @property
     def data(self) -> Any:

@@ -182,6 +182,11 @@ def separated(data: Choices, names: Sequence[str] | None, theta: Array) -> Value
     columns = data.separating()
     if not len(columns):  # several columns together; the largest coefficient is among them
         columns = np.argmax(np.abs(theta), keepdims=True)
+    return infinite(names, columns)
+
+
+def infinite(names: Sequence[str] | None, columns: Array) -> ValueError:
+    """Return the error about these columns, whose coefficients go to infinity."""
     found = [repr(str(names[i])) if names else f"number {i}" for i in columns[:3].tolist()]
     more = f" and {len(columns) - 3} more" if len(columns) > 3 else ""
     return ValueError(

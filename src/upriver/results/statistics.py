@@ -22,6 +22,8 @@ from upriver.results.runs import Sample
 LEVEL = 0.95
 RESAMPLES = 2000
 CURVE_RESAMPLES = 1000
+FEWEST = 5
+"""Runs below which nothing is resampled for the interval of a mean."""
 
 
 def sd(x: Array) -> float:
@@ -97,17 +99,34 @@ def bootstrap_interval(
     """Compute the BCa interval of the mean of R numbers, or of the mean of the means of strata.
 
     strata: (R,) one number for each run, or a list of such arrays, each resampled by itself. With
-    a number that is nan, both limits are.
+    a number that is nan, both limits are. With fewer than FEWEST runs it is `t_interval`.
     """
     parts = [strata] if isinstance(strata, np.ndarray) else [np.asarray(x) for x in strata]
     if any(np.isnan(x).any() for x in parts):
         return float("nan"), float("nan")
+    if min(map(len, parts)) < FEWEST:
+        return t_interval(parts)
     draws = [resample_positions(len(x), resamples, i) for i, x in enumerate(parts)]
     resampled = [x[at].mean(axis=1) for x, at in zip(parts, draws, strict=True)]
     estimate = np.mean([x.mean() for x in parts])
     influences = [x - x.mean() for x in parts]
     low, high = bca_interval(np.mean(resampled, axis=0), estimate, influences)
     return float(low), float(high)
+
+
+def t_interval(parts: Sequence[Array]) -> tuple[float, float]:
+    """Compute Student's interval of the mean of the means of strata; nan where a run is alone.
+
+    So few runs resample to so few values that a bootstrap interval would be too short.
+    """
+    from scipy.special import stdtrit
+
+    if min(map(len, parts)) < 2:
+        return float("nan"), float("nan")
+    mean = float(np.mean([x.mean() for x in parts]))
+    error = float(np.sqrt(sum(standard_error(x) ** 2 for x in parts))) / len(parts)
+    reach = float(stdtrit(sum(len(x) - 1 for x in parts), (1.0 + LEVEL) / 2)) * error
+    return mean - reach, mean + reach
 
 
 def binomial_interval(count: int, of: int) -> tuple[float, float]:
@@ -181,8 +200,11 @@ def paired_difference(a: Sample, b: Sample, quantity: str = "return") -> Differe
 
     Runs with one seed on one environment share the environment's random numbers.
     """
-    if a.env != b.env:
-        raise ValueError(f"runs on {a.env} and on {b.env} are not pairs")
+    lengths = a.returns.shape[1], b.returns.shape[1]
+    if a.env != b.env or lengths[0] != lengths[1]:
+        raise ValueError(
+            f"runs of {lengths[0]} {a.unit}s on {a.env} and of {lengths[1]} on {b.env} are no pairs"
+        )
     seeds, i, j = np.intersect1d(a.seeds, b.seeds, return_indices=True)
     if not len(seeds):
         raise ValueError(f"{a.agent} and {b.agent} on {a.env} have no seed in common")
