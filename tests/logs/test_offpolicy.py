@@ -261,6 +261,52 @@ class TestTheOrderOfAnEpisode:
             self.check(model, rows, reward="reward", missing="drop")
 
 
+@pytest.fixture(scope="module")
+def mortal():
+    """A log of four steps whose first state ends episodes, and its model."""
+    rng, rows = np.random.default_rng(0), []
+    for episode in range(120):
+        state = "ill"
+        for step in range(4):
+            action = rng.choice(["rest", "treat"])
+            dies = 0.3 if state == "ill" else 0.1
+            after = rng.choice(["dead", "ill", "well"], p=[dies, 0.5 - dies, 0.5])
+            rows.append((episode, episode // 3, step, state, action, after))
+            state = after
+            if state == "dead":
+                break
+    names = ["episode", "who", "step", "state", "action", "next_state"]
+    rows = pd.DataFrame(rows, columns=names)
+    formula = "next_state:state + next_state:action"
+    return rows, up.fit_transitions(formula, rows, horizon=4, reward={"well": 1.0})
+
+
+@pytest.mark.parametrize("cluster", [None, "who"])
+def test_an_episode_without_a_first_row_does_not_start_in_the_first_state(mortal, cluster):
+    """The first state is one that no action leaves, in which an episode would stay."""
+    rows, model = mortal
+    lost = rows["episode"] < 30
+    found = [
+        up.check_policy_value(model, "behaviour", x, missing="drop", cluster=cluster).rows
+        for x in (rows.assign(action=rows["action"].where(~lost | (rows["step"] > 0))), rows[~lost])
+    ]
+    assert found[0] == found[1]
+    never = rows.assign(action=rows["action"].where(rows["step"] > 0))
+    with pytest.raises(ValueError, match="the first row of every episode"):
+        up.check_policy_value(model, "behaviour", never, missing="drop", cluster=cluster)
+
+
+def test_the_dead_do_not_say_what_the_living_earn(mortal):
+    """Beyond the last row only those that have ended were followed."""
+    rows, model = mortal
+    with pytest.raises(ValueError, match="followed beyond step 4; the horizon is 6"):
+        up.check_policy_value(model.at(horizon=6), "behaviour", rows)
+    ended = rows[rows.groupby("episode")["next_state"].transform("last") == "dead"]
+    found = up.check_policy_value(model.at(horizon=6), "behaviour", ended).rows[1]["value"]
+    paid = (ended["state"] == "well").groupby(ended["episode"]).sum()
+    assert found == pytest.approx(paid.mean())
+
+
 def test_weights_count_episodes(model, log):
     """An episode of weight 3 is that episode three times, of weight 0 none."""
     policy = PROBLEM.policies["randomised"]

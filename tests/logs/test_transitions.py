@@ -381,16 +381,16 @@ def test_gaps_and_unknown_words_are_named(frame, model, tmp_path):
         model.at({"age": 1.0, "weight": 2.0}, horizon=3)
     with pytest.raises(ValueError, match=r"at\['age'\] has 2 values.* or 3, one for each step"):
         model.at({"age": [1.0, 2.0]}, horizon=3)
-    for given in ({0: 1.0}, [[1.0], [2.0, 3.0], [4.0]], np.ones((3, 2)), [{}, {}, {}]):
+    for given in ({0: 1.0}, {1, 2, 3}, [[1.0], [2.0, 3.0], [4.0]], np.ones((3, 2)), [{}, {}, {}]):
         with pytest.raises(ValueError, match=r"at\['age'\] is .* one value, or one for each step"):
             model.at(age=given, horizon=3)
 
 
 def test_any_sequence_may_hold_the_values_of_the_steps(model):
-    """A range, an array or a series with any index; an array of no dimension is one value."""
+    """A range, array, iterator or series with any index; an array of no dimension is one value."""
     expected = model.at(age=[60, 61, 62], horizon=3).prob
     series = pd.Series([60, 61, 62], index=[7, 8, 9])
-    for given in (range(60, 63), series, np.arange(60, 63), (60, 61, 62)):
+    for given in (range(60, 63), series, np.arange(60, 63), (60, 61, 62), iter([60, 61, 62])):
         np.testing.assert_array_equal(model.at(age=given, horizon=3).prob, expected)
     one = model.at(age=np.array(60), horizon=3)
     np.testing.assert_array_equal(one.prob, model.at(age=60, horizon=3).prob)

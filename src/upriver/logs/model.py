@@ -331,7 +331,6 @@ class TransitionModel(Estimates):
             return [({},)]
         needed = list(self.log.situations.covariates)
         sets = [{**self.values, **x} for x, _ in self.segments] or [self.values]
-        sets = [{c: value_or_list(x) for c, x in given.items()} for given in sets]
         values, horizon = sets[0], self.setting[0]
         unknown, lacking = set(values) - set(needed), [c for c in needed if c not in values]
         if unknown:
@@ -529,6 +528,7 @@ def at_values(
     """Return a model of a formula at fixed covariates, or averaged over individuals."""
     log = model.log
     assert log is not None
+    values = {c: value_or_list(x) for c, x in values.items()}
     space, n_actions = log.space, len(log.space.actions)
     segments: list[tuple[dict[str, Any], float]] = [({}, 1.0)]
     if average:

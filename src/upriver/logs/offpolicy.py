@@ -24,7 +24,7 @@ from upriver.logs.fit import check_columns, fit_transitions
 from upriver.logs.formula import mentions
 from upriver.logs.model import TransitionModel, check_model, discount_factors
 from upriver.logs.situations import build_situations, find_triples, task_numbers
-from upriver.logs.tables import COLUMNS, Rows, Table, array_of, listed, value_or_list
+from upriver.logs.tables import COLUMNS, Rows, Table, array_of, listed
 from upriver.logs.value import policy_value
 from upriver.logs.value_function import (
     as_probabilities,
@@ -89,14 +89,14 @@ def read_episodes(
     """Read the episodes of a log; the parameters are those of `check_policy_value`."""
     columns = check_columns(columns)
     task, table = check_model(model).task, log if isinstance(log, Table) else Table(log, "the log")
-    numbers = [c for c in (reward, weights) if c is not None]
+    paid = [] if reward is None else [reward]
     named = [c for c in (ended, cluster) if isinstance(c, str)]
     # a column of propensities, or the covariates of a formula
     propensity_uses, logged = mentions(propensity or ""), propensity in table.names
     factors = [c for c in table.names if propensity_uses(c) and c not in columns]
     factors = [c for c in table.names if c == propensity] or factors
-    keys = [*columns, episode, step, *named, *factors, *model.values, *numbers]
-    rows = table.read(keys, weights, numbers, missing, group=False)
+    keys = [*columns, episode, step, *named, *factors, *model.values, *paid]
+    rows = table.read(keys, weights, paid, missing, group=False)
     for what, column in (("weight", weights), ("cluster", cluster)):
         if column is not None:
             table.check_constant(column, episode, what)
@@ -154,14 +154,16 @@ def read_episodes(
                                  f"{listed(names)}")  # fmt: skip
         over = np.isin(following, [names.index(x) for x in final])
     mark_ends(task, data, over, reward is None)
-    alike = find_alike(model, rows, at, order, len(labels)) & there[:, 0]
+    # an episode has no weight where a gap is in its first row
+    alike = find_alike(model, rows, at, order, len(labels)) & (times > 0)
     if not alike.any():
         raise CannotCheck("the first row of every episode of the log has a gap; fill them in")
     data = Episodes(*(
         x[alike] if isinstance(x, np.ndarray) and name != "last" else x
         for name, x in data._asdict().items()
     ))  # fmt: skip
-    followed = int(np.flatnonzero(data.weights @ data.there > 0)[-1]) + 1
+    # episodes that stay where they ended say nothing of those that went on
+    followed = int(np.flatnonzero(data.real.any(axis=0))[-1]) + 1
     if followed < task.horizon and data.left[:, followed].any():
         raise CannotCheck(f"no episode of the log is followed beyond step {followed}; the horizon "
                          f"is {task.horizon}, and it must be at most that, or `ended` must say "
@@ -286,8 +288,7 @@ def find_alike(
     """
     alike = np.ones(n, bool)
     for name, value in model.values.items():
-        given = value_or_list(value)
-        values = given if isinstance(given, list) else [given]
+        values = value if isinstance(value, list) else [value]
         wanted = np.resize(array_of(values), model.task.horizon)
         alike[at[0][rows.values(name)[order] != wanted[at[1]]]] = False
     if not alike.any():

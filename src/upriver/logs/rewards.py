@@ -267,9 +267,8 @@ def fit_outcome(
 ) -> Outcome:  # fmt: skip
     """Return the least-squares fit of a reward; total (U,): the weighted sums of the column."""
     if source.formula is None:
-        pairs, at = np.unique(seen.pair[weight > 0], return_inverse=True)
-        some = np.flatnonzero(weight > 0)
-        x = sparse.csr_array((np.ones(len(some)), (some, at)), (len(weight), len(pairs)))
+        pairs, at = np.unique(seen.pair, return_inverse=True)
+        x = sparse.csr_array((np.ones(len(at)), (np.arange(len(at)), at)))
         n = np.asarray(x.T @ weight).ravel()
         bread, means = sparse.diags_array(1.0 / n).tocsr(), np.asarray(x.T @ total) / n
         return Outcome(source, None, pairs, np.empty((0, 0)), x, bread, means)

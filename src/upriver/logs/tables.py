@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cache
 from glob import escape
 from importlib import import_module
@@ -95,7 +95,7 @@ def array_of(values: Sequence[Any]) -> Array:
 
 def value_or_list(given: Any) -> Any:
     """Return the entries of a sequence as a list, and anything else as it is."""
-    if isinstance(given, str | bytes | Mapping) or not hasattr(given, "__iter__"):
+    if isinstance(given, str | bytes | Mapping | Set) or not hasattr(given, "__iter__"):
         return given
     return given[()] if getattr(given, "ndim", 1) == 0 else list(given)
 
