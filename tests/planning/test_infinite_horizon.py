@@ -542,6 +542,16 @@ def test_two_classes_that_earn_exactly_the_same_have_a_gain():
     assert plan.gain == pytest.approx(0.98, abs=1e-8)
 
 
+def test_a_gain_that_was_not_found_is_refused(monkeypatch):
+    """A chain that moves once in 10^6 steps, and sweeps for fewer; its error would be 0.3."""
+    monkeypatch.setattr(policy_iteration, "MAX_BAND_OPERATIONS", 0.0)
+    monkeypatch.setattr(policy_iteration, "MAX_SWEEPS", 10_000)
+    stays = (1.0 - 1e-6) * np.eye(5) + 1e-6 * np.roll(np.eye(5), 1, axis=0)
+    mdp = up.FiniteMDP.from_arrays(stays[:, None], np.linspace(0.0, 1.0, 5)[:, None], None)
+    with pytest.raises(ValueError, match=r"was not found in \d+ sweeps; use a discount"):
+        up.solve(mdp)
+
+
 @pytest.mark.parametrize("setting", [{"discount": 0.99}, {"average": True}])
 def test_a_tolerance_below_rounding_ends_where_no_equations_are_solved(monkeypatch, setting):
     monkeypatch.setattr(policy_iteration, "MAX_BAND_OPERATIONS", 0.0)

@@ -13,6 +13,7 @@ from upriver.agents.fixed import Random
 from upriver.agents.table import AGENTS
 from upriver.features.maps import read_features
 from upriver.mdp.archive import encode
+from upriver.play.checkpoints import fingerprint_agent
 
 
 @pytest.mark.parametrize("name", sorted(AGENTS))
@@ -311,3 +312,8 @@ def test_a_run_does_not_go_on_with_another_agent_inside_a_wrapper():
     assert len(up.simulate(mdp, again, 2, resume=run.checkpoint).returns) == 2
     with pytest.raises(ValueError, match="another agent"):
         up.simulate(mdp, other, 2, resume=run.checkpoint)
+
+
+def test_fields_that_hold_other_classes_have_other_fingerprints():
+    classes = up.agents.UCRL2, up.agents.PSRL
+    assert len({fingerprint_agent(Wrapper(cls)) for cls in classes}) == 2

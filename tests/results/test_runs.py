@@ -117,6 +117,8 @@ def test_a_run_is_locked_in_when_its_last_tenth_is_worth_less_than_half():
     runs = make_sample(values)
     assert runs.locked_in().tolist() == [False, False, False, True]
     assert not make_sample(-20.0 * np.ones((2, 10)), best=-10.0).locked_in().any()
+    rounded = make_sample(-np.ones((2, 10)), best=1e-14)._replace(uniform_value=-1.0)
+    assert not rounded.locked_in().any()
     short = make_sample([[1.0, 10.0], [10.0, 1.0]])
     assert short.locked_in().tolist() == [False, True]
 

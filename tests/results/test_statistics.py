@@ -237,6 +237,17 @@ def test_curves_are_means_with_bootstrap_bands(rng):
     assert list(some.x) == [1, 20] and some.mean[1] == curve.mean[19]
 
 
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_the_band_of_a_curve_of_few_runs_is_the_interval_of_the_table(rng, n):
+    values = rng.uniform(0, 10, size=(n, 20))
+    curve = statistics.compute_curve(make_sample(values))
+    totals = make_sample(values).totals("regret")
+    ends = curve.low[-1], curve.high[-1]
+    np.testing.assert_allclose(ends, statistics.bootstrap_interval(totals))
+    alone = statistics.compute_curve(make_sample(values[:1]))
+    np.testing.assert_array_equal(alone.low, alone.mean)
+
+
 def test_a_window_averages_the_last_episodes(rng):
     x = rng.normal(size=(3, 15))
     curve = statistics.compute_curve(make_sample(x), "return", cumulative=False, window=4)

@@ -189,7 +189,7 @@ def solve_average_reward(
             rows, 1.0, tolerance, guess=guess, policy=policy, stop_at_two_classes=True
         )
         sweeps, tries = sweeps + found.sweeps, tries + 1
-    if not np.isfinite(found.mean_change):
+    if not found.level:
         raise ValueError(
             f"the average reward of {mdp.name} was not found in {sweeps} sweeps; use a discount"
         )

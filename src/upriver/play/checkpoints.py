@@ -113,8 +113,10 @@ def fingerprint_agent(agent: Any) -> str:
         try:
             parts[field.name] = digest(encode(value, arrays), arrays)
         except Unwritable:
-            name = getattr(value, "__qualname__", type(value).__qualname__)
-            parts[field.name] = fingerprint_agent(value) if is_dataclass(value) else name
+            name = getattr(value, "__qualname__", None)  # of a function or a class
+            wrapped = name is None and is_dataclass(value)
+            name = name or type(value).__qualname__
+            parts[field.name] = fingerprint_agent(value) if wrapped else name
     return digest(parts, {})
 
 

@@ -44,7 +44,7 @@ def simulate_stream(
     if resume is not None and restart not in (None, before.restart):
         raise ValueError(f"restart is {restart!r}; the run to resume has {before.restart!r}")
     restart = before.restart if restart is None else restart
-    if not 0.0 <= nonnegative_number("restart", restart) < 1.0:
+    if not nonnegative_number("restart", restart) < 1.0:
         raise ValueError(f"restart is {restart!r}; it must be at least 0 and less than 1")
     stream = Stream(mdp, restart, start.environment, before.stream_state, agent.task)
     figures_of = stream_evaluator(mdp)

@@ -70,7 +70,12 @@ class Sample(NamedTuple):
         """
         best = self.optimal_values[:, 0] if self.unit == "step" else self.optimal_values
         gap = float(best.mean()) - self.uniform_value
-        return gap if gap > ROUNDING * abs(self.uniform_value) else float("nan")
+        return gap if gap > self.zero else float("nan")
+
+    @property
+    def zero(self) -> float:
+        """What a value must exceed to be more than the rounding error of a value of 0."""
+        return ROUNDING * abs(self.uniform_value)
 
     @property
     def scale(self) -> Array:
@@ -80,8 +85,7 @@ class Sample(NamedTuple):
         in some runs and negative in others, it is `gap` for all runs, which may be nan.
         """
         best = self.optimal_values.mean(axis=1)
-        least = ROUNDING * abs(self.uniform_value)
-        if (best > least).all() or (best < -least).all():
+        if (best > self.zero).all() or (best < -self.zero).all():
             return abs(best)
         return np.full(len(best), self.gap)
 
@@ -117,7 +121,7 @@ class Sample(NamedTuple):
         optimum; without one no run counts.
         """
         best = self.last_tenth(self.optimal_values)
-        return (self.last_tenth(self.values) < 0.5 * best) & (best > 0.0)
+        return (self.last_tenth(self.values) < 0.5 * best) & (best > self.zero)
 
     def stuck(self) -> Array:
         """Return for each run whether it ends clearly below the optimum and its fellow runs.

@@ -105,7 +105,8 @@ def bootstrap_interval(
     if any(np.isnan(x).any() for x in parts):
         return float("nan"), float("nan")
     if min(map(len, parts)) < FEWEST:
-        return t_interval(parts)
+        low, high = t_interval(parts)
+        return float(low), float(high)
     draws = [resample_positions(len(x), resamples, i) for i, x in enumerate(parts)]
     resampled = [x[at].mean(axis=1) for x, at in zip(parts, draws, strict=True)]
     estimate = np.mean([x.mean() for x in parts])
@@ -114,18 +115,20 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
-def t_interval(parts: Sequence[Array]) -> tuple[float, float]:
-    """Compute Student's interval of the mean of the means of strata; nan where a run is alone.
+def t_interval(parts: Sequence[Array]) -> tuple[Any, Any]:
+    """Compute Student's interval of the mean of the means of strata, each (n, ...), over n.
 
-    So few runs resample to so few values that a bootstrap interval would be too short.
+    So few runs resample to so few values that a bootstrap interval would be too short. Both limits
+    (...) are nan where a run is alone.
     """
     from scipy.special import stdtrit
 
+    mean = np.mean([x.mean(axis=0) for x in parts], axis=0)
     if min(map(len, parts)) < 2:
-        return float("nan"), float("nan")
-    mean = float(np.mean([x.mean() for x in parts]))
-    error = float(np.sqrt(sum(standard_error(x) ** 2 for x in parts))) / len(parts)
-    reach = float(stdtrit(sum(len(x) - 1 for x in parts), (1.0 + LEVEL) / 2)) * error
+        return np.nan * mean, np.nan * mean
+    squares = [x.var(axis=0, ddof=1) / len(x) for x in parts]
+    error = np.sqrt(np.sum(squares, axis=0)) / len(parts)
+    reach = stdtrit(sum(len(x) - 1 for x in parts), (1.0 + LEVEL) / 2) * error
     return mean - reach, mean + reach
 
 
@@ -241,8 +244,13 @@ def compute_curve(
 
 
 def mean_and_band(x: Array) -> tuple[Array, Array, Array]:
-    """Compute the mean over R rows of (R, K) and the pointwise 95% band: mean, low, high (K,)."""
+    """Compute the mean over R rows of (R, K) and the pointwise 95% band: mean, low, high (K,).
+
+    The band of one row has no width.
+    """
     middle = x.mean(axis=0)
+    if 1 < len(x) < FEWEST:
+        return middle, *t_interval([x])
     weights = resampling_weights(resample_positions(len(x), CURVE_RESAMPLES))
     return middle, *bca_interval(weights @ x, middle, [x - middle])
 
