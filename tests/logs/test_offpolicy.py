@@ -305,6 +305,9 @@ def test_the_dead_do_not_say_what_the_living_earn(mortal):
     found = up.check_policy_value(model.at(horizon=6), "behaviour", ended).rows[1]["value"]
     paid = (ended["state"] == "well").groupby(ended["episode"]).sum()
     assert found == pytest.approx(paid.mean())
+    # one that was left earlier is like the others, which were followed to their ends
+    left = rows[rows["episode"] == rows["episode"][rows["step"] == 3].iloc[0]].head(1)
+    up.check_policy_value(model.at(horizon=6), "behaviour", pd.concat([ended, left]))
 
 
 def test_weights_count_episodes(model, log):

@@ -277,6 +277,22 @@ def test_several_outcomes(rng):
         found.ratio("fee", "gain")
 
 
+def test_at_does_not_take_other_outcomes_than_those_of_the_fit(rng):
+    """A formula that was not fitted gave the rewards of another, and several outcomes gave none."""
+    frame, setting = visits(rng), {"age": 0.5, "horizon": 4}
+    model = up.fit_transitions(FORMULA, frame, reward="cost ~ C(state) + C(action):age")
+    for same in ("cost", "cost ~ C(state) + C(action):age", None):
+        found, expected = model.at(**setting, reward=same).task, model.at(**setting).task
+        np.testing.assert_array_equal(found.reward, expected.reward)
+    with pytest.raises(ValueError, match=r"reward is 'cost ~ age'; the outcomes .* are 'cost'"):
+        model.at(**setting, reward="cost ~ age")
+    several = {"price": "cost", "gain": {1: 1.0}}
+    model = up.fit_transitions(FORMULA, frame, reward=several).at(**setting)
+    assert model.task.reward is None
+    with pytest.raises(ValueError, match="reward names the outcomes 'price', 'gain'; name one"):
+        model.at(**setting, reward=several)
+
+
 def test_names_of_states_that_are_outcomes_too_are_refused(rng):
     words = {"state": {0: "well", 1: "ill"}, "next_state": {0: "well", 1: "ill"}}
     frame = visits(rng).replace(words).rename(columns={"gain": "ill"})

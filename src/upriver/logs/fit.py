@@ -18,7 +18,7 @@ from upriver.features import Features
 from upriver.logs.design import build_design
 from upriver.logs.formula import mentions
 from upriver.logs.model import FittedLog, TransitionModel
-from upriver.logs.rewards import estimate_rewards, parse_outcomes
+from upriver.logs.rewards import estimate_rewards, is_outcomes, parse_outcomes
 from upriver.logs.situations import (
     build_situations,
     build_space,
@@ -152,7 +152,8 @@ def fit_transitions(
         space, design, of, data, chosen, times, of_row, rows.n_rows, rows.dropped, reward,
         clusters, rewards,
     )  # fmt: skip
-    model = TransitionModel(fitted, log, setting=(horizon, discount, reward))
+    planned = None if is_outcomes(reward) else reward  # several outcomes are not one reward
+    model = TransitionModel(fitted, log, setting=(horizon, discount, planned))
     return model if covariates else model.at()
 
 

@@ -496,11 +496,12 @@ def combine_outcomes(
     """Return the weights of estimated outcomes, and rewards that are given with their weights."""
     outcomes = {} if log is None else log.outcomes()
     if isinstance(reward, str):
-        fitted = parse_reward(reward, ()).column
-        if fitted not in outcomes:
+        name, formula = parse_reward(reward, list(outcomes))
+        made = None if log is None or log.rewards is None else log.rewards.outcomes.get(name)
+        if name not in outcomes or formula not in (None, made and made.source.formula):
             known = listed(outcomes) if outcomes else "none: name a column in fit_transitions"
             raise ValueError(f"reward is {reward!r}; the outcomes of the model are {known}")
-        parts = {fitted: 1.0}
+        parts = {name: 1.0}
     elif is_outcomes(reward):
         raise ValueError(f"reward names the outcomes {listed(reward)}; name one, or give each a "
                          "weight, or value them with policy_value(..., rewards=...)")  # fmt: skip
@@ -570,5 +571,5 @@ def at_values(
         steps.append(Features(task, rows, names=log.design.names))
         offsets.append(logits)
     made = replace(made, steps=tuple(steps), offsets=tuple(offsets))
-    paid, columns = pay_rewards(made, reward if not is_outcomes(reward) else None)
+    paid, columns = pay_rewards(made, reward)
     return replace(made, task=paid, reward_rows=columns)

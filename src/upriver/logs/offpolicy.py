@@ -162,9 +162,10 @@ def read_episodes(
         x[alike] if isinstance(x, np.ndarray) and name != "last" else x
         for name, x in data._asdict().items()
     ))  # fmt: skip
-    # episodes that stay where they ended say nothing of those that went on
+    # episodes that stay where they ended say nothing of those that went on from the last row
     followed = int(np.flatnonzero(data.real.any(axis=0))[-1]) + 1
-    if followed < task.horizon and data.left[:, followed].any():
+    went_on = data.real[:, followed - 1] & data.left[:, min(followed, task.horizon - 1)]
+    if went_on.any():
         raise CannotCheck(f"no episode of the log is followed beyond step {followed}; the horizon "
                          f"is {task.horizon}, and it must be at most that, or `ended` must say "
                          "that episodes ended")  # fmt: skip
