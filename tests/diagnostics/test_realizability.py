@@ -159,3 +159,9 @@ def test_features_belong_to_names_in_one_order():
     for call in (lambda: theta_star(here, phi), lambda: up.agents.UCRLMNLSE(here.task(), phi)):
         with pytest.raises(ValueError, match="states named b / a, and here they are a / b"):
             call()
+    numbers, pairs = (
+        up.FiniteMDP.from_arrays(prob, reward, 3, states=names)
+        for names in (np.arange(2), [(0, "x"), (1, "x")])
+    )
+    with pytest.raises(ValueError, match="states named 0 / 1, and here they are"):
+        up.agents.UCRLMNLSE(pairs.task(), up.features.one_hot(numbers.task()))

@@ -96,13 +96,13 @@ def number_or_function(name: str, value: Any) -> Any:
     return value if callable(value) else nonnegative_number(name, value)
 
 
-def check_rule(name: str, values: Any, size: int) -> Array:
-    """Return (size,) what the function of a field gave: finite numbers of at least 0."""
+def check_rule(name: str, values: Any, *shapes: tuple[int, ...]) -> Array:
+    """Return what the function of a field gave: finite numbers of at least 0, of a shape given."""
     found = as_float(f"what {name} returns", values)
-    if found.shape != (size,) or not (np.isfinite(found) & (found >= 0.0)).all():
+    if found.shape not in shapes or not (np.isfinite(found) & (found >= 0.0)).all():
         raise ValueError(
-            f"{name} returns {format_value(values)}; it must return {size} finite numbers of at "
-            "least 0"
+            f"{name} returns {format_value(values)}, of shape {found.shape}; it must return finite "
+            f"numbers of at least 0, of shape {' or '.join(map(str, shapes))}"
         )
     return found
 

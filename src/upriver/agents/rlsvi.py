@@ -80,5 +80,5 @@ class RLSVI(OptimisticReward, CountLearner):
     def sigma(self, k: int) -> Array:
         """Return sigma_h (H,) in episode k."""
         if callable(self.noise):
-            return check_rule("noise", self.noise(self.task, k), self.task.horizon)
+            return check_rule("noise", self.noise(self.task, k), (self.task.horizon,))
         return self.noise * self.task.units.next_value_range

@@ -17,7 +17,7 @@ from upriver import kernels
 from upriver.agents.base import Episode, State, Validated, check_rule, number_or_function
 from upriver.agents.counts import CountLearner, frequencies
 from upriver.agents.rewards import OptimisticReward
-from upriver.checks import Array, as_float, check_instance, nonnegative_number
+from upriver.checks import Array, check_instance, nonnegative_number
 from upriver.display import add_repr
 from upriver.mdp import Task
 from upriver.planning import Plan, clip_v_remaining
@@ -112,7 +112,7 @@ class UCBVI(OptimisticReward, CountLearner):
         """Return b_h (H,) and the terms of a Bernstein bonus, which are 0."""
         none = Bernstein(0.0, np.zeros(self.task.horizon), np.zeros((1, self.task.n_states)))
         if callable(self.bonus):
-            return check_rule("bonus", self.bonus(self.task), self.task.horizon), none
+            return check_rule("bonus", self.bonus(self.task), (self.task.horizon,)), none
         return self.bonus * steps_left, none
 
 
@@ -163,11 +163,10 @@ class UCBVIBF(UCBVI):
 
     def check_terms(self, terms: Any) -> Bernstein:
         """Return the terms that a function gave, or refuse what the compiled loop cannot read."""
-        task, (variance, linear, doubt) = self.task, check_instance("bonus", terms, Bernstein)
-        table = as_float("doubt of the bonus", doubt)
-        if table.shape not in {(1, task.n_states), (task.horizon, task.n_states)}:
-            allowed = f"(1, {task.n_states}) or ({task.horizon}, {task.n_states})"
-            raise ValueError(f"doubt of the bonus has shape {table.shape}; it must be {allowed}")
-        check_rule("doubt of the bonus", table.ravel(), table.size)
-        linear = check_rule("linear of the bonus", linear, task.horizon)
-        return Bernstein(nonnegative_number("variance of the bonus", variance), linear, table)
+        variance, linear, doubt = check_instance("bonus", terms, Bernstein)
+        horizon, n_states = self.task.horizon, self.task.n_states
+        return Bernstein(
+            nonnegative_number("variance of the bonus", variance),
+            check_rule("linear of the bonus", linear, (horizon,)),
+            check_rule("doubt of the bonus", doubt, (1, n_states), (horizon, n_states)),
+        )

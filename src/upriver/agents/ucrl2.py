@@ -77,7 +77,7 @@ class UCRL2(OptimisticReward, TabularLearner):
         """Return the radius of each pair (S*A,)."""
         visits, c = self.task.by_pair(state.model[0]), self.radius
         if callable(c):
-            return check_rule("radius", c(self.task, visits, state.k), len(visits))
+            return check_rule("radius", c(self.task, visits, state.k), visits.shape)
         unseen = WHOLE_SIMPLEX if c > 0.0 else 0.0
         radius = np.sqrt(c**2 * self.task.sizes / np.maximum(visits, 1.0))
         return np.where(visits > 0.0, radius, unseen)

@@ -106,7 +106,8 @@ def same_names(x: Sequence[Hashable] | None, y: Sequence[Hashable] | None) -> bo
     if x is None or y is None:
         given = y if x is None else x
         return given is None or all(i == name for i, name in enumerate(given))
-    return x is y or (len(x) == len(y) and all(map(eq, x, y)))
+    # equal names have equal hashes, and NumPy numbers cannot be compared with tuples
+    return x is y or (list(map(hash, x)) == list(map(hash, y)) and all(map(eq, x, y)))
 
 
 def check_same_names(mine: Any, other: Any) -> None:

@@ -88,7 +88,6 @@ def solve_stationary(
     policy: Any = None,
 ) -> StationaryPlan:  # fmt: skip
     """Return the optimum, or the value of `policy`, in the setting that is asked for."""
-    mdp.check_any_number_of_steps()
     if discount is not None and average:
         raise ValueError(f"discount is {discount!r} and average is True; it must be one of them")
     if discount is None and not average and mdp.discount != 1.0:

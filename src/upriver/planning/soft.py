@@ -36,7 +36,6 @@ from upriver.planning.stationary import (
     StationaryPlan,
     check_one_step,
     check_stationary_discount,
-    choose_tolerance,
     reward_bounds,
     scale_rewards,
 )
@@ -200,16 +199,14 @@ def solve_soft(
     positive_number("1 / temperature", 1.0 / temperature)
     if discount is None and mdp.discount is None:
         return solve_soft_horizon(mdp, temperature)
-    mdp.check_any_number_of_steps()
     if discount is None and mdp.discount == 1.0:
         raise ValueError(f"temperature is {temperature:g}; the average reward has no soft optimum")
     discount = check_stationary_discount(mdp.discount if discount is None else discount)
     check_one_step(mdp, "a discounted sum")
     low, high = reward_bounds(mdp)
     positive_number("the largest reward / temperature", max(-low, high, temperature) / temperature)
-    tolerance = choose_tolerance(mdp, tolerance, temperature)
-    reward, k = scale_rewards(mdp, temperature)
-    scaled = float(np.ldexp(temperature, -k)), float(np.ldexp(tolerance, -k))
+    reward, tolerance, k = scale_rewards(mdp, tolerance, temperature)
+    scaled = float(np.ldexp(temperature, -k)), tolerance
     found = solve_soft_discounted(task, mdp.probability[0], reward, discount, *scaled)
     v, error = np.ldexp(found.v, k), float(np.ldexp(found.error, k))
     return StationaryPlan(found.probability, v, discount, None, error, 0, task)

@@ -111,11 +111,11 @@ def solve_discounted(
     """
     discount = check_stationary_discount(discount)
     check_one_step(mdp, "a discounted sum")
-    tolerance = choose_tolerance(mdp, tolerance)
-    rows, table, k = rows_and_table(mdp, policy)
+    reward, tolerance, k = scale_rewards(mdp, tolerance)
+    rows, table = rows_and_table(mdp, reward, policy)
     ratio = discount / (1.0 - discount)
     # the bound below is 0.5 (ratio + 1) times the spread of the changes, at most `tolerance`
-    found = iterate_policies(rows, discount, np.ldexp(tolerance, -k) / max(ratio, 1.0))
+    found = iterate_policies(rows, discount, tolerance / max(ratio, 1.0))
     v = np.ldexp(found.values + ratio * found.mean_change, k)
     error = float(np.ldexp((ratio + 1.0) * found.half_spread, k))
     played = found.policy if table is None else table
@@ -134,14 +134,6 @@ def check_stationary_discount(discount: Any) -> float:
     return checked
 
 
-def choose_tolerance(mdp: FiniteMDP, tolerance: Any, temperature: float = 0.0) -> float:
-    """Return the tolerance, by default in proportion to what small rewards or shocks differ by."""
-    if tolerance is not None:
-        return positive_number("tolerance", tolerance)
-    low, high = reward_bounds(mdp)
-    return TOLERANCE * min(1.0, max(high - low, temperature) or 1.0)
-
-
 def reward_bounds(mdp: FiniteMDP) -> tuple[float, float]:
     """Return the least and the largest expected reward of the pairs (s, a) that exist."""
     reward, exists = mdp.reward_rows[0], mdp.true_task.available.ravel()
@@ -149,12 +141,20 @@ def reward_bounds(mdp: FiniteMDP) -> tuple[float, float]:
     return float(reward.min()), float(reward.max())
 
 
-def scale_rewards(mdp: FiniteMDP, temperature: float = 0.0) -> tuple[Array, int]:
-    """Return (rewards (S*A,) divided by 2^k, k), see `scale_exponent`."""
+def scale_rewards(
+    mdp: FiniteMDP, tolerance: float | None, temperature: float = 0.0
+) -> tuple[Array, float, int]:
+    """Return rewards (S*A,) and the tolerance, divided by 2^k, and k; see `scale_exponent`.
+
+    The default tolerance is in proportion to what small rewards or shocks differ by.
+    """
     low, high = reward_bounds(mdp)
+    if tolerance is None:
+        tolerance = TOLERANCE * min(1.0, max(high - low, temperature) or 1.0)
+    else:
+        tolerance = positive_number("tolerance", tolerance)
     k = scale_exponent(max(-low, high, temperature))
-    reward = mdp.reward_rows[0]
-    return np.ldexp(reward, -k) if k else reward, k
+    return np.ldexp(mdp.reward_rows[0], -k), float(np.ldexp(tolerance, -k)), k
 
 
 def solve_average_reward(
@@ -165,9 +165,8 @@ def solve_average_reward(
     Refused where there are two sets of states that some policy never leaves.
     """
     check_one_step(mdp, "an average")
-    tolerance = choose_tolerance(mdp, tolerance)
-    rows, table, k = rows_and_table(mdp, policy)
-    tolerance = float(np.ldexp(tolerance, -k))
+    reward, tolerance, k = scale_rewards(mdp, tolerance)
+    rows, table = rows_and_table(mdp, reward, policy)
     inside = check_one_class(mdp.true_task, rows, mdp.name)
     found = iterate_policies(rows, 1.0, tolerance, stop_at_two_classes=True)
     sweeps, tries = found.sweeps, 0
@@ -200,7 +199,8 @@ def solve_average_reward(
 
 
 def check_one_step(mdp: FiniteMDP, setting: str) -> None:
-    """Refuse an MDP that changes with the step, or ends with terminal values."""
+    """Refuse an MDP that changes with the step, or ends with terminal values or after listed steps."""
+    mdp.check_any_number_of_steps()
     if len(mdp.probability) > 1 or len(mdp.reward_rows) > 1 or mdp.terminal.any():
         raise ValueError(
             f"{mdp.name} changes with the step, and {setting} has an infinite horizon: it needs "
@@ -208,16 +208,12 @@ def check_one_step(mdp: FiniteMDP, setting: str) -> None:
         )
 
 
-def rows_and_table(mdp: FiniteMDP, policy: Any) -> tuple[Any, Array | None, int]:
-    """Return the rows of an MDP, or those of a policy on it, the policy as a table, and k.
-
-    The rewards of the rows are those of the MDP divided by 2^k, see `scale_rewards`.
-    """
+def rows_and_table(mdp: FiniteMDP, reward: Array, policy: Any) -> tuple[Any, Array | None]:
+    """Return the rows of an MDP with rewards (S*A,), or of a policy on it, and that as a table."""
     task = mdp.true_task
     table = None if policy is None else tables.stationary_table(task, policy)
-    reward, k = scale_rewards(mdp)
     rows = possible_rows(task.indptr, task.successors, mdp.probability[0], reward, task.n_states)
-    return rows if table is None else policy_rows(rows, task, table), table, k
+    return rows if table is None else policy_rows(rows, task, table), table
 
 
 def policy_of_returning(
