@@ -296,6 +296,22 @@ def test_an_episode_without_a_first_row_does_not_start_in_the_first_state(mortal
         up.check_policy_value(model, "behaviour", never, missing="drop", cluster=cluster)
 
 
+def test_an_episode_is_followed_until_its_covariates_change(mortal):
+    """It was left out, so that those stayed that had ended before: they earn less than others."""
+    rows, _ = mortal
+    changed = (rows["episode"] < 60) & (rows["step"] >= 2)
+    rows = rows.assign(old=1.0 * changed)
+    formula = "next_state:state + next_state:action + next_state:old"
+    model = up.fit_transitions(formula, rows, horizon=4, reward={"well": 1.0})
+    young = model.at(old=0.0)
+    found, cut = (up.check_policy_value(young, "behaviour", x) for x in (rows, rows[~changed]))
+    assert found.rows == cut.rows
+    with pytest.raises(ValueError, match="followed beyond step 1; the horizon is 4"):
+        up.check_policy_value(model.at(old=[0.0, 5.0, 5.0, 5.0]), "behaviour", rows)
+    with pytest.raises(ValueError, match="no episode of the log has old = 5"):
+        up.check_policy_value(model.at(old=5.0), "behaviour", rows)
+
+
 def test_the_dead_do_not_say_what_the_living_earn(mortal):
     """Beyond the last row only those that have ended were followed."""
     rows, model = mortal

@@ -103,7 +103,10 @@ def read_episodes(
     numbered = task_numbers(rows, columns, task)
     of, labels = rows.codes(episode)
     order, place = order_rows(rows, numbered, episode, step, task.horizon)
-    at = of[order], place
+    if not len(order):
+        raise CannotCheck("the first row of every episode of the log has a gap; fill them in")
+    alike = find_alike(model, rows, of[order], place, order)
+    order, at = order[alike], (of[order[alike]], place[alike])
     shape = len(labels), task.horizon
 
     def spread(values: Array, fill: Any = 0) -> Array:
@@ -154,12 +157,9 @@ def read_episodes(
                                  f"{listed(names)}")  # fmt: skip
         over = np.isin(following, [names.index(x) for x in final])
     mark_ends(task, data, over, reward is None)
-    # an episode has no weight where a gap is in its first row
-    alike = find_alike(model, rows, at, order, len(labels)) & (times > 0)
-    if not alike.any():
-        raise CannotCheck("the first row of every episode of the log has a gap; fill them in")
+    used = times > 0  # the others have a gap or other covariates in their first row
     data = Episodes(*(
-        x[alike] if isinstance(x, np.ndarray) and name != "last" else x
+        x[used] if isinstance(x, np.ndarray) and name != "last" else x
         for name, x in data._asdict().items()
     ))  # fmt: skip
     # episodes that stay where they ended say nothing of those that went on from the last row
@@ -280,18 +280,20 @@ def fit_propensities(
     return probability[of.successor == np.repeat(a, np.diff(of.indptr))]
 
 
-def find_alike(
-    model: TransitionModel, rows: Rows, at: tuple[Array, Array], order: Array, n: int
-) -> Array:
-    """Return (n,) which episodes have the covariates of the model, so that like meets like.
+def find_alike(model: TransitionModel, rows: Rows, of: Array, place: Array, order: Array) -> Array:
+    """Return (m,) which rows are before the first that has other covariates than the model.
 
-    at, order: the episode and step of the rows that are used, and their numbers.
+    An episode is followed up to there: to leave it out because of what it has later would be to
+    choose those that ended early. of, place: (m,) the episode of each row and its place there;
+    order: their numbers.
     """
-    alike = np.ones(n, bool)
+    first = np.full(int(of.max()) + 1, model.task.horizon)  # of each episode, with others
     for name, value in model.values.items():
         values = value if isinstance(value, list) else [value]
         wanted = np.resize(array_of(values), model.task.horizon)
-        alike[at[0][rows.values(name)[order] != wanted[at[1]]]] = False
+        other = rows.values(name)[order] != wanted[place]
+        np.minimum.at(first, of[other], place[other])
+    alike = place < first[of]
     if not alike.any():
         given = ", ".join(f"{c} = {x!r}" for c, x in model.values.items())
         raise CannotCheck(f"no episode of the log has {given}, so it cannot check the model there; "
@@ -346,8 +348,8 @@ def check_policy_value(
     Parameters
     ----------
     model
-        A fitted model, at fixed covariates, with a finite horizon. Only episodes that have these
-        covariates are used.
+        A fitted model, at fixed covariates, with a finite horizon. Episodes are followed as long
+        as they have these covariates, and count as censored from there on.
     policy
         As in `policy_value`.
     log
