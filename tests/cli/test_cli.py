@@ -13,6 +13,7 @@ import pytest
 
 import upriver as up
 from upriver.cli import main
+from upriver.results import plots
 from upriver.results.report.data import collect
 
 SPEC = """
@@ -159,13 +160,21 @@ def test_a_shared_choice_is_the_best_one_also_for_costs(capsys, costs, tmp_path)
     assert by_score[0][0]["numbers"] == '{"epsilon": 1.0}'
 
 
-def test_streams_are_counted_in_steps(capsys, spec, tmp_path):
+def test_streams_are_counted_in_steps(capsys, spec, tmp_path, monkeypatch):
     text = spec.read_text().replace('agent = "ucrl-mnl"', 'agent = "ucrl-mnl-se"')
     text = text.replace("grid = { radius = [0.0, 0.01], regularization = [1.0] }", "")
     spec.write_text(text.replace("[[agents]]", "discount = 0.9\n[[agents]]", 1))
     call(capsys, "run", spec, "--out", tmp_path / "r", "--jobs", 1)
     _, out, _ = call(capsys, "table", tmp_path / "r")
     assert out.splitlines()[0].endswith(": 2 runs of 3 steps")
+    monkeypatch.setattr(plots, "plot_curves", lambda panels, unit, **_: units.append(unit))
+    monkeypatch.setattr(plots, "save_figure", lambda *_: [])
+    units: list[str] = []
+    call(capsys, "plot", tmp_path / "r", "regret")
+    spec.write_text(text)
+    call(capsys, "run", spec, "--out", tmp_path / "r", "--jobs", 1)
+    call(capsys, "plot", tmp_path / "r", "regret")
+    assert units == ["step", "episode or step"]
 
 
 def test_list_names_everything_a_spec_can_name(capsys):

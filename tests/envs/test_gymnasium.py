@@ -140,6 +140,11 @@ def test_a_state_where_only_some_episodes_end_gets_an_end_state():
     assert up.solve(mdp).v[0, 0] == pytest.approx(1 + 0.5 * (-2 + 1))
 
 
+def test_a_table_may_be_an_array():
+    table = np.array([[[[0.5, 0, 1.0, 0], [0.5, 1, 2.0, 1]]], [[[0.5, 1, 0.0, 1]] * 2]])
+    assert up.solve(from_table(table, 0, 3, "two")).v[0].tolist() == [2.625, 0.0]
+
+
 def test_a_table_may_lack_actions():
     table = {0: {1: [(1.0, 1, 3.0, False)]}, 1: {0: [(1.0, 0, 0.0, False)], 1: []}}
     mdp = from_table(table, [0.25, 0.75], 2, "two")

@@ -37,7 +37,7 @@ def plot(
 
     results = read_results(folder)
     samples, _ = keep_best_settings(results.samples)
-    unit = "step" if all(s.unit == "step" for s in samples) else "episode"
+    unit = " or ".join(sorted({s.unit for s in samples}))
     for kind in kinds or ("learning", "regret", "regret-log"):
         options: dict[str, Any] = {"log": kind == "regret-log", "width": columns, "unit": unit}
         if kind == "learning":

@@ -88,7 +88,7 @@ def list_outcomes(table: Any, name: str) -> tuple[Array, ...]:
         for a, outcomes in numbered(actions):
             for _, outcome in numbered(outcomes):
                 counted = s in states and is_whole(a) and a >= 0
-                fits = isinstance(outcome, tuple | list) and len(outcome) == 4
+                fits = isinstance(outcome, tuple | list | np.ndarray) and len(outcome) == 4
                 if not (counted and fits and all(isinstance(x, NUMBERS) for x in outcome)
                         and outcome[1] in states):  # fmt: skip
                     raise ValueError(
