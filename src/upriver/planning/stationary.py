@@ -199,7 +199,7 @@ def solve_average_reward(
 
 
 def check_one_step(mdp: FiniteMDP, setting: str) -> None:
-    """Refuse an MDP whose steps differ, with terminal values, or with states for some steps only."""
+    """Refuse an MDP whose steps differ, with terminal values, or states for some steps only."""
     mdp.check_any_number_of_steps()
     if len(mdp.probability) > 1 or len(mdp.reward_rows) > 1 or mdp.terminal.any():
         raise ValueError(
