@@ -101,13 +101,14 @@ def read_episodes(
         if column is not None:
             table.check_constant(column, episode, what)
     numbered = task_numbers(rows, columns, task)
-    of, labels = rows.codes(episode)
     order, place = order_rows(rows, numbered, episode, step, task.horizon)
     if not len(order):
         raise CannotCheck("the first row of every episode of the log has a gap; fill them in")
-    alike = find_alike(model, rows, of[order], place, order)
-    order, at = order[alike], (of[order[alike]], place[alike])
-    shape = len(labels), task.horizon
+    of = rows.codes(episode)[0][order]
+    alike = find_alike(model, rows, of, place, order)
+    # an episode with a gap or other covariates in its first row is not among those that are left
+    names, of = np.unique(of[alike], return_inverse=True)
+    order, at, shape = order[alike], (of, place[alike]), (len(names), task.horizon)
 
     def spread(values: Array, fill: Any = 0) -> Array:
         """Return (n, H) the entries (m,) of rows, episode by episode."""
@@ -126,7 +127,7 @@ def read_episodes(
         rewards[at] = task_rewards(task, at[1], pairs[at], following[at])
         last = last if task.terminal is None else task.terminal
     times = spread(rows.weight)[:, 0]
-    member = np.arange(len(labels)) if cluster is None else spread(rows.codes(cluster)[0])[:, 0]
+    member = np.arange(len(names)) if cluster is None else spread(rows.codes(cluster)[0])[:, 0]
     chance = None
     if propensity is not None:
         if logged:
@@ -150,18 +151,13 @@ def read_episodes(
                              "1 and 0")  # fmt: skip
         over = spread(over.astype(bool))
     elif ended is not None:
-        names, final = list(task.state_names), list(ended)
+        known, final = list(task.state_names), list(ended)
         for name in final:
-            if name not in names:
+            if name not in known:
                 raise ValueError(f"ended names the state {name!r}; it must be one of "
-                                 f"{listed(names)}")  # fmt: skip
-        over = np.isin(following, [names.index(x) for x in final])
+                                 f"{listed(known)}")  # fmt: skip
+        over = np.isin(following, [known.index(x) for x in final])
     mark_ends(task, data, over, reward is None)
-    used = times > 0  # the others have a gap or other covariates in their first row
-    data = Episodes(*(
-        x[used] if isinstance(x, np.ndarray) and name != "last" else x
-        for name, x in data._asdict().items()
-    ))  # fmt: skip
     # episodes that stay where they ended say nothing of those that went on from the last row
     followed = int(np.flatnonzero(data.real.any(axis=0))[-1]) + 1
     went_on = data.real[:, followed - 1] & data.left[:, min(followed, task.horizon - 1)]
