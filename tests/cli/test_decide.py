@@ -246,6 +246,18 @@ def test_checks_of_censored_episodes_and_given_propensities(tmp_path, capsys):
     assert "ended is 'done'; it is for the checks" in capsys.readouterr().err
 
 
+def test_a_decision_does_not_need_episodes_of_one_cluster(tmp_path):
+    """Doctors of a patient may change: the fit is right, only the checks cannot be made."""
+    import pandas as pd
+
+    frame = pd.read_csv(write_log(tmp_path))
+    frame["doctor"] = np.arange(len(frame)) % 40
+    options = {"reward": {"well": 1.0}, "horizon": 6, "cluster": "doctor", "start": "ill"}
+    alone = up.decide(frame, "next_state:action", **options)
+    made = up.decide(frame, "next_state:action", **options, episode="patient")
+    assert made.bound == alone.bound and "must have one cluster" in made.checks
+
+
 def test_covariates_may_be_words_and_gaps_are_refused_or_dropped(tmp_path, capsys):
     file, page = write_log(tmp_path), tmp_path / "page.html"
     lines = file.read_text().splitlines()

@@ -98,8 +98,11 @@ def read_episodes(
     keys = [*columns, episode, step, *named, *factors, *model.values, *paid]
     rows = table.read(keys, weights, paid, missing, group=False)
     for what, column in (("weight", weights), ("cluster", cluster)):
-        if column is not None:
-            table.check_constant(column, episode, what)
+        change = None if column is None else table.find_change(column, episode)
+        if change is not None:
+            label, low, high = change
+            raise CannotCheck(f"column {column!r} holds {low} and {high} in episode {label!r}; all "
+                             f"rows of an episode must have one {what}")  # fmt: skip
     numbered = task_numbers(rows, columns, task)
     order, place = order_rows(rows, numbered, episode, step, task.horizon)
     if not len(order):

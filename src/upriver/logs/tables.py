@@ -507,15 +507,16 @@ class Table:
             raise ValueError(f"{self.name_rows(at)}{more} has no {every[i]!r}; fill it in{advice}")
         return {c: int(n) for c, n in zip(every, count, strict=False) if n}
 
-    def check_constant(self, column: str, episode: str, what: str) -> None:
-        """Refuse a column that changes within an episode; rows of weight 0 count, too."""
+    def find_change(self, column: str, episode: str) -> tuple[Any, Any, Any] | None:
+        """Return the first episode in which a column changes, and two of its entries there.
+
+        Rows of weight 0 count, too.
+        """
         question = (
             "SELECT {0}, min({1}), max({1}) FROM source WHERE {0} IS NOT NULL GROUP BY {0} "
             "HAVING min({1}) < max({1}) ORDER BY {0} LIMIT 1"
         ).format(quote(episode), quote(column))
-        for label, low, high in self.connection.execute(question).fetchall():
-            raise ValueError(f"column {column!r} holds {low} and {high} in episode {label!r}; all "
-                             f"rows of an episode must have one {what}")  # fmt: skip
+        return self.connection.execute(question).fetchone()
 
     def find_rows(self, condition: str, values: Sequence[Any] = (), limit: int = 1) -> list[int]:
         """Return the numbers of the first rows that meet a condition, counted from 0."""
