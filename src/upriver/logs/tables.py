@@ -401,9 +401,8 @@ class Table:
         """
         if not columns:
             return {}
-        cells = ", ".join(f"{as_double(c)} AS c{i}" for i, c in enumerate(columns))
-        medians = ", ".join(f"median(c{i})" for i in range(len(columns)))
-        question = f"SELECT {medians} FROM (SELECT {cells} FROM source LIMIT {FIRST})"
+        medians = ", ".join(f"median({as_double(c)})" for c in columns)
+        question = f"SELECT {medians} FROM (SELECT * FROM source LIMIT {FIRST})"
         (found,) = self.connection.execute(question).fetchall()
         known = [x if x is not None and isfinite(x) else 0.0 for x in found]
         return dict(zip(columns, known, strict=True))

@@ -77,7 +77,8 @@ def fit_mnl(
     task, n_iter, converged = features.task, 0, True
     if sparse.issparse(features.matrix):
         theta = fit_blocks(features, n, lam, np.zeros(features.dimension))
-        check_finite(features, theta, n, lam)
+        if lam == 0.0:
+            check_finite(features, theta, n)
     else:
         tol, max_iter = positive_number("tol", tol), positive_integer("max_iter", max_iter)
         found = maximise(visited(features, n, lam), features.names, tol, max_iter)
@@ -98,16 +99,13 @@ def fit_mnl(
     )
 
 
-def check_finite(features: Features, theta: Array, counts: Array, lam: float) -> None:
+def check_finite(features: Features, theta: Array, counts: Array) -> None:
     """Refuse an estimate without a ridge that is on its way to infinity.
 
     Newton's method stops on the way, where the likelihood is flat to rounding.
     """
-    if lam > 0.0:
-        return
-    first, last = (
-        likelihood.hessian(features, x, counts, lam).diagonal() for x in (0.0 * theta, theta)
-    )
+    both = (likelihood.hessian(features, x, counts, 0.0) for x in (0.0 * theta, theta))
+    first, last = (x.diagonal() for x in both)
     vanished = np.flatnonzero(last < VANISHED * first)
     if len(vanished):
         raise infinite(features.names, vanished)
