@@ -497,6 +497,31 @@ def test_values_are_in_proportion_to_the_rewards(scale, low):
     np.testing.assert_allclose(level, gain, atol=5e-8)
 
 
+@pytest.mark.parametrize("penalty", [1e6, 1e9, 1e15, 1e30])
+@pytest.mark.parametrize(
+    "setting", [{"discount": 0.95}, {"average": True}, {"discount": 0.95, "temperature": 0.1}]
+)
+def test_a_penalty_that_forbids_an_action_costs_no_digits(setting, penalty):
+    """On the scale of the penalty rounding would decide about all other rewards."""
+    mdp = sparse_mdp(30, 3, near=True, seed=5)
+    p, r = plain(mdp)
+    plans = []
+    for loss in (1e3, penalty):
+        reward = r.copy()
+        reward[5, 1] = reward[9, 0] = -loss
+        plans.append(up.solve(up.FiniteMDP.from_arrays(p, reward, 20), **setting))
+    assert plans[1].error <= 2e-8
+    np.testing.assert_allclose(plans[1].v, plans[0].v, atol=1e-7)
+    np.testing.assert_allclose(plans[1].policy, plans[0].policy, atol=1e-7)
+
+
+def test_tiny_costs_do_not_tie_with_0():
+    for cost in (1e-18, 1.0, 1e18):
+        mdp = up.FiniteMDP.from_arrays(STAY_OR_GO, [[-cost, 0.0], [-cost, 0.0]], 5)
+        for setting in ({"discount": 0.9}, {"average": True}):
+            assert up.solve(mdp, **setting).policy.tolist() == [1, 1]
+
+
 def test_rewards_of_zero_are_worth_nothing():
     mdp = up.FiniteMDP.from_arrays(STAY_OR_GO, np.zeros((2, 2)), 5)
     assert up.solve(mdp, discount=0.9).v.tolist() == [0.0, 0.0]

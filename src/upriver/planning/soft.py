@@ -31,13 +31,14 @@ from upriver import kernels
 from upriver.checks import Array, kernel_view, positive_number
 from upriver.mdp import FiniteMDP, Task
 from upriver.planning.induction import Plan
-from upriver.planning.policy_iteration import band_reach
+from upriver.planning.policy_iteration import band_reach, scale_exponent
 from upriver.planning.stationary import (
     StationaryPlan,
     check_one_step,
     check_stationary_discount,
+    choose_tolerance,
+    largest_reward,
     reward_bounds,
-    scale_rewards,
 )
 
 MAX_ITERATIONS = 100_000
@@ -205,8 +206,12 @@ def solve_soft(
     check_one_step(mdp, "a discounted sum")
     low, high = reward_bounds(mdp)
     positive_number("the largest reward / temperature", max(-low, high, temperature) / temperature)
-    reward, tolerance, k = scale_rewards(mdp, tolerance, temperature)
-    scaled = float(np.ldexp(temperature, -k)), tolerance
+    reward = mdp.reward_rows[0]
+    best = largest_reward(reward.reshape(task.available.shape), task.available)
+    k = scale_exponent(max(best, temperature))
+    tolerance = choose_tolerance(mdp, tolerance, temperature)
+    scaled = float(np.ldexp(temperature, -k)), float(np.ldexp(tolerance, -k))
+    reward = np.ldexp(reward, -k)
     found = solve_soft_discounted(task, mdp.probability[0], reward, discount, *scaled)
     v, error = np.ldexp(found.v, k), float(np.ldexp(found.error, k))
     return StationaryPlan(found.probability, v, discount, None, error, 0, task)

@@ -111,8 +111,8 @@ def solve_discounted(
     """
     discount = check_stationary_discount(discount)
     check_one_step(mdp, "a discounted sum")
-    reward, tolerance, k = scale_rewards(mdp, tolerance)
-    rows, table = rows_and_table(mdp, reward, policy)
+    rows, table, k = rows_and_table(mdp, policy)
+    tolerance = float(np.ldexp(choose_tolerance(mdp, tolerance), -k))
     ratio = discount / (1.0 - discount)
     # the bound below is 0.5 (ratio + 1) times the spread of the changes, at most `tolerance`
     found = iterate_policies(rows, discount, tolerance / max(ratio, 1.0))
@@ -141,20 +141,23 @@ def reward_bounds(mdp: FiniteMDP) -> tuple[float, float]:
     return float(reward.min()), float(reward.max())
 
 
-def scale_rewards(
-    mdp: FiniteMDP, tolerance: float | None, temperature: float = 0.0
-) -> tuple[Array, float, int]:
-    """Return rewards (S*A,) and the tolerance, divided by 2^k, and k; see `scale_exponent`.
-
-    The default tolerance is in proportion to what small rewards or shocks differ by.
-    """
+def choose_tolerance(mdp: FiniteMDP, tolerance: Any, temperature: float = 0.0) -> float:
+    """Return the tolerance, by default in proportion to what small rewards or shocks differ by."""
+    if tolerance is not None:
+        return positive_number("tolerance", tolerance)
     low, high = reward_bounds(mdp)
-    if tolerance is None:
-        tolerance = TOLERANCE * min(1.0, max(high - low, temperature) or 1.0)
-    else:
-        tolerance = positive_number("tolerance", tolerance)
-    k = scale_exponent(max(-low, high, temperature))
-    return np.ldexp(mdp.reward_rows[0], -k), float(np.ldexp(tolerance, -k)), k
+    return TOLERANCE * min(1.0, max(high - low, temperature) or 1.0)
+
+
+def largest_reward(reward: Array, exists: Array) -> float:
+    """Return the largest size of the best reward of a state; both arguments are (S, A).
+
+    Penalties that forbid some actions of a state do not count: on a scale on which they are 1,
+    rounding would decide about the other rewards.
+    """
+    best = np.abs(np.where(exists, reward, -np.inf).max(axis=1)).max()
+    # An action that pays 0 is optimal where every state has one, and must not tie with tiny costs.
+    return float(best or np.abs(reward[reward != 0.0]).min(initial=1.0))
 
 
 def solve_average_reward(
@@ -165,8 +168,8 @@ def solve_average_reward(
     Refused where there are two sets of states that some policy never leaves.
     """
     check_one_step(mdp, "an average")
-    reward, tolerance, k = scale_rewards(mdp, tolerance)
-    rows, table = rows_and_table(mdp, reward, policy)
+    rows, table, k = rows_and_table(mdp, policy)
+    tolerance = float(np.ldexp(choose_tolerance(mdp, tolerance), -k))
     inside = check_one_class(mdp.true_task, rows, mdp.name)
     found = iterate_policies(rows, 1.0, tolerance, stop_at_two_classes=True)
     sweeps, tries = found.sweeps, 0
@@ -208,12 +211,20 @@ def check_one_step(mdp: FiniteMDP, setting: str) -> None:
         )
 
 
-def rows_and_table(mdp: FiniteMDP, reward: Array, policy: Any) -> tuple[Any, Array | None]:
-    """Return the rows of an MDP with rewards (S*A,), or of a policy on it, and that as a table."""
-    task = mdp.true_task
-    table = None if policy is None else tables.stationary_table(task, policy)
+def rows_and_table(mdp: FiniteMDP, policy: Any) -> tuple[Any, Array | None, int]:
+    """Return the rows of an MDP, or those of a policy on it, the policy as a table, and k.
+
+    The rewards of the rows are divided by 2^k, see `scale_exponent`.
+    """
+    task, reward, table = mdp.true_task, mdp.reward_rows[0], None
     rows = possible_rows(task.indptr, task.successors, mdp.probability[0], reward, task.n_states)
-    return rows if table is None else policy_rows(rows, task, table), table
+    if policy is not None:
+        table = tables.stationary_table(task, policy)
+        rows = policy_rows(rows, task, table)
+    shape = task.n_states, -1
+    exists = np.diff(rows.indptr) > 0
+    k = scale_exponent(largest_reward(rows.reward.reshape(shape), exists.reshape(shape)))
+    return rows._replace(reward=np.ldexp(rows.reward, -k)), table, k
 
 
 def policy_of_returning(
