@@ -567,6 +567,10 @@ def test_propensities_by_a_formula(rng):
         model, act, log, reward="paid", propensity="action + action:ill"
     ).rows[1]
     assert formula["value"] == pytest.approx(0.5, abs=0.05)
+    alone = up.check_policy_value(model, act, log, reward="paid", propensity="action").rows[1]
+    assert alone["value"] == pytest.approx(plain["value"], abs=1e-3)
+    with pytest.raises(ValueError, match="column 'word' of the log holds words; it must hold num"):
+        up.check_policy_value(model, act, {**log, "word": ["a"] * n}, propensity="word")
     # one situation for each value of `ill`: the probabilities are the shares there
     share = np.array([action[ill == x].mean() for x in (0, 1)])[ill]
     w = action / share

@@ -91,12 +91,13 @@ def read_episodes(
     task, table = check_model(model).task, log if isinstance(log, Table) else Table(log, "the log")
     paid = [] if reward is None else [reward]
     named = [c for c in (ended, cluster) if isinstance(c, str)]
-    # a column of propensities, or the covariates of a formula
-    propensity_uses, logged = mentions(propensity or ""), propensity in table.names
-    factors = [c for c in table.names if propensity_uses(c) and c not in columns]
-    factors = [c for c in table.names if c == propensity] or factors
+    # a column of propensities, or the covariates of a formula, which may be the action alone
+    uses, others = mentions(propensity or ""), [c for c in table.names if c not in columns]
+    logged = propensity in others
+    factors = [c for c in others if (c == propensity if logged else uses(c))]
     keys = [*columns, episode, step, *named, *factors, *model.values, *paid]
-    rows = table.read(keys, weights, paid, missing, group=False)
+    numbers = [*paid, *factors] if logged else paid
+    rows = table.read(keys, weights, numbers, missing, group=False)
     for what, column in (("weight", weights), ("cluster", cluster)):
         change = None if column is None else table.find_change(column, episode)
         if change is not None:
