@@ -136,8 +136,7 @@ def check_stationary_discount(discount: Any) -> float:
 
 def reward_bounds(mdp: FiniteMDP) -> tuple[float, float]:
     """Return the least and the largest expected reward of the pairs (s, a) that exist."""
-    reward, exists = mdp.reward_rows[0], mdp.true_task.available.ravel()
-    reward = reward if exists.all() else reward[exists]
+    reward = mdp.reward_rows[0][mdp.true_task.available.ravel()]
     return float(reward.min()), float(reward.max())
 
 
@@ -221,9 +220,8 @@ def rows_and_table(mdp: FiniteMDP, policy: Any) -> tuple[Any, Array | None, int]
     if policy is not None:
         table = tables.stationary_table(task, policy)
         rows = policy_rows(rows, task, table)
-    shape = task.n_states, -1
-    exists = np.diff(rows.indptr) > 0
-    k = scale_exponent(largest_reward(rows.reward.reshape(shape), exists.reshape(shape)))
+    by_state = (x.reshape(task.n_states, -1) for x in (rows.reward, np.diff(rows.indptr) > 0))
+    k = scale_exponent(largest_reward(*by_state))
     return rows._replace(reward=np.ldexp(rows.reward, -k)), table, k
 
 

@@ -113,9 +113,8 @@ def fingerprint_agent(agent: Any) -> str:
         try:
             parts[field.name] = digest(encode(value, arrays), arrays)
         except Unwritable:
-            name = getattr(value, "__qualname__", None)  # of a function or a class
-            wrapped = name is None and is_dataclass(value)
-            name = name or type(value).__qualname__
+            name = getattr(value, "__qualname__", type(value).__qualname__)
+            wrapped = is_dataclass(value) and not isinstance(value, type)
             parts[field.name] = fingerprint_agent(value) if wrapped else name
     return digest(parts, {})
 
