@@ -168,10 +168,11 @@ def test_bad_logs_are_named(model, log):
         ({"episode": "visit"}, "the log has no column 'visit'"),
         ({}, "no episode of the log is followed beyond step 3; the horizon is 12"),
         ({"ended": ["gone"]}, "ended names the state 'gone'; it must be one of"),
+        ({"ended": 3}, "ended is 3; it must be a list"),
         ({"ended": "reward"}, "column 'reward' of the log must hold true and false"),
         ({"propensity": "step"}, "propensity 'step' is 0 somewhere; it must be above 0"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((TypeError, ValueError), match=message):
             up.check_policy_value(model, "behaviour", short, **options)
 
 

@@ -33,6 +33,7 @@ from upriver.logs.value_function import (
     policy_table,
 )
 from upriver.mdp import Task
+from upriver.mdp.declaring import as_names
 from upriver.planning import steps_of
 
 REPLICATES = 200  # resampled logs for the error of fitted-Q evaluation
@@ -155,7 +156,7 @@ def read_episodes(
                              "1 and 0")  # fmt: skip
         over = spread(over.astype(bool))
     elif ended is not None:
-        known, final = list(task.state_names), list(ended)
+        known, final = list(task.state_names), as_names("ended", ended)
         for name in final:
             if name not in known:
                 raise ValueError(f"ended names the state {name!r}; it must be one of "
