@@ -224,8 +224,8 @@ def test_an_offset_has_the_coefficient_one(frame, model):
     ("worse*offset(age)", "'worse:offset(age)' has an offset in it"),
     ("2:offset(age * worse)", "'2:offset(age * worse)' has an offset in it"),
     ("I(offset(age) * worse)", "'I(offset(age) * worse)' has an offset in it"),
-    ("offset(next_state)", "'offset(next_state)' is not one number in each row; an offset must be"),
-    ("offset(bs(age, df=4))", "is not one number in each row; an offset must be"),
+    ("offset(next_state)", "'offset(next_state)' holds several numbers in a row"),
+    ("offset(bs(age, df=4))", "holds several numbers in a row; an offset must be one"),
 ])  # fmt: skip
 def test_an_offset_is_a_number_and_a_term_of_its_own(frame, term, message):
     """Whether its coefficient was 1 depended on the order of the factors."""

@@ -342,7 +342,7 @@ def test_the_fingerprint_covers_the_whole_problem_and_the_agent():
 
 
 def test_unknown_rewards_must_lie_in_the_range_that_the_agent_relies_on():
-    """Both actions would be clipped to 1, and tie for ever."""
+    """Both actions would be clipped to 1, and tie in every episode."""
     mdp = FiniteMDP.from_arrays(np.ones((1, 2, 1)), [[2.0, 10.0]], 5)
     task = Task.from_successors([0], [0, 1], lambda s, a: [0], 5)
     with pytest.raises(ValueError, match=r"reward_range \(0, 1\).* between 2 and 10"):

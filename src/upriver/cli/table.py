@@ -94,7 +94,8 @@ def make_block(rows: list[Row], unit: str) -> tuple[str, list[list[str]]]:
     """
     runs, episodes = (sorted({row[i] for row in rows}) for i in (3, 4))
     many = " to ".join(map(str, dict.fromkeys([runs[0], runs[-1]])))
-    title = f"{rows[0].env}: {many} runs of {' or '.join(map(str, episodes))} {unit}s"
+    title = f"{rows[0].env}: {many} run{'s' * (many != '1')} of "
+    title += f"{' or '.join(map(str, episodes))} {unit}s"
     agents = [row.agent for row in rows]
     cells = [["agent", "mean ± sd [95% interval]", "lost", "locked in", "stuck"]]
     for r in rows:

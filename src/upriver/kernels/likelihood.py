@@ -179,6 +179,15 @@ def shift_chunk(indptr, first, last, logits):
             logits[u] -= top
 
 
+@njit_inline
+def sum_range(x, low, high):
+    """Return the sum of x[low:high]; as a slice it would count references."""
+    total = 0.0
+    for u in range(low, high):
+        total += x[u]
+    return total
+
+
 @njit_nogil
 def centre_chunk(indptr, first, last, x, counts, visits, residual, totals, rows):
     """Compute residuals, totals and weighted centred rows of a chunk.
@@ -194,9 +203,7 @@ def centre_chunk(indptr, first, last, x, counts, visits, residual, totals, rows)
     for g in range(first, last):
         low = indptr[g]
         high = indptr[g + 1]
-        total = 0.0
-        for u in range(low, high):
-            total += residual[u - offset]
+        total = sum_range(residual, low - offset, high - offset)
         totals[g - first] = total
         weight = visits[g] / total
         if rows.shape[0] > 0:
@@ -267,9 +274,7 @@ def product_gradient(indptr, first, last, factors, counts, visits, residual, tot
     for g in range(first, last):
         low = indptr[g]
         high = indptr[g + 1]
-        total = 0.0
-        for u in range(low, high):
-            total += residual[u - offset]
+        total = sum_range(residual, low - offset, high - offset)
         totals[g - first] = total
         weight = visits[g] / total
         total_row[:] = 0.0

@@ -105,7 +105,9 @@ def find_offsets(recipe: Recipe) -> Array:
             raise ValueError(f"{column.term!r} has an offset in it; an offset must be a term of "
                              "its own, such as offset(x * y)")  # fmt: skip
         if offsets and factors[0].names != (factors[0].text,):
-            raise ValueError(f"{column.term!r} is not one number in each row; an offset must be")
+            raise ValueError(
+                f"{column.term!r} holds several numbers in a row; an offset must be one"
+            )
     return found
 
 

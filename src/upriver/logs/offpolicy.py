@@ -201,13 +201,13 @@ def order_rows(
         earlier, unplaced = count_earlier(rows.table, episode, step, labels, of, steps)
         lost = earlier != place
         np.minimum.at(last, of[lost], place[lost])
-    torn = later[(s[later] != s2[later - 1]) & (place[later] < last[of[later]])]
-    if len(torn) and not unplaced:
-        i = torn[0]
+    broken = later[(s[later] != s2[later - 1]) & (place[later] < last[of[later]])]
+    if len(broken) and not unplaced:
+        i = broken[0]
         raise ValueError(f"episode {labels[of[i]]!r} of {title} goes to another state at step "
                          f"{steps[i - 1]} than it is in at step {steps[i]}; add the rows between "
                          "them, or give the parts episodes of their own")  # fmt: skip
-    np.minimum.at(last, of[torn], place[torn])
+    np.minimum.at(last, of[broken], place[broken])
     keep = place < last[of]
     return order[keep], place[keep]
 

@@ -199,9 +199,9 @@ def empty_chain(rows: Any) -> tuple[Any, int]:
 
 
 def solve_policy(rows: Any, policy: Array, discount: float) -> tuple[bool, Array]:
-    """Return whether a policy has relative values, and those (S,), see `solve_chain`.
+    """Return whether the relative values of a policy were found, and x (S,) of `solve_chain`.
 
-    They are not solved for, and zeros, where that takes long.
+    Where the equations would take long to solve, nothing is found and x is 0.
     """
     x, reach = np.zeros(rows.n_states), band_reach(rows.indptr, rows.successors, rows.n_states)
     if reach is None:

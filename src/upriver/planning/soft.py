@@ -37,8 +37,8 @@ from upriver.planning.stationary import (
     check_one_step,
     check_stationary_discount,
     choose_tolerance,
+    expected_reward_bounds,
     largest_reward,
-    reward_bounds,
 )
 
 MAX_ITERATIONS = 100_000
@@ -204,7 +204,7 @@ def solve_soft(
         raise ValueError(f"temperature is {temperature:g}; the average reward has no soft optimum")
     discount = check_stationary_discount(mdp.discount if discount is None else discount)
     check_one_step(mdp, "a discounted sum")
-    low, high = reward_bounds(mdp)
+    low, high = expected_reward_bounds(mdp)
     positive_number("the largest reward / temperature", max(-low, high, temperature) / temperature)
     reward = mdp.reward_rows[0]
     best = largest_reward(reward.reshape(task.available.shape), task.available)

@@ -128,13 +128,13 @@ def check_stationary_discount(discount: Any) -> float:
     assert checked is not None
     if 1.0 - checked < MIN_DISCOUNT_GAP:
         raise ValueError(
-            f"discount is {discount!r}; it must be at most 1 - {MIN_DISCOUNT_GAP:g}, nearer to 1 "
-            "rounding decides the values: use average=True"
+            f"discount is {discount!r}; it must be at most 1 - {MIN_DISCOUNT_GAP:g}: nearer to 1 "
+            "rounding decides the values, and the average reward is the limit to use"
         )
     return checked
 
 
-def reward_bounds(mdp: FiniteMDP) -> tuple[float, float]:
+def expected_reward_bounds(mdp: FiniteMDP) -> tuple[float, float]:
     """Return the least and the largest expected reward of the pairs (s, a) that exist."""
     reward = mdp.reward_rows[0][mdp.true_task.available.ravel()]
     return float(reward.min()), float(reward.max())
@@ -144,7 +144,7 @@ def choose_tolerance(mdp: FiniteMDP, tolerance: Any, temperature: float = 0.0) -
     """Return the tolerance, by default in proportion to what small rewards or shocks differ by."""
     if tolerance is not None:
         return positive_number("tolerance", tolerance)
-    low, high = reward_bounds(mdp)
+    low, high = expected_reward_bounds(mdp)
     return TOLERANCE * min(1.0, max(high - low, temperature) or 1.0)
 
 

@@ -82,7 +82,7 @@ function describeEnd(curves, agents, measure, seeds, unit) {
   const names = last.filter((l) => short(l.y) === short(best.y)).map((l) => l.name);
   const who = names.length === 1 ? `${names[0]} is` : `${names.slice(0, -1).join(", ")} and ${names.at(-1)} are`;
   const runs = [...new Set(last.map((l) => l.curve.runs))];
-  const many = runs.length === 1 ? `${runs[0]} runs each` : `${Math.min(...runs)} to ${Math.max(...runs)} runs`;
+  const many = runs.length === 1 ? `${runs[0]} run${runs[0] === 1 ? "" : "s"} each` : `${Math.min(...runs)} to ${Math.max(...runs)} runs`;
   const { window, x } = best.curve, smooth = measure === "return" && window > 1 ? `, each point the mean of the last ${window} ${unit}s` : "";
   const shown = seeds ? "Mean (thick) and single runs (thin, at most 20 of an agent)" : "Mean and pointwise 95% band";
   const place = measure === "regret" ? "lowest" : "highest";
