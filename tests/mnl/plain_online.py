@@ -45,15 +45,15 @@ def mirror(phi, row, theta, matrix, eta, bound):
     return theta, matrix + sample_terms(phi, theta, row)[1]
 
 
-def run(step, features, episodes, n_cores, lam, rate, bound):
+def run(step, features, episodes, n_parameters, lam, rate, bound):
     """[(theta, matrix)] of each core after the episodes."""
     task, d = features.task, features.dimension
-    cores = [(np.zeros(d), lam * np.eye(d)) for _ in range(n_cores)]
+    cores = [(np.zeros(d), lam * np.eye(d)) for _ in range(n_parameters)]
     for episode in episodes:
         for h, a in enumerate(episode.actions):
             rows = task.rows(int(episode.states[h]), int(a))
             row = list(task.successors[rows]).index(episode.states[h + 1])
-            c = min(h, n_cores - 1)
+            c = min(h, n_parameters - 1)
             cores[c] = step(dense(features)[rows], row, *cores[c], rate, bound)
     return cores
 

@@ -42,14 +42,14 @@ def information(task, phi, theta, counts, lam):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n_cores", [1, 5])
+@pytest.mark.parametrize("n_parameters", [1, 5])
 @pytest.mark.parametrize("local", [False, True])
-def test_every_part_of_the_model(rng, kind, n_cores, local):
+def test_every_part_of_the_model(rng, kind, n_parameters, local):
     task = any_mdp(rng, 4, 2, horizon=5).task()
     made = make(kind, rng, task)
     phi = matrix(made)
-    running = play(rng, task, made, n_cores, local=local)
-    for c in range(n_cores):
+    running = play(rng, task, made, n_parameters, local=local)
+    for c in range(n_parameters):
         counts, theta = running.counts[c], running.theta[c]
         best = optimize.minimize(
             lambda x, n=counts: mnl_loss(task, phi, x, n, 0.4), np.zeros(made.dimension),

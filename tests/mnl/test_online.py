@@ -58,18 +58,18 @@ def test_a_long_episode_takes_no_array_of_steps_by_triples(name):
 
 
 @pytest.mark.parametrize("bound", [np.inf, 0.8])
-@pytest.mark.parametrize("n_cores", [1, 6])
+@pytest.mark.parametrize("n_parameters", [1, 6])
 @pytest.mark.parametrize("kind", ["one-hot", "dense"])
 @pytest.mark.parametrize("name", STEPS)
-def test_agrees_with_plain_numpy(name, kind, n_cores, bound, rng):
+def test_agrees_with_plain_numpy(name, kind, n_parameters, bound, rng):
     features = settings()[kind]
     task, phi = features.task, plain.dense(features)
     learn, step, rate = STEPS[name]
     episodes = list(draw_episodes(features, rng.normal(size=features.dimension), 8, rng))
-    model = online.start(features, 0.5, n_cores)
+    model = online.start(features, 0.5, n_parameters)
     for episode in episodes:
         model = learn(features, model, episode, rate, bound)
-    expected = plain.run(step, features, episodes, n_cores, 0.5, rate, bound)
+    expected = plain.run(step, features, episodes, n_parameters, 0.5, rate, bound)
     active = any(np.linalg.norm(theta) > bound * (1 - 1e-9) for theta, _ in expected)
     assert active == np.isfinite(bound)
     for c, (theta, matrix) in enumerate(expected):
@@ -216,19 +216,19 @@ def test_one_sample_leaves_the_centred_noise_at_zero(rng):
         assert (several[:, features.task.sizes > 1] > 0).all()
 
 
-@pytest.mark.parametrize("n_cores", [1, 6])
-def test_noise_agrees_with_plain_numpy(n_cores, rng):
+@pytest.mark.parametrize("n_parameters", [1, 6])
+def test_noise_agrees_with_plain_numpy(n_parameters, rng):
     """Samples shared by all (s, a) of a step; the maximum over them for each s' by itself."""
     features = settings()["dense"]
     task, phi, n_samples = features.task, plain.dense(features), 4
-    model = online.start(features, 0.5, n_cores)
+    model = online.start(features, 0.5, n_parameters)
     for episode in draw_episodes(features, np.zeros(3), 5, rng):
         model = online.mirror_descent(features, model, episode, 1.0, np.inf)
     draws = np.random.default_rng(3).standard_normal((task.horizon, 3, n_samples))
     centred = online.noise(features, model, n_samples, np.random.default_rng(3), centred=True)
     peak = online.noise(features, model, n_samples, np.random.default_rng(3), centred=False)
     for h in range(task.horizon):
-        c = min(h, n_cores - 1)
+        c = min(h, n_parameters - 1)
         matrix = likelihood.from_blocks(features, model.matrix[c])
         xi = np.linalg.solve(np.linalg.cholesky(matrix).T, draws[h])
         for g, (a, b) in enumerate(zip(task.indptr[:-1], task.indptr[1:], strict=True)):

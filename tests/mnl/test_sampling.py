@@ -15,9 +15,9 @@ from upriver.mnl import likelihood, model
 from upriver.mnl.model import sample
 
 
-def play(rng, task, made, n_cores, episodes=6, lam=0.4, local=True):
+def play(rng, task, made, n_parameters, episodes=6, lam=0.4, local=True):
     """A running model after a few random episodes."""
-    running = model.start(made, lam, n_cores, with_products=True, local=local)
+    running = model.start(made, lam, n_parameters, with_products=True, local=local)
     for _ in range(episodes):
         states, actions = [0], rng.integers(0, task.n_actions, task.horizon)
         for a in actions:
@@ -39,8 +39,8 @@ class Chosen:
 
 
 @pytest.mark.parametrize("kind", ["dense", "one-hot", "sparse", "pooled"])
-@pytest.mark.parametrize("n_cores", [1, 5])
-def test_the_covariance_of_a_draw_is_the_inverse_information(rng, kind, n_cores):
+@pytest.mark.parametrize("n_parameters", [1, 5])
+def test_the_covariance_of_a_draw_is_the_inverse_information(rng, kind, n_parameters):
     task = random_mdp(rng, 4, 2, horizon=5).task()
     raw = rng.standard_normal((task.n_triples, 4))
     made = {
@@ -49,10 +49,10 @@ def test_the_covariance_of_a_draw_is_the_inverse_information(rng, kind, n_cores)
         "one-hot": lambda: features.one_hot(task),
         "sparse": lambda: Features(task, sparse.csr_array(raw * (rng.random(raw.shape) < 0.4))),
     }[kind]()
-    running = play(rng, task, made, n_cores)
+    running = play(rng, task, made, n_parameters)
     np.testing.assert_array_equal(sample(made, running, Chosen(0.0)), running.theta)
     moves = [sample(made, running, Chosen(e)) - running.theta for e in np.eye(made.dimension)]
-    for c in range(n_cores):
+    for c in range(n_parameters):
         root = np.array([move[c] for move in moves]).T
         information = likelihood.hessian(made, running.theta[c], running.counts[c], 0.4)
         dense = information.toarray() if sparse.issparse(information) else information

@@ -29,7 +29,7 @@ from upriver.mnl import likelihood
 from upriver.mnl.choices import Choices, in_chunks
 from upriver.mnl.clusters import cluster_scores
 from upriver.mnl.fitted import FittedMNL, fit_blocks
-from upriver.mnl.newton import DECREMENT, ITERATIONS, VANISHED, infinite, maximise
+from upriver.mnl.newton import DECREMENT, ITERATIONS, VANISHED, fit_newton, infinite
 from upriver.mnl.pooled import estimate_spread
 
 
@@ -81,7 +81,7 @@ def fit_mnl(
             check_finite(features, theta, n)
     else:
         tol, max_iter = positive_number("tol", tol), positive_integer("max_iter", max_iter)
-        found = maximise(visited(features, n, lam), features.names, tol, max_iter)
+        found = fit_newton(visited(features, n, lam), features.names, tol, max_iter)
         theta, n_iter, converged = found.theta, found.n_iter, found.converged
     return FittedMNL(
         theta=theta,
@@ -189,7 +189,7 @@ def fit_dense(
     chosen, weights, cluster (m,): the row of each choice, how often it counts, and its cluster.
     """
     tol, max_iter = positive_number("tol", tol), positive_integer("max_iter", max_iter)
-    theta, loss, _, n_iter, converged = maximise(data, names, tol, max_iter)
+    theta, loss, _, n_iter, converged = fit_newton(data, names, tol, max_iter)
     return FittedMNL(
         theta=theta,
         log_likelihood=-(loss - 0.5 * data.lam * float(theta @ theta)),

@@ -48,11 +48,11 @@ class Model(NamedTuple):
 
 
 def start(
-    features: Features, regularization: float, n_cores: int, with_products: bool,
+    features: Features, regularization: float, n_parameters: int, with_products: bool,
     local: bool = False, factored: bool = False, spread: float | None = None,
     weights: Any = None,
 ) -> Model:  # fmt: skip
-    """Return the model before the first episode: theta = 0 and A = lambda I; n_cores is C.
+    """Return the model before the first episode: theta = 0 and A = lambda I; n_parameters is C.
 
     with_products: keep `inverse_products`; factored: keep a factor of those of large pairs, see
     `Features.product_start`; spread: that of the triple effects in place of that of the features.
@@ -62,22 +62,24 @@ def start(
     size = 0
     if with_products:
         size = int((features.product_start if factored else features.task.square_start)[-1])
-    model = new_model(features, regularization, n_cores, size)
+    model = new_model(features, regularization, n_parameters, size)
     model = model if spread is None else model._replace(spread=spread)
     bring_up_to_date(features, model, NO_STEPS, NO_STEPS, True, local, weights)
     return model
 
 
-def new_model(features: Features, regularization: float, n_cores: int, n_products: int) -> Model:
+def new_model(
+    features: Features, regularization: float, n_parameters: int, n_products: int
+) -> Model:
     """Return a model without data whose norms and determinants are still to be computed."""
     task = features.task
     return Model(
-        counts=np.zeros((n_cores, task.n_triples)),
-        theta=np.zeros((n_cores, features.dimension)),
-        prob=np.tile(1.0 / np.repeat(task.sizes, task.sizes), (n_cores, 1)),
-        max_norm=np.zeros((n_cores, len(task.sizes))),
-        inverse_products=np.zeros((n_cores, n_products)),
-        logdet=np.zeros((n_cores, len(features.layout.size))),
+        counts=np.zeros((n_parameters, task.n_triples)),
+        theta=np.zeros((n_parameters, features.dimension)),
+        prob=np.tile(1.0 / np.repeat(task.sizes, task.sizes), (n_parameters, 1)),
+        max_norm=np.zeros((n_parameters, len(task.sizes))),
+        inverse_products=np.zeros((n_parameters, n_products)),
+        logdet=np.zeros((n_parameters, len(features.layout.size))),
         regularization=regularization,
         spread=features.triple_scale or 0.0,
     )

@@ -37,7 +37,7 @@ class Minimum(NamedTuple):
     converged: bool = True
 
 
-def maximise(
+def fit_newton(
     data: Choices, names: Sequence[str] | None, tol: float = DECREMENT, max_iter: int = ITERATIONS
 ) -> Minimum:
     """Return theta at the minimum of (2), and the loss there.
@@ -51,7 +51,7 @@ def maximise(
             data.indptr, data.x, data.counts / weight, data.visits / weight, data.lam / weight,
             data.offset,
         )  # fmt: skip
-        found = maximise(heavier, names, tol, max_iter)
+        found = fit_newton(heavier, names, tol, max_iter)
         return found._replace(loss=found.loss * weight)
     theta = np.zeros(data.x.shape[1])
     sampled = data.sample()

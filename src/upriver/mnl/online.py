@@ -53,7 +53,7 @@ class Online(NamedTuple):
     """lambda; the matrix began as lambda I."""
 
 
-def start(features: Features, regularization: float, n_cores: int) -> Online:
+def start(features: Features, regularization: float, n_parameters: int) -> Online:
     """Return the model before the first episode: theta = 0 and a matrix of lambda I."""
     if features.spread:
         raise ValueError(
@@ -63,15 +63,15 @@ def start(features: Features, regularization: float, n_cores: int) -> Online:
     task = features.task
     blocks = [regularization * np.eye(m).ravel() for m in features.layout.size]
     model = Online(
-        theta=np.zeros((n_cores, features.dimension)),
-        matrix=np.tile(np.concatenate(blocks), (n_cores, 1)),
-        prob=np.tile(1.0 / np.repeat(task.sizes, task.sizes), (n_cores, 1)),
-        max_norm=np.zeros((n_cores, len(task.sizes))),
-        inverse_products=np.zeros((n_cores, int(task.square_start[-1]))),
-        logdet=np.zeros((n_cores, len(features.layout.size))),
+        theta=np.zeros((n_parameters, features.dimension)),
+        matrix=np.tile(np.concatenate(blocks), (n_parameters, 1)),
+        prob=np.tile(1.0 / np.repeat(task.sizes, task.sizes), (n_parameters, 1)),
+        max_norm=np.zeros((n_parameters, len(task.sizes))),
+        inverse_products=np.zeros((n_parameters, int(task.square_start[-1]))),
+        logdet=np.zeros((n_parameters, len(features.layout.size))),
         regularization=regularization,
     )
-    none, unmoved = np.empty(0, np.int64), np.zeros(n_cores, np.bool_)
+    none, unmoved = np.empty(0, np.int64), np.zeros(n_parameters, np.bool_)
     check_definite(kernels.online.refresh(features.problem, model, none, unmoved, True), "block")
     return model
 

@@ -41,7 +41,7 @@ class Evidence(NamedTuple):
     logdet_ratio: float
     """log(det A_k / lambda_k^d), the information gathered; nan for a radius with
     `reads_information = False`, since it takes a while to sum."""
-    n_cores: int = 1
+    n_parameters: int = 1
     """Parameters for which the radius must hold at once: H with one parameter per step."""
 
 
@@ -151,7 +151,7 @@ class corrected_radius(TheoryRadius):
 
     def beta(self, e: Evidence) -> float:
         lam, big = e.regularization, e.norm_bound
-        spread = e.dimension * log(2.0) + 0.5 * e.logdet_ratio + log(e.n_cores / self.delta)
+        spread = e.dimension * log(2.0) + 0.5 * e.logdet_ratio + log(e.n_parameters / self.delta)
         first = (1.0 / (4.0 * big) + self.theta_bound) * sqrt(lam)
         return (first + 4.0 * big / sqrt(lam) * spread) / self.kappa
 
