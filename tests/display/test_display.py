@@ -287,14 +287,6 @@ def test_a_line_does_not_compute_standard_errors(river):
     assert "standard_errors" not in vars(fitted)
 
 
-def test_without_pandas_the_error_names_what_to_install(river, monkeypatch):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match="pip install pandas"):
-        river[1].to_pandas()
-
-
 PAGE = """<!doctype html><meta charset=utf-8>
 <meta name=viewport content="width=device-width">
 <style>:root{color-scheme:light dark}body{margin:8px;color:CanvasText;background:Canvas}</style>

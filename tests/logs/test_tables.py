@@ -335,16 +335,6 @@ def test_a_table_of_moves_may_depend_on_the_action():
     assert abs(by_dose.theta[0]) == pytest.approx(np.log(3))
 
 
-def test_a_missing_package_is_one_sentence(monkeypatch, frame):
-    import sys
-
-    for package in ("duckdb", "formulaic"):
-        with monkeypatch.context() as patched:
-            patched.setitem(sys.modules, package, None)
-            with pytest.raises(ImportError, match="pip install duckdb formulaic pandas"):
-                fit(frame)
-
-
 def test_no_progress_bar_goes_into_a_pipe():
     """DuckDB takes `python -c` for somebody at a terminal."""
     code = """from upriver.logs.tables import connect

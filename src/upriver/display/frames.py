@@ -1,4 +1,4 @@
-"""Data frames of columns and rows, where pandas is installed."""
+"""Data frames of columns and rows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 
 def to_frame(data: Any) -> pd.DataFrame:
     """Return a data frame of a mapping of columns, or of a list of rows."""
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise ImportError("a data frame needs pandas: pip install pandas") from error
+    import pandas as pd
+
     return pd.DataFrame(data)
 
 

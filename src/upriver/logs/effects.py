@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy import sparse, special
 
 from upriver.checks import Array, check_kinds
 from upriver.display import add_repr
 from upriver.logs.situations import Situations, build_situations, expand
-from upriver.logs.tables import Table, import_packages, listed
+from upriver.logs.tables import Table, listed
 from upriver.mnl.choices import softmax
 from upriver.mnl.fitted import log_odds_interval
 
@@ -58,7 +59,6 @@ def predict(model: TransitionModel, frame: Any, confidence: float = 0.95) -> Any
     A data frame with one row per row of `frame` and candidate: row, state, action, next_state,
     probability, standard_error, low, high.
     """
-    (pd,) = import_packages("a table of predictions", "pandas")
     if model.log is None:
         raise ValueError("predict needs a model of a formula; this one was fitted with features")
     z, space = model.fitted.quantile(confidence), model.log.space

@@ -16,10 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
+import formulaic
 import numpy as np
+import pandas as pd
+from formulaic.errors import DataMismatchWarning, FormulaicError
 
 from upriver.checks import Array, format_value
-from upriver.logs.tables import LARGEST, import_packages, listed
+from upriver.logs.tables import LARGEST, listed
 
 Columns = Mapping[str, Array]
 Product = tuple[str, float, tuple[int, ...]]
@@ -183,9 +186,6 @@ def apply_formulaic(
     formula: Any, table: Columns, text: str, known: Sequence[str] | None = None
 ) -> Any:
     """Return what formulaic makes of a table, as a data frame with a `model_spec`."""
-    formulaic, pd = import_packages("a formula", "formulaic", "pandas")
-    from formulaic.errors import DataMismatchWarning, FormulaicError
-
     context = {"offset": lambda x: x, "np": np}
     try:
         with warnings.catch_warnings():

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy import sparse
 
 from upriver.checks import Array, check_kinds, finite_number, format_value, positive_integer
@@ -26,7 +27,7 @@ from upriver.logs.dynamic_choice import DynamicLogit, Evaluation, Objective, sum
 from upriver.logs.formula import Columns, Recipe, check_words, mentions, parse_recipe, words_of
 from upriver.logs.model import TransitionModel
 from upriver.logs.situations import Situations, StateSpace
-from upriver.logs.tables import Rows, Table, array_of, import_packages, listed, value_or_list
+from upriver.logs.tables import Rows, Table, array_of, listed, value_or_list
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.building import from_model
 from upriver.mdp.validation import check_discount
@@ -569,7 +570,6 @@ class RewardModel(Estimates):
         A data frame with one row for each action that a state has, at each step of a finite
         horizon: state, step, action, probability, standard_error, low, high.
         """
-        (pd,) = import_packages("a table of predictions", "pandas")
         z, log, task = self.fitted.quantile(confidence), self.log, self.log.task
         column, chosen, _ = log.space.columns
         shape = log.horizon or 1, *task.available.shape

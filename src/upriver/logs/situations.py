@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from upriver.checks import Array, check_function
 from upriver.display import add_repr
-from upriver.logs.tables import Rows, Table, array_of, import_packages, listed, sort_distinct
+from upriver.logs.tables import Rows, Table, array_of, listed, sort_distinct
 from upriver.mdp import Task
 from upriver.mdp.declaring import as_names
 
@@ -170,7 +171,6 @@ def reachable_keys(
             raise ValueError(f"successors is {rule!r}; it must be one of {listed(RULES)}")
         if rule == "all":
             return np.arange(n_states * n_actions * n_states), RULES[rule]
-        (pd,) = import_packages("a log", "pandas")
         if rule == "pair":
             return np.sort(pd.unique(space.number((0, 1, 2), (s, a, s2)))), RULES[rule]
         # an action that was never taken does not exist
@@ -199,7 +199,6 @@ def reachable_keys(
 
 def find_triples(of: Any, pair: Array, s2: Array, n_states: int) -> Array:
     """Return (m,) the row of each (pair, s') in a space or task; -1 where it is not reachable."""
-    (pd,) = import_packages("a log", "pandas")
     key = np.repeat(np.arange(len(of.sizes)), of.sizes) * n_states + of.successors
     return pd.Index(key).get_indexer(pair * n_states + s2)  # by hashing, faster than a search
 
@@ -232,7 +231,6 @@ def find_distinct(columns: Sequence[Array]) -> tuple[Any, Array]:
 
     Where all rows differ the first result is a slice, so that nothing is copied.
     """
-    (pd,) = import_packages("a log", "pandas")
     whole = [pd.factorize(x)[0] if x.dtype == object else x for x in columns]
     for some in (whole[-1:], whole):  # one column may tell rows apart
         table = pd.DataFrame(dict(enumerate(some)))

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cache
 from glob import escape
-from importlib import import_module
 from itertools import combinations_with_replacement
 from math import isfinite
 from pathlib import Path
@@ -20,7 +19,9 @@ from secrets import token_hex
 from tempfile import gettempdir
 from typing import Any, NamedTuple
 
+import duckdb
 import numpy as np
+import pyarrow as pa
 
 from upriver.checks import Array, check_choice, is_hashable
 
@@ -42,19 +43,9 @@ LARGEST = 1e100  # larger numbers overflow when they are multiplied
 LARGEST_WEIGHT = 2.0**53  # a larger sum of weights does not notice a row of weight 1
 
 
-def import_packages(purpose: str, *names: str) -> list[Any]:
-    """Import optional packages, or raise an error that names all that work on logs needs."""
-    try:
-        return [import_module(name) for name in names]
-    except ImportError:
-        raise ImportError(f"{purpose} needs packages that are not installed: pip install duckdb "
-                          "formulaic pandas") from None  # fmt: skip
-
-
 @cache
 def database() -> Any:
     """Return a DuckDB database in memory; a query that needs more than MEMORY goes to disk."""
-    (duckdb,) = import_packages("reading a table", "duckdb")
     spill = Path(gettempdir()) / f"upriver-{token_hex(8)}"  # DuckDB makes it when it needs it
     return duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": str(spill)})
 
@@ -135,8 +126,6 @@ class Rows(NamedTuple):
 
     def codes(self, name: str) -> tuple[Array, list[Any]]:
         """Return (m,) the number of each entry of a column, and the distinct entries in order."""
-        import pyarrow as pa
-
         column = self.columns[name]
         if pa.types.is_nested(column.type):
             number: dict[Any, int] = {}
@@ -152,8 +141,6 @@ class Rows(NamedTuple):
 
     def values(self, name: str) -> Array:
         """Return (m,) a column: numbers and dates as NumPy has them, words as Python objects."""
-        import pyarrow as pa
-
         column = self.columns[name]
         if column.type in ("string", "large_string") or pa.types.is_nested(column.type):
             index, levels = self.codes(name)  # every word is held once
@@ -183,7 +170,6 @@ class Table:
     """A table and the DuckDB connection that reads it; what: its name in error messages."""
 
     def __init__(self, source: Any, what: str = "the frame") -> None:
-        (duckdb,) = import_packages("reading a table", "duckdb")
         self.what, self.file, self.weights = what, None, None
         self.frame: Any = None
         self.arrow: Any = None  # the columns of a frame that were opened
@@ -283,8 +269,6 @@ class Table:
                 raise ValueError(f"{self.title} has no column {name!r}; it has "
                                  f"{listed(self.names, 40)}")  # fmt: skip
         if self.file is None:
-            import pyarrow as pa
-
             arrays = {c: self.arrow_column(c) for c in columns}
             lengths = {c: len(x) for c, x in arrays.items()}
             if len(set(lengths.values())) > 1:
@@ -302,8 +286,6 @@ class Table:
 
     def arrow_column(self, name: str) -> Any:
         """Return a column of a frame as Arrow has it; NaN and gaps of pandas become nulls."""
-        import pyarrow as pa
-
         values: Any = self.weights if name == GIVEN_WEIGHTS else self.frame[name]
         if hasattr(values, "to_arrow"):  # polars
             values = values.to_arrow()
@@ -439,8 +421,6 @@ class Table:
         pieces, so that 10^8 rows take 8 bytes each. They are sorted, since threads finish in any
         order.
         """
-        import pyarrow as pa
-
         names = [f"key_{i}" for i in range(len(rows.columns))]
         cells = ", ".join(f"{quote(c)} AS {k}" for c, k in zip(rows.columns, names, strict=True))
         columns = dict(zip(names, rows.columns.values(), strict=True))

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy import special
 
 from upriver.checks import Array, check_kinds
 from upriver.display import Card, add_repr, to_frame
 from upriver.logs.model import TransitionModel, check_model, with_discount, with_reward
-from upriver.logs.tables import import_packages, listed
+from upriver.logs.tables import listed
 from upriver.logs.value_function import (
     PolicyValueFunction,
     build_value_function,
@@ -178,7 +179,6 @@ def cohort_trace(model: TransitionModel, policy: Any, start: Any = None) -> Any:
     The parameters are those of `policy_value`. The shares are estimates without intervals: a data
     frame with a column for each state and a row for each step, the first for the start.
     """
-    (pd,) = import_packages("a cohort trace", "pandas")
     if check_model(model).task.infinite_horizon:
         raise ValueError("the task has an infinite horizon; cohort_trace needs a last step")
     function = build_value_function(model, [(policy, 1.0)], start, rewarded=False)

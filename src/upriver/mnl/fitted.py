@@ -37,7 +37,7 @@ def wrap_lines(lines: Sequence[str]) -> list[str]:
 class Estimates:
     """The coefficients of a fit, under the names of statsmodels.
 
-    Vectors are pandas series by the names of the coefficients, or arrays where pandas is missing.
+    Vectors are pandas series by the names of the coefficients.
     Triple effects of pooled features are not among them.
     """
 
@@ -45,11 +45,9 @@ class Estimates:
     """The `FittedMNL` that has the numbers."""
 
     def _labelled(self, values: Array, columns: Any = None) -> Any:
-        """Return a pandas series or frame by the names of coefficients, or an array without it."""
-        try:
-            import pandas as pd
-        except ImportError:
-            return values
+        """Return a pandas series or frame by the names of coefficients."""
+        import pandas as pd
+
         names = self.coefficient_names
         return (
             pd.Series(values, names) if values.ndim == 1 else pd.DataFrame(values, names, columns)
