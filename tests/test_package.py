@@ -43,8 +43,7 @@ def test_importing_the_library_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
-def test_there_are_at_most_forty_public_names_and_each_can_be_loaded():
-    assert len(upriver.__all__) <= 40
+def test_each_public_name_can_be_loaded():
     for name in upriver.__all__:
         assert getattr(upriver, name) is not None
 

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-import gc
-import inspect
 import os
-import pickle
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
-from numba.core.errors import TypingError
-from numba.core.registry import CPUDispatcher
 
-from upriver import kernels
 from upriver.kernels import compiled
 
 CALLER = """
@@ -118,145 +108,3 @@ def test_the_first_compilation_announces_itself_on_a_terminal(
     compiled.announce_compilation(tmp_path)
     out, err = capsys.readouterr()
     assert out == "" and ("compiling, once" in err) == (terminal and empty)
-
-
-@pytest.mark.parametrize("module", kernels.MODULES)
-def test_functions_that_python_calls_take_few_arguments(module):
-    """Functions that are only written into others, `njit_inline` and `njit_inline_ir`, may have
-    more."""
-    for name, kernel in vars(getattr(kernels, module)).items():
-        if isinstance(kernel, CPUDispatcher) and kernel.targetoptions.get("inline") != "always":
-            assert len(inspect.signature(kernel.py_func).parameters) <= 10, name
-
-
-@pytest.mark.parametrize("module", kernels.MODULES)
-def test_a_kernel_file_opens_with_what_it_computes(module):
-    text = inspect.getdoc(getattr(kernels, module))
-    assert text is not None and len(text) > 80
-
-
-@pytest.mark.parametrize(
-    "module, formulas",
-    [("likelihood", "(1) (2)"), ("newton", "(3)"), ("ellipsoid", "(4)"), ("gram", "(5)"),
-     ("planning", "(6)"), ("model", "(1) (3) (5)")],
-)  # fmt: skip
-def test_the_formulas_of_the_paper_are_found_by_their_numbers(module, formulas):
-    text = inspect.getdoc(getattr(kernels, module))
-    assert text is not None and all(number in text for number in formulas.split())
-
-
-class Inner(NamedTuple):
-    matrix: Any
-    column: Any
-
-
-class Outer(NamedTuple):
-    inner: Inner
-    whole: int
-    number: float
-    records: Any
-    nothing: None = None
-
-
-def test_constants_hand_a_named_tuple_to_a_kernel():
-    @compiled.njit_without_refcounts
-    def total(constants, nothing):
-        inner = constants.inner
-        result = constants.whole + constants.number + constants.records[1].b
-        for i in range(inner.column.shape[0]):
-            result += inner.matrix[i, 1] * inner.column[i]
-        return result if nothing is None else -result
-
-    matrix = np.arange(6.0).reshape(3, 2)
-    records = np.array([(1, 2.0), (3, 4.0)], dtype=[("a", np.int32), ("b", np.float64)])
-    constants = compiled.Constants(Outer(Inner(matrix, matrix[:, 0]), 7, 0.5, records))
-    expected = 7 + 0.5 + 4.0 + matrix[:, 1] @ matrix[:, 0]
-    assert total(constants, None) == expected
-    assert total(pickle.loads(pickle.dumps(constants)), None) == expected
-    matrix[0, 0] = 100.0  # the arrays are not copied
-    assert total(constants, None) == expected + 100.0 * matrix[0, 1]
-
-
-class Arrays(NamedTuple):
-    first: Any
-    second: Any = None
-
-
-@compiled.njit_without_refcounts
-def sum_of(constants):
-    total = 0.0
-    for x in constants.first:
-        total += x
-    return total
-
-
-@compiled.njit_without_refcounts
-def set_first(constants):
-    constants.first[0] = 5.0
-
-
-def test_arrays_of_constants_may_be_slices_or_of_another_type_or_empty():
-    backwards = np.arange(12.0).reshape(3, 4)[::-1, 1]
-    read_only = np.arange(4.0)
-    read_only.flags.writeable = False
-    kinds = (np.int32, np.int64, np.float32, np.float64, np.bool_, np.uint8)
-    arrays = [backwards, read_only, np.empty(0), *(np.arange(3).astype(k) for k in kinds)]
-    for array in arrays:
-        assert sum_of(compiled.Constants(Arrays(array))) == array.sum()
-    constants = compiled.Constants(Arrays(read_only))
-    with pytest.raises(TypingError):  # as with the array itself
-        set_first(constants)
-    assert read_only[0] == 0.0
-
-
-def test_constants_keep_their_arrays_alive():
-    many = [compiled.Constants(Arrays(np.full(1000, float(i)))) for i in range(200)]
-    gc.collect()
-    others = [np.full(1000, -1.0) for _ in range(200)]
-    assert [sum_of(x) for x in many] == [1000.0 * i for i in range(200)]
-    assert len(others) == 200
-    inner = compiled.Constants(Arrays(Arrays(np.ones(3)))).values.first
-    assert inner.first.sum() == 3.0
-    with pytest.raises(AttributeError):
-        many[0].values.first = np.zeros(1000)
-
-
-@pytest.mark.parametrize(
-    "copied", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
-)
-def test_a_copy_of_constants_outlives_the_original(copied):
-    constants = compiled.Constants(Arrays(np.arange(1000.0)))
-    other = copied(constants)
-    del constants
-    gc.collect()
-    others = [np.full(1000, -1.0) for _ in range(50)]
-    assert sum_of(other) == np.arange(1000.0).sum() and len(others) == 50
-
-
-def test_constants_of_other_types_are_compiled_anew_in_threads():
-    """Each thread makes, uses and drops structures of its own, of several types."""
-
-    def work(seed):
-        kind = (np.float64, np.int32, np.int64)[seed % 3]
-        found = []
-        for i in range(200):
-            found.append(sum_of(compiled.Constants(Arrays(np.full(50 + seed, i, kind)))))
-        return found == [(50 + seed) * i for i in range(200)]
-
-    with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(work, range(12)))
-
-
-@pytest.mark.parametrize("value", [True, "word", np.float32(1.0), np.int32(1), 1j, 2**70, [1.0]])
-def test_constants_take_no_other_values(value):
-    with pytest.raises((TypeError, ValueError, OverflowError)):
-        compiled.Constants(Arrays(np.ones(2), value))
-
-
-def test_a_field_that_constants_lack_is_an_error_when_compiling():
-    @compiled.njit_without_refcounts
-    def wrong(constants):
-        return constants.third
-
-    with pytest.raises(TypingError, match="third"):
-        wrong(compiled.Constants(Arrays(np.ones(2))))
