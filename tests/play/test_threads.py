@@ -1,5 +1,7 @@
-"""One thread or several: not a bit of a run changes, whoever learns."""
+"""One thread or several: not a bit of a run changes, whoever learns and whatever is shared."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -7,8 +9,9 @@ import pytest
 
 import upriver as up
 from tests.building import build_agent
+from tests.gate import cases
 from upriver import kernels
-from upriver.agents.table import AGENTS
+from upriver.agents.table import AGENTS, CLASSES
 from upriver.features import Features
 from upriver.planning import optimism
 
@@ -82,3 +85,170 @@ def test_a_part_may_be_handed_out_itself(monkeypatch):
         4,
         4,
     ]
+
+
+RACY = pytest.mark.xfail(strict=False, reason="work arrays are shared")
+
+
+def mark_racy(names):
+    """Mark the agents that have features: their work arrays hang on the features."""
+    return [pytest.param(x, marks=RACY) if "features" in cases.field_names(x) else x for x in names]
+
+
+def results_in_threads(work, n):
+    """Return the results of work(0), ..., work(n - 1) one after the other and in four threads.
+
+    Threads switch as often as they can, so that arrays that they share are overwritten.
+    """
+    serial = [leaves(work(i)) for i in range(n)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            return serial, list(pool.map(lambda i: leaves(work(i)), range(n)))
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def share(agent, mdp, n_runs, **length):
+    """Assert that runs of one agent in threads are those that it plays alone."""
+
+    def work(seed):
+        run = up.simulate(mdp, agent, seed=seed, **length)
+        return run.returns, run.values, run.plan.policy, run.plan.v, run.state
+
+    serial, threads = results_in_threads(work, n_runs)
+    differ = [i for i in range(n_runs) if serial[i] != threads[i]]
+    assert not differ, f"{len(differ)} of {n_runs} runs differ"
+
+
+def build_case(name, arguments, features, support="known"):
+    mdp = cases.draw_problem(7, **arguments)
+    return cases.build(name, mdp, features, support, False), mdp
+
+
+@pytest.mark.parametrize("features", ["one-hot", "shared"])
+@pytest.mark.parametrize("name", mark_racy(x for x in CLASSES if x != "UCMNLK"))
+def test_threads_share_an_agent(name, features):
+    agent, mdp = build_case(name, {"units": True}, features)
+    share(agent, mdp, 200 if name == "UCRLMNL" else 40, n_episodes=4)
+
+
+@pytest.mark.parametrize("name", mark_racy(cases.POOLED))
+def test_threads_share_pooled_features(name):
+    agent, mdp = build_case(name, {"units": True}, "pooled 0.7")
+    share(agent, mdp, 200 if name == "UCRLMNLSE" else 40, n_episodes=4)
+
+
+@pytest.mark.parametrize("discount", [0.9, 1.0])
+@pytest.mark.parametrize("name", mark_racy(cases.INFINITE_HORIZON))
+def test_threads_share_an_agent_for_an_infinite_horizon(name, discount):
+    agent, mdp = build_case(name, {"discount": discount}, "shared")
+    share(agent, mdp, 20, n_steps=30)
+
+
+@pytest.mark.parametrize("name", mark_racy(["UCRLMNLSE", "UCRLMNL", "ORRLMNL", "UCBVI", "UCRLVTR"]))
+def test_threads_share_features_and_task_between_agents(name):
+    """Each thread has an agent of its own for each run."""
+    _, mdp = build_case(name, {}, "shared")
+    task = mdp.task()
+    given = {"features": cases.make_features("shared", task)}
+    given = given if "features" in cases.field_names(name) else {}
+
+    def work(seed):
+        run = up.simulate(mdp, getattr(up.agents, name)(task=task, **given), 4, seed=seed)
+        return run.returns, run.values, run.plan.v, run.state
+
+    serial, threads = results_in_threads(work, 40)
+    assert serial == threads
+
+
+@pytest.mark.parametrize("name", mark_racy(["UCRLMNLSE", "UCRLMNL", "PSRL"]))
+def test_threads_share_an_agent_that_learns_in_a_simulator(name):
+    cells = list(range(5))
+    task = up.Task.from_successors(
+        cells, ["back", "on"], lambda s, a: cells, 6, lambda s, a: s / 5 - 0.1 * (a == "on")
+    )
+    given = {"features": up.features.one_hot(task)} if name != "PSRL" else {}
+    agent = getattr(up.agents, name)(task=task, **given)
+
+    class Line:
+        def reset(self, seed=None):
+            self.cell, self.rng = 0, np.random.default_rng(seed)
+            return 0, {}
+
+        def step(self, action):
+            reward = self.cell / 5 - 0.1 * (action == "on")
+            self.cell = int(self.rng.integers(5)) if action == "on" else max(self.cell - 1, 0)
+            return self.cell, reward, False, False, {}
+
+    def work(seed):
+        run = up.learn(Line(), agent, 6, seed=seed)
+        return run.returns, run.plan.policy, run.plan.v, run.state
+
+    serial, threads = results_in_threads(work, 20)
+    assert serial == threads
+
+
+@RACY
+@pytest.mark.parametrize("features", ["one-hot", "shared", "pooled 0.7", "pooled"])
+def test_threads_share_the_features_of_fits(features):
+    phi = cases.make_features(features, cases.draw_problem(41).task("local"))
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        counts = rng.poisson(rng.choice([0.0, 1.0, 8.0], phi.task.n_triples)).astype(float)
+        fitted = up.fit_mnl(phi, counts, 1.0)
+        return fitted.theta, fitted.standard_errors, fitted.log_likelihood
+
+    serial, threads = results_in_threads(work, 40)
+    assert serial == threads
+
+
+@RACY
+@pytest.mark.parametrize("features", ["shared", "pooled 0.7"])
+def test_threads_share_the_features_of_a_log(features):
+    task, log = cases.logged_problem().task(), cases.transition_log()
+    phi = cases.make_features(features, task)
+    rows = np.arange(len(log["state"]))
+
+    def work(seed):
+        chosen = np.random.default_rng(seed).choice(rows, 300)
+        part = {name: [column[i] for i in chosen] for name, column in log.items()}
+        model = up.fit_transitions(part, features=phi, task=task, regularization=1.0)
+        return model.fitted.theta, model.fitted.standard_errors
+
+    serial, threads = results_in_threads(work, 12)
+    assert serial == threads
+
+
+@pytest.mark.parametrize(
+    "setting", [{}, {"discount": 0.9}, {"average": True}, {"temperature": 2.0}], ids=str
+)
+def test_threads_share_an_mdp_that_is_solved(setting):
+    mdp = cases.draw_problem(37, units=True, missing=True, by_next=True)
+
+    def work(seed):
+        policy = np.random.default_rng(seed).dirichlet(np.ones(cases.CHOICES), cases.STATES)
+        policy = np.where(mdp.task().available, policy, 0.0)
+        policy /= policy.sum(axis=1, keepdims=True)
+        plan = up.solve(mdp, **setting)
+        return plan.v, plan.policy, up.evaluate(mdp, policy)
+
+    serial, threads = results_in_threads(work, 20)
+    assert serial == threads
+
+
+@RACY
+@pytest.mark.parametrize("features", ["shared", "pooled"])
+def test_threads_share_a_fitted_model(features):
+    model = cases.log_model(features)
+
+    def work(seed):
+        policy = np.random.default_rng(seed).integers(cases.CHOICES, size=cases.STATES)
+        value = up.policy_value(model, policy, start="weir")
+        plan = up.plan_from_model(model, "greedy", start="weir")
+        return value.value, value.standard_error, value.low, value.high, plan.v
+
+    serial, threads = results_in_threads(work, 12)
+    assert serial == threads
