@@ -6,8 +6,9 @@ The helpers that read the user's functions serve the builders of MDPs too.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sized
 from inspect import signature
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from upriver.checks import (
     format_value,
     is_hashable,
 )
+from upriver.mdp import validation
 from upriver.mdp.validation import check_discount, check_size, support_of_triples
 
 if TYPE_CHECKING:
@@ -143,7 +145,7 @@ def explore(
                         f"{max_steps} steps; raise max_states or shorten the horizon"
                     )
                 add(i, a, [number[s] for s in reached])
-            if i + 1 >= SAMPLE:
+            if i + 1 >= SAMPLE or len(columns[0]) > validation.MAX_TRIPLES:
                 check_size(len(states), len(columns[0]) / (i + 1) * len(states))
         n_acting = newest.stop
         if n_acting == len(states):
@@ -163,7 +165,11 @@ def as_names(name: str, values: Any) -> list[Any]:
     single = isinstance(values, str | bytes) or getattr(values, "shape", None) == ()
     if single or not isinstance(values, Iterable):
         raise TypeError(f"{name} is {format_value(values)}; it must be a list")
-    listed = list(values)
+    most = validation.MAX_TRIPLES
+    size = len(values) if isinstance(values, Sized) else 0
+    listed = [] if size > most else list(islice(values, most + 1))
+    if max(size, len(listed)) > most:
+        raise ValueError(f"{name} has more than {most:,} names, which are too many to list")
     for value in listed:
         if not is_hashable(value):
             raise TypeError(f"{name} holds {format_value(value)}; names must be hashable")

@@ -25,8 +25,10 @@ ROW_TOLERANCE = 1e-8
 """How far the sum of a row of probabilities may be from 1."""
 MAX_REWARD = 1e150
 """No reward may be larger in absolute value, so that sums of squares stay finite."""
-MAX_TRIPLES = 50_000_000
-"""How many triples (s, a, s') the builders list."""
+MAX_TRIPLES = 100_000_000
+"""How many triples (s, a, s') a task may have, and how many names a list of them."""
+TRIPLE_BYTES = 64
+"""About what each takes while it is listed; features and a learner's arrays come on top."""
 
 
 def initial_distribution(initial_state: Any, n_states: int) -> tuple[Array, Array]:
@@ -59,6 +61,7 @@ def check_support(support: Support, task: Task) -> Support:
         values = as_float(name, given, None)
         if values.ndim != 1 or (values.size and values.dtype.kind not in "iu"):
             raise ValueError(f"{name} must be a one-dimensional array of whole numbers")
+    check_size(task.n_states, len(support[1]))
     indptr, successors = read_only_copy(support[0], np.int64), np.asarray(support[1])
     n_pairs = task.n_states * task.n_actions
     if indptr.shape != (n_pairs + 1,) or indptr[0] != 0 or indptr[-1] != len(successors):
@@ -247,6 +250,7 @@ def check_size(n_states: int, n_triples: float, max_triples: int | None = None) 
     max_triples = max_triples or MAX_TRIPLES
     if n_triples > max_triples:
         raise ValueError(
-            f"{n_states:,} states have about {n_triples:,.0f} triples (s, a, s'); at most "
-            f"{max_triples:,} are listed"
+            f"{n_states:,} states have about {n_triples:,.0f} triples (s, a, s'), which take "
+            f"{n_triples * TRIPLE_BYTES / 1e9:,.2g} GB to list; at most {max_triples:,} are listed: "
+            "merge states, declare fewer successors, or describe the states by components"
         )
