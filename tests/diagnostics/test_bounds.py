@@ -83,7 +83,7 @@ def test_the_corrected_bound_takes_the_largest_radius_of_all_episodes():
     h, d = task.horizon, features.dimension
     lam = bounds.theory_regularization(features)(1)
     potential = 2 * h * d * np.log(1 + k * h * 3 * features.norm_bound**2 / (d * lam))
-    value = 3 * h * largest * np.sqrt(k * h * potential) + h * np.sqrt(2 * k * h * np.log(2 / delta))
+    value = h * (3 * largest * np.sqrt(k * h * potential) + np.sqrt(2 * k * h * np.log(2 / delta)))
     assert bounds.corrected_regret(features, kappa, bound, k, delta) == pytest.approx(value)
 
 

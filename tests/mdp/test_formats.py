@@ -322,13 +322,13 @@ def test_one_limit_of_triples_for_every_builder(monkeypatch):
 def test_lists_without_an_end_are_refused_before_they_are_made(many, monkeypatch):
     """States, actions and next states that are far too many are not listed first."""
     monkeypatch.setattr(validation, "MAX_TRIPLES", 10_000)
-    with pytest.raises(ValueError, match="states .* more than 10,000 names"):
+    with pytest.raises(ValueError, match=r"states .* more than 10,000 names"):
         up.Task.from_successors(many, ["go"], lambda s, a: [s], 3)
 
 
 def test_actions_and_successors_without_an_end_are_refused(monkeypatch):
     monkeypatch.setattr(validation, "MAX_TRIPLES", 10_000)
-    with pytest.raises(ValueError, match="actions .* more than 10,000 names"):
+    with pytest.raises(ValueError, match=r"actions .* more than 10,000 names"):
         up.Task.from_successors([0], range(2**30), lambda s, a: [s], 3)
     with pytest.raises(ValueError, match=r"successors\(0, 'go'\) .* more than 10,000 names"):
         up.Task.from_successors([0], ["go"], lambda s, a: range(2**30), 3)

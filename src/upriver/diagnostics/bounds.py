@@ -1,9 +1,9 @@
 """Evaluate lambda_k, beta_k and the regret bound of Theorem 1 with every constant written out.
 
 The proof bounds the regret by c_Q H beta_K sqrt(T Sigma) + H sqrt(2 T log(2/delta)), where T = K H
-and Sigma bounds the sum of max ||varphi||^2_{A_k^-1} over all steps. The first H of each term is the
-range of the values, which is more where there are terminal values. As printed: c_Q = 2, beta_K of
-Lemma 1 at level delta/(2K), Sigma = 2 H d log(1 + K H U L_varphi^2). Corrected, for the closed form
+and Sigma bounds the sum of max ||varphi||^2_{A_k^-1} over all steps. The first H of each term is
+the range of the values, which is more where there are terminal values. As printed: c_Q = 2, beta_K
+of Lemma 1 at level delta/(2K), Sigma = 2 H d log(1 + K H U L_varphi^2). Corrected, closed form
 (6): c_Q = 3 (Lemma 3 was proved for the exact maximum), the radius with the rescaling by L_varphi
 done right and at level delta/2, since Lemma 1 already holds for all k at once, and
 Sigma = 2 H d log(1 + K H U L_varphi^2 / (d lambda_1)).
@@ -19,7 +19,6 @@ from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import Task
 from upriver.mnl.radii import Evidence, corrected_radius, lemma1_radius, theory_regularization
-
 
 EVERY, STEP = 1_000, 1.01  # beta_k is evaluated for each k up to EVERY, and then in such steps
 

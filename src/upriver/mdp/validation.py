@@ -251,6 +251,6 @@ def check_size(n_states: int, n_triples: float, max_triples: int | None = None) 
     if n_triples > max_triples:
         raise ValueError(
             f"{n_states:,} states have about {n_triples:,.0f} triples (s, a, s'), which take "
-            f"{n_triples * TRIPLE_BYTES / 1e9:,.2g} GB to list; at most {max_triples:,} are listed: "
-            "merge states, declare fewer successors, or describe the states by components"
+            f"{n_triples * TRIPLE_BYTES / 1e9:,.2g} GB to list; at most {max_triples:,} are "
+            "listed: merge states, declare fewer successors, or describe the states by components"
         )
