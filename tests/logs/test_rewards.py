@@ -121,7 +121,7 @@ def test_the_adjustment_for_few_clusters_is_that_of_a_linear_model(rng):
     x, e, c = rng.normal(size=(60, 3)), rng.normal(size=60), np.arange(60) % 6
     bread = np.linalg.inv(x.T @ x)
     scores = np.array([x[c == i].T @ e[c == i] for i in range(6)])
-    found = adjust_scores(scores, bread, lambda i: x[c == i].T @ x[c == i])
+    found = adjust_scores(scores, bread, enumerate(x[c == i].T @ x[c == i] for i in range(6)))
     for i in range(6):
         mine = x[c == i]
         values, axes = np.linalg.eigh(np.eye(10) - mine @ bread @ mine.T)

@@ -100,7 +100,11 @@ def likelihood_ratio(model: Any, smaller: Any) -> TestResult:
 
 @check_kinds
 def wald(model: Any, names: str | Sequence[str]) -> TestResult:
-    """Return the test that the named coefficients or terms are all 0, with the model's errors."""
+    """Return the test that the named coefficients or terms are all 0, with the model's errors.
+
+    With errors of G clusters the statistic of k coefficients is Hotelling's, so the p-value is that
+    of (G - k) / (k (G - 1)) times it, with the F distribution of k and G - k degrees of freedom.
+    """
     names = [names] if isinstance(names, str) else list(names)
     columns, terms = model.coefficient_names, model.terms
     chosen: list[int] = []
@@ -113,8 +117,15 @@ def wald(model: Any, names: str | Sequence[str]) -> TestResult:
     theta, unit = model.theta[chosen], np.zeros((len(model.theta), len(chosen)))
     unit[chosen, np.arange(len(chosen))] = 1.0
     covariance = (model.fitted.covariance @ unit)[chosen]
+    n, k = model.fitted.degrees + 1.0, len(chosen)
+    if k >= n:
+        raise ValueError(f"the errors are those of {n:g} clusters; a test of {k} coefficients "
+                         f"needs more than {k}")  # fmt: skip
     statistic = float(theta @ np.linalg.solve(covariance, theta))
-    return TestResult(statistic, len(chosen), float(special.chdtrc(len(chosen), statistic)))
+    if np.isinf(n):
+        return TestResult(statistic, k, float(special.chdtrc(k, statistic)))
+    scaled = statistic * (n - k) / (k * (n - 1.0))
+    return TestResult(statistic, k, float(special.fdtrc(k, n - k, scaled)))
 
 
 def check_nested(larger: Any, smaller: Any) -> None:

@@ -22,7 +22,7 @@ from upriver.logs.model import TransitionModel, check_model
 from upriver.logs.rewards import RewardEstimates
 from upriver.mdp import Task
 from upriver.mdp.building import start_of
-from upriver.mnl.clusters import adjust_means
+from upriver.mnl.clusters import adjust_means, stack_influence
 from upriver.planning import mixture_or_actions
 from upriver.planning.stationary import solve_visits as stationary_visits
 from upriver.planning.tables import stationary_table
@@ -166,7 +166,7 @@ class PolicyValueFunction:
         parts = [sparse.csr_array(fitted.cluster_influence), by_action]
         if self.rewards is not None:
             parts.append(self.rewards.cluster_influence)
-        return sparse.csr_array(sparse.hstack(parts))
+        return stack_influence(parts, fitted.n_clusters)
 
     @cached_property
     def reward_errors(self) -> tuple[Any, Array, Array]:
