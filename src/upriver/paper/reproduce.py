@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from upriver.checks import positive_integer
 from upriver.experiments import Outcome, execute, load
 from upriver.experiments.progress import Reporter
 from upriver.mdp.writing import write_file
@@ -40,6 +41,7 @@ def reproduce(
     With `retune`, the settings are searched for on tuning seeds first, instead of using those that
     come with the package.
     """
+    positive_integer("runs", runs)
     folder, how = Path(out), {"jobs": jobs, "reporter": reporter}
     experiments = [load(name) for name in EXPERIMENTS]
     if retune:

@@ -130,13 +130,13 @@ function triplesChart(detail, colour) {
     {
       x: t.truth, y: t.estimate, mode: "markers", type: "scatter",
       marker: { color: faded(colour, 0.55), line: { color: colour, width: 1 }, size: t.count.map((n) => 5 + 13 * Math.sqrt(n / busiest)) },
-      text: t.s.map((s, i) => `state ${states[s]}, ${actions[t.a[i]]} → ${states[t.next[i]]}<br>${t.count[i].toLocaleString("en")} visits`),
+      text: t.s.map((s, i) => `${t.h ? `step ${t.h[i]}, ` : ""}state ${states[s]}, ${actions[t.a[i]]} → ${states[t.next[i]]}<br>${t.count[i].toLocaleString("en")} visits`),
       hovertemplate: "%{text}<br>estimate %{y:.3f}, truth %{x:.3f}<extra></extra>",
     },
   ];
   const seen = range(t.count.length).filter((i) => t.count[i] > 0 && t.estimate[i] !== null);
   const error = sum(seen.map((i) => t.count[i] * Math.abs(t.estimate[i] - t.truth[i]))) / sum(seen.map((i) => t.count[i]));
-  const text = seen.length ? `One point for each reachable triple, larger where (s, a) was visited more. Mean error, weighted by visits: ${short(error)}.` : "Nothing was visited.";
+  const text = seen.length ? `One point for each reachable triple${t.h ? " and step" : ""}, larger where (s, a) was visited more. Mean error, weighted by visits: ${short(error)}.` : "Nothing was visited.";
   return { data, layout, text };
 }
 

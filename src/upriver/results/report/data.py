@@ -41,7 +41,7 @@ def collect(folder: str | Path) -> dict[str, Any]:
     specs = {}
     for path in sorted((store / "_specs").glob("*.toml")):
         try:
-            specs[path] = read_named(path, store).decode(errors="replace")
+            specs[path] = read_named(path).decode(errors="replace")
         except BadFile as error:
             results.problems.append(str(error))
     commands = [["upriver", "run", str(path), "--out", str(store)] for path in specs]
@@ -66,12 +66,13 @@ def collect(folder: str | Path) -> dict[str, Any]:
 
 
 def list_environments(samples: Sequence[Sample]) -> list[dict[str, Any]]:
-    """List name, V*, unit and largest number of episodes, ordered by size."""
+    """List name, V* if there is one, unit and largest number of episodes, ordered by size."""
     found: dict[str, dict[str, Any]] = {}
+    optimal = reader.find_optimal_values(samples)
     for s in samples:
         entry = found.setdefault(s.env, {"name": s.env, "episodes": 0, "unit": s.unit})
         entry["episodes"] = max(entry["episodes"], s.returns.shape[1])
-        entry["optimal"] = round_number(s.optimal_values.mean())
+        entry["optimal"] = round_number(optimal.get(s.env, np.nan))
     return sorted(found.values(), key=lambda e: natural_key(e["name"]))
 
 
@@ -120,7 +121,7 @@ def make_rows(samples: Sequence[Sample], labels: Sequence[str], order: Sequence[
         entry = {"env": sample.env, "agent": label, "runs": row.runs, "episodes": row.episodes}
         entry |= {name: round_number(getattr(row, name), 6) for name in names}
         entry |= {"share": round_number(share, 5), "lost": round_number(row.episodes_lost)}
-        entry |= {"locked": row[-6:-3], "stuck": row[-3:]}
+        entry["stuck"] = [round_number(x) for x in row[-3:]]
         entry["seconds"] = round_number(1000 * sample.seconds, 3)
         entry["settings"] = describe_settings(sample.about["run"])
         rows.append(entry)

@@ -92,17 +92,17 @@ function drawTuning() {
 }
 
 // A share of the runs with its exact 95% interval.
-const share = ([middle, low, high]) => `${fixed(100 * middle, 0)}% [${fixed(100 * low, 0)}, ${fixed(100 * high, 0)}]`;
+const share = ([middle, low, high]) => middle === null ? "–" : `${fixed(100 * middle, 0)}% [${fixed(100 * low, 0)}, ${fixed(100 * high, 0)}]`;
 
 function drawTable() {
   const { name, unit } = environment(), rows = rowsHere();
   const learners = rows.filter((r) => r.agent.toLowerCase() !== "optimal");
   const most = Math.max(...learners.map((r) => r.mean));
   const digits = Math.max(...rows.map((r) => Math.abs(r.mean))) >= 1000 ? 1 : 2;
-  fillTable("totals", ["agent", "runs", `${unit}s`, "mean ± sd", "95% interval", "of optimum", `${unit}s lost`, "locked in", "stuck"], rows.map((r) => ({
+  fillTable("totals", ["agent", "runs", `${unit}s`, "mean ± sd", "95% interval", "of optimum", `${unit}s lost`, "stuck"], rows.map((r) => ({
     class: learners.length > 1 && learners.includes(r) && (r.high ?? r.mean) >= most ? "best" : undefined,
     cells: [[swatch(AGENTS[r.agent]), r.agent], r.runs, r.episodes.toLocaleString("en"), `${fixed(r.mean, digits)} ± ${fixed(r.sd, digits)}`,
-      r.low === null ? "–" : `${fixed(r.low, digits)} to ${fixed(r.high, digits)}`, r.share === null ? "–" : `${fixed(100 * r.share, 1)}%`, fixed(r.lost, 1), share(r.locked), share(r.stuck)],
+      r.low === null ? "–" : `${fixed(r.low, digits)} to ${fixed(r.high, digits)}`, r.share === null ? "–" : `${fixed(100 * r.share, 1)}%`, fixed(r.lost, 1), share(r.stuck)],
   })));
   $("totals").prepend(element("caption", {}, `Total return on ${name}`));
 }
