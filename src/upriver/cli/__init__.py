@@ -24,6 +24,8 @@ COMMANDS: dict[str, str] = {name: f"upriver.cli.{name}:{name}" for name in FILES
 }
 """Name of each command and where its function is; it is imported when it is called."""
 
+CALL: list[str] = []
+"""The words of the command that is running."""
 MAX_ERROR = 2000  # characters of an error that are printed
 
 HELP = """Learn and plan in finite decision problems with multinomial-logit transition models.
@@ -46,6 +48,7 @@ def run_command(words: list[str]) -> int:
     open_streams()
     debug = "--debug" in words
     words = [w for w in words if w != "--debug"]
+    CALL[:] = ["upriver", *words]
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     # the help of all commands needs their docstrings; otherwise only one command is imported
     everything = not words or words[0] in ("--help", "-h", "--install-completion")

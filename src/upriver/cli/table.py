@@ -52,7 +52,7 @@ def table(
     from upriver.mdp.writing import write_file
     from upriver.results import runs
     from upriver.results.statistics import Row, summarize
-    from upriver.results.tables import escape_controls, to_csv, to_markdown, to_text
+    from upriver.results.tables import to_csv, to_markdown, to_text
 
     results = runs.read_results(folder)
     samples = sorted(results.samples, key=lambda sample: runs.natural_key(sample.env))
@@ -69,7 +69,7 @@ def table(
         blocks = (make_block(list(rows), units[env]) for env, rows in groups)
         text = "\n".join(f"{title}\n\n{write(cells)}" for title, cells in blocks)
     if out is None:
-        print(escape_controls(text), end="")
+        print(text, end="")
     else:
         write_file(out, text)
     return report_omissions(results.problems, runs.read_failures(runs.find_store(folder)))

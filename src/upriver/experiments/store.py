@@ -4,6 +4,7 @@
     DIR/_upriver.json                    format and version of the files
     DIR/_specs/<name>-<digest>.toml      the experiments that were run here
     DIR/_runs/<digest>.json              every list of runs that was requested
+    DIR/_commands/<digest>.txt           the command lines that made runs here
     DIR/_failed/...json                  runs that raised an error, with their traceback
     DIR/_lock                            held by the process that writes into the folder
 
@@ -303,6 +304,12 @@ class Store:
         names = [run_path(run.env, run.label, run.key).as_posix() for run in runs]
         text = json.dumps(names).encode()
         self.write(self.root / "_runs" / f"{short_digest(text)}.json", text)
+
+    def record_command(self, command: str) -> None:
+        """Keep a command line that made runs, for the report."""
+        self.write(
+            self.root / "_commands" / f"{short_digest(command.encode())}.txt", command.encode()
+        )
 
     def failure_path(self, run: RunSpec) -> Path:
         env, label = make_folder_name(run.env), make_folder_name(run.label)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from upriver.checks import Array, check_kinds
+from upriver.results.tables import escape_controls
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -212,7 +213,8 @@ def read_results(folder: str | Path) -> Results:
     groups: dict[Key, list[Record]] = {}
     problems: list[str] = []
     for record in read_records(find_store(folder), problems):
-        key = record.run.env, record.run.label, record.run.setting
+        names = escape_controls(record.run.env), escape_controls(record.run.label)
+        key = *names, record.run.setting
         groups.setdefault(key, []).append(record)
     if not groups:
         kind = BadFile if problems else ValueError

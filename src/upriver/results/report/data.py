@@ -6,6 +6,7 @@ import csv
 import json
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,10 @@ def collect(folder: str | Path) -> dict[str, Any]:
             specs[path] = read_named(path).decode(errors="replace")
         except BadFile as error:
             results.problems.append(str(error))
-    commands = [["upriver", "run", str(path), "--out", str(store)] for path in specs]
-    commands += [["upriver", "table", str(folder)], ["upriver", "report", str(folder)]]
+    made = sorted((store / "_commands").glob("*.txt"), key=lambda path: path.stat().st_mtime)
+    commands = [read_named(path).decode(errors="replace") for path in made]
+    again = [["upriver", "run", str(path), "--out", str(store)] for path in specs]
+    again += [["upriver", "table", str(folder)], ["upriver", "report", str(folder)]]
     return {
         "title": root.resolve().name,
         "version": __version__,
@@ -58,7 +61,8 @@ def collect(folder: str | Path) -> dict[str, Any]:
         "detail": read_details(kept, labels),
         "tuning": read_tuning(root),
         "specs": [{"file": path.name, "text": text} for path, text in specs.items()],
-        "commands": [shlex.join(words) for words in commands],
+        "made": commands,
+        "commands": [shlex.join(words) for words in again],
         "failures": reader.read_failures(store),
         "problems": results.problems,
         "notes": notes,
@@ -125,7 +129,14 @@ def make_rows(samples: Sequence[Sample], labels: Sequence[str], order: Sequence[
         entry["seconds"] = round_number(1000 * sample.seconds, 3)
         entry["settings"] = describe_settings(sample.about["run"])
         rows.append(entry)
-    return sorted(rows, key=lambda r: (natural_key(r["env"]), order.index(r["agent"])))
+
+    # by what is shown: the optimum, then from the least regret on this environment to the most
+    def place(row: dict[str, Any]) -> Any:
+        lost = np.inf if row["lost"] is None else row["lost"]
+        best = row["agent"].lower() == "optimal"
+        return natural_key(row["env"]), not best, lost, order.index(row["agent"])
+
+    return sorted(rows, key=place)
 
 
 def describe_settings(run: dict[str, Any]) -> str:
@@ -149,7 +160,8 @@ def read_details(samples: Sequence[Sample], labels: Sequence[str]) -> dict[str, 
     for sample, label in zip(samples, labels, strict=True):
         if sample.detail is not None and len(sample.detail) <= left:
             left -= len(sample.detail)
-            found.setdefault(sample.env, {})[label] = json.loads(sample.detail)
+            with suppress(ValueError, RecursionError):  # the page shows what it can
+                found.setdefault(sample.env, {})[label] = json.loads(sample.detail)
     return found
 
 
