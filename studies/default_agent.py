@@ -77,7 +77,7 @@ def default_agent(measured: Sequence[Measured]) -> Page:
 def short_text(cell: Cell) -> str:
     """Episodes lost and, where there are any, the share of stuck runs."""
     digits = 2 if cell.lost < 9.995 else 0
-    stuck = f" ({100 * cell.stuck:.0f}%)" if cell.stuck else ""
+    stuck = f" ({100 * cell.stuck:.0f}%)" if cell.stuck > 0 else ""
     return f"{cell.lost:.{digits}f}{stuck}"
 
 
@@ -149,11 +149,11 @@ def bars_table(found: Sequence[Bar]) -> str:
 
 
 def default_agent_long(measured: Sequence[Measured]) -> Page:
-    """Whether a run is stuck or locked in after many episodes."""
+    """Whether a run is stuck after many episodes."""
     cells = [m.cell for m in measured]
     table = pivot(cells, lambda c: (f"{c.env}, {c.episodes:,} episodes", c.agent), lost_text,
                   "problem")  # fmt: skip
-    stuck = [f"{c.agent} on {c.env}" for c in cells if c.stuck and c.agent == SHARED]
+    stuck = [f"{c.agent} on {c.env}" for c in cells if c.stuck > 0 and c.agent == SHARED]
     promise = "Shared features: no run of 20 is stuck after 1,000 episodes"
     bar = Bar(promise, ", ".join(stuck) or "none is", not stuck)
     return f"{table}\n{bars_table([bar])}\n{runs_text(cells)}", {}

@@ -109,20 +109,6 @@ def test_regret_has_no_scale_where_uniform_play_attains_an_optimum_of_zero():
     assert order_agents(samples, [s.agent for s in samples]) == ["y", "x"]
 
 
-def test_a_run_is_locked_in_when_its_last_tenth_is_worth_less_than_half():
-    values = np.full((4, 20), 10.0)
-    values[1, :18] = 0.0  # a late start
-    values[2, -2:] = [4.0, 6.0]  # exactly half
-    values[3, -2:] = [4.0, 5.9]
-    runs = make_sample(values)
-    assert runs.locked_in().tolist() == [False, False, False, True]
-    assert not make_sample(-20.0 * np.ones((2, 10)), best=-10.0).locked_in().any()
-    rounded = make_sample(-np.ones((2, 10)), best=1e-14)._replace(uniform_value=-1.0)
-    assert not rounded.locked_in().any()
-    short = make_sample([[1.0, 10.0], [10.0, 1.0]])
-    assert short.locked_in().tolist() == [False, True]
-
-
 def test_a_stuck_run_ends_below_its_fellows():
     """Uniform play is worth 4 and the optimum 10, so that 0.95 is 9.7 and 0.02 is 0.12."""
     values = np.full((7, 20), 9.9)
