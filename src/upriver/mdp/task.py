@@ -187,6 +187,21 @@ class Task:
         return reward, kernel_view(self.next_state_reward)
 
     @cached_property
+    def ends(self) -> Array:
+        """(S,) the states where episodes end: no action leaves them, and all known rewards are 0.
+
+        False everywhere where rewards are unknown, since a state that is never left may pay.
+        """
+        if self.reward is None or self.infinite_horizon:
+            return np.zeros(self.n_states, bool)
+        s, _, s2 = self.triples
+        reward, extra = self.user_rewards
+        total = np.repeat(reward, self.sizes, axis=1) + (extra if extra.size else 0.0)
+        paid = np.abs(total).max(axis=0) > 1e-12 * np.abs(total).max()
+        goes_on = (s != s2) | paid
+        return np.bincount(s[goes_on], minlength=self.n_states) == 0
+
+    @cached_property
     def least_addition(self) -> Array:
         """(1 or H, S*A) the least of `next_state_reward` in each pair.
 

@@ -187,7 +187,10 @@ def problem_structure(task: Task, clip: Clip, next_state_reward: bool) -> Any:
     """Return the `kernels.planning.Problem` of a task, as the structure that kernels take."""
     extra = task.next_state_reward_rows if next_state_reward else np.empty((1, 0))
     caps = float(clip.low), clip.q_cap, clip.v_cap
-    problem = kernels.planning.Problem(task.indptr, task.successors, extra, *caps)
+    # A pass that clips nothing has no bonus, and may be in the user's units.
+    known = task.ends & np.isfinite(clip.v_cap[0])
+    end_reward = np.where(known, task.units.to_unit_scale(np.zeros(1)), np.nan)
+    problem = kernels.planning.Problem(task.indptr, task.successors, extra, *caps, end_reward)
     return kernels.compiled.Constants(problem)
 
 
