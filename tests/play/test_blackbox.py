@@ -265,8 +265,9 @@ def test_a_terminal_value_that_the_task_knows_is_not_learned_as_a_reward():
     mdp = up.FiniteMDP.from_arrays(prob, reward, 3, **ends)
     task = mdp.task().with_unknown_reward()
     run = up.learn(up.envs.to_gymnasium(mdp), up.agents.UCRL2(task), 200, seed=0)
-    seen = run.state.rewards.visits > 0
-    learned = 2.0 * run.state.rewards.total[seen] / run.state.rewards.visits[seen]
+    total, visits = (task.by_pair(x) for x in run.state.rewards[:2])
+    seen = visits > 0
+    learned = 2.0 * total[seen] / visits[seen]
     np.testing.assert_allclose(learned, reward.ravel()[seen], atol=1e-12)
     assert run.returns.max() > 1.1  # the return has it all the same
 

@@ -47,8 +47,8 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
     Before the ridge, shared columns are divided by their largest range among the successors of a
     pair and own columns by their largest absolute value, so the unit of a column does not matter.
     Pooled features whose spread is "estimate" begin with 0.1; it is estimated again by the marginal
-    likelihood and a log-normal prior when k has grown by 30%. An unknown reward enters as its mean
-    plus own_errors standard errors, see `rewards.reward_upper_bound`.
+    likelihood and a log-normal prior when k has grown by 30%. An unknown reward enters as an
+    upper bound for each triple, see `rewards.triple_upper_bound`.
 
     No regret bound is proved.
 
@@ -96,9 +96,13 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the plan with the tilted distributions."""
-        reward = rewards.reward_upper_bound(self.task, state.rewards, self.own_errors)
-        start = self.model_features.product_start
-        return tilted(self.task, state.model, reward, start, draw_tie_seed(rng))
+        task, start, extra = self.task, self.model_features.product_start, None
+        if state.rewards is None:
+            reward = task.reward_rows
+        else:
+            reward = np.zeros((1, len(task.sizes)))
+            extra = rewards.triple_upper_bound(task, state.rewards, self.own_errors)
+        return tilted(task, state.model, reward, start, draw_tie_seed(rng), extra)
 
     def learn(self, state: State, plan: Plan, episode: Episode) -> mnl.Model:
         features, model, lam = self.model_features, state.model, self.regularization
