@@ -26,7 +26,6 @@ from studies.measured import (
 )
 from studies.problems import PROBLEMS, noisy
 from upriver import kernels
-from upriver.agents import rewards
 from upriver.agents.base import State
 from upriver.agents.ucrl_mnl_se import UCRLMNLSE
 from upriver.features import Features
@@ -252,7 +251,7 @@ class Linear(UCRLMNLSE):
         )  # fmt: skip
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
-        reward = rewards.reward_upper_bound(self.task, state.rewards, self.own_errors)
+        reward = self.task.reward_rows
         # Q_h = r + P V + ||grad PV||_{A^-1}: `optimism.gradient` without its remainder.
         task = self.task
         arguments = ellipsoid_of(task, state.model), reward, 1.0, np.zeros(task.horizon)

@@ -167,11 +167,7 @@ class FiniteMDPEnv(gymnasium.Env):
         by_pair, by_triple = task.user_rewards
         self.rewards = np.repeat(by_pair, task.sizes, axis=1) + (by_triple if by_triple.size else 0)
         """(1 or H, n) the reward of each triple."""
-        s, _, s2 = task.triples
-        leaves = np.bincount(s[s != s2], minlength=mdp.n_states) > 0
-        paid = np.abs(mdp.reward) > 1e-12 * np.abs(mdp.reward).max()
-        paid = paid.reshape(-1, *task.available.shape).any((0, 2))
-        self.ends = np.asarray(~(leaves | paid | (mdp.terminal != 0.0)))
+        self.ends = task.ends & (mdp.terminal == 0.0)
         """(S,) whether an episode terminates in the state."""
         self.state, self.step_number = 0, 0
 

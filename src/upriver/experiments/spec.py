@@ -25,6 +25,7 @@ import tomli_w
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from pydantic.json_schema import models_json_schema
 
+from upriver.agents.mnl_family import MNLLearner
 from upriver.checks import check_kinds, format_value
 from upriver.display import Card, add_repr
 from upriver.experiments import registry
@@ -447,7 +448,8 @@ class Experiment(Strict):
         sees_task = not registry.has_field(agent.cls, "mdp")
         env, label, support = place.full_label, agent.full_label, str(agent.support)
         fields = agent.cls.__dataclass_fields__
-        needs = "features" in fields and fields["features"].default is MISSING
+        given = fields["features"].default if "features" in fields else None
+        needs = given is MISSING or issubclass(agent.cls, MNLLearner)
         features = agent.features or ("one-hot" if needs else None)
         knows = (support, features, agent.reward) if sees_task else (None, features, None)
         given: Any = env, label, place.run_data, agent.agent, agent.numbers_at(env), *knows

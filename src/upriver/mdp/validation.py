@@ -169,6 +169,14 @@ def check_next_state_reward(task: Task, next_state_reward: Any) -> Array:
     return check_finite("reward", np.atleast_2d(rows), describe)
 
 
+def check_partial_reward(task: Task, partial_reward: Any) -> Array:
+    """Return the rewards (n,) of triples, NaN where they are unknown."""
+    rows = check_shape("partial_reward", partial_reward, (task.n_triples,))
+    if np.isinf(rows).any():
+        raise ValueError("partial_reward holds infinity; it must be finite, or NaN where unknown")
+    return rows
+
+
 def check_terminal(task: Task, terminal: Any) -> Array:
     """Return the values (S,) of the states after the last step."""
     values = check_shape("terminal", terminal, (task.n_states,))
@@ -199,7 +207,9 @@ def check_finite(name: str, values: Array, describe: Callable[..., str]) -> Arra
 def reward_bounds(task: Task) -> tuple[float, float]:
     """Return the smallest and the largest reward of a task; (0, 1) where they are unknown."""
     if task.reward is None:
-        return 0.0, 1.0
+        partial = task.partial_reward
+        known = np.empty(0) if partial is None else partial[~np.isnan(partial)]
+        return (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
     rewards = task.reward.reshape(-1, task.available.size)
     if task.next_state_reward is None:
         rewards = rewards[:, task.available.ravel()]
@@ -224,7 +234,9 @@ def check_reward_range(task: Task, given: Any) -> tuple[float, float]:
         allowed = "it must be (low, high), low below high"
         raise ValueError(f"reward_range is {format_value(given)}; {allowed}")
     slack = 1e-9 * (upper - lower)
-    if task.reward is not None and not (lower - slack <= low and high <= upper + slack):
+    if (task.reward is not None or task.partial_reward is not None) and not (
+        lower - slack <= low and high <= upper + slack
+    ):
         raise ValueError(
             f"rewards lie between {low:g} and {high:g}, outside reward_range ({lower:g}, {upper:g})"
         )

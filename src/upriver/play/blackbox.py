@@ -143,7 +143,7 @@ def learn(
         episode, returns[k], ended[k] = adapter.play(plan.policy, episode_seed)
         lengths[k] = len(episode.actions)
         if ended[k] and task.reward is None:
-            episode = adapter.extend_after_end(episode)
+            episode = adapter.extend_after_end(episode, start.checkpoint.episodes + k)
         played = perf_counter()
         state = update(state, plan, to_unit_scale(episode))
         seconds[k] = perf_counter() - played + planned - began
@@ -259,15 +259,15 @@ class Adapter:
                 "be 0"
             )
 
-    def extend_after_end(self, episode: Episode) -> Episode:
-        """Return the episode filled up to H steps in which every action pays 0, so that an agent
-        that learns rewards expects none after the end."""
+    def extend_after_end(self, episode: Episode, k: int) -> Episode:
+        """Return episode number k filled up to H steps in which actions take turns and pay 0, so
+        that an agent that learns rewards expects none after the end."""
         missing, last = self.task.horizon - len(episode.actions), episode.states[-1]
         if missing:
             self.check_range(0.0, "steps after the end of an episode pay 0")
         actions = np.flatnonzero(self.task.available[last])
         return Episode(
             np.append(episode.states, np.full(missing, last)),
-            np.append(episode.actions, actions[np.arange(missing) % len(actions)]),
+            np.append(episode.actions, actions[(k + np.arange(missing)) % len(actions)]),
             np.append(episode.rewards, np.zeros(missing)),
         )
