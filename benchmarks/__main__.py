@@ -50,7 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--peers", action="store_true", help="compare with QuantEcon and xlogit")
     parser.add_argument("--quick", action="store_true", help="small sizes: does everything run?")
     parser.add_argument("--out", type=Path, help="a JSON file for the figures")
-    parser.add_argument("--page", type=Path, help="a Markdown file for the agents; all figures go beside it")
+    page = "a Markdown file for the agents; all figures go beside it"
+    parser.add_argument("--page", type=Path, help=page)
     given = parser.parse_args(arguments)
     for name in given.families:
         if name not in FAMILIES:
