@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from studies.figures import lost_figure
+from studies.figures import heat_figure, lost_figure
 from studies.measured import (
     Cell,
     Measured,
@@ -64,13 +64,14 @@ def default_agent(measured: Sequence[Measured]) -> Page:
     envs = list(dict.fromkeys(env for env, _ in cells))
     plain = [c for c in cells.values() if not c.agent.endswith(TUNED)]
     parts = {
-        "choose": pivot(plain, lambda c: (c.env, c.agent), short_text, "problem"),
         "lost": pivot(plain, lambda c: (c.env, c.agent), lost_text, "problem"),
         "tuned": tuned_table(cells, envs),
         "bars": bars_table(bars(cells, envs)),
     }
     text = "".join(f"<!-- {name} -->\n\n{part}\n" for name, part in parts.items())
-    return f"{text}<!-- end -->\n\n{runs_text(list(cells.values()))}", {}
+    figure = heat_figure({(c.env, c.agent): c for c in plain})
+    text = f"{text}<!-- end -->\n\n{runs_text(list(cells.values()))}"
+    return text, {"default-agent": figure}
 
 
 def short_text(cell: Cell) -> str:

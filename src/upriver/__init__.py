@@ -15,6 +15,7 @@ HOMES = {
     "play.policy": ("Policy", "load_policy"),
     "play.rollouts": ("Rollouts", "rollouts"),
     "play.run": ("Run",),
+    "play.animation": ("animate",),
     "play.simulate": ("simulate",),
     "play.blackbox": ("LearningRun", "learn"),
     "play.checkpoints": ("load_agent", "save_agent"),

@@ -29,6 +29,7 @@ from upriver.planning import StationaryPlan as StationaryPlan
 from upriver.planning import evaluate as evaluate
 from upriver.planning import optimism as optimism
 from upriver.planning import solve as solve
+from upriver.play.animation import animate as animate
 from upriver.play.blackbox import LearningRun as LearningRun
 from upriver.play.blackbox import learn as learn
 from upriver.play.checkpoints import load_agent as load_agent

@@ -96,7 +96,14 @@ def plot_learning(panels: Mapping[str, Mapping[str, Array]]) -> Figure:
 
 @figure_style()
 def plot_policy(table: Array, states: Any, actions: Any) -> Figure:
-    """Plot the actions of a policy (H, S): states to the right, steps downwards."""
+    """Plot the actions of a policy (H, S): states to the right, steps downwards.
+
+    Where states are pairs of whole numbers, a map of the first step.
+    """
+    from upriver.display import maps
+
+    if actions is not None and maps.find_grid(states) is not None:
+        return maps.plot_policy_map(table[0], states, actions)
     from matplotlib.colors import to_rgb
     from matplotlib.patches import Patch
     from matplotlib.ticker import MaxNLocator
