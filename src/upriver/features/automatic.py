@@ -30,7 +30,7 @@ MAX_NUMBER = 2**53
 COMMON_TARGET = 2
 """A transition is labelled by its next state if the action leads there from more than this many
 times as many pairs as have the same change: a reset, or a fall back to the start."""
-N_EXCHANGES, SHARE = 4, 0.75
+N_EXCHANGES, SHARE = 4, 2 / 3
 """Variables describe the transitions if there are at most SHARE times as many labels as there are
 after the states have exchanged their variables at random."""
 
