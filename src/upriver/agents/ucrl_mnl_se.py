@@ -122,7 +122,12 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
         features, model, lam = self.model_features, state.model, self.regularization
         weights = self.choose_weights(model.spread)
         model = mnl.absorb(features, model, episode, lam, local=True, weights=weights)
-        if self.learns_spread and growth_steps(self.next_k(state, episode)) > growth_steps(state.k):
+        return self.adapt_spread(model, state.k, self.next_k(state, episode))
+
+    def adapt_spread(self, model: mnl.Model, k: int, next_k: int) -> mnl.Model:
+        """Return the model with its spread estimated again, if k has grown by 30%."""
+        features = self.model_features
+        if self.learns_spread and growth_steps(next_k) > growth_steps(max(k, 1)):
             spread = likely_spread(features, model)
             if spread != model.spread:
                 model = mnl.change_spread(features, model, spread, self.choose_weights(spread))
