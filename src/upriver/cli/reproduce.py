@@ -38,7 +38,7 @@ def reproduce(
     retune
         Repeat the search for each method's settings on tuning seeds first.
     quiet
-        Print plain lines instead of a progress bar.
+        Print lines from time to time, also on a terminal.
     """
     from upriver.experiments.progress import make_reporter
     from upriver.paper.reproduce import reproduce as work

@@ -32,7 +32,7 @@ class Options:
     """A Python file with code that you trust; may be given several times. The experiment refers
     to what agents.py defines as `agents:NAME`. No other code is ever executed."""
     quiet: bool = False
-    """Print plain lines instead of a progress bar."""
+    """Print lines from time to time, also on a terminal."""
 
     def load(self, experiment: str) -> Experiment:
         """Import the files of code and read the experiment."""

@@ -75,5 +75,5 @@ def __getattr__(name: str) -> Any:  # imports gymnasium
 
 
 def __dir__() -> list[str]:
-    own = [entry.make.__name__ for entry in ENVIRONMENTS.values()]
+    own = {name.replace("-", "_") for name in ENVIRONMENTS} & globals().keys()
     return sorted([*own, "ENVIRONMENTS", "find", "from_gymnasium", "make", "to_gymnasium"])

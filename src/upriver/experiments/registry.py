@@ -233,7 +233,7 @@ def from_plain(cls: type[Any], field: str, value: Any, features: Features | None
     if isinstance(value, dict):
         ((name, constants),) = value.items()
         rule = find_rule(field, name)
-        own = is_dataclass(rule) and has_field(rule, "features")
+        own = "features" in getattr(rule, "__dataclass_fields__", ())
         return rule(**({"features": features} if own else {}), **constants)
     if isinstance(value, str) and takes_rule(cls, field):
         rule = find_rule(field, value)

@@ -318,10 +318,11 @@ def rule_type(field: str) -> Any:
         return "@name" if isinstance(value, str) and ":" in value else "@number"
 
     table = Annotated[rules, AfterValidator(to_plain), Tag("@rule")]
-    own = dict[rule_name(field), dict[str, Scalar]]
-    own = Annotated[own, Field(min_length=1, max_length=1), Tag("@own")]
-    name = Annotated[rule_name(field), Tag("@name")]
-    return Annotated[Annotated[Finite, Tag("@number")] | table | own | name, Discriminator(choose)]
+    constants: Any = dict[rule_name(field), dict[str, Scalar]]
+    own = Annotated[constants, Field(min_length=1, max_length=1), Tag("@own")]
+    name: Any = Annotated[rule_name(field), Tag("@name")]
+    number: Any = Annotated[Finite, Tag("@number")]
+    return Annotated[number | table | own | name, Discriminator(choose)]
 
 
 @lru_cache(maxsize=256)

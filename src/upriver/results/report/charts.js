@@ -74,21 +74,20 @@ function curvesChart(curves, agents, measure, { log, seeds, unit, optimal }) {
       marker: { symbol: MARKERS[agent.marker][0], size: 8, color: colourOf(agent), line: { width: 1, color: css("--card") } } };
   });
   const data = [...around, ...lines, ...marks], more = { hovermode: "x unified" };
+  const last = (a) => curves[a.name][measure].mean.at(-1);
+  const ends = agents.slice(0, MOST + 1).map((a) => ({ name: a.name, y: logY ? Math.log10(last(a)) : last(a), colour: colourOf(a) }));
   if (optimal !== undefined && optimal !== null && agents.length) {
-    const last = Math.max(...agents.map((a) => curves[a.name].x.at(-1)));
-    data.push({ x: [1, last], y: [optimal, optimal], mode: "lines", hoverinfo: "skip", line: { color: css("--ink"), width: 1.2, dash: "6px,4px" } });
-    more.annotations = [{ xref: "paper", x: 1, xanchor: "right", y: optimal, yanchor: "bottom", showarrow: false,
-      text: `V* = ${short(optimal)}`, font: { size: 11, color: css("--muted") } }];
+    const end = Math.max(...agents.map((a) => curves[a.name].x.at(-1))), text = `V* = ${short(optimal)}`;
+    data.push({ x: [1, end], y: [optimal, optimal], mode: "lines", hoverinfo: "skip", line: { color: css("--ink"), width: 1.2, dash: "6px,4px" } });
+    if (wide()) ends.push({ name: text, y: optimal, colour: css("--ink") });
+    else more.annotations = [{ xref: "paper", x: 1, xanchor: "right", y: optimal, yanchor: "bottom", showarrow: false, text, bgcolor: faded(css("--card"), 0.8), font: { size: 11, color: css("--ink") } }];
   }
   const xaxis = { hoverformat: ",d", unifiedhovertitle: { text: `${unit} %{x}` }, ...(log ? { type: "log", dtick: 1 } : {}) };
-  if (wide()) {
-    const last = (a) => curves[a.name][measure].mean.at(-1);
-    more.ends = agents.slice(0, MOST).map((a) => ({ name: a.name, y: logY ? Math.log10(last(a)) : last(a), colour: isOptimal(a) ? css("--ink") : colourOf(a) })).filter((e) => Number.isFinite(e.y));
-  }
   const yaxis = logY ? { type: "log", dtick: 1, exponentformat: "power" } : { rangemode: "tozero" };
-  const { ends = [], ...rest } = more, layout = makeLayout(unit, measure === "regret" ? "cumulative regret" : measure, xaxis, yaxis, rest);
-  if (ends.length) layout.margin = { l: 50, b: 42, t: 10, r: Math.min(150, 16 + 6.4 * Math.max(...ends.map((e) => e.name.length))) };
-  return { data, layout, ends, text: describeEnd(curves, agents, measure, seeds, unit) };
+  const layout = makeLayout(unit, measure === "regret" ? "cumulative regret" : measure, xaxis, yaxis, more);
+  const shown = wide() ? ends.filter((e) => Number.isFinite(e.y) && !(optimal && e.name.toLowerCase() === "optimal")) : [];
+  if (shown.length) layout.margin = { l: 50, b: 42, t: 10, r: Math.min(150, 16 + 6.4 * Math.max(...shown.map((e) => e.name.length))) };
+  return { data, layout, ends: shown, text: describeEnd(curves, agents, measure, seeds, unit) };
 }
 
 const wide = () => !isDark.printing && window.innerWidth > 640;
