@@ -265,13 +265,13 @@ def test_every_fitted_model_is_an_mdp():
         regularization=1.0,
     )
     plan = up.plan_from_model(model)
-    for made in (fitted.to_mdp(), model.to_mdp(start={0: 0.5, 2: 0.5})):
+    for made in (fitted.to_mdp(), model.at(start={0: 0.5, 2: 0.5}).to_mdp()):
         assert np.allclose(up.solve(made).v, plan.v)
-    assert model.to_mdp(start=2).initial_states.tolist() == [2]
+    assert model.at(start=2).to_mdp().initial_states.tolist() == [2]
     assert fitted.to_mdp(reward=np.ones((4, 2)), horizon=3).horizon == 3
     assert np.allclose(up.solve(fitted.to_mdp(reward=np.ones((4, 2)), horizon=3)).v[0], 3.0)
     with pytest.raises(ValueError, match="start 9 is unknown"):
-        fitted.to_mdp(start=9)
+        fitted.at(start=9).to_mdp()
     hidden = up.Features(task.with_unknown_reward(), phi.matrix, phi.names)
     with pytest.raises(ValueError, match="no known reward"):
         up.fit_mnl(hidden, counts, 1.0).to_mdp()
