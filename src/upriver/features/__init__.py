@@ -1,5 +1,6 @@
 """The feature map varphi(s, a, s'): how it is made, and how it is packed for the kernels."""
 
+from upriver.features.components import components
 from upriver.features.features import Features
 from upriver.features.layout import Layout
 from upriver.features.maps import (
@@ -17,6 +18,6 @@ from upriver.features.maps import (
 )
 
 __all__ = [
-    "FEATURES", "OWN", "Features", "Layout", "directions", "from_function", "one_hot",
+    "FEATURES", "OWN", "Features", "Layout", "components", "directions", "from_function", "one_hot",
     "one_hot_indicator", "own_map", "pooled", "recentre", "shared", "unpooled",
 ]  # fmt: skip

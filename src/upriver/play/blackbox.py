@@ -22,10 +22,11 @@ from upriver.checks import (
     positive_integer,
 )
 from upriver.display import Card, add_repr, to_frame
-from upriver.mdp import Task
+from upriver.mdp import FactoredMDP, Task
 from upriver.planning import Plan, check_available
 from upriver.play.checkpoints import Checkpoint, begin
 from upriver.play.checks import check_table
+from upriver.play.factored import learn_factored
 from upriver.play.policy import Policy
 from upriver.play.units import episode_converter, final_plan
 
@@ -89,7 +90,7 @@ def learn(
     env: Any, agent: Agent, n_episodes: int, seed: int | None = None, *,
     state_of: Callable[[Any], Any] | None = None, end: Any = None,
     resume: Checkpoint | None = None,
-) -> LearningRun:  # fmt: skip
+) -> Any:  # fmt: skip
     """Let an agent learn through `reset` and `step` alone.
 
     Each episode is reset with its own seed, drawn from `seed`, so that a run depends on (env,
@@ -119,6 +120,8 @@ def learn(
     for method in ("reset", "step"):
         if not callable(getattr(env, method, None)):
             raise TypeError(f"env is a {type(env).__name__}, which has no method {method}")
+    if isinstance(getattr(agent, "task", None), FactoredMDP):
+        return learn_factored(env, agent, n_episodes, seed)
     check_agent(agent)
     task = agent.task
     if task.infinite_horizon:
