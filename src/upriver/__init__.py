@@ -9,9 +9,10 @@ from typing import Any
 __version__ = "1.0.0"
 
 HOMES = {
-    "mdp": ("FiniteMDP", "Task"),
+    "mdp": ("FactoredMDP", "FiniteMDP", "Task"),
     "features": ("Features",),
     "planning": ("Plan", "StationaryPlan", "evaluate", "solve"),
+    "planning.rollouts": ("rollout_policy",),
     "play.policy": ("Policy", "load_policy"),
     "play.rollouts": ("Rollouts", "rollouts"),
     "play.run": ("Run",),

@@ -17,6 +17,7 @@ from upriver.logs.reward_model import fit_rewards as fit_rewards
 from upriver.logs.value import cohort_trace as cohort_trace
 from upriver.logs.value import compare_policies as compare_policies
 from upriver.logs.value import policy_value as policy_value
+from upriver.mdp import FactoredMDP as FactoredMDP
 from upriver.mdp import FiniteMDP as FiniteMDP
 from upriver.mdp import Task as Task
 from upriver.mnl import radii as radii
@@ -29,6 +30,7 @@ from upriver.planning import StationaryPlan as StationaryPlan
 from upriver.planning import evaluate as evaluate
 from upriver.planning import optimism as optimism
 from upriver.planning import solve as solve
+from upriver.planning.rollouts import rollout_policy as rollout_policy
 from upriver.play.animation import animate as animate
 from upriver.play.blackbox import LearningRun as LearningRun
 from upriver.play.blackbox import learn as learn

@@ -81,8 +81,8 @@ KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }  # fmt: skip
 """The words for a kind of argument, and its test, by what annotations call it."""
 CLASSES = (
-    "FiniteMDP", "Task", "Features", "TransitionModel", "FittedMNL", "Plan", "Policy", "Checkpoint",
-    "UCRLMNL", "Experiment",
+    "FiniteMDP", "FactoredMDP", "Task", "Features", "TransitionModel", "FittedMNL", "Plan",
+    "Policy", "Checkpoint", "UCRLMNL", "Experiment",
 )  # fmt: skip
 """Classes of this package, which this module cannot import."""
 

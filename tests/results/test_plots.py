@@ -3,6 +3,7 @@
 import csv
 import re
 import zlib
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -200,7 +201,7 @@ def test_names_at_the_ends_of_lines_do_not_overlap():
     figure = plots.plot_curves({"river": panel}, width="one")
     figure.canvas.draw()
     boxes = sorted((t.get_window_extent() for t in figure.axes[0].texts), key=lambda b: b.y0)
-    assert all(below.y1 <= above.y0 + 1.0 for below, above in zip(boxes, boxes[1:], strict=False))
+    assert all(below.y1 <= above.y0 + 1.0 for below, above in pairwise(boxes))
     assert all(box.x1 <= figure.bbox.x1 + 1 for box in boxes)
 
 

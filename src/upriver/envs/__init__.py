@@ -1,4 +1,7 @@
-"""Environments: functions that return a FiniteMDP, and the table of those that have a name."""
+"""Environments: functions that return a FiniteMDP, and the table of those that have a name.
+
+`sysadmin` and `game_of_life` return a FactoredMDP.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from upriver import features
 from upriver.checks import check_kinds
 from upriver.envs.bus_engine import bus_engine, bus_engine_features
 from upriver.envs.deep_sea import deep_sea, deep_sea_features
+from upriver.envs.factored import game_of_life as game_of_life
+from upriver.envs.factored import sysadmin as sysadmin
 from upriver.envs.queue import queue, queue_features
 from upriver.envs.random_mnl import misspecified_mnl, random_mnl, random_mnl_features
 from upriver.envs.river_grid import river_grid, river_grid_features

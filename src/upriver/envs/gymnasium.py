@@ -14,7 +14,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from upriver.checks import NUMBER, Array, check_kinds, format_value, is_whole
-from upriver.mdp import FiniteMDP
+from upriver.mdp import FactoredMDP, FiniteMDP
 from upriver.mdp.building import from_triples
 from upriver.mdp.validation import initial_distribution
 
@@ -213,7 +213,37 @@ class FiniteMDPEnv(gymnasium.Env):
         return int(states[min(i, len(states) - 1)])
 
 
+class FactoredEnv(gymnasium.Env):
+    """A factored problem as a Gymnasium environment; an episode is truncated at the horizon."""
+
+    def __init__(self, mdp: FactoredMDP) -> None:
+        mdp.probabilities  # noqa: B018  (raises an error where there are no logits)
+        self.mdp = mdp
+        self.observation_space = spaces.MultiDiscrete(mdp.n_values)
+        self.action_space = spaces.Discrete(mdp.n_actions)
+        self.x, self.step_number = np.array(mdp.start), 0
+
+    def reset(
+        self, *, seed: int | None = None, options: Any = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Begin an episode and return (x, info)."""
+        super().reset(seed=seed)
+        self.x, self.step_number = np.array(self.mdp.start), 0
+        return self.x.copy(), {}
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Take an action and return (x, reward, False, truncated, info)."""
+        if self.step_number == self.mdp.horizon:
+            raise ValueError(f"the episode has had its {self.step_number} steps; call reset first")
+        chances = self.mdp.probabilities[self.mdp.kinds([self.x], [action])[0]]
+        draws = self.np_random.random((len(self.x), 1))
+        after = np.minimum((np.cumsum(chances, axis=1) <= draws).sum(axis=1), self.mdp.n_values - 1)
+        reward = float(self.mdp.functions[1](self.x, int(action), after))
+        self.x, self.step_number = after, self.step_number + 1
+        return after.copy(), reward, False, self.step_number == self.mdp.horizon, {}
+
+
 @check_kinds
-def to_gymnasium(mdp: FiniteMDP) -> FiniteMDPEnv:
-    """Make a Gymnasium environment of a FiniteMDP."""
-    return FiniteMDPEnv(mdp)
+def to_gymnasium(mdp: FiniteMDP | FactoredMDP) -> FiniteMDPEnv | FactoredEnv:
+    """Make a Gymnasium environment of a FiniteMDP or a FactoredMDP."""
+    return FactoredEnv(mdp) if isinstance(mdp, FactoredMDP) else FiniteMDPEnv(mdp)

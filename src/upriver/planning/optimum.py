@@ -8,8 +8,9 @@ import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array, check_kinds, kernel_view
-from upriver.mdp import FiniteMDP
+from upriver.mdp import FactoredMDP, FiniteMDP
 from upriver.planning.induction import Plan, backward_induction, clip_nothing, whole_span
+from upriver.planning.rollouts import SimulatedValue, evaluate_by_simulation
 from upriver.planning.stationary import StationaryPlan, solve_average_reward, solve_discounted
 from upriver.planning.tables import mixture_or_actions
 
@@ -98,6 +99,8 @@ def solve_stationary(
 
 
 @overload
+def evaluate(mdp: FactoredMDP, policy: Any, n_episodes: int, seed: int = ...) -> SimulatedValue: ...
+@overload
 def evaluate(mdp: FiniteMDP, policy: Any) -> Array: ...
 @overload
 def evaluate(
@@ -109,8 +112,10 @@ def evaluate(
 ) -> StationaryPlan: ...
 @check_kinds
 def evaluate(
-    mdp: FiniteMDP,
+    mdp: FiniteMDP | FactoredMDP,
     policy: Any,
+    n_episodes: int | None = None,
+    seed: int = 0,
     *,
     discount: float | None = None,
     average: bool = False,
@@ -118,9 +123,11 @@ def evaluate(
 ) -> Any:
     """Return the exact value of a policy on the true MDP, in the user's units.
 
+    The value in a factored problem is simulated, with a standard error.
+
     Parameters
     ----------
-    mdp : FiniteMDP
+    mdp : FiniteMDP or FactoredMDP
         The MDP that the policy is followed on.
     policy : Policy, Plan, StationaryPlan or array
         A policy with names is matched by name. An array is in the order of the MDP's states and
@@ -128,11 +135,16 @@ def evaluate(
         infinite horizon (S,) or (S, A).
     discount, average, tolerance
         See `solve`.
+    n_episodes, seed : int
+        For a factored problem, whose policy is an action, a function of (x, h) or a
+        `rollout_policy`. Policies with one seed meet the same random numbers, so the difference of
+        two values, `value - other`, is paired.
 
     Returns
     -------
-    array (H + 1, S) or StationaryPlan
-        The value at each step and state; with an infinite horizon what `solve` returns.
+    array (H + 1, S), StationaryPlan or SimulatedValue
+        The value at each step and state; with an infinite horizon what `solve` returns; for a
+        factored problem the returns, their mean and its standard error.
 
     Raises
     ------
@@ -140,6 +152,8 @@ def evaluate(
         Where the policy has another shape or plays an action that a state does not have, and
         where `solve` does.
     """
+    if isinstance(mdp, FactoredMDP):
+        return evaluate_by_simulation(mdp, policy, n_episodes, seed)
     task = mdp.true_task
     if task.infinite_horizon or discount is not None or average:
         return solve_stationary(mdp, discount, average, tolerance, policy)

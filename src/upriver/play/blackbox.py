@@ -26,12 +26,13 @@ from upriver.checks import (
     positive_number,
 )
 from upriver.display import Card, add_repr, to_frame
-from upriver.mdp import Task
+from upriver.mdp import FactoredMDP, Task
 from upriver.mdp.names import to_tuples
 from upriver.planning import Plan, check_available
 from upriver.play.checkpoints import Checkpoint, begin, spawn_generators
 from upriver.play.checks import check_table
 from upriver.play.discovery import Declared, Discovery
+from upriver.play.factored import learn_factored
 from upriver.play.greedy import fitted_model, greedy_plan, learner_of
 from upriver.play.policy import Policy
 from upriver.play.units import episode_converter, final_plan
@@ -173,6 +174,8 @@ def learn(
     for method in ("reset", "step"):
         if not callable(getattr(env, method, None)):
             raise TypeError(f"env is a {type(env).__name__}, which has no method {method}")
+    if isinstance(getattr(agent, "task", None), FactoredMDP):
+        return learn_factored(env, agent, n_episodes, seed)
     resume = resume.checkpoint if isinstance(resume, LearningRun) else resume
     declared = {
         "horizon": horizon, "discount": discount, "actions": actions, "successors": successors,

@@ -1,4 +1,4 @@
-"""What was learned, without optimism: the greedy plan of an agent's estimate, and its fitted model."""
+"""What was learned, without optimism: the greedy plan of an estimate, and its fitted model."""
 
 from __future__ import annotations
 

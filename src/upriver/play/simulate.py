@@ -10,11 +10,12 @@ import numpy as np
 from upriver.agents.base import Agent, check_agent, unguarded
 from upriver.agents.fixed import Fixed
 from upriver.checks import check_kinds, positive_integer
-from upriver.mdp import FiniteMDP
+from upriver.mdp import FactoredMDP, FiniteMDP
 from upriver.planning import Plan
 from upriver.play.checkpoints import Checkpoint, begin
 from upriver.play.checks import check_same_problem
 from upriver.play.episodes import EpisodePlayer
+from upriver.play.factored import simulate_factored
 from upriver.play.policy import Policy
 from upriver.play.run import Run
 from upriver.play.streams import simulate_stream
@@ -23,10 +24,10 @@ from upriver.play.units import episode_converter, final_plan
 
 @check_kinds
 def simulate(
-    mdp: FiniteMDP, agent: Agent | Policy | Plan, n_episodes: int | None = None,
+    mdp: FiniteMDP | FactoredMDP, agent: Agent | Policy | Plan | Any, n_episodes: int | None = None,
     seed: int | None = None, resume: Checkpoint | None = None, *, n_steps: int | None = None,
     restart: float | None = None,
-) -> Run:  # fmt: skip
+) -> Any:  # fmt: skip
     """Play `n_episodes` episodes; every policy is evaluated exactly on the true MDP.
 
     The result depends on (mdp, agent, seed) alone, and its first episodes do not depend on how many
@@ -44,6 +45,8 @@ def simulate(
         probability that after a step it starts again: 0, or that of the run to resume, unless
         given.
     """
+    if isinstance(mdp, FactoredMDP):
+        return simulate_factored(mdp, agent, n_episodes, seed)
     task = mdp.true_task
     learner: Any = Fixed(task, agent) if hasattr(agent, "on") else agent
     check_agent(learner)
