@@ -61,8 +61,8 @@ def print_table(lines: list[Line]) -> None:
     from upriver.results.styles import TUNED
     from upriver.results.tables import format_numbers, to_text
 
-    def write(mean: float, sd: float) -> str:
-        return " ± ".join(format_numbers([mean, sd], 4 if mean >= 100.0 > sd else 3))
+    def write(*numbers: float) -> str:
+        return " ± ".join(format_numbers(numbers, 4 if numbers[0] >= 100.0 > numbers[-1] else 3))
 
     by = {(line.method, line.n_states): line for line in lines}
     print(f"Cumulative return, mean ± sd over {lines[0].runs} runs, and as printed in the paper")
@@ -75,7 +75,8 @@ def print_table(lines: list[Line]) -> None:
                 cells[0].append(write(line.mean, line.sd))
                 if line.paper_mean is not None and line.paper_sd is not None:
                     cells[1].append(write(line.paper_mean, line.paper_sd))
-                    cells[2].append(f"{line.ratio:.3g} {'agrees' if line.agrees else 'differs'}")
+                    word = "agrees" if line.agrees else "differs"
+                    cells[2].append(f"{write(line.mean / line.paper_mean)} {word}")
             names = method.removesuffix(TUNED), "", ""
             rows += [[n, *c] for n, c in zip(names, cells, strict=True) if len(c) > 1]
         print(f"\n{title}\n{to_text(rows, words=2)}", end="")
