@@ -355,8 +355,8 @@ def test_a_damaged_mdp_file_is_named(capsys, spec, tmp_path):
     path = tmp_path / "river.npz"
     up.envs.riverswim(3, 4).save(path)
     data = bytearray(path.read_bytes())
-    member = data.index(b"PK\x01\x02")
-    data[member + 42 : member + 46] = b"\xff\xff\xff\x7f"  # where the first array should begin
+    end = data.rindex(b"PK\x05\x06")
+    data[end + 16 : end + 20] = b"\xff" * 4  # the list of members would begin before the file
     path.write_bytes(bytes(data))
     code, _, err = call(capsys, "diagnose", path)
     assert code == 2 and err == f"upriver: {path} is damaged, or was not written by Upriver\n"

@@ -3,7 +3,6 @@
 import csv
 import re
 import zlib
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from upriver.display.figures import RC
 from upriver.results import plots, tables
 from upriver.results.styles import KNOWN, Style, assign_styles
+import itertools
 
 X = np.arange(1, 31)
 
@@ -201,7 +201,7 @@ def test_names_at_the_ends_of_lines_do_not_overlap():
     figure = plots.plot_curves({"river": panel}, width="one")
     figure.canvas.draw()
     boxes = sorted((t.get_window_extent() for t in figure.axes[0].texts), key=lambda b: b.y0)
-    assert all(below.y1 <= above.y0 + 1.0 for below, above in pairwise(boxes))
+    assert all(below.y1 <= above.y0 + 1.0 for below, above in itertools.pairwise(boxes))
     assert all(box.x1 <= figure.bbox.x1 + 1 for box in boxes)
 
 

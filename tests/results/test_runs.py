@@ -14,6 +14,7 @@ from upriver.experiments import execute
 from upriver.experiments.spec import parse
 from upriver.results.runs import (
     Sample,
+    find_optimal_values,
     keep_best_settings,
     label_samples,
     natural_key,
@@ -256,3 +257,36 @@ def test_failures_and_damaged_records_are_listed(tmp_path):
     assert failures[0] == {"env": "river", "agent": "mine", "seed": 7, "error": "no"}
     assert "b.json is damaged" in failures[1]["error"]
     assert describe_failures(failures) == "2 runs failed, first river, mine, seed 7: no"
+
+
+def discounted(values, best, agent="a"):
+    """A stream of 4 steps: its start is worth 6 and the states after it `best`."""
+    optimal = np.full((1, 4), best)
+    optimal[:, 0] = 6.0
+    values = optimal - values
+    return Sample("river", agent, f"{best}", np.arange(1), values, values, optimal, "step", 1.0)
+
+
+def test_the_best_settings_of_a_stream_have_the_least_regret():
+    """The values of its steps are those of the states that it has reached."""
+    samples = [discounted(regret, best=9.0 - i) for i, regret in enumerate((3.0, 2, 1, 1, 1, 1, 0))]
+    kept, _ = keep_best_settings(samples)
+    assert [s.setting for s in kept] == ["3.0", "4.0", "5.0", "6.0", "7.0", "8.0"]
+
+
+def test_what_a_stream_loses_is_measured_by_its_start():
+    poor, rich = discounted(1.5, best=0.5), discounted(1.5, best=50.0)
+    assert poor.totals("episodes lost") == rich.totals("episodes lost") == pytest.approx([1.0])
+
+
+def test_a_discounted_stream_has_no_line_of_the_optimum():
+    """Its optimal values are those of the states that one agent has reached."""
+    episodes = make_sample(np.ones((2, 3)), env="episodes")
+    average = make_sample(np.ones((2, 3)), env="average")._replace(unit="step")
+    found = find_optimal_values([discounted(1.0, 4.0), discounted(1.0, 8.0), episodes, average])
+    assert found == {"episodes": 10.0, "average": 10.0}
+
+
+def test_rounding_is_no_regret():
+    runs = make_sample([[10.0 - 2e-15, 10.0 + 2e-15, 9.0]])
+    assert runs.regret.tolist() == [[0.0, 0.0, 1.0]]
