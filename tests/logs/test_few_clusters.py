@@ -42,7 +42,8 @@ class TestWhatOneClusterDetermines:
         for s, t, who, cost in [
             *(("a", "b", w, 5.0 + w) for w in (0, 0, 1, 2, 3, 4)),
             *(("a", "c", w, 6.0 - w) for w in (0, 1, 2, 5, 5, 5)),
-            *(("b", t, 2, c) for t, c in zip("ccaaac", (6.0, 7.0, 6.5, 7.0, 7.0, 6.25), strict=True)),
+            *(("b", "c", 2, c) for c in (6.0, 7.0, 6.25)),
+            *(("b", "a", 2, c) for c in (6.5, 7.0, 7.0)),
             *(("c", "a", w, 1.0) for w in range(3)), *(("c", "b", w, 2.0 * w) for w in range(6)),
         ]
     ])  # fmt: skip

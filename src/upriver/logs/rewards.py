@@ -381,6 +381,8 @@ def named_covariates(function: Any, covariates: Iterable[str]) -> list[str]:
 
 def function_of(reward: Mapping[Any, float], states: list[Any], actions: list[Any]) -> Any:
     """Return the function of a mapping of states, or of pairs."""
+    if not reward:
+        raise ValueError("reward is {}; it must name at least one state, or pair")
     known = {*states, *((s, a) for s in states for a in actions)}
     for key in reward:
         if key not in known:
