@@ -68,3 +68,15 @@ class TestWhatOneClusterDetermines:
         # the spread of cluster means of other pairs: 5 + w and 6 - w cancel in a, not in c
         assert 0.2 < value.standard_error < 5.0
         assert value.low < 6.3 and value.high > 6.95
+
+    def test_a_reward_that_never_varies_has_no_error(self):
+        log = self.frame.assign(cost=self.frame.state.map({"a": 1.0, "b": 2.0, "c": 0.5}))
+        model = up.fit_transitions(
+            "C(state):C(next_state)", log, cluster="who", reward="cost", horizon=1
+        )
+        value = up.policy_value(model, "go", start="b")
+        assert value.value == pytest.approx(2.0) and value.standard_error < 1e-12
+        alone = log.assign(who=[{"a": 0, "b": 1, "c": 2}[s] for s in log.state])
+        model = up.fit_transitions("C(next_state)", alone, cluster="who", reward="cost", horizon=1)
+        with pytest.raises(ValueError, match="one cluster for each mean of 'cost'"):
+            up.policy_value(model, "go", start="b")
