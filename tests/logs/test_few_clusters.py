@@ -42,7 +42,8 @@ class TestWhatOneClusterDetermines:
         for s, t, who, cost in [
             *(("a", "b", w, 5.0 + w) for w in (0, 0, 1, 2, 3, 4)),
             *(("a", "c", w, 6.0 - w) for w in (0, 1, 2, 5, 5, 5)),
-            *zip("bbbbbb", "ccaaac", [2] * 6, (6.0, 7.0, 6.5, 7.0, 7.0, 6.25), strict=True),
+            *(("b", "c", 2, c) for c in (6.0, 7.0, 6.25)),
+            *(("b", "a", 2, c) for c in (6.5, 7.0, 7.0)),
             *(("c", "a", w, 1.0) for w in range(3)), *(("c", "b", w, 2.0 * w) for w in range(6)),
         ]
     ])  # fmt: skip
@@ -67,3 +68,15 @@ class TestWhatOneClusterDetermines:
         # the spread of cluster means of other pairs: 5 + w and 6 - w cancel in a, not in c
         assert 0.2 < value.standard_error < 5.0
         assert value.low < 6.3 and value.high > 6.95
+
+    def test_a_reward_that_never_varies_has_no_error(self):
+        log = self.frame.assign(cost=self.frame.state.map({"a": 1.0, "b": 2.0, "c": 0.5}))
+        model = up.fit_transitions(
+            "C(state):C(next_state)", log, cluster="who", reward="cost", horizon=1
+        )
+        value = up.policy_value(model, "go", start="b")
+        assert value.value == pytest.approx(2.0) and value.standard_error < 1e-12
+        alone = log.assign(who=[{"a": 0, "b": 1, "c": 2}[s] for s in log.state])
+        model = up.fit_transitions("C(next_state)", alone, cluster="who", reward="cost", horizon=1)
+        with pytest.raises(ValueError, match="one cluster for each mean of 'cost'"):
+            up.policy_value(model, "go", start="b")

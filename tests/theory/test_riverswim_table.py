@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from upriver import envs, features, simulate, solve
-from upriver.agents import UCRLMNL
+from upriver.agents import UCRLMNL, UCMatrixRL
 from upriver.planning import start_value
 
 COLUMNS = {(6, 24): 100, (8, 32): 100, (10, 40): 150, (20, 80): 200}
@@ -69,3 +69,30 @@ def test_regret_grows_like_the_square_root_of_the_episodes():
     k = np.unique(np.geomspace(1_000, 10_000, 30).astype(int))
     slope = np.polyfit(np.log(k), np.log(curve[k - 1]), 1)[0]
     assert 0.3 < slope < 0.7
+
+
+def test_uc_matrix_rl_with_one_bonus_earns_its_printed_row():
+    """lambda = 1 and the bonus 0.12 in every column, over 20 runs; printed over ten."""
+    printed = {6: 372.47, 8: 334.13, 10: 632.62, 20: 682.15}
+    for size, n_episodes in COLUMNS.items():
+        mdp = envs.riverswim(*size)
+        agent = UCMatrixRL(mdp.task("full"), bonus=0.12, regularization=1.0)
+        runs = [simulate(mdp, agent, n_episodes, seed=seed) for seed in range(20)]
+        mean = np.mean([run.returns.sum() for run in runs])
+        print(f"S = {size[0]}: {mean:.0f}, printed {printed[size[0]]:.0f}")
+        assert mean == pytest.approx(printed[size[0]], rel=0.13)
+
+
+def test_the_potential_of_the_documentation():
+    """Sum of max ||varphi||^2 over 100 episodes at lambda = L_varphi^2 = 2, and its bound."""
+    mdp = envs.riverswim(6)
+    task = mdp.task()
+    varphi = features.one_hot(task)
+    agent = UCRLMNL(task, varphi, radius=1e-4, regularization=2.0)
+    before, total = agent.init().model, 0.0
+    for k in range(1, 101):
+        model = simulate(mdp, agent, k, seed=0).state.model
+        visits = task.by_pair(model.counts[0] - before.counts[0])
+        total, before = total + float(visits @ before.max_norm[0] ** 2), model
+    bound = 2 * 24 * varphi.dimension * np.log(1 + 100 * 24 * 3 * 2 / (varphi.dimension * 2.0))
+    assert total == pytest.approx(56.3, abs=0.5) and bound == pytest.approx(4694, abs=0.5)

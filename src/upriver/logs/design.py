@@ -205,22 +205,24 @@ def select_identified(
     """
     names, terms = [c.name for c in recipe.columns], [c.term for c in recipe.columns]
     scale = 1.0 / np.sqrt(np.where(varies, np.diag(gram), 1.0))
-    rest = gram * scale[:, None] * scale
+    even = gram * scale[:, None] * scale
+    factor = np.empty_like(even)  # row by row the Cholesky factor of the columns that are kept
     keep: list[int] = []
     dropped: list[str] = []
     lost: dict[str, str] = {}
     for j in order_references_last(terms):
         if fixed[j] or terms[j] == "1":
             continue
+        rest = even[j] - factor[: len(keep), j] @ factor[: len(keep)]  # less what they explain
         if not varies[j]:
             lost.setdefault(terms[j], "constant")
             dropped.append(names[j])
-        elif rest[j, j] <= ALIASED:
+        elif rest[j] <= ALIASED:
             lost.setdefault(terms[j], combined_names(gram, scale, keep, j, names))
             dropped.append(names[j])
         else:
+            factor[len(keep)] = rest / np.sqrt(rest[j])
             keep.append(j)
-            rest = rest - np.outer(rest[:, j], rest[j]) / rest[j, j]
     keep.sort()
     kept_terms = {terms[j] for j in keep}
     for term, reason in lost.items():

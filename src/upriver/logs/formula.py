@@ -35,6 +35,7 @@ QUOTED = re.compile(
     re.VERBOSE,
 )
 """Names of columns in backticks or in Q(...), and texts, which are no names."""
+ROWWISE = 1_000  # rows that show whether an expression depends on other rows
 SAFE = "quoted_column"  # the name under which formulaic sees a column that it codes
 
 
@@ -118,7 +119,11 @@ def parse_terms(
     """
     number: dict[Factor, int] = {}
     products = []
-    for term in apply_formulaic(formula, sample, formula, known).model_spec.structure:
+    made = apply_formulaic(formula, sample, formula, known)
+    if isinstance(made, formulaic.ModelMatrices):
+        raise ValueError(f"the formula {formula!r} has several parts; it must be one part, without "
+                         "~ and |")  # fmt: skip
+    for term in made.model_spec.structure:
         for scoped in term.scoped_terms:
             at = []
             for part in scoped.factors:
@@ -127,6 +132,8 @@ def parse_terms(
                 made = Factor(factor.expr, is_column, bool(part.reduced))
                 at.append(number.setdefault(made, len(number)))
             products.append((str(term.term), float(scoped.scale), tuple(at)))
+    if not products:
+        raise ValueError(f"the formula {formula!r} leaves nothing to estimate; it needs a term")
     return list(number), products
 
 
@@ -166,12 +173,30 @@ def evaluate_factor(factor: Factor, table: Columns) -> tuple[Array, Factor]:
         found, names, spec = code_columns(formula, used, text)
         factor = factor._replace(spec=spec)
     found = np.asarray(found, np.float64)
+    if not factor.is_column and not factor.names:
+        check_rowwise(factor, table, found)
     bad = ~(np.abs(found) < LARGEST)
     if bad.any():
         i, j = np.unravel_index(int(np.argmax(bad)), bad.shape)
         raise ValueError(f"column {names[j]!r} is {found[i, j]} somewhere; it must be finite and "
                          f"less than {LARGEST:g} in size")  # fmt: skip
     return found, factor._replace(names=names)
+
+
+def check_rowwise(factor: Factor, table: Columns, found: Array) -> None:
+    """Refuse an expression whose rows depend on other rows, beyond what formulaic remembers.
+
+    It is evaluated again on two parts of the table, as new data would be.
+    """
+    n = min(len(found) // 2, ROWWISE)
+    for some in (slice(n), slice(len(found) - n, None)) if n else ():
+        part = {c: x[some] for c, x in table.items()}
+        again = evaluate_factor(factor._replace(names=("",)), part)[0]
+        if not np.allclose(again, found[some], rtol=1e-6, equal_nan=True):
+            used = next((c for c in table if factor.uses(c)), "x")
+            raise ValueError(f"{factor.text!r} depends on other rows of the table, so it would "
+                             "change on new data; compute a column beforehand, or use what "
+                             f"remembers, such as center({used})")  # fmt: skip
 
 
 def code_columns(formula: Any, table: Columns, text: str) -> tuple[Array, tuple[str, ...], Any]:
@@ -201,6 +226,12 @@ def apply_formulaic(
         raise ValueError(
             f"{text} holds {unknown}, which the log does not, so it has no coefficient"
         ) from None
+    except TypeError:
+        dates = [c for c, x in table.items() if x.dtype.kind in "mM"]
+        if not dates:
+            raise
+        raise ValueError(f"column {dates[0]!r} holds dates; a formula needs numbers or words, such "
+                         f"as C({dates[0]}) or {dates[0]}.dt.year") from None  # fmt: skip
     except FormulaicError as error:
         first = " ".join(str(error).split("\n")[0].split())
         raise ValueError(f"the formula {text!r} cannot be used: {first} The columns are "

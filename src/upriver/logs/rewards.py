@@ -24,14 +24,8 @@ from upriver.logs.situations import Situations, StateSpace, expand
 from upriver.logs.tables import Rows, listed
 from upriver.mdp import Task, declaring
 from upriver.mdp.declaring import takes_next_state
+from upriver.mnl import clusters
 from upriver.mnl.choices import Choices
-from upriver.mnl.clusters import (
-    WHOLE,
-    adjust_means,
-    adjust_scores,
-    is_adjusted,
-    stack_influence,
-)
 
 ALIASED = 1e-10  # share of the variation of columns below which a combination of them is constant 0
 FEW = 10  # rows below which the summary says that a mean is poorly known
@@ -205,15 +199,15 @@ class RewardEstimates:
             scores = sparse.csr_array(entries, shape) @ outcome.rows
             if outcome.recipe is None:  # means: the leverage of a cluster is its share of rows
                 share = ((weights @ outcome.rows) @ outcome.bread).tocsc()
-                apart, whole = share.copy(), np.flatnonzero(share.max(axis=0).toarray() >= WHOLE)
-                apart.data = np.where(share.data < WHOLE, 1.0 / share.data, 0.0)
-                share.data = adjust_means(share.data)
+                whole = np.flatnonzero(share.max(axis=0).toarray() >= clusters.WHOLE)
+                apart = share.copy()
+                apart.data = np.where(share.data < clusters.WHOLE, 1.0 / share.data, 0.0)
+                share.data = clusters.adjust_means(share.data)
                 adjusted = (scores @ outcome.bread).multiply(share)
-                square = adjusted.multiply(apart).power(2).sum() / max(apart.count_nonzero(), 1)
-                if len(whole) and not square > 0.0:
-                    raise ValueError(f"no two clusters of the log have rows of one mean of "
-                                     f"{self.names[k]!r} that differ; its errors by cluster need "
-                                     "them, or a formula")  # fmt: skip
+                if not (n := apart.count_nonzero()):
+                    raise ValueError(f"the log has one cluster for each mean of {self.names[k]!r}; "
+                                     "its error by cluster needs more, or a formula")  # fmt: skip
+                square = adjusted.multiply(apart).power(2).sum() / n
                 entries = np.full(len(whole), np.sqrt(square)), (np.arange(len(whole)), whole)
                 alone = sparse.csr_array(entries, (len(whole), share.shape[1]))
                 found.append(sparse.vstack([adjusted, alone]))
@@ -224,10 +218,10 @@ class RewardEstimates:
                 mine = rows[weights.indices[at]]
                 return (mine * weights.data[at][:, None]).T @ mine
 
-            few = range(shape[0]) if is_adjusted(*scores.shape) else ()
+            few = range(shape[0]) if clusters.is_adjusted(*scores.shape) else ()
             own = ((c, information(c)) for c in few)
-            found.append(adjust_scores(scores, outcome.bread, own, 0.0) @ outcome.bread)
-        return stack_influence(found, shape[0])
+            found.append(clusters.adjust_scores(scores, outcome.bread, own, 0.0) @ outcome.bread)
+        return clusters.stack_influence(found, shape[0])
 
     def summary(self) -> list[str]:
         """Return a sentence about each outcome."""
@@ -381,6 +375,8 @@ def named_covariates(function: Any, covariates: Iterable[str]) -> list[str]:
 
 def function_of(reward: Mapping[Any, float], states: list[Any], actions: list[Any]) -> Any:
     """Return the function of a mapping of states, or of pairs."""
+    if not reward:
+        raise ValueError("reward is {}; it must name at least one state, or pair")
     known = {*states, *((s, a) for s in states for a in actions)}
     for key in reward:
         if key not in known:

@@ -106,6 +106,10 @@ def build_space(
             break
         more = [x for i in dims if i != 1 for x in table.codes(columns[i])[1]]
         names = sort_distinct([*names, *more])
+    words = {x for x in names if isinstance(x, str)}
+    if twice := [x for x in names if x not in words and str(x) in words]:
+        raise ValueError(f"states are numbers, such as {twice[0]!r}, and words, such as "
+                         f"{str(twice[0])!r}; give all of them one kind")  # fmt: skip
     none = np.empty(0, np.int64)
     space = add_attributes(StateSpace(names, actions, columns, {}, none, none, ""), read)
     s, a, s2 = number_rows(rows, columns, names, actions, coded)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from datetime import date
 from functools import cache
 from glob import escape
 from itertools import combinations_with_replacement
@@ -39,6 +40,7 @@ UNCHANGED = ("double", "int64", "string", "large_string")  # Arrow's types that 
 MEMORY = "800MB"  # of a database, beside the rows that a query returns
 BATCH = 1_000_000  # rows that are taken from DuckDB at once, where there may be many
 FIRST = 1_000  # rows that show the size of the entries of a column
+GAPS = ["", "NA", "N/A", "NULL", "NaN", ".", "-"]  # cells of a .csv file that are gaps
 LARGEST = 1e100  # larger numbers overflow when they are multiplied
 LARGEST_WEIGHT = 2.0**53  # a larger sum of weights does not notice a row of weight 1
 
@@ -80,6 +82,8 @@ def object_array(values: Sequence[Any]) -> Array:
 
 def array_of(values: Sequence[Any]) -> Array:
     """Return (m,) one entry per value; values that are tuples stay tuples."""
+    if len(values) and all(isinstance(x, date | np.datetime64) for x in values):
+        return np.array([np.datetime64(x, "us") for x in values])
     has_tuples = any(isinstance(x, tuple) for x in values)
     return object_array(values) if has_tuples else np.asarray(values)
 
@@ -189,6 +193,10 @@ class Table:
         names = list(source) if isinstance(source, Mapping) else names
         if names is None or not all(map(is_hashable, names)):
             raise TypeError(f"{what} is a {type(source).__name__}; it must be {KINDS}")
+        levels = getattr(getattr(source, "index", None), "names", ())
+        if extra := [x for x in levels if x is not None and x not in names]:
+            frame: Any = source  # of pandas
+            source, names = frame.reset_index(level=extra), [*extra, *names]
         self.frame, self.names = source, list(names)
         self.check_distinct(self.names)
 
@@ -213,11 +221,7 @@ class Table:
             raise FileNotFoundError(f"{path} {wanted}")
         try:
             if path.suffix == ".csv" and path.is_file():
-                with open(path, encoding="utf-8", newline="") as opened:
-                    names = next(csv.reader(opened), [])
-                if not names:
-                    raise ValueError(f"{self.title} is empty; its first line must name the columns")
-                self.check_distinct(names)
+                self.check_distinct(self.read_header(path))
                 found = self.read_csv(escape(files[0]))
             else:
                 found = self.connection.read_parquet([escape(x) for x in files])
@@ -226,13 +230,31 @@ class Table:
         except self.errors as error:
             raise self.unreadable(error) from None
 
+    def read_header(self, path: Path) -> list[str]:
+        """Return the names of the columns of a .csv file."""
+        with open(path, encoding="utf-8", newline="") as opened:
+            line = opened.readline()
+        try:
+            names = next(csv.reader([line], strict=True), [])
+        except csv.Error:
+            raise ValueError(f"first line of {self.title} has a quote that does not belong there "
+                             "or does not end; it must name the columns") from None  # fmt: skip
+        if not names:
+            raise ValueError(f"{self.title} is empty; its first line must name the columns")
+        if len(names) == 1 and any(x in names[0] for x in ";\t|"):
+            raise ValueError(f"{self.title} has one column, {names[0]!r}; its cells must be "
+                             "separated by commas")  # fmt: skip
+        return names
+
     def read_csv(self, file: str) -> Any:
-        """Return the relation of a .csv file; a cell with nothing in it is a gap, also of words.
+        """Return the relation of a .csv file; the cells GAPS are gaps, also of words.
 
         DuckDB takes yes and no, t and f for truth values too. They are words, as in a frame; only
         columns that hold nothing but true and false are truth values.
         """
-        form: Any = {"header": True, "sep": ",", "quotechar": '"', "escapechar": '"'}
+        form: Any = {
+            "header": True, "sep": ",", "quotechar": '"', "escapechar": '"', "na_values": GAPS,
+        }  # fmt: skip
         found = self.connection.read_csv(file, **form)
         kinds = zip(found.columns, map(str, found.types), strict=True)
         as_text = {name: "VARCHAR" for name, kind in kinds if kind == "BOOLEAN"}
@@ -549,6 +571,8 @@ def fault_number(
         if name in whole:
             continue
         nan = f" OR isnan({quote(name)})" if types[name] in ("FLOAT", "DOUBLE") else ""
+        if types[name].startswith(("DATE", "TIMESTAMP")):
+            nan = f" OR NOT isfinite({quote(name)})"  # 'infinity' is no day
         cases.append(f"WHEN {quote(name)} IS NULL{nan} THEN {i}")
     for i, name in enumerate(numeric, start=len(columns) + 1):
         cell = as_double(name)
