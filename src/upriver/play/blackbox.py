@@ -66,8 +66,7 @@ class LearningRun(NamedTuple):
     @property
     def greedy_policy(self) -> Policy:
         """The best policy for what was learned, without the optimism of the agent."""
-        agent = learner_of(self)
-        return Policy.from_plan(greedy_plan(agent, self.state), self.task)
+        return Policy.from_plan(greedy_plan(learner_of(self), self.state), self.task)
 
     @property
     def model(self) -> Any:
@@ -313,7 +312,14 @@ class Box:
 
     def reset(self, seed: int) -> tuple[Any, Mapping[Any, Any]]:
         """Reset the environment and return the first observation and info."""
-        found = self.env.reset(seed=seed)
+        try:
+            found = self.env.reset(seed=seed)
+        except TypeError as error:
+            if "seed" not in str(error):
+                raise
+            raise TypeError(
+                "env.reset takes no seed; give it the signature reset(self, seed=None)"
+            ) from error
         if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
             raise TypeError(
                 f"env.reset returned {format_value(found)}; it must return (observation, info), as "
