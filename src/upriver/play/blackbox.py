@@ -67,8 +67,7 @@ class LearningRun(NamedTuple):
     @property
     def greedy_policy(self) -> Policy:
         """The best policy for what was learned, without the optimism of the agent."""
-        agent = learner_of(self)
-        return Policy.from_plan(greedy_plan(agent, self.state), self.task)
+        return Policy.from_plan(greedy_plan(learner_of(self), self.state), self.task)
 
     @property
     def model(self) -> Any:
@@ -316,7 +315,14 @@ class Box:
 
     def reset(self, seed: int) -> tuple[Any, Mapping[Any, Any]]:
         """Reset the environment and return the first observation and info."""
-        found = self.env.reset(seed=seed)
+        try:
+            found = self.env.reset(seed=seed)
+        except TypeError as error:
+            if "seed" not in str(error):
+                raise
+            raise TypeError(
+                "env.reset takes no seed; give it the signature reset(self, seed=None)"
+            ) from error
         if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
             raise TypeError(
                 f"env.reset returned {format_value(found)}; it must return (observation, info), as "
@@ -445,8 +451,9 @@ class DiscoveringPlayer(Box):
         space, actions = getattr(env, "action_space", None), declared["actions"]
         if actions is None and not hasattr(space, "n"):
             raise ValueError("env has no Discrete action space; give the names of its `actions`")
-        space_actions = [] if actions is not None else range(int(space.n))  # type: ignore
-        self.actions = list(actions or [int(space.start) + a for a in space_actions])  # type: ignore
+        if actions is None:
+            actions = np.arange(space.n) + getattr(space, "start", 0)  # pyright: ignore
+        self.actions = [a.item() if isinstance(a, np.generic) else a for a in actions]
         if resume is not None:
             check_instance("resume", resume, Checkpoint)
             if not isinstance(resume.state, Discovery):
@@ -454,11 +461,11 @@ class DiscoveringPlayer(Box):
             self.found = resume.state.fork()
         else:
             self.found = Discovery(self.actions, *horizon_of(env, declared), declared_of(declared))
-        seed = (resume.seed if resume is not None else 0) if seed is None else seed
-        if resume is not None and seed != resume.seed:
+        if resume is not None and seed not in (None, resume.seed):
             raise ValueError(f"seed is {seed}; the run to resume has seed {resume.seed}")
-        self.seed, self.before = seed, self.found.episodes
-        self.environment, self.randomness = spawn_generators(seed)
+        self.seed = int(seed or 0) if resume is None else int(resume.seed)
+        self.before = self.found.episodes
+        self.environment, self.randomness = spawn_generators(self.seed)
         self.environment.bit_generator.advance(self.before)  # type: ignore[attr-defined]
         if resume is not None:
             self.randomness.bit_generator.state = resume.generator
@@ -523,7 +530,7 @@ class DiscoveringPlayer(Box):
     def finish(self, returns: Array, lengths: Array, ended: Array, seconds: Array) -> LearningRun:
         found = self.found
         generator = self.randomness.bit_generator.state
-        plan: Any = final_plan(found.plan(np.random.default_rng(self.seed)), found.task)
+        plan: Any = final_plan(found.new_plan(np.random.default_rng(self.seed)), found.task)
         checkpoint = Checkpoint(
             found.fork(), found.episodes, self.seed, generator, (found.agent, None)
         )
@@ -536,8 +543,8 @@ def declared_of(given: dict[str, Any]) -> Declared:
     return Declared(**{name: given[name] for name in Declared._fields})
 
 
-def horizon_of(env: Any, given: dict[str, Any]) -> tuple[int | None, float | None]:
-    """Return the horizon and the discount to plan with."""
+def horizon_of(env: Any, given: dict[str, Any]) -> tuple[int, float | None]:
+    """Return the number of steps of an episode, or stretch, and the discount to plan with."""
     horizon, discount = given["horizon"], given["discount"]
     if discount is not None:
         return positive_integer("horizon", 100 if horizon is None else horizon), discount

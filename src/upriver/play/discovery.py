@@ -44,6 +44,10 @@ GROWTH = 1.1
 """The task is made again at the earliest when the number of episodes has grown by this factor."""
 
 
+REFIT = 0.005
+"""The model is fitted again when the number of steps has grown by this share."""
+
+
 class Declared(NamedTuple):
     """What the user has declared of an environment; None is to be found."""
 
@@ -75,7 +79,11 @@ class Discovery:
         """The actions that a state has, where the environment says so."""
         self.least, self.most = np.inf, -np.inf
         """The rewards seen."""
-        self.episodes, self.next_rebuild, self.next_rate, self.rate = 0, 0, 0, 0.0
+        self.episodes, self.next_rebuild, self.next_rate = 0, 0, 0
+        self.rate, self.arrival = 0.0, 1.0
+        self.steps = [0, 0]
+        """How many steps there were at the last fit, and since."""
+        self.present_plan: Any = None
         self.found_something, self.place, self.rows = False, [], {}
         for name in declared.states or ():
             self.node(name, seen=False)
@@ -84,7 +92,7 @@ class Discovery:
         """Return a copy that can go on by itself."""
         other = copy(self)
         other.memory = {key: list(seen) for key, seen in self.memory.items()}
-        for name in ("nodes", "numbers", "masks", "unseen", "sums", "surprises"):
+        for name in ("nodes", "numbers", "masks", "unseen", "sums", "surprises", "steps"):
             setattr(other, name, copy(getattr(self, name)))
         model = mnl.Model(*map(copy, self.state.model))
         other.state = self.state._replace(model=model)
@@ -121,6 +129,7 @@ class Discovery:
 
     def see(self, s: int, a: int, s2: int, reward: float) -> None:
         """Remember a step."""
+        self.steps[1] += 1
         seen = self.memory.get((s, a, s2))
         row, new = self.row(s, a, s2), self.row(s, a, -1)
         if seen is None:
@@ -279,7 +288,10 @@ class Discovery:
     def learn(self) -> None:
         """Fit the model to all that was seen; make the task again where it is out of date."""
         self.episodes += 1
-        k = self.episodes
+        k, steps = self.episodes, sum(self.steps)
+        if not self.found_something and self.steps[1] < REFIT * steps:
+            return
+        self.steps, self.present_plan = [steps, 0], None
         if self.is_out_of_date():
             self.rebuild(self.state.model.spread)
         agent = self.agent
@@ -288,7 +300,8 @@ class Discovery:
         model = agent.adapt_spread(model, k, k + 1)
         self.state = State(k + 1, model, self.reward_sums())
         if k >= self.next_rate:
-            self.rate, self.next_rate = self.best_rate(), max(k + 1, int(GROWTH * k))
+            self.value_new()
+            self.next_rate = max(k + 1, int(GROWTH * k))
 
     def counts(self) -> Array:
         return (self.sums[0] + self.surprises)[None]
@@ -302,15 +315,28 @@ class Discovery:
         return rewards.RewardSums(scaled, visits, np.maximum(squares, 0.0))
 
     def plan(self, rng: np.random.Generator) -> Any:
-        """Return the optimistic plan."""
+        """Return the optimistic plan, the last one where nothing was fitted since."""
+        if self.present_plan is None:
+            self.present_plan = self.new_plan(rng)
+        return self.present_plan
+
+    def new_plan(self, rng: np.random.Generator) -> Any:
         task, state, agent = self.task, self.state, self.agent
-        extra = rewards.triple_upper_bound(task, state.rewards, agent.own_errors)
+        extra = rewards.triple_upper_bound(task, self.reward_sums(), agent.own_errors)
+        extra[0, task.successors == task.n_states - 1] = self.arrival
         extra[0, task.indptr[-1 - task.n_actions] :] = self.rate
         reward, start = np.zeros((1, len(task.sizes))), agent.model_features.product_start
         return tilted(task, state.model, reward, start, draw_tie_seed(rng), extra)
 
-    def best_rate(self) -> float:
-        """Return what NEW pays in each step: as much as the best known state, or nothing at all."""
+    def value_new(self) -> None:
+        """Set what arriving in NEW pays, and what NEW pays in each step thereafter.
+
+        Together that is one largest reward, or what the best known state is worth, whichever is
+        more, and at least what an end is worth.
+        """
+        units = self.task.units
         best = greedy_plan(self.agent, self.state).v[0, :-1].max(initial=0.0)
-        nothing = float(self.task.units.to_unit_scale(np.zeros(1))[0])
-        return max(best / self.task.units.max_value, nothing)
+        nothing = float(units.to_unit_scale(np.zeros(1))[0])
+        self.rate = max(best / units.max_value, nothing)
+        more = 1.0 - nothing - units.max_value * (self.rate - nothing)
+        self.arrival = nothing + max(more, 0.0)

@@ -1,4 +1,4 @@
-"""What was learned, without optimism: the greedy plan of an estimate, and its fitted model."""
+"""What was learned, without optimism: an agent's greedy plan and its fitted model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEW = "new"
 
 def estimated_probabilities(agent: Any, state: Any) -> Array:
     """Return the transition probabilities (1 | H, n) that an agent has learned."""
-    model = getattr(state, "model", None)
+    model: Any = getattr(state, "model", None)
     if hasattr(model, "prob"):
         return model.prob
     counts = getattr(model, "counts", model)

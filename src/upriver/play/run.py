@@ -11,6 +11,7 @@ from upriver.display import Card, add_repr, to_frame
 from upriver.mdp import Task
 from upriver.planning import Plan
 from upriver.play.checkpoints import Checkpoint
+from upriver.play.greedy import fitted_model, greedy_plan, learner_of
 from upriver.play.policy import Policy
 
 
@@ -51,6 +52,16 @@ class Run(NamedTuple):
     def policy(self) -> Policy:
         """The policy of the last episode, to keep, save and use."""
         return Policy.from_plan(self.plan, self.task)
+
+    @property
+    def greedy_policy(self) -> Policy:
+        """The best policy for what was learned, without the optimism of the agent."""
+        return Policy.from_plan(greedy_plan(learner_of(self), self.state), self.task)
+
+    @property
+    def model(self) -> Any:
+        """The transition model that was learned, with `summary()`."""
+        return fitted_model(learner_of(self), self.state)
 
     def card(self) -> Card:
         discount = None if self.task is None else self.task.discount

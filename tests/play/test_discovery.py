@@ -1,0 +1,228 @@
+"""Learning with nothing declared: what is found, by hand; what is learned; bad environments."""
+
+import numpy as np
+import pytest
+
+import upriver as up
+from upriver.planning import start_value
+from upriver.play.blackbox import EnvironmentFailure
+from upriver.play.discovery import Declared, Discovery
+
+
+def names(found, s, a):
+    """The possible next states of a pair, by name."""
+    task = found.task
+    return {task.state_names[i] for i in task.successors[task.rows_of(s, a)]}
+
+
+def line(*steps, **declared):
+    """A discovery on a line of numbers that has seen steps (s, a, s2, reward, ended)."""
+    found = Discovery(["left", "right"], 10, None, Declared(**declared))
+    found.node(steps[0][0])
+    found.rebuild()
+    for s, a, s2, reward, ended in steps:
+        found.see(found.node(s), a, found.node(s2, ended), reward)
+    found.episodes = 1
+    found.rebuild()
+    return found
+
+
+def test_successors_by_hand():
+    """Right was seen to add 1 and to stay, left to subtract 1; 4 ends the episode."""
+    steps = (0, 1, 1, 0.0, False), (1, 1, 1, 0.0, False), (1, 0, 0, 0.0, False)
+    found = line(*steps, (1, 1, 2, 0.0, False), (2, 1, 4, 5.0, True))
+    assert found.task.support == "discovered"
+    assert list(found.task.state_names) == [0, 1, 2, 4, "new"]
+    assert names(found, 0, "right") == {0, 1, 2, "new"}  # +1, 0 and +2
+    assert names(found, 2, "right") == {2, 4, "new"}  # 3 is not known
+    assert names(found, 2, "left") == {1, "new"}
+    assert names(found, 0, "left") == {"new"}  # -1 is not known, and nothing else was seen
+    assert names(found, 4, "left") == {4} and names(found, "new", "left") == {"new"}
+    # rewards: those of the end are known, those of the unseen the largest, others to be learned
+    task = found.task
+    assert task.reward_range == (0.0, 5.0)
+    known = task.partial_reward
+    assert (known[task.rows_of(4, "left")] == 0.0).all()
+    assert known[task.rows_of(0, "left")][-1] == 5.0
+    assert np.isnan(known[task.rows_of(0, "right")][0])
+
+
+def test_surprises_are_counted_as_long_as_they_are_single():
+    found = line((0, 1, 1, 0.0, False), (1, 1, 2, 0.0, False))
+    task = found.task
+    new = {s: task.rows_of(s, "right").stop - 1 for s in (0, 1)}
+    assert found.counts()[0, [new[0], new[1]]].tolist() == [1.0, 1.0]
+    found.see(0, 1, 1, 0.0)  # seen again: it is no surprise any more
+    assert found.counts()[0, [new[0], new[1]]].tolist() == [0.0, 1.0]
+    found.rebuild()
+    assert found.counts()[0, [new[0], new[1]]].tolist() == [0.0, 1.0]
+    assert found.sums[0].sum() == 3.0  # and what was counted is carried over
+
+
+def test_sums_on_the_unit_scale():
+    found = line((0, 1, 1, -3.0, False), (1, 0, 0, 1.0, False), (1, 0, 0, -1.0, False))
+    assert found.task.reward_range == (-3.0, 1.0)
+    sums, row = found.reward_sums(), found.task.rows_of(1, "left").start
+    assert sums.visits[row] == 2.0
+    assert sums.total[row] == pytest.approx(1.0 + 0.5)
+    assert sums.squares[row] == pytest.approx(1.0 + 0.25)
+
+
+def test_costs_have_no_imagined_gain():
+    assert line((0, 1, 1, -2.0, False)).task.reward_range == (-2.0, 0.0)
+    assert line((0, 1, 1, 0.0, False)).task.reward_range == (0.0, 1.0)
+    assert line((0, 1, 1, 0.0, False), reward_range=(-1, 9)).task.reward_range == (-1.0, 9.0)
+
+
+def test_a_state_where_episodes_only_sometimes_end():
+    found = line((0, 1, 1, 0.0, False), (0, 1, 1, 1.0, True), (1, 1, 1, 0.0, False))
+    assert list(found.task.state_names) == [0, 1, "end", "new"]
+    row = found.task.rows_of(0, "right")
+    ends = row.start + list(found.task.successors[row]).index(2)
+    assert found.sums[0, ends] == 1.0 and found.sums[1, ends] == 1.0
+
+
+def test_declared_successors_leave_nothing_new():
+    found = line(
+        (0, 1, 1, 0.0, False), (1, 1, 2, 1.0, True),
+        successors=lambda s, a: [min(s + 1, 2)] if a == "right" else [max(s - 1, 0)],
+    )  # fmt: skip
+    assert names(found, 0, "left") == {0} and names(found, 0, "right") == {1}
+    assert names(found, 2, "left") == {2}  # it was declared, and turned out to be an end
+    assert "end" not in list(found.task.state_names)
+
+
+def test_declared_rewards_are_known():
+    found = line((0, 1, 1, 0.3, False), reward=lambda s, a, s2: None if s2 == 0 else 2.0 * s2)
+    known, task = found.task.partial_reward, found.task
+    assert known[task.rows_of(0, "right")].tolist()[0] == 2.0
+    assert task.reward_range == (0.0, 2.0)
+
+
+@pytest.fixture(scope="module")
+def lake():
+    return up.learn("FrozenLake-v1", n_episodes=150, seed=0)
+
+
+def test_the_frozen_lake_with_nothing_declared(lake):
+    mdp = up.envs.from_gymnasium("FrozenLake-v1")
+    policy = lake.greedy_policy
+    table = [[policy.act(s, h) if s in policy.states else 0 for s in range(16)] for h in range(100)]
+    value = start_value(mdp, up.evaluate(mdp, np.array(table)))
+    assert value >= 0.95 * start_value(mdp, up.solve(mdp).v)
+    assert lake.policy.act(0, 0) in range(4)
+    assert "to new" in str(lake.model.summary())
+    assert "150 episodes" in repr(lake)
+
+
+def test_a_continued_discovery_equals_an_uninterrupted_one(lake):
+    first = up.learn("FrozenLake-v1", n_episodes=60, seed=0)
+    for resume in (first, first.checkpoint):  # the checkpoint stays what it is
+        rest = up.learn("FrozenLake-v1", n_episodes=90, resume=resume)
+        joined = np.concatenate([first.returns, rest.returns])
+        np.testing.assert_array_equal(joined, lake.returns)
+        np.testing.assert_array_equal(rest.plan.policy, lake.plan.policy)
+
+
+class Line:
+    """Words as states; `spoil(t)` may replace the result of step t."""
+
+    def __init__(self, spoil=None):
+        self.spoil, self.t = spoil, 0
+
+    def reset(self, seed=None):
+        self.at, self.rng = 0, np.random.default_rng(seed)
+        return "abcde"[0], {}
+
+    def step(self, action):
+        self.t += 1
+        move = 1 if action == "on" else -1
+        self.at = min(max(self.at + (move if self.rng.random() < 0.8 else 0), 0), 4)
+        found = "abcde"[self.at], float(self.at == 4), self.at == 4, False, {}
+        return (self.spoil and self.spoil(self.t)) or found
+
+
+def test_states_without_variables_and_named_actions():
+    run = up.learn(Line(), n_episodes=60, horizon=12, actions=["back", "on"], seed=3)
+    assert run.returns[-20:].mean() > 0.85
+    assert run.greedy_policy.act("a") == "on"
+
+
+def test_a_stream_with_a_discount():
+    class Endless(Line):
+        def step(self, action):
+            s, r, _, _, info = super().step(action)
+            return s, r, False, False, info
+
+    run = up.learn(
+        Endless(), n_episodes=60, discount=0.9, horizon=20, actions=["back", "on"], seed=0
+    )
+    assert run.policy.stationary and (run.lengths == 20).all()
+    assert run.greedy_policy.act("a") == "on" and run.returns[-10:].mean() > 10
+
+
+BAD = {
+    "nan": (("a", np.nan, False, False, {}), r"a reward of env\.step is nan"),
+    "unhashable": (({"a"}, 0.0, False, False, {}), "not hashable; let `state_of` return"),
+    "old": (("a", 0.0, False, {}), "env.step returned 4 values"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_environments_keep_what_was_learned(kind):
+    result, message = BAD[kind]
+    env = Line(lambda t: result if t > 100 else None)
+    with pytest.raises(EnvironmentFailure, match=message) as caught:
+        up.learn(env, n_episodes=60, horizon=12, actions=["back", "on"])
+    assert len(caught.value.run.returns) >= 8
+    assert caught.value.run.policy.act("a") in ("back", "on")
+
+
+def test_an_environment_without_a_seed():
+    class NoSeed(Line):
+        def reset(self):
+            return "a", {}
+
+    with pytest.raises(TypeError, match=r"env\.reset takes no seed; give it .* seed=None"):
+        up.learn(NoSeed(), n_episodes=3, horizon=12, actions=["back", "on"])
+
+
+def test_what_must_be_given():
+    with pytest.raises(ValueError, match="give the names of its `actions`"):
+        up.learn(Line(), n_episodes=3)
+    with pytest.raises(ValueError, match="no time limit; give the `horizon`, or a `discount`"):
+        up.learn(Line(), n_episodes=3, actions=["back", "on"])
+    task = up.envs.riverswim(3).true_task
+    with pytest.raises(ValueError, match="reward is for learning without an agent"):
+        up.learn(Line(), up.agents.Random(task), 3, reward=lambda s, a: 0.0)
+
+
+def test_callback_time_and_interruption_end_a_run():
+    seen = []
+
+    def stop(k, total):
+        seen.append((k, total))
+        return k == 5
+
+    given = {"horizon": 12, "actions": ["back", "on"]}
+    run = up.learn(Line(), n_episodes=50, callback=stop, **given)
+    assert len(run.returns) == 5 and seen[-1] == (5, run.returns[-1])
+    assert len(up.learn(Line(), n_episodes=50, max_seconds=1e-9, **given).returns) == 1
+
+    def interrupt(t):
+        if t > 60:
+            raise KeyboardInterrupt
+
+    run = up.learn(Line(interrupt), n_episodes=50, **given)
+    assert 5 <= len(run.returns) < 50
+
+
+def test_too_many_states(monkeypatch):
+    monkeypatch.setattr("upriver.play.discovery.MAX_STATES", 50)
+
+    class Wide(Line):
+        def step(self, action):
+            return self.rng.random(), 0.0, False, False, {}
+
+    with pytest.raises(EnvironmentFailure, match="more than 50 states were seen; let `state_of`"):
+        up.learn(Wide(), n_episodes=50, horizon=12, actions=["back", "on"])
