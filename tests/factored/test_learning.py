@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from studies.factored_problems import switches
 
 import upriver as up
-from studies.factored_problems import switches
 from tests.factored.problems import ring
 from tests.factored.test_rollouts import exact_value, start_of
 

@@ -4,9 +4,9 @@ import threading
 
 import numpy as np
 import pytest
+from studies.factored_problems import joint_inventory, maintenance, switches
 
 import upriver as up
-from studies.factored_problems import joint_inventory, maintenance, switches
 from tests.factored.problems import not_twice, random_problem, ring, ring_kind, sum_reward
 from upriver.planning.rollouts import simulate_policy
 
